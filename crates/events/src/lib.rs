@@ -1,0 +1,9 @@
+//! Events of a recording and the shared-memory rings that carry them from the recorded process
+//! to the collector. Needs neither `std` nor an allocator.
+#![no_std]
+
+pub mod event;
+pub mod ring;
+pub mod varint;
+
+pub use event::{Decoder, Encoder, EndKind, Event, MAX_EVENT};

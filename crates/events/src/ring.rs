@@ -1,0 +1,145 @@
+//! The memory that a recorded process and its collector share.
+//!
+//! One memory file: a [`Header`] page, then [`RINGS`] ring control pages, then the data of each
+//! ring ([`RING_BYTES`] each, a power of two). A ring carries whole events back to back; `head`
+//! and `tail` count bytes since the start and never wrap. The producer maps the data of a ring
+//! twice in a row, so that an event is contiguous even at the ring's end.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+
+/// "HSCTL" and the version of this layout.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x01");
+
+/// Rings in one control file. Ring 0 carries the process stream, the others one thread each.
+pub const RINGS: usize = 64;
+
+/// Bytes of data of one ring.
+pub const RING_BYTES: usize = 1 << 20;
+
+/// Page size of the layout.
+pub const PAGE: usize = 4096;
+
+/// Size of the control file.
+pub const FILE_LEN: usize = PAGE + RINGS * PAGE + RINGS * RING_BYTES;
+
+/// Offset of the control page of ring `i`.
+pub const fn ctl_offset(i: usize) -> usize {
+    PAGE + i * PAGE
+}
+
+/// Offset of the data of ring `i`.
+pub const fn data_offset(i: usize) -> usize {
+    PAGE + RINGS * PAGE + i * RING_BYTES
+}
+
+/// First page of the control file.
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`]; set by the collector.
+    pub magic: AtomicU64,
+    /// Process that reads the rings.
+    pub collector_pid: AtomicI32,
+    /// Process that is recorded; set by the recorder when it begins.
+    pub guest_pid: AtomicI32,
+    /// Incremented by the collector a few times a second as long as it lives.
+    pub heartbeat: AtomicU32,
+    /// Futex: the recorder increments it and wakes when it wants the collector's attention.
+    pub wake: AtomicU32,
+    /// Nonzero while the collector sleeps on `wake`.
+    pub sleeping: AtomicU32,
+    /// Set by the collector when it can no longer write the trace: an errno. The recorder goes
+    /// on; the collector keeps draining the rings.
+    pub failed: AtomicU32,
+}
+
+/// Life of a ring.
+pub mod state {
+    pub const FREE: u32 = 0;
+    pub const LIVE: u32 = 1;
+    /// The producer has written its last event.
+    pub const ENDED: u32 = 2;
+}
+
+/// Control page of one ring.
+#[repr(C)]
+pub struct Ctl {
+    /// Bytes produced.
+    pub head: AtomicU64,
+    _pad0: [u64; 7],
+    /// Bytes consumed.
+    pub tail: AtomicU64,
+    /// Futex: the collector increments it after consuming when `waiting` is set.
+    pub space: AtomicU32,
+    /// Set by the producer while it waits for space.
+    pub waiting: AtomicU32,
+    _pad1: [u64; 6],
+    /// [`state`].
+    pub state: AtomicU32,
+    /// Thread id of the producer.
+    pub tid: AtomicI32,
+    /// Position of the thread when it last left translated code.
+    pub position: AtomicU64,
+    /// Reads that differed from the prediction.
+    pub surprises: AtomicU64,
+    /// Guest instructions translated.
+    pub translated: AtomicU64,
+    /// Times the code cache was emptied.
+    pub flushes: AtomicU64,
+    /// Times translated code was left, by cause, for profiling (see the recorder).
+    pub exits: [AtomicU64; 16],
+}
+
+/// The consumer's side of one ring.
+pub struct Consumer {
+    ctl: *const Ctl,
+    data: *const u8,
+}
+
+// SAFETY: all fields of Ctl are atomics and the data is read only below `head`.
+unsafe impl Send for Consumer {}
+
+impl Consumer {
+    /// # Safety
+    /// `base` is the start of a mapping of a whole control file that outlives the consumer;
+    /// `i < RINGS`; there is one consumer per ring.
+    pub unsafe fn new(base: *const u8, i: usize) -> Consumer {
+        assert!(i < RINGS);
+        // SAFETY: both offsets lie in the mapping.
+        unsafe {
+            Consumer {
+                ctl: base.add(ctl_offset(i)).cast(),
+                data: base.add(data_offset(i)),
+            }
+        }
+    }
+
+    /// The ring's control page.
+    pub fn ctl(&self) -> &Ctl {
+        // SAFETY: valid by the contract of `new`; all fields are atomics.
+        unsafe { &*self.ctl }
+    }
+
+    /// Appends what is unread to `out` through `push` in at most two pieces, and frees it.
+    /// Returns the number of bytes, or `None` if the indices make no sense (a recorded process
+    /// that overwrote its ring).
+    pub fn drain(&mut self, mut push: impl FnMut(&[u8])) -> Option<usize> {
+        let tail = self.ctl().tail.load(Relaxed);
+        let head = self.ctl().head.load(Acquire);
+        let n = head.wrapping_sub(tail) as usize;
+        if n > RING_BYTES {
+            return None;
+        }
+        let start = tail as usize % RING_BYTES;
+        let first = n.min(RING_BYTES - start);
+        // SAFETY: both pieces lie in the ring's data; the producer does not write below `head`
+        // until `tail` moves.
+        unsafe {
+            push(core::slice::from_raw_parts(self.data.add(start), first));
+            if n > first {
+                push(core::slice::from_raw_parts(self.data, n - first));
+            }
+        }
+        self.ctl().tail.store(head, Release);
+        Some(n)
+    }
+}

@@ -1,0 +1,129 @@
+//! The per-thread context block: memory that translated code reaches as `gs:[negative]`.
+//!
+//! The GS base of a thread that runs translated code is the first byte of its predictor window.
+//! [`Ctx`] lies directly below it, in the [`CTX_SIZE`] bytes that end where the window begins.
+
+use core::mem::offset_of;
+
+/// Bytes reserved for [`Ctx`] below the window.
+pub const CTX_SIZE: usize = 2 << 20;
+
+/// Entries of the indirect-branch lookup table, indexed by the low 16 bits of the target.
+pub const LOOKUP_ENTRIES: usize = 1 << 16;
+
+/// Hardware number of the general purpose register that holds the instruction counter in
+/// translated code (r11). The guest's own value lives in [`Ctx::gpr`].
+pub const CNT_REG: usize = 11;
+
+/// Hardware number of the register translated code uses as scratch (r10). The guest's own value
+/// lives in [`Ctx::gpr`].
+pub const SCR_REG: usize = 10;
+
+/// One entry of the indirect-branch table.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LookupEntry {
+    /// Two's complement negation of the guest address (so that a flag-free `lea` and `jrcxz`
+    /// can test for equality).
+    pub neg_pc: u64,
+    /// Address of its translation.
+    pub host: u64,
+}
+
+/// Context block of one thread. Registers are in hardware order: rax, rcx, rdx, rbx, rsp, rbp,
+/// rsi, rdi, r8 to r15.
+#[repr(C, align(64))]
+pub struct Ctx {
+    /// Guest general purpose registers. While translated code runs only the entries of
+    /// [`CNT_REG`] and [`SCR_REG`] are current.
+    pub gpr: [u64; 16],
+    /// Guest instruction pointer, where an exit defines one.
+    pub rip: u64,
+    /// Guest RFLAGS, current outside translated code.
+    pub rflags: u64,
+    /// Guest FS base.
+    pub fs_base: u64,
+    /// Guest GS base as the guest believes it to be (the real one is the window's).
+    pub gs_base: u64,
+    /// Instruction counter outside translated code. Recording: number of instructions begun,
+    /// in whole segments. Replay: position minus limit minus one.
+    pub count: u64,
+    /// Host address at which to enter translated code.
+    pub resume: u64,
+    /// Offset from the code cache's base of the [`crate::Desc`] of the last exit.
+    pub desc: u64,
+    /// Effective address handed to the runtime by a stub.
+    pub ea: u64,
+    /// Value handed to the runtime by a stub.
+    pub value: u64,
+    /// Host stack pointer while translated code runs; 0 otherwise.
+    pub host_rsp: u64,
+    /// Address of the exit trampoline.
+    pub exit_ptr: u64,
+    /// The runtime's own per-thread data.
+    pub runtime: u64,
+    /// Saved guest registers of the instruction being executed (see the translator).
+    pub spill: [u64; 8],
+    /// Room for one operand of up to 64 bytes.
+    pub scratch: [u8; 64],
+    /// Guest xmm0 to xmm15 outside translated code (low 128 bits only).
+    pub xmm: [[u8; 16]; 16],
+    /// Indirect-branch lookup table.
+    pub lookup: [LookupEntry; LOOKUP_ENTRIES],
+}
+
+const _: () = assert!(size_of::<Ctx>() <= CTX_SIZE);
+
+/// Displacement from the GS base of byte `offset` of [`Ctx`].
+pub const fn disp(offset: usize) -> i32 {
+    offset as i32 - CTX_SIZE as i32
+}
+
+/// Displacements of the fields, for code generators.
+pub mod d {
+    use super::*;
+    pub const GPR: i32 = disp(offset_of!(Ctx, gpr));
+    pub const RIP: i32 = disp(offset_of!(Ctx, rip));
+    pub const RFLAGS: i32 = disp(offset_of!(Ctx, rflags));
+    pub const FS_BASE: i32 = disp(offset_of!(Ctx, fs_base));
+    pub const GS_BASE: i32 = disp(offset_of!(Ctx, gs_base));
+    pub const COUNT: i32 = disp(offset_of!(Ctx, count));
+    pub const RESUME: i32 = disp(offset_of!(Ctx, resume));
+    pub const DESC: i32 = disp(offset_of!(Ctx, desc));
+    pub const EA: i32 = disp(offset_of!(Ctx, ea));
+    pub const VALUE: i32 = disp(offset_of!(Ctx, value));
+    pub const HOST_RSP: i32 = disp(offset_of!(Ctx, host_rsp));
+    pub const EXIT_PTR: i32 = disp(offset_of!(Ctx, exit_ptr));
+    pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
+    pub const SCRATCH: i32 = disp(offset_of!(Ctx, scratch));
+    pub const XMM: i32 = disp(offset_of!(Ctx, xmm));
+    pub const LOOKUP: i32 = disp(offset_of!(Ctx, lookup));
+}
+
+impl Ctx {
+    /// Forgets all indirect-branch targets. No guest address in user space negates to 1 modulo
+    /// 2^64, so that entry matches nothing.
+    pub fn clear_lookup(&mut self) {
+        for e in self.lookup.iter_mut() {
+            if e.neg_pc != 1 {
+                *e = LookupEntry { neg_pc: 1, host: 0 };
+            }
+        }
+    }
+
+    /// Enters `pc` → `host` into the indirect-branch table.
+    pub fn set_lookup(&mut self, pc: u64, host: u64) {
+        self.lookup[pc as usize & (LOOKUP_ENTRIES - 1)] = LookupEntry {
+            neg_pc: pc.wrapping_neg(),
+            host,
+        };
+    }
+
+    /// Removes `pc` from the indirect-branch table.
+    pub fn forget_lookup(&mut self, pc: u64) {
+        let e = &mut self.lookup[pc as usize & (LOOKUP_ENTRIES - 1)];
+        if e.neg_pc == pc.wrapping_neg() {
+            *e = LookupEntry { neg_pc: 1, host: 0 };
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Guest register state, independent of how a host stores it, and digests of it.
+
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// RFLAGS bits that a program can observe and that are part of its state:
+/// CF PF AF ZF SF DF OF, AC and ID.
+pub const RFLAGS_MASK: u64 = 0x24_0cd5;
+
+/// General purpose and segment base state.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuState {
+    /// In hardware order: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
+    pub gpr: [u64; 16],
+    pub rip: u64,
+    /// Only the bits in [`RFLAGS_MASK`].
+    pub rflags: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+}
+
+/// Number of bytes of a serialized [`CpuState`].
+pub const CPU_STATE_LEN: usize = 20 * 8;
+
+impl CpuState {
+    /// The state as 20 little-endian words: gpr, rip, rflags, fs_base, gs_base.
+    pub fn to_bytes(&self) -> [u8; CPU_STATE_LEN] {
+        let mut out = [0; CPU_STATE_LEN];
+        let tail = [self.rip, self.rflags, self.fs_base, self.gs_base];
+        for (i, w) in self.gpr.iter().chain(tail.iter()).enumerate() {
+            out[i * 8..i * 8 + 8].copy_from_slice(&w.to_le_bytes());
+        }
+        out
+    }
+
+    /// Inverse of [`CpuState::to_bytes`].
+    pub fn from_bytes(b: &[u8; CPU_STATE_LEN]) -> CpuState {
+        let w = |i: usize| {
+            let mut x = [0; 8];
+            x.copy_from_slice(&b[i * 8..i * 8 + 8]);
+            u64::from_le_bytes(x)
+        };
+        CpuState {
+            gpr: core::array::from_fn(w),
+            rip: w(16),
+            rflags: w(17),
+            fs_base: w(18),
+            gs_base: w(19),
+        }
+    }
+
+    /// 64-bit digest of the state. Flags are included only with `with_flags`: after some
+    /// instructions individual flags are architecturally undefined, but on one host they are
+    /// the same in recording and replay.
+    pub fn digest(&self) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(&self.to_bytes())
+    }
+}
+
+/// Vector, mask and x87 state. Unused parts are zero.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VecState {
+    /// zmm0 to zmm31, low bytes first.
+    pub zmm: [[u8; 64]; 32],
+    /// Mask registers k0 to k7.
+    pub k: [u64; 8],
+    /// st(0) to st(7), 80 bits each, zero-extended to 16 bytes.
+    pub st: [[u8; 16]; 8],
+    pub mxcsr: u32,
+    pub fcw: u16,
+    pub fsw: u16,
+    /// Abridged tag word as `fxsave` stores it (bit set: register not empty).
+    pub ftw: u8,
+}
+
+/// Number of bytes of a serialized [`VecState`].
+pub const VEC_STATE_LEN: usize = 32 * 64 + 64 + 128 + 4 + 2 + 2 + 1;
+
+impl Default for VecState {
+    /// The state after process start.
+    fn default() -> Self {
+        VecState {
+            zmm: [[0; 64]; 32],
+            k: [0; 8],
+            st: [[0; 16]; 8],
+            mxcsr: 0x1f80,
+            fcw: 0x37f,
+            fsw: 0,
+            ftw: 0,
+        }
+    }
+}
+
+impl VecState {
+    /// zmm, k, st, mxcsr, fcw, fsw, ftw; little-endian, no padding.
+    pub fn to_bytes(&self) -> [u8; VEC_STATE_LEN] {
+        let mut out = [0; VEC_STATE_LEN];
+        let mut at = 0;
+        let mut put = |b: &[u8]| {
+            out[at..at + b.len()].copy_from_slice(b);
+            at += b.len();
+        };
+        self.zmm.iter().for_each(|z| put(z));
+        self.k.iter().for_each(|k| put(&k.to_le_bytes()));
+        self.st.iter().for_each(|s| put(s));
+        put(&self.mxcsr.to_le_bytes());
+        put(&self.fcw.to_le_bytes());
+        put(&self.fsw.to_le_bytes());
+        put(&[self.ftw]);
+        out
+    }
+
+    /// Inverse of [`VecState::to_bytes`].
+    pub fn from_bytes(b: &[u8; VEC_STATE_LEN]) -> VecState {
+        let mut at = 0;
+        let mut take = |n: usize| {
+            at += n;
+            &b[at - n..at]
+        };
+        let mut v = VecState::default();
+        v.zmm.iter_mut().for_each(|z| z.copy_from_slice(take(64)));
+        for k in v.k.iter_mut() {
+            let mut x = [0; 8];
+            x.copy_from_slice(take(8));
+            *k = u64::from_le_bytes(x);
+        }
+        v.st.iter_mut().for_each(|s| s.copy_from_slice(take(16)));
+        let m = take(4);
+        v.mxcsr = u32::from_le_bytes([m[0], m[1], m[2], m[3]]);
+        let c = take(4);
+        v.fcw = u16::from_le_bytes([c[0], c[1]]);
+        v.fsw = u16::from_le_bytes([c[2], c[3]]);
+        v.ftw = take(1)[0];
+        v
+    }
+
+    /// 64-bit digest of the state.
+    pub fn digest(&self) -> u64 {
+        let mut h = Xxh3Default::new();
+        h.update(&self.to_bytes());
+        h.digest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_round_trip() {
+        let mut c = CpuState::default();
+        for (i, g) in c.gpr.iter_mut().enumerate() {
+            *g = 0x0101_0101_0101_0101 * i as u64;
+        }
+        c.rip = 1;
+        c.gs_base = 2;
+        assert_eq!(CpuState::from_bytes(&c.to_bytes()), c);
+        let mut v = VecState::default();
+        v.zmm[31][63] = 7;
+        v.k[7] = 9;
+        v.st[7][9] = 3;
+        v.ftw = 0x80;
+        assert_eq!(VecState::from_bytes(&v.to_bytes()), v);
+        assert_ne!(v.digest(), VecState::default().digest());
+    }
+}

@@ -1,0 +1,140 @@
+//! The host's XSAVE area (standard format) and its conversion to [`VecState`].
+//!
+//! Source: Intel SDM volume 1, chapter 13; component offsets are read from CPUID leaf 0Dh.
+
+use crate::VecState;
+use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+
+/// State components that belong to the guest: x87, SSE, AVX, and the three of AVX-512.
+pub const COMPONENTS: u64 = 0xe7;
+
+/// Bytes of an [`Area`].
+pub const AREA_LEN: usize = 4096;
+
+/// An XSAVE area in standard format, large enough for [`COMPONENTS`] on known processors.
+#[repr(C, align(64))]
+#[derive(Clone)]
+pub struct Area(pub [u8; AREA_LEN]);
+
+impl Default for Area {
+    fn default() -> Self {
+        let mut a = Area([0; AREA_LEN]);
+        a.0[0..2].copy_from_slice(&0x37fu16.to_le_bytes());
+        a.0[24..28].copy_from_slice(&0x1f80u32.to_le_bytes());
+        a
+    }
+}
+
+/// Where this host keeps each component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Components to save and restore: those of [`COMPONENTS`] that the system has enabled.
+    pub mask: u64,
+    ymm: usize,
+    opmask: usize,
+    zmm_hi: usize,
+    hi16: usize,
+}
+
+impl Layout {
+    /// Asks this processor. `None` if it has no XSAVE or places a component outside [`Area`].
+    pub fn detect() -> Option<Layout> {
+        // Leaf 1 exists on every x86-64 processor.
+        let l1 = __cpuid(1);
+        if l1.ecx & (1 << 27) == 0 {
+            return None;
+        }
+        // SAFETY: OSXSAVE is set, so xgetbv exists and is enabled.
+        let mask = unsafe { xcr0() } & COMPONENTS;
+        let offset = |i: u32| {
+            if mask & (1 << i) == 0 {
+                return 0;
+            }
+            __cpuid_count(0xd, i).ebx as usize
+        };
+        let l = Layout { mask, ymm: offset(2), opmask: offset(5), zmm_hi: offset(6), hi16: offset(7) };
+        let ends = [(l.ymm, 256), (l.opmask, 64), (l.zmm_hi, 512), (l.hi16, 1024)];
+        ends.iter().all(|(o, n)| o + n <= AREA_LEN).then_some(l)
+    }
+
+    /// Reads the guest's state out of an area that XSAVE wrote (components it left in their
+    /// initial state have their bit in XSTATE_BV clear).
+    pub fn to_state(&self, a: &Area) -> VecState {
+        let a = &a.0;
+        let u16at = |o: usize| u16::from_le_bytes([a[o], a[o + 1]]);
+        let bv = u64::from_le_bytes(core::array::from_fn(|i| a[512 + i])) & self.mask;
+        let mut v = VecState::default();
+        // MXCSR is saved with SSE or AVX whatever XSTATE_BV says.
+        v.mxcsr = u32::from_le_bytes([a[24], a[25], a[26], a[27]]);
+        if bv & 1 != 0 {
+            v.fcw = u16at(0);
+            v.fsw = u16at(2);
+            v.ftw = a[4];
+            for i in 0..8 {
+                v.st[i][..10].copy_from_slice(&a[32 + 16 * i..42 + 16 * i]);
+            }
+        }
+        for i in 0..16 {
+            if bv & 2 != 0 {
+                v.zmm[i][..16].copy_from_slice(&a[160 + 16 * i..176 + 16 * i]);
+            }
+            if bv & 4 != 0 {
+                v.zmm[i][16..32].copy_from_slice(&a[self.ymm + 16 * i..self.ymm + 16 * i + 16]);
+            }
+            if bv & 0x40 != 0 {
+                v.zmm[i][32..].copy_from_slice(&a[self.zmm_hi + 32 * i..self.zmm_hi + 32 * i + 32]);
+            }
+            if bv & 0x80 != 0 {
+                v.zmm[16 + i].copy_from_slice(&a[self.hi16 + 64 * i..self.hi16 + 64 * i + 64]);
+            }
+        }
+        if bv & 0x20 != 0 {
+            for i in 0..8 {
+                let o = self.opmask + 8 * i;
+                v.k[i] = u64::from_le_bytes(core::array::from_fn(|j| a[o + j]));
+            }
+        }
+        v
+    }
+
+    /// Writes `v` into an area from which XRSTOR with [`Layout::mask`] loads it. Parts the host
+    /// does not have are dropped.
+    pub fn from_state(&self, v: &VecState, area: &mut Area) {
+        *area = Area::default();
+        let a = &mut area.0;
+        a[0..2].copy_from_slice(&v.fcw.to_le_bytes());
+        a[2..4].copy_from_slice(&v.fsw.to_le_bytes());
+        a[4] = v.ftw;
+        a[24..28].copy_from_slice(&v.mxcsr.to_le_bytes());
+        a[512..520].copy_from_slice(&self.mask.to_le_bytes());
+        for i in 0..8 {
+            a[32 + 16 * i..42 + 16 * i].copy_from_slice(&v.st[i][..10]);
+            if self.opmask != 0 {
+                let o = self.opmask + 8 * i;
+                a[o..o + 8].copy_from_slice(&v.k[i].to_le_bytes());
+            }
+        }
+        for i in 0..16 {
+            a[160 + 16 * i..176 + 16 * i].copy_from_slice(&v.zmm[i][..16]);
+            if self.ymm != 0 {
+                a[self.ymm + 16 * i..self.ymm + 16 * i + 16].copy_from_slice(&v.zmm[i][16..32]);
+            }
+            if self.zmm_hi != 0 {
+                a[self.zmm_hi + 32 * i..self.zmm_hi + 32 * i + 32].copy_from_slice(&v.zmm[i][32..]);
+            }
+            if self.hi16 != 0 {
+                a[self.hi16 + 64 * i..self.hi16 + 64 * i + 64].copy_from_slice(&v.zmm[16 + i]);
+            }
+        }
+    }
+}
+
+/// Reads XCR0.
+///
+/// # Safety
+/// CPUID must report OSXSAVE.
+#[target_feature(enable = "xsave")]
+unsafe fn xcr0() -> u64 {
+    // SAFETY: the caller checked OSXSAVE.
+    unsafe { _xgetbv(0) }
+}

@@ -1,0 +1,118 @@
+//! Translates blocks of guest code to host code under a policy.
+//!
+//! The guest's registers live in the same host registers, except r10 and r11, which live in the
+//! context block ([`hindsight_isa::Ctx::gpr`]): r11 counts instructions, r10 is scratch. Each
+//! segment of a block (up to and including a branch) adds its length to the counter first.
+//!
+//! * [`Mode::Record`]: guest memory is real; every read is compared with the predictor and every
+//!   write is repeated to it.
+//! * [`Mode::Replay`]: every memory operand is the predictor's cell; the counter runs from a
+//!   negative budget and a segment that would pass zero is not begun.
+//! * [`Mode::Plain`]: guest memory is real and nothing is recorded.
+#![no_std]
+extern crate alloc;
+
+use alloc::vec::Vec;
+use hindsight_isa::Predictor;
+
+/// What translated code does besides what the guest asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    Record,
+    Replay,
+    Plain,
+}
+
+/// How to translate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    pub mode: Mode,
+    pub predictor: Predictor,
+    /// Recording on a host with AVX-512VL: zmm31 and k7 are the translator's, for wide compares.
+    /// Off as soon as the guest mentions one of them (the translator then returns
+    /// [`Error::NeedsVector`]).
+    pub wide_checks: bool,
+}
+
+/// One block to translate.
+pub struct Input<'a> {
+    /// Guest address of the block.
+    pub pc: u64,
+    /// Bytes at `pc`, as many as are readable, at least 15 more than will be needed if possible.
+    pub code: &'a [u8],
+    /// At most this many instructions (at least 1).
+    pub max_instrs: u32,
+    /// Compare the code with `code` on each entry, and end the block at each store: for code in
+    /// memory that the program may write.
+    pub self_check: bool,
+}
+
+/// Why a block was not translated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The guest uses zmm31 or k7 and `wide_checks` is on.
+    NeedsVector,
+    /// No whole instruction within `code`.
+    Truncated,
+}
+
+/// A translated block, before placement.
+#[derive(Default)]
+pub struct Block {
+    /// Host code that runs in the usual case; entered at its start.
+    pub hot: Vec<u8>,
+    /// Stubs and descriptors.
+    pub cold: Vec<u8>,
+    /// Guest instructions.
+    pub instrs: u32,
+    /// Guest bytes `pc..pc + src_len` that were translated.
+    pub src_len: u32,
+    fixups: Vec<Fixup>,
+    /// Guest instruction boundaries, filled when [`Translator::want_map`] is set.
+    pub map: Vec<MapEntry>,
+}
+
+/// One guest instruction in the hot part of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct MapEntry {
+    /// Offset in `hot` where its host code begins.
+    pub hot: u32,
+    /// Offset in `cold` where its stubs begin.
+    pub cold: u32,
+    pub pc: u64,
+    /// Counter minus position while it executes (see [`hindsight_isa::Desc::ahead`]).
+    pub ahead: u16,
+    /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` while its memory accesses
+    /// execute; 0xff: none.
+    pub spilled: [u8; 4],
+}
+
+#[derive(Clone, Copy)]
+struct Fixup;
+
+/// Translates blocks one at a time, reusing its buffers.
+pub struct Translator {
+    pub policy: Policy,
+    /// Fill [`Block::map`].
+    pub want_map: bool,
+    /// The result of the last [`Translator::translate`].
+    pub block: Block,
+}
+
+impl Translator {
+    pub fn new(policy: Policy) -> Translator {
+        Translator { policy, want_map: false, block: Block::default() }
+    }
+
+    /// Translates one block into [`Translator::block`]. `peek` gives the code bytes at a guest address
+    /// that the block may jump to, as far as known (it may answer an empty slice); they serve only
+    /// to find out which flags are still needed there.
+    pub fn translate<'a>(&mut self, _input: &Input, _peek: &mut dyn FnMut(u64) -> &'a [u8]) -> Result<(), Error> {
+        Err(Error::Truncated)
+    }
+
+    /// Resolves the block's internal references for its place: `hot` and `cold` are the host
+    /// addresses at which [`Block::hot`] and [`Block::cold`] will be copied, `base` the cache's base
+    /// address (below both, all within 2 GiB).
+    pub fn place(&mut self, _hot: u64, _cold: u64, _base: u64) {}
+}
