@@ -1,0 +1,68 @@
+//! What the command line tells the recorder before it starts it: a block in the recorder's data
+//! that the command line fills in the executable image, found by its marker.
+
+/// Marks the block in the image.
+pub const MARKER: [u8; 16] = *b"hindsight-config";
+
+/// Longest path, with its terminating zero.
+pub const PATH_LEN: usize = 4096;
+
+/// Configuration of one recorded program image. Paths are zero-terminated.
+#[repr(C)]
+#[derive(Clone)]
+pub struct Config {
+    /// [`MARKER`].
+    pub marker: [u8; 16],
+    /// [`crate::ring::MAGIC`], so that halves of different builds notice.
+    pub magic: u64,
+    /// Descriptor of the control file (see [`crate::ring`]); the recorder closes it.
+    pub ctl_fd: i32,
+    /// `log2` of the predictor's cells.
+    pub predictor_bits: u8,
+    /// [`hindsight_isa::cpuid::Baseline`] as its number.
+    pub baseline: u8,
+    /// 1: translate only, record nothing.
+    pub plain: u8,
+    pub _pad: u8,
+    /// Least number of instructions between key frames; 0: none but the first.
+    pub keyframe_interval: u64,
+    /// Least number of instructions between digests of all registers; 0: none.
+    pub digest_interval: u64,
+    /// The program file to load (after `#!` and PATH were resolved).
+    pub exe: [u8; PATH_LEN],
+    /// What AT_EXECFN shows, and whose last component is the command name.
+    pub execfn: [u8; PATH_LEN],
+}
+
+impl Config {
+    /// An empty block with marker and version.
+    pub const fn new() -> Config {
+        Config {
+            marker: MARKER,
+            magic: crate::ring::MAGIC,
+            ctl_fd: -1,
+            predictor_bits: 32,
+            baseline: 0,
+            plain: 0,
+            _pad: 0,
+            keyframe_interval: 0,
+            digest_interval: 0,
+            exe: [0; PATH_LEN],
+            execfn: [0; PATH_LEN],
+        }
+    }
+
+    /// The block's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: repr(C) without padding (checked below), plain integers only.
+        unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
+    }
+}
+
+const _: () = assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 2 * PATH_LEN);
+
+impl Default for Config {
+    fn default() -> Self {
+        Config::new()
+    }
+}
