@@ -57,6 +57,16 @@ impl Layout {
         ends.iter().all(|(o, n)| o + n <= AREA_LEN).then_some(l)
     }
 
+    /// Clears zmm31 and k7, which the translator uses for its own purposes while the guest does not.
+    pub fn clear_wide(&self, a: &mut Area) {
+        if self.hi16 != 0 {
+            a.0[self.hi16 + 15 * 64..self.hi16 + 16 * 64].fill(0);
+        }
+        if self.opmask != 0 {
+            a.0[self.opmask + 56..self.opmask + 64].fill(0);
+        }
+    }
+
     /// Reads the guest's state out of an area that XSAVE wrote (components it left in their
     /// initial state have their bit in XSTATE_BV clear).
     pub fn to_state(&self, a: &Area) -> VecState {

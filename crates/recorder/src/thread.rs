@@ -1,0 +1,202 @@
+//! One recorded thread: its context block, predictor window, register state and event stream.
+
+use crate::ring::Emitter;
+use crate::sys;
+use hindsight_events::Event;
+use hindsight_isa::ctx::CTX_SIZE;
+use hindsight_isa::predictor::ALIAS;
+use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::{CpuState, Ctx, Predictor, VecState};
+
+/// Ranges longer than this are not cleared in the predictor when they are mapped; what is stale
+/// there shows as surprises.
+pub const ZERO_LIMIT: u64 = 1 << 30;
+
+/// A recorded thread. Lives at a fixed address for the thread's whole life; `ctx.runtime` points to it.
+pub struct Thread {
+    /// The context block below the window.
+    pub ctx: &'static mut Ctx,
+    /// Address of the first predictor cell.
+    pub window: u64,
+    pub predictor: Predictor,
+    /// Event stream of this thread.
+    pub emit: Emitter,
+    /// Instructions completed. Current whenever the runtime runs.
+    pub pos: u64,
+    /// Vector state while it is not in the processor's registers (see [`Thread::area`]).
+    area: Area,
+    /// Whether zmm31 and k7 belong to the translator (the guest's are zero).
+    pub wide_checks: bool,
+    pub layout: Layout,
+    /// A signal waits in the queue: look before entering translated code.
+    pub pending: core::sync::atomic::AtomicBool,
+    /// Position of the last key frame and digest.
+    pub last_keyframe: u64,
+    pub last_digest: u64,
+    /// Code epoch that this thread's stream has announced.
+    pub code_epoch: u64,
+    /// Reads that differed from their prediction.
+    pub surprises: u64,
+}
+
+impl Thread {
+    /// Makes the context block and window of a thread, and points the GS base at the window.
+    /// `Err` is the errno of the failed mapping.
+    pub fn new(predictor: Predictor, emit: Emitter, layout: Layout, wide_checks: bool) -> Result<&'static mut Thread, i32> {
+        let window = map_window(predictor)?;
+        let base = window - CTX_SIZE as u64;
+        // SAFETY: `map_window` made CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
+        let ctx = unsafe { &mut *(base as *mut Ctx) };
+        ctx.clear_lookup();
+        ctx.exit_ptr = hindsight_glue::exit_address();
+        let t = alloc::boxed::Box::leak(alloc::boxed::Box::new(Thread {
+            ctx,
+            window,
+            predictor,
+            emit,
+            pos: 0,
+            area: Area::default(),
+            wide_checks,
+            layout,
+            pending: Default::default(),
+            last_keyframe: 0,
+            last_digest: 0,
+            code_epoch: 0,
+            surprises: 0,
+        }));
+        t.ctx.runtime = t as *mut Thread as u64;
+        sys::set_gs_base(window);
+        Ok(t)
+    }
+
+    /// Appends an event at the present position.
+    pub fn event(&mut self, ev: &Event) {
+        self.emit.emit(self.pos, ev);
+    }
+
+    /// The instruction at hand is done.
+    pub fn complete(&mut self) {
+        self.pos += 1;
+    }
+
+    /// Guest registers; `ctx.rip` is the instruction about to run.
+    pub fn cpu(&self) -> CpuState {
+        CpuState {
+            gpr: self.ctx.gpr,
+            rip: self.ctx.rip,
+            rflags: self.ctx.rflags & RFLAGS_MASK,
+            fs_base: self.ctx.fs_base,
+            gs_base: self.ctx.gs_base,
+        }
+    }
+
+    /// Sets all guest registers.
+    pub fn set_cpu(&mut self, s: &CpuState) {
+        self.ctx.gpr = s.gpr;
+        self.ctx.rip = s.rip;
+        self.ctx.rflags = s.rflags & RFLAGS_MASK;
+        self.ctx.gs_base = s.gs_base;
+        if self.ctx.fs_base != s.fs_base {
+            self.ctx.fs_base = s.fs_base;
+            sys::set_fs_base(s.fs_base);
+        }
+    }
+
+    /// The guest's vector state in the processor's own format, complete. x87 instruction and data
+    /// pointers (which would be the translator's) are zero.
+    pub fn area(&mut self) -> &mut Area {
+        hindsight_glue::save_area(&mut self.area);
+        let a = &mut self.area.0;
+        for (i, x) in self.ctx.xmm.iter().enumerate() {
+            a[160 + 16 * i..176 + 16 * i].copy_from_slice(x);
+        }
+        a[512] |= 2;
+        a[6..24].fill(0);
+        if self.wide_checks {
+            self.layout.clear_wide(&mut self.area);
+        }
+        &mut self.area
+    }
+
+    /// Loads the guest's vector state.
+    pub fn set_area(&mut self, a: &Area) {
+        for (i, x) in self.ctx.xmm.iter_mut().enumerate() {
+            if a.0[512] & 2 != 0 {
+                x.copy_from_slice(&a.0[160 + 16 * i..176 + 16 * i]);
+            } else {
+                *x = [0; 16];
+            }
+        }
+        // SAFETY: the runtime runs, not translated code; callers pass areas that XSAVE or `Layout` made.
+        unsafe { hindsight_glue::load_area(a) };
+    }
+
+    /// The guest's vector state.
+    pub fn vec(&mut self) -> VecState {
+        let l = self.layout;
+        l.to_state(self.area())
+    }
+
+    /// Address of the predictor cell of guest address `a`.
+    pub fn cell(&self, a: u64) -> *mut u8 {
+        (self.window + self.predictor.cell(a)) as *mut u8
+    }
+
+    /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of
+    /// [`ZERO_LIMIT`] and more are left alone.
+    pub fn zero_window(&mut self, addr: u64, len: u64) {
+        if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
+            return;
+        }
+        self.event(&Event::Zero { addr, len });
+        let size = self.predictor.size();
+        let start = self.predictor.cell(addr);
+        let first = len.min(size - start);
+        self.zero_cells(start, first);
+        self.zero_cells(0, len - first);
+    }
+
+    fn zero_cells(&mut self, start: u64, len: u64) {
+        let end = start + len;
+        let alias = ALIAS as u64;
+        // The first page is shared with its alias and must be written; the rest can be given back.
+        let whole = (start.max(alias).next_multiple_of(4096), end & !4095);
+        let clear = |a: u64, b: u64| {
+            if a < b {
+                // SAFETY: cells `a..b` lie in the window, which is writable and referenced by nothing.
+                unsafe { core::ptr::write_bytes((self.window + a) as *mut u8, 0, (b - a) as usize) }
+            }
+        };
+        if whole.0 < whole.1 {
+            clear(start, whole.0.min(end));
+            sys::madvise_dontneed(self.window + whole.0, whole.1 - whole.0);
+            clear(whole.1, end);
+        } else {
+            clear(start, end);
+        }
+    }
+
+    /// Empties the whole predictor (the stream's key frame says so).
+    pub fn empty_window(&mut self) {
+        self.zero_cells(0, self.predictor.size());
+    }
+}
+
+/// Reserves context block, window, the alias of its first page, and guard pages. Returns the window.
+fn map_window(p: Predictor) -> Result<u64, i32> {
+    let guard = 0x1_0000;
+    let total = guard + CTX_SIZE as u64 + p.size() + ALIAS as u64 + guard;
+    let at = sys::mmap_anon_noreserve(0, total, sys::PROT_NONE)?;
+    let base = at + guard;
+    let window = base + CTX_SIZE as u64;
+    sys::mprotect(base, CTX_SIZE as u64 + p.size(), sys::PROT_READ | sys::PROT_WRITE)?;
+    let fd = sys::memfd_create(c"window")?;
+    let r = (|| {
+        sys::ftruncate(fd, ALIAS as u64)?;
+        sys::mmap_shared_fixed(window, ALIAS as u64, fd)?;
+        sys::mmap_shared_fixed(window + p.size(), ALIAS as u64, fd)
+    })();
+    sys::close(fd);
+    r.map(|_| window)
+}
