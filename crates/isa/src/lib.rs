@@ -11,6 +11,7 @@ pub mod ctx;
 pub mod desc;
 pub mod predictor;
 pub mod state;
+pub mod string;
 pub mod xsave;
 
 pub use ctx::Ctx;

@@ -1,0 +1,328 @@
+//! String instructions (`movs`, `stos`, `lods`, `cmps`, `scas`, with and without repetition),
+//! executed in chunks that recorder and replay cut at exactly the same places.
+//!
+//! The memory an instruction works on is the caller's business ([`StringMemory`]): real memory
+//! and the predictor in the recorder, the predictor alone in replay.
+
+use crate::Predictor;
+
+/// Bytes that no chunk crosses.
+const PAGE: u64 = 4096;
+/// Most bytes of one chunk of `cmps` and `scas`, which may end early: what lies behind the end
+/// is read for nothing.
+const COMPARE: u64 = 256;
+
+/// Carry, parity, auxiliary carry, zero, sign and overflow.
+const ARITHMETIC: u64 = 0x8d5;
+const DF: u64 = 0x400;
+const ZF: u64 = 0x40;
+
+/// What an instruction does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Movs,
+    Stos,
+    Lods,
+    Cmps,
+    Scas,
+}
+
+/// Repetition prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeat {
+    No,
+    /// F3: while the count lasts; `cmps` and `scas` also end when the operands differ.
+    Equal,
+    /// F2: the same, ending when the operands are equal.
+    NotEqual,
+}
+
+/// Segment whose base is added to the source address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment {
+    Flat,
+    Fs,
+    Gs,
+}
+
+/// A decoded string instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StringOp {
+    pub kind: Kind,
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub size: u8,
+    pub repeat: Repeat,
+    /// Addresses and count have 32 bits.
+    pub addr32: bool,
+    pub segment: Segment,
+    /// Bytes of the instruction.
+    pub len: u8,
+}
+
+/// The registers that string instructions use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Regs {
+    pub rax: u64,
+    pub rcx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rflags: u64,
+}
+
+/// Memory as a string instruction sees it. An error stops the instruction with its registers as
+/// they are after the iterations completed so far.
+pub trait StringMemory {
+    type Stop;
+    /// Called before each chunk with the number of completed iterations.
+    fn chunk(&mut self, done: u64) -> Result<(), Self::Stop>;
+    /// Reads at most 4096 bytes, which lie in one page unless they are a single element.
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop>;
+    /// Writes under the same limits; nothing is written on error.
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Self::Stop>;
+}
+
+impl StringOp {
+    /// Decodes the instruction at the start of `code`; `None` when it is not a string instruction
+    /// (or one of the port instructions).
+    pub fn decode(code: &[u8]) -> Option<StringOp> {
+        let (mut repeat, mut addr32, mut segment, mut word, mut wide) =
+            (Repeat::No, false, Segment::Flat, false, false);
+        for (i, &b) in code.iter().enumerate().take(15) {
+            // A REX prefix counts only directly before the opcode.
+            let rex_w = core::mem::take(&mut wide);
+            match b {
+                0xf2 => repeat = Repeat::NotEqual,
+                0xf3 => repeat = Repeat::Equal,
+                0x66 => word = true,
+                0x67 => addr32 = true,
+                0x64 => segment = Segment::Fs,
+                0x65 => segment = Segment::Gs,
+                // CS, DS, ES and SS have base 0 and do not undo an earlier FS or GS.
+                0x26 | 0x2e | 0x36 | 0x3e => {}
+                0x40..=0x4f => wide = b & 8 != 0,
+                0xa4..=0xa7 | 0xaa..=0xaf => {
+                    let kind = match b & 0xfe {
+                        0xa4 => Kind::Movs,
+                        0xa6 => Kind::Cmps,
+                        0xaa => Kind::Stos,
+                        0xac => Kind::Lods,
+                        _ => Kind::Scas,
+                    };
+                    let size = match (b & 1, rex_w, word) {
+                        (0, _, _) => 1,
+                        (_, true, _) => 8,
+                        (_, _, true) => 2,
+                        _ => 4,
+                    };
+                    return Some(StringOp {
+                        kind,
+                        size,
+                        repeat,
+                        addr32,
+                        segment,
+                        len: i as u8 + 1,
+                    });
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Whether the two operands of a `cmps` may fall into the same cells of `predictor` although
+    /// their addresses differ. One cell cannot hold both then, and the recorder has to record the
+    /// instruction's outcome instead of what it read.
+    pub fn operands_collide(&self, regs: &Regs, source_base: u64, predictor: Predictor) -> bool {
+        if self.kind != Kind::Cmps {
+            return false;
+        }
+        let src = source_base.wrapping_add(self.offset(regs.rsi));
+        let delta = self.offset(regs.rdi).wrapping_sub(src) as i64;
+        let unused = 64 - predictor.bits as u32;
+        let cells = (delta << unused) >> unused;
+        // A chunk's reads, widened to whole lines.
+        cells != delta && cells.unsigned_abs() < COMPARE + 256
+    }
+
+    /// Executes the instruction. `source_base` is the base of [`StringOp::segment`].
+    pub fn execute<M: StringMemory>(
+        &self,
+        regs: &mut Regs,
+        source_base: u64,
+        mem: &mut M,
+    ) -> Result<(), M::Stop> {
+        let mut done = 0;
+        let mut buf = [0; PAGE as usize];
+        let mut other = [0; COMPARE as usize];
+        loop {
+            let left = match self.repeat {
+                Repeat::No => 1 - done,
+                _ => self.offset(regs.rcx),
+            };
+            if left == 0 {
+                return Ok(());
+            }
+            let src = source_base.wrapping_add(self.offset(regs.rsi));
+            let dst = self.offset(regs.rdi);
+            let n = left.min(self.chunk_len(regs, src, dst));
+            let bytes = n as usize * self.size as usize;
+            let down = regs.rflags & DF != 0;
+            // The lowest address of the chunk.
+            let low = |a: u64| {
+                if down {
+                    a.wrapping_sub((n - 1) * self.size as u64)
+                } else {
+                    a
+                }
+            };
+            mem.chunk(done)?;
+            let mut ended = false;
+            let mut completed = n;
+            match self.kind {
+                Kind::Movs => {
+                    mem.read(low(src), &mut buf[..bytes])?;
+                    mem.write(low(dst), &buf[..bytes])?;
+                }
+                Kind::Stos => {
+                    let v = regs.rax.to_le_bytes();
+                    for e in buf[..bytes].chunks_exact_mut(self.size as usize) {
+                        e.copy_from_slice(&v[..self.size as usize]);
+                    }
+                    mem.write(low(dst), &buf[..bytes])?;
+                }
+                Kind::Lods => {
+                    mem.read(low(src), &mut buf[..bytes])?;
+                    let v = self.element(&buf[..bytes], n - 1, down);
+                    regs.rax = match self.size {
+                        1 => regs.rax & !0xff | v,
+                        2 => regs.rax & !0xffff | v,
+                        _ => v,
+                    };
+                }
+                Kind::Cmps | Kind::Scas => {
+                    if self.kind == Kind::Cmps {
+                        mem.read(low(src), &mut buf[..bytes])?;
+                    }
+                    mem.read(low(dst), &mut other[..bytes])?;
+                    for i in 0..n {
+                        let a = match self.kind {
+                            Kind::Cmps => self.element(&buf[..bytes], i, down),
+                            _ => regs.rax,
+                        };
+                        let b = self.element(&other[..bytes], i, down);
+                        let equal = (a ^ b) << (64 - 8 * self.size as u32) == 0;
+                        ended = equal == (self.repeat == Repeat::NotEqual);
+                        if ended || i == n - 1 {
+                            completed = i + 1;
+                            regs.rflags =
+                                regs.rflags & !ARITHMETIC | compare_flags(a, b, self.size);
+                            break;
+                        }
+                    }
+                }
+            }
+            self.advance(regs, completed, down);
+            done += completed;
+            if ended || self.repeat == Repeat::No {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The part of an address register or the count that this address size uses.
+    fn offset(&self, r: u64) -> u64 {
+        if self.addr32 { r as u32 as u64 } else { r }
+    }
+
+    /// Element `i` in the order of execution.
+    fn element(&self, bytes: &[u8], i: u64, down: bool) -> u64 {
+        let size = self.size as usize;
+        let i = i as usize * size;
+        let at = if down { bytes.len() - size - i } else { i };
+        let mut v = [0; 8];
+        v[..size].copy_from_slice(&bytes[at..at + size]);
+        u64::from_le_bytes(v)
+    }
+
+    /// Elements from here that lie in the page of the first one; 1 if that one crosses its end.
+    fn in_page(&self, addr: u64, down: bool) -> u64 {
+        let at = addr % PAGE;
+        let size = self.size as u64;
+        let n = if at + size > PAGE {
+            1
+        } else if down {
+            at / size + 1
+        } else {
+            (PAGE - at) / size
+        };
+        n.max(1)
+    }
+
+    /// Most elements of the next chunk.
+    fn chunk_len(&self, regs: &Regs, src: u64, dst: u64) -> u64 {
+        let size = self.size as u64;
+        let down = regs.rflags & DF != 0;
+        let (reads_src, uses_dst) = match self.kind {
+            Kind::Movs | Kind::Cmps => (true, true),
+            Kind::Lods => (true, false),
+            Kind::Stos | Kind::Scas => (false, true),
+        };
+        let mut n = match self.kind {
+            Kind::Cmps | Kind::Scas => COMPARE / size,
+            _ => PAGE / size,
+        };
+        if reads_src {
+            n = n.min(self.in_page(src, down));
+            if self.addr32 {
+                // The offset wraps at 4 GiB, wherever in a page a segment base puts that.
+                n = n.min(self.in_page(self.offset(regs.rsi), down));
+            }
+        }
+        if uses_dst {
+            n = n.min(self.in_page(dst, down));
+        }
+        if self.kind == Kind::Movs {
+            // An element that a later one of the same chunk would overwrite before it is read.
+            let ahead = if down {
+                src.wrapping_sub(dst)
+            } else {
+                dst.wrapping_sub(src)
+            };
+            if ahead != 0 && ahead < n * size {
+                n = (ahead / size).max(1);
+            }
+        }
+        n
+    }
+
+    fn advance(&self, regs: &mut Regs, n: u64, down: bool) {
+        let step = n.wrapping_mul(self.size as u64);
+        let step = if down { step.wrapping_neg() } else { step };
+        if matches!(self.kind, Kind::Movs | Kind::Cmps | Kind::Lods) {
+            regs.rsi = self.offset(regs.rsi.wrapping_add(step));
+        }
+        if self.kind != Kind::Lods {
+            regs.rdi = self.offset(regs.rdi.wrapping_add(step));
+        }
+        if self.repeat != Repeat::No {
+            regs.rcx = self.offset(regs.rcx.wrapping_sub(n));
+        }
+    }
+}
+
+/// Flags of comparing the low `size` bytes of `a` with those of `b`.
+fn compare_flags(a: u64, b: u64, size: u8) -> u64 {
+    let shift = 64 - 8 * size as u32;
+    let (x, y) = (a << shift, b << shift);
+    let (r, carry) = x.overflowing_sub(y);
+    let low = a.wrapping_sub(b);
+    let mut f = carry as u64;
+    f |= ((low as u8).count_ones() as u64 & 1 ^ 1) << 2;
+    f |= (a ^ b ^ low) & 0x10;
+    if r == 0 {
+        f |= ZF;
+    }
+    f |= (r >> 63) << 7;
+    f |= (((x ^ y) & (x ^ r)) >> 63) << 11;
+    f
+}
