@@ -72,7 +72,8 @@ pub enum Event<'a> {
     Unmap { addr: u64, len: u64 },
 }
 
-mod tag {
+/// Tag bytes of the wire form.
+pub mod tag {
     pub const PATCH: u8 = 0;
     pub const PATCH_BYTES: u8 = 1;
     pub const SYSCALL: u8 = 2;

@@ -1,0 +1,302 @@
+//! The content of a stream chunk: whole events in wire form, taken apart into columns that
+//! compress well. Putting them together again only moves bytes.
+
+use hindsight_events::event::{LINE, tag};
+use hindsight_events::varint::{self, get, unzigzag, zigzag};
+use hindsight_events::{Decoder, Event};
+use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
+
+/// A chunk ends when its events have at least this many bytes in wire form.
+pub const CHUNK_BYTES: usize = 1 << 20;
+
+/// Number of columns.
+pub const COLUMNS: usize = 7;
+
+/// Bytes before the columns: the length of each.
+pub const LENGTHS: usize = 4 * COLUMNS;
+
+mod col {
+    /// Tag bytes.
+    pub const TAG: usize = 0;
+    /// Position distances.
+    pub const POSITION: usize = 1;
+    /// Line distances of patches.
+    pub const LINE: usize = 2;
+    /// Masks of patches.
+    pub const MASK: usize = 3;
+    /// Words of patches.
+    pub const WORD: usize = 4;
+    /// Integers of all other events.
+    pub const INT: usize = 5;
+    /// Register states, digests, code, text.
+    pub const BULK: usize = 6;
+}
+
+/// Wire form of an event other than a patch, behind tag and position.
+struct Shape {
+    /// Leading integers.
+    ints: usize,
+    /// The first integer is a mask of further integers.
+    masked: bool,
+    /// Bytes behind the integers.
+    bulk: usize,
+    /// The last integer is the length of a byte string behind it.
+    string: bool,
+}
+
+fn shape(t: u8) -> Option<Shape> {
+    let s = |ints, bulk| {
+        Some(Shape {
+            ints,
+            masked: false,
+            bulk,
+            string: false,
+        })
+    };
+    let string = |ints| {
+        Some(Shape {
+            ints,
+            masked: false,
+            bulk: 0,
+            string: true,
+        })
+    };
+    const STATE: usize = CPU_STATE_LEN + VEC_STATE_LEN;
+    match t {
+        tag::PATCH_BYTES => s(3, 0),
+        tag::SYSCALL => s(7, 0),
+        tag::SYSCALL_RET | tag::REP_CHUNK | tag::CODE_EPOCH => s(1, 0),
+        tag::REGS => Some(Shape {
+            ints: 2,
+            masked: true,
+            bulk: 0,
+            string: false,
+        }),
+        tag::SIGNAL => s(3, 0),
+        tag::SET_STATE => s(0, STATE),
+        tag::KEY_FRAME => s(1, STATE),
+        tag::ZERO | tag::UNMAP => s(2, 0),
+        tag::DIGEST => s(0, 16),
+        tag::END => string(3),
+        tag::CODE => string(3),
+        tag::MAP => string(6),
+        _ => None,
+    }
+}
+
+/// Length of the integers and of the bulk of a payload whose integers begin at `b[at]`.
+fn measure(s: &Shape, b: &[u8], at: usize) -> Option<(usize, usize)> {
+    let (mut end, mut last, mut n) = (at, 0, s.ints);
+    let mut i = 0;
+    while i < n {
+        (last, end) = get(b, end)?;
+        if i == 0 && s.masked {
+            n += last.count_ones() as usize;
+        }
+        i += 1;
+    }
+    let bulk = if s.string {
+        usize::try_from(last).ok()?
+    } else {
+        s.bulk
+    };
+    Some((end - at, bulk))
+}
+
+/// What [`ChunkBuilder::push`] stopped at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pushed {
+    /// The bytes left over are no whole event.
+    More,
+    /// The chunk is complete: take it with [`ChunkBuilder::take`] and go on with what is left.
+    Full,
+    /// What comes next is no event.
+    Bad,
+}
+
+/// Cuts one stream's events into chunks.
+#[derive(Debug, Default)]
+pub struct ChunkBuilder {
+    columns: [Vec<u8>; COLUMNS],
+    /// Of the last event.
+    pos: u64,
+    /// Number of the line of the last patch.
+    line: u64,
+    /// Position and line relative to which the chunk's next event is written.
+    chunk_pos: u64,
+    chunk_line: u64,
+    first_pos: u64,
+    events: u32,
+    keyframe: bool,
+}
+
+/// A chunk's content and what its header says about it.
+#[derive(Debug, Default)]
+pub struct Content {
+    pub raw: Vec<u8>,
+    pub first_pos: u64,
+    pub last_pos: u64,
+    pub events: u32,
+    pub keyframe: bool,
+}
+
+impl ChunkBuilder {
+    /// Takes whole events from `wire`, which continues what was pushed before. Returns the number
+    /// of bytes taken. `seen` is shown each event that is not a patch, with its position.
+    pub fn push(&mut self, wire: &[u8], mut seen: impl FnMut(u64, &Event)) -> (usize, Pushed) {
+        let mut at = 0;
+        loop {
+            if self.wire_len() >= CHUNK_BYTES {
+                return (at, Pushed::Full);
+            }
+            let Some(&t) = wire.get(at) else {
+                return (at, Pushed::More);
+            };
+            if t == tag::KEY_FRAME && self.events > 0 {
+                return (at, Pushed::Full);
+            }
+            let n = match t {
+                tag::PATCH => self.patch(&wire[at..]),
+                _ => self.other(t, &wire[at..], &mut seen),
+            };
+            match n {
+                Some(n) => at += n,
+                None if wire.len() - at >= hindsight_events::MAX_EVENT => return (at, Pushed::Bad),
+                None if shape(t).is_none() && t != tag::PATCH => return (at, Pushed::Bad),
+                None => return (at, Pushed::More),
+            }
+        }
+    }
+
+    /// Number of events since the last chunk.
+    pub fn events(&self) -> u32 {
+        self.events
+    }
+
+    /// Position of the last event.
+    pub fn position(&self) -> u64 {
+        self.pos
+    }
+
+    fn wire_len(&self) -> usize {
+        self.columns.iter().map(Vec::len).sum()
+    }
+
+    /// Ends the chunk and moves it to `out`, whose buffer is used again.
+    pub fn take(&mut self, out: &mut Content) {
+        out.raw.clear();
+        for c in &self.columns {
+            out.raw.extend_from_slice(&(c.len() as u32).to_le_bytes());
+        }
+        for c in self.columns.iter_mut() {
+            out.raw.extend_from_slice(c);
+            c.clear();
+        }
+        out.first_pos = self.first_pos;
+        out.last_pos = self.pos;
+        out.events = self.events;
+        out.keyframe = self.keyframe;
+        (self.chunk_pos, self.chunk_line) = (0, 0);
+        (self.events, self.keyframe) = (0, false);
+    }
+
+    fn begin_event(&mut self, t: u8, pos: u64) {
+        if self.events == 0 {
+            self.first_pos = pos;
+            self.keyframe = t == tag::KEY_FRAME;
+        }
+        self.columns[col::TAG].push(t);
+        put(&mut self.columns[col::POSITION], pos - self.chunk_pos);
+        (self.pos, self.chunk_pos) = (pos, pos);
+        self.events += 1;
+    }
+
+    // Nearly all events are patches: no `Event` is made of them.
+    fn patch(&mut self, b: &[u8]) -> Option<usize> {
+        let (delta, at) = get(b, 1)?;
+        let (line_delta, at) = get(b, at)?;
+        let mask = *b.get(at)?;
+        let words = b.get(at + 1..at + 1 + 8 * mask.count_ones() as usize)?;
+        let pos = self.pos.checked_add(delta)?;
+        let line = (self.line as i64).wrapping_add(unzigzag(line_delta)) as u64;
+        line.checked_mul(LINE)?;
+        self.begin_event(tag::PATCH, pos);
+        self.line = line;
+        let relative = self.line.wrapping_sub(self.chunk_line) as i64;
+        put(&mut self.columns[col::LINE], zigzag(relative));
+        self.chunk_line = self.line;
+        self.columns[col::MASK].push(mask);
+        self.columns[col::WORD].extend_from_slice(words);
+        Some(at + 1 + words.len())
+    }
+
+    fn other(&mut self, t: u8, b: &[u8], seen: &mut impl FnMut(u64, &Event)) -> Option<usize> {
+        let s = shape(t)?;
+        let (delta, ints_at) = get(b, 1)?;
+        let pos = self.pos.checked_add(delta)?;
+        let (_, event, len) = Decoder::default().decode(b)?;
+        let (ints, bulk) = measure(&s, b, ints_at)?;
+        let bulk_at = ints_at + ints;
+        if bulk_at + bulk != len {
+            return None;
+        }
+        self.begin_event(t, pos);
+        self.columns[col::INT].extend_from_slice(&b[ints_at..bulk_at]);
+        self.columns[col::BULK].extend_from_slice(&b[bulk_at..len]);
+        seen(pos, &event);
+        Some(len)
+    }
+}
+
+fn put(out: &mut Vec<u8>, v: u64) {
+    if v < 0x80 {
+        return out.push(v as u8);
+    }
+    let mut b = [0; varint::MAX];
+    let n = varint::put(&mut b, 0, v);
+    out.extend_from_slice(&b[..n]);
+}
+
+/// Puts the columns of a chunk together to wire form. `None` if they do not fit together.
+pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
+    let (lengths, mut rest) = raw.split_at_checked(LENGTHS)?;
+    let mut columns: [&[u8]; COLUMNS] = [&[]; COLUMNS];
+    for (c, len) in columns.iter_mut().zip(lengths.chunks_exact(4)) {
+        let len = u32::from_le_bytes(len.try_into().ok()?) as usize;
+        (*c, rest) = rest.split_at_checked(len)?;
+    }
+    if !rest.is_empty() {
+        return None;
+    }
+    let mut out = Vec::with_capacity(raw.len() - LENGTHS);
+    let mut at = [0; COLUMNS];
+    let copy = |c: usize, n: usize, out: &mut Vec<u8>, at: &mut [usize; COLUMNS]| {
+        let part = columns[c].get(at[c]..at[c].checked_add(n)?)?;
+        at[c] += n;
+        out.extend_from_slice(part);
+        Some(part)
+    };
+    let int = |c: usize, at: usize| Some(get(columns[c], at)?.1 - at);
+    while at[col::TAG] < columns[col::TAG].len() {
+        let t = copy(col::TAG, 1, &mut out, &mut at)?[0];
+        copy(
+            col::POSITION,
+            int(col::POSITION, at[col::POSITION])?,
+            &mut out,
+            &mut at,
+        )?;
+        if t == tag::PATCH {
+            copy(col::LINE, int(col::LINE, at[col::LINE])?, &mut out, &mut at)?;
+            let mask = copy(col::MASK, 1, &mut out, &mut at)?[0];
+            copy(col::WORD, 8 * mask.count_ones() as usize, &mut out, &mut at)?;
+        } else {
+            let (ints, bulk) = measure(&shape(t)?, columns[col::INT], at[col::INT])?;
+            copy(col::INT, ints, &mut out, &mut at)?;
+            copy(col::BULK, bulk, &mut out, &mut at)?;
+        }
+    }
+    at.iter()
+        .zip(&columns)
+        .all(|(a, c)| *a == c.len())
+        .then_some(out)
+}

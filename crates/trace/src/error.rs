@@ -1,0 +1,24 @@
+use crate::chunk::VERSION;
+
+/// Why a trace could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file could not be read at all.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The file does not begin as a trace does.
+    #[error("this is not a Hindsight trace")]
+    NotATrace,
+    /// Made by a program that writes another version of the format.
+    #[error("the trace has format version {found}; this program reads version {VERSION}")]
+    Version { found: u8 },
+    /// The trace ends before the end of its first chunk, which describes the recording.
+    #[error("the trace is cut within its header: nothing of the recording is in it")]
+    NoHeader,
+    /// Bytes that cannot be what was written.
+    #[error("the trace is damaged at byte {offset}: {what}")]
+    Damaged { offset: u64, what: &'static str },
+    /// No module of this content is in the trace.
+    #[error("the trace holds no module {0}")]
+    NoModule(crate::ModuleHash),
+}

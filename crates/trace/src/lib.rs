@@ -1,0 +1,21 @@
+//! The trace file of a recording.
+//!
+//! A trace is a sequence of [`chunk`]s, appended and never changed, so that it can be written to a
+//! pipe and is readable up to its last whole chunk wherever it is cut. `docs/trace-format.md`
+//! describes it byte by byte. [`Writer`] makes one, [`Trace`] reads one.
+//!
+//! Reading is total: whatever the bytes, it ends with a result or an [`Error`], and no length
+//! found in a file makes it allocate more than [`chunk::MAX_RAW`] bytes at a time.
+
+pub mod chunk;
+pub mod columns;
+mod error;
+pub mod meta;
+mod reader;
+mod writer;
+
+pub use columns::{ChunkBuilder, Pushed};
+pub use error::Error;
+pub use meta::{Header, ModuleHash, ModuleInfo, StreamSummary, Summary, Text};
+pub use reader::{ChunkMeta, Completeness, StreamId, Trace};
+pub use writer::Writer;

@@ -1,0 +1,234 @@
+//! What a trace says about its recording, as JSON. Fields may be added; readers ignore what they
+//! do not know and take defaults for what is missing.
+
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// A string of the operating system: JSON string if it is UTF-8, otherwise an array of bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Text {
+    Utf8(String),
+    Bytes(Vec<u8>),
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Text::Utf8(String::new())
+    }
+}
+
+impl Text {
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Text::Utf8(s) => s.as_bytes(),
+            Text::Bytes(b) => b,
+        }
+    }
+
+    pub fn to_os(&self) -> OsString {
+        OsString::from_vec(self.as_bytes().to_vec())
+    }
+}
+
+impl From<&[u8]> for Text {
+    fn from(b: &[u8]) -> Self {
+        match std::str::from_utf8(b) {
+            Ok(s) => Text::Utf8(s.into()),
+            Err(_) => Text::Bytes(b.into()),
+        }
+    }
+}
+
+impl From<&OsStr> for Text {
+    fn from(s: &OsStr) -> Self {
+        s.as_bytes().into()
+    }
+}
+
+impl From<&str> for Text {
+    fn from(s: &str) -> Self {
+        Text::Utf8(s.into())
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+/// The machine of a recording.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// `x86_64`.
+    pub arch: String,
+    /// `little`.
+    pub byte_order: String,
+    pub kernel: String,
+    pub processor: String,
+    pub page_size: u32,
+}
+
+/// First chunk: what was recorded, and how.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    /// Version of the program that recorded.
+    pub hindsight: String,
+    /// Short name of the program, for lists.
+    pub name: String,
+    /// The file that was loaded (for a script: its interpreter).
+    pub exe: Text,
+    /// The path that was executed (for a script: the script).
+    pub execfn: Text,
+    pub argv: Vec<Text>,
+    pub env: Vec<Text>,
+    pub cwd: Text,
+    /// Milliseconds since 1970.
+    pub started_ms: u64,
+    pub machine: Machine,
+    /// Name of the processor baseline the program was shown.
+    pub baseline: String,
+    /// `log2` of the predictor's cells.
+    pub predictor_bits: u8,
+    pub keyframe_interval: u64,
+    pub digest_interval: u64,
+}
+
+impl Header {
+    /// The command line, quoted where a shell would need it.
+    pub fn command(&self) -> String {
+        let words = self.argv.iter().map(|a| {
+            let a = a.to_string();
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+            if !a.is_empty() && a.chars().all(plain) {
+                a
+            } else {
+                format!("'{}'", a.replace('\'', "'\\''"))
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Name of a content: XXH3-128, 32 hexadecimal digits in JSON.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ModuleHash(pub [u8; 16]);
+
+impl ModuleHash {
+    /// The name of `content`.
+    pub fn of(content: &[u8]) -> ModuleHash {
+        ModuleHash(xxhash_rust::xxh3::xxh3_128(content).to_be_bytes())
+    }
+}
+
+impl fmt::Display for ModuleHash {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl From<ModuleHash> for String {
+    fn from(h: ModuleHash) -> String {
+        h.to_string()
+    }
+}
+
+impl TryFrom<String> for ModuleHash {
+    type Error = &'static str;
+    fn try_from(s: String) -> Result<Self, Self::Error> {
+        if s.len() != 32 {
+            return Err("a module's name has 32 digits");
+        }
+        u128::from_str_radix(&s, 16)
+            .map(|v| ModuleHash(v.to_be_bytes()))
+            .map_err(|_| "a module's name has hexadecimal digits")
+    }
+}
+
+/// A file that the program mapped executable. Its content follows in pieces, once for all
+/// modules of the same hash.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ModuleInfo {
+    pub path: Text,
+    pub hash: ModuleHash,
+    pub size: u64,
+}
+
+/// How the program ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    /// Exit status.
+    Exit(i32),
+    /// Number of the deadly signal.
+    Signal(i32),
+    /// The recorder could not go on.
+    Unsupported(String),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Ending::Exit(n) => write!(f, "exit status {n}"),
+            Ending::Signal(n) => write!(f, "signal {n}"),
+            Ending::Unsupported(why) => write!(f, "not recorded further: {why}"),
+        }
+    }
+}
+
+/// Counts of one stream.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamSummary {
+    pub stream: u32,
+    /// Thread id on the recording machine; 0 for the process stream.
+    pub tid: i32,
+    pub instructions: u64,
+    pub unpredicted_reads: u64,
+    pub events: u64,
+    pub chunks: u64,
+    /// Bytes of events before compression.
+    pub raw_bytes: u64,
+    /// Bytes of chunks in the file.
+    pub stored_bytes: u64,
+    /// Guest instructions translated.
+    pub translated: u64,
+    /// Times the code cache was emptied.
+    pub cache_flushes: u64,
+    /// Times translated code was left, by cause.
+    pub exits: Vec<u64>,
+}
+
+/// Last chunk of a recording that was finished.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    pub ending: Option<Ending>,
+    pub wall_ms: u64,
+    /// Processor time of the recorded program, milliseconds.
+    pub program_cpu_ms: u64,
+    /// Processor time of the collector, milliseconds.
+    pub collector_cpu_ms: u64,
+    /// Most resident memory of the recorded program, its predictor included, KiB.
+    pub peak_memory_kib: u64,
+    pub streams: Vec<StreamSummary>,
+    pub module_bytes: u64,
+    /// Bytes of the trace before this chunk.
+    pub trace_bytes: u64,
+}
+
+impl Summary {
+    pub fn instructions(&self) -> u64 {
+        self.streams.iter().map(|s| s.instructions).sum()
+    }
+
+    pub fn unpredicted_reads(&self) -> u64 {
+        self.streams.iter().map(|s| s.unpredicted_reads).sum()
+    }
+}
