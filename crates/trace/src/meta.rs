@@ -211,10 +211,10 @@ pub struct StreamSummary {
 pub struct Summary {
     pub ending: Option<Ending>,
     pub wall_ms: u64,
-    /// Processor time of the recorded program, milliseconds.
-    pub program_cpu_ms: u64,
-    /// Processor time of the collector, milliseconds.
-    pub collector_cpu_ms: u64,
+    /// Processor time of the recorded program, microseconds.
+    pub program_cpu_us: u64,
+    /// Processor time of the collector, microseconds.
+    pub collector_cpu_us: u64,
     /// Most resident memory of the recorded program, its predictor included, KiB.
     pub peak_memory_kib: u64,
     pub streams: Vec<StreamSummary>,
