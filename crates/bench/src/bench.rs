@@ -1,0 +1,204 @@
+//! Paired measurements: native, recorded, replayed, native, recorded, replayed, and so on, so that
+//! a machine that changes its speed changes it for all three.
+
+use crate::hindsight::{Facts, Hindsight, must_succeed};
+use crate::process::{Run, Spec, argv, run};
+use crate::snapshot::same_content;
+use crate::stats::{geometric_mean, median, range};
+use crate::workload::Workload;
+use serde::Serialize;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// One round of one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pair {
+    pub native_cpu: f64,
+    pub native_wall: f64,
+    pub native_rss_kib: u64,
+    /// The whole tree: program and collector.
+    pub record_cpu: f64,
+    /// The collector's share of it.
+    pub collector_cpu: f64,
+    pub record_wall: f64,
+    pub record_rss_kib: u64,
+    /// `replay --verify --jobs 1`.
+    pub replay_cpu: f64,
+    pub replay_wall: f64,
+    pub facts: Facts,
+}
+
+/// All rounds of one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    pub name: String,
+    pub what: String,
+    pub pairs: Vec<Pair>,
+}
+
+/// Start-up of `/bin/true`, all in seconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Startup {
+    pub native_wall: Vec<f64>,
+    pub native_cpu: Vec<f64>,
+    pub record_wall: Vec<f64>,
+    pub record_cpu: Vec<f64>,
+}
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Measures `workload` in `pairs` rounds. Fails when outputs differ or a replay does not verify.
+pub fn measure(
+    tool: &Hindsight,
+    workload: &Workload,
+    dir: &Path,
+    pairs: u32,
+) -> io::Result<Measured> {
+    let spec = |name: &str| Spec {
+        argv: workload.argv.clone(),
+        cwd: dir.into(),
+        stdout: Some(dir.join(format!("{name}.out"))),
+        stderr: Some(dir.join(format!("{name}.err"))),
+        limit: LIMIT,
+        ..Spec::default()
+    };
+    let (native, record) = (spec("native"), spec("record"));
+    let trace = dir.join("trace.hst");
+    let recorded = tool.recorded(&record, &trace);
+    let replay_err = dir.join("replay.err");
+    // Once unmeasured, so that files are in the page cache.
+    run(&native)?;
+    let mut rounds = Vec::new();
+    for _ in 0..pairs {
+        let plain = run(&native)?;
+        must_succeed("native run", &plain, &dir.join("native.err"))?;
+        remove(&trace)?;
+        let recording = run(&recorded)?;
+        must_succeed("recording", &recording, &dir.join("record.err"))?;
+        for stream in ["out", "err"] {
+            let file = |name: &str| dir.join(format!("{name}.{stream}"));
+            if !same_content(&file("native"), &file("record"))? {
+                return Err(io::Error::other(format!(
+                    "std{stream} differs between native and recorded run"
+                )));
+            }
+        }
+        let facts = tool.facts(&trace)?;
+        let replay = tool.verify(&trace, 1, &replay_err, LIMIT)?;
+        must_succeed("replay --verify", &replay, &replay_err)?;
+        rounds.push(pair(&plain, &recording, &replay, facts));
+    }
+    remove(&trace)?;
+    Ok(Measured {
+        name: workload.name.clone(),
+        what: workload.what.clone(),
+        pairs: rounds,
+    })
+}
+
+fn pair(plain: &Run, recording: &Run, replay: &Run, facts: Facts) -> Pair {
+    Pair {
+        native_cpu: plain.cpu,
+        native_wall: plain.wall,
+        native_rss_kib: plain.max_rss_kib,
+        record_cpu: recording.cpu,
+        collector_cpu: recording.own_cpu,
+        record_wall: recording.wall,
+        record_rss_kib: if facts.peak_rss_kib > 0 {
+            facts.peak_rss_kib
+        } else {
+            recording.max_rss_kib
+        },
+        replay_cpu: replay.cpu,
+        replay_wall: replay.wall,
+        facts,
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Measures the start-up of `/bin/true` in `rounds` rounds.
+pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup> {
+    let messages = dir.join("true.err");
+    let native = Spec {
+        argv: argv(&["/bin/true"]),
+        cwd: dir.into(),
+        stderr: Some(messages.clone()),
+        limit: LIMIT,
+        ..Spec::default()
+    };
+    let trace = dir.join("true.hst");
+    let recorded = tool.recorded(&native, &trace);
+    let mut s = Startup {
+        native_wall: vec![],
+        native_cpu: vec![],
+        record_wall: vec![],
+        record_cpu: vec![],
+    };
+    for _ in 0..rounds {
+        let plain = run(&native)?;
+        must_succeed("/bin/true", &plain, &messages)?;
+        s.native_wall.push(plain.wall);
+        s.native_cpu.push(plain.cpu);
+        remove(&trace)?;
+        let recording = run(&recorded)?;
+        must_succeed("recording of /bin/true", &recording, &messages)?;
+        s.record_wall.push(recording.wall);
+        s.record_cpu.push(recording.cpu);
+    }
+    remove(&trace)?;
+    Ok(s)
+}
+
+impl Measured {
+    /// A value of every round.
+    pub fn each(&self, value: impl Fn(&Pair) -> f64) -> Vec<f64> {
+        self.pairs.iter().map(value).collect()
+    }
+
+    /// Median of a value over the rounds.
+    pub fn mid(&self, value: impl Fn(&Pair) -> f64) -> f64 {
+        median(&self.each(value))
+    }
+
+    /// Median ratio of recorded to native CPU.
+    pub fn record_ratio(&self) -> f64 {
+        self.mid(|p| p.record_cpu / p.native_cpu)
+    }
+
+    /// Smallest and largest ratio of recorded to native CPU.
+    pub fn record_range(&self) -> (f64, f64) {
+        range(&self.each(|p| p.record_cpu / p.native_cpu))
+    }
+
+    /// Median ratio of replayed to native CPU.
+    pub fn replay_ratio(&self) -> f64 {
+        self.mid(|p| p.replay_cpu / p.native_cpu)
+    }
+
+    /// Trace bits per instruction, all of the file.
+    pub fn bits(&self) -> f64 {
+        self.mid(|p| p.facts.trace_bytes as f64 * 8.0 / p.facts.instructions.max(1) as f64)
+    }
+
+    /// Memory added to the program, in KiB.
+    pub fn added_kib(&self) -> f64 {
+        self.mid(|p| p.record_rss_kib as f64 - p.native_rss_kib as f64)
+    }
+
+    /// What may be added: as much as the program itself touches, and 64 MiB.
+    pub fn allowed_kib(&self) -> f64 {
+        self.mid(|p| p.native_rss_kib as f64 + 65536.0)
+    }
+}
+
+/// Geometric mean of a value over the workloads.
+pub fn mean(all: &[Measured], value: impl Fn(&Measured) -> f64) -> f64 {
+    geometric_mean(&all.iter().map(value).collect::<Vec<_>>())
+}

@@ -1,0 +1,148 @@
+//! The `hindsight` program as the measurements use it.
+
+use crate::process::{End, Run, Spec, run};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the program under test is, and options passed to every recording.
+#[derive(Clone, Debug)]
+pub struct Hindsight {
+    pub program: PathBuf,
+    pub record_options: Vec<String>,
+}
+
+/// What a recording says of itself.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Facts {
+    pub instructions: u64,
+    pub unpredicted_reads: u64,
+    pub trace_bytes: u64,
+    /// Bytes of the streams alone, without the copies of the program's files.
+    pub stream_bytes: u64,
+    /// Largest resident set of the recorded program, in KiB; 0 if not told.
+    pub peak_rss_kib: u64,
+}
+
+impl Hindsight {
+    /// Finds the program: as given, or beside this one.
+    pub fn find(given: Option<PathBuf>, record_options: Vec<String>) -> io::Result<Hindsight> {
+        let program = match given {
+            Some(p) => p,
+            None => std::env::current_exe()?.with_file_name("hindsight"),
+        };
+        let program = std::path::absolute(program)?;
+        if !program.is_file() {
+            let message = format!(
+                "{} is not there; build it or use --hindsight",
+                program.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        }
+        Ok(Hindsight {
+            program,
+            record_options,
+        })
+    }
+
+    /// What the program calls itself.
+    pub fn version(&self) -> io::Result<String> {
+        let out = std::process::Command::new(&self.program)
+            .arg("--version")
+            .output()?;
+        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    }
+
+    /// `native` as it is to be run recorded into `trace`.
+    pub fn recorded(&self, native: &Spec, trace: &Path) -> Spec {
+        let mut argv: Vec<OsString> = vec![
+            self.program.clone().into(),
+            "record".into(),
+            "--quiet".into(),
+        ];
+        argv.extend(self.record_options.iter().map(OsString::from));
+        argv.extend(["-o".into(), trace.into(), "--".into()]);
+        argv.extend(native.argv.iter().cloned());
+        Spec {
+            argv,
+            ..native.clone()
+        }
+    }
+
+    /// Replays `trace` and verifies it on `jobs` processors.
+    pub fn verify(
+        &self,
+        trace: &Path,
+        jobs: u32,
+        stderr: &Path,
+        limit: Duration,
+    ) -> io::Result<Run> {
+        let words = [
+            "replay".into(),
+            "--verify".into(),
+            "--jobs".into(),
+            jobs.to_string(),
+        ];
+        run(&Spec {
+            argv: std::iter::once(self.program.clone().into())
+                .chain(words.into_iter().map(|w: String| w.into()))
+                .chain([trace.into()])
+                .collect(),
+            cwd: "/".into(),
+            stdout: Some(stderr.with_extension("report")),
+            stderr: Some(stderr.to_owned()),
+            limit,
+            ..Spec::default()
+        })
+    }
+
+    /// Asks `hindsight info --json`.
+    pub fn facts(&self, trace: &Path) -> io::Result<Facts> {
+        let out = std::process::Command::new(&self.program)
+            .arg("info")
+            .arg("--json")
+            .arg(trace)
+            .output()?;
+        if !out.status.success() {
+            let message = String::from_utf8_lossy(&out.stderr);
+            return Err(io::Error::other(format!(
+                "hindsight info: {}",
+                message.trim()
+            )));
+        }
+        let info: Value = serde_json::from_slice(&out.stdout)?;
+        let number = |name: &str| info.pointer(name).and_then(Value::as_u64);
+        let need = |name: &str| {
+            number(name).ok_or_else(|| io::Error::other(format!("hindsight info: no {name}")))
+        };
+        Ok(Facts {
+            instructions: need("/instructions")?,
+            unpredicted_reads: number("/unpredicted_reads").unwrap_or(0),
+            trace_bytes: need("/trace_bytes")?,
+            stream_bytes: number("/stream_bytes").unwrap_or(0),
+            peak_rss_kib: number("/peak_rss_kib").unwrap_or(0),
+        })
+    }
+}
+
+/// The end of a file of messages, for reports of what went wrong.
+pub fn tail(path: &Path) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(3)..].join(" | ")
+}
+
+/// An error unless `run` ended with status 0.
+pub fn must_succeed(what: &str, run: &Run, messages: &Path) -> io::Result<()> {
+    if run.end == End::Exit(0) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{what}: {}: {}",
+        run.end,
+        tail(messages)
+    )))
+}

@@ -1,0 +1,215 @@
+//! Measures what recording and replaying costs, and compares recorded programs with native ones.
+
+mod bench;
+mod fidelity;
+mod hindsight;
+mod machine;
+mod process;
+mod snapshot;
+mod stats;
+mod table;
+mod workload;
+
+use clap::{Args, Parser, Subcommand};
+use hindsight::Hindsight;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// CPU, time, memory and trace size of the workloads, native, recorded and replayed.
+    Bench(Bench),
+    /// Ordinary commands, native and recorded: same output, status and files, and verified.
+    Fidelity(Fidelity),
+}
+
+#[derive(Args)]
+struct Common {
+    /// The hindsight program to use [default: beside this one].
+    #[arg(long, env = "HINDSIGHT")]
+    hindsight: Option<PathBuf>,
+    /// Option to pass to `hindsight record`, such as --option=--predictor=cache:64k; repeatable.
+    #[arg(long = "option", allow_hyphen_values = true)]
+    options: Vec<String>,
+    /// Print results as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Bench {
+    #[command(flatten)]
+    common: Common,
+    /// Rounds per workload.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Only these workloads, by name, separated by commas; `startup` is the start-up measurement.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// JSON file of other workloads, instead of those built in.
+    #[arg(long, env = "HINDSIGHT_BENCH_WORKLOADS")]
+    workloads: Option<PathBuf>,
+    /// Also write the report to this file.
+    #[arg(long)]
+    write: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Fidelity {
+    #[command(flatten)]
+    common: Common,
+    /// About this many commands from all parts of the list, instead of all.
+    #[arg(long)]
+    sample: Option<usize>,
+    /// Only commands that contain this text.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// File of commands, instead of the one built in.
+    #[arg(long)]
+    cases: Option<PathBuf>,
+    /// Show only what is not as it should be.
+    #[arg(long)]
+    misses: bool,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Task::Bench(o) => bench(&o),
+        Task::Fidelity(o) => fidelity(&o),
+    };
+    done.unwrap_or_else(|e| {
+        eprintln!("hindsight-bench: {e}");
+        ExitCode::from(2)
+    })
+}
+
+fn bench(o: &Bench) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.common.hindsight.clone(), o.common.options.clone())?;
+    let scratch = tempfile::Builder::new()
+        .prefix("hindsight-bench-")
+        .tempdir()?;
+    let dir = scratch.path();
+    let workloads = match &o.workloads {
+        Some(file) => workload::from_file(file, dir)?,
+        None => workload::built_in(dir, &o.only)?,
+    };
+    let chosen = |name: &str| o.only.is_empty() || o.only.iter().any(|n| n == name);
+    let mut measured = Vec::new();
+    let mut failed = 0;
+    for w in workloads.iter().filter(|w| chosen(&w.name)) {
+        eprintln!("{}: {}", w.name, w.what);
+        match bench::measure(&tool, w, dir, o.pairs) {
+            Ok(m) => {
+                eprintln!(
+                    "  recorded {:.2}x, replayed {:.2}x",
+                    m.record_ratio(),
+                    m.replay_ratio()
+                );
+                measured.push(m);
+            }
+            Err(e) => {
+                failed += 1;
+                eprintln!("  FAILED: {e}");
+            }
+        }
+    }
+    let startup = if chosen("startup") {
+        Some(bench::startup(&tool, dir, 20)?)
+    } else {
+        None
+    };
+    let machine = machine::describe();
+    let version = tool.version()?;
+    let mut report = table::report(
+        &machine,
+        &version,
+        &o.common.options,
+        &measured,
+        startup.as_ref(),
+    );
+    if failed > 0 {
+        report.push_str(&format!(
+            "\n{failed} workloads FAILED and are not in the table.\n"
+        ));
+    }
+    if o.common.json {
+        let all = serde_json::json!({ "machine": machine, "version": version, "options": o.common.options,
+            "workloads": measured, "startup": startup, "failed": failed });
+        println!("{all:#}");
+    } else {
+        print!("{report}");
+    }
+    if let Some(file) = &o.write {
+        write_report(file, &report)?;
+    }
+    Ok(if failed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Puts the report between the markers of `file`, or makes the file.
+fn write_report(file: &Path, report: &str) -> io::Result<()> {
+    const BEGIN: &str = "<!-- begin: written by scripts/bench --write -->\n";
+    const END: &str = "<!-- end -->\n";
+    let old =
+        std::fs::read_to_string(file).unwrap_or_else(|_| format!("# Benchmarks\n\n{BEGIN}{END}"));
+    let bounds = old.find(BEGIN).zip(old.find(END)).filter(|(b, e)| b < e);
+    let (begin, end) =
+        bounds.ok_or_else(|| io::Error::other(format!("{} has no markers", file.display())))?;
+    let (head, tail) = (&old[..begin + BEGIN.len()], &old[end..]);
+    std::fs::write(file, format!("{head}\n{report}\n{tail}"))
+}
+
+fn fidelity(o: &Fidelity) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.common.hindsight.clone(), o.common.options.clone())?;
+    let text = match &o.cases {
+        Some(file) => std::fs::read_to_string(file)?,
+        None => include_str!("../fidelity/cases.txt").to_owned(),
+    };
+    let mut cases = fidelity::parse(&text)?;
+    cases.retain(|c| c.line.contains(&o.only));
+    if let Some(n) = o.sample {
+        cases = fidelity::sample(cases, n);
+    }
+    let scratch = tempfile::Builder::new()
+        .prefix("hindsight-fidelity-")
+        .tempdir()?;
+    let ground = fidelity::Ground::prepare(scratch.path())?;
+    let mut outcomes = Vec::new();
+    for case in &cases {
+        let outcome = ground.check(&tool, case);
+        if let Some(miss) = &outcome.miss {
+            eprintln!("MISS {}: {miss}", case.line);
+        }
+        outcomes.push(outcome);
+    }
+    let misses = outcomes.iter().filter(|o| o.miss.is_some()).count();
+    if o.common.json {
+        println!(
+            "{:#}",
+            serde_json::json!({ "commands": outcomes, "misses": misses })
+        );
+    } else {
+        print!("{}", fidelity::table(&outcomes, o.misses));
+        println!(
+            "\n{} of {} commands the same and verified",
+            outcomes.len() - misses,
+            outcomes.len()
+        );
+    }
+    Ok(if misses > 0 || outcomes.is_empty() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}

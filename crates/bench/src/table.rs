@@ -1,0 +1,239 @@
+//! The table of a benchmark run, as Markdown that also reads well in a terminal.
+
+use crate::bench::{Measured, Startup, mean};
+use crate::stats::{median, range};
+use std::fmt::Write;
+
+/// A goal and whether it was met.
+struct Goal {
+    what: &'static str,
+    goal: String,
+    seen: String,
+    met: bool,
+}
+
+/// Rows of cells with columns padded to equal width.
+pub fn markdown(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| {
+        rows.iter()
+            .filter_map(|r| r.get(c))
+            .map(|s| s.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for (i, row) in rows.iter().enumerate() {
+        for (c, w) in widths.iter().enumerate() {
+            let cell = row.get(c).map_or("", String::as_str);
+            let _ = if c == 0 {
+                write!(out, "| {cell:<w$} ")
+            } else {
+                write!(out, "| {cell:>w$} ")
+            };
+        }
+        out.push_str("|\n");
+        if i == 0 {
+            for (c, w) in widths.iter().enumerate() {
+                let _ = if c == 0 {
+                    write!(out, "|:{:-<w$}-", "")
+                } else {
+                    write!(out, "|-{:-<w$}:", "")
+                };
+            }
+            out.push_str("|\n");
+        }
+    }
+    out
+}
+
+/// The whole report: machine, workloads, goals.
+pub fn report(
+    machine: &str,
+    version: &str,
+    options: &[String],
+    all: &[Measured],
+    startup: Option<&Startup>,
+) -> String {
+    let mut out = format!("Machine: {machine}.\nProgram: {version}");
+    if !options.is_empty() {
+        let _ = write!(out, ", record options `{}`", options.join(" "));
+    }
+    let rounds = all.iter().map(|m| m.pairs.len()).min().unwrap_or(0);
+    let _ = writeln!(
+        out,
+        ".\nCPU is user plus system of the whole process tree; ratios are medians of {rounds} paired runs, with their\nrange. Outputs were equal in every run, and every replay verified.\n"
+    );
+    out.push_str(&workloads(all));
+    out.push('\n');
+    let goals = goals(all, startup);
+    let mut rows = vec![
+        ["figure", "goal", "measured", ""]
+            .map(String::from)
+            .to_vec(),
+    ];
+    rows.extend(goals.into_iter().map(|g| {
+        vec![
+            g.what.into(),
+            g.goal,
+            g.seen,
+            if g.met { "met" } else { "NOT MET" }.into(),
+        ]
+    }));
+    out.push_str(&markdown(&rows));
+    out
+}
+
+fn workloads(all: &[Measured]) -> String {
+    let head = [
+        "workload",
+        "native s",
+        "record s",
+        "of it collector",
+        "record x",
+        "range",
+        "wall x",
+        "replay s",
+        "replay x",
+        "native MiB",
+        "record MiB",
+        "Ginstr",
+        "unpredicted/1000",
+        "trace MiB",
+        "bit/instr",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    for m in all {
+        let (low, high) = m.record_range();
+        rows.push(vec![
+            m.name.clone(),
+            format!("{:.2}", m.mid(|p| p.native_cpu)),
+            format!("{:.2}", m.mid(|p| p.record_cpu)),
+            format!("{:.2}", m.mid(|p| p.collector_cpu)),
+            format!("{:.2}", m.record_ratio()),
+            format!("{low:.2}-{high:.2}"),
+            format!("{:.2}", m.mid(|p| p.record_wall / p.native_wall)),
+            format!("{:.2}", m.mid(|p| p.replay_cpu)),
+            format!("{:.2}", m.replay_ratio()),
+            format!("{:.0}", m.mid(|p| p.native_rss_kib as f64) / 1024.0),
+            format!("{:.0}", m.mid(|p| p.record_rss_kib as f64) / 1024.0),
+            format!("{:.2}", m.mid(|p| p.facts.instructions as f64) / 1e9),
+            format!(
+                "{:.2}",
+                m.mid(
+                    |p| p.facts.unpredicted_reads as f64 * 1e3 / p.facts.instructions.max(1) as f64
+                )
+            ),
+            format!(
+                "{:.2}",
+                m.mid(|p| p.facts.trace_bytes as f64) / (1 << 20) as f64
+            ),
+            format!("{:.4}", m.bits()),
+        ]);
+    }
+    if all.len() > 1 {
+        let mut row = vec![String::new(); head.len()];
+        row[0] = "geometric mean".into();
+        row[4] = format!("{:.2}", mean(all, Measured::record_ratio));
+        row[6] = format!(
+            "{:.2}",
+            mean(all, |m| m.mid(|p| p.record_wall / p.native_wall))
+        );
+        row[8] = format!("{:.2}", mean(all, Measured::replay_ratio));
+        rows.push(row);
+    }
+    markdown(&rows)
+}
+
+fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let mut add = |what, goal: &str, seen: String, met| {
+        goals.push(Goal {
+            what,
+            goal: goal.into(),
+            seen,
+            met,
+        })
+    };
+    if !all.is_empty() {
+        let worst = |value: &dyn Fn(&Measured) -> f64| {
+            let top = all.iter().max_by(|a, b| value(a).total_cmp(&value(b)));
+            top.map_or((0.0, String::new()), |m| (value(m), m.name.clone()))
+        };
+        let record = mean(all, Measured::record_ratio);
+        add(
+            "recording, CPU, geometric mean",
+            "4.0x or less",
+            format!("{record:.2}x"),
+            record <= 4.0,
+        );
+        let (ratio, name) = worst(&Measured::record_ratio);
+        add(
+            "recording, CPU, worst",
+            "8x or less",
+            format!("{ratio:.2}x ({name})"),
+            ratio <= 8.0,
+        );
+        let (bits, name) = worst(&Measured::bits);
+        add(
+            "trace size, worst",
+            "0.10 bit/instruction or less",
+            format!("{bits:.3} ({name})"),
+            bits <= 0.10,
+        );
+        let (_, name) = worst(&|m| m.added_kib() - m.allowed_kib());
+        let (added, allowed) = all.iter().find(|m| m.name == name).map_or((0.0, 0.0), |m| {
+            (m.added_kib() / 1024.0, m.allowed_kib() / 1024.0)
+        });
+        add(
+            "memory added, nearest its bound",
+            "own memory + 64 MiB or less",
+            format!("{added:.0} of {allowed:.0} MiB ({name})"),
+            added <= allowed,
+        );
+        let replay = mean(all, Measured::replay_ratio);
+        add(
+            "replay --verify, one core, geometric mean",
+            "3.0x or less",
+            format!("{replay:.2}x"),
+            replay <= 3.0,
+        );
+    }
+    if let Some(s) = startup {
+        let ms = |v: &[f64]| median(v) * 1e3;
+        let added = ms(&s.record_wall) - ms(&s.native_wall);
+        let least = (range(&s.record_wall).0 - range(&s.native_wall).0) * 1e3;
+        add(
+            "start-up of /bin/true, wall, added",
+            "under 60 ms",
+            format!("{added:.1} ms median, {least:.1} ms of the minima"),
+            added < 60.0,
+        );
+        let cpu = ms(&s.record_cpu) - ms(&s.native_cpu);
+        add(
+            "start-up of /bin/true, CPU, added",
+            "(none set)",
+            format!("{cpu:.1} ms"),
+            true,
+        );
+    }
+    goals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pads_columns() {
+        let rows = [
+            vec!["a".to_owned(), "bb".into()],
+            vec!["ccc".into(), "d".into()],
+        ];
+        assert_eq!(
+            markdown(&rows),
+            "| a   | bb |\n|:----|---:|\n| ccc |  d |\n"
+        );
+    }
+}
