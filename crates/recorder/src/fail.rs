@@ -1,0 +1,73 @@
+//! Ends that are not the program's own.
+
+use crate::sys;
+use core::fmt::Write;
+
+/// Exit status of a recording that could not go on.
+pub const STATUS: i32 = 125;
+
+/// A line of text without an allocator.
+pub struct Line {
+    buf: [u8; 512],
+    len: usize,
+}
+
+impl Line {
+    pub fn new() -> Line {
+        Line { buf: [0; 512], len: 0 }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        let n = s.len().min(self.buf.len() - self.len);
+        self.buf[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        Ok(())
+    }
+}
+
+/// Formats into a [`Line`].
+#[macro_export]
+macro_rules! line {
+    ($($a:tt)*) => {{
+        let mut l = $crate::fail::Line::new();
+        let _ = core::fmt::Write::write_fmt(&mut l, format_args!($($a)*));
+        l
+    }};
+}
+
+/// Writes `hindsight: ` and the message to descriptor 2.
+pub fn say(message: &[u8]) {
+    let mut out = [0u8; 560];
+    let mut n = 0;
+    for part in [b"hindsight: ", message, b"\n"] {
+        out[n..n + part.len()].copy_from_slice(part);
+        n += part.len();
+    }
+    sys::write(2, &out[..n]);
+}
+
+/// Ends the process before the program has begun, or where no trace can be written any more.
+pub fn die(status: i32, message: &Line) -> ! {
+    say(message.as_bytes());
+    sys::exit_group(status)
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    let l = match info.location() {
+        Some(at) => line!("internal error at {}:{}: {}", at.file(), at.line(), info.message()),
+        None => line!("internal error: {}", info.message()),
+    };
+    crate::ring::abandon();
+    die(STATUS, &l)
+}
+
+/// The prebuilt core library mentions it; nothing unwinds here.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}

@@ -1,0 +1,178 @@
+//! Access to the program's memory that reports a fault instead of crashing.
+//!
+//! The accesses are ordinary loads and stores, so the kernel treats them as the program's own
+//! (stack growth, first touch). When one faults, the signal handler finds its address in
+//! [`redirect`] and continues at the routine's failure exit.
+
+use core::arch::{asm, global_asm};
+
+/// A failed access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// SIGSEGV or SIGBUS.
+    pub signo: u8,
+    pub code: i32,
+    /// As the kernel reports it (0 for an address that is not canonical).
+    pub addr: u64,
+}
+
+// Each routine keeps its accesses between two labels. At the failure exit rdx holds the address,
+// rcx the signal (low half) and its code (high half).
+global_asm!(
+    ".globl hindsight_guard_copy, hindsight_guard_copy_end, hindsight_guard_load, hindsight_guard_load_end",
+    ".globl hindsight_guard_line, hindsight_guard_line_end, hindsight_guard_probe, hindsight_guard_probe_end",
+    ".globl hindsight_guard_failed",
+    ".balign 16",
+    // rax: 0, or 1 after a fault. rdi, rsi, rcx: as for movsb.
+    "hindsight_guard_copy:",
+    "rep movsb",
+    "hindsight_guard_copy_end:",
+    "xor eax, eax",
+    "ret",
+    ".balign 16",
+    // Loads [rsi] of 8 bytes into rax; rdi is 0, or 1 after a fault.
+    "hindsight_guard_load:",
+    "mov rax, [rsi]",
+    "hindsight_guard_load_end:",
+    "xor edi, edi",
+    "ret",
+    ".balign 16",
+    // Copies 64 bytes from rsi to rdi.
+    "hindsight_guard_line:",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + 32]",
+    "movups xmm3, [rsi + 48]",
+    "hindsight_guard_line_end:",
+    "movups [rdi], xmm0",
+    "movups [rdi + 16], xmm1",
+    "movups [rdi + 32], xmm2",
+    "movups [rdi + 48], xmm3",
+    "xor eax, eax",
+    "ret",
+    ".balign 16",
+    // Proves that the byte at rsi may be written.
+    "hindsight_guard_probe:",
+    "lock or byte ptr [rsi], 0",
+    "hindsight_guard_probe_end:",
+    "xor eax, eax",
+    "ret",
+    "hindsight_guard_failed:",
+    "mov eax, 1",
+    "mov edi, 1",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn hindsight_guard_copy();
+    fn hindsight_guard_copy_end();
+    fn hindsight_guard_load();
+    fn hindsight_guard_load_end();
+    fn hindsight_guard_line();
+    fn hindsight_guard_line_end();
+    fn hindsight_guard_probe();
+    fn hindsight_guard_probe_end();
+    fn hindsight_guard_failed();
+}
+
+/// Where a fault at host address `pc` is to continue, if it is one of this module's accesses.
+/// There rdx must hold the faulting address, rcx `signo | code << 32`.
+pub fn redirect(pc: u64) -> Option<u64> {
+    let ranges = [
+        (hindsight_guard_copy as *const (), hindsight_guard_copy_end as *const ()),
+        (hindsight_guard_load as *const (), hindsight_guard_load_end as *const ()),
+        (hindsight_guard_line as *const (), hindsight_guard_line_end as *const ()),
+        (hindsight_guard_probe as *const (), hindsight_guard_probe_end as *const ()),
+    ];
+    ranges.iter().any(|(a, b)| (*a as u64..*b as u64).contains(&pc)).then_some(hindsight_guard_failed as *const () as u64)
+}
+
+fn fault(addr: u64, what: u64) -> Fault {
+    Fault { signo: what as u8, code: (what >> 32) as i32, addr }
+}
+
+fn copy(to: u64, from: u64, len: u64) -> Result<(), Fault> {
+    let (failed, addr, what): (u64, u64, u64);
+    // SAFETY: one side is the recorder's own buffer of `len` bytes, the other the program's
+    // memory, where a fault leads to the failure exit. The flags' direction bit is clear.
+    unsafe {
+        asm!("call {f}", f = sym hindsight_guard_copy, inout("rdi") to => _, inout("rsi") from => _,
+            inout("rcx") len => what, out("rax") failed, out("rdx") addr);
+    }
+    if failed == 0 { Ok(()) } else { Err(fault(addr, what)) }
+}
+
+/// Reads the program's memory at `addr`. After a fault the bytes before it have been read.
+pub fn read(addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
+    copy(buf.as_mut_ptr() as u64, addr, buf.len() as u64)
+}
+
+/// Writes the program's memory at `addr`. After a fault the bytes before it have been written.
+pub fn write(addr: u64, buf: &[u8]) -> Result<(), Fault> {
+    copy(addr, buf.as_ptr() as u64, buf.len() as u64)
+}
+
+/// Reads 8 bytes at `addr`.
+pub fn load_u64(addr: u64) -> Result<u64, Fault> {
+    let (failed, value, at, what): (u64, u64, u64, u64);
+    // SAFETY: a load whose fault leads to the failure exit.
+    unsafe {
+        asm!("call {f}", f = sym hindsight_guard_load, in("rsi") addr, out("rdi") failed, out("rax") value,
+            out("rdx") at, out("rcx") what);
+    }
+    if failed == 0 { Ok(value) } else { Err(fault(at, what)) }
+}
+
+/// Reads 64 bytes at `addr`.
+pub fn load_line(addr: u64, buf: &mut [u8; 64]) -> Result<(), Fault> {
+    let (failed, at, what): (u64, u64, u64);
+    // SAFETY: loads whose faults lead to the failure exit, stores to the recorder's buffer.
+    unsafe {
+        asm!("call {f}", f = sym hindsight_guard_line, in("rsi") addr, inout("rdi") buf.as_mut_ptr() => _,
+            out("rax") failed, out("rdx") at, out("rcx") what,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _);
+    }
+    if failed == 0 { Ok(()) } else { Err(fault(at, what)) }
+}
+
+/// Proves that `addr..addr+len` may be written, by writing what is there to a byte of each page.
+pub fn probe_write(addr: u64, len: u64) -> Result<(), Fault> {
+    if len == 0 {
+        return Ok(());
+    }
+    let mut at = addr;
+    let last = addr.wrapping_add(len - 1);
+    loop {
+        probe_byte(at)?;
+        let next = (at & !4095).wrapping_add(4096);
+        if next > last || next < at {
+            return Ok(());
+        }
+        at = next;
+    }
+}
+
+fn probe_byte(addr: u64) -> Result<(), Fault> {
+    let (failed, at, what): (u64, u64, u64);
+    // SAFETY: an atomic read and write of the same value; its fault leads to the failure exit.
+    unsafe {
+        asm!("call {f}", f = sym hindsight_guard_probe, in("rsi") addr, out("rdi") _,
+            out("rax") failed, out("rdx") at, out("rcx") what);
+    }
+    if failed == 0 { Ok(()) } else { Err(fault(at, what)) }
+}
+
+/// A zero-terminated string of the program, without the zero; `None` when it cannot be read or is
+/// longer than the kernel takes for a path.
+pub fn read_path(addr: u64) -> Option<alloc::vec::Vec<u8>> {
+    let mut out = alloc::vec::Vec::new();
+    while out.len() < 4096 {
+        let mut b = [0];
+        read(addr + out.len() as u64, &mut b).ok()?;
+        if b[0] == 0 {
+            return Some(out);
+        }
+        out.push(b[0]);
+    }
+    None
+}

@@ -1,0 +1,247 @@
+//! What the program has mapped: kept current by the loader and by the system calls that change
+//! it, and repeated to the process stream.
+
+use crate::lock::{Guard, Lock};
+use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
+use crate::{arena, ring};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use hindsight_events::Event;
+use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_PRIVATE, MAP_SHARED};
+
+/// One mapping, or a part of one with uniform protection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    pub start: u64,
+    pub end: u64,
+    /// As for `mmap`.
+    pub prot: u32,
+    /// As for `mmap`.
+    pub flags: u32,
+    /// Offset in the file; 0 for anonymous memory.
+    pub offset: u64,
+    /// Index for [`Regions::path`].
+    path: u32,
+}
+
+impl Region {
+    fn follows(&self, before: &Region) -> bool {
+        let file = self.flags & MAP_ANONYMOUS == 0;
+        before.end == self.start
+            && (before.prot, before.flags, before.path) == (self.prot, self.flags, self.path)
+            && (!file || before.offset + (before.end - before.start) == self.offset)
+    }
+
+    /// Whether other processes can see or make writes.
+    pub fn is_shared(&self) -> bool {
+        self.flags & MAP_SHARED != 0
+    }
+
+    fn cut(&self, start: u64, end: u64) -> Region {
+        let file = self.flags & MAP_ANONYMOUS == 0;
+        let offset = if file { self.offset + (start - self.start) } else { 0 };
+        Region { start, end, offset, ..*self }
+    }
+}
+
+/// All mappings of the program, in order of address.
+pub struct Regions {
+    list: Vec<Region>,
+    paths: Vec<Box<[u8]>>,
+}
+
+static REGIONS: Lock<Regions> = Lock::new(Regions { list: Vec::new(), paths: Vec::new() });
+
+/// The process's mappings.
+pub fn regions() -> Guard<'static, Regions> {
+    REGIONS.lock()
+}
+
+impl Regions {
+    /// The mapping that contains `addr`.
+    pub fn find(&self, addr: u64) -> Option<&Region> {
+        let i = self.list.partition_point(|r| r.end <= addr);
+        self.list.get(i).filter(|r| r.start <= addr)
+    }
+
+    /// Whether `addr` may be executed.
+    pub fn is_exec(&self, addr: u64) -> bool {
+        self.find(addr).is_some_and(|r| r.prot & PROT_EXEC != 0)
+    }
+
+    /// Whether `addr` may be written, now or through another mapping of the same memory.
+    pub fn is_writable(&self, addr: u64) -> bool {
+        self.find(addr).is_some_and(|r| r.prot & PROT_WRITE != 0 || r.is_shared())
+    }
+
+    /// Whether any of `addr..addr+len` may be executed.
+    pub fn any_exec(&self, addr: u64, len: u64) -> bool {
+        self.overlapping(addr, len).any(|r| r.prot & PROT_EXEC != 0)
+    }
+
+    /// The mappings that share bytes with `addr..addr+len`.
+    pub fn overlapping(&self, addr: u64, len: u64) -> impl Iterator<Item = &Region> {
+        let end = addr.saturating_add(len);
+        let i = self.list.partition_point(|r| r.end <= addr);
+        self.list[i..].iter().take_while(move |r| r.start < end)
+    }
+
+    /// All mappings.
+    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.list.iter()
+    }
+
+    /// File (or `[stack]` and the like) behind a mapping; empty for anonymous memory.
+    pub fn path(&self, r: &Region) -> &[u8] {
+        self.paths.get(r.path as usize).map_or(&[], |p| p)
+    }
+
+    fn intern(&mut self, path: &[u8]) -> u32 {
+        let i = self.paths.iter().position(|p| **p == *path).unwrap_or_else(|| {
+            self.paths.push(path.into());
+            self.paths.len() - 1
+        });
+        i as u32
+    }
+
+    /// Notes a new mapping, which replaces whatever was there.
+    pub fn add(&mut self, start: u64, len: u64, prot: u32, flags: u32, offset: u64, path: &[u8]) {
+        let path = self.intern(path);
+        let anonymous = flags & MAP_ANONYMOUS != 0;
+        let offset = if anonymous { 0 } else { offset };
+        let flags = flags & (MAP_SHARED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
+        self.insert(Region { start, end: start + len.next_multiple_of(PAGE), prot, flags, offset, path });
+    }
+
+    fn insert(&mut self, r: Region) {
+        self.take(r.start, r.end);
+        ring::emit_process(&Event::Map {
+            addr: r.start,
+            len: r.end - r.start,
+            prot: r.prot,
+            flags: r.flags,
+            offset: r.offset,
+            path: self.path(&r),
+        });
+        let mut i = self.list.partition_point(|o| o.start < r.start);
+        self.list.insert(i, r);
+        if self.list.get(i + 1).is_some_and(|n| n.follows(&r)) {
+            self.list[i].end = self.list.remove(i + 1).end;
+        }
+        if i > 0 && self.list[i].follows(&self.list[i - 1]) {
+            i -= 1;
+            self.list[i].end = self.list.remove(i + 1).end;
+        }
+    }
+
+    /// Cuts `start..end` out of the list; returns what was there.
+    fn take(&mut self, start: u64, end: u64) -> Vec<Region> {
+        let mut out = Vec::new();
+        let mut i = self.list.partition_point(|r| r.end <= start);
+        while let Some(&r) = self.list.get(i).filter(|r| r.start < end) {
+            out.push(r.cut(r.start.max(start), r.end.min(end)));
+            match (r.start < start, r.end > end) {
+                (false, false) => drop(self.list.remove(i)),
+                (true, false) => {
+                    self.list[i].end = start;
+                    i += 1;
+                }
+                (false, true) => self.list[i] = r.cut(end, r.end),
+                (true, true) => {
+                    self.list[i].end = start;
+                    self.list.insert(i + 1, r.cut(end, r.end));
+                    i += 2;
+                }
+            }
+        }
+        out
+    }
+
+    /// Notes that a range is mapped no longer.
+    pub fn remove(&mut self, start: u64, len: u64) {
+        let len = len.next_multiple_of(PAGE);
+        if !self.take(start, start + len).is_empty() {
+            ring::emit_process(&Event::Unmap { addr: start, len });
+        }
+    }
+
+    /// Notes a changed protection.
+    pub fn protect(&mut self, start: u64, len: u64, prot: u32) {
+        for r in self.take(start, start + len.next_multiple_of(PAGE)) {
+            self.insert(Region { prot, ..r });
+        }
+    }
+
+    /// Notes that `old..old+old_len` moved or changed its size. `keep`: the old place stays mapped.
+    pub fn moved(&mut self, old: u64, old_len: u64, new: u64, new_len: u64, keep: bool) {
+        let whole = (old_len.next_multiple_of(PAGE), new_len.next_multiple_of(PAGE));
+        let first = match keep {
+            true => self.find(old).map(|r| r.cut(old, r.end)),
+            false => self.take(old, old + whole.0.max(1)).first().copied(),
+        };
+        let Some(r) = first else { return };
+        if !keep && old != new {
+            ring::emit_process(&Event::Unmap { addr: old, len: whole.0 });
+        }
+        self.insert(Region { start: new, end: new + whole.1, ..r });
+    }
+
+    /// Notes what the kernel had mapped before the recorder began: stack, vDSO and its data.
+    pub fn add_initial(&mut self) {
+        let text = read_maps();
+        for line in text.split(|b| *b == b'\n') {
+            if let Some(m) = parse(line)
+                && !arena::overlaps(m.start, m.end - m.start)
+                && m.end < 1 << 63
+            {
+                let grows = if m.name == b"[stack]" { MAP_GROWSDOWN } else { 0 };
+                self.add(m.start, m.end - m.start, m.prot, MAP_PRIVATE | MAP_ANONYMOUS | grows, 0, m.name);
+            }
+        }
+    }
+
+    /// Asks the kernel how far down the stack has grown. Returns whether it has.
+    pub fn refresh_stack(&mut self) -> bool {
+        let Some(at) = self.list.iter().position(|r| r.flags & MAP_GROWSDOWN != 0) else { return false };
+        let old = self.list[at];
+        let text = read_maps();
+        let now = text.split(|b| *b == b'\n').filter_map(parse).find(|m| m.start < old.end && m.end > old.start);
+        let Some(m) = now.filter(|m| m.start < old.start) else { return false };
+        self.insert(Region { start: m.start, end: old.start, prot: m.prot, ..old });
+        true
+    }
+}
+
+/// A line of `/proc/self/maps`.
+struct Line<'a> {
+    start: u64,
+    end: u64,
+    prot: u32,
+    name: &'a [u8],
+}
+
+fn parse(line: &[u8]) -> Option<Line<'_>> {
+    let mut fields = line.split(|b| *b == b' ').filter(|f| !f.is_empty());
+    let range = fields.next()?;
+    let dash = range.iter().position(|b| *b == b'-')?;
+    let perms = fields.next()?;
+    let prot = [(b'r', PROT_READ), (b'w', PROT_WRITE), (b'x', PROT_EXEC)];
+    let prot = prot.iter().filter(|(c, _)| perms.contains(c)).fold(0, |p, (_, bit)| p | bit);
+    Some(Line { start: hex(&range[..dash])?, end: hex(&range[dash + 1..])?, prot, name: fields.nth(3).unwrap_or(&[]) })
+}
+
+fn hex(s: &[u8]) -> Option<u64> {
+    u64::from_str_radix(core::str::from_utf8(s).ok()?, 16).ok()
+}
+
+fn read_maps() -> Vec<u8> {
+    let mut text = Vec::new();
+    if let Ok(fd) = sys::open_read(c"/proc/self/maps") {
+        let mut buf = [0; 4096];
+        while let Ok(n @ 1..) = sys::read(fd, &mut buf) {
+            text.extend_from_slice(&buf[..n]);
+        }
+        sys::close(fd);
+    }
+    text
+}

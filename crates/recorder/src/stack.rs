@@ -1,0 +1,64 @@
+//! The stack that the kernel made for the process: it becomes the program's. Arguments,
+//! environment and most of the auxiliary vector are the program's already.
+
+use linux_raw_sys::auxvec::{AT_IGNORE, AT_NULL};
+
+/// The initial stack.
+pub struct Stack {
+    sp: *mut u64,
+    aux: *mut [u64; 2],
+}
+
+impl Stack {
+    /// # Safety
+    /// `sp` is the stack pointer at process start, and nothing has changed what is above it.
+    pub unsafe fn new(sp: *mut u64) -> Stack {
+        // SAFETY: the kernel put there: the number of arguments, that many pointers and a zero,
+        // environment pointers and a zero, pairs of the auxiliary vector up to AT_NULL.
+        unsafe {
+            let mut p = sp.add(2 + sp.read() as usize);
+            while p.read() != 0 {
+                p = p.add(1);
+            }
+            Stack { sp, aux: p.add(1).cast() }
+        }
+    }
+
+    /// The stack pointer with which the program begins.
+    pub fn pointer(&self) -> u64 {
+        self.sp as u64
+    }
+
+    fn entry(&mut self, key: u32) -> Option<&mut [u64; 2]> {
+        let mut p = self.aux;
+        loop {
+            // SAFETY: the vector ends with AT_NULL, and is reached through `self` only.
+            let e = unsafe { &mut *p };
+            match e[0] {
+                k if k == key as u64 => return Some(e),
+                k if k == AT_NULL as u64 => return None,
+                // SAFETY: not the last entry.
+                _ => p = unsafe { p.add(1) },
+            }
+        }
+    }
+
+    /// A value of the auxiliary vector.
+    pub fn aux(&mut self, key: u32) -> Option<u64> {
+        self.entry(key).map(|e| e[1])
+    }
+
+    /// Changes a value that the kernel has put there.
+    pub fn set_aux(&mut self, key: u32, value: u64) {
+        if let Some(e) = self.entry(key) {
+            e[1] = value;
+        }
+    }
+
+    /// Makes the program overlook an entry.
+    pub fn remove_aux(&mut self, key: u32) {
+        if let Some(e) = self.entry(key) {
+            *e = [AT_IGNORE as u64, 0];
+        }
+    }
+}

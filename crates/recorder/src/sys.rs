@@ -1,0 +1,264 @@
+//! System calls of the recorder itself, without a C library: none of them touches `errno` or
+//! thread-local storage, which belong to the recorded program.
+
+use core::arch::asm;
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use linux_raw_sys::general::*;
+
+pub const PROT_NONE: u32 = linux_raw_sys::general::PROT_NONE;
+pub const PROT_READ: u32 = linux_raw_sys::general::PROT_READ;
+pub const PROT_WRITE: u32 = linux_raw_sys::general::PROT_WRITE;
+pub const PROT_EXEC: u32 = linux_raw_sys::general::PROT_EXEC;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// `errno` values travel as positive numbers.
+pub type Result<T> = core::result::Result<T, i32>;
+
+/// A system call as the kernel answers it: errors are `-4095..0`.
+///
+/// # Safety
+/// As the call demands.
+pub unsafe fn raw(nr: u32, a: [u64; 6]) -> u64 {
+    let ret;
+    // SAFETY: the system call instruction changes only rax, rcx and r11 and what the kernel
+    // writes through the arguments, for which the caller answers.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr as u64 => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    ret
+}
+
+/// Splits the kernel's answer.
+pub fn result(ret: u64) -> Result<u64> {
+    if ret > -4096i64 as u64 { Err(-(ret as i64) as i32) } else { Ok(ret) }
+}
+
+fn call<const N: usize>(nr: u32, a: [u64; N]) -> Result<u64> {
+    let mut six = [0; 6];
+    six[..N].copy_from_slice(&a);
+    // SAFETY: the callers in this module pass pointers to memory that they own or borrow, or
+    // change only mappings that are the recorder's or were asked for by the program.
+    result(unsafe { raw(nr, six) })
+}
+
+/// Opens a file for reading.
+pub fn open_read(path: &CStr) -> Result<i32> {
+    call(__NR_openat, [AT_FDCWD as u64, path.as_ptr() as u64, (O_RDONLY | O_CLOEXEC) as u64, 0]).map(|fd| fd as i32)
+}
+
+pub fn close(fd: i32) {
+    let _ = call(__NR_close, [fd as u64]);
+}
+
+/// Reads up to `buf.len()` bytes.
+pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
+    call(__NR_read, [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64]).map(|n| n as usize)
+}
+
+/// Reads up to `buf.len()` bytes at `offset`.
+pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+    call(__NR_pread64, [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64, offset]).map(|n| n as usize)
+}
+
+/// Writes all of `buf` as far as the descriptor takes it.
+pub fn write(fd: i32, mut buf: &[u8]) {
+    while !buf.is_empty() {
+        match call(__NR_write, [fd as u64, buf.as_ptr() as u64, buf.len() as u64]) {
+            Ok(n) if n > 0 => buf = &buf[n as usize..],
+            Err(e) if e == linux_raw_sys::errno::EINTR as i32 => {}
+            _ => return,
+        }
+    }
+}
+
+pub fn mmap(addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> Result<u64> {
+    call(__NR_mmap, [addr, len, prot as u64, flags as u64, fd as u64, offset])
+}
+
+pub fn munmap(addr: u64, len: u64) -> Result<()> {
+    call(__NR_munmap, [addr, len]).map(drop)
+}
+
+pub fn mprotect(addr: u64, len: u64, prot: u32) -> Result<()> {
+    call(__NR_mprotect, [addr, len, prot as u64]).map(drop)
+}
+
+/// Maps the pages of the shared mapping at `old` a second time at `new`.
+pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
+    call(__NR_mremap, [old, 0, len, (MREMAP_MAYMOVE | MREMAP_FIXED) as u64, new]).map(drop)
+}
+
+/// Maps fresh memory that is not charged against swap: at `addr`, or in the recorder's own part
+/// of the address space when `addr` is 0.
+pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if addr == 0 {
+        return crate::arena::map(len, prot, flags, -1, 0);
+    }
+    mmap(addr, len, prot, flags | MAP_FIXED, -1, 0)
+}
+
+/// Maps the start of `fd`, shared and writable, over whatever is at `addr`.
+pub fn mmap_shared_fixed(addr: u64, len: u64, fd: i32) -> Result<()> {
+    mmap(addr, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0).map(drop)
+}
+
+/// Gives pages back; private anonymous ones read as zero afterwards.
+pub fn madvise_dontneed(addr: u64, len: u64) {
+    let _ = call(__NR_madvise, [addr, len, MADV_DONTNEED as u64]);
+}
+
+pub fn memfd_create(name: &CStr) -> Result<i32> {
+    call(__NR_memfd_create, [name.as_ptr() as u64, MFD_CLOEXEC as u64]).map(|fd| fd as i32)
+}
+
+pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
+    call(__NR_ftruncate, [fd as u64, len]).map(drop)
+}
+
+pub fn getpid() -> i32 {
+    call(__NR_getpid, []).unwrap_or(0) as i32
+}
+
+pub fn gettid() -> i32 {
+    call(__NR_gettid, []).unwrap_or(0) as i32
+}
+
+/// Whether a process exists, as far as this one may know.
+pub fn process_exists(pid: i32) -> bool {
+    call(__NR_kill, [pid as u64, 0]) != Err(linux_raw_sys::errno::ESRCH as i32)
+}
+
+/// Sends a signal to the calling thread.
+pub fn raise(signo: i32) {
+    let _ = call(__NR_tgkill, [getpid() as u64, gettid() as u64, signo as u64]);
+}
+
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        let _ = call(__NR_exit_group, [status as u64]);
+    }
+}
+
+/// Sets the name that `ps` shows: at most 15 bytes count.
+pub fn set_name(name: &[u8]) {
+    let mut buf = [0u8; 16];
+    let n = name.len().min(15);
+    buf[..n].copy_from_slice(&name[..n]);
+    let _ = call(__NR_prctl, [linux_raw_sys::prctl::PR_SET_NAME as u64, buf.as_ptr() as u64]);
+}
+
+/// Fills `buf` with random bytes.
+pub fn getrandom(buf: &mut [u8]) {
+    let _ = call(__NR_getrandom, [buf.as_mut_ptr() as u64, buf.len() as u64, 0]);
+}
+
+/// The process's personality flags.
+pub fn personality() -> u32 {
+    call(__NR_personality, [0xffff_ffff]).unwrap_or(0) as u32
+}
+
+/// Seconds of a clock that only runs forward.
+pub fn seconds() -> u64 {
+    let mut ts = [0i64; 2];
+    let _ = call(__NR_clock_gettime, [CLOCK_MONOTONIC as u64, ts.as_mut_ptr() as u64]);
+    ts[0] as u64
+}
+
+/// Sleeps while `word` is `value`, at most `millis`, or until woken or interrupted.
+pub fn futex_wait(word: &AtomicU32, value: u32, millis: u32) {
+    let ts = [millis as i64 / 1000, millis as i64 % 1000 * 1_000_000];
+    let _ = call(__NR_futex, [word.as_ptr() as u64, FUTEX_WAIT as u64, value as u64, ts.as_ptr() as u64]);
+}
+
+/// Wakes everybody who sleeps on `word`, in any process.
+pub fn futex_wake(word: &AtomicU32) {
+    let _ = call(__NR_futex, [word.as_ptr() as u64, FUTEX_WAKE as u64, i32::MAX as u64]);
+}
+
+pub fn sched_yield() {
+    let _ = call(__NR_sched_yield, []);
+}
+
+/// Replaces the calling thread's mask of blocked signals; returns the one before.
+pub fn set_signal_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let _ = call(__NR_rt_sigprocmask, [SIG_SETMASK as u64, &raw const mask as u64, &raw mut old as u64, 8]);
+    old
+}
+
+/// The calling thread's mask of blocked signals.
+pub fn signal_mask() -> u64 {
+    let mut old = 0u64;
+    let _ = call(__NR_rt_sigprocmask, [SIG_SETMASK as u64, 0, &raw mut old as u64, 8]);
+    old
+}
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SigAction {
+    pub handler: u64,
+    pub flags: u64,
+    pub restorer: u64,
+    pub mask: u64,
+}
+
+/// Sets (if given) the action of a signal; returns the one before.
+///
+/// # Safety
+/// A handler must be able to run at any point of the process.
+pub unsafe fn sigaction(signo: i32, new: Option<&SigAction>) -> Result<SigAction> {
+    let mut old = SigAction::default();
+    let new = new.map_or(0, |n| core::ptr::from_ref(n) as u64);
+    call(__NR_rt_sigaction, [signo as u64, new, &raw mut old as u64, 8]).map(|_| old)
+}
+
+/// Makes `base..base+len` the calling thread's stack for signal handlers.
+///
+/// # Safety
+/// The range is writable and serves nothing else.
+pub unsafe fn sigaltstack(base: u64, len: u64) -> Result<()> {
+    let ss = [base, 0, len];
+    call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]).map(drop)
+}
+
+static FSGSBASE: AtomicBool = AtomicBool::new(false);
+
+/// Says whether the kernel allows the instructions that change segment bases (AT_HWCAP2 bit 1).
+pub fn allow_fsgsbase(yes: bool) {
+    FSGSBASE.store(yes, Relaxed);
+}
+
+const ARCH_SET_GS: u64 = 0x1001;
+const ARCH_SET_FS: u64 = 0x1002;
+
+/// Sets the FS base of the calling thread: the program's, the recorder does not use it.
+pub fn set_fs_base(v: u64) {
+    if FSGSBASE.load(Relaxed) {
+        // SAFETY: allowed by the kernel; no code of the recorder uses FS.
+        unsafe { asm!("wrfsbase {}", in(reg) v, options(nostack, nomem)) }
+    } else {
+        let _ = call(__NR_arch_prctl, [ARCH_SET_FS, v]);
+    }
+}
+
+/// Points the GS base of the calling thread at its predictor window.
+pub fn set_gs_base(v: u64) {
+    if FSGSBASE.load(Relaxed) {
+        // SAFETY: allowed by the kernel; GS is used for the context block only.
+        unsafe { asm!("wrgsbase {}", in(reg) v, options(nostack, nomem)) }
+    } else {
+        let _ = call(__NR_arch_prctl, [ARCH_SET_GS, v]);
+    }
+}
+
+/// Where a symbolic link leads: number of bytes written to `buf`.
+pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
+    let a = [AT_FDCWD as u64, path.as_ptr() as u64, buf.as_mut_ptr() as u64, buf.len() as u64];
+    call(__NR_readlinkat, a).map(|n| n as usize)
+}
