@@ -60,10 +60,12 @@ pub struct Ctx {
     pub host_rsp: u64,
     /// Address of the exit trampoline.
     pub exit_ptr: u64,
+    /// Predictor cells minus one (used when the predictor is not a power of 2^16).
+    pub cell_mask: u64,
     /// The runtime's own per-thread data.
     pub runtime: u64,
     /// Saved guest registers of the instruction being executed (see the translator).
-    pub spill: [u64; 8],
+    pub spill: [u64; 16],
     /// Room for one operand of up to 64 bytes.
     pub scratch: [u8; 64],
     /// Guest xmm0 to xmm15 outside translated code (low 128 bits only).
@@ -94,6 +96,7 @@ pub mod d {
     pub const VALUE: i32 = disp(offset_of!(Ctx, value));
     pub const HOST_RSP: i32 = disp(offset_of!(Ctx, host_rsp));
     pub const EXIT_PTR: i32 = disp(offset_of!(Ctx, exit_ptr));
+    pub const CELL_MASK: i32 = disp(offset_of!(Ctx, cell_mask));
     pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
     pub const SCRATCH: i32 = disp(offset_of!(Ctx, scratch));
     pub const XMM: i32 = disp(offset_of!(Ctx, xmm));

@@ -6,6 +6,9 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// CF PF AF ZF SF DF OF, AC and ID.
 pub const RFLAGS_MASK: u64 = 0x24_0cd5;
 
+/// CF PF AF ZF SF OF.
+pub const STATUS_FLAGS: u64 = 0x8d5;
+
 /// General purpose and segment base state.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,11 +52,15 @@ impl CpuState {
         }
     }
 
-    /// 64-bit digest of the state. Flags are included only with `with_flags`: after some
-    /// instructions individual flags are architecturally undefined, but on one host they are
-    /// the same in recording and replay.
+    /// The state without the status flags. Where no following instruction uses a status flag,
+    /// the recorder's checks may change it, so recording and replay are compared in this form.
+    pub fn comparable(&self) -> CpuState {
+        CpuState { rflags: self.rflags & RFLAGS_MASK & !STATUS_FLAGS, ..*self }
+    }
+
+    /// 64-bit digest of [`CpuState::comparable`].
     pub fn digest(&self) -> u64 {
-        xxhash_rust::xxh3::xxh3_64(&self.to_bytes())
+        xxhash_rust::xxh3::xxh3_64(&self.comparable().to_bytes())
     }
 }
 

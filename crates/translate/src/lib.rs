@@ -12,8 +12,22 @@
 #![no_std]
 extern crate alloc;
 
+mod asm;
+mod atomic;
+mod block;
+mod branch;
+mod flags;
+mod operand;
+mod plan;
+mod regs;
+mod simple;
+mod stack;
+
 use alloc::vec::Vec;
+use asm::Fixup;
 use hindsight_isa::Predictor;
+
+pub use block::Translator;
 
 /// What translated code does besides what the guest asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,35 +98,6 @@ pub struct MapEntry {
     pub ahead: u16,
     /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` while its memory accesses
     /// execute; 0xff: none.
-    pub spilled: [u8; 4],
+    pub spilled: [u8; 8],
 }
 
-#[derive(Clone, Copy)]
-struct Fixup;
-
-/// Translates blocks one at a time, reusing its buffers.
-pub struct Translator {
-    pub policy: Policy,
-    /// Fill [`Block::map`].
-    pub want_map: bool,
-    /// The result of the last [`Translator::translate`].
-    pub block: Block,
-}
-
-impl Translator {
-    pub fn new(policy: Policy) -> Translator {
-        Translator { policy, want_map: false, block: Block::default() }
-    }
-
-    /// Translates one block into [`Translator::block`]. `peek` gives the code bytes at a guest address
-    /// that the block may jump to, as far as known (it may answer an empty slice); they serve only
-    /// to find out which flags are still needed there.
-    pub fn translate<'a>(&mut self, _input: &Input, _peek: &mut dyn FnMut(u64) -> &'a [u8]) -> Result<(), Error> {
-        Err(Error::Truncated)
-    }
-
-    /// Resolves the block's internal references for its place: `hot` and `cold` are the host
-    /// addresses at which [`Block::hot`] and [`Block::cold`] will be copied, `base` the cache's base
-    /// address (below both, all within 2 GiB).
-    pub fn place(&mut self, _hot: u64, _cold: u64, _base: u64) {}
-}

@@ -1,0 +1,284 @@
+//! Emission into the two parts of a block, with internal references resolved at placement.
+
+use crate::regs::{self, gpr};
+use alloc::vec::Vec;
+use hindsight_isa::Desc;
+use hindsight_isa::ctx::d;
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+
+/// A place in a block: part and offset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub cold: bool,
+    pub at: u32,
+}
+
+/// Something that depends on where the block is placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixup {
+    /// Where four bytes are to be written.
+    pub at: Place,
+    pub target: Place,
+    /// True: distance from behind the field. False: offset from the cache base.
+    pub relative: bool,
+}
+
+/// Writes host code. The current part is switched with [`Asm::cold`].
+pub struct Asm {
+    enc: Encoder,
+    pub hot: Vec<u8>,
+    pub cold: Vec<u8>,
+    in_cold: bool,
+    pub fixups: Vec<Fixup>,
+}
+
+/// `gs:[disp]`: a field of the context block.
+pub fn ctx(disp: i32) -> MemoryOperand {
+    MemoryOperand::new(Register::None, Register::None, 1, disp as i64, 8, false, Register::GS)
+}
+
+/// `[base + disp]`.
+pub fn based(base: u8, disp: i32) -> MemoryOperand {
+    MemoryOperand::new(gpr(base, 8), Register::None, 1, disp as i64, if disp == 0 { 0 } else { 8 }, false, Register::None)
+}
+
+impl Asm {
+    pub fn new() -> Asm {
+        Asm { enc: Encoder::new(64), hot: Vec::new(), cold: Vec::new(), in_cold: false, fixups: Vec::new() }
+    }
+
+    pub fn clear(&mut self) {
+        self.hot.clear();
+        self.cold.clear();
+        self.fixups.clear();
+        self.in_cold = false;
+    }
+
+    fn buf(&mut self) -> &mut Vec<u8> {
+        if self.in_cold { &mut self.cold } else { &mut self.hot }
+    }
+
+    /// Emits what follows into the cold part (true) or the hot part.
+    pub fn cold(&mut self, cold: bool) {
+        self.in_cold = cold;
+    }
+
+    pub fn here(&mut self) -> Place {
+        let at = self.buf().len() as u32;
+        Place { cold: self.in_cold, at }
+    }
+
+    pub fn bytes(&mut self, b: &[u8]) {
+        self.buf().extend_from_slice(b);
+    }
+
+    /// Emits an instruction. `false` if it cannot be encoded (a high-byte register next to REX).
+    #[must_use]
+    pub fn try_put(&mut self, i: &Instruction) -> bool {
+        let mut buf = core::mem::take(self.buf());
+        let len = buf.len();
+        self.enc.set_buffer(buf);
+        let ok = self.enc.encode(i, 0).is_ok();
+        buf = self.enc.take_buffer();
+        if !ok {
+            buf.truncate(len);
+        }
+        *self.buf() = buf;
+        ok
+    }
+
+    /// Emits an instruction that is known to be encodable.
+    pub fn put(&mut self, i: &Instruction) {
+        let ok = self.try_put(i);
+        debug_assert!(ok, "cannot encode {:?}", i.code());
+        if !ok {
+            // Reached only through a defect here: make it visible at run time instead of silent.
+            self.bytes(&[0x0f, 0x0b]);
+        }
+    }
+
+    fn put_r(&mut self, r: Result<Instruction, iced_x86::IcedError>) {
+        match r {
+            Ok(i) => self.put(&i),
+            Err(_) => {
+                debug_assert!(false);
+                self.bytes(&[0x0f, 0x0b]);
+            }
+        }
+    }
+
+    /// `op reg, mem`.
+    pub fn rm(&mut self, code: Code, reg: Register, mem: MemoryOperand) {
+        self.put_r(Instruction::with2(code, reg, mem));
+    }
+
+    /// `op mem, reg`.
+    pub fn mr(&mut self, code: Code, mem: MemoryOperand, reg: Register) {
+        self.put_r(Instruction::with2(code, mem, reg));
+    }
+
+    /// `op reg, reg`.
+    pub fn rr(&mut self, code: Code, a: Register, b: Register) {
+        self.put_r(Instruction::with2(code, a, b));
+    }
+
+    /// `op reg`.
+    pub fn r(&mut self, code: Code, a: Register) {
+        self.put_r(Instruction::with1(code, a));
+    }
+
+    /// Loads `size` bytes zero-extended.
+    pub fn load(&mut self, reg: u8, size: usize, mem: MemoryOperand) {
+        let (code, s) = match size {
+            1 => (Code::Movzx_r32_rm8, 4),
+            2 => (Code::Movzx_r32_rm16, 4),
+            4 => (Code::Mov_r32_rm32, 4),
+            _ => (Code::Mov_r64_rm64, 8),
+        };
+        self.rm(code, gpr(reg, s), mem);
+    }
+
+    pub fn store(&mut self, mem: MemoryOperand, reg: u8, size: usize) {
+        let code = match size {
+            1 => Code::Mov_rm8_r8,
+            2 => Code::Mov_rm16_r16,
+            4 => Code::Mov_rm32_r32,
+            _ => Code::Mov_rm64_r64,
+        };
+        self.mr(code, mem, gpr(reg, size));
+    }
+
+    /// Compares the low `size` bytes of `reg` with memory.
+    pub fn cmp(&mut self, reg: u8, size: usize, mem: MemoryOperand) {
+        let code = match size {
+            1 => Code::Cmp_r8_rm8,
+            2 => Code::Cmp_r16_rm16,
+            4 => Code::Cmp_r32_rm32,
+            _ => Code::Cmp_r64_rm64,
+        };
+        self.rm(code, gpr(reg, size), mem);
+    }
+
+    /// 64-bit register move.
+    pub fn mov(&mut self, to: u8, from: u8) {
+        self.rr(Code::Mov_r64_rm64, gpr(to, 8), gpr(from, 8));
+    }
+
+    /// Loads a constant with the shortest form.
+    pub fn imm(&mut self, reg: u8, v: u64) {
+        let r = if v <= u32::MAX as u64 {
+            Instruction::with2(Code::Mov_r32_imm32, gpr(reg, 4), v as u32)
+        } else if v as i64 >= i32::MIN as i64 && (v as i64) < 0 {
+            Instruction::with2(Code::Mov_rm64_imm32, gpr(reg, 8), v as i32)
+        } else {
+            Instruction::with2(Code::Mov_r64_imm64, gpr(reg, 8), v)
+        };
+        self.put_r(r);
+    }
+
+    /// `lea reg, mem` (64-bit, no flags).
+    pub fn lea(&mut self, reg: u8, mem: MemoryOperand) {
+        self.rm(Code::Lea_r64_m, gpr(reg, 8), mem);
+    }
+
+    /// Saves a register in the context block.
+    pub fn spill(&mut self, disp: i32, reg: u8) {
+        self.store(ctx(disp), reg, 8);
+    }
+
+    pub fn unspill(&mut self, reg: u8, disp: i32) {
+        self.load(reg, 8, ctx(disp));
+    }
+
+    /// `opcode rel32` to a place known now or later; returns where the displacement is.
+    pub fn jump(&mut self, opcode: &[u8], target: Place) -> Place {
+        self.bytes(opcode);
+        let at = self.here();
+        self.bytes(&[0; 4]);
+        self.fixups.push(Fixup { at, target, relative: true });
+        at
+    }
+
+    /// A jump whose target is set later with [`Asm::aim`]; returns the fixup's index.
+    pub fn jump_later(&mut self, opcode: &[u8]) -> usize {
+        let here = self.here();
+        self.jump(opcode, here);
+        self.fixups.len() - 1
+    }
+
+    pub fn aim(&mut self, fixup: usize, target: Place) {
+        self.fixups[fixup].target = target;
+    }
+
+    /// A short jump (`opcode` includes any prefix) forward within the present part; returns what
+    /// [`Asm::land`] needs.
+    pub fn short(&mut self, opcode: &[u8]) -> u32 {
+        self.bytes(opcode);
+        self.bytes(&[0]);
+        self.here().at
+    }
+
+    /// Sets the short jump to here.
+    pub fn land(&mut self, from: u32) {
+        let b = self.buf();
+        let dist = b.len() - from as usize;
+        debug_assert!(dist < 128);
+        b[from as usize - 1] = dist as u8;
+    }
+
+    /// Leaves translated code with a descriptor that the caller appends with [`Asm::desc`];
+    /// returns what that needs. In the cold part only.
+    pub fn exit(&mut self) -> usize {
+        // mov dword gs:[DESC], imm32
+        self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
+        self.bytes(&d::DESC.to_le_bytes());
+        let at = self.here();
+        self.bytes(&[0; 4]);
+        self.fixups.push(Fixup { at, target: at, relative: false });
+        let index = self.fixups.len() - 1;
+        // jmp qword gs:[EXIT_PTR]
+        self.bytes(&[0x65, 0xff, 0x24, 0x25]);
+        self.bytes(&d::EXIT_PTR.to_le_bytes());
+        index
+    }
+
+    /// Appends the descriptor of `exit`. `resume` and `patch` become offsets from the cache base.
+    pub fn desc(&mut self, exit: usize, desc: &Desc, resume: Option<Place>, patch: Option<Place>) {
+        let here = self.here();
+        self.fixups[exit].target = here;
+        let b = desc.encode();
+        let n = if desc.is_long() { Desc::LONG } else { Desc::SHORT };
+        self.bytes(&b[..n]);
+        for (offset, target) in [(4, resume), (16, patch)] {
+            if let Some(target) = target {
+                let at = Place { cold: here.cold, at: here.at + offset };
+                self.fixups.push(Fixup { at, target, relative: false });
+            }
+        }
+    }
+
+    /// Redirects the resume field of the descriptor whose bytes start at `desc`.
+    pub fn desc_resume(&mut self, desc: Place, target: Place) {
+        let at = Place { cold: desc.cold, at: desc.at + 4 };
+        self.fixups.push(Fixup { at, target, relative: false });
+    }
+}
+
+/// The counter's `lea`.
+pub fn count(a: &mut Asm, n: i32) {
+    a.lea(regs::CNT, based(regs::CNT, n));
+}
+
+/// Resolves `fixups` for parts placed at `hot_addr` and `cold_addr`.
+pub fn resolve(hot: &mut [u8], cold: &mut [u8], fixups: &[Fixup], hot_addr: u64, cold_addr: u64, base: u64) {
+    let addr = |p: Place| if p.cold { cold_addr + p.at as u64 } else { hot_addr + p.at as u64 };
+    for f in fixups {
+        let v = if f.relative {
+            addr(f.target).wrapping_sub(addr(f.at) + 4) as u32
+        } else {
+            addr(f.target).wrapping_sub(base) as u32
+        };
+        let part: &mut [u8] = if f.at.cold { cold } else { hot };
+        part[f.at.at as usize..f.at.at as usize + 4].copy_from_slice(&v.to_le_bytes());
+    }
+}

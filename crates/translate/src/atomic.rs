@@ -1,0 +1,194 @@
+//! Templates of read-modify-write instructions that other threads must see as one step. The value
+//! that was read is compared after the fact.
+
+use crate::asm;
+use crate::block::{Translator, slot};
+use crate::flags;
+use crate::operand::{Mem, apply};
+use crate::plan::mem_op;
+use crate::regs::{RAX, RDX, SCR, gpr, number};
+use crate::simple::with_register;
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+
+impl Translator {
+    fn put_with(&mut self, i: &Instruction, m: &iced_x86::MemoryOperand, lock: bool) {
+        let mut i = *i;
+        apply(&mut i, m);
+        i.set_has_lock_prefix(lock);
+        if !lock {
+            i.set_has_xacquire_prefix(false);
+            i.set_has_xrelease_prefix(false);
+        }
+        self.copy(&i);
+    }
+
+    /// A copy of general purpose register `r` widened to 64 bits, zero-extended from `size`.
+    fn zero_extend(&mut self, to: u8, from: Register, size: usize) {
+        match (size, number(from)) {
+            (1, _) => self.a.rr(Code::Movzx_r32_rm8, gpr(to, 4), from),
+            (2, _) => self.a.rr(Code::Movzx_r32_rm16, gpr(to, 4), from),
+            (4, _) => self.a.rr(Code::Mov_r32_rm32, gpr(to, 4), from),
+            (_, Some(n)) => self.a.mov(to, n),
+            _ => self.unsupported(),
+        }
+    }
+
+    /// Compares the value read (in the low bytes of `value`) with the cell; flags in `needed` survive.
+    fn check_value(&mut self, value: u8, size: usize, m: &Mem, needed: u32) {
+        let mut c = self.check_begin(needed);
+        self.check_word(&mut c, value, size, m);
+        self.check_end_value(c, m, size, value);
+    }
+
+    /// Register operand of a two-operand form and whether it may be handled by the templates here.
+    fn reg_operand(i: &Instruction) -> Option<(u32, Register)> {
+        let op = (0..2).find(|n| i.op_kind(*n) == OpKind::Register)?;
+        Some((op, i.op_register(op)))
+    }
+
+    /// `xchg [m], r`: the new value is kept, the old one checked, then the cell gets the new one.
+    pub(crate) fn xchg(&mut self, i: &Instruction) {
+        self.cur.scr_taken = true;
+        let (Some(m), Some((op, r))) = (self.mem(i), Self::reg_operand(i)) else { return self.unsupported() };
+        let size = r.size();
+        // The old value goes through the scratch register, so that the guest's register changes last.
+        let new = r;
+        self.zero_extend(SCR, new, size);
+        let mut x = *i;
+        x.set_op_register(op, gpr(SCR, size));
+        self.put_with(&x, &m.real, false);
+        if size < 4 {
+            self.zero_extend(SCR, gpr(SCR, size), size);
+        }
+        self.check_value(SCR, size, &m, self.cur.after);
+        let code = [Code::Mov_rm8_r8, Code::Mov_rm16_r16, Code::Mov_rm32_r32, Code::Mov_rm64_r64][size.trailing_zeros() as usize];
+        let high = crate::regs::is_high_byte(r);
+        if high {
+            return self.unsupported();
+        }
+        self.a.mr(code, m.cell, r);
+        self.a.rr([Code::Mov_r8_rm8, Code::Mov_r16_rm16, Code::Mov_r32_rm32, Code::Mov_r64_rm64][size.trailing_zeros() as usize], r, gpr(SCR, size));
+    }
+
+    /// `xadd [m], r`.
+    pub(crate) fn xadd(&mut self, i: &Instruction) {
+        self.cur.scr_taken = true;
+        let (Some(m), Some((op, r))) = (self.mem(i), Self::reg_operand(i)) else { return self.unsupported() };
+        let size = r.size();
+        if crate::regs::is_high_byte(r) {
+            return self.unsupported();
+        }
+        self.zero_extend(SCR, r, size);
+        let mut x = *i;
+        x.set_op_register(op, gpr(SCR, size));
+        self.put_with(&x, &m.real, i.has_lock_prefix());
+        if size < 4 {
+            self.zero_extend(SCR, gpr(SCR, size), size);
+        }
+        self.check_value(SCR, size, &m, 0);
+        // The same on the cell gives the same flags and leaves the old value in r.
+        self.put_with(i, &m.cell, false);
+    }
+
+    /// `cmpxchg [m], r`: afterwards the accumulator holds what was read, whatever the outcome.
+    pub(crate) fn cmpxchg(&mut self, i: &Instruction) {
+        self.cur.scr_taken = true;
+        let (Some(m), Some((_, r))) = (self.mem(i), Self::reg_operand(i)) else { return self.unsupported() };
+        let size = r.size();
+        if m.uses(RAX) {
+            // The address must survive the accumulator's change.
+            let at = self.borrow_reg();
+            self.a.lea(at, m.real);
+            let real = asm::based(at, 0);
+            let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
+            return self.cmpxchg_at(i, &Mem { real, cell, fixed: None }, size);
+        }
+        self.cmpxchg_at(i, &m, size);
+    }
+
+    fn cmpxchg_at(&mut self, i: &Instruction, m: &Mem, size: usize) {
+        self.a.spill(slot::VALUE, RAX);
+        self.put_with(i, &m.real, i.has_lock_prefix());
+        self.zero_extend(SCR, gpr(RAX, size), size);
+        // The cell's own cmpxchg sets the flags again.
+        self.cur.scr_live = false;
+        self.check_value(SCR, size, m, 0);
+        self.a.unspill(RAX, slot::VALUE);
+        self.put_with(i, &m.cell, false);
+    }
+
+    /// `cmpxchg8b` and `cmpxchg16b`.
+    pub(crate) fn cmpxchg_wide(&mut self, i: &Instruction) {
+        self.cur.scr_taken = true;
+        let Some(mut m) = self.mem(i) else { return self.unsupported() };
+        let size = if i.mnemonic() == Mnemonic::Cmpxchg16b { 8 } else { 4 };
+        if m.uses(RAX) || m.uses(RDX) {
+            let at = self.borrow_reg();
+            self.a.lea(at, m.real);
+            let real = asm::based(at, 0);
+            let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
+            m = Mem { real, cell, fixed: None };
+        }
+        let high = self.borrow_reg();
+        // Only ZF changes: the other flags must survive, so everything here is flag-free except
+        // the operation itself, done twice with the same outcome.
+        self.a.spill(slot::VALUE, RAX);
+        self.a.mov(high, RDX);
+        self.put_with(i, &m.real, i.has_lock_prefix());
+        self.zero_extend(SCR, gpr(RAX, size), size);
+        self.check_value(SCR, size, &m, flags::ALL);
+        self.zero_extend(SCR, gpr(RDX, size), size);
+        self.check_value(SCR, size, &m.plus(size as i64), flags::ALL);
+        self.a.unspill(RAX, slot::VALUE);
+        self.a.mov(RDX, high);
+        self.put_with(i, &m.cell, false);
+    }
+
+    /// `lock op [m], …` without a result: add, sub, inc and dec through `xadd`, the others through a
+    /// compare-exchange loop, so that the value that was read is in hand.
+    pub(crate) fn locked_rmw(&mut self, i: &Instruction) {
+        self.cur.scr_taken = true;
+        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
+        let size = i.memory_size().size();
+        let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && crate::regs::is_high_byte(i.op_register(n)));
+        if high {
+            return self.unsupported();
+        }
+        // address in `at`, accumulator rax and one work register borrowed
+        let at = self.borrow_reg();
+        self.a.lea(at, m.real);
+        let real = asm::based(at, 0);
+        let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
+        let m = Mem { real, cell, fixed: None };
+        // The source operand, should it be rax, is read from its spilled copy by renaming.
+        let mut work_op = *i;
+        let src_rax = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && number(i.op_register(n)) == Some(RAX));
+        let carry = flags::reads(i) != 0;
+        if carry {
+            // adc and sbb: a failed exchange would lose the carry.
+            return self.unsupported();
+        }
+        self.borrow_this(RAX);
+        if src_rax {
+            let copy = self.borrow_reg();
+            self.a.mov(copy, RAX);
+            crate::regs::rename(&mut work_op, RAX, copy);
+        }
+        self.a.load(RAX, size, m.real);
+        let retry = self.place_here();
+        self.a.mov(SCR, RAX);
+        let body = with_register(&work_op, op, gpr(SCR, size));
+        self.copy(&body);
+        // lock cmpxchg [at], scratch
+        let code = [Code::Cmpxchg_rm8_r8, Code::Cmpxchg_rm16_r16, Code::Cmpxchg_rm32_r32, Code::Cmpxchg_rm64_r64][size.trailing_zeros() as usize];
+        if let Ok(mut x) = Instruction::with2(code, m.real, gpr(SCR, size)) {
+            x.set_has_lock_prefix(true);
+            self.a.put(&x);
+        }
+        self.a.jump(&[0x0f, 0x85], retry);
+        self.zero_extend(SCR, gpr(RAX, size), size);
+        self.check_value(SCR, size, &m, 0);
+        // On the cell, for the flags and the new value.
+        self.put_with(&work_op, &m.cell, false);
+    }
+}

@@ -1,0 +1,461 @@
+//! The translation of one block: decoding, segments, and the frame around each instruction.
+
+use crate::asm::{self, Asm, Place};
+use crate::plan::{Plan, plan};
+use crate::regs::{self, CNT, RCX, RSP, SCR, Set, gpr, number};
+use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags};
+use alloc::vec::Vec;
+use hindsight_isa::ctx::d;
+use hindsight_isa::{Desc, DescKind, desc::raise};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+
+/// Most instructions in one block.
+const MAX_INSTRS: usize = 64;
+/// Most conditional branches in one block.
+const MAX_BRANCHES: usize = 6;
+
+/// Context slots for spilled registers: eight for temporaries, one for rcx in a check, one for a
+/// value across an instruction, one for the scratch register in a stub.
+pub(crate) mod slot {
+    use super::d;
+    pub const CHECK: i32 = d::SPILL + 8 * 8;
+    pub const VALUE: i32 = d::SPILL + 9 * 8;
+    pub const STUB: i32 = d::SPILL + 11 * 8;
+}
+
+/// Order in which registers are borrowed as temporaries: those that high-byte instructions can
+/// live with first, rcx (which checks use) last.
+const VICTIMS: [u8; 13] = [3, 5, 6, 7, 0, 2, 8, 9, 12, 13, 14, 15, 1];
+
+/// State while one instruction is translated.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cur {
+    pub pc: u64,
+    pub len: u8,
+    pub ahead: u16,
+    pub bytes: [u8; 15],
+    /// Status flags needed before and after the instruction.
+    pub before: u32,
+    pub after: u32,
+    /// Registers that the instruction uses or that are taken.
+    pub used: Set,
+    pub scr_taken: bool,
+    /// The scratch register holds something a stub must preserve.
+    pub scr_live: bool,
+    victims: [u8; 8],
+    nvictims: usize,
+    /// Victims that have been given back already.
+    released: usize,
+}
+
+/// Translates blocks one at a time, reusing its buffers.
+pub struct Translator {
+    pub policy: Policy,
+    /// Fill [`Block::map`].
+    pub want_map: bool,
+    /// The result of the last [`Translator::translate`].
+    pub block: Block,
+    pub(crate) a: Asm,
+    info: InstructionInfoFactory,
+    pub(crate) cur: Cur,
+    instrs: Vec<Instruction>,
+    needed: Vec<u32>,
+}
+
+impl Translator {
+    pub fn new(policy: Policy) -> Translator {
+        Translator {
+            policy,
+            want_map: false,
+            block: Block::default(),
+            a: Asm::new(),
+            info: InstructionInfoFactory::new(),
+            cur: Cur::default(),
+            instrs: Vec::new(),
+            needed: Vec::new(),
+        }
+    }
+
+    pub(crate) fn replay(&self) -> bool {
+        self.policy.mode == Mode::Replay
+    }
+
+    pub(crate) fn checked(&self) -> bool {
+        self.policy.mode == Mode::Record
+    }
+
+    /// Translates one block into [`Translator::block`]. `peek` gives the code bytes at a guest address
+    /// that the block may jump to, as far as known (it may answer an empty slice); they serve only
+    /// to find out which flags are still needed there.
+    pub fn translate<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) -> Result<(), Error> {
+        self.decode(input)?;
+        self.liveness(input, peek);
+        self.a.clear();
+        self.block.map.clear();
+        if input.self_check {
+            self.self_check(input);
+        }
+        let instrs = core::mem::take(&mut self.instrs);
+        let mut start = 0;
+        while start < instrs.len() {
+            let end = instrs[start..].iter().position(ends_segment).map_or(instrs.len(), |n| start + n + 1);
+            self.segment(input, &instrs, start, end);
+            start = end;
+        }
+        let last = instrs[instrs.len() - 1];
+        self.block.instrs = instrs.len() as u32;
+        self.block.src_len = (last.next_ip() - input.pc) as u32;
+        if !ends_block(&last) {
+            self.exit_to(&[0xe9], last.next_ip());
+        }
+        self.instrs = instrs;
+        core::mem::swap(&mut self.block.hot, &mut self.a.hot);
+        core::mem::swap(&mut self.block.cold, &mut self.a.cold);
+        core::mem::swap(&mut self.block.fixups, &mut self.a.fixups);
+        Ok(())
+    }
+
+    /// Resolves the block's internal references for its place: `hot` and `cold` are the host
+    /// addresses at which [`Block::hot`] and [`Block::cold`] will be copied, `base` the cache's base
+    /// address (below both, all within 2 GiB).
+    pub fn place(&mut self, hot: u64, cold: u64, base: u64) {
+        let b = &mut self.block;
+        asm::resolve(&mut b.hot, &mut b.cold, &b.fixups, hot, cold, base);
+    }
+
+    fn decode(&mut self, input: &Input) -> Result<(), Error> {
+        self.instrs.clear();
+        let mut decoder = Decoder::with_ip(64, input.code, input.pc, DecoderOptions::NONE);
+        let limit = (input.max_instrs as usize).clamp(1, MAX_INSTRS);
+        let mut branches = 0;
+        while self.instrs.len() < limit && decoder.can_decode() {
+            let i = decoder.decode();
+            if i.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
+                break;
+            }
+            if self.policy.wide_checks && names_wide(&i) {
+                return Err(Error::NeedsVector);
+            }
+            self.instrs.push(i);
+            branches += ends_segment(&i) as usize;
+            if ends_block(&i) || branches == MAX_BRANCHES {
+                break;
+            }
+            if input.self_check && self.writes_memory(&i) {
+                break;
+            }
+        }
+        if self.instrs.is_empty() { Err(Error::Truncated) } else { Ok(()) }
+    }
+
+    fn writes_memory(&mut self, i: &Instruction) -> bool {
+        let info = self.info.info(i);
+        let p = plan(i, info);
+        matches!(p, Plan::Slow | Plan::PreStore(_) | Plan::Branch)
+            || info.used_memory().iter().any(|m| !matches!(m.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None))
+    }
+
+    /// Fills `needed[k]` with the flags needed behind instruction `k`.
+    fn liveness<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) {
+        self.needed.clear();
+        self.needed.resize(self.instrs.len(), flags::ALL);
+        if !self.checked() && !self.replay() {
+            return;
+        }
+        let mut at = |pc: u64| {
+            let off = pc.wrapping_sub(input.pc) as usize;
+            let code = if off < input.code.len() { &input.code[off..] } else { peek(pc) };
+            flags::peek(pc, code)
+        };
+        let mut live = flags::ALL;
+        for (k, i) in self.instrs.iter().enumerate().rev() {
+            let last = k + 1 == self.instrs.len();
+            live = match i.flow_control() {
+                FlowControl::Next if last => at(i.next_ip()),
+                FlowControl::Next => live,
+                FlowControl::UnconditionalBranch | FlowControl::Call if i.op0_kind() == OpKind::NearBranch64 => at(i.near_branch64()),
+                FlowControl::ConditionalBranch if i.op0_kind() == OpKind::NearBranch64 => {
+                    at(i.near_branch64()) | if last { at(i.next_ip()) } else { live }
+                }
+                _ => flags::ALL,
+            };
+            self.needed[k] = live;
+            live = flags::before(i, live);
+        }
+    }
+
+    fn segment(&mut self, input: &Input, instrs: &[Instruction], start: usize, end: usize) {
+        let n = (end - start) as u16;
+        let first = &instrs[start];
+        let live = flags::before(first, self.needed[start]);
+        if self.want_map {
+            self.map_entry(first.ip(), 0);
+        }
+        match self.policy.mode {
+            Mode::Replay => self.budget(first.ip(), n, live),
+            _ => asm::count(&mut self.a, n as i32),
+        }
+        for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
+            let ahead = (end - k) as u16;
+            if self.want_map {
+                self.map_entry(i.ip(), ahead);
+            }
+            let mut bytes = [0; 15];
+            let off = (i.ip() - input.pc) as usize;
+            bytes[..i.len()].copy_from_slice(&input.code[off..off + i.len()]);
+            let after = self.needed[k];
+            self.cur = Cur {
+                pc: i.ip(),
+                len: i.len() as u8,
+                ahead,
+                bytes,
+                before: flags::before(i, after),
+                after,
+                ..Cur::default()
+            };
+            self.instr(i);
+            if self.want_map {
+                let v = self.cur.victims;
+                let n = self.cur.nvictims;
+                if let Some(e) = self.block.map.last_mut() {
+                    e.spilled[..n].copy_from_slice(&v[..n]);
+                }
+            }
+        }
+    }
+
+    fn map_entry(&mut self, pc: u64, ahead: u16) {
+        self.block.map.push(MapEntry {
+            hot: self.a.hot.len() as u32,
+            cold: self.a.cold.len() as u32,
+            pc,
+            ahead,
+            spilled: [0xff; 8],
+        });
+    }
+
+    /// Replay: adds the segment's length to the negative budget; leaves before the segment when
+    /// that passes zero.
+    fn budget(&mut self, pc: u64, n: u16, live: u32) {
+        let stub = if live == 0 {
+            // add r11, n; jc
+            self.a.bytes(&[0x49, 0x81, 0xc3]);
+            self.a.bytes(&(n as u32).to_le_bytes());
+            self.a.jump_later(&[0x0f, 0x82])
+        } else {
+            asm::count(&mut self.a, n as i32);
+            // The sign bit, without flags: store, and look at the top byte.
+            self.a.spill(slot::VALUE, CNT);
+            self.a.spill(slot::CHECK, RCX);
+            self.a.load(RCX, 1, asm::ctx(slot::VALUE + 7));
+            // jrcxz: top byte 0, so no longer negative
+            let zero = self.a.short(&[0xe3]);
+            self.a.unspill(RCX, slot::CHECK);
+            let go = self.a.short(&[0xeb]);
+            self.a.land(zero);
+            self.a.unspill(RCX, slot::CHECK);
+            let stub = self.a.jump_later(&[0xe9]);
+            self.a.land(go);
+            stub
+        };
+        self.a.cold(true);
+        let here = self.a.here();
+        self.a.aim(stub, here);
+        asm::count(&mut self.a, -(n as i32));
+        let exit = self.a.exit();
+        self.a.desc(exit, &Desc::new(DescKind::Budget, pc, 0), None, None);
+        self.a.cold(false);
+    }
+
+    /// Compares the block's source with what it was translated from.
+    fn self_check(&mut self, input: &Input) {
+        let last = self.instrs[self.instrs.len() - 1];
+        let len = (last.next_ip() - input.pc) as usize;
+        self.a.spill(slot::CHECK, RCX);
+        let mut at = 0;
+        let mut misses = Vec::new();
+        while at < len {
+            let size = [8, 4, 2, 1].into_iter().find(|s| at + s <= len).unwrap_or(1);
+            let mut want = [0; 8];
+            want[..size].copy_from_slice(&input.code[at..at + size]);
+            self.a.imm(SCR, input.pc + at as u64);
+            self.a.load(RCX, size, asm::based(SCR, 0));
+            self.a.imm(SCR, u64::from_le_bytes(want).wrapping_neg());
+            self.a.lea(RCX, iced_x86::MemoryOperand::with_base_index(gpr(RCX, 8), gpr(SCR, 8)));
+            let same = self.a.short(&[0xe3]);
+            misses.push(self.a.jump_later(&[0xe9]));
+            self.a.land(same);
+            at += size;
+        }
+        self.a.unspill(RCX, slot::CHECK);
+        self.a.cold(true);
+        let here = self.a.here();
+        misses.into_iter().for_each(|m| self.a.aim(m, here));
+        self.a.unspill(RCX, slot::CHECK);
+        let exit = self.a.exit();
+        self.a.desc(exit, &Desc::new(DescKind::Stale, input.pc, 0), None, None);
+        self.a.cold(false);
+    }
+
+    /// Chooses and applies the template of one instruction.
+    fn instr(&mut self, i: &Instruction) {
+        let (p, used, written) = {
+            let info = self.info.info(i);
+            let (mut used, mut written) = (Set::default(), Set::default());
+            for r in info.used_registers() {
+                if let Some(n) = number(r.register()) {
+                    used.add(n);
+                    if !matches!(r.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess) {
+                        written.add(n);
+                    }
+                }
+            }
+            (plan(i, info), used, written)
+        };
+        self.cur.used = used;
+        self.template(p, i, written);
+        self.release();
+    }
+
+    /// Gives borrowed registers back: at the end of an instruction, and before leaving the block.
+    pub(crate) fn release(&mut self) {
+        for k in self.cur.released..self.cur.nvictims {
+            let v = self.cur.victims[k];
+            self.a.unspill(v, d::SPILL + 8 * k as i32);
+        }
+        self.cur.released = self.cur.nvictims;
+    }
+
+    /// Runs `body` with the guest's r10 and r11 (where `i` names them) in borrowed registers.
+    pub(crate) fn renamed(&mut self, i: &Instruction, written: Set, needs_scratch: bool, body: impl FnOnce(&mut Self, &Instruction)) {
+        let mut i = *i;
+        let mut loans = [(0u8, 0u8); 2];
+        let mut n = 0;
+        if needs_scratch {
+            self.cur.scr_taken = true;
+        }
+        for reg in [SCR, CNT] {
+            if !self.cur.used.has(reg) {
+                continue;
+            }
+            let to = self.scratch();
+            if to == SCR {
+                self.cur.scr_live = true;
+            }
+            self.a.unspill(to, d::GPR + 8 * reg as i32);
+            loans[n] = (reg, to);
+            n += 1;
+        }
+        // A loan may itself be r10: rename through numbers that do not clash.
+        let clash = n == 2 && loans[1].1 == SCR;
+        debug_assert!(!clash);
+        for (from, to) in &loans[..n] {
+            regs::rename(&mut i, *from, *to);
+        }
+        if needs_scratch {
+            self.cur.scr_taken = false;
+        }
+        body(self, &i);
+        for (reg, to) in &loans[..n] {
+            if written.has(*reg) {
+                self.a.spill(d::GPR + 8 * *reg as i32, *to);
+            }
+        }
+    }
+
+    /// A register for temporary use: the scratch register if it is free, else a borrowed one.
+    pub(crate) fn scratch(&mut self) -> u8 {
+        if !self.cur.scr_taken {
+            self.cur.scr_taken = true;
+            return SCR;
+        }
+        self.borrow_reg()
+    }
+
+    /// A register other than the scratch register.
+    pub(crate) fn borrow_reg(&mut self) -> u8 {
+        let taken = self.cur.used;
+        let v = VICTIMS.into_iter().find(|v| !taken.has(*v) && *v != RSP).unwrap_or(15);
+        debug_assert!(!taken.has(v));
+        self.borrow_this(v);
+        v
+    }
+
+    /// Borrows register `v` itself, even if the instruction uses it; returns its slot.
+    pub(crate) fn borrow_this(&mut self, v: u8) -> i32 {
+        let k = self.cur.nvictims;
+        let slot = d::SPILL + 8 * k as i32;
+        self.a.spill(slot, v);
+        self.cur.victims[k] = v;
+        self.cur.nvictims = k + 1;
+        self.cur.used.add(v);
+        slot
+    }
+
+    /// The last borrowed register is given back by other means.
+    pub(crate) fn forget_borrowed(&mut self) {
+        self.cur.released = self.cur.nvictims;
+    }
+
+    /// `opcode rel32` to the translation of `pc`: at first to a stub that asks the runtime.
+    pub(crate) fn exit_to(&mut self, opcode: &[u8], pc: u64) {
+        let jump = self.a.jump_later(opcode);
+        self.exit_stub(jump, pc);
+    }
+
+    /// The stub of a direct exit whose jump has been emitted.
+    pub(crate) fn exit_stub(&mut self, jump: usize, pc: u64) {
+        let patch = self.a.fixups[jump].at;
+        self.a.cold(true);
+        let here = self.a.here();
+        self.a.aim(jump, here);
+        let exit = self.a.exit();
+        self.a.desc(exit, &Desc::new(DescKind::Exit, pc, 0), None, Some(patch));
+        self.a.cold(false);
+    }
+
+    /// Leaves for the runtime, which continues at the returned fixups' place behind this.
+    pub(crate) fn runtime(&mut self, kind: DescKind, size: u8, resume: bool) {
+        let jump = self.a.jump_later(&[0xe9]);
+        let back = self.a.here();
+        self.a.cold(true);
+        let here = self.a.here();
+        self.a.aim(jump, here);
+        let exit = self.a.exit();
+        let mut desc = Desc::new(kind, self.cur.pc, self.cur.ahead);
+        desc.size = size;
+        desc.ilen = self.cur.len;
+        desc.bytes = self.cur.bytes;
+        self.a.desc(exit, &desc, resume.then_some(back), None);
+        self.a.cold(false);
+    }
+
+    /// The instruction cannot be translated in this form.
+    pub(crate) fn unsupported(&mut self) {
+        self.runtime(DescKind::Raise, raise::UNSUPPORTED, false);
+    }
+
+    pub(crate) fn place_here(&mut self) -> Place {
+        self.a.here()
+    }
+}
+
+/// Conditional branches end a segment; so does everything that ends a block.
+fn ends_segment(i: &Instruction) -> bool {
+    i.flow_control() == FlowControl::ConditionalBranch || ends_block(i)
+}
+
+/// Whether nothing behind `i` belongs to its block.
+fn ends_block(i: &Instruction) -> bool {
+    use iced_x86::Mnemonic::*;
+    !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
+        || i.is_invalid()
+        || i.is_privileged()
+        || matches!(i.mnemonic(), Wrfsbase | Wrgsbase)
+}
+
+/// Whether `i` names zmm31 (or a part of it) or k7.
+fn names_wide(i: &Instruction) -> bool {
+    let wide = |r: Register| matches!(r, Register::XMM31 | Register::YMM31 | Register::ZMM31 | Register::K7);
+    wide(i.op_mask()) || wide(i.memory_index()) || (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && wide(i.op_register(n)))
+}

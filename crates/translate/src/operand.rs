@@ -1,0 +1,162 @@
+//! A memory operand in its two forms: the guest's own and the predictor's cell.
+
+use crate::asm::{based, ctx};
+use crate::block::Translator;
+use crate::regs::{self, gpr};
+use hindsight_isa::ctx::d;
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+/// Both forms of one operand.
+#[derive(Clone, Copy)]
+pub struct Mem {
+    pub real: MemoryOperand,
+    pub cell: MemoryOperand,
+    /// The address, where it is a constant.
+    pub fixed: Option<u64>,
+}
+
+impl Mem {
+    /// The operand `n` bytes further on.
+    pub fn plus(&self, n: i64) -> Mem {
+        let mut m = *self;
+        m.fixed = m.fixed.map(|a| a.wrapping_add(n as u64));
+        for o in [&mut m.real, &mut m.cell] {
+            o.displacement += n;
+            if n != 0 && o.displ_size <= 1 {
+                o.displ_size = if o.segment_prefix == Register::GS { 4 } else { 8 };
+            }
+        }
+        m
+    }
+
+    /// Whether general purpose register `n` takes part in either form.
+    pub fn uses(&self, n: u8) -> bool {
+        [self.real, self.cell].iter().any(|m| regs::number(m.base) == Some(n) || regs::number(m.index) == Some(n))
+    }
+}
+
+/// Makes `m` the memory operand of `i`.
+pub fn apply(i: &mut Instruction, m: &MemoryOperand) {
+    i.set_segment_prefix(m.segment_prefix);
+    i.set_memory_base(m.base);
+    i.set_memory_index(m.index);
+    i.set_memory_index_scale(m.scale);
+    i.set_memory_displacement64(m.displacement as u64);
+    i.set_memory_displ_size(m.displ_size);
+}
+
+fn to32(r: Register) -> Register {
+    match regs::number(r) {
+        Some(n) => gpr(n, 4),
+        None => r,
+    }
+}
+
+impl Translator {
+    /// Both forms of the explicit memory operand of `i` (stolen registers already renamed).
+    /// `None` for the few combinations that are not supported.
+    pub fn mem(&mut self, i: &Instruction) -> Option<Mem> {
+        let (base, index) = (i.memory_base(), i.memory_index());
+        let seg = match i.segment_prefix() {
+            s @ (Register::FS | Register::GS) => s,
+            _ => Register::None,
+        };
+        let disp = i.memory_displacement64();
+        let vsib = index.is_vector_register();
+        let ip = matches!(base, Register::RIP | Register::EIP);
+        let absolute = ip || (base == Register::None && index == Register::None);
+        let addr32 = matches!(base.size(), 4) && base != Register::None && !ip || (!vsib && index != Register::None && index.size() == 4);
+        let mut m = MemoryOperand {
+            segment_prefix: Register::None,
+            base,
+            index,
+            scale: i.memory_index_scale(),
+            displacement: disp as i64,
+            displ_size: i.memory_displ_size(),
+            is_broadcast: false,
+        };
+        let fixed = absolute.then_some(if ip { i.ip_rel_memory_address() } else { disp });
+        if seg != Register::None {
+            if addr32 {
+                return None;
+            }
+            // The address is computed in a temporary: segment base plus base plus index.
+            let t = self.scratch();
+            self.a.unspill(t, if seg == Register::FS { d::FS_BASE } else { d::GS_BASE });
+            let tr = gpr(t, 8);
+            if let Some(at) = fixed {
+                match i32::try_from(at as i64) {
+                    Ok(_) => m = MemoryOperand { base: Register::None, displacement: at as i64, displ_size: 8, ..m },
+                    Err(_) => return None,
+                }
+            } else {
+                if base != Register::None {
+                    self.a.lea(t, MemoryOperand::with_base_index(tr, base));
+                }
+                if index != Register::None && !vsib {
+                    self.a.lea(t, MemoryOperand::with_base_index_scale(tr, index, m.scale));
+                    m.index = Register::None;
+                    m.scale = 1;
+                }
+            }
+            m.base = tr;
+        } else if let Some(at) = fixed {
+            if !self.replay() {
+                let t = self.scratch();
+                self.a.imm(t, at);
+                m = MemoryOperand { base: gpr(t, 8), index: Register::None, displacement: 0, displ_size: 0, ..m };
+            }
+            if self.policy.predictor.bits == 32 {
+                let cell = MemoryOperand::new(Register::None, Register::None, 1, at as u32 as i32 as i64, 4, false, Register::GS);
+                return Some(Mem { real: m, cell, fixed });
+            } else if self.replay() {
+                let cell = self.policy.predictor.cell(at);
+                return Some(Mem { real: m, cell: ctx(cell as i32), fixed });
+            }
+        }
+        if m.displ_size == 4 && m.base.size() == 8 {
+            m.displ_size = 8;
+        }
+        let cell = self.cell_of(&m)?;
+        Some(Mem { real: m, cell, fixed: fixed.filter(|_| seg == Register::None) })
+    }
+
+    /// The predictor's form of `m`, which has no segment.
+    pub fn cell_of(&mut self, m: &MemoryOperand) -> Option<MemoryOperand> {
+        if self.policy.mode == crate::Mode::Plain {
+            return Some(*m);
+        }
+        let bits = self.policy.predictor.bits;
+        if bits == 32 {
+            let displ_size = if m.displ_size == 8 || (m.base == Register::None && m.displ_size == 0) { 4 } else { m.displ_size };
+            return Some(MemoryOperand {
+                segment_prefix: Register::GS,
+                base: to32(m.base),
+                index: to32(m.index),
+                displacement: m.displacement as i32 as i64,
+                displ_size,
+                ..*m
+            });
+        }
+        if m.index.is_vector_register() {
+            return None;
+        }
+        let t = self.scratch();
+        self.a.lea(t, *m);
+        if bits == 16 {
+            self.a.rr(Code::Movzx_r32_rm16, gpr(t, 4), gpr(t, 2));
+        } else {
+            let pext = Instruction::with3(Code::VEX_Pext_r64_r64_rm64, gpr(t, 8), gpr(t, 8), ctx(d::CELL_MASK));
+            self.a.put(&pext.ok()?);
+        }
+        Some(MemoryOperand { segment_prefix: Register::GS, ..based(t, 0) })
+    }
+
+    /// Both forms of `[rsp + disp]`.
+    pub fn stack(&mut self, disp: i32) -> Mem {
+        let real = based(regs::RSP, disp);
+        // A register base always has a cell form.
+        let cell = self.cell_of(&real).unwrap_or(real);
+        Mem { real, cell, fixed: None }
+    }
+}

@@ -1,0 +1,224 @@
+//! Which template an instruction needs.
+
+use hindsight_isa::desc::raise;
+use iced_x86::{Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpCodeOperandKind, OpKind, Register};
+
+/// How an instruction is translated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// Has no effect for the guest.
+    Nop,
+    /// Copied.
+    Plain,
+    Lea,
+    /// Load of a whole 32- or 64-bit register, zero- or sign-extending.
+    Load,
+    /// Reads memory of at most 8 bytes where a general purpose register may stand instead.
+    GprRead,
+    /// The same, read and written.
+    GprRmw,
+    /// Only writes memory, and can be done twice.
+    Store,
+    /// As [`Plan::Store`] where the second time needs the mask register restored.
+    Scatter,
+    /// Store that pops the x87 stack; the first of the two is this code.
+    PopStore(Code),
+    /// Reads this many bytes.
+    Read(usize),
+    /// Loads a vector register from this many bytes.
+    VecLoad(usize),
+    /// Reads in a way that the runtime has to follow.
+    PreRead,
+    /// Writes this many bytes and can be done only once.
+    PreStore(usize),
+    /// Bit test with a register offset, which reaches beyond the operand.
+    BitMem,
+    Xchg,
+    Xadd,
+    Cmpxchg,
+    /// cmpxchg8b and cmpxchg16b.
+    CmpxchgWide,
+    /// Locked read-modify-write without a result.
+    LockedRmw,
+    Push,
+    Pop,
+    Pushf,
+    Popf,
+    Enter,
+    Leave,
+    Xlat,
+    Branch,
+    Slow,
+    Syscall,
+    Raise(u8),
+}
+
+/// Index of the operand that is the explicit memory operand.
+pub fn mem_op(i: &Instruction) -> Option<u32> {
+    (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory)
+}
+
+/// Whether a general purpose register may replace the memory operand.
+fn takes_gpr(i: &Instruction, op: u32) -> bool {
+    use OpCodeOperandKind::*;
+    matches!(i.op_code().op_kind(op), r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem)
+}
+
+/// Chooses the template of `i`.
+pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
+    use Mnemonic::*;
+    match i.mnemonic() {
+        INVALID | Ud0 | Ud1 | Ud2 => return Plan::Raise(raise::UD),
+        Int3 => return Plan::Raise(raise::BP),
+        Int | Into | Int1 => return Plan::Raise(raise::UNSUPPORTED),
+        Syscall => return Plan::Syscall,
+        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => return Plan::Slow,
+        Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => return Plan::Slow,
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 | Fnsave | Fsave | Fnstenv | Fstenv => {
+            return Plan::Slow;
+        }
+        Xrstor | Xrstor64 | Fxrstor | Fxrstor64 | Frstor | Fldenv => return Plan::PreRead,
+        Nop | Endbr64 | Endbr32 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchw | Prefetch | Prefetchwt1
+        | Reservednop | Clflush | Clflushopt | Clwb | Cldemote | Rdsspd | Rdsspq => return Plan::Nop,
+        Push => {
+            let fsgs = i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
+            return if fsgs { Plan::Raise(raise::UNSUPPORTED) } else { Plan::Push };
+        }
+        Pop => {
+            let seg = i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
+            return if seg { Plan::Raise(raise::UNSUPPORTED) } else { Plan::Pop };
+        }
+        Pushfq | Pushf => return Plan::Pushf,
+        Popfq | Popf => return Plan::Popf,
+        Enter => return Plan::Enter,
+        Leave => return Plan::Leave,
+        Xlatb => return Plan::Xlat,
+        Lea => return Plan::Lea,
+        _ => {}
+    }
+    if i.is_string_instruction() {
+        return if matches!(i.mnemonic(), Insb | Insw | Insd | Outsb | Outsw | Outsd) {
+            Plan::Raise(raise::GP)
+        } else {
+            Plan::Slow
+        };
+    }
+    match i.flow_control() {
+        FlowControl::Next => {}
+        FlowControl::XbeginXabortXend => return Plan::Raise(raise::UNSUPPORTED),
+        FlowControl::Interrupt | FlowControl::Exception => return Plan::Raise(raise::UNSUPPORTED),
+        _ if i.is_privileged() => return Plan::Raise(raise::GP),
+        _ => return if far(i) { Plan::Raise(raise::UNSUPPORTED) } else { Plan::Branch },
+    }
+    if i.is_privileged() {
+        return Plan::Raise(raise::GP);
+    }
+    if unsupported(i) {
+        return Plan::Raise(raise::UNSUPPORTED);
+    }
+    let Some(op) = mem_op(i) else {
+        // Implicit memory that no template above knows.
+        return match info.used_memory().is_empty() {
+            true => Plan::Plain,
+            false if matches!(i.mnemonic(), Maskmovq | Maskmovdqu | Vmaskmovdqu) => Plan::Store,
+            false => Plan::Raise(raise::UNSUPPORTED),
+        };
+    };
+    let size = i.memory_size().size();
+    let reg_offset = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op_kind(1) == OpKind::Register;
+    if reg_offset {
+        return Plan::BitMem;
+    }
+    match i.mnemonic() {
+        Xchg => return Plan::Xchg,
+        Xadd => return Plan::Xadd,
+        Cmpxchg => return Plan::Cmpxchg,
+        Cmpxchg8b | Cmpxchg16b => return Plan::CmpxchgWide,
+        Fstp => match i.code() {
+            Code::Fstp_m32fp => return Plan::PopStore(Code::Fst_m32fp),
+            Code::Fstp_m64fp => return Plan::PopStore(Code::Fst_m64fp),
+            _ => return Plan::PreStore(10),
+        },
+        Fistp if i.code() == Code::Fistp_m16int => return Plan::PopStore(Code::Fist_m16int),
+        Fistp if i.code() == Code::Fistp_m32int => return Plan::PopStore(Code::Fist_m32int),
+        Fistp | Fisttp | Fbstp => return Plan::PreStore(size),
+        _ => {}
+    }
+    let masked = i.op_mask() != Register::None;
+    // A vector instruction that uses a mask register as a vector register's index.
+    let vsib = i.memory_index().is_vector_register();
+    match op_access(info, op) {
+        OpAccess::NoMemAccess | OpAccess::None => Plan::Nop,
+        OpAccess::Read | OpAccess::CondRead => {
+            let maskmov = matches!(i.mnemonic(), Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq);
+            if masked || vsib || maskmov || size > 64 || size == 0 {
+                Plan::PreRead
+            } else if size <= 8 && matches!(i.code(), Code::Mov_r32_rm32 | Code::Mov_r64_rm64) || matches!(i.mnemonic(), Movzx | Movsx | Movsxd) {
+                if i.op_register(0).size() >= 4 { Plan::Load } else { Plan::GprRead }
+            } else if size <= 8 && takes_gpr(i, op) {
+                Plan::GprRead
+            } else if vec_load(i) && matches!(size, 16 | 32 | 64) {
+                Plan::VecLoad(size)
+            } else {
+                Plan::Read(size)
+            }
+        }
+        OpAccess::Write | OpAccess::CondWrite => {
+            if vsib { Plan::Scatter } else { Plan::Store }
+        }
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
+            if i.has_lock_prefix() && takes_gpr(i, op) {
+                Plan::LockedRmw
+            } else if size <= 8 && takes_gpr(i, op) {
+                Plan::GprRmw
+            } else {
+                // A masked vector store merges into memory: not read, as processors do it.
+                if masked { Plan::Store } else { Plan::Raise(raise::UNSUPPORTED) }
+            }
+        }
+    }
+}
+
+fn op_access(info: &InstructionInfo, op: u32) -> OpAccess {
+    match op {
+        0 => info.op0_access(),
+        1 => info.op1_access(),
+        2 => info.op2_access(),
+        3 => info.op3_access(),
+        _ => info.op4_access(),
+    }
+}
+
+/// Plain moves of a whole vector from memory, where the destination can be compared afterwards.
+fn vec_load(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    i.op_kind(0) == OpKind::Register
+        && matches!(
+            i.mnemonic(),
+            Movups | Movupd | Movaps | Movapd | Movdqu | Movdqa | Lddqu | Vmovups | Vmovupd | Vmovaps | Vmovapd | Vmovdqu
+                | Vmovdqa | Vlddqu | Vmovdqu8 | Vmovdqu16 | Vmovdqu32 | Vmovdqu64 | Vmovdqa32 | Vmovdqa64
+        )
+}
+
+fn far(i: &Instruction) -> bool {
+    i.is_jmp_far() || i.is_jmp_far_indirect() || i.is_call_far() || i.is_call_far_indirect()
+        || matches!(i.mnemonic(), Mnemonic::Retf | Mnemonic::Iretq | Mnemonic::Iretd | Mnemonic::Iret | Mnemonic::Sysexit | Mnemonic::Sysret)
+}
+
+/// Instructions whose meaning depends on things the virtual processor does not have.
+fn unsupported(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    let segment_load = i.op_count() > 0 && i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
+    let tile = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_tmm());
+    segment_load
+        || tile
+        || matches!(
+            i.mnemonic(),
+            Lfs | Lgs | Lss | Lds | Les | Verr | Verw | Sldt | Str | Smsw | Sgdt | Sidt | Rdpmc | Rdpkru | Wrpkru | Xtest
+                | Monitor | Mwait | Monitorx | Mwaitx | Umonitor | Umwait | Tpause | Movdir64b | Enqcmd | Enqcmds | Xsaves
+                | Xsaves64 | Xrstors | Xrstors64 | Ldtilecfg | Sttilecfg | Tilerelease | Ptwrite | Incsspd | Incsspq
+                | Rstorssp | Saveprevssp | Wrssd | Wrssq | Clzero | Senduipi | Uiret | Clui | Stui | Testui | Encls | Enclu
+                | Bndmov | Bndldx | Bndstx | Bndcl | Bndcu | Bndcn | Bndmk | Rdpru | Hreset | Serialize
+                | Vp2intersectd | Vp2intersectq
+        )
+}

@@ -1,0 +1,490 @@
+//! Templates of instructions that touch memory through one explicit operand, and the check.
+
+use crate::Mode;
+use crate::asm::{self, Place};
+use crate::block::{Translator, slot};
+use crate::flags;
+use crate::operand::{Mem, apply};
+use crate::plan::{Plan, mem_op};
+use crate::regs::{self, RAX, RCX, SCR, Set, gpr, number};
+use alloc::vec::Vec;
+use hindsight_isa::{Desc, DescKind};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+
+/// A comparison with the predictor, from its first word to its stub.
+pub(crate) struct Check {
+    /// Flags may be overwritten.
+    dead: bool,
+    rcx_gone: bool,
+    misses: Vec<usize>,
+}
+
+impl Translator {
+    /// Applies template `p` to `i`; `written` are the registers it changes.
+    pub(crate) fn template(&mut self, p: Plan, i: &Instruction, written: Set) {
+        if self.policy.mode == Mode::Plain && !matches!(p, Plan::Branch | Plan::Syscall | Plan::Raise(_) | Plan::Slow | Plan::Nop | Plan::Lea | Plan::Plain) {
+            return self.renamed(i, written, false, |t, i| t.real_op(i));
+        }
+        match p {
+            Plan::Nop => {}
+            Plan::Plain => self.renamed(i, written, false, |t, i| t.copy(i)),
+            Plan::Lea => self.renamed(i, written, false, |t, i| t.lea(i)),
+            Plan::Branch => self.branch(i, written),
+            Plan::Syscall => self.runtime(DescKind::Syscall, self.cur.len, false),
+            Plan::Raise(code) => self.runtime(DescKind::Raise, code, false),
+            Plan::Slow => self.runtime(DescKind::Slow, 0, true),
+            Plan::Push | Plan::Pop | Plan::Pushf | Plan::Popf | Plan::Enter | Plan::Leave | Plan::Xlat => self.stack_op(p, i, written),
+            _ if self.replay() => self.renamed(i, written, false, |t, i| t.cell_op(i)),
+            Plan::Load => self.load(i, written),
+            Plan::GprRead => self.renamed(i, written, true, |t, i| t.gpr_read(i)),
+            Plan::GprRmw => self.renamed(i, written, true, |t, i| t.gpr_rmw(i)),
+            Plan::Store => self.renamed(i, written, false, |t, i| t.store(i, None)),
+            Plan::PopStore(code) => self.renamed(i, written, false, |t, i| t.store(i, Some(code))),
+            Plan::Scatter => self.renamed(i, written, false, |t, i| t.scatter(i)),
+            Plan::Read(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
+            Plan::VecLoad(size) if self.policy.wide_checks => self.renamed(i, written, false, |t, i| t.vec_load(i, size)),
+            Plan::VecLoad(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
+            Plan::PreRead => {
+                self.runtime(DescKind::PreCheck, 0, true);
+                self.renamed(i, written, false, |t, i| t.cell_op(i));
+            }
+            Plan::PreStore(size) => {
+                self.runtime(DescKind::PreCheck, size as u8, true);
+                self.renamed(i, written, true, |t, i| t.pre_store(i, size));
+            }
+            Plan::BitMem => {
+                self.runtime(DescKind::PreCheck, 0, true);
+                self.renamed(i, written, false, |t, i| t.bit_mem(i));
+            }
+            Plan::Xchg => self.renamed(i, written, true, |t, i| t.xchg(i)),
+            Plan::Xadd => self.renamed(i, written, true, |t, i| t.xadd(i)),
+            Plan::Cmpxchg => self.renamed(i, written, true, |t, i| t.cmpxchg(i)),
+            Plan::CmpxchgWide => self.renamed(i, written, true, |t, i| t.cmpxchg_wide(i)),
+            Plan::LockedRmw => self.renamed(i, written, true, |t, i| t.locked_rmw(i)),
+        }
+    }
+
+    /// Emits `i` as it is.
+    pub(crate) fn copy(&mut self, i: &Instruction) {
+        if !self.a.try_put(i) {
+            self.unsupported();
+        }
+    }
+
+    fn copy_with(&mut self, i: &Instruction, m: &MemoryOperand) {
+        let mut i = *i;
+        apply(&mut i, m);
+        self.copy(&i);
+    }
+
+    /// `mov rax, [moffs]` and its kin in their ordinary form.
+    fn plain_form(i: &Instruction) -> Instruction {
+        let mut i = *i;
+        i.set_code(match i.code() {
+            Code::Mov_AL_moffs8 => Code::Mov_r8_rm8,
+            Code::Mov_AX_moffs16 => Code::Mov_r16_rm16,
+            Code::Mov_EAX_moffs32 => Code::Mov_r32_rm32,
+            Code::Mov_RAX_moffs64 => Code::Mov_r64_rm64,
+            Code::Mov_moffs8_AL => Code::Mov_rm8_r8,
+            Code::Mov_moffs16_AX => Code::Mov_rm16_r16,
+            Code::Mov_moffs32_EAX => Code::Mov_rm32_r32,
+            Code::Mov_moffs64_RAX => Code::Mov_rm64_r64,
+            c => c,
+        });
+        i
+    }
+
+    /// Plain translation: the guest's own operand.
+    fn real_op(&mut self, i: &Instruction) {
+        if mem_op(i).is_none() {
+            return self.copy(i);
+        }
+        let i = Self::plain_form(i);
+        if matches!(i.segment_prefix(), Register::FS) && !i.is_ip_rel_memory_operand() {
+            return self.copy(&i);
+        }
+        match self.mem(&i) {
+            Some(m) => self.copy_with(&i, &m.real),
+            None => self.unsupported(),
+        }
+    }
+
+    /// The instruction on the predictor's cell.
+    pub(crate) fn cell_op(&mut self, i: &Instruction) {
+        let mut i = Self::plain_form(i);
+        i.set_has_lock_prefix(false);
+        i.set_has_xacquire_prefix(false);
+        i.set_has_xrelease_prefix(false);
+        if mem_op(&i).is_none() {
+            return self.masked_move(&i);
+        }
+        match self.mem(&i) {
+            Some(m) => self.copy_with(&i, &m.cell),
+            None => self.unsupported(),
+        }
+    }
+
+    /// maskmovdqu and maskmovq, whose operand is implicit: the cell form has both prefixes.
+    fn masked_move(&mut self, i: &Instruction) {
+        if self.policy.predictor.bits != 32 {
+            return self.unsupported();
+        }
+        self.a.bytes(&[0x65, 0x67]);
+        self.copy(i);
+    }
+
+    fn lea(&mut self, i: &Instruction) {
+        if i.is_ip_rel_memory_operand() {
+            let r = i.op_register(0);
+            let Some(n) = number(r) else { return self.unsupported() };
+            match r.size() {
+                8 => self.a.imm(n, i.ip_rel_memory_address()),
+                4 => self.a.imm(n, i.ip_rel_memory_address() as u32 as u64),
+                _ => self.unsupported(),
+            }
+            return;
+        }
+        let mut i = *i;
+        i.set_segment_prefix(Register::None);
+        self.copy(&i);
+    }
+
+    // ---- the check ----
+
+    /// Starts a check; `needed` are the flags that must survive it.
+    pub(crate) fn check_begin(&mut self, needed: u32) -> Check {
+        let dead = needed & flags::ALL == 0;
+        if !dead {
+            self.a.spill(slot::CHECK, RCX);
+        }
+        Check { dead, rcx_gone: false, misses: Vec::new() }
+    }
+
+    /// Compares `size` bytes in `s` (zero-extended to 64 bits when flags are needed) with a cell.
+    pub(crate) fn check_word(&mut self, c: &mut Check, s: u8, size: usize, m: &Mem) {
+        if c.dead {
+            self.a.cmp(s, size, m.cell);
+            c.misses.push(self.a.jump_later(&[0x0f, 0x85]));
+            return;
+        }
+        if c.rcx_gone && m.uses(RCX) {
+            self.a.unspill(RCX, slot::CHECK);
+        }
+        // rcx := not cell; rcx + s + 1 is zero exactly when they are equal.
+        if s == RCX {
+            self.a.load(SCR, size, m.cell);
+            self.a.r(Code::Not_rm64, gpr(SCR, 8));
+            self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(SCR, 8), 1, 1, 1));
+        } else {
+            self.a.load(RCX, size, m.cell);
+            self.a.r(Code::Not_rm64, gpr(RCX, 8));
+            self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(s, 8), 1, 1, 1));
+        }
+        c.rcx_gone = true;
+        let same = self.a.short(&[0xe3]);
+        c.misses.push(self.a.jump_later(&[0xe9]));
+        self.a.land(same);
+    }
+
+    /// Ends a check of `size` bytes at `m`: `reload` fetches again, from the cell, what the runtime
+    /// has brought up to date. Execution continues here either way.
+    pub(crate) fn check_end(&mut self, c: Check, m: &Mem, size: usize, reload: impl FnOnce(&mut Self)) {
+        if !c.dead {
+            self.a.unspill(RCX, slot::CHECK);
+        }
+        let done = self.a.here();
+        self.stub(c, m, size, DescKind::Surprise, done, |_| {}, reload);
+    }
+
+    /// As [`Translator::check_end`] where the value that was read is in `value` and no longer in memory.
+    pub(crate) fn check_end_value(&mut self, c: Check, m: &Mem, size: usize, value: u8) {
+        if !c.dead {
+            self.a.unspill(RCX, slot::CHECK);
+        }
+        let done = self.a.here();
+        self.stub(c, m, size, DescKind::SurpriseValue, done, |t| t.a.spill(hindsight_isa::ctx::d::VALUE, value), |_| {});
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn stub(&mut self, c: Check, m: &Mem, size: usize, kind: DescKind, done: Place, before: impl FnOnce(&mut Self), reload: impl FnOnce(&mut Self)) {
+        self.a.cold(true);
+        let here = self.place_here();
+        for f in &c.misses {
+            self.a.aim(*f, here);
+        }
+        if c.rcx_gone {
+            self.a.unspill(RCX, slot::CHECK);
+        }
+        let keep = self.cur.scr_live || m.uses(SCR) || kind == DescKind::SurpriseValue;
+        if keep {
+            self.a.spill(slot::STUB, SCR);
+        }
+        before(self);
+        match m.fixed {
+            Some(at) => self.a.imm(SCR, at),
+            None => self.a.lea(SCR, m.real),
+        }
+        self.a.spill(hindsight_isa::ctx::d::EA, SCR);
+        let exit = self.a.exit();
+        let mut desc = Desc::new(kind, self.cur.pc, self.cur.ahead);
+        desc.size = size as u8;
+        let at = self.place_here();
+        self.a.desc(exit, &desc, None, None);
+        let back = self.place_here();
+        self.a.desc_resume(at, back);
+        if keep {
+            self.a.unspill(SCR, slot::STUB);
+        }
+        reload(self);
+        self.a.jump(&[0xe9], done);
+        self.a.cold(false);
+    }
+
+    /// Reads the first `size` bytes at `m` into `s` and checks them.
+    pub(crate) fn checked_read(&mut self, s: u8, size: usize, m: &Mem, needed: u32) {
+        self.a.load(s, size, m.real);
+        let mut c = self.check_begin(needed);
+        self.check_word(&mut c, s, size, m);
+        let cell = m.cell;
+        self.check_end(c, m, size, |t| t.a.load(s, size, cell));
+    }
+
+    // ---- templates ----
+
+    /// Load into a whole register: into the destination first when nothing stands against it.
+    fn load(&mut self, i: &Instruction, written: Set) {
+        let i = &Self::plain_form(i);
+        let zero_ext = matches!(i.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx);
+        let dest = number(i.op_register(0)).unwrap_or(RAX);
+        let in_address = [i.memory_base(), i.memory_index()].iter().any(|r| number(*r) == Some(dest));
+        let live = self.cur.before & flags::ALL != 0;
+        if in_address || (live && (!zero_ext || dest == RCX)) || dest == regs::RSP {
+            return self.renamed(i, written, true, |t, i| t.gpr_read(i));
+        }
+        self.renamed(i, written, false, |t, i| {
+            let Some(m) = t.mem(i) else { return t.unsupported() };
+            let Some(d) = number(i.op_register(0)) else { return t.unsupported() };
+            t.copy_with(i, &m.real);
+            let size = i.memory_size().size();
+            let mut c = t.check_begin(t.cur.before);
+            t.check_word(&mut c, d, size, &m);
+            let again = *i;
+            t.check_end(c, &m, size, |t| t.copy_with(&again, &m.cell));
+        });
+    }
+
+    /// Reads into the scratch register, which then stands for the operand.
+    fn gpr_read(&mut self, i: &Instruction) {
+        let i = &Self::plain_form(i);
+        // A constant address may stand in the scratch register until the value replaces it.
+        self.cur.scr_taken = !constant_address(i);
+        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
+        let size = i.memory_size().size();
+        self.checked_read(SCR, size, &m, self.cur.before);
+        let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
+        if high {
+            return self.copy_with(i, &m.cell);
+        }
+        self.copy(&with_register(i, op, gpr(SCR, operand_size(i, op, size))));
+    }
+
+    fn gpr_rmw(&mut self, i: &Instruction) {
+        self.cur.scr_taken = true;
+        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
+        let size = i.memory_size().size();
+        self.checked_read(SCR, size, &m, self.cur.before);
+        if flags::reads(i) != 0 {
+            // Fault before the flags that a repetition needs have changed.
+            self.a.store(m.real, SCR, size);
+        }
+        let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
+        if high {
+            // `op [m], ah`: on the cell, whose result is then copied.
+            self.a.store(m.real, SCR, size);
+            self.copy_with(i, &m.cell);
+            self.a.load(SCR, size, m.cell);
+            self.a.store(m.real, SCR, size);
+            return;
+        }
+        self.copy(&with_register(i, op, gpr(SCR, size)));
+        self.a.store(m.real, SCR, size);
+        self.a.store(m.cell, SCR, size);
+    }
+
+    /// Stores twice; the first time as `first`.
+    fn store(&mut self, i: &Instruction, first: Option<Code>) {
+        let i = &Self::plain_form(i);
+        if mem_op(i).is_none() {
+            self.copy(i);
+            return self.masked_move(i);
+        }
+        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let mut one = *i;
+        if let Some(code) = first {
+            one.set_code(code);
+        }
+        self.copy_with(&one, &m.real);
+        self.copy_with(i, &m.cell);
+    }
+
+    fn scatter(&mut self, i: &Instruction) {
+        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let k = i.op_mask();
+        let at = asm::ctx(slot::VALUE);
+        self.a.mr(Code::VEX_Kmovq_m64_kr, at, k);
+        self.copy_with(i, &m.real);
+        self.a.rm(Code::VEX_Kmovq_kr_km64, k, at);
+        self.copy_with(i, &m.cell);
+    }
+
+    /// Checks `size` bytes in words, then lets the instruction read the cell.
+    fn read(&mut self, i: &Instruction, size: usize) {
+        let wide = self.policy.wide_checks && matches!(size, 16 | 32 | 64);
+        self.cur.scr_taken = !wide && !constant_address(i);
+        let Some(m) = self.mem(i) else { return self.unsupported() };
+        if wide {
+            self.wide_read(size, &m);
+            return self.copy_with(i, &m.cell);
+        }
+        let mut c = self.check_begin(self.cur.before);
+        let mut at = 0;
+        while at < size {
+            let n = [8, 4, 2, 1].into_iter().find(|n| at + n <= size).unwrap_or(1);
+            let part = m.plus(at as i64);
+            if c.rcx_gone && m.uses(RCX) {
+                self.a.unspill(RCX, slot::CHECK);
+            }
+            match m.fixed {
+                // Each value overwrites the address.
+                Some(base) if at > 0 => {
+                    self.a.imm(SCR, base + at as u64);
+                    self.a.load(SCR, n, asm::based(SCR, 0));
+                }
+                _ => self.a.load(SCR, n, part.real),
+            }
+            self.check_word(&mut c, SCR, n, &part);
+            at += n;
+        }
+        self.check_end(c, &m, size, |_| {});
+        self.copy_with(i, &m.cell);
+    }
+
+    /// Checks a whole vector through zmm31.
+    fn wide_read(&mut self, size: usize, m: &Mem) {
+        let (reg, code) = match size {
+            16 => (Register::XMM31, Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128),
+            32 => (Register::YMM31, Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256),
+            _ => (Register::ZMM31, Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512),
+        };
+        self.a.rm(code, reg, m.real);
+        self.wide_check(reg, size, m, |_| {});
+    }
+
+    /// Compares a vector register with the cells at `m`.
+    fn wide_check(&mut self, reg: Register, size: usize, m: &Mem, reload: impl FnOnce(&mut Self)) {
+        let code = match size {
+            16 => Code::EVEX_Vpcmpq_kr_k1_xmm_xmmm128b64_imm8,
+            32 => Code::EVEX_Vpcmpq_kr_k1_ymm_ymmm256b64_imm8,
+            _ => Code::EVEX_Vpcmpq_kr_k1_zmm_zmmm512b64_imm8,
+        };
+        // vpcmpneqq k7, reg, cell
+        match Instruction::with4(code, Register::K7, reg, m.cell, 4u32) {
+            Ok(i) => self.a.put(&i),
+            Err(_) => return self.unsupported(),
+        }
+        let dead = self.cur.before & flags::ALL == 0;
+        let mut c = Check { dead, rcx_gone: !dead, misses: Vec::new() };
+        if dead {
+            self.a.rr(Code::VEX_Kortestb_kr_kr, Register::K7, Register::K7);
+            c.misses.push(self.a.jump_later(&[0x0f, 0x85]));
+        } else {
+            self.a.spill(slot::CHECK, RCX);
+            self.a.rr(Code::VEX_Kmovb_r32_kr, gpr(RCX, 4), Register::K7);
+            let same = self.a.short(&[0xe3]);
+            c.misses.push(self.a.jump_later(&[0xe9]));
+            self.a.land(same);
+        }
+        self.check_end(c, m, size, reload);
+    }
+
+    fn vec_load(&mut self, i: &Instruction, size: usize) {
+        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let again = *i;
+        self.copy_with(i, &m.real);
+        let n = i.op_register(0).number() as u32;
+        let reg = match size {
+            16 => Register::XMM0 + n,
+            32 => Register::YMM0 + n,
+            _ => Register::ZMM0 + n,
+        };
+        self.wide_check(reg, size, &m, |t| t.copy_with(&again, &m.cell));
+    }
+
+    /// Runs on the cell (the runtime has proven the memory writable), then copies the cell out.
+    fn pre_store(&mut self, i: &Instruction, size: usize) {
+        let Some(m) = self.mem(i) else { return self.unsupported() };
+        self.copy_with(i, &m.cell);
+        self.copy_cells(&m, size);
+    }
+
+    /// Copies cells to memory through the scratch register or a borrowed one.
+    fn copy_cells(&mut self, m: &Mem, size: usize) {
+        let t = if m.uses(SCR) { self.borrow_reg() } else { SCR };
+        let mut at = 0;
+        while at < size {
+            let n = [8, 4, 2, 1].into_iter().find(|n| at + n <= size).unwrap_or(1);
+            let part = m.plus(at as i64);
+            self.a.load(t, n, part.cell);
+            self.a.store(part.real, t, n);
+            at += n;
+        }
+    }
+
+    fn bit_mem(&mut self, i: &Instruction) {
+        if self.policy.predictor.bits != 32 {
+            return self.unsupported();
+        }
+        let Some(m) = self.mem(i) else { return self.unsupported() };
+        if i.mnemonic() != Mnemonic::Bt {
+            self.copy_with(i, &m.real);
+            // The same again on the cell, from the same flags: only CF changes, and to the same.
+        }
+        let mut cell = *i;
+        cell.set_has_lock_prefix(false);
+        self.copy_with(&cell, &m.cell);
+    }
+}
+
+/// Whether the operand of `i` is a constant address without segment.
+fn constant_address(i: &Instruction) -> bool {
+    let none = i.memory_base() == Register::None && i.memory_index() == Register::None;
+    (none || i.is_ip_rel_memory_operand()) && !matches!(i.segment_prefix(), Register::FS | Register::GS)
+}
+
+/// `i` with a register in place of memory operand `op`.
+pub(crate) fn with_register(i: &Instruction, op: u32, r: Register) -> Instruction {
+    let mut i = *i;
+    i.set_op_kind(op, OpKind::Register);
+    i.set_op_register(op, r);
+    i.set_segment_prefix(Register::None);
+    i.set_memory_base(Register::None);
+    i.set_memory_index(Register::None);
+    i.set_memory_displ_size(0);
+    i.set_memory_displacement64(0);
+    i.set_has_lock_prefix(false);
+    i.set_has_xacquire_prefix(false);
+    i.set_has_xrelease_prefix(false);
+    i
+}
+
+/// Size of the register that may stand for operand `op`, whose memory form has `size` bytes.
+fn operand_size(i: &Instruction, op: u32, size: usize) -> usize {
+    use iced_x86::OpCodeOperandKind::*;
+    match i.op_code().op_kind(op) {
+        r8_or_mem => 1,
+        r16_or_mem => 2,
+        r32_or_mem => 4,
+        r64_or_mem => 8,
+        _ => size,
+    }
+}
