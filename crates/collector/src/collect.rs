@@ -21,10 +21,22 @@ const MAX_MODULE: u64 = 1 << 30;
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;
 
+/// Part of a file that was mapped executable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MappedFile {
+    pub addr: u64,
+    pub len: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    pub path: Vec<u8>,
+}
+
 /// What became of a recording.
 pub struct Collected<W: Write> {
     writer: Option<Writer<W>>,
     streams: Vec<StreamSummary>,
+    /// Executable parts of files as they were mapped, in order.
+    pub maps: Vec<MappedFile>,
     /// The last end that the recorder reported: kind, code and message.
     pub end: Option<(EndKind, u32, String)>,
     /// Why the trace is not whole, if it could not be written.
@@ -95,6 +107,7 @@ impl<'c, W: Write> Collector<'c, W> {
             out: Collected {
                 writer: Some(Writer::new(sink, header)?),
                 streams: Vec::new(),
+                maps: Vec::new(),
                 end: None,
                 error: None,
             },
@@ -196,10 +209,20 @@ impl<'c, W: Write> Collector<'c, W> {
             let mut mapped = Vec::new();
             let end = &mut self.out.end;
             let (n, pushed) = lane.builder.push(&lane.pending[at..], |_, e| match *e {
-                Event::Map { prot, path, .. }
-                    if prot & PROT_EXEC != 0 && path.starts_with(b"/") =>
-                {
-                    mapped.push(path.to_vec());
+                Event::Map {
+                    addr,
+                    len,
+                    prot,
+                    offset,
+                    path,
+                    ..
+                } if prot & PROT_EXEC != 0 && path.starts_with(b"/") => {
+                    mapped.push(MappedFile {
+                        addr,
+                        len,
+                        offset,
+                        path: path.to_vec(),
+                    });
                 }
                 Event::End {
                     kind,
@@ -211,7 +234,10 @@ impl<'c, W: Write> Collector<'c, W> {
                 _ => {}
             });
             at += n;
-            mapped.into_iter().for_each(|path| self.module(path));
+            for m in mapped {
+                self.module(m.path.clone());
+                self.out.maps.push(m);
+            }
             match pushed {
                 Pushed::More => break,
                 Pushed::Full => self.write(i),
@@ -261,10 +287,10 @@ impl<'c, W: Write> Collector<'c, W> {
         }
         // A file that is gone or not ours to read is not an error: the code that ran is in the
         // streams, only names for it are missing.
-        if let Some(content) = read_module(&path) {
-            if let Err(e) = w.module(Text::from(&path[..]), &content) {
-                self.fail(e);
-            }
+        if let Some(content) = read_module(&path)
+            && let Err(e) = w.module(Text::from(&path[..]), &content)
+        {
+            self.fail(e);
         }
         self.paths.insert(path);
     }

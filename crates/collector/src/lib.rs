@@ -9,5 +9,5 @@ mod collect;
 mod control;
 mod futex;
 
-pub use collect::{Collected, Collector};
+pub use collect::{Collected, Collector, MappedFile};
 pub use control::Control;

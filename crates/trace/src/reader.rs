@@ -29,6 +29,13 @@ pub struct ChunkMeta {
     header: ChunkHeader,
 }
 
+impl ChunkMeta {
+    /// Bytes of the content before compression.
+    pub fn raw_len(&self) -> u64 {
+        self.header.raw_len as u64
+    }
+}
+
 /// Whether the trace is all of its recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completeness {

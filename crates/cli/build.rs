@@ -1,0 +1,63 @@
+//! Builds the recorder, which is freestanding and has its own profile, so that the command line
+//! can carry it in itself.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let cargo = env::var_os("CARGO").expect("cargo sets it");
+    let crates = here.parent().expect("the crates' folder").to_path_buf();
+    for name in ["recorder", "isa", "events", "glue", "translate"] {
+        for part in ["src", "Cargo.toml", "build.rs", "Cargo.lock"] {
+            let path = crates.join(name).join(part);
+            if path.exists() {
+                println!("cargo:rerun-if-changed={}", path.display());
+            }
+        }
+    }
+    println!("cargo:rerun-if-changed=build.rs");
+
+    let target = out.join("recorder-target");
+    let mut build = Command::new(cargo);
+    build
+        .arg("build")
+        .arg("--release")
+        .arg("--manifest-path")
+        .arg(crates.join("recorder/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target);
+    // What the outer build was told (flags, wrappers, another target folder) is not meant for a
+    // freestanding program. What says where packages come from is.
+    for (name, _) in env::vars_os() {
+        let n = name.to_string_lossy();
+        let packages = [
+            "CARGO_HOME",
+            "CARGO_NET_",
+            "CARGO_HTTP_",
+            "CARGO_REGISTR",
+            "CARGO_SOURCE_",
+        ];
+        let inherited = n.starts_with("CARGO") && !packages.iter().any(|p| n.starts_with(p));
+        if inherited
+            || [
+                "RUSTFLAGS",
+                "RUSTC_WRAPPER",
+                "RUSTC_WORKSPACE_WRAPPER",
+                "RUSTC",
+                "RUSTDOC",
+            ]
+            .contains(&&*n)
+        {
+            build.env_remove(&name);
+        }
+    }
+    let status = build.status().expect("cargo runs");
+    assert!(status.success(), "the recorder could not be built");
+    println!(
+        "cargo:rustc-env=HINDSIGHT_RECORDER={}",
+        target.join("release/hindsight-recorder").display()
+    );
+}

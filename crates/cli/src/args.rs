@@ -1,0 +1,115 @@
+//! What can be said on the command line.
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use hindsight_isa::Predictor;
+use hindsight_isa::cpuid::Baseline;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A time-travel debugger: record a program once, go back in it as often as you like.
+#[derive(Parser)]
+#[command(name = "hindsight", version, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a program and record it.
+    Record(Record),
+    /// Show what a recording holds.
+    Info(Info),
+    /// List the recordings in the store.
+    Ls(List),
+    /// Delete recordings from the store.
+    Rm(Remove),
+    /// Accept one recording that `record -o tcp:HOST:PORT` sends.
+    Receive(Receive),
+    /// Print a completion script.
+    Completions { shell: clap_complete::Shell },
+}
+
+#[derive(ClapArgs)]
+pub struct Record {
+    /// Where the recording goes: a file, `-` for standard output (the program's own standard
+    /// output then goes to standard error), or `tcp:HOST:PORT`. Default: a new file in the store.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<OsString>,
+    /// What predicts the values that the program reads: `window` (a full shadow of its memory) or
+    /// a bounded cache such as `cache:64k`, for a program with little memory to spare.
+    #[arg(long, default_value = "window", value_parser = predictor)]
+    pub predictor: Predictor,
+    /// The processor that the program is shown: `host`, or `x86-64-v2`, `-v3`, `-v4` for a
+    /// recording that is to be replayed on other machines.
+    #[arg(long, default_value = "host", value_parser = baseline)]
+    pub cpu: Baseline,
+    /// Instructions between points from which replay can start; 0: only from the beginning.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
+    pub keyframe_interval: u64,
+    /// Instructions between digests of all registers, which replay compares; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    pub digest_interval: u64,
+    /// Recordings of the same program that are kept in the store, this one included.
+    #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
+    pub keep: usize,
+    /// Run the program translated, but record nothing (to measure).
+    #[arg(long)]
+    pub plain: bool,
+    /// No line about the recording at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+#[derive(ClapArgs)]
+pub struct Info {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct List {
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Remove {
+    /// Names, as `ls` shows them.
+    #[arg(required_unless_present = "all")]
+    pub names: Vec<PathBuf>,
+    /// All recordings.
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Receive {
+    /// Address to listen on; port 0 takes a free one. The connection is neither encrypted nor
+    /// authenticated.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7890")]
+    pub listen: String,
+    /// File to write; default: a new file in the store.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+fn predictor(s: &str) -> Result<Predictor, &'static str> {
+    Predictor::parse(s).ok_or("expected `window` or `cache:SIZE`, a power of two from 4k to 2g")
+}
+
+fn baseline(s: &str) -> Result<Baseline, String> {
+    Baseline::parse(s).ok_or_else(|| format!("expected one of {}", Baseline::NAMES.join(", ")))
+}

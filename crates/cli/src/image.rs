@@ -1,0 +1,63 @@
+//! The recorder's executable image with its configuration filled in.
+
+use crate::os;
+use hindsight_events::config::{Config, MARKER};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+static IMAGE: &[u8] = include_bytes!(env!("HINDSIGHT_RECORDER"));
+
+/// Copies a path into a zero-terminated field.
+pub fn set_path(field: &mut [u8], path: &OsStr) -> io::Result<()> {
+    let b = path.as_bytes();
+    if b.len() >= field.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    field.fill(0);
+    field[..b.len()].copy_from_slice(b);
+    Ok(())
+}
+
+/// A memory file that holds the recorder with this configuration.
+pub fn file(config: &Config) -> io::Result<File> {
+    let at = find(IMAGE)
+        .ok_or_else(|| io::Error::other("the recorder's image has no configuration block"))?;
+    let block = config.as_bytes();
+    let mut f = os::memory_file(c"hindsight")?;
+    f.write_all(&IMAGE[..at])?;
+    f.write_all(block)?;
+    f.write_all(&IMAGE[at + block.len()..])?;
+    Ok(f)
+}
+
+/// Where the block is: the marker also occurs alone, as a constant. The block is aligned.
+fn find(image: &[u8]) -> Option<usize> {
+    let empty = Config::new();
+    let start = &empty.as_bytes()[..MARKER.len() + 8];
+    let last = image.len().checked_sub(size_of::<Config>())?;
+    let mut found = (0..=last)
+        .step_by(align_of::<Config>())
+        .filter(|i| image[*i..].starts_with(start));
+    let at = found.next()?;
+    found.next().is_none().then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_has_one_block() {
+        assert!(find(IMAGE).is_some());
+    }
+
+    #[test]
+    fn paths_that_are_too_long_are_refused() {
+        let mut field = [1; 8];
+        assert!(set_path(&mut field, OsStr::new("12345678")).is_err());
+        set_path(&mut field, OsStr::new("1234567")).unwrap();
+        assert_eq!(&field, b"1234567\0");
+    }
+}

@@ -1,0 +1,189 @@
+//! `hindsight info`.
+
+use crate::record::{grouped, size};
+use crate::store::println;
+use crate::{args, os, store};
+use anyhow::{Context, Result};
+use hindsight_trace::meta::Ending;
+use hindsight_trace::{Completeness, StreamSummary, Trace};
+use serde_json::json;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Shows what a recording holds.
+pub fn run(a: &args::Info) -> Result<i32> {
+    let path = store::find(a.file.as_deref())?;
+    let t = Trace::open(&path).with_context(|| path.display().to_string())?;
+    let streams = streams(&t);
+    println(&if a.json {
+        serde_json::to_string_pretty(&as_json(&path, &t, &streams))?
+    } else {
+        as_text(&path, &t, &streams)
+    });
+    Ok(0)
+}
+
+/// Counts per stream: from the summary, or as far as the chunks tell.
+fn streams(t: &Trace) -> Vec<StreamSummary> {
+    if let Some(s) = t.summary() {
+        return s.streams.clone();
+    }
+    let count = |id| {
+        let c = t.chunks(id);
+        StreamSummary {
+            stream: id,
+            instructions: c.last().map_or(0, |c| c.last_pos),
+            events: c.iter().map(|c| c.events as u64).sum(),
+            chunks: c.len() as u64,
+            raw_bytes: c.iter().map(|c| c.raw_len()).sum(),
+            stored_bytes: c.iter().map(|c| c.stored_len).sum(),
+            ..StreamSummary::default()
+        }
+    };
+    t.streams().into_iter().map(count).collect()
+}
+
+fn bits(bytes: u64, instructions: u64) -> f64 {
+    bytes as f64 * 8.0 / instructions.max(1) as f64
+}
+
+fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Value {
+    let h = t.header();
+    let s = t.summary();
+    let instructions: u64 = streams.iter().map(|s| s.instructions).sum();
+    let stream_bytes: u64 = streams.iter().map(|s| s.stored_bytes).sum();
+    json!({
+        "file": path,
+        "format": hindsight_trace::chunk::VERSION,
+        "hindsight": h.hindsight,
+        "name": h.name,
+        "command": h.command(),
+        "argv": h.argv,
+        "exe": h.exe,
+        "cwd": h.cwd,
+        "environment": h.env,
+        "started_ms": h.started_ms,
+        "machine": h.machine,
+        "baseline": h.baseline,
+        "predictor_bits": h.predictor_bits,
+        "keyframe_interval": h.keyframe_interval,
+        "digest_interval": h.digest_interval,
+        "complete": t.completeness() == Completeness::Complete,
+        "completeness": t.completeness().to_string(),
+        "ending": s.and_then(|s| s.ending.clone()),
+        "wall_ms": s.map(|s| s.wall_ms),
+        "program_cpu_us": s.map(|s| s.program_cpu_us),
+        "collector_cpu_us": s.map(|s| s.collector_cpu_us),
+        "peak_rss_kib": s.map(|s| s.peak_memory_kib),
+        "instructions": instructions,
+        "unpredicted_reads": streams.iter().map(|s| s.unpredicted_reads).sum::<u64>(),
+        "trace_bytes": t.len(),
+        "stream_bytes": stream_bytes,
+        "module_bytes": s.map(|s| s.module_bytes),
+        "bits_per_instruction": bits(t.len(), instructions),
+        "stream_bits_per_instruction": bits(stream_bytes, instructions),
+        "threads": streams.iter().filter(|s| s.stream != 0).count(),
+        "streams": streams,
+        "modules": t.modules(),
+    })
+}
+
+fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
+    let h = t.header();
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let mut row = |name: &str, value: String| {
+        let _ = writeln!(out, "{name:<13} {value}");
+    };
+    row("file", path.display().to_string());
+    row("command", h.command());
+    row("directory", h.cwd.to_string());
+    row("program", h.exe.to_string());
+    row(
+        "started",
+        os::local_time((h.started_ms / 1000) as i64, true),
+    );
+    row(
+        "machine",
+        format!(
+            "{}, Linux {}, {}",
+            h.machine.processor, h.machine.kernel, h.machine.arch
+        ),
+    );
+    row(
+        "processor",
+        format!("{} as shown to the program", h.baseline),
+    );
+    row(
+        "predictor",
+        match h.predictor_bits {
+            32 => "window".into(),
+            b => format!("cache of {}", size(1 << b)),
+        },
+    );
+    let s = t.summary();
+    row(
+        "ended",
+        match s.and_then(|s| s.ending.as_ref()) {
+            Some(Ending::Signal(n)) => format!("killed by signal {n}"),
+            Some(e) => e.to_string(),
+            None => "not known".into(),
+        },
+    );
+    row("trace", t.completeness().to_string());
+    if let Some(s) = s {
+        let sec = |us: u64| us as f64 / 1e6;
+        row(
+            "time",
+            format!(
+                "{:.2} s; processor {:.2} s in the program, {:.2} s in the collector",
+                s.wall_ms as f64 / 1e3,
+                sec(s.program_cpu_us),
+                sec(s.collector_cpu_us),
+            ),
+        );
+        row("peak memory", size(s.peak_memory_kib << 10));
+    }
+    let instructions: u64 = streams.iter().map(|s| s.instructions).sum();
+    let stored: u64 = streams.iter().map(|s| s.stored_bytes).sum();
+    row("instructions", grouped(instructions));
+    if s.is_some() {
+        let reads = streams.iter().map(|s| s.unpredicted_reads).sum();
+        row("unpredicted", format!("{} reads", grouped(reads)));
+    }
+    row(
+        "size",
+        format!(
+            "{}, {:.4} bit per instruction ({:.4} without modules)",
+            size(t.len()),
+            bits(t.len(), instructions),
+            bits(stored, instructions),
+        ),
+    );
+    for s in streams {
+        let name = match s.stream {
+            0 => "process".into(),
+            n if s.tid != 0 => format!("thread {n} (tid {})", s.tid),
+            n => format!("thread {n}"),
+        };
+        row(
+            "stream",
+            format!(
+                "{name}: {} instructions, {} events in {} chunks, {} (raw {})",
+                grouped(s.instructions),
+                grouped(s.events),
+                s.chunks,
+                size(s.stored_bytes),
+                size(s.raw_bytes),
+            ),
+        );
+    }
+    for m in t.modules() {
+        row(
+            "module",
+            format!("{}  {}  {}", m.hash, size(m.size), m.path),
+        );
+    }
+    out.truncate(out.trim_end().len());
+    out
+}

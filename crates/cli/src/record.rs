@@ -1,0 +1,260 @@
+//! `hindsight record`.
+
+use crate::launch::Watch;
+use crate::program::Program;
+use crate::{args, image, os, program, say, sink, store, symbols};
+use anyhow::{Context, Result};
+use hindsight_collector::{Collected, Collector, Control};
+use hindsight_events::EndKind;
+use hindsight_events::config::Config;
+use hindsight_trace::meta::{Ending, Machine};
+use hindsight_trace::{Header, Summary, Text};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering::Release};
+use std::time::{Instant, SystemTime};
+
+/// Exit status when the program was not recorded (to its end) for a reason of ours.
+pub const FAILED: i32 = 125;
+
+/// Records a program; this process's exit status is the program's.
+pub fn run(a: args::Record) -> i32 {
+    let search = std::env::var_os("PATH");
+    let program = match program::resolve(&a.program, search.as_deref()) {
+        Ok(p) => p,
+        Err(refusal) => {
+            say(&refusal.message);
+            return refusal.status;
+        }
+    };
+    let end = if a.plain {
+        plain(&a, &program)
+    } else {
+        record(&a, &program)
+    };
+    match end {
+        Ok(Ok(status)) => status,
+        Ok(Err(signal)) => os::die_by(signal),
+        Err(e) => {
+            say(&format!("{e:#}"));
+            FAILED
+        }
+    }
+}
+
+/// Exit status or deadly signal.
+type Status = Result<i32, i32>;
+
+fn plain(a: &args::Record, program: &Program) -> Result<Status> {
+    let image = image::file(&config(a, program, -1)?)?;
+    let watch = Watch::new();
+    let pid = os::spawn(&exec(&image, program, &watch)?)?;
+    Ok(watch.wait(pid, || {})?.status)
+}
+
+fn record(a: &args::Record, program: &Program) -> Result<Status> {
+    let started = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let name = program
+        .execfn
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let control = Control::new().context("cannot make the memory shared with the program")?;
+    let image = image::file(&config(a, program, control.fd().as_raw_fd())?)?;
+    let sink = sink::open(a.output.as_deref(), &name, started.as_secs() as i64)?;
+    let header = Header {
+        name: name.clone(),
+        started_ms: started.as_millis() as u64,
+        ..header(a, program)
+    };
+    let collector = Collector::new(&control, sink.out, &header, say)
+        .with_context(|| format!("cannot write the recording to {}", sink.name))?;
+
+    let watch = Watch::new();
+    let clock = Instant::now();
+    let mut exec = exec(&image, program, &watch)?;
+    exec.keep = Some(control.fd().as_raw_fd());
+    exec.merge_output = sink.takes_stdout;
+    // The collector's thread is started after the fork, which wants a process of one thread.
+    let pid = os::spawn(&exec)?;
+    let over = AtomicBool::new(false);
+    let (ended, collected) = std::thread::scope(|s| {
+        let collecting = s.spawn(|| collector.run(&over));
+        let ended = watch.wait(pid, || control.beat());
+        over.store(true, Release);
+        control.wake();
+        (ended, collecting.join())
+    });
+    let ended = ended?;
+    let mut collected = collected.map_err(|_| anyhow::anyhow!("the collector failed"))?;
+
+    let refusal = match &collected.end {
+        Some((EndKind::Unsupported, _, message)) => {
+            Some(symbols::explain(message, &collected.maps))
+        }
+        _ => None,
+    };
+    let summary = Summary {
+        ending: Some(match (&refusal, ended.status) {
+            (Some(message), _) => Ending::Unsupported(message.clone()),
+            (None, Ok(status)) => Ending::Exit(status),
+            (None, Err(signal)) => Ending::Signal(signal),
+        }),
+        wall_ms: clock.elapsed().as_millis() as u64,
+        program_cpu_us: ended.cpu.as_micros() as u64,
+        collector_cpu_us: os::own_cpu().as_micros() as u64,
+        peak_memory_kib: ended.peak_kib,
+        ..Summary::default()
+    };
+    let summary = finish(&mut collected, summary);
+    if let Some(path) = &sink.stored {
+        // A program that could not be loaded leaves nothing worth keeping.
+        if summary.streams.iter().any(|s| s.stream != 0) {
+            store::prune(&name, a.keep, path);
+        } else {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+    if let Some(message) = &refusal {
+        say(message);
+        return Ok(Ok(FAILED));
+    }
+    if !a.quiet {
+        say(&report(&summary, &sink.name));
+    }
+    Ok(ended.status)
+}
+
+fn finish(collected: &mut Collected<Box<dyn Write + Send>>, summary: Summary) -> Summary {
+    let told = collected.error.is_some();
+    let (_, summary) = collected.finish(summary);
+    if let (false, Some(e)) = (told, &collected.error) {
+        say(&format!(
+            "the end of the trace could not be written: {e}; what was written stays readable"
+        ));
+    }
+    summary
+}
+
+/// The line at the end.
+fn report(s: &Summary, file: &str) -> String {
+    let bits = s.trace_bytes as f64 * 8.0 / s.instructions().max(1) as f64;
+    format!(
+        "{} instructions, {} unpredicted reads, trace {} ({bits:.4} bit per instruction), peak memory {}: {file}",
+        grouped(s.instructions()),
+        grouped(s.unpredicted_reads()),
+        size(s.trace_bytes),
+        size(s.peak_memory_kib << 10),
+    )
+}
+
+/// A number with a space between each three digits.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(' ');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A number of bytes for people.
+pub fn size(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{n} B"),
+        10_000..10_000_000 => format!("{:.1} KiB", n as f64 / 1024.0),
+        10_000_000..10_000_000_000 => format!("{:.1} MiB", n as f64 / (1 << 20) as f64),
+        _ => format!("{:.1} GiB", n as f64 / (1u64 << 30) as f64),
+    }
+}
+
+fn config(a: &args::Record, p: &Program, ctl_fd: i32) -> Result<Config> {
+    let mut c = Config::new();
+    c.ctl_fd = ctl_fd;
+    c.predictor_bits = a.predictor.bits;
+    c.baseline = a.cpu as u8;
+    c.plain = a.plain as u8;
+    c.keyframe_interval = a.keyframe_interval;
+    c.digest_interval = a.digest_interval;
+    image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;
+    image::set_path(&mut c.execfn, p.execfn.as_os_str()).context("the program's path")?;
+    Ok(c)
+}
+
+fn exec<'a>(image: &'a std::fs::File, p: &Program, watch: &Watch) -> Result<os::Exec<'a>> {
+    let env = std::env::vars_os().map(|(mut k, v)| {
+        k.push("=");
+        k.push(v);
+        os::c_string(&k)
+    });
+    Ok(os::Exec {
+        image,
+        argv: p
+            .argv
+            .iter()
+            .map(|a| os::c_string(a))
+            .collect::<Result<_, _>>()?,
+        env: env.collect::<Result<_, _>>()?,
+        blocked: watch.inherited(),
+        ignore_child: watch.child_ignored(),
+        keep: None,
+        merge_output: false,
+    })
+}
+
+fn header(a: &args::Record, p: &Program) -> Header {
+    let text = |s: &std::path::Path| Text::from(s.as_os_str());
+    let env = std::env::vars_os().map(|(mut k, v)| {
+        k.push("=");
+        k.push(v);
+        Text::from(k.as_os_str())
+    });
+    Header {
+        hindsight: env!("CARGO_PKG_VERSION").into(),
+        exe: text(&p.exe),
+        execfn: text(&p.execfn),
+        argv: p.argv.iter().map(|a| Text::from(a.as_os_str())).collect(),
+        env: env.collect(),
+        cwd: std::env::current_dir().map_or(Text::default(), |d| text(&d)),
+        machine: machine(),
+        baseline: a.cpu.name().into(),
+        predictor_bits: a.predictor.bits,
+        keyframe_interval: a.keyframe_interval,
+        digest_interval: a.digest_interval,
+        ..Header::default()
+    }
+}
+
+fn machine() -> Machine {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(':'));
+    Machine {
+        arch: "x86_64".into(),
+        byte_order: "little".into(),
+        kernel: os::kernel(),
+        processor: model.map_or(String::new(), |(_, m)| m.trim().into()),
+        page_size: 4096,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(123), "123");
+        assert_eq!(grouped(1234567), "1 234 567");
+        assert_eq!(size(9999), "9999 B");
+        assert_eq!(size(10 << 20), "10.0 MiB");
+    }
+}

@@ -1,0 +1,287 @@
+//! The store of recent recordings: a folder of trace files.
+
+use crate::record::{grouped, size};
+use crate::{args, os, say};
+use anyhow::{Context, Result, bail};
+use hindsight_trace::Trace;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const EXTENSION: &str = "hst";
+
+/// A recording in the store.
+#[derive(Clone, Debug)]
+struct Entry {
+    path: PathBuf,
+    name: String,
+    /// The name it was filed under.
+    program: String,
+    modified: SystemTime,
+    bytes: u64,
+}
+
+/// The store's folder: `$HINDSIGHT_DIR`, or `hindsight` among the user's data.
+fn dir() -> Result<PathBuf> {
+    let var = |n: &str| {
+        std::env::var_os(n)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    if let Some(d) = var("HINDSIGHT_DIR") {
+        return Ok(d);
+    }
+    // The specification says to ignore relative paths.
+    if let Some(d) = var("XDG_DATA_HOME").filter(|d| d.is_absolute()) {
+        return Ok(d.join("hindsight"));
+    }
+    match var("HOME") {
+        Some(h) => Ok(h.join(".local/share/hindsight")),
+        None => bail!(
+            "where to keep recordings is not known: set HINDSIGHT_DIR, or name a file with -o"
+        ),
+    }
+}
+
+/// `program` as part of a file name.
+fn file_safe(program: &str) -> String {
+    let safe = |c: char| {
+        if c.is_ascii_alphanumeric() || "._+-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    let s: String = program.chars().take(64).map(safe).collect();
+    if s.trim_start_matches('.').is_empty() {
+        "program".into()
+    } else {
+        s
+    }
+}
+
+/// A new file for a recording of `program`, locked as long as it is written.
+pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
+    let dir = dir()?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let stem = format!("{}-{}", file_safe(program), os::local_time(seconds, false));
+    for n in 1.. {
+        let path = dir.join(format!("{stem}-{n}.{EXTENSION}"));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(f) => {
+                // On a file system without locks, pruning could take a recording in progress, but
+                // only when `keep` newer ones of the same program exist.
+                let _ = f.lock();
+                return Ok((path, f));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e).with_context(|| format!("cannot create {}", path.display())),
+        }
+    }
+    unreachable!("there are more numbers than files")
+}
+
+/// All recordings, the latest last.
+fn entries() -> Result<Vec<Entry>> {
+    let dir = dir()?;
+    let read = match std::fs::read_dir(&dir) {
+        Ok(r) => r,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e).with_context(|| dir.display().to_string()),
+    };
+    let mut list: Vec<Entry> = read.flatten().filter_map(|e| entry(&e.path())).collect();
+    list.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
+    Ok(list)
+}
+
+fn entry(path: &Path) -> Option<Entry> {
+    if path.extension()? != EXTENSION {
+        return None;
+    }
+    let name = path.file_stem()?.to_str()?.to_string();
+    let m = path.metadata().ok().filter(|m| m.is_file())?;
+    // PROGRAM-DATE-TIME-NUMBER
+    let program = name.rsplitn(4, '-').nth(3).unwrap_or(&name).to_string();
+    Some(Entry {
+        path: path.into(),
+        program,
+        modified: m.modified().unwrap_or(UNIX_EPOCH),
+        bytes: m.len(),
+        name,
+    })
+}
+
+/// Whether a recording is still being written.
+fn busy(path: &Path) -> bool {
+    match File::open(path) {
+        Ok(f) => matches!(f.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)),
+        Err(_) => false,
+    }
+}
+
+/// The file that the user means: by default the latest recording.
+pub fn find(file: Option<&Path>) -> Result<PathBuf> {
+    let Some(file) = file else {
+        let latest = entries()?.pop();
+        return latest
+            .map(|e| e.path)
+            .context("the store is empty: name a file");
+    };
+    if file.exists() || file.components().count() > 1 {
+        return Ok(file.into());
+    }
+    let stored = dir()?.join(file);
+    for candidate in [&stored, &stored.with_added_extension(EXTENSION)] {
+        if candidate.exists() {
+            return Ok(candidate.clone());
+        }
+    }
+    bail!(
+        "{}: no such file, and no such recording in the store",
+        file.display()
+    )
+}
+
+/// Deletes the oldest recordings of `program` beyond `keep`, but not `current`.
+pub fn prune(program: &str, keep: usize, current: &Path) {
+    let program = file_safe(program);
+    let mine = entries()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|e| e.program == program);
+    let old: Vec<_> = mine.filter(|e| e.path != current).collect();
+    let excess = (old.len() + 1).saturating_sub(keep.max(1));
+    for e in old.iter().take(excess) {
+        if !busy(&e.path)
+            && let Err(error) = std::fs::remove_file(&e.path)
+        {
+            say(&format!(
+                "cannot delete the old recording {}: {error}",
+                e.path.display()
+            ));
+        }
+    }
+}
+
+/// How a recording ended, in a word or two.
+fn ending(path: &Path, t: &Result<Trace, hindsight_trace::Error>) -> String {
+    match t {
+        _ if busy(path) => "being recorded".into(),
+        Err(e) => e.to_string(),
+        Ok(t) => match t.summary().and_then(|s| s.ending.as_ref()) {
+            Some(e) => e.to_string().lines().next().unwrap_or_default().into(),
+            None => t.completeness().to_string(),
+        },
+    }
+}
+
+/// `hindsight ls`.
+pub fn list(a: &args::List) -> Result<i32> {
+    let mut rows = Vec::new();
+    let mut json = Vec::new();
+    for e in entries()? {
+        let t = Trace::open(&e.path);
+        let (command, started, instructions) = match &t {
+            Ok(t) => {
+                let n = t.summary().map(|s| s.instructions());
+                (t.header().command(), t.header().started_ms, n)
+            }
+            Err(_) => (e.program.clone(), modified_ms(&e), None),
+        };
+        let ended = ending(&e.path, &t);
+        if a.json {
+            json.push(serde_json::json!({
+                "name": e.name, "file": e.path, "program": e.program, "command": command,
+                "started_ms": started, "ended": ended, "bytes": e.bytes, "instructions": instructions,
+            }));
+            continue;
+        }
+        let when = os::local_time((started / 1000) as i64, true);
+        let mut command: String = command.chars().take(60).collect();
+        command.retain(|c| !c.is_control());
+        let n = instructions.map_or("-".into(), grouped);
+        rows.push([e.name, when, ended, n, size(e.bytes), command]);
+    }
+    if a.json {
+        println(&serde_json::to_string_pretty(&json)?);
+    } else if rows.is_empty() {
+        say("the store is empty");
+    } else {
+        let head = [
+            "NAME",
+            "STARTED",
+            "ENDED",
+            "INSTRUCTIONS",
+            "SIZE",
+            "COMMAND",
+        ]
+        .map(String::from);
+        rows.insert(0, head);
+        println(&table(&rows));
+    }
+    Ok(0)
+}
+
+fn modified_ms(e: &Entry) -> u64 {
+    e.modified
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_millis() as u64
+}
+
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
+    let line = |r: &[String; N]| {
+        let cells: Vec<_> = r
+            .iter()
+            .enumerate()
+            .map(|(i, c)| format!("{c:<0$}", width(i)))
+            .collect();
+        cells.join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Prints to standard output; a reader that has gone away is not an error.
+pub fn println(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// `hindsight rm`.
+pub fn remove(a: &args::Remove) -> Result<i32> {
+    let paths = if a.all {
+        entries()?.into_iter().map(|e| e.path).collect()
+    } else {
+        let dir = dir()?;
+        let mut list = Vec::new();
+        for n in &a.names {
+            // Names only: files elsewhere are the user's own business.
+            if n.components().count() != 1 {
+                bail!("{}: not a name in the store", n.display());
+            }
+            let exact = dir.join(n);
+            let path = if exact.exists() {
+                exact
+            } else {
+                exact.with_added_extension(EXTENSION)
+            };
+            if entry(&path).is_none() {
+                bail!("{}: no such recording in the store", n.display());
+            }
+            list.push(path);
+        }
+        list
+    };
+    let mut status = 0;
+    for p in paths {
+        if busy(&p) {
+            say(&format!("{} is being recorded", p.display()));
+            status = 1;
+        } else if let Err(e) = std::fs::remove_file(&p) {
+            say(&format!("{}: {e}", p.display()));
+            status = 1;
+        }
+    }
+    Ok(status)
+}

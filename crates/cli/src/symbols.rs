@@ -1,0 +1,85 @@
+//! Names for addresses in a message of the recorder.
+
+use hindsight_collector::MappedFile;
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// `message`, and the module and symbol of the first address in it that lies in a file.
+pub fn explain(message: &str, maps: &[MappedFile]) -> String {
+    let place = addresses(message).find_map(|a| {
+        // The last mapping of an address is the current one.
+        maps.iter()
+            .rev()
+            .find(|m| a.wrapping_sub(m.addr) < m.len)
+            .map(|m| (a - m.addr + m.offset, m))
+    });
+    let Some((offset, m)) = place else {
+        return message.into();
+    };
+    let path = String::from_utf8_lossy(&m.path);
+    match name(&m.path, offset) {
+        Some((symbol, past)) => format!("{message} (in {symbol}+{past:#x}, {path}+{offset:#x})"),
+        None => format!("{message} (in {path}+{offset:#x})"),
+    }
+}
+
+fn addresses(message: &str) -> impl Iterator<Item = u64> {
+    message.split("0x").skip(1).filter_map(|s| {
+        let end = s.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(s.len());
+        u64::from_str_radix(&s[..end], 16).ok()
+    })
+}
+
+/// The function that holds the byte at `offset` of an ELF file, and the distance from its start.
+fn name(path: &[u8], offset: u64) -> Option<(String, u64)> {
+    let data = std::fs::read(OsStr::from_bytes(path)).ok()?;
+    let file = object::File::parse(&*data).ok()?;
+    let addr = file.segments().find_map(|s| {
+        let (start, len) = s.file_range();
+        (offset.wrapping_sub(start) < len).then(|| offset - start + s.address())
+    })?;
+    let best = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .filter(|s| {
+            s.kind() == SymbolKind::Text && addr.wrapping_sub(s.address()) < s.size().max(1)
+        })
+        .max_by_key(|s| s.address())?;
+    Some((best.name().ok()?.into(), addr - best.address()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_messages_get_names() {
+        let exe = std::env::current_exe().unwrap();
+        let path = exe.as_os_str().as_bytes().to_vec();
+        let data = std::fs::read(&exe).unwrap();
+        let file = object::File::parse(&*data).unwrap();
+        let f = file
+            .symbols()
+            .find(|s| s.kind() == SymbolKind::Text && s.size() > 8)
+            .unwrap();
+        let seg = file
+            .segments()
+            .find(|s| f.address().wrapping_sub(s.address()) < s.size())
+            .unwrap();
+        let offset = f.address() - seg.address() + seg.file_range().0;
+        let maps = [MappedFile {
+            addr: 0x7000_0000,
+            len: data.len() as u64,
+            offset: 0,
+            path,
+        }];
+        let text = explain(
+            &format!("cannot do 0f at {:#x}", 0x7000_0000 + offset),
+            &maps,
+        );
+        assert!(text.contains(f.name().unwrap()), "{text}");
+        assert_eq!(explain("at 0x10, no file", &maps), "at 0x10, no file");
+        assert_eq!(explain("no address", &maps), "no address");
+    }
+}
