@@ -1,0 +1,204 @@
+//! The code of a process at every time of its recording.
+
+use crate::Error;
+use hindsight_events::{Decoder, Event};
+use hindsight_trace::Trace;
+use std::collections::HashMap;
+
+const PAGE: u64 = 4096;
+/// Most versions of pages, all together: a gigabyte.
+const MAX_VERSIONS: usize = 1 << 18;
+
+/// One page's content from an epoch on.
+#[derive(Clone)]
+struct Version {
+    epoch: u64,
+    bytes: Box<[u8; PAGE as usize]>,
+    /// A bit for each byte: set when the recording holds it.
+    known: [u64; PAGE as usize / 64],
+}
+
+impl Version {
+    fn knows(&self, i: usize) -> bool {
+        self.known[i / 64] & (1 << (i % 64)) != 0
+    }
+
+    fn set(&mut self, i: usize, byte: u8) {
+        self.bytes[i] = byte;
+        self.known[i / 64] |= 1 << (i % 64);
+    }
+}
+
+/// Code bytes by address and epoch.
+#[derive(Default)]
+pub struct Code {
+    pages: HashMap<u64, Vec<Version>>,
+    /// Epoch and address of each page that changes then.
+    changes: Vec<(u64, u64)>,
+}
+
+impl Code {
+    /// Reads the process stream of a trace.
+    pub fn from_trace(trace: &Trace) -> Result<Code, Error> {
+        let mut chunks = Vec::new();
+        for c in trace.chunks(0) {
+            chunks.push(trace.load(c)?);
+        }
+        Code::from_wire(&chunks)
+    }
+
+    /// Reads the process stream from the wire form of its chunks.
+    pub fn from_wire(chunks: &[Vec<u8>]) -> Result<Code, Error> {
+        let mut pieces = Vec::new();
+        for wire in chunks {
+            let mut decoder = Decoder::default();
+            let mut at = 0;
+            while at < wire.len() {
+                let corrupt = Error::Corrupt { position: 0, what: "the process stream does not decode" };
+                let (_, event, n) = decoder.decode(&wire[at..]).ok_or(corrupt)?;
+                at += n;
+                if let Event::Code { epoch, addr, bytes } = event {
+                    pieces.push((epoch, addr, bytes));
+                }
+            }
+        }
+        Code::new(&mut pieces)
+    }
+
+    /// Makes the map from pieces `(epoch, address, bytes)`; of two with one epoch the later counts.
+    pub fn new(pieces: &mut [(u64, u64, &[u8])]) -> Result<Code, Error> {
+        pieces.sort_by_key(|p| p.0);
+        let mut code = Code::default();
+        let mut versions = 0;
+        for &(epoch, addr, bytes) in pieces.iter() {
+            let mut addr = addr;
+            let mut bytes = bytes;
+            while !bytes.is_empty() {
+                let n = bytes.len().min((PAGE - addr % PAGE) as usize);
+                let (part, rest) = bytes.split_at(n);
+                versions += code.add(epoch, addr, part);
+                if versions > MAX_VERSIONS {
+                    return Err(Error::Corrupt { position: 0, what: "there is more code than fits" });
+                }
+                addr = addr.wrapping_add(n as u64);
+                bytes = rest;
+            }
+        }
+        for list in code.pages.values_mut() {
+            for i in (1..list.len()).rev() {
+                let (before, after) = list.split_at_mut(i);
+                complete(&mut before[i - 1], &after[0]);
+            }
+        }
+        Ok(code)
+    }
+
+    /// Adds bytes within one page; the number of versions that this made.
+    fn add(&mut self, epoch: u64, addr: u64, bytes: &[u8]) -> usize {
+        let page = addr / PAGE * PAGE;
+        let list = self.pages.entry(page).or_default();
+        let start = (addr % PAGE) as usize;
+        let mut made = 0;
+        let new = match list.last() {
+            None => Some(Version { epoch, bytes: Box::new([0; PAGE as usize]), known: [0; PAGE as usize / 64] }),
+            // Bytes that are seen for the first time are no change.
+            Some(v) if v.epoch < epoch && (0..bytes.len()).any(|i| v.knows(start + i) && v.bytes[start + i] != bytes[i]) => {
+                self.changes.push((epoch, page));
+                Some(Version { epoch, ..v.clone() })
+            }
+            Some(_) => None,
+        };
+        if let Some(v) = new {
+            list.push(v);
+            made = 1;
+        }
+        if let Some(v) = list.last_mut() {
+            bytes.iter().enumerate().for_each(|(i, b)| v.set(start + i, *b));
+        }
+        made
+    }
+
+    fn page(&self, addr: u64, epoch: u64) -> Option<&Version> {
+        let list = self.pages.get(&(addr / PAGE * PAGE))?;
+        let later = list.partition_point(|v| v.epoch <= epoch);
+        list.get(later.saturating_sub(1))
+    }
+
+    /// The known bytes from `addr` to the first unknown one or the end of the page.
+    pub fn slice(&self, addr: u64, epoch: u64) -> &[u8] {
+        let Some(v) = self.page(addr, epoch) else { return &[] };
+        let start = (addr % PAGE) as usize;
+        let mut end = start;
+        while end < PAGE as usize {
+            if end % 64 == 0 && v.known[end / 64] == u64::MAX {
+                end += 64;
+            } else if v.knows(end) {
+                end += 1;
+            } else {
+                break;
+            }
+        }
+        &v.bytes[start..end]
+    }
+
+    /// Copies known bytes from `addr` on; returns how many follow one another.
+    pub fn fetch(&self, addr: u64, epoch: u64, buf: &mut [u8]) -> usize {
+        let mut n = 0;
+        while n < buf.len() {
+            let s = self.slice(addr.wrapping_add(n as u64), epoch);
+            if s.is_empty() {
+                break;
+            }
+            let part = s.len().min(buf.len() - n);
+            buf[n..n + part].copy_from_slice(&s[..part]);
+            n += part;
+        }
+        n
+    }
+
+    /// Pages whose content differs between two epochs (in either direction).
+    pub fn changed(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
+        let (low, high) = (from.min(to), from.max(to));
+        let start = self.changes.partition_point(|c| c.0 <= low);
+        let end = self.changes.partition_point(|c| c.0 <= high);
+        self.changes[start..end].iter().map(|c| c.1)
+    }
+}
+
+/// Takes bytes that `v` does not know from the version after it.
+fn complete(v: &mut Version, next: &Version) {
+    for i in 0..PAGE as usize {
+        if !v.knows(i) && next.knows(i) {
+            v.set(i, next.bytes[i]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_overlay_each_other() {
+        let code = Code::new(&mut [
+            (5, 0x1ffe, &[3, 3, 3, 3]),
+            (1, 0x1ff8, &[1; 8]),
+            (9, 0x2001, &[9]),
+        ])
+        .unwrap();
+        let get = |addr, epoch| {
+            let mut b = [0; 12];
+            let n = code.fetch(addr, epoch, &mut b);
+            b[..n].to_vec()
+        };
+        assert_eq!(get(0x1ff8, 1), [1, 1, 1, 1, 1, 1, 1, 1, 3, 3]);
+        assert_eq!(get(0x1ff8, 0), get(0x1ff8, 4));
+        assert_eq!(get(0x1ff8, 5), [1, 1, 1, 1, 1, 1, 3, 3, 3, 3]);
+        assert_eq!(get(0x1ffe, 100), [3, 3, 3, 9]);
+        assert!(get(0x2002, 5).is_empty());
+        assert!(get(0, 5).is_empty());
+        assert_eq!(code.changed(4, 9).collect::<Vec<_>>(), [0x1000, 0x2000]);
+        assert_eq!(code.changed(9, 5).collect::<Vec<_>>(), [0x2000]);
+        assert_eq!(code.changed(5, 8).count(), 0);
+    }
+}

@@ -1,0 +1,422 @@
+//! One virtual processor: registers, window, code cache, and the loop that runs translated code
+//! between events.
+
+use crate::cache::{Cache, Key};
+use crate::code::Code;
+use crate::host::{Fault, HostFloat, Prepared, SignalStack};
+use crate::queue::{Op, Queue};
+use crate::window::Window;
+use crate::{Difference, Error};
+use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState};
+use hindsight_translate::{Input, Mode, Policy, Translator};
+use std::sync::Arc;
+
+/// Instructions run at most before the caller is asked whether to go on.
+const SLICE: u64 = 1 << 28;
+/// Instructions of an unlimited block.
+const BLOCK: u32 = 64;
+/// Code bytes offered to the translator.
+const FETCH: usize = 1024;
+const PAGE: u64 = 4096;
+
+/// Why the inner loop was left.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    /// The target, an event that is no patch, the end of what is prepared, or the slice's end.
+    Events,
+    Translate(Key),
+    Slow(Desc),
+    /// A fault, and the counter as a position.
+    Fault(Fault, u64),
+    /// Translated code did what it must not do.
+    Wrong(&'static str),
+}
+
+/// The state of a virtual processor, and everything needed to run it.
+pub(crate) struct Cpu {
+    code: Arc<Code>,
+    pub window: Window,
+    cache: Cache,
+    translator: Translator,
+    area: Box<Area>,
+    layout: Layout,
+    pub rip: u64,
+    pub pos: u64,
+    epoch: u64,
+    /// Continue here, with the counter at this position, instead of at `rip`.
+    resume: Option<(u64, u64)>,
+    /// A displacement that leads to `rip` and has not been linked.
+    link: Option<u32>,
+    /// `rip` was reached by an indirect branch whose target was not in the table.
+    lookup: bool,
+    stack: SignalStack,
+    /// Sum of the instructions run.
+    pub executed: u64,
+}
+
+impl Cpu {
+    pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Cpu, Error> {
+        let Some(layout) = Layout::detect() else {
+            let what = "this processor has no XSAVE".to_string();
+            return Err(Error::Unsupported { position: 0, pc: 0, what });
+        };
+        Ok(Cpu {
+            code,
+            window: Window::new(predictor)?,
+            cache: Cache::new()?,
+            translator: Translator::new(Policy { mode: Mode::Replay, predictor, wide_checks: false }),
+            area: Box::default(),
+            layout,
+            rip: 0,
+            pos: 0,
+            epoch: 0,
+            resume: None,
+            link: None,
+            lookup: false,
+            stack: SignalStack::new(),
+            executed: 0,
+        })
+    }
+
+    /// Prepares this thread to run translated code.
+    pub fn prepare(&mut self) -> Result<Prepared, Error> {
+        Prepared::new(self.window.base(), self.cache.range(), &mut self.stack)
+    }
+
+    pub fn registers(&self) -> CpuState {
+        let c = self.window.ctx();
+        CpuState {
+            gpr: c.gpr,
+            rip: self.rip,
+            rflags: c.rflags & RFLAGS_MASK,
+            fs_base: c.fs_base,
+            gs_base: c.gs_base,
+        }
+    }
+
+    pub fn vectors(&self) -> VecState {
+        self.layout.to_state(&self.area)
+    }
+
+    pub fn set_registers(&mut self, s: &CpuState) {
+        let c = self.window.ctx_mut();
+        c.gpr = s.gpr;
+        c.rflags = s.rflags & RFLAGS_MASK;
+        c.fs_base = s.fs_base;
+        c.gs_base = s.gs_base;
+        self.jump(s.rip);
+    }
+
+    pub fn set_vectors(&mut self, v: &VecState) {
+        // Reserved bits would make XRSTOR fault.
+        let v = VecState { mxcsr: v.mxcsr & 0xffff, ..*v };
+        self.layout.from_state(&v, &mut self.area);
+    }
+
+    /// Continues at `rip`.
+    pub fn jump(&mut self, rip: u64) {
+        self.rip = rip;
+        self.resume = None;
+        self.link = None;
+        self.lookup = false;
+    }
+
+    /// The current instruction is done, and the next one is `len` bytes further.
+    pub fn complete(&mut self, len: u64) {
+        self.pos += 1;
+        self.executed += 1;
+        self.jump(self.rip.wrapping_add(len));
+    }
+
+    /// x87 state as FNINIT leaves it.
+    pub fn x87_init(&mut self) {
+        let mut v = self.vectors();
+        (v.fcw, v.fsw, v.ftw) = (0x37f, 0, 0);
+        self.set_vectors(&v);
+    }
+
+    /// Masks all x87 exceptions.
+    pub fn x87_mask(&mut self) {
+        let mut v = self.vectors();
+        v.fcw |= 0x3f;
+        self.set_vectors(&v);
+    }
+
+    /// Code bytes at the current instruction, as far as known.
+    pub fn fetch(&self, buf: &mut [u8]) -> usize {
+        self.code.fetch(self.rip, self.epoch, buf)
+    }
+
+    /// Code is from here on as of this epoch.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        if !self.cache.is_empty() {
+            for page in self.code.changed(self.epoch, epoch) {
+                self.cache.drop_page(page, self.window.ctx_mut());
+            }
+        }
+        self.epoch = epoch;
+        // What `link` and `resume` name may be gone.
+        self.jump(self.rip);
+    }
+
+    pub fn difference(&self, expected: impl Into<String>, found: impl Into<String>) -> Error {
+        Error::Difference(Box::new(Difference {
+            position: self.pos,
+            pc: self.rip,
+            expected: expected.into(),
+            found: found.into(),
+        }))
+    }
+
+    pub fn unsupported(&self, what: impl Into<String>) -> Error {
+        Error::Unsupported { position: self.pos, pc: self.rip, what: what.into() }
+    }
+
+    /// Runs until position `target`, an event that is no patch, the end of the queue's prepared
+    /// entries, or for one slice. Patches on the way are applied.
+    pub fn run(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Result<(), Error> {
+        let from = self.pos;
+        let end = target.min(from.saturating_add(SLICE));
+        loop {
+            let before = self.pos;
+            let left = self.inner(queue, end, target, host);
+            self.executed += self.pos.saturating_sub(before);
+            match left {
+                Left::Events => return Ok(()),
+                Left::Translate(key) => self.translate(key)?,
+                Left::Slow(desc) => self.slow(&desc)?,
+                Left::Fault(fault, counter) => return Err(self.fault(fault, counter)),
+                Left::Wrong(what) => return Err(self.unsupported(format!("translated code is wrong: {what}"))),
+            }
+        }
+    }
+
+    /// The inner loop. The guest's vector state stays in the processor throughout, so nothing in it may
+    /// use vector registers beyond the low halves of xmm0 to xmm15, as library calls would.
+    fn inner(&mut self, queue: &mut Queue, end: u64, target: u64, host: &Prepared) -> Left {
+        const {
+            assert!(!cfg!(target_feature = "avx"), "build for the x86-64 baseline: the inner loop must leave ymm registers alone");
+        }
+        let float = HostFloat::save();
+        let avx = self.layout.mask & 4 != 0;
+        // SAFETY: both hold sixteen times sixteen bytes; XMM state begins at offset 160.
+        unsafe {
+            let to = (&raw mut (*self.window.ctx_ptr()).xmm).cast::<u8>();
+            std::ptr::copy_nonoverlapping(self.area.0.as_ptr().add(160), to, 256);
+            hindsight_glue::load_area(&self.area);
+        }
+        let left = self.spin(queue, end, target, host);
+        // SAFETY: an area with a valid header; the registers are only read.
+        unsafe {
+            std::arch::asm!("xsave64 [{}]", in(reg) &raw mut *self.area, in("eax") self.layout.mask as u32, in("edx") 0, options(nostack));
+        }
+        float.restore(avx);
+        self.area.0[512] |= 2;
+        // SAFETY: as above.
+        unsafe {
+            let from = (&raw const (*self.window.ctx_ptr()).xmm).cast::<u8>();
+            std::ptr::copy_nonoverlapping(from, self.area.0.as_mut_ptr().add(160), 256);
+        }
+        left
+    }
+
+    fn spin(&mut self, queue: &mut Queue, end: u64, target: u64, host: &Prepared) -> Left {
+        let ctx = self.window.ctx_ptr();
+        let base = self.cache.base();
+        let size = self.cache.range().end - base - Desc::LONG as u64;
+        let mut key = Key { pc: self.rip, limit: 0 };
+        loop {
+            let Some(next) = queue.peek() else { return Left::Events };
+            if self.pos >= end {
+                return Left::Events;
+            }
+            if next.pos <= self.pos {
+                match next.op {
+                    Op::Word(addr, value) if next.pos == self.pos => self.window.set_word(addr, value),
+                    Op::Bytes(addr, len, value) if next.pos == self.pos => self.window.set_bytes(addr, len, value),
+                    _ => return Left::Events,
+                }
+                queue.advance();
+                continue;
+            }
+            // A block may pass the slice's end, but not the target.
+            let limit = next.pos.min(target);
+            let (entry, counter) = match self.resume.take() {
+                Some(r) => r,
+                None => {
+                    let Some((id, entry)) = self.cache.find(key) else { return Left::Translate(key) };
+                    if key.limit == 0 {
+                        if let Some(patch) = self.link.take()
+                            && !self.cache.link(patch, id)
+                        {
+                            return Left::Wrong("a link out of bounds");
+                        }
+                        if std::mem::take(&mut self.lookup) {
+                            self.window.ctx_mut().set_lookup(key.pc, entry);
+                        }
+                    }
+                    (entry, self.pos)
+                }
+            };
+            // SAFETY: the context is this window's; the GS base was set by `Prepared`; the entry is
+            // a block or a place to resume in one; replayed code touches only the window.
+            let (desc, count) = unsafe {
+                (*ctx).count = counter.wrapping_sub(limit).wrapping_sub(1);
+                (*ctx).resume = entry;
+                hindsight_glue::enter(ctx);
+                if let Some(fault) = host.take_fault() {
+                    let counter = (*ctx).count.wrapping_add(limit).wrapping_add(1);
+                    return Left::Fault(fault, counter);
+                }
+                let offset = (*ctx).desc;
+                if offset > size {
+                    return Left::Wrong("a descriptor out of bounds");
+                }
+                (Desc::read((base + offset) as *const u8), (*ctx).count)
+            };
+            let counter = count.wrapping_add(limit).wrapping_add(1);
+            let pos = counter.wrapping_sub(desc.ahead as u64);
+            if counter > limit || pos < self.pos || pos > limit {
+                return Left::Wrong("the counter passed its limit");
+            }
+            let stuck = pos == self.pos && key.limit != 0;
+            self.pos = pos;
+            match desc.kind() {
+                DescKind::Exit => {
+                    self.rip = desc.pc;
+                    // What leaves a limited block will not fit the limit either.
+                    self.link = (key.limit == 0 && desc.patch != 0).then_some(desc.patch);
+                    self.lookup = false;
+                    key = Key { pc: desc.pc, limit: 0 };
+                }
+                DescKind::Indirect => {
+                    // SAFETY: no translated code runs now.
+                    self.rip = unsafe { (*ctx).rip };
+                    self.link = None;
+                    self.lookup = true;
+                    key = Key { pc: self.rip, limit: 0 };
+                }
+                DescKind::Budget => {
+                    if stuck {
+                        return Left::Wrong("a limited block does not fit its limit");
+                    }
+                    self.rip = desc.pc;
+                    self.link = None;
+                    self.lookup = false;
+                    key = Key { pc: desc.pc, limit: (limit - pos).min(u16::MAX as u64) as u32 };
+                }
+                _ => {
+                    self.rip = desc.pc;
+                    self.link = None;
+                    self.lookup = false;
+                    return Left::Slow(desc);
+                }
+            }
+        }
+    }
+
+    /// Handles an instruction that translated code does not execute. No event is due at it.
+    fn slow(&mut self, desc: &Desc) -> Result<(), Error> {
+        let counter = self.pos + desc.ahead as u64;
+        match desc.kind() {
+            DescKind::Slow => {}
+            DescKind::Syscall => return Err(self.difference("no event", "a system call")),
+            DescKind::Raise => {
+                return Err(match desc.size {
+                    hindsight_isa::desc::raise::UNSUPPORTED => self.unsupported("not supported"),
+                    n => self.difference("no event", format!("an instruction that raises exception {n}")),
+                });
+            }
+            _ => return Err(self.unsupported("an exit that does not belong to replay")),
+        }
+        let bytes = &desc.bytes[..(desc.ilen as usize).min(15)];
+        crate::slow::execute(self, bytes)?;
+        let resume = (self.cache.base() + desc.resume as u64, counter);
+        self.complete(bytes.len() as u64);
+        // Within the segment no event can be due, so the limit stays as it was.
+        if self.pos < counter {
+            self.resume = Some(resume);
+        }
+        Ok(())
+    }
+
+    fn translate(&mut self, key: Key) -> Result<(), Error> {
+        let code = Arc::clone(&self.code);
+        let mut buf = [0; FETCH];
+        let n = code.fetch(key.pc, self.epoch, &mut buf);
+        let max_instrs = if key.limit == 0 { BLOCK } else { key.limit };
+        let input = Input { pc: key.pc, code: &buf[..n], max_instrs, self_check: false };
+        // The page of the first byte counts even where nothing is known.
+        let mut pages = vec![key.pc / PAGE * PAGE];
+        let mut note = |addr: u64| {
+            let page = addr / PAGE * PAGE;
+            if !pages.contains(&page) {
+                pages.push(page);
+            }
+        };
+        let epoch = self.epoch;
+        let done = self.translator.translate(&input, &mut |addr| {
+            let s = code.slice(addr, epoch);
+            note(addr);
+            s
+        });
+        if let Err(e) = done {
+            return Err(match e {
+                hindsight_translate::Error::Truncated => self.difference("recorded code", "a jump to code that is not recorded"),
+                e => self.unsupported(format!("the translator refuses it: {e:?}")),
+            });
+        }
+        let block = &self.translator.block;
+        note(key.pc.wrapping_add((block.src_len as u64).saturating_sub(1)));
+        let (hot, cold) = (block.hot.len(), block.cold.len());
+        if self.cache.room(hot, cold).is_none() {
+            self.cache.flush(self.window.ctx_mut());
+            self.jump(self.rip);
+        }
+        let Some((hot, cold)) = self.cache.room(hot, cold) else {
+            return Err(self.unsupported("its translation is larger than the code cache"));
+        };
+        self.translator.place(hot, cold, self.cache.base());
+        self.cache.insert(key, &self.translator.block, &pages);
+        Ok(())
+    }
+
+    /// Makes an error of a fault, at the guest instruction where it happened.
+    fn fault(&mut self, fault: Fault, counter: u64) -> Error {
+        if let Some((pc, ahead)) = self.guest_place(fault.host_pc) {
+            self.rip = pc;
+            self.pos = self.pos.max(counter.saturating_sub(ahead));
+        }
+        let name = match fault.signal {
+            libc::SIGILL => return self.unsupported("this processor does not have it"),
+            libc::SIGFPE => "an arithmetic exception",
+            libc::SIGSEGV | libc::SIGBUS => "a memory fault",
+            _ => "a trap",
+        };
+        self.difference("no event", name)
+    }
+
+    /// The guest instruction that a host address in the cache belongs to.
+    fn guest_place(&mut self, host_pc: u64) -> Option<(u64, u64)> {
+        let (block, offset) = self.cache.at(host_pc)?;
+        let key = block.key;
+        let code = Arc::clone(&self.code);
+        let mut buf = [0; FETCH];
+        let n = code.fetch(key.pc, self.epoch, &mut buf);
+        let max_instrs = if key.limit == 0 { BLOCK } else { key.limit };
+        let input = Input { pc: key.pc, code: &buf[..n], max_instrs, self_check: false };
+        self.translator.want_map = true;
+        let epoch = self.epoch;
+        let done = self.translator.translate(&input, &mut |addr| code.slice(addr, epoch));
+        self.translator.want_map = false;
+        done.ok()?;
+        let map = &self.translator.block.map;
+        let entry = match offset {
+            Ok(hot) => map.iter().rev().find(|e| e.hot <= hot)?,
+            Err(cold) => map.iter().rev().find(|e| e.cold <= cold)?,
+        };
+        Some((entry.pc, entry.ahead as u64))
+    }
+}

@@ -1,0 +1,51 @@
+use std::fmt;
+
+/// The first point at which replay and recording disagree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// Instructions completed before it.
+    pub position: u64,
+    /// Guest instruction pointer there.
+    pub pc: u64,
+    /// What the recording says.
+    pub expected: String,
+    /// What replay came to.
+    pub found: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Difference { position, pc, expected, found } = self;
+        write!(f, "at position {position}, address {pc:#x}: expected {expected}, found {found}")
+    }
+}
+
+/// Why a replay did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Replay and recording disagree.
+    #[error("{0}")]
+    Difference(Box<Difference>),
+    /// The events make no sense.
+    #[error("corrupt events near position {position}: {what}")]
+    Corrupt { position: u64, what: &'static str },
+    /// This build or this machine cannot replay an instruction.
+    #[error("cannot replay the instruction at position {position}, address {pc:#x}: {what}")]
+    Unsupported { position: u64, pc: u64, what: String },
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] hindsight_trace::Error),
+    /// The system refused memory or another service.
+    #[error("{what}: {source}")]
+    System { what: &'static str, source: std::io::Error },
+    /// The caller asked to stop.
+    #[error("stopped")]
+    Cancelled,
+}
+
+impl Error {
+    /// The last error of the C library, while doing `what`.
+    pub(crate) fn last_os(what: &'static str) -> Error {
+        Error::System { what, source: std::io::Error::last_os_error() }
+    }
+}

@@ -1,0 +1,27 @@
+//! Replay: virtual processors that play the streams of a trace, and the verification of whole
+//! traces.
+//!
+//! A [`Machine`] plays one thread. Its memory is the predictor's window alone: every memory operand of
+//! translated code has been rewritten to it, so that replayed code, whoever recorded it, touches
+//! nothing else, and no system call is made on its behalf. Events stand at known positions; between
+//! two of them translated code runs at full speed, held by a budget of instructions.
+//!
+//! Every replay checks itself: system calls and their arguments, the places of all events, and
+//! the registers at key frames and digests. [`verify`] does this for all threads of a trace, in
+//! parallel between key frames.
+
+mod cache;
+mod code;
+mod cpu;
+mod error;
+mod host;
+mod machine;
+mod memory;
+mod queue;
+mod slow;
+mod window;
+
+pub use code::Code;
+pub use error::{Difference, Error};
+pub use machine::{End, Machine, Stop};
+pub use queue::{Counts, Source};

@@ -1,0 +1,346 @@
+//! A thread's stream played on a virtual processor.
+
+use crate::Error;
+use crate::code::Code;
+use crate::cpu::Cpu;
+use crate::queue::{Counts, Op, Queue, Source};
+use crate::slow;
+use hindsight_events::{EndKind, Event};
+use hindsight_isa::string::StringOp;
+use hindsight_isa::{CpuState, Predictor, VecState};
+use iced_x86::Mnemonic;
+use std::sync::Arc;
+
+const NAMES: [&str; 20] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
+    "rflags", "fs_base", "gs_base",
+];
+const RAX: usize = 0;
+const RCX: usize = 1;
+const R11: usize = 11;
+/// rdi, rsi, rdx, r10, r8, r9.
+const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
+
+/// How a stream ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct End {
+    pub kind: EndKind,
+    pub code: u32,
+    pub message: String,
+}
+
+/// Why [`Machine::run_to`] returned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// The position was reached; events due there have not yet taken effect.
+    Position,
+    /// The stream's end event.
+    Ended(End),
+    /// The stream has no more events and no end: it was cut.
+    OutOfEvents,
+    /// A good many instructions were run; call again to go on.
+    Pause,
+}
+
+/// A virtual processor that plays one stream.
+pub struct Machine {
+    cpu: Cpu,
+    queue: Queue,
+    /// A key frame has given the processor its state.
+    started: bool,
+    /// A system call waits for its result.
+    open: bool,
+    end: Option<End>,
+}
+
+// The window and the cache are this machine's own; nothing in it is bound to a thread except
+// while `run_to` runs.
+// SAFETY: see above.
+unsafe impl Send for Machine {}
+
+impl Machine {
+    /// Makes a processor with a predictor of this size that executes `code`.
+    pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine, Error> {
+        let nothing = Queue::new(Box::new(Vec::new().into_iter()));
+        Ok(Machine { cpu: Cpu::new(code, predictor)?, queue: nothing, started: false, open: false, end: None })
+    }
+
+    /// Begins to play a stream, or a part of one, whose first event is a key frame. Translated
+    /// code is kept from whatever was played before.
+    pub fn from_keyframe(&mut self, source: Box<dyn Source>) -> Result<(), Error> {
+        self.queue = Queue::new(source);
+        self.started = false;
+        self.open = false;
+        self.end = None;
+        self.cpu.pos = 0;
+        let first = self.queue.prepare()?;
+        let Some(Op::Other(at)) = first.map(|e| e.op) else {
+            return Err(self.corrupt("the stream does not begin with a key frame"));
+        };
+        let Event::KeyFrame { .. } = self.queue.event(at)? else {
+            return Err(self.corrupt("the stream does not begin with a key frame"));
+        };
+        self.cpu.pos = first.map_or(0, |e| e.pos);
+        self.event(at)
+    }
+
+    /// Instructions completed.
+    pub fn position(&self) -> u64 {
+        self.cpu.pos
+    }
+
+    /// General purpose registers, instruction pointer, flags, segment bases.
+    pub fn registers(&self) -> CpuState {
+        self.cpu.registers()
+    }
+
+    /// Vector, mask and x87 registers.
+    pub fn vectors(&self) -> VecState {
+        self.cpu.vectors()
+    }
+
+    /// Copies the cells of the addresses from `addr` on. They hold what the program has read or
+    /// written there since the last key frame, unless another address took the cell.
+    pub fn read_window(&self, addr: u64, buf: &mut [u8]) {
+        self.cpu.window.read(addr, buf);
+    }
+
+    /// Position of the next event; `None` when there is no more.
+    pub fn next_event(&mut self) -> Result<Option<u64>, Error> {
+        Ok(self.queue.prepare()?.map(|e| e.pos))
+    }
+
+    /// Events read so far, by their tag.
+    pub fn event_counts(&self) -> &Counts {
+        self.queue.counts()
+    }
+
+    /// Instructions executed by this machine in all its runs.
+    pub fn executed(&self) -> u64 {
+        self.cpu.executed
+    }
+
+    /// Plays until `position` instructions are completed, the stream ends or something is wrong.
+    pub fn run_to(&mut self, position: u64) -> Result<Stop, Error> {
+        if !self.started {
+            return Err(self.corrupt("nothing to play"));
+        }
+        let host = self.cpu.prepare()?;
+        let pause = self.cpu.pos.saturating_add(1 << 28);
+        loop {
+            if let Some(end) = &self.end {
+                return Ok(Stop::Ended(end.clone()));
+            }
+            if self.cpu.pos >= position {
+                return Ok(Stop::Position);
+            }
+            let Some(next) = self.queue.prepare()? else { return Ok(Stop::OutOfEvents) };
+            if next.pos > self.cpu.pos && self.open {
+                return Err(self.cpu.difference("the result of a system call", "none"));
+            }
+            match next.op {
+                _ if next.pos > self.cpu.pos => {}
+                _ if next.pos < self.cpu.pos => return Err(self.late()),
+                Op::Other(at) => {
+                    self.event(at)?;
+                    continue;
+                }
+                _ => {}
+            }
+            if self.cpu.pos >= pause {
+                return Ok(Stop::Pause);
+            }
+            self.cpu.run(&mut self.queue, position, &host)?;
+        }
+    }
+
+    fn corrupt(&self, what: &'static str) -> Error {
+        Error::Corrupt { position: self.cpu.pos, what }
+    }
+
+    /// An event that should have been consumed by the instruction before.
+    fn late(&self) -> Error {
+        self.cpu.difference("an event for the instruction before", "an instruction that took none")
+    }
+
+    /// The event at offset `at`, due now, takes effect.
+    fn event(&mut self, at: usize) -> Result<(), Error> {
+        let event = self.queue.event(at)?;
+        if self.open && !matches!(event, Event::SyscallRet { .. } | Event::SetState { .. } | Event::End { .. } | Event::Zero { .. }) {
+            return Err(self.cpu.difference("the result of a system call", "another event"));
+        }
+        let cpu = &mut self.cpu;
+        match event {
+            Event::KeyFrame { code_epoch, cpu: regs, vec } => {
+                let (regs, vec) = (CpuState::from_bytes(regs), VecState::from_bytes(vec));
+                if self.started {
+                    compare(cpu, &regs, &vec)?;
+                }
+                cpu.set_epoch(code_epoch);
+                cpu.window.clear()?;
+                cpu.set_registers(&regs);
+                cpu.set_vectors(&vec);
+                self.started = true;
+            }
+            Event::Digest { cpu: digest, vec } => {
+                let found = cpu.registers().digest();
+                if digest != found {
+                    let found = format!("{found:016x} ({})", show(&cpu.registers()));
+                    return Err(cpu.difference(format!("registers with digest {digest:016x}"), found));
+                }
+                if vec != 0 {
+                    let found = cpu.vectors().digest();
+                    if vec != found {
+                        let found = format!("{found:016x}");
+                        return Err(cpu.difference(format!("vector registers with digest {vec:016x}"), found));
+                    }
+                }
+            }
+            Event::Syscall { nr, args } => {
+                let i = current(cpu);
+                if i.map(|i| i.mnemonic()) != Some(Mnemonic::Syscall) {
+                    return Err(cpu.difference(format!("system call {nr}"), "another instruction"));
+                }
+                let gpr = &cpu.window.ctx().gpr;
+                let found = ARGS.map(|r| gpr[r]);
+                if (gpr[RAX], found) != (nr, args) {
+                    let found = format!("{} with {found:x?}", gpr[RAX]);
+                    return Err(cpu.difference(format!("system call {nr} with {args:x?}"), found));
+                }
+                self.open = true;
+            }
+            Event::SyscallRet { ret } => {
+                let len = current(cpu).map_or(2, |i| i.len()) as u64;
+                if !self.open {
+                    return Err(cpu.difference("the result of a system call", "none in progress"));
+                }
+                let flags = cpu.registers().rflags | 0x202;
+                let next = cpu.rip.wrapping_add(len);
+                let c = cpu.window.ctx_mut();
+                c.gpr[RAX] = ret;
+                c.gpr[RCX] = next;
+                c.gpr[R11] = flags;
+                cpu.complete(len);
+                self.open = false;
+            }
+            Event::Regs { mask, ilen, values } => {
+                if ilen != 0 && current(cpu).map(|i| i.len()) != Some(ilen as usize) {
+                    return Err(cpu.difference(format!("an instruction of {ilen} bytes with recorded results"), "another"));
+                }
+                let mut s = cpu.registers();
+                for (i, v) in values.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0) {
+                    match i {
+                        0..16 => s.gpr[i] = *v,
+                        16 => s.rflags = *v,
+                        17 => s.fs_base = *v,
+                        _ => s.gs_base = *v,
+                    }
+                }
+                cpu.set_registers(&s);
+                if ilen != 0 {
+                    cpu.complete(ilen as u64);
+                }
+            }
+            Event::RepChunk { .. } => return self.string(),
+            // What it does to the registers follows.
+            Event::Signal { .. } => {}
+            Event::SetState { cpu: regs, vec } => {
+                if self.open {
+                    cpu.complete(0);
+                    self.open = false;
+                }
+                cpu.set_registers(&CpuState::from_bytes(regs));
+                cpu.set_vectors(&VecState::from_bytes(vec));
+            }
+            Event::Zero { addr, len } => cpu.window.zero(addr, len)?,
+            Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
+            Event::End { kind, code, message } => {
+                let message = String::from_utf8_lossy(message).into_owned();
+                self.end = Some(End { kind, code, message });
+            }
+            Event::Patch { .. } | Event::PatchBytes { .. } | Event::Code { .. } | Event::Map { .. } | Event::Unmap { .. } => {
+                return Err(self.corrupt("an event that does not belong to a thread"));
+            }
+        }
+        self.queue.advance();
+        Ok(())
+    }
+
+    /// Executes the string instruction that the next event belongs to.
+    fn string(&mut self) -> Result<(), Error> {
+        let mut buf = [0; 15];
+        let n = self.cpu.fetch(&mut buf);
+        let Some(op) = StringOp::decode(&buf[..n]) else {
+            return Err(self.cpu.difference("a string instruction", "another instruction"));
+        };
+        let before = self.queue.peek().map(|e| e.pos);
+        if slow::string(&mut self.cpu, &op, Some(&mut self.queue))? {
+            self.cpu.complete(op.len as u64);
+            // A mark that it did not come to.
+            if self.queue.prepare()?.map(|e| e.pos) == before {
+                return Err(self.late());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The instruction at the current position.
+fn current(cpu: &Cpu) -> Option<iced_x86::Instruction> {
+    let mut buf = [0; 15];
+    let n = cpu.fetch(&mut buf);
+    slow::decode(&buf[..n], cpu.rip)
+}
+
+/// The values of a state's words, in the order of [`NAMES`].
+fn words(s: &CpuState) -> [u64; 20] {
+    let mut w = [0; 20];
+    w[..16].copy_from_slice(&s.gpr);
+    w[16..].copy_from_slice(&[s.rip, s.rflags, s.fs_base, s.gs_base]);
+    w
+}
+
+fn show(s: &CpuState) -> String {
+    let list: Vec<_> = words(s).iter().zip(NAMES).map(|(w, n)| format!("{n}={w:x}")).collect();
+    list.join(" ")
+}
+
+/// Compares the state of the processor with the one that a key frame says.
+fn compare(cpu: &Cpu, regs: &CpuState, vec: &VecState) -> Result<(), Error> {
+    check(cpu, &cpu.registers(), &cpu.vectors(), regs, vec)
+}
+
+/// Compares two states; the names of what differs go into the error.
+pub(crate) fn check(cpu: &Cpu, found: &CpuState, found_vec: &VecState, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
+    let (a, b) = (words(want), words(found));
+    let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
+    if !differ.is_empty() {
+        let list = |w: &[u64; 20]| differ.iter().map(|i| format!("{}={:x}", NAMES[*i], w[*i])).collect::<Vec<_>>().join(" ");
+        return Err(cpu.difference(list(&a), list(&b)));
+    }
+    if want_vec != found_vec {
+        let (want, found) = vector_difference(want_vec, found_vec);
+        return Err(cpu.difference(want, found));
+    }
+    Ok(())
+}
+
+/// The first vector, mask or x87 register that differs.
+fn vector_difference(want: &VecState, found: &VecState) -> (String, String) {
+    let hex = |b: &[u8]| b.iter().rev().map(|b| format!("{b:02x}")).collect::<String>();
+    for i in 0..32 {
+        if want.zmm[i] != found.zmm[i] {
+            return (format!("zmm{i}={}", hex(&want.zmm[i])), format!("zmm{i}={}", hex(&found.zmm[i])));
+        }
+    }
+    for i in 0..8 {
+        if want.k[i] != found.k[i] {
+            return (format!("k{i}={:x}", want.k[i]), format!("k{i}={:x}", found.k[i]));
+        }
+        if want.st[i] != found.st[i] {
+            return (format!("st{i}={}", hex(&want.st[i])), format!("st{i}={}", hex(&found.st[i])));
+        }
+    }
+    let control = |v: &VecState| format!("mxcsr={:x} fcw={:x} fsw={:x} ftw={:x}", v.mxcsr, v.fcw, v.fsw, v.ftw);
+    (control(want), control(found))
+}

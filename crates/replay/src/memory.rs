@@ -1,0 +1,83 @@
+//! Memory mappings that belong to their owner.
+
+use crate::Error;
+use std::ptr::null_mut;
+
+/// A private anonymous mapping.
+pub struct Mapping {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the mapping is memory like any other; who reads and writes it is up to its owner.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes, zero and not yet committed. `exec`: code may be written and run there.
+    pub fn new(len: usize, exec: bool) -> Result<Mapping, Error> {
+        let prot = libc::PROT_READ | libc::PROT_WRITE | if exec { libc::PROT_EXEC } else { 0 };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh mapping at an address of the system's choice.
+        let p = unsafe { libc::mmap(null_mut(), len, prot, flags, -1, 0) };
+        if p == libc::MAP_FAILED {
+            return Err(Error::last_os("cannot map memory for replay"));
+        }
+        Ok(Mapping { base: p.cast(), len })
+    }
+
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Makes whole pages zero again and gives their memory back.
+    pub fn discard(&mut self, offset: usize, len: usize) -> Result<(), Error> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: the range lies in the mapping and nothing borrows it.
+        if unsafe { libc::madvise(self.base.add(offset).cast(), len, libc::MADV_DONTNEED) } != 0 {
+            return Err(Error::last_os("cannot release memory"));
+        }
+        Ok(())
+    }
+
+    /// Makes pages inaccessible.
+    pub fn protect(&mut self, offset: usize, len: usize) -> Result<(), Error> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: the range lies in the mapping and nothing borrows it.
+        if unsafe { libc::mprotect(self.base.add(offset).cast(), len, libc::PROT_NONE) } != 0 {
+            return Err(Error::last_os("cannot protect memory"));
+        }
+        Ok(())
+    }
+
+    /// Makes the pages at `a` and at `b` the same memory.
+    pub fn alias(&mut self, a: usize, b: usize, len: usize) -> Result<(), Error> {
+        assert!(a.max(b).checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: plain system calls; both ranges lie in the mapping and nothing borrows them.
+        unsafe {
+            let fd = libc::memfd_create(c"hindsight-window".as_ptr(), libc::MFD_CLOEXEC);
+            if fd < 0 {
+                return Err(Error::last_os("cannot create a memory file"));
+            }
+            let mut ok = libc::ftruncate(fd, len as libc::off_t) == 0;
+            for at in [a, b] {
+                let prot = libc::PROT_READ | libc::PROT_WRITE;
+                let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+                ok = ok && libc::mmap(self.base.add(at).cast(), len, prot, flags, fd, 0) != libc::MAP_FAILED;
+            }
+            let result = if ok { Ok(()) } else { Err(Error::last_os("cannot map a memory file")) };
+            libc::close(fd);
+            result
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, no longer used.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}

@@ -1,0 +1,215 @@
+//! The events of a stream, prepared for quick consumption.
+
+use crate::Error;
+use hindsight_events::event::tag;
+use hindsight_events::{Decoder, Event};
+
+/// Where a stream's events come from.
+pub trait Source: Send {
+    /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
+    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error>;
+}
+
+impl Source for std::vec::IntoIter<Vec<u8>> {
+    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.next())
+    }
+}
+
+/// Prepared events of at most this many wire events are held at a time.
+const BATCH: usize = 4096;
+/// No position is this high: a century of instructions.
+const MAX_POSITION: u64 = 1 << 62;
+
+/// What an entry of the queue asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Cells of the word at this address take this value.
+    Word(u64, u64),
+    /// As many cells take the low bytes of the value.
+    Bytes(u64, u8, u64),
+    /// The event at this offset of the chunk.
+    Other(usize),
+}
+
+/// An operation and the position at which it is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub pos: u64,
+    pub op: Op,
+}
+
+/// Counts of events by tag.
+pub type Counts = [u64; 16];
+
+/// The rest of a stream.
+pub struct Queue {
+    source: Box<dyn Source>,
+    wire: Vec<u8>,
+    at: usize,
+    decoder: Decoder,
+    entries: Vec<Entry>,
+    next: usize,
+    ended: bool,
+    /// Position of the last event that was prepared.
+    last: u64,
+    counts: Counts,
+}
+
+impl Queue {
+    pub fn new(source: Box<dyn Source>) -> Queue {
+        Queue {
+            source,
+            wire: Vec::new(),
+            at: 0,
+            decoder: Decoder::default(),
+            entries: Vec::new(),
+            next: 0,
+            ended: false,
+            last: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The next entry, if it is already prepared.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Entry> {
+        self.entries.get(self.next).copied()
+    }
+
+    /// Takes the entry that `peek` shows.
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// The next entry; `None` at the end of the stream.
+    pub fn prepare(&mut self) -> Result<Option<Entry>, Error> {
+        while self.next >= self.entries.len() {
+            if !self.refill()? {
+                return Ok(None);
+            }
+        }
+        Ok(self.peek())
+    }
+
+    /// The event of an [`Op::Other`] entry that has not been followed by a refill.
+    pub fn event(&self, offset: usize) -> Result<Event<'_>, Error> {
+        let decoded = self.wire.get(offset..).and_then(|b| Decoder::default().decode(b));
+        decoded.map(|d| d.1).ok_or(self.corrupt("an event does not decode"))
+    }
+
+    /// Events consumed or prepared so far, by tag.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn corrupt(&self, what: &'static str) -> Error {
+        Error::Corrupt { position: self.last, what }
+    }
+
+    fn refill(&mut self) -> Result<bool, Error> {
+        self.entries.clear();
+        self.next = 0;
+        if self.at >= self.wire.len() {
+            if self.ended {
+                return Ok(false);
+            }
+            match self.source.next_chunk()? {
+                Some(wire) => self.wire = wire,
+                None => {
+                    self.ended = true;
+                    return Ok(false);
+                }
+            }
+            self.at = 0;
+            self.decoder = Decoder::default();
+        }
+        for _ in 0..BATCH {
+            let rest = &self.wire[self.at..];
+            let Some(&t) = rest.first() else { break };
+            let Some((pos, event, n)) = self.decoder.decode(rest) else {
+                return Err(self.corrupt("an event does not decode"));
+            };
+            if pos < self.last || pos > MAX_POSITION {
+                return Err(self.corrupt("positions do not ascend"));
+            }
+            self.last = pos;
+            self.counts[t as usize & 15] += 1;
+            let mut push = |op| self.entries.push(Entry { pos, op });
+            match event {
+                Event::Patch { line, mask, words } => {
+                    for (i, w) in words.iter().enumerate() {
+                        if mask & (1 << i) != 0 {
+                            push(Op::Word(line.wrapping_add(8 * i as u64), *w));
+                        }
+                    }
+                }
+                Event::PatchBytes { addr, len, value } => push(Op::Bytes(addr, len, value)),
+                _ => push(Op::Other(self.at)),
+            }
+            debug_assert!(t <= tag::UNMAP);
+            self.at += n;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hindsight_events::{Encoder, MAX_EVENT};
+
+    fn encode(events: &[(u64, Event)]) -> Vec<u8> {
+        let mut e = Encoder::default();
+        let mut buf = vec![0; MAX_EVENT];
+        let mut out = Vec::new();
+        for (pos, ev) in events {
+            let n = e.encode(*pos, ev, &mut buf);
+            out.extend_from_slice(&buf[..n]);
+        }
+        out
+    }
+
+    #[test]
+    fn splits_patches_and_crosses_chunks() {
+        let mut words = [0; 8];
+        (words[1], words[7]) = (11, 77);
+        let a = encode(&[(3, Event::Patch { line: 0x1000, mask: 0x82, words })]);
+        let b = encode(&[(4, Event::PatchBytes { addr: 9, len: 2, value: 5 }), (4, Event::RepChunk { iterations: 8 })]);
+        let mut q = Queue::new(Box::new(vec![a, Vec::new(), b].into_iter()));
+        let mut take = || {
+            let e = q.prepare().unwrap()?;
+            if let Op::Other(at) = e.op {
+                assert_eq!(q.event(at).unwrap(), Event::RepChunk { iterations: 8 });
+            }
+            q.advance();
+            Some((e.pos, e.op))
+        };
+        assert_eq!(take(), Some((3, Op::Word(0x1008, 11))));
+        assert_eq!(take(), Some((3, Op::Word(0x1038, 77))));
+        assert_eq!(take(), Some((4, Op::Bytes(9, 2, 5))));
+        assert!(matches!(take(), Some((4, Op::Other(_)))));
+        assert_eq!(take(), None);
+        assert_eq!(take(), None);
+        assert_eq!(q.counts()[tag::PATCH as usize], 1);
+    }
+
+    #[test]
+    fn refuses_garbage() {
+        let backwards = [encode(&[(5, Event::RepChunk { iterations: 1 })]), encode(&[(4, Event::RepChunk { iterations: 1 })])];
+        let far = [encode(&[(u64::MAX, Event::RepChunk { iterations: 1 })])];
+        let cut = [encode(&[(4, Event::RepChunk { iterations: 1 })])[..2].to_vec()];
+        for chunks in [&backwards[..], &far, &cut, &[vec![99; 9]]] {
+            let mut q = Queue::new(Box::new(chunks.to_vec().into_iter()));
+            let err = loop {
+                match q.prepare() {
+                    Ok(Some(_)) => q.advance(),
+                    Ok(None) => panic!("accepted"),
+                    Err(e) => break e,
+                }
+            };
+            assert!(matches!(err, Error::Corrupt { .. }));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Instructions that translated code leaves to the runtime.
+
+use crate::Error;
+use crate::cpu::Cpu;
+use crate::queue::{Op, Queue};
+use hindsight_events::Event;
+use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
+use hindsight_isa::{Ctx, state::RFLAGS_MASK};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
+
+const RAX: usize = 0;
+const RCX: usize = 1;
+const RSI: usize = 6;
+const RDI: usize = 7;
+
+/// Decodes one instruction at `pc`; `None` if the bytes are none.
+pub(crate) fn decode(bytes: &[u8], pc: u64) -> Option<Instruction> {
+    let i = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+    (!i.is_invalid()).then_some(i)
+}
+
+/// Executes the instruction in `bytes` at which no event is due; does not advance.
+pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(op) = StringOp::decode(bytes) {
+        return match string(cpu, &op, None)? {
+            true => Ok(()),
+            false => Err(cpu.unsupported("a string instruction stopped without a reason")),
+        };
+    }
+    let Some(i) = decode(bytes, cpu.rip) else {
+        return Err(cpu.unsupported("not an instruction"));
+    };
+    use Mnemonic::*;
+    match i.mnemonic() {
+        Rdfsbase => write_register(cpu.window.ctx_mut(), i.op0_register(), |c| c.fs_base),
+        Rdgsbase => write_register(cpu.window.ctx_mut(), i.op0_register(), |c| c.gs_base),
+        Wrfsbase => {
+            let v = read_register(cpu.window.ctx(), i.op0_register());
+            cpu.window.ctx_mut().fs_base = v;
+        }
+        Wrgsbase => {
+            let v = read_register(cpu.window.ctx(), i.op0_register());
+            cpu.window.ctx_mut().gs_base = v;
+        }
+        // They only write memory, and what they wrote comes as an event where it is read.
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 => {}
+        Fnsave | Fsave => cpu.x87_init(),
+        Fnstenv | Fstenv => cpu.x87_mask(),
+        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar => {
+            return Err(cpu.difference("no event", format!("{:?}, whose result is not recorded", i.mnemonic())));
+        }
+        m => return Err(cpu.unsupported(format!("{m:?} is not supported"))),
+    }
+    Ok(())
+}
+
+fn read_register(c: &Ctx, r: Register) -> u64 {
+    let v = c.gpr[r.full_register().number() & 15];
+    if r.size() == 4 { v as u32 as u64 } else { v }
+}
+
+fn write_register(c: &mut Ctx, r: Register, value: impl Fn(&Ctx) -> u64) {
+    let v = value(c);
+    c.gpr[r.full_register().number() & 15] = if r.size() == 4 { v as u32 as u64 } else { v };
+}
+
+/// Executes the string instruction at the current position with the events that belong to it.
+/// `false`: something interrupts it, and the next event says what.
+pub(crate) fn string(cpu: &mut Cpu, op: &StringOp, queue: Option<&mut Queue>) -> Result<bool, Error> {
+    let c = cpu.window.ctx();
+    let base = match op.segment {
+        Segment::Flat => 0,
+        Segment::Fs => c.fs_base,
+        Segment::Gs => c.gs_base,
+    };
+    let mut regs = Regs {
+        rax: c.gpr[RAX],
+        rcx: c.gpr[RCX],
+        rsi: c.gpr[RSI],
+        rdi: c.gpr[RDI],
+        rflags: c.rflags & RFLAGS_MASK,
+    };
+    let mut cells = Cells { cpu, queue };
+    let result = op.execute(&mut regs, base, &mut cells);
+    let c = cpu.window.ctx_mut();
+    c.gpr[RAX] = regs.rax;
+    c.gpr[RCX] = regs.rcx;
+    c.gpr[RSI] = regs.rsi;
+    c.gpr[RDI] = regs.rdi;
+    c.rflags = regs.rflags;
+    match result {
+        Ok(()) => Ok(true),
+        Err(Stop::Interrupted) => Ok(false),
+        Err(Stop::Failed(e)) => Err(e),
+    }
+}
+
+/// The predictor's cells, brought up to date between chunks.
+struct Cells<'a> {
+    cpu: &'a mut Cpu,
+    queue: Option<&'a mut Queue>,
+}
+
+enum Stop {
+    Interrupted,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Stop {
+        Stop::Failed(e)
+    }
+}
+
+impl StringMemory for Cells<'_> {
+    type Stop = Stop;
+
+    fn chunk(&mut self, done: u64) -> Result<(), Stop> {
+        let Some(queue) = self.queue.as_deref_mut() else { return Ok(()) };
+        let mut ours = false;
+        while let Some(next) = queue.prepare()? {
+            if next.pos != self.cpu.pos {
+                break;
+            }
+            match next.op {
+                // Only what follows a mark of this chunk belongs to it.
+                Op::Word(..) | Op::Bytes(..) if !ours => break,
+                Op::Word(addr, value) => self.cpu.window.set_word(addr, value),
+                Op::Bytes(addr, len, value) => self.cpu.window.set_bytes(addr, len, value),
+                Op::Other(at) => match queue.event(at)? {
+                    Event::RepChunk { iterations } if iterations == done => ours = true,
+                    Event::RepChunk { iterations } if iterations > done => break,
+                    Event::RepChunk { iterations } => {
+                        let found = format!("{done} with none at {iterations}");
+                        return Err(self.cpu.difference(format!("{iterations} iterations of a string instruction"), found).into());
+                    }
+                    _ => return Err(Stop::Interrupted),
+                },
+            }
+            queue.advance();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Stop> {
+        self.cpu.window.read(addr, buf);
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Stop> {
+        self.cpu.window.write(addr, buf);
+        Ok(())
+    }
+}
