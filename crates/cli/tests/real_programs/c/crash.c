@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
         ((void (*)(void))page)();
     }
     if (!strcmp(how, "divide"))
-        printf("%d\n", 1 / zero);
+        printf("%d\n", 100 / zero);
     if (!strcmp(how, "illegal"))
         __asm__ volatile("ud2");
     if (!strcmp(how, "privileged"))

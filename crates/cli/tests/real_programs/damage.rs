@@ -1,0 +1,60 @@
+//! Damaged traces of real programs: an error, a verified beginning, never a crash or a hang.
+
+use crate::harness::{Scene, words};
+use std::fs;
+
+fn trace() -> (Scene, Vec<u8>) {
+    let scene = Scene::new();
+    let program = scene.compile("hello.c", &["-static"]);
+    let (done, trace) = scene.record(&words(&program, &["0"]));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    let bytes = fs::read(trace).unwrap();
+    (scene, bytes)
+}
+
+/// Verified, different, or unreadable; anything else is a crash.
+fn judged(scene: &Scene, bytes: &[u8], what: &str) -> i32 {
+    let damaged = scene.path("damaged.hst");
+    fs::write(&damaged, bytes).unwrap();
+    let done = scene.verify(&damaged);
+    let code = done.status.code().filter(|c| (0..=2).contains(c));
+    let code = code.unwrap_or_else(|| panic!("{what}: {:?}: {}", done.status, done.messages()));
+    assert!(
+        !done.messages().contains("panicked"),
+        "{what}: {}",
+        done.messages()
+    );
+    code
+}
+
+#[test]
+fn cut_anywhere() {
+    let (scene, bytes) = trace();
+    for i in 0..40 {
+        let length = bytes.len() * i / 40 + i % 7;
+        let code = judged(&scene, &bytes[..length], &format!("cut at {length}"));
+        assert_ne!(code, 1, "a cut at {length} is no difference");
+    }
+    assert_eq!(judged(&scene, &bytes, "whole"), 0);
+}
+
+#[test]
+fn changed_anywhere() {
+    let (scene, bytes) = trace();
+    for i in 0..60 {
+        let at = bytes.len() * i / 60 + i % 11;
+        let mut changed = bytes.clone();
+        changed[at % bytes.len()] ^= 1 << (i % 8);
+        judged(&scene, &changed, &format!("changed at {at}"));
+    }
+}
+
+#[test]
+fn not_a_trace() {
+    let scene = Scene::new();
+    assert_eq!(judged(&scene, b"", "empty"), 2);
+    assert_eq!(judged(&scene, &[0; 100_000], "zeros"), 2);
+    assert_eq!(judged(&scene, b"#!/bin/sh\necho hello\n", "script"), 2);
+    let done = scene.verify(&scene.path("nonexistent"));
+    assert_eq!(done.status.code(), Some(2), "{}", done.messages());
+}

@@ -1,0 +1,284 @@
+//! Compiling, running, recording and verifying, with a time limit on everything.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longest time that any one process may take.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// What a finished process left.
+#[derive(Debug)]
+pub struct Done {
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Done {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn messages(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// A directory for one test: programs, traces, outputs, the store.
+pub struct Scene {
+    dir: TempDir,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        Scene {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Compiles `c/NAME` with `options`; returns the program.
+    pub fn compile(&self, name: &str, options: &[&str]) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/real_programs/c")
+            .join(name);
+        let program = self.path(name.split('.').next().unwrap());
+        let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
+        let status = Command::new(compiler)
+            .args(["-w", "-g"])
+            .args(if options.iter().any(|o| o.starts_with("-O")) {
+                &[][..]
+            } else {
+                &["-O2"]
+            })
+            .arg(source)
+            .arg("-o")
+            .arg(&program)
+            .args(options)
+            .args(["-lm", "-ldl", "-pthread"])
+            .status()
+            .expect("a C compiler (scripts/setup installs it)");
+        assert!(status.success(), "cannot compile {name}");
+        program
+    }
+
+    /// A command with this test's store and a fixed environment.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut c = Command::new(program);
+        c.env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("LC_ALL", "C.UTF-8")
+            .env("HINDSIGHT_DIR", self.path("store"))
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        c
+    }
+
+    /// `hindsight` with arguments.
+    pub fn hindsight<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        let mut c = self.command(env!("CARGO_BIN_EXE_hindsight"));
+        c.args(args);
+        c
+    }
+
+    /// `hindsight record` of a program into `trace`.
+    pub fn recording<S: AsRef<OsStr>>(&self, trace: &Path, argv: &[S]) -> Command {
+        let mut c = self.hindsight(&["record", "--quiet", "-o"]);
+        c.arg(trace).arg("--").args(argv);
+        c
+    }
+
+    /// Starts a command in a process group of its own, its output into files.
+    pub fn start(&self, command: &mut Command) -> Running {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (stdout, stderr) = (
+            self.path(&format!("{n}.out")),
+            self.path(&format!("{n}.err")),
+        );
+        let child = command
+            .stdout(File::create(&stdout).unwrap())
+            .stderr(File::create(&stderr).unwrap())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        Running {
+            child,
+            stdout,
+            stderr,
+            what: format!("{command:?}"),
+            ended: false,
+        }
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, command: &mut Command) -> Done {
+        self.start(command).finish()
+    }
+
+    /// Runs a program natively.
+    pub fn native<S: AsRef<OsStr>>(&self, argv: &[S]) -> Done {
+        self.run(self.command(argv[0].as_ref()).args(&argv[1..]))
+    }
+
+    /// Records a program; returns what it left and the trace.
+    pub fn record<S: AsRef<OsStr>>(&self, argv: &[S]) -> (Done, PathBuf) {
+        let trace = self.path("trace.hst");
+        let _ = fs::remove_file(&trace);
+        (self.run(&mut self.recording(&trace, argv)), trace)
+    }
+
+    /// Runs `replay --verify`.
+    pub fn verify(&self, trace: &Path) -> Done {
+        self.run(self.hindsight(&["replay", "--verify"]).arg(trace))
+    }
+
+    /// Fails unless `trace` verifies.
+    pub fn must_verify(&self, trace: &Path) {
+        let done = self.verify(trace);
+        assert_eq!(
+            done.status.code(),
+            Some(0),
+            "replay --verify: {}{}",
+            done.text(),
+            done.messages()
+        );
+    }
+
+    /// What `info --json` says.
+    pub fn info(&self, trace: &Path) -> serde_json::Value {
+        let done = self.run(self.hindsight(&["info", "--json"]).arg(trace));
+        assert_eq!(done.status.code(), Some(0), "info: {}", done.messages());
+        serde_json::from_slice(&done.stdout).unwrap()
+    }
+
+    /// Runs a program natively and recorded, demands the same output, messages and end, and
+    /// verifies. Returns the recorded run.
+    pub fn same<S: AsRef<OsStr>>(&self, argv: &[S]) -> Done {
+        let native = self.native(argv);
+        let (recorded, trace) = self.record(argv);
+        assert_eq!(
+            recorded.text(),
+            native.text(),
+            "stdout; messages: {}",
+            recorded.messages()
+        );
+        assert_eq!(recorded.messages(), native.messages());
+        assert_eq!(end(recorded.status), end(native.status));
+        self.must_verify(&trace);
+        recorded
+    }
+}
+
+/// Exit status, or signal, without the core-dump flag (which depends on limits and space).
+pub fn end(status: ExitStatus) -> (Option<i32>, Option<i32>) {
+    (status.code(), status.signal())
+}
+
+/// A started process. It and its group are killed when this is dropped early.
+pub struct Running {
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+    what: String,
+    ended: bool,
+}
+
+impl Running {
+    pub fn id(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Signals the process and all of its group, as a terminal does.
+    pub fn signal_group(&self, signo: i32) {
+        kill(-self.id(), signo);
+    }
+
+    /// What it has written so far.
+    pub fn so_far(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.stdout).unwrap()).into_owned()
+    }
+
+    /// Waits until it has written a whole line, and returns that.
+    pub fn first_line(&self) -> String {
+        let started = Instant::now();
+        loop {
+            if let Some((line, _)) = self.so_far().split_once('\n') {
+                return line.to_owned();
+            }
+            let messages =
+                || String::from_utf8_lossy(&fs::read(&self.stderr).unwrap()).into_owned();
+            assert!(
+                started.elapsed() < LIMIT,
+                "no output from {}: {}",
+                self.what,
+                messages()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Done {
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(
+                started.elapsed() < LIMIT,
+                "takes too long: {}: {}",
+                self.what,
+                self.so_far()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        self.ended = true;
+        Done {
+            status,
+            stdout: fs::read(&self.stdout).unwrap(),
+            stderr: fs::read(&self.stderr).unwrap(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.signal_group(libc::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sends a signal.
+pub fn kill(pid: i32, signo: i32) -> bool {
+    // SAFETY: kill has no memory effects.
+    unsafe { libc::kill(pid, signo) == 0 }
+}
+
+/// Waits until process `pid` is gone or a zombie.
+pub fn await_end(pid: i32) {
+    let started = Instant::now();
+    while fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|s| !s[s.rfind(')').unwrap()..].starts_with(") Z"))
+    {
+        assert!(started.elapsed() < LIMIT, "process {pid} does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Words as an argument vector.
+pub fn words(program: &Path, args: &[&str]) -> Vec<OsString> {
+    std::iter::once(program.into())
+        .chain(args.iter().map(OsString::from))
+        .collect()
+}

@@ -1,0 +1,12 @@
+//! Records real programs, compares them with native runs, and verifies their replay. The programs
+//! in `c/` are compiled with the system's compiler when the tests run.
+
+mod code;
+mod damage;
+mod faults;
+mod harness;
+mod kills;
+mod loading;
+mod refusals;
+mod signals;
+mod sinks;
