@@ -1,7 +1,10 @@
 //! Ends that are not the program's own.
 
-use crate::sys;
+use crate::thread::Thread;
+use crate::{ring, sys};
 use core::fmt::Write;
+use core::sync::atomic::Ordering::Relaxed;
+use hindsight_events::{EndKind, Event};
 
 /// Exit status of a recording that could not go on.
 pub const STATUS: i32 = 125;
@@ -64,10 +67,38 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
         Some(at) => line!("internal error at {}:{}: {}", at.file(), at.line(), info.message()),
         None => line!("internal error: {}", info.message()),
     };
-    crate::ring::abandon();
+    ring::abandon();
     die(STATUS, &l)
 }
 
 /// The prebuilt core library mentions it; nothing unwinds here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
+
+/// Writes the last event of a thread, which is the process's only one, and ends all streams.
+pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
+    t.event(&Event::End { kind, code, message });
+    if let Some(c) = t.emit.ctl() {
+        c.position.store(t.pos, Relaxed);
+        c.surprises.store(t.surprises, Relaxed);
+    }
+    t.emit.end();
+    ring::end_process();
+}
+
+/// Ends the recording, and the program with it, where the recorder cannot go on. The command
+/// line shows the message.
+pub fn unsupported(t: &mut Thread, message: &Line) -> ! {
+    finish(t, EndKind::Unsupported, 0, message.as_bytes());
+    if t.emit.ctl().is_none() {
+        say(message.as_bytes());
+    }
+    sys::exit_group(STATUS)
+}
+
+/// Ends the recording because of an error of the recorder's own.
+pub fn internal(t: &mut Thread, message: &Line) -> ! {
+    say(message.as_bytes());
+    finish(t, EndKind::Unsupported, 0, message.as_bytes());
+    sys::exit_group(STATUS)
+}

@@ -245,3 +245,10 @@ fn read_maps() -> Vec<u8> {
     }
     text
 }
+
+/// The kernel's mapping that contains `addr`: start and end.
+pub fn kernel_mapping(addr: u64) -> Option<(u64, u64)> {
+    let text = read_maps();
+    let m = text.split(|b| *b == b'\n').filter_map(parse).find(|m| (m.start..m.end).contains(&addr))?;
+    Some((m.start, m.end))
+}

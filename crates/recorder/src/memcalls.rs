@@ -1,0 +1,216 @@
+//! System calls that change what is mapped.
+//!
+//! Each keeps [`crate::maps`] current, drops translations of code that may have changed, and
+//! clears the predictor where memory is fresh.
+
+use crate::lock::Lock;
+use crate::maps::{Region, regions};
+use crate::sigcalls::returned;
+use crate::sys::{self, PAGE, result};
+use crate::syscalls::{Flow, errno, pass};
+use crate::thread::Thread;
+use crate::{arena, loader};
+use alloc::vec::Vec;
+use linux_raw_sys::errno::*;
+use linux_raw_sys::general::*;
+
+/// The program's heap end: lowest allowed, and present.
+static BRK: Lock<(u64, u64)> = Lock::new((0, 0));
+
+/// Where the program's heap begins.
+pub fn set_brk(start: u64) {
+    *BRK.lock() = (start, start);
+}
+
+/// Performs the call if it is one of these. The inner `None`: a signal comes first.
+pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
+    let done = match nr {
+        __NR_mmap => mmap(t, a),
+        __NR_munmap => munmap(t, a),
+        __NR_mprotect | __NR_pkey_mprotect => mprotect(t, nr, a),
+        __NR_mremap => mremap(t, a),
+        __NR_brk => Some(brk(t, a[0])),
+        __NR_madvise => madvise(t, a),
+        __NR_shmat => shmat(t, a),
+        __NR_shmdt => shmdt(t, a),
+        _ => return None,
+    };
+    Some(done.map(|()| Flow::Next))
+}
+
+fn pages(len: u64) -> u64 {
+    len.saturating_add(PAGE - 1) & !(PAGE - 1)
+}
+
+/// Translations of executable memory in this range may be wrong from now on.
+fn forget_code(t: &mut Thread, addr: u64, len: u64) {
+    if regions().any_exec(addr, len) {
+        t.invalidate_code(addr, len);
+    }
+}
+
+fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, prot, flags, fd, offset] = *a;
+    let flags = flags as u32;
+    if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 && arena::overlaps(addr, len) {
+        let e = if flags & MAP_FIXED_NOREPLACE != 0 { EEXIST } else { ENOMEM };
+        returned(t, errno(e));
+        return Some(());
+    }
+    let ret = pass(t, __NR_mmap, a)?;
+    returned(t, ret);
+    if let Ok(at) = result(ret) {
+        let len = pages(len);
+        forget_code(t, at, len);
+        let anonymous = flags & MAP_ANONYMOUS != 0;
+        let path = if anonymous { Vec::new() } else { loader::fd_path(fd as i32) };
+        regions().add(at, len, prot as u32, flags, offset, &path);
+        if anonymous || flags & MAP_TYPE == MAP_PRIVATE {
+            t.zero_window(at, len);
+        }
+    }
+    Some(())
+}
+
+fn munmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, ..] = *a;
+    if arena::overlaps(addr, len) {
+        returned(t, errno(EINVAL));
+        return Some(());
+    }
+    let ret = pass(t, __NR_munmap, a)?;
+    returned(t, ret);
+    if ret == 0 {
+        forget_code(t, addr, len);
+        regions().remove(addr, len);
+        t.zero_window(addr, pages(len));
+    }
+    Some(())
+}
+
+fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, prot, ..] = *a;
+    if arena::overlaps(addr, len) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let ret = pass(t, nr, a)?;
+    returned(t, ret);
+    if ret != 0 || len == 0 {
+        return Some(());
+    }
+    let (mut addr, mut len) = (addr, pages(len));
+    if prot as u32 & PROT_GROWSDOWN != 0
+        && let Some(start) = regions().find(addr).map(|r| r.start)
+    {
+        len += addr - start;
+        addr = start;
+    }
+    let executable = prot as u32 & PROT_EXEC != 0;
+    if executable || regions().any_exec(addr, len) {
+        t.invalidate_code(addr, len);
+    }
+    regions().protect(addr, len, prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC));
+    Some(())
+}
+
+fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [old, old_len, new_len, flags, target, _] = *a;
+    let fixed = flags as u32 & MREMAP_FIXED != 0;
+    if arena::overlaps(old, old_len) || (fixed && arena::overlaps(target, new_len)) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let ret = pass(t, __NR_mremap, a)?;
+    returned(t, ret);
+    let Ok(at) = result(ret) else { return Some(()) };
+    let (old_len, new_len) = (pages(old_len), pages(new_len));
+    forget_code(t, old, old_len);
+    forget_code(t, at, new_len);
+    let keep = old_len == 0 || flags as u32 & MREMAP_DONTUNMAP != 0;
+    if at == old && new_len < old_len {
+        regions().remove(at + new_len, old_len - new_len);
+        t.zero_window(at + new_len, old_len - new_len);
+        return Some(());
+    }
+    regions().moved(old, old_len, at, new_len, keep);
+    if at != old {
+        t.zero_window(old, old_len);
+        t.zero_window(at, new_len);
+    } else {
+        t.zero_window(at + old_len, new_len - old_len);
+    }
+    Some(())
+}
+
+/// The heap: the kernel's own idea of it belongs to the recorder's image.
+fn brk(t: &mut Thread, wanted: u64) {
+    let (start, end) = *BRK.lock();
+    let (old, new) = (pages(end), pages(wanted));
+    let prot = PROT_READ | PROT_WRITE;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    let done = if wanted < start || wanted >= 1 << 47 || arena::overlaps(start, new.saturating_sub(start)) {
+        false
+    } else if new > old {
+        sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
+    } else if new < old {
+        sys::munmap(new, old - new).is_ok()
+    } else {
+        true
+    };
+    if !done {
+        returned(t, end);
+        return;
+    }
+    BRK.lock().1 = wanted;
+    returned(t, wanted);
+    if new > old {
+        regions().add(old, new - old, prot, flags, 0, b"[heap]");
+        t.zero_window(old, new - old);
+    } else if new < old {
+        forget_code(t, new, old - new);
+        regions().remove(new, old - new);
+        t.zero_window(new, old - new);
+    }
+}
+
+fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, advice, ..] = *a;
+    if arena::overlaps(addr, len) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let ret = pass(t, __NR_madvise, a)?;
+    returned(t, ret);
+    if ret == 0 && [MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED].contains(&(advice as u32)) {
+        forget_code(t, addr, pages(len));
+    }
+    Some(())
+}
+
+fn shmat(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    const SHM_RDONLY: u64 = 0o10000;
+    const SHM_EXEC: u64 = 0o100000;
+    let ret = pass(t, __NR_shmat, a)?;
+    returned(t, ret);
+    if let Ok(at) = result(ret) {
+        let len = crate::maps::kernel_mapping(at).map_or(PAGE, |(start, end)| end - start);
+        let write = if a[2] & SHM_RDONLY != 0 { 0 } else { PROT_WRITE };
+        let exec = if a[2] & SHM_EXEC != 0 { PROT_EXEC } else { 0 };
+        forget_code(t, at, len);
+        regions().add(at, len, PROT_READ | write | exec, MAP_SHARED | MAP_ANONYMOUS, 0, b"[shm]");
+    }
+    Some(())
+}
+
+fn shmdt(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let region: Option<Region> = regions().find(a[0]).copied();
+    let ret = pass(t, __NR_shmdt, a)?;
+    returned(t, ret);
+    if let (0, Some(r)) = (ret, region) {
+        forget_code(t, r.start, r.end - r.start);
+        regions().remove(r.start, r.end - r.start);
+        t.zero_window(r.start, r.end - r.start);
+    }
+    Some(())
+}

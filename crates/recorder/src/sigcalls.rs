@@ -1,0 +1,185 @@
+//! System calls about signals, answered from the virtual state.
+
+use crate::guard::{self, Fault};
+use crate::sighandler::SYNCHRONOUS;
+use crate::signals::{self, AltStack, bit};
+use crate::sys::SigAction;
+use crate::syscalls::{Flow, errno};
+use crate::thread::Thread;
+use crate::{sigframe, stub};
+use hindsight_events::Event;
+use linux_raw_sys::errno::*;
+use linux_raw_sys::general::*;
+
+/// Size of the kernel's signal set.
+const SET: u64 = 8;
+const MINIMUM_STACK: u64 = 2048;
+
+fn write_words(addr: u64, words: &[u64]) -> bool {
+    words.iter().enumerate().all(|(i, w)| guard::write(addr.wrapping_add(8 * i as u64), &w.to_le_bytes()).is_ok())
+}
+
+fn read_words<const N: usize>(addr: u64) -> Option<[u64; N]> {
+    let mut out = [0; N];
+    for (i, w) in out.iter_mut().enumerate() {
+        *w = guard::load_u64(addr.wrapping_add(8 * i as u64)).ok()?;
+    }
+    Some(out)
+}
+
+/// `rt_sigaction(signo, new, old, size)`
+pub fn sigaction(a: &[u64; 6]) -> u64 {
+    let [signo, new, old, size, ..] = *a;
+    let signo = signo as u32;
+    let fixed = signo == SIGKILL || signo == SIGSTOP;
+    if size != SET || !(1..=64).contains(&signo) || (fixed && new != 0) {
+        return errno(EINVAL);
+    }
+    let action = if new == 0 {
+        None
+    } else {
+        let Some([handler, flags, restorer, mask]) = read_words(new) else { return errno(EFAULT) };
+        Some(SigAction { handler, flags, restorer, mask })
+    };
+    let before = signals::action(signo);
+    if let Some(action) = action {
+        signals::set_action(signo, action);
+    }
+    if old != 0 && !write_words(old, &[before.handler, before.flags, before.restorer, before.mask]) {
+        return errno(EFAULT);
+    }
+    0
+}
+
+/// `rt_sigprocmask(how, new, old, size)`. `None`: a signal comes first.
+pub fn sigprocmask(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    let [how, new, old, size, ..] = *a;
+    if size != SET {
+        return Some(errno(EINVAL));
+    }
+    let before = t.signals.mask;
+    if new != 0 {
+        let Some([set]) = read_words(new) else { return Some(errno(EFAULT)) };
+        let mask = match how as u32 {
+            SIG_BLOCK => before | set,
+            SIG_UNBLOCK => before & !set,
+            SIG_SETMASK => set,
+            _ => return Some(errno(EINVAL)),
+        };
+        if !signals::set_mask(t, mask) {
+            return None;
+        }
+    }
+    if old != 0 && !write_words(old, &[before]) {
+        return Some(errno(EFAULT));
+    }
+    Some(0)
+}
+
+/// `rt_sigpending(set, size)`: what the kernel knows, and what it does not.
+pub fn sigpending(t: &mut Thread, a: &[u64; 6]) -> u64 {
+    let [set, size, ..] = *a;
+    let mut known = 0u64;
+    let args = [&raw mut known as u64, SET, 0, 0, 0, 0];
+    // SAFETY: writes one word.
+    let ret = unsafe { crate::sys::raw(__NR_rt_sigpending, args) };
+    if size > SET {
+        return errno(EINVAL);
+    }
+    let bytes = (known | signals::held(t)).to_le_bytes();
+    if ret == 0 && guard::write(set, &bytes[..size as usize]).is_err() {
+        return errno(EFAULT);
+    }
+    ret
+}
+
+/// `sigaltstack(new, old)`
+pub fn sigaltstack(t: &mut Thread, a: &[u64; 6]) -> u64 {
+    let [new, old, ..] = *a;
+    let wanted = if new == 0 {
+        None
+    } else {
+        let Some(w) = read_words::<3>(new) else { return errno(EFAULT) };
+        Some(w)
+    };
+    let before = t.signals.alt;
+    let state = if before.size == 0 {
+        SS_DISABLE
+    } else if before.contains(t.ctx.gpr[4]) {
+        SS_ONSTACK
+    } else {
+        0
+    };
+    if let Some(w) = wanted
+        && let Err(e) = set_altstack(t, w)
+    {
+        return errno(e);
+    }
+    let flags = (state | before.flags & SS_AUTODISARM) as u64;
+    if old != 0 && !write_words(old, &[before.base, flags, before.size]) {
+        return errno(EFAULT);
+    }
+    0
+}
+
+fn set_altstack(t: &mut Thread, [base, flags, size]: [u64; 3]) -> Result<(), u32> {
+    let flags = flags as u32;
+    let mode = flags & !SS_AUTODISARM;
+    if t.signals.alt.contains(t.ctx.gpr[4]) {
+        return Err(EPERM);
+    }
+    if mode != 0 && mode != SS_ONSTACK && mode != SS_DISABLE {
+        return Err(EINVAL);
+    }
+    t.signals.alt = match mode {
+        SS_DISABLE => AltStack { flags, ..AltStack::NONE },
+        _ if size < MINIMUM_STACK => return Err(ENOMEM),
+        _ => AltStack { base, flags: flags & SS_AUTODISARM, size },
+    };
+    Ok(())
+}
+
+/// `rt_sigsuspend(mask, size)`. `None`: a signal comes first.
+pub fn sigsuspend(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    let [set, size, ..] = *a;
+    if size != SET {
+        return Some(errno(EINVAL));
+    }
+    let Some([mask]) = read_words(set) else { return Some(errno(EFAULT)) };
+    if signals::release_for(t, mask) {
+        t.signals.suspended = Some(mask);
+        return Some(errno(EINTR));
+    }
+    let kernel = mask & !SYNCHRONOUS;
+    let args = [&raw const kernel as u64, SET, 0, 0, 0, 0];
+    // SAFETY: reads one word; the handler copes with being run.
+    let ret = unsafe { stub::call(__NR_rt_sigsuspend as u64, args, &t.inbox.full) }?;
+    t.signals.suspended = Some(mask);
+    Some(ret)
+}
+
+/// `rt_sigreturn()`
+pub fn sigreturn(t: &mut Thread) -> Flow {
+    let Some(r) = sigframe::pop(t) else {
+        // The kernel's answer to a bad frame.
+        signals::fault(t, &Fault { signo: SIGSEGV as u8, code: SI_KERNEL as i32, addr: 0 });
+        t.complete();
+        return Flow::Jump;
+    };
+    sigframe::emit_state(t);
+    t.complete();
+    let _ = set_altstack(t, r.stack);
+    if !signals::set_mask(t, r.mask) {
+        // A signal came while the mask was still the handler's: it is delivered under that, as
+        // if it had come before, and its own return will restore what this one asked for.
+        t.signals.mask = r.mask & !(bit(SIGKILL) | bit(SIGSTOP));
+    }
+    Flow::Jump
+}
+
+/// Says in the stream what a call returned.
+pub fn returned(t: &mut Thread, ret: u64) {
+    t.ctx.gpr[0] = ret;
+    t.event(&Event::SyscallRet { ret });
+    t.complete();
+}

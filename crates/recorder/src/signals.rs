@@ -1,0 +1,322 @@
+//! The program's view of signals: its actions, mask and alternate stack, and their delivery.
+//!
+//! The kernel knows only the recorder's handler, and the program's mask (without the signals that
+//! faults raise, which must always reach the recorder). A signal is delivered between two
+//! instructions of the program, by building the kernel's frame and changing the registers.
+
+use crate::context::{Context, Info};
+use crate::guard::Fault;
+use crate::inbox::{Inbox, Left};
+use crate::lock::Lock;
+use crate::sighandler::{SYNCHRONOUS, entry, restorer};
+use crate::sys::{self, SigAction};
+use crate::thread::Thread;
+use crate::{arena, cache, fail, line, sigframe};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use hindsight_events::{EndKind, Event};
+use hindsight_isa::desc::raise;
+use linux_raw_sys::general::*;
+
+pub use crate::sighandler::{LEFT, before_enter};
+
+const NONE: SigAction = SigAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+const ONSTACK: u32 = 1;
+const DISABLE: u32 = 2;
+
+/// The program's actions, by signal number.
+static ACTIONS: Lock<[SigAction; 65]> = Lock::new([NONE; 65]);
+
+/// Bit of a signal in a mask.
+pub const fn bit(signo: u32) -> u64 {
+    1 << (signo - 1)
+}
+
+const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
+
+/// Signals whose default action leaves the process alive.
+const HARMLESS: u64 =
+    bit(SIGCHLD) | bit(SIGURG) | bit(SIGWINCH) | bit(SIGCONT) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU) | bit(SIGSTOP);
+
+/// An alternate stack as `sigaltstack` knows it.
+#[derive(Clone, Copy)]
+pub struct AltStack {
+    pub base: u64,
+    /// Without SS_ONSTACK.
+    pub flags: u32,
+    pub size: u64,
+}
+
+impl AltStack {
+    pub const NONE: AltStack = AltStack { base: 0, flags: DISABLE, size: 0 };
+
+    /// Whether `sp` lies on it.
+    pub fn contains(&self, sp: u64) -> bool {
+        self.flags & SS_AUTODISARM == 0 && sp > self.base && sp - self.base <= self.size
+    }
+}
+
+/// The part of the state that one thread has.
+pub struct State {
+    /// Signals that the program has blocked.
+    pub mask: u64,
+    pub alt: AltStack,
+    /// Mask during `sigsuspend`.
+    pub suspended: Option<u64>,
+    /// Signals of [`SYNCHRONOUS`] that were sent while the program had them blocked.
+    held: Vec<Info>,
+}
+
+impl State {
+    pub fn new() -> State {
+        State { mask: sys::signal_mask(), alt: AltStack::NONE, suspended: None, held: Vec::new() }
+    }
+}
+
+/// A new inbox, for [`Thread::new`].
+pub fn new_inbox() -> &'static Inbox {
+    Box::leak(Box::new(Inbox::new()))
+}
+
+/// Installs the recorder's handlers and stack for them. The thread's GS base is set.
+pub fn install(t: &mut Thread) {
+    let len = 256 << 10;
+    let stack = arena::map(len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // SAFETY: fresh memory that serves nothing else.
+    let set = stack.and_then(|s| unsafe { sys::sigaltstack(s, len) });
+    if let Err(e) = set {
+        fail::die(fail::STATUS, &line!("cannot make a stack for signal handlers (error {e})"));
+    }
+    let mut actions = ACTIONS.lock();
+    for signo in 1..=64 {
+        // SAFETY: only asks.
+        if let Ok(inherited) = unsafe { sys::sigaction(signo, None) } {
+            actions[signo as usize] = SigAction { handler: inherited.handler, ..NONE };
+            tell_kernel(signo as u32, &actions[signo as usize]);
+        }
+    }
+    drop(actions);
+    sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+}
+
+/// Sets the kernel's action to what the program's action needs.
+fn tell_kernel(signo: u32, a: &SigAction) {
+    if bit(signo) & UNBLOCKABLE != 0 {
+        return;
+    }
+    let ours = bit(signo) & SYNCHRONOUS != 0 || a.handler > SIG_IGN || (a.handler == SIG_DFL && bit(signo) & HARMLESS == 0);
+    let mirrored = a.flags & (SA_RESTART | SA_NOCLDSTOP | SA_NOCLDWAIT) as u64;
+    let host = if ours {
+        let flags = (SA_SIGINFO | SA_ONSTACK | SA_RESTORER) as u64 | mirrored;
+        SigAction { handler: entry(), flags, restorer: restorer(), mask: !0 }
+    } else {
+        SigAction { handler: a.handler, flags: mirrored, ..NONE }
+    };
+    // SAFETY: the handler copes with being run at any point of the process.
+    let _ = unsafe { sys::sigaction(signo as i32, Some(&host)) };
+}
+
+/// The program's action for a signal.
+pub fn action(signo: u32) -> SigAction {
+    ACTIONS.lock()[signo as usize]
+}
+
+/// Changes the program's action for a signal.
+pub fn set_action(signo: u32, a: SigAction) {
+    let mut actions = ACTIONS.lock();
+    actions[signo as usize] = SigAction { mask: a.mask & !UNBLOCKABLE, ..a };
+    tell_kernel(signo, &actions[signo as usize]);
+}
+
+/// Changes the mask of the program. `false`: a signal has come first and is to be delivered
+/// under the old mask.
+pub fn set_mask(t: &mut Thread, mask: u64) -> bool {
+    sys::set_signal_mask(!SYNCHRONOUS);
+    if t.inbox.get().is_some() {
+        return false;
+    }
+    t.signals.mask = mask & !UNBLOCKABLE;
+    release_held(t);
+    if t.inbox.get().is_none() {
+        sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+    }
+    true
+}
+
+/// Moves a held signal that is no longer blocked to the inbox.
+fn release_held(t: &mut Thread) {
+    let mask = t.signals.mask;
+    if let Some(i) = t.signals.held.iter().position(|i| bit(i.signo as u32) & mask == 0) {
+        let info = t.signals.held.remove(i);
+        t.inbox.put(&info);
+    }
+}
+
+/// For a thread about to wait with `mask`: whether a held signal can be delivered at once.
+pub fn release_for(t: &mut Thread, mask: u64) -> bool {
+    if held(t) & !mask == 0 {
+        return false;
+    }
+    sys::set_signal_mask(!SYNCHRONOUS);
+    if t.inbox.get().is_none() {
+        let own = core::mem::replace(&mut t.signals.mask, mask);
+        release_held(t);
+        t.signals.mask = own;
+    }
+    true
+}
+
+/// Signals that were sent, are blocked, and are not known to the kernel as such.
+pub fn held(t: &Thread) -> u64 {
+    t.signals.held.iter().fold(0, |m, i| m | bit(i.signo as u32))
+}
+
+/// Whether a signal waits for [`deliver_pending`].
+pub fn waiting(t: &Thread) -> bool {
+    t.inbox.get().is_some()
+}
+
+/// After translated code was left by a handler (`ctx.desc` is [`LEFT`]): brings the thread's state
+/// up to date and delivers. The thread goes on at `ctx.rip`.
+pub fn left(t: &mut Thread) {
+    let (why, at, info) = t.inbox.left();
+    match why {
+        Left::Boundary { pc, pos } => {
+            t.ctx.rip = pc;
+            t.ctx.count = pos;
+            t.pos = pos;
+            deliver_pending(t);
+        }
+        Left::Fault => {
+            let Some(f) = cache::fault_state(t, &at) else {
+                let pc = at.regs[crate::context::RIP];
+                fail::internal(t, &line!("cannot find the instruction of fault {} at {pc:#x}", info.signo));
+            };
+            t.set_cpu(&f.cpu);
+            t.ctx.count = f.pos;
+            t.pos = f.pos;
+            let mut info = info;
+            if [SIGFPE, SIGILL, SIGTRAP].contains(&(info.signo as u32)) {
+                info.rest[0] = f.cpu.rip;
+            }
+            force(t, &info, Some(&at));
+        }
+    }
+}
+
+/// Delivers the signal that waits, if any. The thread stands before the instruction at `ctx.rip`.
+pub fn deliver_pending(t: &mut Thread) {
+    deliver_queued(t, false);
+}
+
+/// As [`deliver_pending`], in place of the system call at `ctx.rip`, which has been announced
+/// and not been made: it will be made when the handler has returned.
+pub fn deliver_instead_of_call(t: &mut Thread) {
+    let before = t.pos;
+    deliver_queued(t, true);
+    if t.pos == before {
+        // Nothing was delivered after all. The call is made anew; say so by a state that has
+        // not changed.
+        sigframe::emit_state(t);
+        t.complete();
+        t.ctx.count = t.pos;
+    }
+}
+
+fn deliver_queued(t: &mut Thread, in_call: bool) {
+    while let Some(info) = t.inbox.get() {
+        let signo = info.signo as u32;
+        let a = action(signo);
+        let mask = t.signals.suspended.unwrap_or(t.signals.mask);
+        if bit(signo) & mask & SYNCHRONOUS != 0 {
+            t.signals.held.push(info);
+        } else if a.handler > SIG_IGN {
+            t.inbox.clear();
+            enter_handler(t, &info, &a, None);
+            if in_call {
+                t.complete();
+                t.ctx.count = t.pos;
+            }
+            return;
+        } else if a.handler == SIG_DFL && bit(signo) & HARMLESS == 0 {
+            die(t, &info);
+        }
+        t.inbox.clear();
+        t.signals.suspended = None;
+        release_held(t);
+        if t.inbox.get().is_none() {
+            sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+        }
+    }
+}
+
+/// Delivers a fault of the instruction at `ctx.rip`: to the program's handler, or as death when
+/// it has none or has blocked the signal.
+fn force(t: &mut Thread, info: &Info, at: Option<&Context>) {
+    let signo = info.signo as u32;
+    let a = action(signo);
+    if a.handler <= SIG_IGN || bit(signo) & t.signals.mask != 0 {
+        die(t, info);
+    }
+    enter_handler(t, info, &a, at);
+}
+
+/// Runs the handler `a` for `info`: makes its frame, changes registers and mask.
+fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, at: Option<&Context>) {
+    let signo = info.signo as u32;
+    if a.flags & SA_RESETHAND as u64 != 0 {
+        set_action(signo, NONE);
+    }
+    let saved = t.signals.mask;
+    let base = t.signals.suspended.take().unwrap_or(saved);
+    if !sigframe::push(t, info, a, saved, at) {
+        // As the kernel does: the thread gets SIGSEGV, for good if that is what failed.
+        let fault = Info::fault(SIGSEGV as u8, SI_KERNEL as i32, 0);
+        if signo == SIGSEGV {
+            die(t, &fault);
+        }
+        return force(t, &fault, None);
+    }
+    t.event(&Event::Signal { signo: signo as u8, code: info.code, addr: info.addr() });
+    let own = if a.flags & SA_NODEFER as u64 != 0 { 0 } else { bit(signo) };
+    t.signals.mask = (base | a.mask | own) & !UNBLOCKABLE;
+    sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+    sigframe::emit_state(t);
+}
+
+/// The program dies of a signal.
+fn die(t: &mut Thread, info: &Info) -> ! {
+    let signo = info.signo;
+    t.event(&Event::Signal { signo: signo as u8, code: info.code, addr: info.addr() });
+    fail::finish(t, EndKind::Signal, signo as u32, b"");
+    // SAFETY: no handler.
+    let _ = unsafe { sys::sigaction(signo, Some(&NONE)) };
+    sys::set_signal_mask(!bit(signo as u32));
+    sys::raise(signo);
+    sys::exit_group(128 + signo)
+}
+
+/// Delivers the fault of an access that the runtime made for the instruction at `ctx.rip`.
+pub fn fault(t: &mut Thread, f: &Fault) {
+    force(t, &Info::fault(f.signo, f.code, f.addr), None);
+}
+
+/// Delivers the exception `what` (of [`raise`]) of the instruction at `ctx.rip`. For
+/// [`raise::BP`] that is the instruction after the breakpoint.
+pub fn exception(t: &mut Thread, what: u8) {
+    const ILL_ILLOPN: i32 = 2;
+    let pc = t.ctx.rip;
+    let kernel = SI_KERNEL as i32;
+    let info = match what {
+        raise::UD => Info::fault(SIGILL as u8, ILL_ILLOPN, pc),
+        raise::BP => Info::fault(SIGTRAP as u8, kernel, 0),
+        raise::FETCH => {
+            let code = if crate::maps::regions().find(pc).is_some() { SEGV_ACCERR } else { SEGV_MAPERR };
+            Info::fault(SIGSEGV as u8, code as i32, pc)
+        }
+        _ => Info::fault(SIGSEGV as u8, kernel, 0),
+    };
+    force(t, &info, None);
+}

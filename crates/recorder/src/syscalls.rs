@@ -1,0 +1,157 @@
+//! The program's system calls. Nearly all go to the kernel as they are, known or not. What is
+//! intercepted here would break the recorder, reveal it, or change what it must keep track of.
+
+use crate::sigcalls::{self, returned};
+use crate::signals;
+use crate::sys;
+use crate::thread::Thread;
+use crate::{fail, line, memcalls, pathcalls, stub};
+use hindsight_events::{EndKind, Event};
+use linux_raw_sys::errno::*;
+use linux_raw_sys::general::*;
+
+/// Where the thread goes on after a system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// After the instruction; the caller sets rip, rcx and r11.
+    Next,
+    /// At `ctx.rip`; all registers are set.
+    Jump,
+}
+
+/// An error as a system call returns it.
+pub fn errno(e: u32) -> u64 {
+    -(e as i64) as u64
+}
+
+/// Position of each argument in the hardware order of registers.
+const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
+
+/// The arguments of the system call at hand.
+pub fn args(t: &Thread) -> [u64; 6] {
+    ARGS.map(|i| t.ctx.gpr[i])
+}
+
+const ARCH_SET_GS: u64 = 0x1001;
+const ARCH_SET_FS: u64 = 0x1002;
+const ARCH_GET_FS: u64 = 0x1003;
+const ARCH_GET_GS: u64 = 0x1004;
+const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+/// Shadow stacks and similar are enabled through these; the translated code has none.
+const ARCH_SHSTK: core::ops::Range<u64> = 0x5001..0x5006;
+
+/// Performs the system call at `ctx.rip`, whose `Event::Syscall` has been written at `t.pos`.
+/// On return it is complete, and `t.pos` stands after it.
+pub fn perform(t: &mut Thread) -> Flow {
+    let a = args(t);
+    // The kernel looks at the low half only.
+    let nr = t.ctx.gpr[0] as u32;
+    let ret = match nr {
+        __NR_rt_sigreturn => return sigcalls::sigreturn(t),
+        __NR_rt_sigaction => Some(sigcalls::sigaction(&a)),
+        __NR_rt_sigprocmask => sigcalls::sigprocmask(t, &a),
+        __NR_rt_sigpending => Some(sigcalls::sigpending(t, &a)),
+        __NR_rt_sigsuspend => sigcalls::sigsuspend(t, &a),
+        __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
+        __NR_exit | __NR_exit_group => exit(t, a[0] as i32),
+        __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => refuse_birth(t, nr, &a),
+        __NR_execve | __NR_execveat => {
+            fail::unsupported(t, &line!("the program replaces itself (execve); that is not recorded yet"))
+        }
+        __NR_arch_prctl => arch_prctl(t, &a),
+        __NR_prctl if a[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(errno(EINVAL)),
+        // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
+        __NR_rseq => Some(errno(ENOSYS)),
+        // Would bring the whole predictor into memory.
+        __NR_mlockall => Some(0),
+        _ => match memcalls::perform(t, nr, &a) {
+            Some(flow) => return flow.unwrap_or_else(|| interrupted(t)),
+            None => pathcalls::perform(t, nr, &a).unwrap_or_else(|| pass(t, nr, &a)),
+        },
+    };
+    match ret {
+        Some(ret) => {
+            returned(t, ret);
+            if nr == __NR_arch_prctl && ret == 0 {
+                segment_bases(t, &a);
+            }
+            Flow::Next
+        }
+        None => interrupted(t),
+    }
+}
+
+/// Makes the call for the program as it is. `None`: a signal comes first.
+pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
+    // SAFETY: calls that could harm the recorder are not passed on.
+    unsafe { stub::call(nr as u64, *a, &t.inbox.full) }
+}
+
+/// A signal has come before the call began: it is delivered first, and the program returns from
+/// its handler to the call.
+fn interrupted(t: &mut Thread) -> Flow {
+    signals::deliver_instead_of_call(t);
+    Flow::Jump
+}
+
+fn exit(t: &mut Thread, status: i32) -> ! {
+    fail::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
+    sys::exit_group(status)
+}
+
+fn refuse_birth(t: &mut Thread, nr: u32, a: &[u64; 6]) -> ! {
+    let name = match nr {
+        __NR_clone => "clone",
+        __NR_clone3 => "clone3",
+        __NR_fork => "fork",
+        _ => "vfork",
+    };
+    let flags = match nr {
+        __NR_clone => a[0],
+        __NR_clone3 => crate::guard::load_u64(a[0]).unwrap_or(0),
+        _ => 0,
+    };
+    let what = if flags & CLONE_THREAD as u64 != 0 { "a thread" } else { "a child process" };
+    fail::unsupported(
+        t,
+        &line!("the program starts {what} ({name}); threads and child processes are not recorded yet"),
+    )
+}
+
+fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    let [code, value, ..] = *a;
+    let mut put = |v: u64| match crate::guard::write(value, &v.to_le_bytes()) {
+        Ok(()) => 0,
+        Err(_) => errno(EFAULT),
+    };
+    Some(match code {
+        ARCH_GET_FS => put(t.ctx.fs_base),
+        ARCH_GET_GS => put(t.ctx.gs_base),
+        ARCH_SET_FS | ARCH_SET_GS if value >= 1 << 47 => errno(EPERM),
+        ARCH_SET_FS => {
+            t.ctx.fs_base = value;
+            sys::set_fs_base(value);
+            0
+        }
+        ARCH_SET_GS => {
+            t.ctx.gs_base = value;
+            0
+        }
+        ARCH_REQ_XCOMP_PERM => errno(EINVAL),
+        c if ARCH_SHSTK.contains(&c) => errno(EINVAL),
+        _ => return pass(t, __NR_arch_prctl, a),
+    })
+}
+
+/// Says in the stream that a segment base has changed.
+fn segment_bases(t: &mut Thread, a: &[u64; 6]) {
+    let register = match a[0] {
+        ARCH_SET_FS => 17,
+        ARCH_SET_GS => 18,
+        _ => return,
+    };
+    let mut values = [0; 19];
+    values[register] = a[1];
+    t.event(&Event::Regs { mask: 1 << register, ilen: 0, values });
+}
