@@ -75,6 +75,12 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
+/// As [`rust_eh_personality`].
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    sys::exit_group(STATUS)
+}
+
 /// Writes the last event of a thread, which is the process's only one, and ends all streams.
 pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
     t.event(&Event::End { kind, code, message });

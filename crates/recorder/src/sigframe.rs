@@ -63,7 +63,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, at: Option<&C
     let (components, size) = shape(t);
     let fpstate = sp.wrapping_sub(size as u64 + 4) & !63;
     let frame_at = (fpstate.wrapping_sub(FRAME as u64) & !15).wrapping_sub(8);
-    if (nested || entering) && !AltStack { flags: 0, ..alt }.contains(frame_at) {
+    if (nested || entering) && !(AltStack { flags: 0, ..alt }).contains(frame_at) {
         return false;
     }
     let mut uc = Context::from_cpu(&t.cpu());
