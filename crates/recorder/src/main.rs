@@ -10,22 +10,44 @@
 extern crate alloc;
 
 mod arena;
+mod cache;
+mod code;
+mod context;
+mod dispatch;
 mod fail;
 mod guard;
 mod heap;
+mod inbox;
 mod loader;
 mod lock;
 mod maps;
 mod mem;
+mod memcalls;
+mod nondet;
+mod pathcalls;
+mod precheck;
 mod ring;
+mod sigcalls;
+mod sigframe;
+mod sighandler;
+mod signals;
+mod slow;
 mod stack;
+mod stub;
+mod surprise;
 mod sys;
+mod syscalls;
+mod thread;
+mod xstate;
 
 use core::arch::global_asm;
 use core::ffi::CStr;
 use hindsight_events::config::Config;
+use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::{Predictor, VecState};
 use linux_raw_sys::auxvec::AT_HWCAP2;
 use stack::Stack;
+use thread::Thread;
 
 /// Filled in by the command line in the image before it is executed.
 #[used]
@@ -75,9 +97,45 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
     maps::regions().add_initial();
     let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");
     let program = loader::load(path(&config.exe), path(&config.execfn), &mut stack);
-    // TEMPORARY
-    // SAFETY: test
-    unsafe {
-        core::arch::asm!("mov rsp, {s}", "xor edx, edx", "jmp {e}", s = in(reg) stack.pointer(), e = in(reg) program.entry, options(noreturn));
-    }
+    memcalls::set_brk(program.brk);
+    pathcalls::set_exe(program.exe.clone());
+    start(&program, stack.pointer())
+}
+
+/// Makes the first thread and runs it.
+fn start(program: &loader::Program, sp: u64) -> ! {
+    let config = config();
+    let predictor = Predictor { bits: config.predictor_bits };
+    let Some(layout) = Layout::detect() else {
+        fail::die(fail::STATUS, &line!("this processor has no XSAVE, or keeps its state in an unknown place"));
+    };
+    let plain = config.plain != 0;
+    let emit = if plain { Some(ring::Emitter::silent()) } else { ring::Emitter::thread() };
+    let wide_checks = !plain && layout.mask & 0xe0 == 0xe0 && has_avx512vl();
+    let thread = emit.map(|e| Thread::new(predictor, e, layout, wide_checks));
+    let t = match thread {
+        Some(Ok(t)) => t,
+        Some(Err(e)) => fail::die(fail::STATUS, &line!("cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k")),
+        None => fail::die(fail::STATUS, &line!("too many threads")),
+    };
+    cache::init(cache::policy(plain, predictor, wide_checks));
+    signals::install(t);
+    t.ctx.rip = program.entry;
+    t.ctx.gpr[4] = sp;
+    t.ctx.rflags = 0;
+    let initial = {
+        let mut area = Area::default();
+        layout.from_state(&VecState::default(), &mut area);
+        area
+    };
+    t.set_area(&initial);
+    t.begin();
+    dispatch::run(t)
+}
+
+/// AVX-512 with vectors of all lengths and the instructions on bytes, words and quadwords that
+/// the wide checks use (F, DQ, BW, VL).
+fn has_avx512vl() -> bool {
+    let b = core::arch::x86_64::__cpuid_count(7, 0).ebx;
+    [16, 17, 30, 31].iter().all(|n| b >> n & 1 != 0)
 }

@@ -262,3 +262,11 @@ pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
     let a = [AT_FDCWD as u64, path.as_ptr() as u64, buf.as_mut_ptr() as u64, buf.len() as u64];
     call(__NR_readlinkat, a).map(|n| n as usize)
 }
+
+/// Most memory the process has had resident, in bytes.
+pub fn peak_memory() -> u64 {
+    let mut usage = [0u64; 18];
+    let _ = call(__NR_getrusage, [0, usage.as_mut_ptr() as u64]);
+    // ru_maxrss, in KiB, behind two time values.
+    usage[4] * 1024
+}

@@ -1,7 +1,8 @@
 //! One recorded thread: its context block, predictor window, register state and event stream.
 
+use crate::inbox::Inbox;
 use crate::ring::Emitter;
-use crate::sys;
+use crate::{config, signals, sys};
 use hindsight_events::Event;
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
@@ -12,6 +13,9 @@ use hindsight_isa::{CpuState, Ctx, Predictor, VecState};
 /// Ranges longer than this are not cleared in the predictor when they are mapped; what is stale
 /// there shows as surprises.
 pub const ZERO_LIMIT: u64 = 1 << 30;
+
+/// Instructions between key frames per byte of the program's memory.
+const KEYFRAME_COST: u64 = 128;
 
 /// A recorded thread. Lives at a fixed address for the thread's whole life; `ctx.runtime` points to it.
 pub struct Thread {
@@ -29,11 +33,13 @@ pub struct Thread {
     /// Whether zmm31 and k7 belong to the translator (the guest's are zero).
     pub wide_checks: bool,
     pub layout: Layout,
-    /// A signal waits in the queue: look before entering translated code.
-    pub pending: core::sync::atomic::AtomicBool,
-    /// Position of the last key frame and digest.
-    pub last_keyframe: u64,
-    pub last_digest: u64,
+    /// What the thread's signal handlers have to say.
+    pub inbox: &'static Inbox,
+    pub signals: signals::State,
+    /// Position from which on [`Thread::observe`] has something to do.
+    pub next_observation: u64,
+    next_keyframe: u64,
+    next_digest: u64,
     /// Code epoch that this thread's stream has announced.
     pub code_epoch: u64,
     /// Reads that differed from their prediction.
@@ -50,6 +56,7 @@ impl Thread {
         let ctx = unsafe { &mut *(base as *mut Ctx) };
         ctx.clear_lookup();
         ctx.exit_ptr = hindsight_glue::exit_address();
+        ctx.cell_mask = predictor.size() - 1;
         let t = alloc::boxed::Box::leak(alloc::boxed::Box::new(Thread {
             ctx,
             window,
@@ -59,9 +66,11 @@ impl Thread {
             area: Area::default(),
             wide_checks,
             layout,
-            pending: Default::default(),
-            last_keyframe: 0,
-            last_digest: 0,
+            inbox: crate::signals::new_inbox(),
+            signals: signals::State::new(),
+            next_observation: u64::MAX,
+            next_keyframe: u64::MAX,
+            next_digest: u64::MAX,
             code_epoch: 0,
             surprises: 0,
         }));
@@ -141,6 +150,51 @@ impl Thread {
     /// Address of the predictor cell of guest address `a`.
     pub fn cell(&self, a: u64) -> *mut u8 {
         (self.window + self.predictor.cell(a)) as *mut u8
+    }
+
+    /// Hands zmm31 and k7 back to the program, for which they are still zero.
+    pub fn give_back_vectors(&mut self) {
+        self.wide_checks = false;
+        // SAFETY: only called while both registers are the translator's, which exist then.
+        unsafe { core::arch::asm!("kxorq k7, k7, k7", "vpxorq xmm31, xmm31, xmm31", options(nomem, nostack)) }
+    }
+
+    /// Writes the first key frame: the state in which the recording begins.
+    pub fn begin(&mut self) {
+        self.keyframe();
+        self.schedule();
+    }
+
+    /// Writes key frames and digests that are due.
+    pub fn observe(&mut self) {
+        if self.pos >= self.next_keyframe {
+            self.keyframe();
+        } else if self.pos >= self.next_digest {
+            let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
+            self.event(&Event::Digest { cpu, vec });
+            self.next_digest = self.pos + config().digest_interval;
+        }
+        self.schedule();
+    }
+
+    fn schedule(&mut self) {
+        self.next_observation = self.next_keyframe.min(self.next_digest);
+    }
+
+    fn keyframe(&mut self) {
+        let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
+        let code_epoch = self.code_epoch;
+        self.event(&Event::KeyFrame { code_epoch, cpu: &cpu, vec: &vec });
+        self.empty_window();
+        let later = |n: u64| if n == 0 { u64::MAX } else { self.pos.saturating_add(n) };
+        // An emptied predictor is filled again from the trace: not before the program has done
+        // enough to pay for that.
+        let resident = sys::peak_memory() / 2;
+        self.next_keyframe = later(config().keyframe_interval).max(later((resident * KEYFRAME_COST).min(1 << 60)));
+        if config().keyframe_interval == 0 {
+            self.next_keyframe = u64::MAX;
+        }
+        self.next_digest = later(config().digest_interval);
     }
 
     /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of

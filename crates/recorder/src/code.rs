@@ -1,0 +1,120 @@
+//! Records the bytes of executed code in the process stream, with an epoch for each change.
+
+use crate::ring;
+use crate::thread::Thread;
+use alloc::boxed::Box;
+use hashbrown::HashMap;
+use hindsight_events::Event;
+use xxhash_rust::xxh3::xxh3_64;
+
+const PAGE: u64 = 4096;
+
+/// What the stream holds of one page.
+enum Page {
+    /// The whole page, as its hash; `stale` when the mapping may have changed since.
+    Whole { hash: u64, stale: bool },
+    /// Single bytes, of memory that the program may write.
+    Bytes(Box<Bytes>),
+}
+
+struct Bytes {
+    bytes: [u8; PAGE as usize],
+    known: [u64; PAGE as usize / 64],
+}
+
+/// What the process stream holds.
+pub struct Recorder {
+    pages: HashMap<u64, Page, foldhash::fast::FixedState>,
+    pub epoch: u64,
+}
+
+impl Recorder {
+    pub fn new() -> Recorder {
+        Recorder { pages: HashMap::default(), epoch: 0 }
+    }
+
+    /// Sees to it that the stream holds `src`, the code at `pc`, and that the thread's stream says
+    /// so before it runs.
+    pub fn record(&mut self, t: &mut Thread, pc: u64, src: &[u8], writable: bool) {
+        let before = self.epoch;
+        let mut at = pc;
+        let end = pc + src.len() as u64;
+        while at < end {
+            let stop = end.min((at & !(PAGE - 1)) + PAGE);
+            let part = &src[(at - pc) as usize..(stop - pc) as usize];
+            if writable {
+                self.bytes(at, part);
+            } else {
+                self.whole(at & !(PAGE - 1), part, at);
+            }
+            at = stop;
+        }
+        if self.epoch != before || t.code_epoch != self.epoch {
+            t.code_epoch = self.epoch;
+            let epoch = self.epoch;
+            t.event(&Event::CodeEpoch { epoch });
+        }
+    }
+
+    /// The mapping of `addr..addr+len` changed.
+    pub fn forget(&mut self, addr: u64, len: u64) {
+        let range = addr / PAGE..(addr + len).div_ceil(PAGE);
+        for (p, page) in self.pages.iter_mut() {
+            if range.contains(p)
+                && let Page::Whole { stale, .. } = page
+            {
+                *stale = true;
+            }
+        }
+    }
+
+    fn whole(&mut self, page: u64, part: &[u8], at: u64) {
+        if let Some(Page::Whole { stale: false, .. }) = self.pages.get(&(page / PAGE)) {
+            return;
+        }
+        let mut bytes = [0; PAGE as usize];
+        if crate::guard::read(page, &mut bytes).is_err() {
+            // Execute-only or half a page: what was translated is what there is.
+            return self.bytes(at, part);
+        }
+        let hash = xxh3_64(&bytes);
+        match self.pages.insert(page / PAGE, Page::Whole { hash, stale: false }) {
+            None => {}
+            Some(Page::Whole { hash: old, .. }) if old == hash => return,
+            Some(_) => self.epoch += 1,
+        }
+        ring::emit_process(&Event::Code { epoch: self.epoch, addr: page, bytes: &bytes });
+    }
+
+    fn bytes(&mut self, at: u64, part: &[u8]) {
+        let entry = self.pages.entry(at / PAGE).or_insert_with(|| Page::Bytes(Bytes::unknown()));
+        if let Page::Whole { .. } = entry {
+            // What the whole page held is not known byte by byte any more: a new epoch.
+            *entry = Page::Bytes(Bytes::unknown());
+            self.epoch += 1;
+        }
+        let Page::Bytes(b) = entry else { return };
+        let off = (at % PAGE) as usize;
+        let (mut news, mut conflict) = (false, false);
+        for (i, v) in part.iter().enumerate() {
+            let o = off + i;
+            let known = b.known[o / 64] & 1 << (o % 64) != 0;
+            news |= !known;
+            conflict |= known && b.bytes[o] != *v;
+            b.known[o / 64] |= 1 << (o % 64);
+            b.bytes[o] = *v;
+        }
+        if conflict {
+            self.epoch += 1;
+        }
+        if news || conflict {
+            ring::emit_process(&Event::Code { epoch: self.epoch, addr: at, bytes: part });
+        }
+    }
+}
+
+impl Bytes {
+    fn unknown() -> Box<Bytes> {
+        Box::new(Bytes { bytes: [0; PAGE as usize], known: [0; PAGE as usize / 64] })
+    }
+}

@@ -1,0 +1,179 @@
+//! The main loop: enter translated code, act on its exits, observe signals between instructions.
+
+use crate::cache;
+use crate::signals;
+use crate::thread::Thread;
+use crate::slow;
+use crate::syscalls::{self, Flow};
+use core::sync::atomic::Ordering::Relaxed;
+use hindsight_events::Event;
+use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::{Desc, DescKind, desc::raise};
+
+/// What to do after an exit was handled.
+pub enum Next {
+    /// Continue in the cache at `Ctx::resume`: the instruction at hand is not finished.
+    Resume,
+    /// Position and `Ctx::rip` say where the thread stands.
+    Boundary,
+}
+
+/// Runs the thread from `Ctx::rip` on, for ever.
+pub fn run(t: &mut Thread) -> ! {
+    loop {
+        signals::deliver_pending(t);
+        observe(t);
+        let pc = t.ctx.rip;
+        let host = cache::cache().get(t, pc);
+        match host {
+            Ok(host) => execute(t, host),
+            Err(_) => fetch_fault(t),
+        }
+    }
+}
+
+/// Runs translated code from `host` until the thread stands between two instructions and the
+/// runtime has something to look at.
+fn execute(t: &mut Thread, host: u64) {
+    t.ctx.resume = host;
+    t.ctx.count = t.pos;
+    loop {
+        signals::before_enter(t);
+        // SAFETY: `resume` is translated code for this thread, whose window the GS base is.
+        unsafe { hindsight_glue::enter(t.ctx) };
+        if t.ctx.desc == signals::LEFT {
+            return signals::left(t);
+        }
+        let desc = cache::cache().desc(t.ctx.desc);
+        t.pos = t.ctx.count - desc.ahead as u64;
+        if let Some(c) = t.emit.ctl() {
+            c.position.store(t.pos, Relaxed);
+            let n = &c.exits[desc.kind() as usize & 15];
+            n.store(n.load(Relaxed) + 1, Relaxed);
+        }
+        match exit(t, &desc) {
+            Next::Resume => {}
+            Next::Boundary => {
+                // Straight on when nothing wants attention: the usual case for new code.
+                if signals::waiting(t) || due(t) {
+                    return;
+                }
+                let pc = t.ctx.rip;
+                match continue_at(t, &desc, pc) {
+                    Some(host) => {
+                        t.ctx.resume = host;
+                        t.ctx.count = t.pos;
+                    }
+                    None => return,
+                }
+            }
+        }
+    }
+}
+
+/// Translation of the place where the thread stands; linked to the exit that led there.
+fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
+    let mut cache = cache::cache();
+    let generation = cache.generation();
+    let host = cache.get(t, pc).ok()?;
+    if cache.generation() == generation {
+        match desc.kind() {
+            DescKind::Exit => cache.link(desc.patch, host),
+            DescKind::Indirect => t.ctx.set_lookup(pc, host),
+            _ => {}
+        }
+    }
+    Some(host)
+}
+
+fn exit(t: &mut Thread, desc: &Desc) -> Next {
+    match desc.kind() {
+        DescKind::Exit => {
+            t.ctx.rip = desc.pc;
+            Next::Boundary
+        }
+        DescKind::Indirect => Next::Boundary,
+        DescKind::Surprise => {
+            // The real access has succeeded: a fault here means that the memory went away since,
+            // and the predictor's old value is as good as any other moment's.
+            let _ = t.fill(t.ctx.ea, desc.size as u64);
+            resume(t, desc)
+        }
+        DescKind::SurpriseValue => {
+            t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
+            resume(t, desc)
+        }
+        DescKind::Slow => {
+            t.ctx.rip = desc.pc;
+            slow::execute(t, desc)
+        }
+        DescKind::PreCheck => {
+            t.ctx.rip = desc.pc;
+            slow::precheck(t, desc)
+        }
+        DescKind::Syscall => {
+            system_call(t, desc);
+            Next::Boundary
+        }
+        DescKind::Raise => {
+            t.ctx.rip = desc.pc;
+            raised(t, desc);
+            Next::Boundary
+        }
+        DescKind::Stale | DescKind::Budget => {
+            t.ctx.rip = desc.pc;
+            let pc = desc.pc;
+            cache::cache().drop_block(t, pc);
+            Next::Boundary
+        }
+    }
+}
+
+/// Continues behind the exit.
+pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
+    t.ctx.resume = cache::cache().base() + desc.resume as u64;
+    Next::Resume
+}
+
+fn system_call(t: &mut Thread, desc: &Desc) {
+    t.ctx.rip = desc.pc;
+    let (nr, args) = (t.ctx.gpr[0], syscalls::args(t));
+    t.event(&Event::Syscall { nr, args });
+    if syscalls::perform(t) == Flow::Next {
+        // What the instruction itself leaves behind.
+        let next = desc.pc + desc.size as u64;
+        t.ctx.gpr[1] = next;
+        t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
+        t.ctx.rip = next;
+    }
+}
+
+fn raised(t: &mut Thread, desc: &Desc) {
+    match desc.size {
+        raise::UNSUPPORTED => slow::unsupported(t, desc.pc),
+        raise::BP => {
+            // A trap: reported behind the instruction.
+            t.ctx.rip = desc.pc + 1;
+            signals::exception(t, raise::BP);
+        }
+        what => signals::exception(t, what),
+    }
+}
+
+fn fetch_fault(t: &mut Thread) {
+    let canonical = t.ctx.rip >> 47 == 0;
+    signals::exception(t, if canonical { raise::FETCH } else { raise::GP });
+}
+
+/// Whether a key frame or digest is due.
+fn due(t: &Thread) -> bool {
+    t.pos >= t.next_observation
+}
+
+/// Writes key frames and digests when they are due.
+fn observe(t: &mut Thread) {
+    if !due(t) || t.ctx.rip == 0 {
+        return;
+    }
+    t.observe();
+}

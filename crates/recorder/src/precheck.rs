@@ -1,0 +1,196 @@
+//! Brings the predictor up to date before instructions whose reads depend on masks, indices or
+//! state, and proves their writes possible.
+
+use crate::guard::{self, Fault};
+use crate::nondet;
+use crate::slow::value;
+use crate::thread::Thread;
+use core::arch::x86_64::__cpuid_count;
+use hindsight_isa::VecState;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// Prepares `i`; `writes` is the number of bytes it writes at its memory operand (0: none).
+/// `Ok(false)`: the code cache was emptied, and the instruction must begin anew.
+pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> {
+    use Mnemonic::*;
+    let Some(op) = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory) else {
+        crate::slow::unsupported(t, i.ip());
+    };
+    let vsib = i.memory_index().is_vector_register();
+    if vsib {
+        gather(t, i, op)?;
+        return Ok(true);
+    }
+    let Some(addr) = i.virtual_address(op, 0, |r, _, _| value(t, r)) else {
+        crate::slow::unsupported(t, i.ip());
+    };
+    match i.mnemonic() {
+        Bt | Bts | Btr | Btc => {
+            let size = i.op_register(1).size() as u64;
+            let offset = value(t, i.op_register(1)).unwrap_or(0);
+            let bits = 8 * size;
+            let shift = 64 - bits as u32;
+            let signed = ((offset << shift) as i64) >> shift;
+            let at = addr.wrapping_add((signed.div_euclid(bits as i64) as u64).wrapping_mul(size));
+            t.fill(at, size)?;
+            if i.mnemonic() != Bt {
+                guard::probe_write(at, size)?;
+            }
+        }
+        _ if writes != 0 => guard::probe_write(addr, writes)?,
+        Xrstor | Xrstor64 => return xrstor(t, addr),
+        Fxrstor | Fxrstor64 => drop(t.fill(addr, 512)?),
+        Frstor => drop(t.fill(addr, 108)?),
+        Fldenv => drop(t.fill(addr, 28)?),
+        Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq => {
+            let v = t.vec();
+            let n = i.op_register(1).number();
+            let size = if matches!(i.mnemonic(), Vmaskmovps | Vpmaskmovd) { 4 } else { 8 };
+            let total = i.op_register(0).size();
+            let active = |e: usize| v.zmm[n][e * size + size - 1] & 0x80 != 0;
+            elements(t, addr, size, total / size, active)?;
+        }
+        _ => masked(t, i, addr)?,
+    }
+    Ok(true)
+}
+
+/// Fills the lines of the active elements. Lines are tried as a whole; those that cannot be read
+/// matter only if an active element lies in them.
+fn elements(t: &mut Thread, addr: u64, size: usize, count: usize, active: impl Fn(usize) -> bool) -> Result<(), Fault> {
+    for e in 0..count {
+        if active(e) {
+            t.fill(addr + (e * size) as u64, size as u64)?;
+        }
+    }
+    Ok(())
+}
+
+/// A memory operand under a mask register.
+fn masked(t: &mut Thread, i: &Instruction, addr: u64) -> Result<(), Fault> {
+    let v = t.vec();
+    let k = match i.op_mask() {
+        Register::None => u64::MAX,
+        r => v.k[r.number()],
+    };
+    let total = i.memory_size().size();
+    if i.is_broadcast() {
+        // One element for all; read if any is wanted.
+        t.fill(addr, total as u64)?;
+        return Ok(());
+    }
+    let size = i.memory_size().element_size().max(1);
+    let count = total / size;
+    use Mnemonic::*;
+    if matches!(i.mnemonic(), Vpexpandd | Vpexpandq | Vexpandps | Vexpandpd | Vpexpandb | Vpexpandw) {
+        let lanes = if count >= 64 { k } else { k & ((1 << count) - 1) };
+        return elements(t, addr, size, lanes.count_ones() as usize, |_| true);
+    }
+    if count <= 1 || i.op_mask() == Register::None || scalar_to_all(i) {
+        t.fill(addr, total as u64)?;
+        return Ok(());
+    }
+    elements(t, addr, size, count, |e| k >> e & 1 != 0)
+}
+
+/// Broadcast instructions and shuffles that read their whole operand if they read at all.
+fn scalar_to_all(i: &Instruction) -> bool {
+    let dest = i.op_register(0);
+    // Fewer elements in memory than lanes under the mask.
+    let lanes = if dest.is_vector_register() { dest.size() / i.memory_size().element_size().max(1) } else { 0 };
+    let count = i.memory_size().size() / i.memory_size().element_size().max(1);
+    use Mnemonic::*;
+    lanes != 0 && count * 2 <= lanes
+        && !matches!(
+            i.mnemonic(),
+            Vpmovsxbd | Vpmovsxbq | Vpmovsxbw | Vpmovsxdq | Vpmovsxwd | Vpmovsxwq | Vpmovzxbd | Vpmovzxbq | Vpmovzxbw | Vpmovzxdq
+                | Vpmovzxwd | Vpmovzxwq | Vcvtps2pd | Vcvtdq2pd | Vcvtudq2pd | Vcvtph2ps | Vcvtps2qq | Vcvtps2uqq
+                | Vcvttps2qq | Vcvttps2uqq
+        )
+}
+
+fn gather(t: &mut Thread, i: &Instruction, op: u32) -> Result<(), Fault> {
+    let v = t.vec();
+    let index = i.memory_index();
+    use Mnemonic::*;
+    let (data, idx) = match i.mnemonic() {
+        Vgatherdps | Vpgatherdd => (4, 4),
+        Vgatherdpd | Vpgatherdq => (8, 4),
+        Vgatherqps | Vpgatherqd => (4, 8),
+        Vgatherqpd | Vpgatherqq => (8, 8),
+        _ => crate::slow::unsupported(t, i.ip()),
+    };
+    let evex = i.op_mask() != Register::None;
+    let count = (i.op_register(0).size() / data).min(index.size() / idx);
+    for e in 0..count {
+        let active = if evex {
+            v.k[i.op_mask().number()] >> e & 1 != 0
+        } else {
+            v.zmm[i.op_register(2).number()][e * data + data - 1] & 0x80 != 0
+        };
+        if !active {
+            continue;
+        }
+        let at = i.virtual_address(op, e, |r, element, size| lane(t, &v, r, element, size));
+        let Some(at) = at else { crate::slow::unsupported(t, i.ip()) };
+        t.fill(at, data as u64)?;
+    }
+    Ok(())
+}
+
+fn lane(t: &Thread, v: &VecState, r: Register, element: usize, size: usize) -> Option<u64> {
+    if !r.is_vector_register() {
+        return value(t, r);
+    }
+    let b = v.zmm[r.number()].get(element * size..element * size + size)?;
+    Some(match size {
+        4 => i32::from_le_bytes(b.try_into().ok()?) as i64 as u64,
+        _ => u64::from_le_bytes(b.try_into().ok()?),
+    })
+}
+
+/// Everything that `xrstor` may read, for the components it is asked for.
+fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
+    if addr % 64 != 0 {
+        return Err(Fault { signo: 11, code: 0x80, addr: 0 });
+    }
+    let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & nondet::xcr0();
+    t.fill(addr, 576)?;
+    let mut header = [0; 64];
+    guard::read(addr + 512, &mut header)?;
+    let word = |n: usize| u64::from_le_bytes(core::array::from_fn(|i| header[8 * n + i]));
+    let (present, layout) = (word(0), word(1));
+    let compact = layout >> 63 != 0;
+    let mut next = 576;
+    for c in 2..63u32 {
+        let there = if compact { layout } else { present } >> c & 1 != 0;
+        if !there {
+            continue;
+        }
+        let l = __cpuid_count(0xd, c);
+        let at = if compact {
+            let at = if l.ecx & 2 != 0 { u64::next_multiple_of(next, 64) } else { next };
+            next = at + l.eax as u64;
+            at
+        } else {
+            l.ebx as u64
+        };
+        if wanted >> c & 1 == 0 || present >> c & 1 == 0 {
+            continue;
+        }
+        t.fill(addr + at, l.eax as u64)?;
+        // k7 is the last mask register, zmm31 the last of its component.
+        let last = match c {
+            5 => (at + 56, 8),
+            7 => (at + 960, 64),
+            _ => continue,
+        };
+        let mut bytes = [0; 64];
+        guard::read(addr + last.0, &mut bytes[..last.1])?;
+        if t.wide_checks && bytes.iter().any(|b| *b != 0) {
+            crate::cache::cache().give_back_vectors(t);
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
