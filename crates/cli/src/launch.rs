@@ -32,8 +32,11 @@ impl Watch {
         let mut list = FORWARDED.to_vec();
         list.push(libc::SIGCHLD);
         let waited = Signals::of(&list);
+        // A reader that goes away or a limit on file sizes is an error of a write, no reason to die.
+        let quiet = Signals::of(&[libc::SIGPIPE, libc::SIGXFSZ]).block();
+        waited.block();
         Watch {
-            before: waited.block(),
+            before: quiet,
             waited,
             child_ignored,
         }

@@ -62,6 +62,7 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
+    let watch = Watch::new();
     let control = Control::new().context("cannot make the memory shared with the program")?;
     let image = image::file(&config(a, program, control.fd().as_raw_fd())?)?;
     let sink = sink::open(a.output.as_deref(), &name, started.as_secs() as i64)?;
@@ -73,7 +74,6 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     let collector = Collector::new(&control, sink.out, &header, say)
         .with_context(|| format!("cannot write the recording to {}", sink.name))?;
 
-    let watch = Watch::new();
     let clock = Instant::now();
     let mut exec = exec(&image, program, &watch)?;
     exec.keep = Some(control.fd().as_raw_fd());
@@ -110,9 +110,10 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         ..Summary::default()
     };
     let summary = finish(&mut collected, summary);
+    // A program that could not be loaded leaves nothing worth keeping; the recorder said why.
+    let began = summary.streams.iter().any(|s| s.stream != 0);
     if let Some(path) = &sink.stored {
-        // A program that could not be loaded leaves nothing worth keeping.
-        if summary.streams.iter().any(|s| s.stream != 0) {
+        if began {
             store::prune(&name, a.keep, path);
         } else {
             let _ = std::fs::remove_file(path);
@@ -122,7 +123,7 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         say(message);
         return Ok(Ok(FAILED));
     }
-    if !a.quiet {
+    if !a.quiet && began {
         say(&report(&summary, &sink.name));
     }
     Ok(ended.status)
@@ -156,7 +157,7 @@ pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(' ');
         }
         out.push(c);

@@ -1,6 +1,7 @@
 use crate::{Control, futex};
 use hindsight_events::ring::{Consumer, RING_BYTES, RINGS, state};
 use hindsight_events::{EndKind, Event};
+use hindsight_trace::chunk::MAX_MODULE;
 use hindsight_trace::columns::Content;
 use hindsight_trace::meta::StreamSummary;
 use hindsight_trace::{ChunkBuilder, Header, Pushed, StreamId, Summary, Text, Writer};
@@ -14,9 +15,6 @@ const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
 /// Time between looks at the rings: rings that fill quickly wake the collector by themselves.
 const NAP: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
-
-/// Larger files are not taken into the trace.
-const MAX_MODULE: u64 = 1 << 30;
 
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;

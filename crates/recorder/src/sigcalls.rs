@@ -1,10 +1,10 @@
 //! System calls about signals, answered from the virtual state.
 
-use crate::guard;
+use crate::guard::{self, Fault};
 use crate::sighandler::SYNCHRONOUS;
 use crate::signals::{self, AltStack, bit};
 use crate::sys::SigAction;
-use crate::syscalls::errno;
+use crate::syscalls::{Flow, errno};
 use crate::thread::Thread;
 use crate::{sigframe, stub};
 use hindsight_events::Event;
@@ -159,12 +159,12 @@ pub fn sigsuspend(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
 }
 
 /// `rt_sigreturn()`
-pub fn sigreturn(t: &mut Thread) {
+pub fn sigreturn(t: &mut Thread) -> Flow {
     let Some(r) = sigframe::pop(t) else {
         // The kernel's answer to a bad frame.
-        signals::fault(t, SIGSEGV as u8, SI_KERNEL as i32, 0);
+        signals::fault(t, &Fault { signo: SIGSEGV as u8, code: SI_KERNEL as i32, addr: 0 });
         t.complete();
-        return;
+        return Flow::Jump;
     };
     sigframe::emit_state(t);
     t.complete();
@@ -174,6 +174,7 @@ pub fn sigreturn(t: &mut Thread) {
         // if it had come before, and its own return will restore what this one asked for.
         t.signals.mask = r.mask & !(bit(SIGKILL) | bit(SIGSTOP));
     }
+    Flow::Jump
 }
 
 /// Says in the stream what a call returned.

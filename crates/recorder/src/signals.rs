@@ -4,7 +4,8 @@
 //! faults raise, which must always reach the recorder). A signal is delivered between two
 //! instructions of the program, by building the kernel's frame and changing the registers.
 
-use crate::context::{self, Context, Info};
+use crate::context::{Context, Info};
+use crate::guard::Fault;
 use crate::inbox::{Inbox, Left};
 use crate::lock::Lock;
 use crate::sighandler::{SYNCHRONOUS, entry, restorer};
@@ -14,7 +15,7 @@ use crate::{arena, cache, fail, line, sigframe};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hindsight_events::{EndKind, Event};
-use hindsight_isa::ctx::{CNT_REG, SCR_REG};
+use hindsight_isa::desc::raise;
 use linux_raw_sys::general::*;
 
 pub use crate::sighandler::{LEFT, before_enter};
@@ -173,7 +174,7 @@ pub fn held(t: &Thread) -> u64 {
 }
 
 /// Whether a signal waits for [`deliver_pending`].
-pub fn is_pending(t: &Thread) -> bool {
+pub fn waiting(t: &Thread) -> bool {
     t.inbox.get().is_some()
 }
 
@@ -189,29 +190,16 @@ pub fn left(t: &mut Thread) {
             deliver_pending(t);
         }
         Left::Fault => {
-            let pc = at.regs[context::RIP];
-            let Some(b) = cache::instruction(pc) else {
+            let Some(f) = cache::fault_state(t, &at) else {
+                let pc = at.regs[crate::context::RIP];
                 fail::internal(t, &line!("cannot find the instruction of fault {} at {pc:#x}", info.signo));
             };
-            let mut cpu = t.cpu();
-            at.to_cpu(&mut cpu);
-            // These two are never in registers; the others may be set aside while the instruction
-            // is at work.
-            for i in [SCR_REG, CNT_REG] {
-                cpu.gpr[i] = t.ctx.gpr[i];
-            }
-            for (slot, register) in b.spilled.iter().enumerate() {
-                if let Some(r) = cpu.gpr.get_mut(*register as usize) {
-                    *r = t.ctx.spill[slot];
-                }
-            }
-            cpu.rip = b.guest_pc;
-            t.set_cpu(&cpu);
-            t.pos = at.regs[context::R11].wrapping_sub(b.ahead as u64);
-            t.ctx.count = t.pos;
+            t.set_cpu(&f.cpu);
+            t.ctx.count = f.pos;
+            t.pos = f.pos;
             let mut info = info;
             if [SIGFPE, SIGILL, SIGTRAP].contains(&(info.signo as u32)) {
-                info.rest[0] = cpu.rip;
+                info.rest[0] = f.cpu.rip;
             }
             force(t, &info, Some(&at));
         }
@@ -310,7 +298,25 @@ fn die(t: &mut Thread, info: &Info) -> ! {
     sys::exit_group(128 + signo)
 }
 
-/// Delivers a fault of the instruction at `ctx.rip` (for traps: before it).
-pub fn fault(t: &mut Thread, signo: u8, code: i32, addr: u64) {
-    force(t, &Info::fault(signo, code, addr), None);
+/// Delivers the fault of an access that the runtime made for the instruction at `ctx.rip`.
+pub fn fault(t: &mut Thread, f: &Fault) {
+    force(t, &Info::fault(f.signo, f.code, f.addr), None);
+}
+
+/// Delivers the exception `what` (of [`raise`]) of the instruction at `ctx.rip`. For
+/// [`raise::BP`] that is the instruction after the breakpoint.
+pub fn exception(t: &mut Thread, what: u8) {
+    const ILL_ILLOPN: i32 = 2;
+    let pc = t.ctx.rip;
+    let kernel = SI_KERNEL as i32;
+    let info = match what {
+        raise::UD => Info::fault(SIGILL as u8, ILL_ILLOPN, pc),
+        raise::BP => Info::fault(SIGTRAP as u8, kernel, 0),
+        raise::FETCH => {
+            let code = if crate::maps::regions().find(pc).is_some() { SEGV_ACCERR } else { SEGV_MAPERR };
+            Info::fault(SIGSEGV as u8, code as i32, pc)
+        }
+        _ => Info::fault(SIGSEGV as u8, kernel, 0),
+    };
+    force(t, &info, None);
 }

@@ -5,10 +5,19 @@ use crate::sigcalls::{self, returned};
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{dispatch, fail, line, memcalls, pathcalls, stub};
+use crate::{fail, line, memcalls, pathcalls, stub};
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
+
+/// Where the thread goes on after a system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// After the instruction; the caller sets rip, rcx and r11.
+    Next,
+    /// At `ctx.rip`; all registers are set.
+    Jump,
+}
 
 /// An error as a system call returns it.
 pub fn errno(e: u32) -> u64 {
@@ -33,9 +42,8 @@ const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const ARCH_SHSTK: core::ops::Range<u64> = 0x5001..0x5006;
 
 /// Performs the system call at `ctx.rip`, whose `Event::Syscall` has been written at `t.pos`.
-/// On return it is complete, `t.pos` stands after it and `ctx.rip` where the thread goes on: at
-/// `next`, if it was not a signal that changed that.
-pub fn perform(t: &mut Thread, next: u64) {
+/// On return it is complete, and `t.pos` stands after it.
+pub fn perform(t: &mut Thread) -> Flow {
     let a = args(t);
     // The kernel looks at the low half only.
     let nr = t.ctx.gpr[0] as u32;
@@ -57,14 +65,10 @@ pub fn perform(t: &mut Thread, next: u64) {
         __NR_rseq => Some(errno(ENOSYS)),
         // Would bring the whole predictor into memory.
         __NR_mlockall => Some(0),
-        _ if memcalls::handles(nr) => {
-            // These say themselves what they returned, since more follows from it.
-            return match memcalls::perform(t, nr, &a) {
-                Some(()) => finish(t, next),
-                None => signals::deliver_instead_of_call(t),
-            };
-        }
-        _ => pathcalls::perform(t, nr, &a).unwrap_or_else(|| pass(t, nr, &a)),
+        _ => match memcalls::perform(t, nr, &a) {
+            Some(flow) => return flow.unwrap_or_else(|| interrupted(t)),
+            None => pathcalls::perform(t, nr, &a).unwrap_or_else(|| pass(t, nr, &a)),
+        },
     };
     match ret {
         Some(ret) => {
@@ -72,23 +76,23 @@ pub fn perform(t: &mut Thread, next: u64) {
             if nr == __NR_arch_prctl && ret == 0 {
                 segment_bases(t, &a);
             }
-            finish(t, next);
+            Flow::Next
         }
-        // A signal has come before the call began: it is delivered first, and the program returns
-        // from its handler to the call.
-        None => signals::deliver_instead_of_call(t),
+        None => interrupted(t),
     }
-}
-
-fn finish(t: &mut Thread, next: u64) {
-    let ret = t.ctx.gpr[0];
-    dispatch::finish_system_call(t, next, ret);
 }
 
 /// Makes the call for the program as it is. `None`: a signal comes first.
 pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     // SAFETY: calls that could harm the recorder are not passed on.
     unsafe { stub::call(nr as u64, *a, &t.inbox.full) }
+}
+
+/// A signal has come before the call began: it is delivered first, and the program returns from
+/// its handler to the call.
+fn interrupted(t: &mut Thread) -> Flow {
+    signals::deliver_instead_of_call(t);
+    Flow::Jump
 }
 
 fn exit(t: &mut Thread, status: i32) -> ! {

@@ -130,7 +130,7 @@ impl Code {
         let start = (addr % PAGE) as usize;
         let mut end = start;
         while end < PAGE as usize {
-            if end % 64 == 0 && v.known[end / 64] == u64::MAX {
+            if end.is_multiple_of(64) && v.known[end / 64] == u64::MAX {
                 end += 64;
             } else if v.knows(end) {
                 end += 1;

@@ -13,8 +13,6 @@ use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState};
 use hindsight_translate::{Input, Mode, Policy, Translator};
 use std::sync::Arc;
 
-/// Instructions run at most before the caller is asked whether to go on.
-const SLICE: u64 = 1 << 28;
 /// Instructions of an unlimited block.
 const BLOCK: u32 = 64;
 /// Code bytes offered to the translator.
@@ -24,7 +22,7 @@ const PAGE: u64 = 4096;
 /// Why the inner loop was left.
 #[derive(Clone, Copy, Debug)]
 enum Left {
-    /// The target, an event that is no patch, the end of what is prepared, or the slice's end.
+    /// The target, an event that is no patch, or the end of what is prepared.
     Events,
     Translate(Key),
     Slow(Desc),
@@ -144,9 +142,16 @@ impl Cpu {
         self.set_vectors(&v);
     }
 
-    /// Code bytes at the current instruction, as far as known.
-    pub fn fetch(&self, buf: &mut [u8]) -> usize {
-        self.code.fetch(self.rip, self.epoch, buf)
+    /// Code bytes at the current instruction, as far as known; at least one.
+    pub fn fetch(&self, buf: &mut [u8]) -> Result<usize, Error> {
+        match self.code.fetch(self.rip, self.epoch, buf) {
+            0 => Err(self.missing_code()),
+            n => Ok(n),
+        }
+    }
+
+    fn missing_code(&self) -> Error {
+        Error::MissingCode { position: self.pos, pc: self.rip }
     }
 
     /// Code is from here on as of this epoch.
@@ -174,14 +179,12 @@ impl Cpu {
         Error::Unsupported { position: self.pos, pc: self.rip, what: what.into() }
     }
 
-    /// Runs until position `target`, an event that is no patch, the end of the queue's prepared
-    /// entries, or for one slice. Patches on the way are applied.
+    /// Runs until position `target`, an event that is no patch, or the end of the queue's prepared
+    /// entries. Patches on the way are applied.
     pub fn run(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Result<(), Error> {
-        let from = self.pos;
-        let end = target.min(from.saturating_add(SLICE));
         loop {
             let before = self.pos;
-            let left = self.inner(queue, end, target, host);
+            let left = self.inner(queue, target, host);
             self.executed += self.pos.saturating_sub(before);
             match left {
                 Left::Events => return Ok(()),
@@ -195,7 +198,7 @@ impl Cpu {
 
     /// The inner loop. The guest's vector state stays in the processor throughout, so nothing in it may
     /// use vector registers beyond the low halves of xmm0 to xmm15, as library calls would.
-    fn inner(&mut self, queue: &mut Queue, end: u64, target: u64, host: &Prepared) -> Left {
+    fn inner(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
         const {
             assert!(!cfg!(target_feature = "avx"), "build for the x86-64 baseline: the inner loop must leave ymm registers alone");
         }
@@ -207,7 +210,7 @@ impl Cpu {
             std::ptr::copy_nonoverlapping(self.area.0.as_ptr().add(160), to, 256);
             hindsight_glue::load_area(&self.area);
         }
-        let left = self.spin(queue, end, target, host);
+        let left = self.spin(queue, target, host);
         // SAFETY: an area with a valid header; the registers are only read.
         unsafe {
             std::arch::asm!("xsave64 [{}]", in(reg) &raw mut *self.area, in("eax") self.layout.mask as u32, in("edx") 0, options(nostack));
@@ -222,14 +225,14 @@ impl Cpu {
         left
     }
 
-    fn spin(&mut self, queue: &mut Queue, end: u64, target: u64, host: &Prepared) -> Left {
+    fn spin(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
         let ctx = self.window.ctx_ptr();
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
         let mut key = Key { pc: self.rip, limit: 0 };
         loop {
             let Some(next) = queue.peek() else { return Left::Events };
-            if self.pos >= end {
+            if self.pos >= target {
                 return Left::Events;
             }
             if next.pos <= self.pos {
@@ -241,7 +244,6 @@ impl Cpu {
                 queue.advance();
                 continue;
             }
-            // A block may pass the slice's end, but not the target.
             let limit = next.pos.min(target);
             let (entry, counter) = match self.resume.take() {
                 Some(r) => r,
@@ -364,7 +366,7 @@ impl Cpu {
         });
         if let Err(e) = done {
             return Err(match e {
-                hindsight_translate::Error::Truncated => self.difference("recorded code", "a jump to code that is not recorded"),
+                hindsight_translate::Error::Truncated => self.missing_code(),
                 e => self.unsupported(format!("the translator refuses it: {e:?}")),
             });
         }

@@ -26,6 +26,9 @@ pub enum Error {
     /// Replay and recording disagree.
     #[error("{0}")]
     Difference(Box<Difference>),
+    /// The program goes on where the trace has no code.
+    #[error("at position {position}: the code at {pc:#x} is not in the trace")]
+    MissingCode { position: u64, pc: u64 },
     /// The events make no sense.
     #[error("corrupt events near position {position}: {what}")]
     Corrupt { position: u64, what: &'static str },
@@ -38,9 +41,6 @@ pub enum Error {
     /// The system refused memory or another service.
     #[error("{what}: {source}")]
     System { what: &'static str, source: std::io::Error },
-    /// The caller asked to stop.
-    #[error("stopped")]
-    Cancelled,
 }
 
 impl Error {

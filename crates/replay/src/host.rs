@@ -39,25 +39,42 @@ thread_local! {
 
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 
+// The kernel leaves the alignment check flag as translated code may have set it.
+std::arch::global_asm!(
+    ".globl hindsight_replay_handler",
+    "hindsight_replay_handler:",
+    "push 0x202",
+    "popfq",
+    "jmp {handler}",
+    handler = sym handler,
+);
+
+unsafe extern "C" {
+    safe fn hindsight_replay_handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void);
+}
+
+/// Trap flag.
+const TF: i64 = 0x100;
+
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes valid pointers; the context is a ucontext_t.
     let (pc, address) = unsafe {
         let regs = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         (regs[libc::REG_RIP as usize] as u64, (*info).si_addr() as u64)
     };
-    let ours = RUNNING.with(|r| {
-        let ours = (r.start.get()..r.end.get()).contains(&pc);
-        if ours {
-            r.fault.set(Some(Fault { signal, host_pc: pc, address }));
-        }
-        ours
-    });
-    if ours {
+    let inside = RUNNING.with(|r| (r.start.get()..r.end.get()).contains(&pc));
+    // Single steps go on in the trampoline when translated code has set the trap flag.
+    let leaving = signal == libc::SIGTRAP && hindsight_glue::contains(pc);
+    if inside || leaving {
+        RUNNING.with(|r| r.fault.set(Some(Fault { signal, host_pc: pc, address })));
         // SAFETY: translated code may be left anywhere through the exit trampoline, which
         // stores the guest's registers as they are.
         unsafe {
             let regs = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-            regs[libc::REG_RIP as usize] = hindsight_glue::exit_address() as i64;
+            regs[libc::REG_EFL as usize] &= !TF;
+            if inside {
+                regs[libc::REG_RIP as usize] = hindsight_glue::exit_address() as i64;
+            }
         }
         return;
     }
@@ -93,8 +110,7 @@ fn install() {
             // SAFETY: a zeroed sigaction is valid; the handler is async-signal-safe.
             unsafe {
                 let mut new = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-                let f: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handler;
-                new.sa_sigaction = f as usize;
+                new.sa_sigaction = hindsight_replay_handler as *const () as usize;
                 new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
                 libc::sigfillset(&mut new.sa_mask);
                 libc::sigaction(signal, &new, old.as_mut_ptr());

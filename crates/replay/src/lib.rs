@@ -19,9 +19,12 @@ mod machine;
 mod memory;
 mod queue;
 mod slow;
+pub mod symbols;
+mod verify;
 mod window;
 
 pub use code::Code;
 pub use error::{Difference, Error};
 pub use machine::{End, Machine, Stop};
 pub use queue::{Counts, Source};
+pub use verify::{Located, Options, Report, verify};

@@ -38,14 +38,12 @@ pub enum Stop {
     Ended(End),
     /// The stream has no more events and no end: it was cut.
     OutOfEvents,
-    /// A good many instructions were run; call again to go on.
-    Pause,
 }
 
 /// A virtual processor that plays one stream.
-pub struct Machine {
+pub struct Machine<'a> {
     cpu: Cpu,
-    queue: Queue,
+    queue: Queue<'a>,
     /// A key frame has given the processor its state.
     started: bool,
     /// A system call waits for its result.
@@ -53,21 +51,16 @@ pub struct Machine {
     end: Option<End>,
 }
 
-// The window and the cache are this machine's own; nothing in it is bound to a thread except
-// while `run_to` runs.
-// SAFETY: see above.
-unsafe impl Send for Machine {}
-
-impl Machine {
+impl<'a> Machine<'a> {
     /// Makes a processor with a predictor of this size that executes `code`.
-    pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine, Error> {
+    pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine<'a>, Error> {
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
         Ok(Machine { cpu: Cpu::new(code, predictor)?, queue: nothing, started: false, open: false, end: None })
     }
 
     /// Begins to play a stream, or a part of one, whose first event is a key frame. Translated
     /// code is kept from whatever was played before.
-    pub fn from_keyframe(&mut self, source: Box<dyn Source>) -> Result<(), Error> {
+    pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
         self.queue = Queue::new(source);
         self.started = false;
         self.open = false;
@@ -126,7 +119,6 @@ impl Machine {
             return Err(self.corrupt("nothing to play"));
         }
         let host = self.cpu.prepare()?;
-        let pause = self.cpu.pos.saturating_add(1 << 28);
         loop {
             if let Some(end) = &self.end {
                 return Ok(Stop::Ended(end.clone()));
@@ -147,10 +139,26 @@ impl Machine {
                 }
                 _ => {}
             }
-            if self.cpu.pos >= pause {
-                return Ok(Stop::Pause);
-            }
             self.cpu.run(&mut self.queue, position, &host)?;
+        }
+    }
+
+    /// Lets the events that are due now take effect up to the next key frame, which is compared
+    /// with the state; for the end of a part of a stream that another part follows.
+    pub fn finish_at_keyframe(&mut self) -> Result<(), Error> {
+        loop {
+            let next = self.queue.prepare()?;
+            match next.map(|e| (e.pos == self.cpu.pos, e.op)) {
+                Some((true, Op::Other(at))) => {
+                    let last = matches!(self.queue.event(at)?, Event::KeyFrame { .. });
+                    self.event(at)?;
+                    if last {
+                        return Ok(());
+                    }
+                }
+                Some((true, Op::Word(..) | Op::Bytes(..))) => self.queue.advance(),
+                _ => return Err(self.cpu.difference("a key frame", "none")),
+            }
         }
     }
 
@@ -197,8 +205,7 @@ impl Machine {
                 }
             }
             Event::Syscall { nr, args } => {
-                let i = current(cpu);
-                if i.map(|i| i.mnemonic()) != Some(Mnemonic::Syscall) {
+                if current(cpu)?.map(|i| i.mnemonic()) != Some(Mnemonic::Syscall) {
                     return Err(cpu.difference(format!("system call {nr}"), "another instruction"));
                 }
                 let gpr = &cpu.window.ctx().gpr;
@@ -210,7 +217,7 @@ impl Machine {
                 self.open = true;
             }
             Event::SyscallRet { ret } => {
-                let len = current(cpu).map_or(2, |i| i.len()) as u64;
+                let len = current(cpu)?.map_or(2, |i| i.len()) as u64;
                 if !self.open {
                     return Err(cpu.difference("the result of a system call", "none in progress"));
                 }
@@ -224,7 +231,7 @@ impl Machine {
                 self.open = false;
             }
             Event::Regs { mask, ilen, values } => {
-                if ilen != 0 && current(cpu).map(|i| i.len()) != Some(ilen as usize) {
+                if ilen != 0 && current(cpu)?.map(|i| i.len()) != Some(ilen as usize) {
                     return Err(cpu.difference(format!("an instruction of {ilen} bytes with recorded results"), "another"));
                 }
                 let mut s = cpu.registers();
@@ -269,7 +276,7 @@ impl Machine {
     /// Executes the string instruction that the next event belongs to.
     fn string(&mut self) -> Result<(), Error> {
         let mut buf = [0; 15];
-        let n = self.cpu.fetch(&mut buf);
+        let n = self.cpu.fetch(&mut buf)?;
         let Some(op) = StringOp::decode(&buf[..n]) else {
             return Err(self.cpu.difference("a string instruction", "another instruction"));
         };
@@ -286,10 +293,10 @@ impl Machine {
 }
 
 /// The instruction at the current position.
-fn current(cpu: &Cpu) -> Option<iced_x86::Instruction> {
+fn current(cpu: &Cpu) -> Result<Option<iced_x86::Instruction>, Error> {
     let mut buf = [0; 15];
-    let n = cpu.fetch(&mut buf);
-    slow::decode(&buf[..n], cpu.rip)
+    let n = cpu.fetch(&mut buf)?;
+    Ok(slow::decode(&buf[..n], cpu.rip))
 }
 
 /// The values of a state's words, in the order of [`NAMES`].
@@ -306,13 +313,9 @@ fn show(s: &CpuState) -> String {
 }
 
 /// Compares the state of the processor with the one that a key frame says.
-fn compare(cpu: &Cpu, regs: &CpuState, vec: &VecState) -> Result<(), Error> {
-    check(cpu, &cpu.registers(), &cpu.vectors(), regs, vec)
-}
-
-/// Compares two states; the names of what differs go into the error.
-pub(crate) fn check(cpu: &Cpu, found: &CpuState, found_vec: &VecState, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
-    let (a, b) = (words(want), words(found));
+fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
+    let found_vec = &cpu.vectors();
+    let (a, b) = (words(&want.comparable()), words(&cpu.registers().comparable()));
     let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
     if !differ.is_empty() {
         let list = |w: &[u64; 20]| differ.iter().map(|i| format!("{}={:x}", NAMES[*i], w[*i])).collect::<Vec<_>>().join(" ");

@@ -5,12 +5,12 @@ use hindsight_events::event::tag;
 use hindsight_events::{Decoder, Event};
 
 /// Where a stream's events come from.
-pub trait Source: Send {
+pub trait Source {
     /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
     fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error>;
 }
 
-impl Source for std::vec::IntoIter<Vec<u8>> {
+impl<I: Iterator<Item = Vec<u8>>> Source for I {
     fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.next())
     }
@@ -43,8 +43,8 @@ pub struct Entry {
 pub type Counts = [u64; 16];
 
 /// The rest of a stream.
-pub struct Queue {
-    source: Box<dyn Source>,
+pub struct Queue<'a> {
+    source: Box<dyn Source + 'a>,
     wire: Vec<u8>,
     at: usize,
     decoder: Decoder,
@@ -56,8 +56,8 @@ pub struct Queue {
     counts: Counts,
 }
 
-impl Queue {
-    pub fn new(source: Box<dyn Source>) -> Queue {
+impl<'a> Queue<'a> {
+    pub fn new(source: Box<dyn Source + 'a>) -> Queue<'a> {
         Queue {
             source,
             wire: Vec::new(),
@@ -201,7 +201,7 @@ mod tests {
         let far = [encode(&[(u64::MAX, Event::RepChunk { iterations: 1 })])];
         let cut = [encode(&[(4, Event::RepChunk { iterations: 1 })])[..2].to_vec()];
         for chunks in [&backwards[..], &far, &cut, &[vec![99; 9]]] {
-            let mut q = Queue::new(Box::new(chunks.to_vec().into_iter()));
+            let mut q = Queue::new(Box::new(chunks.iter().cloned()));
             let err = loop {
                 match q.prepare() {
                     Ok(Some(_)) => q.advance(),

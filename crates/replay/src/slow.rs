@@ -96,9 +96,9 @@ pub(crate) fn string(cpu: &mut Cpu, op: &StringOp, queue: Option<&mut Queue>) ->
 }
 
 /// The predictor's cells, brought up to date between chunks.
-struct Cells<'a> {
+struct Cells<'a, 'q> {
     cpu: &'a mut Cpu,
-    queue: Option<&'a mut Queue>,
+    queue: Option<&'a mut Queue<'q>>,
 }
 
 enum Stop {
@@ -112,7 +112,7 @@ impl From<Error> for Stop {
     }
 }
 
-impl StringMemory for Cells<'_> {
+impl StringMemory for Cells<'_, '_> {
     type Stop = Stop;
 
     fn chunk(&mut self, done: u64) -> Result<(), Stop> {

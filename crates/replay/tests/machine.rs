@@ -9,12 +9,7 @@ use hindsight_replay::{Difference, End, Error, Machine, Stop};
 
 fn play(m: &mut Machine, events: &[Owned]) -> Result<Stop, Error> {
     m.from_keyframe(Box::new(vec![encode(events)].into_iter()))?;
-    loop {
-        match m.run_to(u64::MAX)? {
-            Stop::Pause => {}
-            stop => return Ok(stop),
-        }
-    }
+    m.run_to(u64::MAX)
 }
 
 fn difference(events: &[Owned]) -> Difference {
@@ -98,8 +93,8 @@ fn reports_where_it_differs() {
     let mut s = start();
     s.rip = 0x1234;
     events[0] = key_frame(0, s, VecState::default());
-    let d = difference(&events);
-    assert_eq!((d.position, d.pc), (0, 0x1234));
+    let err = play(&mut machine(CODE), &events).unwrap_err();
+    assert!(matches!(err, Error::MissingCode { position: 0, pc: 0x1234 }));
 }
 
 #[test]

@@ -15,6 +15,9 @@ pub const HEADER_LEN: usize = 64;
 /// Longest payload, stored or decompressed.
 pub const MAX_RAW: usize = 64 << 20;
 
+/// Longest module whose content is in a trace.
+pub const MAX_MODULE: u64 = 1 << 30;
+
 /// [`ChunkHeader::flags`]: the first event is a key frame.
 pub const FLAG_KEY_FRAME: u16 = 1;
 

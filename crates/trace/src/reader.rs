@@ -1,4 +1,4 @@
-use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind};
+use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind, MAX_MODULE};
 use crate::{Error, Header, ModuleHash, ModuleInfo, Summary, columns};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -163,18 +163,25 @@ impl Trace {
 
     /// The content of a module.
     pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>, Error> {
-        let pieces = self.pieces.get(&hash).ok_or(Error::NoModule(hash))?;
+        let info = self.modules.iter().find(|m| m.hash == hash);
+        let (Some(info), Some(pieces)) = (info, self.pieces.get(&hash)) else {
+            return Err(Error::NoModule(hash));
+        };
+        let offset = pieces.first().map_or(0, |p| p.0);
+        let damaged = || Error::Damaged {
+            offset,
+            what: "a module is not whole",
+        };
         let mut out = Vec::new();
         for (offset, h) in pieces {
-            if h.first_pos == out.len() as u64 {
-                out.extend_from_slice(&self.payload(*offset, h)?);
+            let end = out.len() as u64 + h.raw_len as u64;
+            if h.first_pos != out.len() as u64 || end > info.size.min(MAX_MODULE) {
+                return Err(damaged());
             }
+            out.extend_from_slice(&self.payload(*offset, h)?);
         }
         if ModuleHash::of(&out) != hash {
-            return Err(Error::Damaged {
-                offset: pieces[0].0,
-                what: "a module is not whole",
-            });
+            return Err(damaged());
         }
         Ok(out)
     }
@@ -255,7 +262,11 @@ impl Trace {
         }
         match h.kind {
             Kind::Header => self.header = self.json(offset, &h)?,
-            Kind::Module => self.modules.push(self.json(offset, &h)?),
+            Kind::Module => {
+                let info: ModuleInfo = self.json(offset, &h)?;
+                self.pieces.entry(info.hash).or_default();
+                self.modules.push(info);
+            }
             Kind::Summary => self.summary = Some(self.json(offset, &h)?),
             Kind::Piece => {
                 let Some(m) = self.modules.last() else {

@@ -98,7 +98,7 @@ fn limits_masks_and_ignored_signals_pass_through() {
             .arg(&program),
     );
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
-    let mut command = scene.command("/bin/bash");
+    let mut command = scene.command("/bin/dash");
     command.args([
         "-c",
         line,

@@ -1,4 +1,5 @@
-//! A small program, and events as a recording of it would have them.
+//! A small program, and events as a recording of it would have them. Each test uses a part.
+#![allow(dead_code)]
 
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_isa::{CpuState, Predictor, VecState};
@@ -134,7 +135,7 @@ pub fn encode(events: &[Owned]) -> Vec<u8> {
 }
 
 /// A machine that executes `code`, which is at [`PC`].
-pub fn machine(code: &[u8]) -> Machine {
+pub fn machine(code: &[u8]) -> Machine<'static> {
     let code = Code::new(&mut [(0, PC, code)]).unwrap();
     Machine::new(Arc::new(code), Predictor::WINDOW).unwrap()
 }
