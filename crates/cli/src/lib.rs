@@ -1,0 +1,55 @@
+//! The command line: `hindsight record`, `info`, `replay`, and the store of recordings.
+
+mod args;
+mod image;
+mod info;
+mod launch;
+mod os;
+mod program;
+mod record;
+mod sink;
+mod store;
+mod stream;
+mod symbols;
+
+use args::{Args, Command};
+use clap::{CommandFactory, Parser};
+
+/// Runs the command line; the exit status.
+pub fn run() -> i32 {
+    let args = match Args::try_parse() {
+        Ok(a) => a,
+        Err(e) => {
+            let _ = e.print();
+            // `record` uses statuses below 125 for the program.
+            return if e.use_stderr() { record::FAILED } else { 0 };
+        }
+    };
+    let result = match args.command {
+        Command::Record(a) => return record::run(a),
+        Command::Info(a) => info::run(&a),
+        Command::Ls(a) => store::list(&a),
+        Command::Rm(a) => store::remove(&a),
+        Command::Receive(a) => stream::receive(&a),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Args::command(),
+                "hindsight",
+                &mut std::io::stdout(),
+            );
+            Ok(0)
+        }
+    };
+    result.unwrap_or_else(|e| {
+        say(&format!("{e:#}"));
+        2
+    })
+}
+
+/// Shows a message to the user.
+fn say(message: &str) {
+    use std::io::Write;
+    // One write: the recorded program may write there at the same time.
+    let _ = std::io::stderr().write_all(format!("hindsight: {message}\n").as_bytes());
+}

@@ -1,0 +1,195 @@
+//! What is written is what is read, whole, cut or damaged.
+
+mod common;
+
+use common::{Random, trace, wire, write_stream};
+use hindsight_events::{Decoder, Event};
+use hindsight_trace::meta::Ending;
+use hindsight_trace::{
+    ChunkBuilder, Completeness, Error, Header, ModuleHash, Pushed, Summary, Text, Trace, Writer,
+};
+use proptest::prelude::*;
+
+/// Events of a stream, with positions, as text: they borrow from buffers that differ.
+fn events(pieces: &[Vec<u8>]) -> Vec<String> {
+    let mut out = Vec::new();
+    for p in pieces {
+        let (mut dec, mut at) = (Decoder::default(), 0);
+        while at < p.len() {
+            let (pos, e, n) = dec.decode(&p[at..]).expect("whole events");
+            out.push(format!("{pos} {e:?}"));
+            at += n;
+        }
+    }
+    out
+}
+
+fn loaded(t: &Trace, stream: u32) -> Vec<Vec<u8>> {
+    t.chunks(stream)
+        .iter()
+        .map(|c| t.load(c).unwrap())
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn streams_round_trip(seed: u64, n in 0usize..400) {
+        let (bytes, streams) = trace(&mut Random::new(seed), n);
+        let t = Trace::from_bytes(bytes).unwrap();
+        prop_assert_eq!(t.completeness(), Completeness::Complete);
+        for (id, wire) in streams.iter().enumerate() {
+            prop_assert_eq!(events(&loaded(&t, id as u32)), events(std::slice::from_ref(wire)));
+        }
+    }
+
+    #[test]
+    fn streams_arrive_in_any_pieces(seed: u64, cuts in proptest::collection::vec(1usize..5000, 1..40)) {
+        let wire = wire(&mut Random::new(seed), 200);
+        let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+        let mut b = ChunkBuilder::default();
+        let (mut pending, mut at, mut cuts) = (Vec::new(), 0, cuts.into_iter().cycle());
+        while at < wire.len() {
+            let n = cuts.next().unwrap().min(wire.len() - at);
+            pending.extend_from_slice(&wire[at..at + n]);
+            at += n;
+            loop {
+                let (n, pushed) = b.push(&pending, |_, _| {});
+                pending.drain(..n);
+                prop_assert_ne!(pushed, Pushed::Bad);
+                if pushed == Pushed::More {
+                    break;
+                }
+                w.stream(1, &mut b).unwrap();
+            }
+        }
+        prop_assert!(pending.is_empty());
+        w.stream(1, &mut b).unwrap();
+        let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
+        prop_assert_eq!(events(&loaded(&t, 1)), events(&[wire]));
+    }
+}
+
+#[test]
+fn chunks_begin_at_key_frames_and_say_so() {
+    let wire = wire(&mut Random::new(5), 2000);
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    write_stream(&mut w, 1, &wire);
+    let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
+    let mut frames = 0;
+    for (i, c) in t.chunks(1).iter().enumerate() {
+        let b = t.load(c).unwrap();
+        let (mut dec, mut at, mut n, mut last) = (Decoder::default(), 0, 0, 0);
+        while at < b.len() {
+            let (pos, e, len) = dec.decode(&b[at..]).unwrap();
+            let frame = matches!(e, Event::KeyFrame { .. });
+            assert!(!frame || n == 0);
+            if n == 0 {
+                assert_eq!((pos, frame), (c.first_pos, c.keyframe));
+                frames += frame as u32;
+            }
+            (at, n, last) = (at + len, n + 1, pos);
+        }
+        assert_eq!((c.index, c.events, c.last_pos), (i, n, last));
+    }
+    assert!(frames > 10);
+}
+
+#[test]
+fn descriptions_round_trip() {
+    let (bytes, _) = trace(&mut Random::new(1), 10);
+    let t = Trace::from_bytes(bytes).unwrap();
+    assert_eq!(t.header().argv[1].as_bytes(), b"\xff\xfe");
+    assert_eq!(t.summary().unwrap().ending, Some(Ending::Exit(3)));
+    assert_eq!(t.summary().unwrap().streams.len(), 2);
+    assert_eq!(t.modules().len(), 3);
+    assert_eq!(t.modules()[0].hash, t.modules()[2].hash);
+    assert_eq!(
+        t.module_bytes(t.modules()[0].hash).unwrap(),
+        vec![7; 3 << 20]
+    );
+    assert_eq!(
+        t.module_bytes(t.modules()[1].hash).unwrap().len() as u64,
+        t.modules()[1].size
+    );
+    assert!(matches!(
+        t.module_bytes(ModuleHash([0; 16])),
+        Err(Error::NoModule(_))
+    ));
+}
+
+#[test]
+fn an_empty_module_is_a_module() {
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    let hash = w.module(Text::from("/empty"), b"").unwrap();
+    let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
+    assert_eq!(t.module_bytes(hash).unwrap(), b"");
+}
+
+#[test]
+fn other_versions_and_other_files_are_named() {
+    let (mut bytes, _) = trace(&mut Random::new(1), 1);
+    bytes[7] = 99;
+    let e = Trace::from_bytes(bytes).err().unwrap();
+    assert!(matches!(e, Error::Version { found: 99 }), "{e}");
+    assert!(e.to_string().contains("99"));
+    for other in [&b"\x7fELF"[..], &[b'x'; 1000], b"HSTRACX"] {
+        assert!(matches!(
+            Trace::from_bytes(other.into()),
+            Err(Error::NotATrace)
+        ));
+    }
+    for cut in [&b""[..], b"HST", b"HSTRACE\x01"] {
+        assert!(matches!(
+            Trace::from_bytes(cut.into()),
+            Err(Error::NoHeader)
+        ));
+    }
+}
+
+#[test]
+fn a_trace_cut_anywhere_is_readable_up_to_its_last_whole_chunk() {
+    let (bytes, streams) = trace(&mut Random::new(3), 60);
+    let whole = [0, 1].map(|i| events(std::slice::from_ref(&streams[i])));
+    let first = 64 + u32::from_le_bytes(bytes[40..44].try_into().unwrap()) as usize;
+    let mut random = Random::new(8);
+    let mut last = (0, 0);
+    let mut cut = 0;
+    while cut < bytes.len() {
+        let t = Trace::from_bytes(bytes[..cut].to_vec());
+        if cut < first {
+            assert!(matches!(t, Err(Error::NoHeader)), "{cut}");
+        } else {
+            let t = t.unwrap();
+            match t.completeness() {
+                Completeness::Cut { offset } => assert!(offset < cut as u64),
+                c => assert_eq!(c, Completeness::Unfinished, "{cut}"),
+            }
+            let got = [0, 1].map(|i| events(&loaded(&t, i)));
+            for i in 0..2 {
+                assert!(whole[i].starts_with(&got[i]), "{cut}");
+            }
+            let n = (got[0].len(), got[1].len());
+            assert!(n >= last, "{cut}");
+            last = n;
+        }
+        cut += 1 + random.below(97) as usize;
+    }
+    assert_eq!(last, (60, 60));
+}
+
+#[test]
+fn a_lost_chunk_does_not_go_unnoticed() {
+    let wire = wire(&mut Random::new(4), 500);
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    write_stream(&mut w, 1, &wire);
+    let bytes = w.finish(Summary::default()).unwrap().0;
+    let t = Trace::from_bytes(bytes.clone()).unwrap();
+    let c = t.chunks(1)[3];
+    let mut without = bytes.clone();
+    without.drain(c.offset as usize..(c.offset + c.stored_len) as usize);
+    let t = Trace::from_bytes(without).unwrap();
+    assert_eq!(t.chunks(1).len(), 3);
+    assert!(matches!(t.completeness(), Completeness::Damaged { offset, .. } if offset == c.offset));
+}
