@@ -7,7 +7,7 @@ use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
-use crate::syscalls::{errno, pass};
+use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
 use crate::{arena, loader};
 use alloc::vec::Vec;
@@ -22,25 +22,9 @@ pub fn set_brk(start: u64) {
     *BRK.lock() = (start, start);
 }
 
-/// Whether a call is one of these.
-pub fn handles(nr: u32) -> bool {
-    const ALL: [u32; 9] = [
-        __NR_mmap,
-        __NR_munmap,
-        __NR_mprotect,
-        __NR_pkey_mprotect,
-        __NR_mremap,
-        __NR_brk,
-        __NR_madvise,
-        __NR_shmat,
-        __NR_shmdt,
-    ];
-    ALL.contains(&nr)
-}
-
-/// Performs the call. `None`: a signal comes first.
-pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
-    match nr {
+/// Performs the call if it is one of these. The inner `None`: a signal comes first.
+pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
+    let done = match nr {
         __NR_mmap => mmap(t, a),
         __NR_munmap => munmap(t, a),
         __NR_mprotect | __NR_pkey_mprotect => mprotect(t, nr, a),
@@ -48,8 +32,10 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
         __NR_brk => Some(brk(t, a[0])),
         __NR_madvise => madvise(t, a),
         __NR_shmat => shmat(t, a),
-        _ => shmdt(t, a),
-    }
+        __NR_shmdt => shmdt(t, a),
+        _ => return None,
+    };
+    Some(done.map(|()| Flow::Next))
 }
 
 fn pages(len: u64) -> u64 {

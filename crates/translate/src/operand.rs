@@ -91,7 +91,8 @@ impl Translator {
                 }
             } else {
                 if base != Register::None {
-                    self.a.lea(t, MemoryOperand::with_base_index(tr, base));
+                    // In this order, since rsp cannot be an index.
+                    self.a.lea(t, MemoryOperand::with_base_index(base, tr));
                 }
                 if index != Register::None && !vsib {
                     self.a.lea(t, MemoryOperand::with_base_index_scale(tr, index, m.scale));
