@@ -18,6 +18,8 @@ pub struct Args {
 pub enum Command {
     /// Run a program and record it.
     Record(Record),
+    /// Play a recording again.
+    Replay(Replay),
     /// Show what a recording holds.
     Info(Info),
     /// List the recordings in the store.
@@ -67,6 +69,22 @@ pub struct Record {
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,
+}
+
+#[derive(ClapArgs)]
+pub struct Replay {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Replay everything and compare all that was recorded. Exit status 0: all equal; 1: a
+    /// difference; 2: the recording cannot be read.
+    #[arg(long)]
+    pub verify: bool,
+    /// Processors to use, where the recording has key frames; default: all.
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(ClapArgs)]

@@ -7,6 +7,7 @@ mod launch;
 mod os;
 mod program;
 mod record;
+mod replay;
 mod sink;
 mod store;
 mod stream;
@@ -27,6 +28,7 @@ pub fn run() -> i32 {
     };
     let result = match args.command {
         Command::Record(a) => return record::run(a),
+        Command::Replay(a) => replay::run(&a),
         Command::Info(a) => info::run(&a),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),

@@ -262,6 +262,11 @@ impl<'c, W: Write> Collector<'c, W> {
     }
 
     fn write(&mut self, i: usize) {
+        if i != 0 {
+            // A trace that is cut behind this chunk then holds all code that the chunk runs.
+            self.drain(0);
+            self.write(0);
+        }
         let lane = &mut self.lanes[i];
         let stream = lane.stream.unwrap_or(0);
         match &mut self.out.writer {

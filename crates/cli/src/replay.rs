@@ -1,0 +1,137 @@
+//! `hindsight replay`.
+
+use crate::record::grouped;
+use crate::store::println;
+use crate::{args, say, store};
+use anyhow::{Context, Result, bail};
+use hindsight_replay::{End, Options, Report, verify};
+use hindsight_trace::Trace;
+use serde_json::json;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Exit status when replay and recording disagree.
+const DIFFERENT: i32 = 1;
+
+/// Replays a recording.
+pub fn run(a: &args::Replay) -> Result<i32> {
+    if !a.verify {
+        bail!("only `replay --verify` is there yet; the debugger on a recording comes later");
+    }
+    let path = store::find(a.file.as_deref())?;
+    let trace = Trace::open(&path).with_context(|| path.display().to_string())?;
+    let mut options = Options::default();
+    if let Some(jobs) = a.jobs {
+        options.jobs = jobs;
+    }
+    let mut bar = Bar::new(!a.json);
+    let report = verify(&trace, &options, &mut |done, total| bar.show(done, total));
+    bar.clear();
+    let report = report.with_context(|| path.display().to_string())?;
+    if a.json {
+        println(&serde_json::to_string_pretty(&as_json(
+            &path, &trace, &report,
+        ))?);
+    } else {
+        report
+            .warnings
+            .iter()
+            .for_each(|w| say(&format!("warning: {w}")));
+        println(&as_text(&report));
+    }
+    Ok(if report.verified() { 0 } else { DIFFERENT })
+}
+
+fn as_text(r: &Report) -> String {
+    if let Some(d) = &r.difference {
+        return format!("DIFFERENT: {d}");
+    }
+    let compared: u64 = r.events.iter().sum();
+    format!(
+        "verified: {} instructions and {} events of {} thread{} in {:.2} s ({:.0} million instructions per second)",
+        grouped(r.instructions),
+        grouped(compared),
+        r.threads,
+        if r.threads == 1 { "" } else { "s" },
+        r.elapsed.as_secs_f64(),
+        r.mips(),
+    )
+}
+
+fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
+    let end = |e: &End| json!({ "kind": format!("{:?}", e.kind).to_lowercase(), "code": e.code });
+    let events: serde_json::Map<_, _> = r
+        .events_by_name()
+        .into_iter()
+        .map(|(n, c)| (n.to_string(), c.into()))
+        .collect();
+    json!({
+        "file": path,
+        "verified": r.verified(),
+        "complete": t.completeness() == hindsight_trace::Completeness::Complete,
+        "instructions": r.instructions,
+        "events": events,
+        "threads": r.threads,
+        "parts": r.parts,
+        "ends": r.ends.iter().map(|(s, e)| json!({ "stream": s, "end": e.as_ref().map(end) })).collect::<Vec<_>>(),
+        "warnings": r.warnings,
+        "seconds": r.elapsed.as_secs_f64(),
+        "million_instructions_per_second": r.mips(),
+        "difference": r.difference.as_ref().map(|d| json!({
+            "stream": d.stream,
+            "position": d.difference.position,
+            "address": d.difference.pc,
+            "place": d.place.as_ref().map(|p| p.to_string()),
+            "expected": d.difference.expected,
+            "found": d.difference.found,
+        })),
+    })
+}
+
+/// Progress on a terminal.
+struct Bar {
+    wanted: bool,
+    begin: Instant,
+    shown: Option<Instant>,
+}
+
+impl Bar {
+    const WIDTH: usize = 30;
+
+    fn new(wanted: bool) -> Bar {
+        Bar {
+            wanted: wanted && std::io::stderr().is_terminal(),
+            begin: Instant::now(),
+            shown: None,
+        }
+    }
+
+    fn show(&mut self, done: u64, total: u64) {
+        let now = Instant::now();
+        // Nothing flashes up for what takes a moment.
+        let due = match self.shown {
+            None => now - self.begin >= Duration::from_millis(300),
+            Some(last) => now - last >= Duration::from_millis(100),
+        };
+        if !self.wanted || !due {
+            return;
+        }
+        self.shown = Some(now);
+        let part = (done as f64 / total.max(1) as f64).min(1.0);
+        let full = (part * Self::WIDTH as f64) as usize;
+        let bar = "#".repeat(full) + &"-".repeat(Self::WIDTH - full);
+        let speed = done as f64 / 1e6 / (now - self.begin).as_secs_f64();
+        let text = format!(
+            "\r[{bar}] {:3.0}%  {speed:.0} million instructions per second ",
+            part * 100.0
+        );
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    fn clear(&self) {
+        if self.shown.is_some() {
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        }
+    }
+}
