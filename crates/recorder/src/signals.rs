@@ -181,6 +181,8 @@ pub fn waiting(t: &Thread) -> bool {
 /// After translated code was left by a handler (`ctx.desc` is [`LEFT`]): brings the thread's state
 /// up to date and delivers. The thread goes on at `ctx.rip`.
 pub fn left(t: &mut Thread) {
+    // Exit stubs write the low half only.
+    t.ctx.desc = 0;
     let (why, at, info) = t.inbox.left();
     match why {
         Left::Boundary { pc, pos } => {
