@@ -3,7 +3,7 @@
 
 use crate::cache::{Cache, Key};
 use crate::code::Code;
-use crate::host::{Fault, HostFloat, Prepared, SignalStack};
+use crate::host::{Fault, Prepared, SignalStack};
 use crate::queue::{Op, Queue};
 use crate::window::Window;
 use crate::{Difference, Error};
@@ -184,7 +184,7 @@ impl Cpu {
     pub fn run(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Result<(), Error> {
         loop {
             let before = self.pos;
-            let left = self.inner(queue, target, host);
+            let left = self.spin(queue, target, host);
             self.executed += self.pos.saturating_sub(before);
             match left {
                 Left::Events => return Ok(()),
@@ -196,35 +196,9 @@ impl Cpu {
         }
     }
 
-    /// The inner loop. The guest's vector state stays in the processor throughout, so nothing in it may
-    /// use vector registers beyond the low halves of xmm0 to xmm15, as library calls would.
-    fn inner(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
-        const {
-            assert!(!cfg!(target_feature = "avx"), "build for the x86-64 baseline: the inner loop must leave ymm registers alone");
-        }
-        let float = HostFloat::save();
-        let avx = self.layout.mask & 4 != 0;
-        // SAFETY: both hold sixteen times sixteen bytes; XMM state begins at offset 160.
-        unsafe {
-            let to = (&raw mut (*self.window.ctx_ptr()).xmm).cast::<u8>();
-            std::ptr::copy_nonoverlapping(self.area.0.as_ptr().add(160), to, 256);
-            hindsight_glue::load_area(&self.area);
-        }
-        let left = self.spin(queue, target, host);
-        // SAFETY: an area with a valid header; the registers are only read.
-        unsafe {
-            std::arch::asm!("xsave64 [{}]", in(reg) &raw mut *self.area, in("eax") self.layout.mask as u32, in("edx") 0, options(nostack));
-        }
-        float.restore(avx);
-        self.area.0[512] |= 2;
-        // SAFETY: as above.
-        unsafe {
-            let from = (&raw const (*self.window.ctx_ptr()).xmm).cast::<u8>();
-            std::ptr::copy_nonoverlapping(from, self.area.0.as_mut_ptr().add(160), 256);
-        }
-        left
-    }
-
+    /// The inner loop: runs translated code and applies patches until something else is due. The
+    /// guest's vector state is in `area` whenever translated code does not run, since library calls
+    /// may use any vector register.
     fn spin(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
         let ctx = self.window.ctx_ptr();
         let base = self.cache.base();
@@ -267,7 +241,7 @@ impl Cpu {
             let (desc, count) = unsafe {
                 (*ctx).count = counter.wrapping_sub(limit).wrapping_sub(1);
                 (*ctx).resume = entry;
-                hindsight_glue::enter(ctx);
+                hindsight_glue::enter_xsave(ctx, &mut self.area);
                 if let Some(fault) = host.take_fault() {
                     let counter = (*ctx).count.wrapping_add(limit).wrapping_add(1);
                     return Left::Fault(fault, counter);

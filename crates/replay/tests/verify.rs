@@ -1,0 +1,199 @@
+//! Verification of whole traces, and what becomes of damaged ones.
+
+mod common;
+
+use common::*;
+use hindsight_events::{EndKind, Event};
+use hindsight_isa::state::VEC_STATE_LEN;
+use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_replay::{Code, Error, Machine, Options, Report, Stop, verify};
+use hindsight_trace::{ChunkBuilder, Header, Pushed, Summary, Text, Trace, Writer};
+use std::sync::Arc;
+
+/// Counts to 12 million in steps of a word read from memory.
+const LOOP: &[u8] = &[
+    0x48, 0x03, 0x06, // add rax, [rsi]
+    0x48, 0xff, 0xc9, // dec rcx
+    0x75, 0xf8, // jnz
+    0xb8, 0x3c, 0x00, 0x00, 0x00, // mov eax, 60
+    0x0f, 0x05, // syscall
+];
+const ROUNDS: u64 = 4_000_000;
+
+fn state(round: u64) -> CpuState {
+    let mut s = CpuState { rip: PC, ..CpuState::default() };
+    s.gpr[0] = 5 * round;
+    s.gpr[1] = ROUNDS - round;
+    s.gpr[6] = 0x1000;
+    s
+}
+
+/// A recording of [`LOOP`] with a key frame every million rounds.
+fn long_recording() -> Vec<Owned> {
+    let mut events = Vec::new();
+    for frame in 0..4 {
+        let round = frame * 1_000_000;
+        events.push(key_frame(3 * round, state(round), VecState::default()));
+        events.push(patch(3 * round, 0x1000, [5, 0, 0, 0, 0, 0, 0, 0]));
+    }
+    let args = [0, 0x1000, 0, 0, 0, 0];
+    events.push(event(3 * ROUNDS + 1, Event::Syscall { nr: 60, args }));
+    events.push(event(3 * ROUNDS + 1, Event::End { kind: EndKind::Exit, code: 0, message: b"" }));
+    events
+}
+
+fn write_stream<W: std::io::Write>(w: &mut Writer<W>, stream: u32, mut wire: &[u8]) {
+    let mut b = ChunkBuilder::default();
+    loop {
+        let (n, pushed) = b.push(wire, |_, _| {});
+        wire = &wire[n..];
+        w.stream(stream, &mut b).unwrap();
+        match pushed {
+            Pushed::Full => {}
+            Pushed::More => break assert!(wire.is_empty()),
+            Pushed::Bad => panic!("not events"),
+        }
+    }
+}
+
+fn trace(code: &'static [u8], events: &[Owned]) -> Vec<u8> {
+    let header = Header { predictor_bits: 32, ..Header::default() };
+    let mut w = Writer::new(Vec::new(), &header).unwrap();
+    let exe = std::fs::read("/proc/self/exe").unwrap();
+    w.module(Text::from("/program"), &exe).unwrap();
+    let process = [
+        event(0, Event::Map { addr: PC & !0xfff, len: 0x1000_0000, prot: 5, flags: 2, offset: 0x1000, path: b"/program" }),
+        event(0, Event::Code { epoch: 0, addr: PC, bytes: code }),
+    ];
+    write_stream(&mut w, 0, &encode(&process));
+    write_stream(&mut w, 1, &encode(events));
+    w.finish(Summary::default()).unwrap().0
+}
+
+fn run(bytes: Vec<u8>, jobs: usize) -> Result<Report, Error> {
+    verify(&Trace::from_bytes(bytes)?, &Options { jobs }, &mut |done, total| assert!(done <= total))
+}
+
+#[test]
+fn verifies_with_any_number_of_jobs() {
+    let bytes = trace(LOOP, &long_recording());
+    for (jobs, parts) in [(1, 1), (2, 4)] {
+        let r = run(bytes.clone(), jobs).unwrap();
+        assert!(r.verified(), "{}", r.difference.unwrap());
+        assert_eq!((r.instructions, r.threads, r.parts), (3 * ROUNDS + 1, 1, parts));
+        assert!(r.warnings.is_empty(), "{:?}", r.warnings);
+        assert!(matches!(&r.ends[..], [(1, Some(end))] if end.kind == EndKind::Exit));
+        assert!(r.events_by_name().iter().any(|e| e.0 == "key frame" && e.1 >= 4));
+    }
+}
+
+#[test]
+fn reports_the_first_difference() {
+    let mut events = long_recording();
+    events[3] = patch(3_000_000, 0x1000, [6, 0, 0, 0, 0, 0, 0, 0]);
+    events[5] = patch(6_000_000, 0x1000, [6, 0, 0, 0, 0, 0, 0, 0]);
+    let bytes = trace(LOOP, &events);
+    for jobs in [1, 3] {
+        let r = run(bytes.clone(), jobs).unwrap();
+        assert!(!r.verified());
+        let d = r.difference.unwrap();
+        assert_eq!((d.stream, d.difference.position, d.difference.pc), (1, 6_000_000, PC));
+        assert!(d.difference.expected.starts_with("rax="), "{d}");
+        let place = d.place.as_ref().unwrap();
+        assert_eq!((place.module.as_str(), place.offset), ("/program", 0x1000 + (PC & 0xfff)));
+    }
+}
+
+#[test]
+fn verifies_what_there_is_of_a_cut_trace() {
+    let bytes = trace(CODE, &recording());
+    for len in 0..bytes.len() {
+        // The module's content takes most of the file.
+        if len > 2000 && len < bytes.len() - 2000 {
+            continue;
+        }
+        match Trace::from_bytes(bytes[..len].to_vec()) {
+            Err(_) => {}
+            Ok(t) => {
+                let r = verify(&t, &Options { jobs: 1 }, &mut |_, _| {}).unwrap();
+                assert!(r.verified() && r.warnings.len() == 1 + (r.threads == 1 && r.instructions == 0) as usize, "{len}: {r:?}");
+            }
+        }
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 11) % n
+    }
+}
+
+fn rounds(default: u64) -> u64 {
+    std::env::var("HINDSIGHT_FUZZ_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn damaged_events_end_in_a_result() {
+    let good = encode(&recording());
+    let code = Arc::new(Code::new(&mut [(0, PC, CODE)]).unwrap());
+    let mut r = Rng(0x1234_5678_9abc);
+    let mut m = Machine::new(code, Predictor { bits: 16 }).unwrap();
+    let mut outcomes = [0; 2];
+    for _ in 0..rounds(20_000) {
+        let mut wire = good.clone();
+        for _ in 0..1 + r.below(3) {
+            // Most of the bytes are vector registers at the start.
+            let from = if r.below(4) == 0 { 0 } else { VEC_STATE_LEN as u64 };
+            let at = (from + r.below(wire.len() as u64 - from)) as usize;
+            match r.below(3) {
+                0 => wire[at] = r.next() as u8,
+                1 => wire[at] ^= 1 << r.below(8),
+                _ => drop(wire.remove(at)),
+            }
+        }
+        let played = m.from_keyframe(Box::new(vec![wire].into_iter())).and_then(|()| {
+            let target = m.position().saturating_add(10_000);
+            m.run_to(target)
+        });
+        outcomes[played.is_ok() as usize] += 1;
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}");
+}
+
+#[test]
+fn arbitrary_code_stays_confined() {
+    let mut r = Rng(0xfeed_beef_1234);
+    let memory = vec![0xa5u8; 1 << 16];
+    let mut done = 0;
+    for round in 0..rounds(400) {
+        let bytes: Vec<u8> = (0..2048).map(|_| r.next() as u8).collect();
+        let code = Arc::new(Code::new(&mut [(0, PC, &bytes)]).unwrap());
+        let mut m = Machine::new(code, Predictor { bits: if round % 4 == 0 { 32 } else { 14 } }).unwrap();
+        for _ in 0..50 {
+            let mut s = CpuState { rip: PC + r.below(2000), rflags: r.next() & 0xcd5, ..CpuState::default() };
+            for g in s.gpr.iter_mut() {
+                // Numbers of all kinds, among them addresses of this process.
+                *g = match r.below(4) {
+                    0 => r.next(),
+                    1 => r.below(1000),
+                    2 => memory.as_ptr() as u64 + r.below(1 << 16),
+                    _ => &raw const done as u64,
+                };
+            }
+            (s.fs_base, s.gs_base) = (r.next() >> 17, r.next() >> 17);
+            let events = [key_frame(0, s, VecState::default()), event(1000, Event::CodeEpoch { epoch: 0 })];
+            m.from_keyframe(Box::new(vec![encode(&events)].into_iter())).unwrap();
+            // It ends with an error nearly always; what counts is that it ends.
+            done += matches!(m.run_to(1000), Ok(Stop::Position)) as u64;
+        }
+    }
+    assert!(memory.iter().all(|b| *b == 0xa5), "replayed code reached memory that is not its own");
+}
