@@ -50,7 +50,8 @@ pub enum Event<'a> {
     Regs { mask: u32, ilen: u8, values: [u64; 19] },
     /// The string instruction at this position completes this many iterations before what follows.
     RepChunk { iterations: u64 },
-    /// A signal is delivered (a [`Event::SetState`] follows) before the instruction.
+    /// A signal is delivered (a [`Event::SetState`] follows) before the instruction, or in place
+    /// of a system call that is open: the handler returns to the call, which is then made anew.
     Signal { signo: u8, code: i32, addr: u64 },
     /// All registers change. Completes a system call (`rt_sigreturn`) if one is open at this position.
     SetState { cpu: &'a [u8; CPU_STATE_LEN], vec: &'a [u8; VEC_STATE_LEN] },

@@ -174,7 +174,7 @@ impl<'a> Machine<'a> {
     /// The event at offset `at`, due now, takes effect.
     fn event(&mut self, at: usize) -> Result<(), Error> {
         let event = self.queue.event(at)?;
-        if self.open && !matches!(event, Event::SyscallRet { .. } | Event::SetState { .. } | Event::End { .. } | Event::Zero { .. }) {
+        if self.open && !matches!(event, Event::SyscallRet { .. } | Event::SetState { .. } | Event::End { .. } | Event::Zero { .. } | Event::Signal { .. }) {
             return Err(self.cpu.difference("the result of a system call", "another event"));
         }
         let cpu = &mut self.cpu;
