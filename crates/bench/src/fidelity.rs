@@ -150,14 +150,7 @@ impl Ground {
         if let Some(name) = native_files.difference(&files) {
             return miss(format!("file {} differs", name.display()));
         }
-        let verified = tool.verify(&trace, 1, &messages, LIMIT)?;
-        if verified.end != End::Exit(0) {
-            return miss(format!(
-                "replay --verify: {}: {}",
-                verified.end,
-                tail(&messages)
-            ));
-        }
+        tool.verify(&trace, 1, LIMIT)?;
         outcome.instructions = tool.facts(&trace)?.instructions;
         Ok(())
     }

@@ -71,31 +71,33 @@ impl Hindsight {
         }
     }
 
-    /// Replays `trace` and verifies it on `jobs` processors.
-    pub fn verify(
-        &self,
-        trace: &Path,
-        jobs: u32,
-        stderr: &Path,
-        limit: Duration,
-    ) -> io::Result<Run> {
-        let words = [
-            "replay".into(),
-            "--verify".into(),
-            "--jobs".into(),
-            jobs.to_string(),
-        ];
-        run(&Spec {
-            argv: std::iter::once(self.program.clone().into())
-                .chain(words.into_iter().map(|w: String| w.into()))
+    /// Replays `trace` on `jobs` processors; an error unless it verifies.
+    pub fn verify(&self, trace: &Path, jobs: u32, limit: Duration) -> io::Result<Run> {
+        let (report, messages) = (
+            trace.with_extension("report"),
+            trace.with_extension("messages"),
+        );
+        let words = ["replay", "--verify", "--jobs", &jobs.to_string()].map(OsString::from);
+        let done = run(&Spec {
+            argv: [self.program.clone().into()]
+                .into_iter()
+                .chain(words)
                 .chain([trace.into()])
                 .collect(),
             cwd: "/".into(),
-            stdout: Some(stderr.with_extension("report")),
-            stderr: Some(stderr.to_owned()),
+            stdout: Some(report.clone()),
+            stderr: Some(messages.clone()),
             limit,
             ..Spec::default()
-        })
+        })?;
+        if done.end == End::Exit(0) {
+            return Ok(done);
+        }
+        let (report, messages) = (tail(&report), tail(&messages));
+        Err(io::Error::other(format!(
+            "replay --verify: {}: {report} {messages}",
+            done.end
+        )))
     }
 
     /// Asks `hindsight info --json`.

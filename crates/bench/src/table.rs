@@ -61,9 +61,19 @@ pub fn report(
         let _ = write!(out, ", record options `{}`", options.join(" "));
     }
     let rounds = all.iter().map(|m| m.pairs.len()).min().unwrap_or(0);
+    let verified = if all.iter().all(|m| m.miss.is_none()) {
+        "and every replay verified"
+    } else {
+        "but NOT every replay verified (NaN)"
+    };
+    let _ = writeln!(out, ".");
     let _ = writeln!(
         out,
-        ".\nCPU is user plus system of the whole process tree; ratios are medians of {rounds} paired runs, with their\nrange. Outputs were equal in every run, and every replay verified.\n"
+        "CPU is user plus system of the whole process tree; ratios are medians of {rounds} paired runs,"
+    );
+    let _ = writeln!(
+        out,
+        "with their range. Outputs were equal in every run, {verified}.\n"
     );
     out.push_str(&workloads(all));
     out.push('\n');

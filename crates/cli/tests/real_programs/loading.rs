@@ -93,8 +93,8 @@ fn limits_masks_and_ignored_signals_pass_through() {
     let line = r#"ulimit -n 77; ulimit -s 4096; trap "" INT USR1 PIPE; exec "$@""#;
     let native = scene.run(
         scene
-            .command("/bin/bash")
-            .args(["-c", line, "bash"])
+            .command("/bin/dash")
+            .args(["-c", line, "sh"])
             .arg(&program),
     );
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
@@ -102,7 +102,7 @@ fn limits_masks_and_ignored_signals_pass_through() {
     command.args([
         "-c",
         line,
-        "bash",
+        "sh",
         hindsight,
         "record",
         "--quiet",

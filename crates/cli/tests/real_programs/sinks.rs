@@ -55,14 +55,52 @@ fn wait_for_listener(address: &str) {
 }
 
 #[test]
-fn a_full_device_does_not_stop_the_program() {
+fn nothing_is_run_when_the_device_is_full_from_the_start() {
     let scene = Scene::new();
     let program = scene.compile("noise.c", &[]);
     let done = scene.run(&mut scene.recording("/dev/full".as_ref(), &words(&program, &["8", "6"])));
-    assert_eq!(done.status.code(), Some(6));
+    assert_eq!(done.status.code(), Some(125));
     let messages = done.messages();
-    assert!(messages.contains("done\n"), "{messages}");
+    assert!(!messages.contains("done\n"), "{messages}");
     assert!(messages.contains("No space left"), "{messages}");
+}
+
+#[test]
+fn a_file_that_may_not_grow_does_not_stop_the_program() {
+    let scene = Scene::new();
+    let program = scene.compile("noise.c", &[]);
+    let hindsight = env!("CARGO_BIN_EXE_hindsight");
+    // In blocks of 512 bytes. The memory shared with the program must fit, too.
+    let line = r#"ulimit -f 140000; exec "$@""#;
+    let args = [
+        "-c",
+        line,
+        "sh",
+        hindsight,
+        "record",
+        "-o",
+        "small.hst",
+        "--",
+    ];
+    let done = scene.run(
+        scene
+            .command("/bin/sh")
+            .args(args)
+            .arg(&program)
+            .args(["100", "6"]),
+    );
+    let messages = done.messages();
+    assert_eq!(done.status.code(), Some(6), "{messages}");
+    assert!(messages.contains("done\n"), "{messages}");
+    assert_eq!(
+        messages.matches("cannot be written").count(),
+        1,
+        "{messages}"
+    );
+    let trace = scene.path("small.hst");
+    assert_eq!(fs::metadata(&trace).unwrap().len(), 140_000 * 512);
+    assert_eq!(scene.info(&trace)["complete"], false);
+    scene.must_verify(&trace);
 }
 
 #[test]
