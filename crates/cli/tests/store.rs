@@ -1,0 +1,155 @@
+//! The store of recordings, and what a recorded program inherits.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+struct Store(tempfile::TempDir);
+
+impl Store {
+    fn new() -> Store {
+        Store(tempfile::tempdir().unwrap())
+    }
+
+    fn hindsight(&self, args: &[&str]) -> Output {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_hindsight"));
+        c.env("HINDSIGHT_DIR", self.0.path())
+            .args(args)
+            .output()
+            .unwrap()
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let o = self.hindsight(args);
+        assert_eq!(
+            o.status.code(),
+            Some(0),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&o.stderr)
+        );
+        String::from_utf8(o.stdout).unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let list: serde_json::Value = serde_json::from_str(&self.ok(&["ls", "--json"])).unwrap();
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["name"].as_str().unwrap().into())
+            .collect()
+    }
+}
+
+#[test]
+fn the_last_few_of_each_program_are_kept() {
+    let s = Store::new();
+    assert!(s.names().is_empty());
+    s.ok(&["record", "-q", "/bin/echo", "1"]);
+    for _ in 0..4 {
+        s.ok(&["record", "-q", "--keep", "2", "/bin/true"]);
+    }
+    let names = s.names();
+    let count = |p: &str| names.iter().filter(|n| n.starts_with(p)).count();
+    assert_eq!(
+        (count("true-"), count("echo-"), names.len()),
+        (2, 1, 3),
+        "{names:?}"
+    );
+    // The latest is meant when none is named.
+    let info = s.ok(&["info", "--json"]);
+    assert!(info.contains(names.last().unwrap()), "{info}");
+    s.ok(&["rm", &names[0]]);
+    assert_eq!(s.names(), names[1..]);
+    s.ok(&["info", &names[1]]);
+    s.ok(&["info", &format!("{}.hst", names[1])]);
+    assert_eq!(s.hindsight(&["rm", "no-such-name"]).status.code(), Some(2));
+    assert_eq!(s.hindsight(&["rm", "../elsewhere"]).status.code(), Some(2));
+    s.ok(&["rm", "--all"]);
+    assert!(s.names().is_empty());
+    assert_eq!(s.hindsight(&["info"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_could_not_be_started_leaves_nothing_behind() {
+    let s = Store::new();
+    for (program, status) in [
+        ("no-such-program", 127),
+        ("/etc/passwd", 126),
+        ("/etc", 126),
+    ] {
+        let o = s.hindsight(&["record", program]);
+        assert_eq!(o.status.code(), Some(status), "{program}");
+        assert!(!o.stderr.is_empty());
+    }
+    assert!(s.names().is_empty());
+}
+
+#[test]
+fn other_files_in_the_store_are_left_alone() {
+    let s = Store::new();
+    let other = s.0.path().join("notes.txt");
+    std::fs::write(&other, "mine").unwrap();
+    std::fs::write(s.0.path().join("broken-1.hst"), "no trace").unwrap();
+    let list = s.ok(&["ls"]);
+    assert!(
+        list.contains("broken-1") && !list.contains("notes"),
+        "{list}"
+    );
+    s.ok(&["rm", "--all"]);
+    assert!(other.exists());
+}
+
+/// Runs `line` in a shell that has done `before`, natively and recorded.
+fn both(before: &str, line: &str) -> [String; 2] {
+    let hindsight = env!("CARGO_BIN_EXE_hindsight");
+    let dir = tempfile::tempdir().unwrap();
+    [
+        "",
+        &format!(
+            "{hindsight} record -q -o {} ",
+            dir.path().join("t.hst").display()
+        ),
+    ]
+    .map(|prefix| {
+        let script = format!("{before}; {prefix}{line}");
+        let o = Command::new("/bin/sh")
+            .args(["-c", &script])
+            .output()
+            .unwrap();
+        assert!(
+            o.status.success(),
+            "{script}: {}",
+            String::from_utf8_lossy(&o.stderr)
+        );
+        String::from_utf8(o.stdout).unwrap()
+    })
+}
+
+#[test]
+fn a_program_inherits_what_it_would_without_us() {
+    let signals = "/bin/grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status";
+    for before in [":", "trap '' PIPE CHLD HUP", "trap '' INT TERM"] {
+        let [native, recorded] = both(before, signals);
+        let ignored = |s: &str| {
+            s.lines()
+                .filter(|l| !l.starts_with("SigCgt"))
+                .map(String::from)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(ignored(&native), ignored(&recorded), "{before}");
+    }
+    for before in [":", "exec 0<&-", "exec 5</dev/null", "ulimit -n 50"] {
+        let [native, recorded] = both(before, "/bin/ls /proc/self/fd/");
+        assert_eq!(native, recorded, "{before}");
+    }
+    let [native, recorded] = both("cd /usr/lib; export A=b", "/usr/bin/env");
+    assert_eq!(native, recorded);
+}
+
+#[test]
+fn completions_are_printed() {
+    let s = Store::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(s.ok(&["completions", shell]).contains("record"));
+    }
+    assert!(Path::new(env!("CARGO_BIN_EXE_hindsight")).exists());
+}
