@@ -63,7 +63,9 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         .to_string_lossy()
         .into_owned();
     let watch = Watch::new();
-    let control = Control::new().context("cannot make the memory shared with the program (does `ulimit -f` allow 65 MiB?)")?;
+    let control = Control::new().context(
+        "cannot make the memory shared with the program (does `ulimit -f` allow 65 MiB?)",
+    )?;
     let image = image::file(&config(a, program, control.fd().as_raw_fd())?)?;
     let sink = sink::open(a.output.as_deref(), &name, started.as_secs() as i64)?;
     let header = Header {
