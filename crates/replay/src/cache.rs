@@ -1,7 +1,7 @@
 //! Translated blocks, their links and what they depend on.
 
-use crate::memory::Mapping;
 use crate::Error;
+use crate::memory::Mapping;
 use hindsight_isa::Ctx;
 use hindsight_translate::Block as Translated;
 use std::collections::HashMap;
@@ -96,7 +96,12 @@ impl Cache {
     /// Where a block of these sizes would go: host addresses of its parts. `None` when full.
     pub fn room(&self, hot: usize, cold: usize) -> Option<(u64, u64)> {
         let fits = self.hot + hot <= PART && self.cold + cold <= 2 * PART;
-        fits.then(|| (self.base() + self.hot as u64, self.base() + self.cold as u64))
+        fits.then(|| {
+            (
+                self.base() + self.hot as u64,
+                self.base() + self.cold as u64,
+            )
+        })
     }
 
     /// Enters a block at the place that `room` gave. It depends on the code in `pages`.
@@ -133,7 +138,9 @@ impl Cache {
         if at + 4 > 2 * PART {
             return false;
         }
-        let Some(block) = self.blocks.get_mut(id as usize) else { return false };
+        let Some(block) = self.blocks.get_mut(id as usize) else {
+            return false;
+        };
         let displacement = (block.hot as i64 - (patch as i64 + 4)) as i32;
         // SAFETY: four bytes within the cache; this thread is the only one that runs it.
         unsafe {
@@ -147,13 +154,21 @@ impl Cache {
     /// Drops what was made from the code in `page`.
     pub fn drop_page(&mut self, page: u64, ctx: &mut Ctx) {
         for id in self.pages.remove(&page).unwrap_or_default() {
-            let Some(b) = self.blocks.get_mut(id as usize) else { continue };
+            let Some(b) = self.blocks.get_mut(id as usize) else {
+                continue;
+            };
             if !std::mem::take(&mut b.live) {
                 continue;
             }
             for (patch, displacement) in std::mem::take(&mut b.incoming) {
                 // SAFETY: the offset was checked when the link was made.
-                unsafe { self.map.base().add(patch as usize).cast::<i32>().write_unaligned(displacement) }
+                unsafe {
+                    self.map
+                        .base()
+                        .add(patch as usize)
+                        .cast::<i32>()
+                        .write_unaligned(displacement)
+                }
             }
             ctx.forget_lookup(b.key.pc);
             self.index.remove(&b.key);

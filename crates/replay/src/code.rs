@@ -54,7 +54,10 @@ impl Code {
             let mut decoder = Decoder::default();
             let mut at = 0;
             while at < wire.len() {
-                let corrupt = Error::Corrupt { position: 0, what: "the process stream does not decode" };
+                let corrupt = Error::Corrupt {
+                    position: 0,
+                    what: "the process stream does not decode",
+                };
                 let (_, event, n) = decoder.decode(&wire[at..]).ok_or(corrupt)?;
                 at += n;
                 if let Event::Code { epoch, addr, bytes } = event {
@@ -78,7 +81,10 @@ impl Code {
                 let (part, rest) = bytes.split_at(n);
                 versions += code.add(epoch, addr, part);
                 if versions > MAX_VERSIONS {
-                    return Err(Error::Corrupt { position: 0, what: "there is more code than fits" });
+                    return Err(Error::Corrupt {
+                        position: 0,
+                        what: "there is more code than fits",
+                    });
                 }
                 addr = addr.wrapping_add(n as u64);
                 bytes = rest;
@@ -100,9 +106,17 @@ impl Code {
         let start = (addr % PAGE) as usize;
         let mut made = 0;
         let new = match list.last() {
-            None => Some(Version { epoch, bytes: Box::new([0; PAGE as usize]), known: [0; PAGE as usize / 64] }),
+            None => Some(Version {
+                epoch,
+                bytes: Box::new([0; PAGE as usize]),
+                known: [0; PAGE as usize / 64],
+            }),
             // Bytes that are seen for the first time are no change.
-            Some(v) if v.epoch < epoch && (0..bytes.len()).any(|i| v.knows(start + i) && v.bytes[start + i] != bytes[i]) => {
+            Some(v)
+                if v.epoch < epoch
+                    && (0..bytes.len())
+                        .any(|i| v.knows(start + i) && v.bytes[start + i] != bytes[i]) =>
+            {
                 self.changes.push((epoch, page));
                 Some(Version { epoch, ..v.clone() })
             }
@@ -113,7 +127,10 @@ impl Code {
             made = 1;
         }
         if let Some(v) = list.last_mut() {
-            bytes.iter().enumerate().for_each(|(i, b)| v.set(start + i, *b));
+            bytes
+                .iter()
+                .enumerate()
+                .for_each(|(i, b)| v.set(start + i, *b));
         }
         made
     }
@@ -126,7 +143,9 @@ impl Code {
 
     /// The known bytes from `addr` to the first unknown one or the end of the page.
     pub fn slice(&self, addr: u64, epoch: u64) -> &[u8] {
-        let Some(v) = self.page(addr, epoch) else { return &[] };
+        let Some(v) = self.page(addr, epoch) else {
+            return &[];
+        };
         let start = (addr % PAGE) as usize;
         let mut end = start;
         while end < PAGE as usize {

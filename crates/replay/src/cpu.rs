@@ -58,13 +58,21 @@ impl Cpu {
     pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Cpu, Error> {
         let Some(layout) = Layout::detect() else {
             let what = "this processor has no XSAVE".to_string();
-            return Err(Error::Unsupported { position: 0, pc: 0, what });
+            return Err(Error::Unsupported {
+                position: 0,
+                pc: 0,
+                what,
+            });
         };
         Ok(Cpu {
             code,
             window: Window::new(predictor)?,
             cache: Cache::new()?,
-            translator: Translator::new(Policy { mode: Mode::Replay, predictor, wide_checks: false }),
+            translator: Translator::new(Policy {
+                mode: Mode::Replay,
+                predictor,
+                wide_checks: false,
+            }),
             area: Box::default(),
             layout,
             rip: 0,
@@ -109,7 +117,10 @@ impl Cpu {
 
     pub fn set_vectors(&mut self, v: &VecState) {
         // Reserved bits would make XRSTOR fault.
-        let v = VecState { mxcsr: v.mxcsr & 0xffff, ..*v };
+        let v = VecState {
+            mxcsr: v.mxcsr & 0xffff,
+            ..*v
+        };
         self.layout.from_state(&v, &mut self.area);
     }
 
@@ -151,7 +162,10 @@ impl Cpu {
     }
 
     fn missing_code(&self) -> Error {
-        Error::MissingCode { position: self.pos, pc: self.rip }
+        Error::MissingCode {
+            position: self.pos,
+            pc: self.rip,
+        }
     }
 
     /// Code is from here on as of this epoch.
@@ -176,7 +190,11 @@ impl Cpu {
     }
 
     pub fn unsupported(&self, what: impl Into<String>) -> Error {
-        Error::Unsupported { position: self.pos, pc: self.rip, what: what.into() }
+        Error::Unsupported {
+            position: self.pos,
+            pc: self.rip,
+            what: what.into(),
+        }
     }
 
     /// Runs until position `target`, an event that is no patch, or the end of the queue's prepared
@@ -191,7 +209,9 @@ impl Cpu {
                 Left::Translate(key) => self.translate(key)?,
                 Left::Slow(desc) => self.slow(&desc)?,
                 Left::Fault(fault, counter) => return Err(self.fault(fault, counter)),
-                Left::Wrong(what) => return Err(self.unsupported(format!("translated code is wrong: {what}"))),
+                Left::Wrong(what) => {
+                    return Err(self.unsupported(format!("translated code is wrong: {what}")));
+                }
             }
         }
     }
@@ -203,16 +223,25 @@ impl Cpu {
         let ctx = self.window.ctx_ptr();
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
-        let mut key = Key { pc: self.rip, limit: 0 };
+        let mut key = Key {
+            pc: self.rip,
+            limit: 0,
+        };
         loop {
-            let Some(next) = queue.peek() else { return Left::Events };
+            let Some(next) = queue.peek() else {
+                return Left::Events;
+            };
             if self.pos >= target {
                 return Left::Events;
             }
             if next.pos <= self.pos {
                 match next.op {
-                    Op::Word(addr, value) if next.pos == self.pos => self.window.set_word(addr, value),
-                    Op::Bytes(addr, len, value) if next.pos == self.pos => self.window.set_bytes(addr, len, value),
+                    Op::Word(addr, value) if next.pos == self.pos => {
+                        self.window.set_word(addr, value)
+                    }
+                    Op::Bytes(addr, len, value) if next.pos == self.pos => {
+                        self.window.set_bytes(addr, len, value)
+                    }
                     _ => return Left::Events,
                 }
                 queue.advance();
@@ -222,7 +251,9 @@ impl Cpu {
             let (entry, counter) = match self.resume.take() {
                 Some(r) => r,
                 None => {
-                    let Some((id, entry)) = self.cache.find(key) else { return Left::Translate(key) };
+                    let Some((id, entry)) = self.cache.find(key) else {
+                        return Left::Translate(key);
+                    };
                     if key.limit == 0 {
                         if let Some(patch) = self.link.take()
                             && !self.cache.link(patch, id)
@@ -265,14 +296,20 @@ impl Cpu {
                     // What leaves a limited block will not fit the limit either.
                     self.link = (key.limit == 0 && desc.patch != 0).then_some(desc.patch);
                     self.lookup = false;
-                    key = Key { pc: desc.pc, limit: 0 };
+                    key = Key {
+                        pc: desc.pc,
+                        limit: 0,
+                    };
                 }
                 DescKind::Indirect => {
                     // SAFETY: no translated code runs now.
                     self.rip = unsafe { (*ctx).rip };
                     self.link = None;
                     self.lookup = true;
-                    key = Key { pc: self.rip, limit: 0 };
+                    key = Key {
+                        pc: self.rip,
+                        limit: 0,
+                    };
                 }
                 DescKind::Budget => {
                     if stuck {
@@ -281,7 +318,10 @@ impl Cpu {
                     self.rip = desc.pc;
                     self.link = None;
                     self.lookup = false;
-                    key = Key { pc: desc.pc, limit: (limit - pos).min(u16::MAX as u64) as u32 };
+                    key = Key {
+                        pc: desc.pc,
+                        limit: (limit - pos).min(u16::MAX as u64) as u32,
+                    };
                 }
                 _ => {
                     self.rip = desc.pc;
@@ -302,7 +342,10 @@ impl Cpu {
             DescKind::Raise => {
                 return Err(match desc.size {
                     hindsight_isa::desc::raise::UNSUPPORTED => self.unsupported("not supported"),
-                    n => self.difference("no event", format!("an instruction that raises exception {n}")),
+                    n => self.difference(
+                        "no event",
+                        format!("an instruction that raises exception {n}"),
+                    ),
                 });
             }
             _ => return Err(self.unsupported("an exit that does not belong to replay")),
@@ -323,7 +366,12 @@ impl Cpu {
         let mut buf = [0; FETCH];
         let n = code.fetch(key.pc, self.epoch, &mut buf);
         let max_instrs = if key.limit == 0 { BLOCK } else { key.limit };
-        let input = Input { pc: key.pc, code: &buf[..n], max_instrs, self_check: false };
+        let input = Input {
+            pc: key.pc,
+            code: &buf[..n],
+            max_instrs,
+            self_check: false,
+        };
         // The page of the first byte counts even where nothing is known.
         let mut pages = vec![key.pc / PAGE * PAGE];
         let mut note = |addr: u64| {
@@ -345,7 +393,10 @@ impl Cpu {
             });
         }
         let block = &self.translator.block;
-        note(key.pc.wrapping_add((block.src_len as u64).saturating_sub(1)));
+        note(
+            key.pc
+                .wrapping_add((block.src_len as u64).saturating_sub(1)),
+        );
         let (hot, cold) = (block.hot.len(), block.cold.len());
         if self.cache.room(hot, cold).is_none() {
             self.cache.flush(self.window.ctx_mut());
@@ -382,10 +433,17 @@ impl Cpu {
         let mut buf = [0; FETCH];
         let n = code.fetch(key.pc, self.epoch, &mut buf);
         let max_instrs = if key.limit == 0 { BLOCK } else { key.limit };
-        let input = Input { pc: key.pc, code: &buf[..n], max_instrs, self_check: false };
+        let input = Input {
+            pc: key.pc,
+            code: &buf[..n],
+            max_instrs,
+            self_check: false,
+        };
         self.translator.want_map = true;
         let epoch = self.epoch;
-        let done = self.translator.translate(&input, &mut |addr| code.slice(addr, epoch));
+        let done = self
+            .translator
+            .translate(&input, &mut |addr| code.slice(addr, epoch));
         self.translator.want_map = false;
         done.ok()?;
         let map = &self.translator.block.map;

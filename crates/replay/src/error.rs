@@ -15,8 +15,16 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Difference { position, pc, expected, found } = self;
-        write!(f, "at position {position}, address {pc:#x}: expected {expected}, found {found}")
+        let Difference {
+            position,
+            pc,
+            expected,
+            found,
+        } = self;
+        write!(
+            f,
+            "at position {position}, address {pc:#x}: expected {expected}, found {found}"
+        )
     }
 }
 
@@ -34,18 +42,28 @@ pub enum Error {
     Corrupt { position: u64, what: &'static str },
     /// This build or this machine cannot replay an instruction.
     #[error("cannot replay the instruction at position {position}, address {pc:#x}: {what}")]
-    Unsupported { position: u64, pc: u64, what: String },
+    Unsupported {
+        position: u64,
+        pc: u64,
+        what: String,
+    },
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] hindsight_trace::Error),
     /// The system refused memory or another service.
     #[error("{what}: {source}")]
-    System { what: &'static str, source: std::io::Error },
+    System {
+        what: &'static str,
+        source: std::io::Error,
+    },
 }
 
 impl Error {
     /// The last error of the C library, while doing `what`.
     pub(crate) fn last_os(what: &'static str) -> Error {
-        Error::System { what, source: std::io::Error::last_os_error() }
+        Error::System {
+            what,
+            source: std::io::Error::last_os_error(),
+        }
     }
 }

@@ -7,7 +7,13 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-const SIGNALS: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+const SIGNALS: [libc::c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+];
 /// Bytes of the signal stack; a frame with AVX-512 state takes less than four kilobytes.
 const STACK: usize = 64 << 10;
 const ARCH_SET_GS: libc::c_int = 0x1001;
@@ -50,7 +56,11 @@ std::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    safe fn hindsight_replay_handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void);
+    safe fn hindsight_replay_handler(
+        signal: libc::c_int,
+        info: *mut libc::siginfo_t,
+        context: *mut libc::c_void,
+    );
 }
 
 /// Trap flag.
@@ -60,13 +70,22 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     // SAFETY: the kernel passes valid pointers; the context is a ucontext_t.
     let (pc, address) = unsafe {
         let regs = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-        (regs[libc::REG_RIP as usize] as u64, (*info).si_addr() as u64)
+        (
+            regs[libc::REG_RIP as usize] as u64,
+            (*info).si_addr() as u64,
+        )
     };
     let inside = RUNNING.with(|r| (r.start.get()..r.end.get()).contains(&pc));
     // Single steps go on in the trampoline when translated code has set the trap flag.
     let leaving = signal == libc::SIGTRAP && hindsight_glue::contains(pc);
     if inside || leaving {
-        RUNNING.with(|r| r.fault.set(Some(Fault { signal, host_pc: pc, address })));
+        RUNNING.with(|r| {
+            r.fault.set(Some(Fault {
+                signal,
+                host_pc: pc,
+                address,
+            }))
+        });
         // SAFETY: translated code may be left anywhere through the exit trampoline, which
         // stores the guest's registers as they are.
         unsafe {
@@ -140,9 +159,17 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    pub fn new(gs_base: u64, cache: std::ops::Range<u64>, stack: &mut SignalStack) -> Result<Prepared, Error> {
+    pub fn new(
+        gs_base: u64,
+        cache: std::ops::Range<u64>,
+        stack: &mut SignalStack,
+    ) -> Result<Prepared, Error> {
         install();
-        let ss = libc::stack_t { ss_sp: stack.0.as_mut_ptr().cast(), ss_flags: 0, ss_size: STACK };
+        let ss = libc::stack_t {
+            ss_sp: stack.0.as_mut_ptr().cast(),
+            ss_flags: 0,
+            ss_size: STACK,
+        };
         let mut p = Prepared {
             gs: 0,
             // SAFETY: both are plain integers and pointers.
@@ -223,4 +250,3 @@ unsafe fn set_gs(base: u64) {
         }
     }
 }
-

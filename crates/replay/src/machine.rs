@@ -12,8 +12,8 @@ use iced_x86::Mnemonic;
 use std::sync::Arc;
 
 const NAMES: [&str; 20] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
-    "rflags", "fs_base", "gs_base",
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15", "rip", "rflags", "fs_base", "gs_base",
 ];
 const RAX: usize = 0;
 const RCX: usize = 1;
@@ -55,7 +55,13 @@ impl<'a> Machine<'a> {
     /// Makes a processor with a predictor of this size that executes `code`.
     pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine<'a>, Error> {
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
-        Ok(Machine { cpu: Cpu::new(code, predictor)?, queue: nothing, started: false, open: false, end: None })
+        Ok(Machine {
+            cpu: Cpu::new(code, predictor)?,
+            queue: nothing,
+            started: false,
+            open: false,
+            end: None,
+        })
     }
 
     /// Begins to play a stream, or a part of one, whose first event is a key frame. Translated
@@ -126,7 +132,9 @@ impl<'a> Machine<'a> {
             if self.cpu.pos >= position {
                 return Ok(Stop::Position);
             }
-            let Some(next) = self.queue.prepare()? else { return Ok(Stop::OutOfEvents) };
+            let Some(next) = self.queue.prepare()? else {
+                return Ok(Stop::OutOfEvents);
+            };
             if next.pos > self.cpu.pos && self.open {
                 return Err(self.cpu.difference("the result of a system call", "none"));
             }
@@ -163,23 +171,44 @@ impl<'a> Machine<'a> {
     }
 
     fn corrupt(&self, what: &'static str) -> Error {
-        Error::Corrupt { position: self.cpu.pos, what }
+        Error::Corrupt {
+            position: self.cpu.pos,
+            what,
+        }
     }
 
     /// An event that should have been consumed by the instruction before.
     fn late(&self) -> Error {
-        self.cpu.difference("an event for the instruction before", "an instruction that took none")
+        self.cpu.difference(
+            "an event for the instruction before",
+            "an instruction that took none",
+        )
     }
 
     /// The event at offset `at`, due now, takes effect.
     fn event(&mut self, at: usize) -> Result<(), Error> {
         let event = self.queue.event(at)?;
-        if self.open && !matches!(event, Event::SyscallRet { .. } | Event::SetState { .. } | Event::End { .. } | Event::Zero { .. } | Event::Signal { .. }) {
-            return Err(self.cpu.difference("the result of a system call", "another event"));
+        if self.open
+            && !matches!(
+                event,
+                Event::SyscallRet { .. }
+                    | Event::SetState { .. }
+                    | Event::End { .. }
+                    | Event::Zero { .. }
+                    | Event::Signal { .. }
+            )
+        {
+            return Err(self
+                .cpu
+                .difference("the result of a system call", "another event"));
         }
         let cpu = &mut self.cpu;
         match event {
-            Event::KeyFrame { code_epoch, cpu: regs, vec } => {
+            Event::KeyFrame {
+                code_epoch,
+                cpu: regs,
+                vec,
+            } => {
                 let (regs, vec) = (CpuState::from_bytes(regs), VecState::from_bytes(vec));
                 if self.started {
                     compare(cpu, &regs, &vec)?;
@@ -194,13 +223,18 @@ impl<'a> Machine<'a> {
                 let found = cpu.registers().digest();
                 if digest != found {
                     let found = format!("{found:016x} ({})", show(&cpu.registers()));
-                    return Err(cpu.difference(format!("registers with digest {digest:016x}"), found));
+                    return Err(
+                        cpu.difference(format!("registers with digest {digest:016x}"), found)
+                    );
                 }
                 if vec != 0 {
                     let found = cpu.vectors().digest();
                     if vec != found {
                         let found = format!("{found:016x}");
-                        return Err(cpu.difference(format!("vector registers with digest {vec:016x}"), found));
+                        return Err(cpu.difference(
+                            format!("vector registers with digest {vec:016x}"),
+                            found,
+                        ));
                     }
                 }
             }
@@ -232,10 +266,17 @@ impl<'a> Machine<'a> {
             }
             Event::Regs { mask, ilen, values } => {
                 if ilen != 0 && current(cpu)?.map(|i| i.len()) != Some(ilen as usize) {
-                    return Err(cpu.difference(format!("an instruction of {ilen} bytes with recorded results"), "another"));
+                    return Err(cpu.difference(
+                        format!("an instruction of {ilen} bytes with recorded results"),
+                        "another",
+                    ));
                 }
                 let mut s = cpu.registers();
-                for (i, v) in values.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0) {
+                for (i, v) in values
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| mask & (1 << i) != 0)
+                {
                     match i {
                         0..16 => s.gpr[i] = *v,
                         16 => s.rflags = *v,
@@ -261,11 +302,23 @@ impl<'a> Machine<'a> {
             }
             Event::Zero { addr, len } => cpu.window.zero(addr, len)?,
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
-            Event::End { kind, code, message } => {
+            Event::End {
+                kind,
+                code,
+                message,
+            } => {
                 let message = String::from_utf8_lossy(message).into_owned();
-                self.end = Some(End { kind, code, message });
+                self.end = Some(End {
+                    kind,
+                    code,
+                    message,
+                });
             }
-            Event::Patch { .. } | Event::PatchBytes { .. } | Event::Code { .. } | Event::Map { .. } | Event::Unmap { .. } => {
+            Event::Patch { .. }
+            | Event::PatchBytes { .. }
+            | Event::Code { .. }
+            | Event::Map { .. }
+            | Event::Unmap { .. } => {
                 return Err(self.corrupt("an event that does not belong to a thread"));
             }
         }
@@ -278,7 +331,9 @@ impl<'a> Machine<'a> {
         let mut buf = [0; 15];
         let n = self.cpu.fetch(&mut buf)?;
         let Some(op) = StringOp::decode(&buf[..n]) else {
-            return Err(self.cpu.difference("a string instruction", "another instruction"));
+            return Err(self
+                .cpu
+                .difference("a string instruction", "another instruction"));
         };
         let before = self.queue.peek().map(|e| e.pos);
         if slow::string(&mut self.cpu, &op, Some(&mut self.queue))? {
@@ -308,17 +363,30 @@ fn words(s: &CpuState) -> [u64; 20] {
 }
 
 fn show(s: &CpuState) -> String {
-    let list: Vec<_> = words(s).iter().zip(NAMES).map(|(w, n)| format!("{n}={w:x}")).collect();
+    let list: Vec<_> = words(s)
+        .iter()
+        .zip(NAMES)
+        .map(|(w, n)| format!("{n}={w:x}"))
+        .collect();
     list.join(" ")
 }
 
 /// Compares the state of the processor with the one that a key frame says.
 fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
     let found_vec = &cpu.vectors();
-    let (a, b) = (words(&want.comparable()), words(&cpu.registers().comparable()));
+    let (a, b) = (
+        words(&want.comparable()),
+        words(&cpu.registers().comparable()),
+    );
     let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
     if !differ.is_empty() {
-        let list = |w: &[u64; 20]| differ.iter().map(|i| format!("{}={:x}", NAMES[*i], w[*i])).collect::<Vec<_>>().join(" ");
+        let list = |w: &[u64; 20]| {
+            differ
+                .iter()
+                .map(|i| format!("{}={:x}", NAMES[*i], w[*i]))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         return Err(cpu.difference(list(&a), list(&b)));
     }
     if want_vec != found_vec {
@@ -330,20 +398,39 @@ fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error>
 
 /// The first vector, mask or x87 register that differs.
 fn vector_difference(want: &VecState, found: &VecState) -> (String, String) {
-    let hex = |b: &[u8]| b.iter().rev().map(|b| format!("{b:02x}")).collect::<String>();
+    let hex = |b: &[u8]| {
+        b.iter()
+            .rev()
+            .map(|b| format!("{b:02x}"))
+            .collect::<String>()
+    };
     for i in 0..32 {
         if want.zmm[i] != found.zmm[i] {
-            return (format!("zmm{i}={}", hex(&want.zmm[i])), format!("zmm{i}={}", hex(&found.zmm[i])));
+            return (
+                format!("zmm{i}={}", hex(&want.zmm[i])),
+                format!("zmm{i}={}", hex(&found.zmm[i])),
+            );
         }
     }
     for i in 0..8 {
         if want.k[i] != found.k[i] {
-            return (format!("k{i}={:x}", want.k[i]), format!("k{i}={:x}", found.k[i]));
+            return (
+                format!("k{i}={:x}", want.k[i]),
+                format!("k{i}={:x}", found.k[i]),
+            );
         }
         if want.st[i] != found.st[i] {
-            return (format!("st{i}={}", hex(&want.st[i])), format!("st{i}={}", hex(&found.st[i])));
+            return (
+                format!("st{i}={}", hex(&want.st[i])),
+                format!("st{i}={}", hex(&found.st[i])),
+            );
         }
     }
-    let control = |v: &VecState| format!("mxcsr={:x} fcw={:x} fsw={:x} ftw={:x}", v.mxcsr, v.fcw, v.fsw, v.ftw);
+    let control = |v: &VecState| {
+        format!(
+            "mxcsr={:x} fcw={:x} fsw={:x} ftw={:x}",
+            v.mxcsr, v.fcw, v.fsw, v.ftw
+        )
+    };
     (control(want), control(found))
 }

@@ -22,7 +22,10 @@ impl Mapping {
         if p == libc::MAP_FAILED {
             return Err(Error::last_os("cannot map memory for replay"));
         }
-        Ok(Mapping { base: p.cast(), len })
+        Ok(Mapping {
+            base: p.cast(),
+            len,
+        })
     }
 
     pub fn base(&self) -> *mut u8 {
@@ -66,9 +69,15 @@ impl Mapping {
             for at in [a, b] {
                 let prot = libc::PROT_READ | libc::PROT_WRITE;
                 let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-                ok = ok && libc::mmap(self.base.add(at).cast(), len, prot, flags, fd, 0) != libc::MAP_FAILED;
+                ok = ok
+                    && libc::mmap(self.base.add(at).cast(), len, prot, flags, fd, 0)
+                        != libc::MAP_FAILED;
             }
-            let result = if ok { Ok(()) } else { Err(Error::last_os("cannot map a memory file")) };
+            let result = if ok {
+                Ok(())
+            } else {
+                Err(Error::last_os("cannot map a memory file"))
+            };
             libc::close(fd);
             result
         }

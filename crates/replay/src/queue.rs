@@ -95,8 +95,13 @@ impl<'a> Queue<'a> {
 
     /// The event of an [`Op::Other`] entry that has not been followed by a refill.
     pub fn event(&self, offset: usize) -> Result<Event<'_>, Error> {
-        let decoded = self.wire.get(offset..).and_then(|b| Decoder::default().decode(b));
-        decoded.map(|d| d.1).ok_or(self.corrupt("an event does not decode"))
+        let decoded = self
+            .wire
+            .get(offset..)
+            .and_then(|b| Decoder::default().decode(b));
+        decoded
+            .map(|d| d.1)
+            .ok_or(self.corrupt("an event does not decode"))
     }
 
     /// Events consumed or prepared so far, by tag.
@@ -105,7 +110,10 @@ impl<'a> Queue<'a> {
     }
 
     fn corrupt(&self, what: &'static str) -> Error {
-        Error::Corrupt { position: self.last, what }
+        Error::Corrupt {
+            position: self.last,
+            what,
+        }
     }
 
     fn refill(&mut self) -> Result<bool, Error> {
@@ -175,8 +183,25 @@ mod tests {
     fn splits_patches_and_crosses_chunks() {
         let mut words = [0; 8];
         (words[1], words[7]) = (11, 77);
-        let a = encode(&[(3, Event::Patch { line: 0x1000, mask: 0x82, words })]);
-        let b = encode(&[(4, Event::PatchBytes { addr: 9, len: 2, value: 5 }), (4, Event::RepChunk { iterations: 8 })]);
+        let a = encode(&[(
+            3,
+            Event::Patch {
+                line: 0x1000,
+                mask: 0x82,
+                words,
+            },
+        )]);
+        let b = encode(&[
+            (
+                4,
+                Event::PatchBytes {
+                    addr: 9,
+                    len: 2,
+                    value: 5,
+                },
+            ),
+            (4, Event::RepChunk { iterations: 8 }),
+        ]);
         let mut q = Queue::new(Box::new(vec![a, Vec::new(), b].into_iter()));
         let mut take = || {
             let e = q.prepare().unwrap()?;
@@ -197,7 +222,10 @@ mod tests {
 
     #[test]
     fn refuses_garbage() {
-        let backwards = [encode(&[(5, Event::RepChunk { iterations: 1 })]), encode(&[(4, Event::RepChunk { iterations: 1 })])];
+        let backwards = [
+            encode(&[(5, Event::RepChunk { iterations: 1 })]),
+            encode(&[(4, Event::RepChunk { iterations: 1 })]),
+        ];
         let far = [encode(&[(u64::MAX, Event::RepChunk { iterations: 1 })])];
         let cut = [encode(&[(4, Event::RepChunk { iterations: 1 })])[..2].to_vec()];
         for chunks in [&backwards[..], &far, &cut, &[vec![99; 9]]] {

@@ -8,6 +8,11 @@ use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
+/// Most bytes that one string instruction can have gone over in a recorded program.
+const LONGEST: u64 = 1 << 36;
+/// No program reaches memory from here on.
+const USER_END: u64 = 1 << 56;
+
 const RAX: usize = 0;
 const RCX: usize = 1;
 const RSI: usize = 6;
@@ -47,7 +52,10 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
         Fnsave | Fsave => cpu.x87_init(),
         Fnstenv | Fstenv => cpu.x87_mask(),
         Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar => {
-            return Err(cpu.difference("no event", format!("{:?}, whose result is not recorded", i.mnemonic())));
+            return Err(cpu.difference(
+                "no event",
+                format!("{:?}, whose result is not recorded", i.mnemonic()),
+            ));
         }
         m => return Err(cpu.unsupported(format!("{m:?} is not supported"))),
     }
@@ -66,7 +74,11 @@ fn write_register(c: &mut Ctx, r: Register, value: impl Fn(&Ctx) -> u64) {
 
 /// Executes the string instruction at the current position with the events that belong to it.
 /// `false`: something interrupts it, and the next event says what.
-pub(crate) fn string(cpu: &mut Cpu, op: &StringOp, queue: Option<&mut Queue>) -> Result<bool, Error> {
+pub(crate) fn string(
+    cpu: &mut Cpu,
+    op: &StringOp,
+    queue: Option<&mut Queue>,
+) -> Result<bool, Error> {
     let c = cpu.window.ctx();
     let base = match op.segment {
         Segment::Flat => 0,
@@ -80,7 +92,11 @@ pub(crate) fn string(cpu: &mut Cpu, op: &StringOp, queue: Option<&mut Queue>) ->
         rdi: c.gpr[RDI],
         rflags: c.rflags & RFLAGS_MASK,
     };
-    let mut cells = Cells { cpu, queue };
+    let mut cells = Cells {
+        cpu,
+        queue,
+        most: LONGEST / op.size as u64,
+    };
     let result = op.execute(&mut regs, base, &mut cells);
     let c = cpu.window.ctx_mut();
     c.gpr[RAX] = regs.rax;
@@ -99,6 +115,24 @@ pub(crate) fn string(cpu: &mut Cpu, op: &StringOp, queue: Option<&mut Queue>) ->
 struct Cells<'a, 'q> {
     cpu: &'a mut Cpu,
     queue: Option<&'a mut Queue<'q>>,
+    /// Iterations beyond which the recorded program cannot have got.
+    most: u64,
+}
+
+impl Cells<'_, '_> {
+    /// The recorded program would have had a fault, which would be an event.
+    fn check(&self, addr: u64) -> Result<(), Stop> {
+        if addr < USER_END {
+            return Ok(());
+        }
+        Err(self
+            .cpu
+            .difference(
+                "no event",
+                format!("a string instruction at {addr:#x}, where no memory can be"),
+            )
+            .into())
+    }
 }
 
 enum Stop {
@@ -116,7 +150,18 @@ impl StringMemory for Cells<'_, '_> {
     type Stop = Stop;
 
     fn chunk(&mut self, done: u64) -> Result<(), Stop> {
-        let Some(queue) = self.queue.as_deref_mut() else { return Ok(()) };
+        if done > self.most {
+            return Err(self
+                .cpu
+                .difference(
+                    "no event",
+                    format!("a string instruction after {done} iterations"),
+                )
+                .into());
+        }
+        let Some(queue) = self.queue.as_deref_mut() else {
+            return Ok(());
+        };
         let mut ours = false;
         while let Some(next) = queue.prepare()? {
             if next.pos != self.cpu.pos {
@@ -132,7 +177,13 @@ impl StringMemory for Cells<'_, '_> {
                     Event::RepChunk { iterations } if iterations > done => break,
                     Event::RepChunk { iterations } => {
                         let found = format!("{done} with none at {iterations}");
-                        return Err(self.cpu.difference(format!("{iterations} iterations of a string instruction"), found).into());
+                        return Err(self
+                            .cpu
+                            .difference(
+                                format!("{iterations} iterations of a string instruction"),
+                                found,
+                            )
+                            .into());
                     }
                     _ => return Err(Stop::Interrupted),
                 },
@@ -143,11 +194,13 @@ impl StringMemory for Cells<'_, '_> {
     }
 
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Stop> {
+        self.check(addr)?;
         self.cpu.window.read(addr, buf);
         Ok(())
     }
 
     fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Stop> {
+        self.check(addr)?;
         self.cpu.window.write(addr, buf);
         Ok(())
     }

@@ -35,8 +35,15 @@ pub fn place(trace: &Trace, addr: u64) -> Option<Place> {
         while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
             at += n;
             match event {
-                Event::Map { addr: start, len, offset, path, .. } if addr.wrapping_sub(start) < len => {
-                    found = (!path.is_empty()).then(|| (path.to_vec(), (addr - start).wrapping_add(offset)));
+                Event::Map {
+                    addr: start,
+                    len,
+                    offset,
+                    path,
+                    ..
+                } if addr.wrapping_sub(start) < len => {
+                    found = (!path.is_empty())
+                        .then(|| (path.to_vec(), (addr - start).wrapping_add(offset)));
                 }
                 _ => {}
             }
@@ -45,7 +52,11 @@ pub fn place(trace: &Trace, addr: u64) -> Option<Place> {
     let (path, offset) = found?;
     let module = trace.modules().iter().find(|m| m.path.as_bytes() == path);
     let symbol = module.and_then(|m| symbol(&trace.module_bytes(m.hash).ok()?, offset));
-    Some(Place { module: String::from_utf8_lossy(&path).into_owned(), offset, symbol })
+    Some(Place {
+        module: String::from_utf8_lossy(&path).into_owned(),
+        offset,
+        symbol,
+    })
 }
 
 /// The function that holds the byte at `offset` of an ELF file, and the distance from its start.
@@ -55,8 +66,14 @@ pub fn symbol(file: &[u8], offset: u64) -> Option<(String, u64)> {
         let (start, len) = s.file_range();
         (offset.wrapping_sub(start) < len).then(|| (offset - start).wrapping_add(s.address()))
     })?;
-    let inside = |s: &object::Symbol| s.kind() == SymbolKind::Text && addr.wrapping_sub(s.address()) < s.size().max(1);
-    let best = file.symbols().chain(file.dynamic_symbols()).filter(inside).max_by_key(|s| s.address())?;
+    let inside = |s: &object::Symbol| {
+        s.kind() == SymbolKind::Text && addr.wrapping_sub(s.address()) < s.size().max(1)
+    };
+    let best = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .filter(inside)
+        .max_by_key(|s| s.address())?;
     Some((best.name().ok()?.into(), addr - best.address()))
 }
 
@@ -68,8 +85,14 @@ mod tests {
     fn names_a_function_of_this_program() {
         let data = std::fs::read("/proc/self/exe").unwrap();
         let file = object::File::parse(&*data).unwrap();
-        let f = file.symbols().find(|s| s.kind() == SymbolKind::Text && s.size() > 8).unwrap();
-        let seg = file.segments().find(|s| f.address().wrapping_sub(s.address()) < s.size()).unwrap();
+        let f = file
+            .symbols()
+            .find(|s| s.kind() == SymbolKind::Text && s.size() > 8)
+            .unwrap();
+        let seg = file
+            .segments()
+            .find(|s| f.address().wrapping_sub(s.address()) < s.size())
+            .unwrap();
         let offset = f.address() - seg.address() + seg.file_range().0;
         let (_, past) = symbol(&data, offset + 2).unwrap();
         assert_eq!(past, 2);

@@ -24,7 +24,9 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { jobs: std::thread::available_parallelism().map_or(1, |n| n.get()) }
+        Options {
+            jobs: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        }
     }
 }
 
@@ -39,7 +41,11 @@ pub struct Located {
 impl fmt::Display for Located {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let d = &self.difference;
-        write!(f, "thread {}, position {}, address {:#x}", self.stream, d.position, d.pc)?;
+        write!(
+            f,
+            "thread {}, position {}, address {:#x}",
+            self.stream, d.position, d.pc
+        )?;
         if let Some(p) = &self.place {
             write!(f, " ({p})")?;
         }
@@ -81,10 +87,28 @@ impl Report {
     /// Events by name, those that occurred.
     pub fn events_by_name(&self) -> Vec<(&'static str, u64)> {
         const NAMES: [&str; 16] = [
-            "patch", "patch bytes", "system call", "system call result", "registers", "string chunk", "signal", "state",
-            "zero", "key frame", "digest", "code epoch", "end", "code", "map", "unmap",
+            "patch",
+            "patch bytes",
+            "system call",
+            "system call result",
+            "registers",
+            "string chunk",
+            "signal",
+            "state",
+            "zero",
+            "key frame",
+            "digest",
+            "code epoch",
+            "end",
+            "code",
+            "map",
+            "unmap",
         ];
-        NAMES.into_iter().zip(self.events).filter(|(_, n)| *n != 0).collect()
+        NAMES
+            .into_iter()
+            .zip(self.events)
+            .filter(|(_, n)| *n != 0)
+            .collect()
     }
 }
 
@@ -103,13 +127,19 @@ struct Chunks<'a> {
 
 impl Source for Chunks<'_> {
     fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        self.rest.next().map(|c| Ok(self.trace.load(c)?)).transpose()
+        self.rest
+            .next()
+            .map(|c| Ok(self.trace.load(c)?))
+            .transpose()
     }
 }
 
 /// What became of a part.
 enum Outcome {
-    Equal { end: Option<End>, last: bool },
+    Equal {
+        end: Option<End>,
+        last: bool,
+    },
     /// The trace ends before the part does.
     Cut(String),
     Failed(Error),
@@ -118,17 +148,31 @@ enum Outcome {
 /// Replays all threads of `trace`. `progress` is called now and then with the numbers of
 /// instructions done and to do. An error means that the trace cannot be replayed; a difference
 /// is part of the report.
-pub fn verify(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, Error> {
+pub fn verify(
+    trace: &Trace,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, Error> {
     let begin = Instant::now();
     let bits = trace.header().predictor_bits;
     if !(12..=32).contains(&bits) {
-        return Err(Error::Corrupt { position: 0, what: "the predictor's size makes no sense" });
+        return Err(Error::Corrupt {
+            position: 0,
+            what: "the predictor's size makes no sense",
+        });
     }
     let code = Arc::new(Code::from_trace(trace)?);
     let jobs = options.jobs.max(1);
     let threads: Vec<StreamId> = trace.streams().into_iter().filter(|s| *s != 0).collect();
-    let parts: Vec<Part> = threads.iter().flat_map(|s| split(*s, trace.chunks(*s), jobs)).collect();
-    let total = threads.iter().filter_map(|s| trace.chunks(*s).last()).map(|c| c.last_pos).sum();
+    let parts: Vec<Part> = threads
+        .iter()
+        .flat_map(|s| split(*s, trace.chunks(*s), jobs))
+        .collect();
+    let total = threads
+        .iter()
+        .filter_map(|s| trace.chunks(*s).last())
+        .map(|c| c.last_pos)
+        .sum();
 
     let next = AtomicUsize::new(0);
     // Parts behind the first one that failed are of no interest.
@@ -139,7 +183,9 @@ pub fn verify(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u6
         let mut machine = Machine::new(Arc::clone(&code), Predictor { bits })?;
         loop {
             let i = next.fetch_add(1, Relaxed);
-            let Some(part) = parts.get(i) else { return Ok(()) };
+            let Some(part) = parts.get(i) else {
+                return Ok(());
+            };
             if i > first_bad.load(Relaxed) {
                 continue;
             }
@@ -149,7 +195,10 @@ pub fn verify(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u6
                 first_bad.fetch_min(i, Relaxed);
             }
             let counts = *machine.event_counts();
-            results.lock().unwrap_or_else(|e| e.into_inner()).push((i, outcome, counts));
+            results
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .push((i, outcome, counts));
         }
     };
     let worked: Result<(), Error> = std::thread::scope(|scope| {
@@ -158,7 +207,11 @@ pub fn verify(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u6
             .collect();
         while !workers.iter().all(|w| w.is_finished()) {
             progress(done.load(Relaxed), total);
-            let wait = if begin.elapsed() < Duration::from_millis(50) { 1 } else { 20 };
+            let wait = if begin.elapsed() < Duration::from_millis(50) {
+                1
+            } else {
+                20
+            };
             std::thread::sleep(Duration::from_millis(wait));
         }
         for w in workers {
@@ -171,22 +224,34 @@ pub fn verify(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u6
     });
     worked?;
 
-    let mut report = Report { threads: threads.len(), parts: parts.len(), ..Report::default() };
+    let mut report = Report {
+        threads: threads.len(),
+        parts: parts.len(),
+        ..Report::default()
+    };
     report.instructions = done.load(Relaxed);
     match trace.completeness() {
         Completeness::Complete => {}
-        c => report.warnings.push(format!("the trace is {c}; what is there was verified")),
+        c => report
+            .warnings
+            .push(format!("the trace is {c}; what is there was verified")),
     }
     let mut results = results.into_inner().unwrap_or_else(|e| e.into_inner());
     results.sort_by_key(|r| r.0);
     for (i, outcome, counts) in results {
         let stream = parts[i].stream;
-        report.events.iter_mut().zip(counts).for_each(|(a, b)| *a += b);
+        report
+            .events
+            .iter_mut()
+            .zip(counts)
+            .for_each(|(a, b)| *a += b);
         match outcome {
             Outcome::Equal { last: false, .. } => {}
             Outcome::Equal { end, last: true } => {
                 if end.is_none() && trace.completeness() == Completeness::Complete {
-                    report.warnings.push(format!("the stream of thread {stream} has no end"));
+                    report
+                        .warnings
+                        .push(format!("the stream of thread {stream} has no end"));
                 }
                 report.ends.push((stream, end));
             }
@@ -196,7 +261,11 @@ pub fn verify(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u6
             }
             Outcome::Failed(Error::Difference(d)) => {
                 let place = symbols::place(trace, d.pc);
-                report.difference = Some(Located { stream, difference: *d, place });
+                report.difference = Some(Located {
+                    stream,
+                    difference: *d,
+                    place,
+                });
                 break;
             }
             Outcome::Failed(e) => return Err(e),
@@ -235,19 +304,34 @@ fn split(stream: StreamId, chunks: &[ChunkMeta], jobs: usize) -> Vec<Part> {
         .collect()
 }
 
-fn play<'a>(machine: &mut Machine<'a>, trace: &'a Trace, part: &Part, done: &AtomicU64, skip: &dyn Fn() -> bool) -> Outcome {
+fn play<'a>(
+    machine: &mut Machine<'a>,
+    trace: &'a Trace,
+    part: &Part,
+    done: &AtomicU64,
+    skip: &dyn Fn() -> bool,
+) -> Outcome {
     match play_part(machine, trace, part, done, skip) {
-        Ok(end) => Outcome::Equal { end, last: part.until.is_none() },
-        Err(Error::MissingCode { position, pc }) if trace.completeness() != Completeness::Complete => {
+        Ok(end) => Outcome::Equal {
+            end,
+            last: part.until.is_none(),
+        },
+        Err(Error::MissingCode { position, pc })
+            if trace.completeness() != Completeness::Complete =>
+        {
             let stream = part.stream;
-            Outcome::Cut(format!("thread {stream} was verified up to position {position}: the code at {pc:#x} is in the missing part of the trace"))
+            Outcome::Cut(format!(
+                "thread {stream} was verified up to position {position}: the code at {pc:#x} is in the missing part of the trace"
+            ))
         }
-        Err(Error::MissingCode { position, pc }) => Outcome::Failed(Error::Difference(Box::new(Difference {
-            position,
-            pc,
-            expected: "recorded code".into(),
-            found: "a jump to where the trace has none".into(),
-        }))),
+        Err(Error::MissingCode { position, pc }) => {
+            Outcome::Failed(Error::Difference(Box::new(Difference {
+                position,
+                pc,
+                expected: "recorded code".into(),
+                found: "a jump to where the trace has none".into(),
+            })))
+        }
         Err(e) => Outcome::Failed(e),
     }
 }
@@ -263,7 +347,10 @@ fn play_part<'a>(
     machine.from_keyframe(Box::new(Chunks { trace, rest }))?;
     loop {
         let before = machine.position();
-        let target = part.until.unwrap_or(u64::MAX).min(before.saturating_add(STEP));
+        let target = part
+            .until
+            .unwrap_or(u64::MAX)
+            .min(before.saturating_add(STEP));
         let stop = machine.run_to(target);
         done.fetch_add(machine.position().saturating_sub(before), Relaxed);
         match stop? {

@@ -1,7 +1,7 @@
 //! The memory of a virtual processor: context block and predictor cells.
 
-use crate::memory::Mapping;
 use crate::Error;
+use crate::memory::Mapping;
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor};
@@ -76,7 +76,9 @@ impl Window {
     pub fn read(&self, mut addr: u64, buf: &mut [u8]) {
         for part in buf.chunks_mut(ALIAS) {
             // SAFETY: `cell` guarantees ALIAS bytes; the buffer is not part of the window.
-            unsafe { std::ptr::copy_nonoverlapping(self.cell(addr), part.as_mut_ptr(), part.len()) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.cell(addr), part.as_mut_ptr(), part.len())
+            };
             addr = addr.wrapping_add(part.len() as u64);
         }
     }
@@ -119,7 +121,8 @@ impl Window {
         }
         self.fill_zero(start, first);
         self.fill_zero(last, end);
-        self.map.discard(CTX_SIZE + first as usize, (last - first) as usize)
+        self.map
+            .discard(CTX_SIZE + first as usize, (last - first) as usize)
     }
 
     fn fill_zero(&mut self, start: u64, end: u64) {

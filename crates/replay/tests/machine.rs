@@ -22,7 +22,11 @@ fn difference(events: &[Owned]) -> Difference {
 #[test]
 fn plays_to_the_end() {
     let mut m = machine(CODE);
-    let end = Stop::Ended(End { kind: EndKind::Exit, code: 3, message: String::new() });
+    let end = Stop::Ended(End {
+        kind: EndKind::Exit,
+        code: 3,
+        message: String::new(),
+    });
     // The second time everything is translated and linked.
     for _ in 0..2 {
         assert_eq!(play(&mut m, &recording()).unwrap(), end);
@@ -42,9 +46,13 @@ fn plays_to_the_end() {
 fn stops_at_every_position() {
     let mut whole = machine(CODE);
     let mut stepped = machine(CODE);
-    stepped.from_keyframe(Box::new(vec![encode(&recording())].into_iter())).unwrap();
+    stepped
+        .from_keyframe(Box::new(vec![encode(&recording())].into_iter()))
+        .unwrap();
     for pos in 0..51 {
-        whole.from_keyframe(Box::new(vec![encode(&recording())].into_iter())).unwrap();
+        whole
+            .from_keyframe(Box::new(vec![encode(&recording())].into_iter()))
+            .unwrap();
         assert_eq!(whole.run_to(pos).unwrap(), Stop::Position);
         assert_eq!(stepped.run_to(pos).unwrap(), Stop::Position);
         assert_eq!(whole.position(), pos);
@@ -52,7 +60,9 @@ fn stops_at_every_position() {
         assert_eq!(whole.vectors(), stepped.vectors(), "at {pos}");
     }
     stepped.run_to(36).unwrap();
-    whole.from_keyframe(Box::new(vec![encode(&recording())].into_iter())).unwrap();
+    whole
+        .from_keyframe(Box::new(vec![encode(&recording())].into_iter()))
+        .unwrap();
     whole.run_to(36).unwrap();
     assert_eq!(whole.registers().rip, RDTSC);
     assert_eq!(whole.next_event().unwrap(), Some(36));
@@ -67,7 +77,13 @@ fn reports_where_it_differs() {
     assert_eq!((d.position, d.pc), (49, PC + 0x4f));
 
     let mut events = recording();
-    events[8] = event(48, Event::Syscall { nr: 2, args: [0; 6] });
+    events[8] = event(
+        48,
+        Event::Syscall {
+            nr: 2,
+            args: [0; 6],
+        },
+    );
     let d = difference(&events);
     assert_eq!((d.position, d.pc), (48, PC + 0x4d));
 
@@ -94,7 +110,13 @@ fn reports_where_it_differs() {
     s.rip = 0x1234;
     events[0] = key_frame(0, s, VecState::default());
     let err = play(&mut machine(CODE), &events).unwrap_err();
-    assert!(matches!(err, Error::MissingCode { position: 0, pc: 0x1234 }));
+    assert!(matches!(
+        err,
+        Error::MissingCode {
+            position: 0,
+            pc: 0x1234
+        }
+    ));
 }
 
 #[test]
@@ -113,12 +135,18 @@ fn compares_at_key_frames() {
     events[10] = key_frame(49, after_write(), vec);
     let d = difference(&events);
     assert_eq!(d.position, 49);
-    assert!(d.expected.starts_with("zmm3=") && d.expected.ends_with("0137"), "{d}");
+    assert!(
+        d.expected.starts_with("zmm3=") && d.expected.ends_with("0137"),
+        "{d}"
+    );
     let mut other = after_write();
     other.gpr[12] = 1;
     events[10] = key_frame(49, other, vec);
     let d = difference(&events);
-    assert_eq!((d.expected.as_str(), d.found), ("r12=1", format!("r12={:x}", RSP - 16)));
+    assert_eq!(
+        (d.expected.as_str(), d.found),
+        ("r12=1", format!("r12={:x}", RSP - 16))
+    );
 }
 
 #[test]
@@ -138,27 +166,75 @@ fn tells_a_cut_stream_from_an_ended_one() {
 fn signals_change_the_state() {
     // mov [rax], rax faults at once; the handler is at the next instruction; it ends by a call of
     // rt_sigreturn, which continues behind that.
-    let code = [0x48, 0x89, 0x00, 0xff, 0xc3, 0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0x83, 0xc3, 0x10, 0x0f, 0x0b];
+    let code = [
+        0x48, 0x89, 0x00, 0xff, 0xc3, 0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0x83, 0xc3, 0x10, 0x0f, 0x0b,
+    ];
     let state = |rip: u64, rbx| {
-        let mut s = CpuState { rip: PC + rip, rflags: 4, ..CpuState::default() };
+        let mut s = CpuState {
+            rip: PC + rip,
+            rflags: 4,
+            ..CpuState::default()
+        };
         s.gpr[3] = rbx;
         s
     };
     let set = |pos, s: CpuState| -> Owned {
         let (cpu, vec) = (s.to_bytes(), VecState::default().to_bytes());
-        (pos, Box::new(move |f| f(&Event::SetState { cpu: &cpu, vec: &vec })))
+        (
+            pos,
+            Box::new(move |f| {
+                f(&Event::SetState {
+                    cpu: &cpu,
+                    vec: &vec,
+                })
+            }),
+        )
     };
     let events = [
         key_frame(0, state(0, 1), VecState::default()),
-        event(0, Event::Signal { signo: 11, code: 1, addr: 0 }),
+        event(
+            0,
+            Event::Signal {
+                signo: 11,
+                code: 1,
+                addr: 0,
+            },
+        ),
         set(0, state(3, 1)),
-        event(2, Event::Syscall { nr: 15, args: [0; 6] }),
+        event(
+            2,
+            Event::Syscall {
+                nr: 15,
+                args: [0; 6],
+            },
+        ),
         set(2, state(12, 7)),
-        event(4, Event::Signal { signo: 4, code: 2, addr: PC + 15 }),
-        event(4, Event::End { kind: EndKind::Signal, code: 4, message: b"" }),
+        event(
+            4,
+            Event::Signal {
+                signo: 4,
+                code: 2,
+                addr: PC + 15,
+            },
+        ),
+        event(
+            4,
+            Event::End {
+                kind: EndKind::Signal,
+                code: 4,
+                message: b"",
+            },
+        ),
     ];
     let mut m = machine(&code);
-    assert!(matches!(play(&mut m, &events), Ok(Stop::Ended(End { kind: EndKind::Signal, code: 4, .. }))));
+    assert!(matches!(
+        play(&mut m, &events),
+        Ok(Stop::Ended(End {
+            kind: EndKind::Signal,
+            code: 4,
+            ..
+        }))
+    ));
     assert_eq!(m.registers().gpr[3], 0x17);
     assert_eq!(m.registers().rip, PC + 15);
 }
@@ -166,10 +242,31 @@ fn signals_change_the_state() {
 #[test]
 fn faults_become_errors() {
     // div ecx by zero
-    let events = [key_frame(0, CpuState { rip: PC, ..CpuState::default() }, VecState::default()), event(9, Event::CodeEpoch { epoch: 0 })];
-    let err = play(&mut machine(&[0x90, 0xf7, 0xf1, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90]), &events).unwrap_err();
-    let Error::Difference(d) = err else { panic!("{err}") };
-    assert_eq!((d.position, d.pc, d.found.as_str()), (1, PC + 1, "an arithmetic exception"));
+    let events = [
+        key_frame(
+            0,
+            CpuState {
+                rip: PC,
+                ..CpuState::default()
+            },
+            VecState::default(),
+        ),
+        event(9, Event::CodeEpoch { epoch: 0 }),
+    ];
+    let err = play(
+        &mut machine(&[
+            0x90, 0xf7, 0xf1, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90,
+        ]),
+        &events,
+    )
+    .unwrap_err();
+    let Error::Difference(d) = err else {
+        panic!("{err}")
+    };
+    assert_eq!(
+        (d.position, d.pc, d.found.as_str()),
+        (1, PC + 1, "an arithmetic exception")
+    );
 }
 
 #[test]
@@ -181,11 +278,19 @@ fn keeps_the_upper_halves_of_vectors() {
     let code = [0xc5, 0xf5, 0xd4, 0xc9, 0xeb, 0xfa];
     let mut vec = VecState::default();
     vec.zmm[1][24] = 1;
-    let mut events = vec![key_frame(0, CpuState { rip: PC, ..CpuState::default() }, vec)];
+    let mut events = vec![key_frame(
+        0,
+        CpuState {
+            rip: PC,
+            ..CpuState::default()
+        },
+        vec,
+    )];
     // Patches make it leave translated code often.
     events.extend((1..80).map(|i| patch(i, 0x1000, [i; 8])));
     let mut m = machine(&code);
-    m.from_keyframe(Box::new(vec![encode(&events)].into_iter())).unwrap();
+    m.from_keyframe(Box::new(vec![encode(&events)].into_iter()))
+        .unwrap();
     m.run_to(79).unwrap();
     let word = u64::from_le_bytes(m.vectors().zmm[1][24..32].try_into().unwrap());
     assert_eq!(word, 1 << 40);
@@ -199,12 +304,20 @@ fn new_code_takes_effect_with_its_epoch() {
     let code = hindsight_replay::Code::new(&mut [(0, PC, &old), (3, PC + 1, &new)]).unwrap();
     let mut m = Machine::new(std::sync::Arc::new(code), hindsight_isa::Predictor::WINDOW).unwrap();
     let events = [
-        key_frame(0, CpuState { rip: PC, ..CpuState::default() }, VecState::default()),
+        key_frame(
+            0,
+            CpuState {
+                rip: PC,
+                ..CpuState::default()
+            },
+            VecState::default(),
+        ),
         event(100, Event::CodeEpoch { epoch: 3 }),
         event(200, Event::CodeEpoch { epoch: 2 }),
         event(300, Event::CodeEpoch { epoch: 2 }),
     ];
-    m.from_keyframe(Box::new(vec![encode(&events)].into_iter())).unwrap();
+    m.from_keyframe(Box::new(vec![encode(&events)].into_iter()))
+        .unwrap();
     for (pos, eax) in [(100, 1), (199, 2), (299, 1)] {
         m.run_to(pos).unwrap();
         assert_eq!(m.registers().gpr[0], eax, "at {pos}");

@@ -44,7 +44,11 @@ pub const CODE: &[u8] = &[
 pub const RDTSC: u64 = PC + 0x13;
 
 pub fn start() -> CpuState {
-    let mut s = CpuState { rip: PC, fs_base: FS, ..CpuState::default() };
+    let mut s = CpuState {
+        rip: PC,
+        fs_base: FS,
+        ..CpuState::default()
+    };
     s.gpr[1] = 10;
     s.gpr[4] = RSP;
     s.gpr[6] = 0x1000;
@@ -79,11 +83,23 @@ pub fn event(pos: u64, e: Event<'static>) -> Owned {
 
 pub fn key_frame(pos: u64, cpu: CpuState, vec: VecState) -> Owned {
     let (cpu, vec) = (cpu.to_bytes(), vec.to_bytes());
-    (pos, Box::new(move |f| f(&Event::KeyFrame { code_epoch: 0, cpu: &cpu, vec: &vec })))
+    (
+        pos,
+        Box::new(move |f| {
+            f(&Event::KeyFrame {
+                code_epoch: 0,
+                cpu: &cpu,
+                vec: &vec,
+            })
+        }),
+    )
 }
 
 pub fn patch(pos: u64, line: u64, words: [u64; 8]) -> Owned {
-    let mask = words.iter().enumerate().fold(0, |m, (i, w)| m | ((*w != 0) as u8) << i);
+    let mask = words
+        .iter()
+        .enumerate()
+        .fold(0, |m, (i, w)| m | ((*w != 0) as u8) << i);
     event(pos, Event::Patch { line, mask, words })
 }
 
@@ -108,15 +124,35 @@ pub fn recording() -> Vec<Owned> {
         patch(1, 0x1040, [9, 10, 0, 0, 0, 0, 0, 0]),
         patch(7, 0x1000, [1, 2, 3, 4, 5, 6, 7, 8]),
         regs(36, 2, &[(0, 0xdddd_0001), (2, 0x77)]),
-        event(39, Event::PatchBytes { addr: FS + 0x28, len: 8, value: 0x1122_3344_5566_7788 }),
+        event(
+            39,
+            Event::PatchBytes {
+                addr: FS + 0x28,
+                len: 8,
+                value: 0x1122_3344_5566_7788,
+            },
+        ),
         patch(45, 0x2fc0, [0x41; 8]),
         event(45, Event::RepChunk { iterations: 64 }),
         patch(45, 0x3000, [0x42; 8]),
         event(48, Event::Syscall { nr: 1, args: write }),
         event(48, Event::SyscallRet { ret: 7 }),
-        event(49, Event::Digest { cpu: after_write().digest(), vec: vec.digest() }),
+        event(
+            49,
+            Event::Digest {
+                cpu: after_write().digest(),
+                vec: vec.digest(),
+            },
+        ),
         event(51, Event::Syscall { nr: 60, args: exit }),
-        event(51, Event::End { kind: EndKind::Exit, code: 3, message: b"" }),
+        event(
+            51,
+            Event::End {
+                kind: EndKind::Exit,
+                code: 3,
+                message: b"",
+            },
+        ),
     ]
 }
 
