@@ -21,6 +21,8 @@ pub(crate) mod slot {
     pub const CHECK: i32 = d::SPILL + 8 * 8;
     pub const VALUE: i32 = d::SPILL + 9 * 8;
     pub const STUB: i32 = d::SPILL + 11 * 8;
+    /// Four slots for the contents of borrowed registers while the runtime sees the guest's.
+    pub const LENT: i32 = d::SPILL + 12 * 8;
 }
 
 /// Order in which registers are borrowed as temporaries: those that high-byte instructions can
@@ -428,6 +430,37 @@ impl Translator {
         desc.bytes = self.cur.bytes;
         self.a.desc(exit, &desc, resume.then_some(back), None);
         self.a.cold(false);
+    }
+
+    /// In the cold part: asks the runtime to look at the whole instruction while some of its
+    /// registers are borrowed. The runtime sees the guest's values; the borrowed registers have
+    /// their present ones again when execution continues at `back`.
+    pub(crate) fn around_runtime(&mut self, kind: DescKind, back: Place) {
+        let (n, scr_live) = (self.cur.nvictims, self.cur.scr_live || self.cur.scr_taken);
+        if scr_live {
+            self.a.spill(slot::STUB, SCR);
+        }
+        for k in 0..n {
+            let v = self.cur.victims[k];
+            self.a.spill(slot::LENT + 8 * k as i32, v);
+            self.a.unspill(v, d::SPILL + 8 * k as i32);
+        }
+        let exit = self.a.exit();
+        let mut desc = Desc::new(kind, self.cur.pc, self.cur.ahead);
+        desc.ilen = self.cur.len;
+        desc.bytes = self.cur.bytes;
+        let at = self.a.here();
+        self.a.desc(exit, &desc, None, None);
+        let resume = self.a.here();
+        self.a.desc_resume(at, resume);
+        for k in 0..n {
+            let v = self.cur.victims[k];
+            self.a.unspill(v, slot::LENT + 8 * k as i32);
+        }
+        if scr_live {
+            self.a.unspill(SCR, slot::STUB);
+        }
+        self.a.jump(&[0xe9], back);
     }
 
     /// The instruction cannot be translated in this form.

@@ -22,6 +22,7 @@ mod plan;
 mod regs;
 mod simple;
 mod stack;
+mod vector;
 
 use alloc::vec::Vec;
 use asm::Fixup;

@@ -7,6 +7,7 @@ use crate::flags;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
 use crate::regs::{self, RAX, RCX, SCR, Set, gpr, number};
+use crate::vector;
 use alloc::vec::Vec;
 use hindsight_isa::{Desc, DescKind};
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
@@ -14,9 +15,9 @@ use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 /// A comparison with the predictor, from its first word to its stub.
 pub(crate) struct Check {
     /// Flags may be overwritten.
-    dead: bool,
-    rcx_gone: bool,
-    misses: Vec<usize>,
+    pub dead: bool,
+    pub rcx_gone: bool,
+    pub misses: Vec<usize>,
 }
 
 impl Translator {
@@ -44,6 +45,9 @@ impl Translator {
             Plan::Read(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
             Plan::VecLoad(size) if self.policy.wide_checks => self.renamed(i, written, false, |t, i| t.vec_load(i, size)),
             Plan::VecLoad(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
+            Plan::PreRead if self.policy.wide_checks && vector::lanes_of_mask(i).is_some() => {
+                self.renamed(i, written, false, |t, i| t.masked_read(i));
+            }
             Plan::PreRead => {
                 self.runtime(DescKind::PreCheck, 0, true);
                 self.renamed(i, written, false, |t, i| t.cell_op(i));
@@ -71,7 +75,7 @@ impl Translator {
         }
     }
 
-    fn copy_with(&mut self, i: &Instruction, m: &MemoryOperand) {
+    pub(crate) fn copy_with(&mut self, i: &Instruction, m: &MemoryOperand) {
         let mut i = *i;
         apply(&mut i, m);
         self.copy(&i);
@@ -367,57 +371,6 @@ impl Translator {
         }
         self.check_end(c, &m, size, |_| {});
         self.copy_with(i, &m.cell);
-    }
-
-    /// Checks a whole vector through zmm31.
-    fn wide_read(&mut self, size: usize, m: &Mem) {
-        let (reg, code) = match size {
-            16 => (Register::XMM31, Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128),
-            32 => (Register::YMM31, Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256),
-            _ => (Register::ZMM31, Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512),
-        };
-        self.a.rm(code, reg, m.real);
-        self.wide_check(reg, size, m, |_| {});
-    }
-
-    /// Compares a vector register with the cells at `m`.
-    fn wide_check(&mut self, reg: Register, size: usize, m: &Mem, reload: impl FnOnce(&mut Self)) {
-        let code = match size {
-            16 => Code::EVEX_Vpcmpq_kr_k1_xmm_xmmm128b64_imm8,
-            32 => Code::EVEX_Vpcmpq_kr_k1_ymm_ymmm256b64_imm8,
-            _ => Code::EVEX_Vpcmpq_kr_k1_zmm_zmmm512b64_imm8,
-        };
-        // vpcmpneqq k7, reg, cell
-        match Instruction::with4(code, Register::K7, reg, m.cell, 4u32) {
-            Ok(i) => self.a.put(&i),
-            Err(_) => return self.unsupported(),
-        }
-        let dead = self.cur.before & flags::ALL == 0;
-        let mut c = Check { dead, rcx_gone: !dead, misses: Vec::new() };
-        if dead {
-            self.a.rr(Code::VEX_Kortestb_kr_kr, Register::K7, Register::K7);
-            c.misses.push(self.a.jump_later(&[0x0f, 0x85]));
-        } else {
-            self.a.spill(slot::CHECK, RCX);
-            self.a.rr(Code::VEX_Kmovb_r32_kr, gpr(RCX, 4), Register::K7);
-            let same = self.a.short(&[0xe3]);
-            c.misses.push(self.a.jump_later(&[0xe9]));
-            self.a.land(same);
-        }
-        self.check_end(c, m, size, reload);
-    }
-
-    fn vec_load(&mut self, i: &Instruction, size: usize) {
-        let Some(m) = self.mem(i) else { return self.unsupported() };
-        let again = *i;
-        self.copy_with(i, &m.real);
-        let n = i.op_register(0).number() as u32;
-        let reg = match size {
-            16 => Register::XMM0 + n,
-            32 => Register::YMM0 + n,
-            _ => Register::ZMM0 + n,
-        };
-        self.wide_check(reg, size, &m, |t| t.copy_with(&again, &m.cell));
     }
 
     /// Runs on the cell (the runtime has proven the memory writable), then copies the cell out.

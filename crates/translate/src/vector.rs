@@ -1,0 +1,140 @@
+//! Checks of whole vectors, on hosts where zmm31 and k7 are the translator's.
+
+use crate::block::{Translator, slot};
+use crate::flags;
+use crate::operand::Mem;
+use crate::regs::{RCX, gpr};
+use crate::simple::Check;
+use alloc::vec::Vec;
+use hindsight_isa::DescKind;
+use iced_x86::{Code, Instruction, Mnemonic, Register};
+
+/// Bytes of an element of the masked memory operand of `i`, for instructions whose mask has one
+/// bit for each element of a whole vector in memory, and that do nothing with it but read.
+pub fn lanes_of_mask(i: &Instruction) -> Option<usize> {
+    use Mnemonic::*;
+    if i.op_mask() == Register::None || i.is_broadcast() || i.memory_index().is_vector_register() {
+        return None;
+    }
+    let size = match i.mnemonic() {
+        Vmovdqu8 | Vpcmpb | Vpcmpub | Vpcmpeqb | Vpcmpgtb | Vptestmb | Vptestnmb | Vpminub | Vpminsb | Vpmaxub | Vpmaxsb => 1,
+        Vmovdqu16 | Vpcmpw | Vpcmpuw | Vpcmpeqw | Vpcmpgtw | Vptestmw | Vptestnmw | Vpminuw | Vpminsw => 2,
+        Vmovdqu32 | Vmovdqa32 | Vmovups | Vmovaps | Vpcmpd | Vpcmpud | Vpcmpeqd | Vpcmpgtd | Vptestmd | Vptestnmd | Vpminud
+        | Vpminsd | Vpandd | Vpord | Vpxord | Vpaddd | Vaddps | Vmulps => 4,
+        Vmovdqu64 | Vmovdqa64 | Vmovupd | Vmovapd | Vpcmpq | Vpcmpuq | Vpcmpeqq | Vpcmpgtq | Vptestmq | Vptestnmq | Vpminuq
+        | Vpminsq | Vpandq | Vporq | Vpxorq | Vpaddq | Vaddpd | Vmulpd => 8,
+        _ => return None,
+    };
+    matches!(i.memory_size().size(), 16 | 32 | 64).then_some(size)
+}
+
+impl Translator {
+    /// A read under a mask: the active elements are loaded and compared; what differs is brought up
+    /// to date by the runtime, which looks at the mask. Then the instruction reads the cells.
+    pub(crate) fn masked_read(&mut self, i: &Instruction) {
+        let (Some(element), Some(m)) = (lanes_of_mask(i), self.mem(i)) else { return self.unsupported() };
+        let n = i.memory_size().size().trailing_zeros() as usize - 4;
+        let e = element.trailing_zeros() as usize;
+        const LOAD: [[Code; 3]; 4] = [
+            [Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu8_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu8_zmm_k1z_zmmm512],
+            [Code::EVEX_Vmovdqu16_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu16_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu16_zmm_k1z_zmmm512],
+            [Code::EVEX_Vmovdqu32_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu32_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu32_zmm_k1z_zmmm512],
+            [Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512],
+        ];
+        const COMPARE: [[Code; 3]; 4] = [
+            [Code::EVEX_Vpcmpub_kr_k1_xmm_xmmm128_imm8, Code::EVEX_Vpcmpub_kr_k1_ymm_ymmm256_imm8, Code::EVEX_Vpcmpub_kr_k1_zmm_zmmm512_imm8],
+            [Code::EVEX_Vpcmpuw_kr_k1_xmm_xmmm128_imm8, Code::EVEX_Vpcmpuw_kr_k1_ymm_ymmm256_imm8, Code::EVEX_Vpcmpuw_kr_k1_zmm_zmmm512_imm8],
+            [Code::EVEX_Vpcmpud_kr_k1_xmm_xmmm128b32_imm8, Code::EVEX_Vpcmpud_kr_k1_ymm_ymmm256b32_imm8, Code::EVEX_Vpcmpud_kr_k1_zmm_zmmm512b32_imm8],
+            [Code::EVEX_Vpcmpuq_kr_k1_xmm_xmmm128b64_imm8, Code::EVEX_Vpcmpuq_kr_k1_ymm_ymmm256b64_imm8, Code::EVEX_Vpcmpuq_kr_k1_zmm_zmmm512b64_imm8],
+        ];
+        let reg = [Register::XMM31, Register::YMM31, Register::ZMM31][n];
+        let load = Instruction::with2(LOAD[e][n], reg, m.real);
+        let compare = Instruction::with4(COMPARE[e][n], Register::K7, reg, m.cell, 4u32);
+        let (Ok(mut load), Ok(mut compare)) = (load, compare) else { return self.unsupported() };
+        load.set_op_mask(i.op_mask());
+        load.set_zeroing_masking(true);
+        compare.set_op_mask(i.op_mask());
+        self.a.put(&load);
+        self.a.put(&compare);
+        let dead = self.cur.before & flags::ALL == 0;
+        let miss = if dead {
+            self.a.rr(Code::VEX_Kortestq_kr_kr, Register::K7, Register::K7);
+            self.a.jump_later(&[0x0f, 0x85])
+        } else {
+            self.a.spill(slot::CHECK, RCX);
+            self.a.rr(Code::VEX_Kmovq_r64_kr, gpr(RCX, 8), Register::K7);
+            let same = self.a.short(&[0xe3]);
+            let miss = self.a.jump_later(&[0xe9]);
+            self.a.land(same);
+            self.a.unspill(RCX, slot::CHECK);
+            miss
+        };
+        self.masked_stub(miss, dead);
+        self.copy_with(i, &m.cell);
+    }
+
+    /// The runtime follows the instruction itself, so it needs the guest's registers: those that
+    /// are borrowed come back for that time.
+    fn masked_stub(&mut self, miss: usize, dead: bool) {
+        let done = self.a.here();
+        self.a.cold(true);
+        let here = self.a.here();
+        self.a.aim(miss, here);
+        if !dead {
+            self.a.unspill(RCX, slot::CHECK);
+        }
+        self.around_runtime(DescKind::PreCheck, done);
+        self.a.cold(false);
+    }
+
+    /// Checks a whole vector through zmm31.
+    pub(crate) fn wide_read(&mut self, size: usize, m: &Mem) {
+        let (reg, code) = match size {
+            16 => (Register::XMM31, Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128),
+            32 => (Register::YMM31, Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256),
+            _ => (Register::ZMM31, Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512),
+        };
+        self.a.rm(code, reg, m.real);
+        self.wide_check(reg, size, m, |_| {});
+    }
+
+    /// Compares a vector register with the cells at `m`.
+    fn wide_check(&mut self, reg: Register, size: usize, m: &Mem, reload: impl FnOnce(&mut Self)) {
+        let code = match size {
+            16 => Code::EVEX_Vpcmpq_kr_k1_xmm_xmmm128b64_imm8,
+            32 => Code::EVEX_Vpcmpq_kr_k1_ymm_ymmm256b64_imm8,
+            _ => Code::EVEX_Vpcmpq_kr_k1_zmm_zmmm512b64_imm8,
+        };
+        // vpcmpneqq k7, reg, cell
+        match Instruction::with4(code, Register::K7, reg, m.cell, 4u32) {
+            Ok(i) => self.a.put(&i),
+            Err(_) => return self.unsupported(),
+        }
+        let dead = self.cur.before & flags::ALL == 0;
+        let mut c = Check { dead, rcx_gone: !dead, misses: Vec::new() };
+        if dead {
+            self.a.rr(Code::VEX_Kortestb_kr_kr, Register::K7, Register::K7);
+            c.misses.push(self.a.jump_later(&[0x0f, 0x85]));
+        } else {
+            self.a.spill(slot::CHECK, RCX);
+            self.a.rr(Code::VEX_Kmovb_r32_kr, gpr(RCX, 4), Register::K7);
+            let same = self.a.short(&[0xe3]);
+            c.misses.push(self.a.jump_later(&[0xe9]));
+            self.a.land(same);
+        }
+        self.check_end(c, m, size, reload);
+    }
+
+    pub(crate) fn vec_load(&mut self, i: &Instruction, size: usize) {
+        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let again = *i;
+        self.copy_with(i, &m.real);
+        let n = i.op_register(0).number() as u32;
+        let reg = match size {
+            16 => Register::XMM0 + n,
+            32 => Register::YMM0 + n,
+            _ => Register::ZMM0 + n,
+        };
+        self.wide_check(reg, size, &m, |t| t.copy_with(&again, &m.cell));
+    }
+}
