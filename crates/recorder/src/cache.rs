@@ -62,6 +62,8 @@ pub struct Cache {
     hot: u64,
     cold: u64,
     translator: Translator,
+    /// The block whose map the translator holds.
+    mapped: Option<usize>,
     /// In the order of their hot code.
     blocks: Vec<Block>,
     by_pc: Map<u64, u32>,
@@ -115,6 +117,7 @@ pub fn init(policy: Policy) {
         hot: base,
         cold: base + SIZE,
         translator: Translator::new(policy),
+        mapped: None,
         blocks: Vec::new(),
         by_pc: Map::default(),
         by_page: Map::default(),
@@ -206,6 +209,7 @@ impl Cache {
             }
         };
         let input = Input { pc, code: &source[..n], max_instrs: u32::MAX, self_check: writable };
+        self.mapped = None;
         self.translator.want_map = false;
         loop {
             match self.translator.translate(&input, &mut peek) {
@@ -357,6 +361,20 @@ impl Cache {
         if within >= b.hot_len as u64 {
             return None;
         }
+        if self.mapped != Some(i) {
+            self.map(i)?;
+        }
+        let e = self.translator.block.map.iter().rev().find(|e| e.hot as u64 <= within)?;
+        if exact && e.hot as u64 != within {
+            return None;
+        }
+        Some(Boundary { guest_pc: e.pc, ahead: e.ahead, spilled: e.spilled })
+    }
+
+    /// Translates block `i` again, with a map.
+    fn map(&mut self, i: usize) -> Option<()> {
+        self.mapped = None;
+        let b = &self.blocks[i];
         let mut source = [0; SOURCE];
         let code = if b.self_check {
             source[..b.source.len()].copy_from_slice(&b.source);
@@ -375,11 +393,8 @@ impl Cache {
         if self.translator.block.hot.len() != b.hot_len as usize {
             return None;
         }
-        let e = self.translator.block.map.iter().rev().find(|e| e.hot as u64 <= within)?;
-        if exact && e.hot as u64 != within {
-            return None;
-        }
-        Some(Boundary { guest_pc: e.pc, ahead: e.ahead, spilled: e.spilled })
+        self.mapped = Some(i);
+        Some(())
     }
 
     /// Descriptor of the last exit.
