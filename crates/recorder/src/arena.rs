@@ -58,5 +58,7 @@ pub fn overlaps(addr: u64, len: u64) -> bool {
         return true;
     }
     let n = (EXTRAS.load(Acquire) as usize).min(EXTRA.len());
-    EXTRA[..n].iter().any(|e| addr < e[1].load(Relaxed) && end > e[0].load(Acquire))
+    EXTRA[..n]
+        .iter()
+        .any(|e| addr < e[1].load(Relaxed) && end > e[0].load(Acquire))
 }

@@ -84,7 +84,11 @@ const _: () = assert!(size_of::<Info>() == 128);
 impl Info {
     /// A fault at `addr`.
     pub fn fault(signo: u8, code: i32, addr: u64) -> Info {
-        let mut i = Info { signo: signo as i32, code, ..Info::default() };
+        let mut i = Info {
+            signo: signo as i32,
+            code,
+            ..Info::default()
+        };
         i.rest[0] = addr;
         i
     }

@@ -17,7 +17,10 @@ pub struct Line {
 
 impl Line {
     pub fn new() -> Line {
-        Line { buf: [0; 512], len: 0 }
+        Line {
+            buf: [0; 512],
+            len: 0,
+        }
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -64,7 +67,12 @@ pub fn die(status: i32, message: &Line) -> ! {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let l = match info.location() {
-        Some(at) => line!("internal error at {}:{}: {}", at.file(), at.line(), info.message()),
+        Some(at) => line!(
+            "internal error at {}:{}: {}",
+            at.file(),
+            at.line(),
+            info.message()
+        ),
         None => line!("internal error: {}", info.message()),
     };
     ring::abandon();
@@ -83,7 +91,11 @@ extern "C" fn _Unwind_Resume() -> ! {
 
 /// Writes the last event of a thread, which is the process's only one, and ends all streams.
 pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
-    t.event(&Event::End { kind, code, message });
+    t.event(&Event::End {
+        kind,
+        code,
+        message,
+    });
     if let Some(c) = t.emit.ctl() {
         c.position.store(t.pos, Relaxed);
         c.surprises.store(t.surprises, Relaxed);

@@ -79,16 +79,35 @@ unsafe extern "C" {
 /// There rdx must hold the faulting address, rcx `signo | code << 32`.
 pub fn redirect(pc: u64) -> Option<u64> {
     let ranges = [
-        (hindsight_guard_copy as *const (), hindsight_guard_copy_end as *const ()),
-        (hindsight_guard_load as *const (), hindsight_guard_load_end as *const ()),
-        (hindsight_guard_line as *const (), hindsight_guard_line_end as *const ()),
-        (hindsight_guard_probe as *const (), hindsight_guard_probe_end as *const ()),
+        (
+            hindsight_guard_copy as *const (),
+            hindsight_guard_copy_end as *const (),
+        ),
+        (
+            hindsight_guard_load as *const (),
+            hindsight_guard_load_end as *const (),
+        ),
+        (
+            hindsight_guard_line as *const (),
+            hindsight_guard_line_end as *const (),
+        ),
+        (
+            hindsight_guard_probe as *const (),
+            hindsight_guard_probe_end as *const (),
+        ),
     ];
-    ranges.iter().any(|(a, b)| (*a as u64..*b as u64).contains(&pc)).then_some(hindsight_guard_failed as *const () as u64)
+    ranges
+        .iter()
+        .any(|(a, b)| (*a as u64..*b as u64).contains(&pc))
+        .then_some(hindsight_guard_failed as *const () as u64)
 }
 
 fn fault(addr: u64, what: u64) -> Fault {
-    Fault { signo: what as u8, code: (what >> 32) as i32, addr }
+    Fault {
+        signo: what as u8,
+        code: (what >> 32) as i32,
+        addr,
+    }
 }
 
 fn copy(to: u64, from: u64, len: u64) -> Result<(), Fault> {
@@ -99,7 +118,11 @@ fn copy(to: u64, from: u64, len: u64) -> Result<(), Fault> {
         asm!("call {f}", f = sym hindsight_guard_copy, inout("rdi") to => _, inout("rsi") from => _,
             inout("rcx") len => what, out("rax") failed, out("rdx") addr);
     }
-    if failed == 0 { Ok(()) } else { Err(fault(addr, what)) }
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(fault(addr, what))
+    }
 }
 
 /// Reads the program's memory at `addr`. After a fault the bytes before it have been read.
@@ -120,7 +143,11 @@ pub fn load_u64(addr: u64) -> Result<u64, Fault> {
         asm!("call {f}", f = sym hindsight_guard_load, in("rsi") addr, out("rdi") failed, out("rax") value,
             out("rdx") at, out("rcx") what);
     }
-    if failed == 0 { Ok(value) } else { Err(fault(at, what)) }
+    if failed == 0 {
+        Ok(value)
+    } else {
+        Err(fault(at, what))
+    }
 }
 
 /// Reads 64 bytes at `addr`.
@@ -132,7 +159,11 @@ pub fn load_line(addr: u64, buf: &mut [u8; 64]) -> Result<(), Fault> {
             out("rax") failed, out("rdx") at, out("rcx") what,
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _);
     }
-    if failed == 0 { Ok(()) } else { Err(fault(at, what)) }
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(fault(at, what))
+    }
 }
 
 /// Proves that `addr..addr+len` may be written, by writing what is there to a byte of each page.
@@ -159,7 +190,11 @@ fn probe_byte(addr: u64) -> Result<(), Fault> {
         asm!("call {f}", f = sym hindsight_guard_probe, in("rsi") addr, out("rdi") _,
             out("rax") failed, out("rdx") at, out("rcx") what);
     }
-    if failed == 0 { Ok(()) } else { Err(fault(at, what)) }
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(fault(at, what))
+    }
 }
 
 /// A zero-terminated string of the program, without the zero; `None` when it cannot be read or is

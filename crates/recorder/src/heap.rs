@@ -23,7 +23,11 @@ struct Lists {
 // SAFETY: the pointers own unused memory of the process.
 unsafe impl Send for Lists {}
 
-static LISTS: Lock<Lists> = Lock::new(Lists { free: [null_mut(); CLASSES], next: 0, end: 0 });
+static LISTS: Lock<Lists> = Lock::new(Lists {
+    free: [null_mut(); CLASSES],
+    next: 0,
+    end: 0,
+});
 
 struct Heap;
 
@@ -37,7 +41,14 @@ fn class(layout: &Layout) -> Option<usize> {
 }
 
 fn map(len: u64) -> *mut u8 {
-    arena::map(len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0).map_or(null_mut(), |a| a as *mut u8)
+    arena::map(
+        len,
+        PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS,
+        -1,
+        0,
+    )
+    .map_or(null_mut(), |a| a as *mut u8)
 }
 
 // SAFETY: blocks come from fresh mappings, are cut at multiples of their power-of-two size (and
@@ -46,7 +57,11 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(class) = class(&layout) else {
             // Pages are aligned enough: no type here asks for more.
-            return if layout.align() as u64 <= sys::PAGE { map(layout.size() as u64) } else { null_mut() };
+            return if layout.align() as u64 <= sys::PAGE {
+                map(layout.size() as u64)
+            } else {
+                null_mut()
+            };
         };
         let mut l = LISTS.lock();
         let p = l.free[class];

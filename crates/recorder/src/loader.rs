@@ -56,7 +56,10 @@ struct Image {
 /// it cannot.
 pub fn load(exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     let image = load_file(exe, Some(DYN_BASE)).unwrap_or_else(|e| refuse(exe, e));
-    let interp = image.interp.as_ref().map(|p| load_file(p, None).unwrap_or_else(|e| refuse(p, e)));
+    let interp = image
+        .interp
+        .as_ref()
+        .map(|p| load_file(p, None).unwrap_or_else(|e| refuse(p, e)));
     stack.set_aux(AT_PHDR, image.phdr);
     stack.set_aux(AT_PHENT, PHDR as u64);
     stack.set_aux(AT_PHNUM, image.phnum as u64);
@@ -73,7 +76,11 @@ pub fn load(exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     }
     let name = execfn.to_bytes();
     sys::set_name(name.rsplit(|b| *b == b'/').next().unwrap_or(name));
-    let slide = if randomize() { random() % (0x200_0000 / PAGE) * PAGE } else { 0 };
+    let slide = if randomize() {
+        random() % (0x200_0000 / PAGE) * PAGE
+    } else {
+        0
+    };
     Program {
         entry: interp.map_or(image.entry, |i| i.entry),
         brk: image.end.next_multiple_of(PAGE) + slide,
@@ -133,7 +140,10 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
     if head[4] != 2 || head[5] != 1 || eh.e_machine != EM_X86_64 {
         return Err(Bad::Format("not a program for 64-bit x86"));
     }
-    if (eh.e_type != ET_EXEC && eh.e_type != ET_DYN) || eh.e_phentsize as usize != PHDR || eh.e_phnum == 0 {
+    if (eh.e_type != ET_EXEC && eh.e_type != ET_DYN)
+        || eh.e_phentsize as usize != PHDR
+        || eh.e_phnum == 0
+    {
         return Err(Bad::Format("not an executable ELF file"));
     }
     let phdrs = program_headers(fd, &eh)?;
@@ -177,10 +187,16 @@ fn program_headers(fd: i32, eh: &Elf_Ehdr) -> Result<Vec<Elf_Phdr>, Bad> {
         return Err(Bad::Format("its program headers cannot be read"));
     }
     // SAFETY: each chunk holds a whole header, which is plain integers.
-    let all: Vec<Elf_Phdr> =
-        bytes.chunks_exact(PHDR).map(|c| unsafe { core::ptr::read_unaligned(c.as_ptr().cast()) }).collect();
+    let all: Vec<Elf_Phdr> = bytes
+        .chunks_exact(PHDR)
+        .map(|c| unsafe { core::ptr::read_unaligned(c.as_ptr().cast()) })
+        .collect();
     for p in all.iter().filter(|p| p.p_type == PT_LOAD) {
-        let fits = p.p_vaddr.checked_add(p.p_memsz).is_some_and(|e| e < 1 << 47) && p.p_filesz <= p.p_memsz;
+        let fits = p
+            .p_vaddr
+            .checked_add(p.p_memsz)
+            .is_some_and(|e| e < 1 << 47)
+            && p.p_filesz <= p.p_memsz;
         if !fits || (p.p_vaddr ^ p.p_offset) as u64 % PAGE != 0 {
             return Err(Bad::Format("a segment of it cannot be mapped"));
         }
@@ -200,7 +216,9 @@ fn read_interp(fd: i32, p: &Elf_Phdr) -> Result<CString, Bad> {
     if sys::pread(fd, &mut name, p.p_offset as u64) != Ok(name.len()) {
         return Err(bad);
     }
-    CStr::from_bytes_until_nul(&name).map(CString::from).map_err(|_| bad)
+    CStr::from_bytes_until_nul(&name)
+        .map(CString::from)
+        .map_err(|_| bad)
 }
 
 /// The canonical path of an open file.
@@ -220,14 +238,26 @@ fn place(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Ba
     }
     let loads = || phdrs.iter().filter(|p| p.p_type == PT_LOAD);
     let low = loads().map(|p| p.p_vaddr as u64).min().unwrap_or(0) & !(PAGE - 1);
-    let high = loads().map(|p| (p.p_vaddr + p.p_memsz) as u64).max().unwrap_or(0);
-    let align = loads().map(|p| p.p_align as u64).filter(|a| a.is_power_of_two()).max().unwrap_or(PAGE).max(PAGE);
+    let high = loads()
+        .map(|p| (p.p_vaddr + p.p_memsz) as u64)
+        .max()
+        .unwrap_or(0);
+    let align = loads()
+        .map(|p| p.p_align as u64)
+        .filter(|a| a.is_power_of_two())
+        .max()
+        .unwrap_or(PAGE)
+        .max(PAGE);
     let len = (high - low).next_multiple_of(PAGE);
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // The range is found by mapping it, and given back: nothing else runs in the process yet.
     let at = match base {
         Some(b) => {
-            let slide = if randomize() { random() % (1 << 28) * PAGE } else { 0 };
+            let slide = if randomize() {
+                random() % (1 << 28) * PAGE
+            } else {
+                0
+            };
             let at = (b + slide) & !(align - 1);
             sys::mmap(at, len, 0, flags | MAP_FIXED_NOREPLACE, -1, 0)
         }

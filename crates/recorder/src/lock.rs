@@ -18,13 +18,20 @@ pub struct Guard<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
     pub const fn new(value: T) -> Lock<T> {
-        Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Lock {
+            held: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits until the value is free.
     pub fn lock(&self) -> Guard<'_, T> {
         let mut spins = 0;
-        while self.held.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
+        while self
+            .held
+            .compare_exchange_weak(false, true, Acquire, Relaxed)
+            .is_err()
+        {
             spins += 1;
             if spins % 64 == 0 {
                 crate::sys::sched_yield();

@@ -39,8 +39,17 @@ impl Region {
 
     fn cut(&self, start: u64, end: u64) -> Region {
         let file = self.flags & MAP_ANONYMOUS == 0;
-        let offset = if file { self.offset + (start - self.start) } else { 0 };
-        Region { start, end, offset, ..*self }
+        let offset = if file {
+            self.offset + (start - self.start)
+        } else {
+            0
+        };
+        Region {
+            start,
+            end,
+            offset,
+            ..*self
+        }
     }
 }
 
@@ -50,7 +59,10 @@ pub struct Regions {
     paths: Vec<Box<[u8]>>,
 }
 
-static REGIONS: Lock<Regions> = Lock::new(Regions { list: Vec::new(), paths: Vec::new() });
+static REGIONS: Lock<Regions> = Lock::new(Regions {
+    list: Vec::new(),
+    paths: Vec::new(),
+});
 
 /// The process's mappings.
 pub fn regions() -> Guard<'static, Regions> {
@@ -71,7 +83,8 @@ impl Regions {
 
     /// Whether `addr` may be written, now or through another mapping of the same memory.
     pub fn is_writable(&self, addr: u64) -> bool {
-        self.find(addr).is_some_and(|r| r.prot & PROT_WRITE != 0 || r.is_shared())
+        self.find(addr)
+            .is_some_and(|r| r.prot & PROT_WRITE != 0 || r.is_shared())
     }
 
     /// Whether any of `addr..addr+len` may be executed.
@@ -97,10 +110,14 @@ impl Regions {
     }
 
     fn intern(&mut self, path: &[u8]) -> u32 {
-        let i = self.paths.iter().position(|p| **p == *path).unwrap_or_else(|| {
-            self.paths.push(path.into());
-            self.paths.len() - 1
-        });
+        let i = self
+            .paths
+            .iter()
+            .position(|p| **p == *path)
+            .unwrap_or_else(|| {
+                self.paths.push(path.into());
+                self.paths.len() - 1
+            });
         i as u32
     }
 
@@ -110,7 +127,14 @@ impl Regions {
         let anonymous = flags & MAP_ANONYMOUS != 0;
         let offset = if anonymous { 0 } else { offset };
         let flags = flags & (MAP_SHARED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
-        self.insert(Region { start, end: start + len.next_multiple_of(PAGE), prot, flags, offset, path });
+        self.insert(Region {
+            start,
+            end: start + len.next_multiple_of(PAGE),
+            prot,
+            flags,
+            offset,
+            path,
+        });
     }
 
     fn insert(&mut self, r: Region) {
@@ -174,16 +198,26 @@ impl Regions {
 
     /// Notes that `old..old+old_len` moved or changed its size. `keep`: the old place stays mapped.
     pub fn moved(&mut self, old: u64, old_len: u64, new: u64, new_len: u64, keep: bool) {
-        let whole = (old_len.next_multiple_of(PAGE), new_len.next_multiple_of(PAGE));
+        let whole = (
+            old_len.next_multiple_of(PAGE),
+            new_len.next_multiple_of(PAGE),
+        );
         let first = match keep {
             true => self.find(old).map(|r| r.cut(old, r.end)),
             false => self.take(old, old + whole.0.max(1)).first().copied(),
         };
         let Some(r) = first else { return };
         if !keep && old != new {
-            ring::emit_process(&Event::Unmap { addr: old, len: whole.0 });
+            ring::emit_process(&Event::Unmap {
+                addr: old,
+                len: whole.0,
+            });
         }
-        self.insert(Region { start: new, end: new + whole.1, ..r });
+        self.insert(Region {
+            start: new,
+            end: new + whole.1,
+            ..r
+        });
     }
 
     /// Notes what the kernel had mapped before the recorder began: stack, vDSO and its data.
@@ -194,20 +228,43 @@ impl Regions {
                 && !arena::overlaps(m.start, m.end - m.start)
                 && m.end < 1 << 63
             {
-                let grows = if m.name == b"[stack]" { MAP_GROWSDOWN } else { 0 };
-                self.add(m.start, m.end - m.start, m.prot, MAP_PRIVATE | MAP_ANONYMOUS | grows, 0, m.name);
+                let grows = if m.name == b"[stack]" {
+                    MAP_GROWSDOWN
+                } else {
+                    0
+                };
+                self.add(
+                    m.start,
+                    m.end - m.start,
+                    m.prot,
+                    MAP_PRIVATE | MAP_ANONYMOUS | grows,
+                    0,
+                    m.name,
+                );
             }
         }
     }
 
     /// Asks the kernel how far down the stack has grown. Returns whether it has.
     pub fn refresh_stack(&mut self) -> bool {
-        let Some(at) = self.list.iter().position(|r| r.flags & MAP_GROWSDOWN != 0) else { return false };
+        let Some(at) = self.list.iter().position(|r| r.flags & MAP_GROWSDOWN != 0) else {
+            return false;
+        };
         let old = self.list[at];
         let text = read_maps();
-        let now = text.split(|b| *b == b'\n').filter_map(parse).find(|m| m.start < old.end && m.end > old.start);
-        let Some(m) = now.filter(|m| m.start < old.start) else { return false };
-        self.insert(Region { start: m.start, end: old.start, prot: m.prot, ..old });
+        let now = text
+            .split(|b| *b == b'\n')
+            .filter_map(parse)
+            .find(|m| m.start < old.end && m.end > old.start);
+        let Some(m) = now.filter(|m| m.start < old.start) else {
+            return false;
+        };
+        self.insert(Region {
+            start: m.start,
+            end: old.start,
+            prot: m.prot,
+            ..old
+        });
         true
     }
 }
@@ -226,8 +283,16 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     let dash = range.iter().position(|b| *b == b'-')?;
     let perms = fields.next()?;
     let prot = [(b'r', PROT_READ), (b'w', PROT_WRITE), (b'x', PROT_EXEC)];
-    let prot = prot.iter().filter(|(c, _)| perms.contains(c)).fold(0, |p, (_, bit)| p | bit);
-    Some(Line { start: hex(&range[..dash])?, end: hex(&range[dash + 1..])?, prot, name: fields.nth(3).unwrap_or(&[]) })
+    let prot = prot
+        .iter()
+        .filter(|(c, _)| perms.contains(c))
+        .fold(0, |p, (_, bit)| p | bit);
+    Some(Line {
+        start: hex(&range[..dash])?,
+        end: hex(&range[dash + 1..])?,
+        prot,
+        name: fields.nth(3).unwrap_or(&[]),
+    })
 }
 
 fn hex(s: &[u8]) -> Option<u64> {
@@ -249,6 +314,9 @@ fn read_maps() -> Vec<u8> {
 /// The kernel's mapping that contains `addr`: start and end.
 pub fn kernel_mapping(addr: u64) -> Option<(u64, u64)> {
     let text = read_maps();
-    let m = text.split(|b| *b == b'\n').filter_map(parse).find(|m| (m.start..m.end).contains(&addr))?;
+    let m = text
+        .split(|b| *b == b'\n')
+        .filter_map(parse)
+        .find(|m| (m.start..m.end).contains(&addr))?;
     Some((m.start, m.end))
 }

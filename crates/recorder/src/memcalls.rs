@@ -53,7 +53,11 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let [addr, len, prot, flags, fd, offset] = *a;
     let flags = flags as u32;
     if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 && arena::overlaps(addr, len) {
-        let e = if flags & MAP_FIXED_NOREPLACE != 0 { EEXIST } else { ENOMEM };
+        let e = if flags & MAP_FIXED_NOREPLACE != 0 {
+            EEXIST
+        } else {
+            ENOMEM
+        };
         returned(t, errno(e));
         return Some(());
     }
@@ -63,7 +67,11 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         let len = pages(len);
         forget_code(t, at, len);
         let anonymous = flags & MAP_ANONYMOUS != 0;
-        let path = if anonymous { Vec::new() } else { loader::fd_path(fd as i32) };
+        let path = if anonymous {
+            Vec::new()
+        } else {
+            loader::fd_path(fd as i32)
+        };
         regions().add(at, len, prot as u32, flags, offset, &path);
         if anonymous || flags & MAP_TYPE == MAP_PRIVATE {
             t.zero_window(at, len);
@@ -110,7 +118,11 @@ fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
     if executable || regions().any_exec(addr, len) {
         t.invalidate_code(addr, len);
     }
-    regions().protect(addr, len, prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC));
+    regions().protect(
+        addr,
+        len,
+        prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC),
+    );
     Some(())
 }
 
@@ -149,15 +161,17 @@ fn brk(t: &mut Thread, wanted: u64) {
     let (old, new) = (pages(end), pages(wanted));
     let prot = PROT_READ | PROT_WRITE;
     let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    let done = if wanted < start || wanted >= 1 << 47 || arena::overlaps(start, new.saturating_sub(start)) {
-        false
-    } else if new > old {
-        sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
-    } else if new < old {
-        sys::munmap(new, old - new).is_ok()
-    } else {
-        true
-    };
+    let done =
+        if wanted < start || wanted >= 1 << 47 || arena::overlaps(start, new.saturating_sub(start))
+        {
+            false
+        } else if new > old {
+            sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
+        } else if new < old {
+            sys::munmap(new, old - new).is_ok()
+        } else {
+            true
+        };
     if !done {
         returned(t, end);
         return;
@@ -195,10 +209,21 @@ fn shmat(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     returned(t, ret);
     if let Ok(at) = result(ret) {
         let len = crate::maps::kernel_mapping(at).map_or(PAGE, |(start, end)| end - start);
-        let write = if a[2] & SHM_RDONLY != 0 { 0 } else { PROT_WRITE };
+        let write = if a[2] & SHM_RDONLY != 0 {
+            0
+        } else {
+            PROT_WRITE
+        };
         let exec = if a[2] & SHM_EXEC != 0 { PROT_EXEC } else { 0 };
         forget_code(t, at, len);
-        regions().add(at, len, PROT_READ | write | exec, MAP_SHARED | MAP_ANONYMOUS, 0, b"[shm]");
+        regions().add(
+            at,
+            len,
+            PROT_READ | write | exec,
+            MAP_SHARED | MAP_ANONYMOUS,
+            0,
+            b"[shm]",
+        );
     }
     Some(())
 }

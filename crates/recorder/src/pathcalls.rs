@@ -27,9 +27,16 @@ fn is_exe_link(addr: u64) -> bool {
     if guard::read(addr, &mut start[..6]).is_err() || start[..6] != *b"/proc/" {
         return false;
     }
-    let Some(path) = guard::read_path(addr) else { return false };
+    let Some(path) = guard::read_path(addr) else {
+        return false;
+    };
     let own = line!("/proc/{}/exe", sys::getpid());
-    [&b"/proc/self/exe"[..], b"/proc/thread-self/exe", own.as_bytes()].contains(&&path[..])
+    [
+        &b"/proc/self/exe"[..],
+        b"/proc/thread-self/exe",
+        own.as_bytes(),
+    ]
+    .contains(&&path[..])
 }
 
 /// Performs the call if it is one of these and names that link. The inner `None`: a signal
@@ -54,7 +61,11 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
                 return Some(Some(errno(EINVAL)));
             }
             let n = exe.len().min(size as usize);
-            Some(Some(if guard::write(buf, &exe[..n]).is_ok() { n as u64 } else { errno(EFAULT) }))
+            Some(Some(if guard::write(buf, &exe[..n]).is_ok() {
+                n as u64
+            } else {
+                errno(EFAULT)
+            }))
         }
         _ => {
             let name = CString::new(exe).unwrap_or_default();

@@ -29,13 +29,19 @@ fn ctl(i: usize) -> Option<&'static Ctl> {
 pub fn open(fd: i32) {
     let base = match arena::map(FILE_LEN as u64, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
         Ok(b) => b as *mut u8,
-        Err(e) => fail::die(STATUS, &line!("cannot map the memory shared with the collector (error {e})")),
+        Err(e) => fail::die(
+            STATUS,
+            &line!("cannot map the memory shared with the collector (error {e})"),
+        ),
     };
     sys::close(fd);
     BASE.store(base, Release);
     let Some(h) = header() else { return };
     if h.magic.load(Acquire) != ring::MAGIC {
-        fail::die(STATUS, &line!("the two halves of the recorder are of different versions"));
+        fail::die(
+            STATUS,
+            &line!("the two halves of the recorder are of different versions"),
+        );
     }
     h.guest_pid.store(sys::getpid(), Release);
 }
@@ -56,7 +62,13 @@ unsafe impl Send for Emitter {}
 impl Emitter {
     /// An emitter that drops everything.
     pub fn silent() -> Emitter {
-        Emitter { ctl: None, data: null_mut(), enc: Encoder::default(), head: 0, looked: 0 }
+        Emitter {
+            ctl: None,
+            data: null_mut(),
+            enc: Encoder::default(),
+            head: 0,
+            looked: 0,
+        }
     }
 
     /// Takes a free ring: the first one (the process stream) or one for a thread. Silent when
@@ -67,17 +79,34 @@ impl Emitter {
             return Some(Emitter::silent());
         }
         let i = rings.find(|&i| {
-            ctl(i).is_some_and(|c| c.state.compare_exchange(state::FREE, state::LIVE, AcqRel, Relaxed).is_ok())
+            ctl(i).is_some_and(|c| {
+                c.state
+                    .compare_exchange(state::FREE, state::LIVE, AcqRel, Relaxed)
+                    .is_ok()
+            })
         })?;
         let c = ctl(i)?;
         c.tid.store(sys::gettid(), Relaxed);
         let len = RING_BYTES as u64;
-        let data = arena::map(2 * len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0).ok()?;
+        let data = arena::map(
+            2 * len,
+            PROT_NONE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+            -1,
+            0,
+        )
+        .ok()?;
         let from = base as u64 + ring::data_offset(i) as u64;
         sys::duplicate_shared(from, len, data).ok()?;
         sys::duplicate_shared(from, len, data + len).ok()?;
         let head = c.head.load(Relaxed);
-        Some(Emitter { ctl: Some(c), data: data as *mut u8, enc: Encoder::default(), head, looked: head })
+        Some(Emitter {
+            ctl: Some(c),
+            data: data as *mut u8,
+            enc: Encoder::default(),
+            head,
+            looked: head,
+        })
     }
 
     /// An emitter for the calling thread.
@@ -141,7 +170,8 @@ static PROCESS: Lock<Option<Emitter>> = Lock::new(None);
 /// Appends an event to the process stream.
 pub fn emit_process(ev: &Event) {
     let mut p = PROCESS.lock();
-    p.get_or_insert_with(|| Emitter::claim(0..1).unwrap_or_else(Emitter::silent)).emit(0, ev);
+    p.get_or_insert_with(|| Emitter::claim(0..1).unwrap_or_else(Emitter::silent))
+        .emit(0, ev);
 }
 
 /// Says that the process stream is complete.
@@ -169,7 +199,10 @@ struct Watch {
 
 impl Watch {
     fn new() -> Watch {
-        Watch { heartbeat: header().map_or(0, |h| h.heartbeat.load(Relaxed)), since: sys::seconds() }
+        Watch {
+            heartbeat: header().map_or(0, |h| h.heartbeat.load(Relaxed)),
+            since: sys::seconds(),
+        }
     }
 
     fn check(&mut self) {
@@ -180,7 +213,10 @@ impl Watch {
             (self.heartbeat, self.since) = (beat, now);
         }
         if !sys::process_exists(h.collector_pid.load(Relaxed)) || now - self.since > 10 {
-            fail::die(STATUS, &line!("the collector is gone; the recording ends here"));
+            fail::die(
+                STATUS,
+                &line!("the collector is gone; the recording ends here"),
+            );
         }
     }
 }
@@ -189,9 +225,10 @@ impl Watch {
 pub fn abandon() {
     for i in 0..RINGS {
         if let Some(c) = ctl(i) {
-            let _ = c.state.compare_exchange(state::LIVE, state::ENDED, AcqRel, Relaxed);
+            let _ = c
+                .state
+                .compare_exchange(state::LIVE, state::ENDED, AcqRel, Relaxed);
         }
     }
     wake(true);
 }
-

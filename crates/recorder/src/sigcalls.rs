@@ -16,7 +16,10 @@ const SET: u64 = 8;
 const MINIMUM_STACK: u64 = 2048;
 
 fn write_words(addr: u64, words: &[u64]) -> bool {
-    words.iter().enumerate().all(|(i, w)| guard::write(addr.wrapping_add(8 * i as u64), &w.to_le_bytes()).is_ok())
+    words
+        .iter()
+        .enumerate()
+        .all(|(i, w)| guard::write(addr.wrapping_add(8 * i as u64), &w.to_le_bytes()).is_ok())
 }
 
 fn read_words<const N: usize>(addr: u64) -> Option<[u64; N]> {
@@ -38,14 +41,26 @@ pub fn sigaction(a: &[u64; 6]) -> u64 {
     let action = if new == 0 {
         None
     } else {
-        let Some([handler, flags, restorer, mask]) = read_words(new) else { return errno(EFAULT) };
-        Some(SigAction { handler, flags, restorer, mask })
+        let Some([handler, flags, restorer, mask]) = read_words(new) else {
+            return errno(EFAULT);
+        };
+        Some(SigAction {
+            handler,
+            flags,
+            restorer,
+            mask,
+        })
     };
     let before = signals::action(signo);
     if let Some(action) = action {
         signals::set_action(signo, action);
     }
-    if old != 0 && !write_words(old, &[before.handler, before.flags, before.restorer, before.mask]) {
+    if old != 0
+        && !write_words(
+            old,
+            &[before.handler, before.flags, before.restorer, before.mask],
+        )
+    {
         return errno(EFAULT);
     }
     0
@@ -59,7 +74,9 @@ pub fn sigprocmask(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     }
     let before = t.signals.mask;
     if new != 0 {
-        let Some([set]) = read_words(new) else { return Some(errno(EFAULT)) };
+        let Some([set]) = read_words(new) else {
+            return Some(errno(EFAULT));
+        };
         let mask = match how as u32 {
             SIG_BLOCK => before | set,
             SIG_UNBLOCK => before & !set,
@@ -99,7 +116,9 @@ pub fn sigaltstack(t: &mut Thread, a: &[u64; 6]) -> u64 {
     let wanted = if new == 0 {
         None
     } else {
-        let Some(w) = read_words::<3>(new) else { return errno(EFAULT) };
+        let Some(w) = read_words::<3>(new) else {
+            return errno(EFAULT);
+        };
         Some(w)
     };
     let before = t.signals.alt;
@@ -132,9 +151,16 @@ fn set_altstack(t: &mut Thread, [base, flags, size]: [u64; 3]) -> Result<(), u32
         return Err(EINVAL);
     }
     t.signals.alt = match mode {
-        SS_DISABLE => AltStack { flags, ..AltStack::NONE },
+        SS_DISABLE => AltStack {
+            flags,
+            ..AltStack::NONE
+        },
         _ if size < MINIMUM_STACK => return Err(ENOMEM),
-        _ => AltStack { base, flags: flags & SS_AUTODISARM, size },
+        _ => AltStack {
+            base,
+            flags: flags & SS_AUTODISARM,
+            size,
+        },
     };
     Ok(())
 }
@@ -145,7 +171,9 @@ pub fn sigsuspend(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     if size != SET {
         return Some(errno(EINVAL));
     }
-    let Some([mask]) = read_words(set) else { return Some(errno(EFAULT)) };
+    let Some([mask]) = read_words(set) else {
+        return Some(errno(EFAULT));
+    };
     if signals::release_for(t, mask) {
         t.signals.suspended = Some(mask);
         return Some(errno(EINTR));
@@ -162,7 +190,14 @@ pub fn sigsuspend(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
 pub fn sigreturn(t: &mut Thread) -> Flow {
     let Some(r) = sigframe::pop(t) else {
         // The kernel's answer to a bad frame.
-        signals::fault(t, &Fault { signo: SIGSEGV as u8, code: SI_KERNEL as i32, addr: 0 });
+        signals::fault(
+            t,
+            &Fault {
+                signo: SIGSEGV as u8,
+                code: SI_KERNEL as i32,
+                addr: 0,
+            },
+        );
         t.complete();
         return Flow::Jump;
     };

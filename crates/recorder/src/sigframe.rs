@@ -2,7 +2,7 @@
 //!
 //! Layout: Linux `arch/x86/kernel/signal_64.c` (`struct rt_sigframe`) and `fpu/signal.c`.
 
-use crate::context::{Context, ERROR, CR2, Info, TRAPNO};
+use crate::context::{CR2, Context, ERROR, Info, TRAPNO};
 use crate::guard;
 use crate::signals::AltStack;
 use crate::sys::SigAction;
@@ -42,7 +42,11 @@ fn shape(t: &Thread) -> (u64, usize) {
         let r = __cpuid_count(0xd, i);
         (r.eax + r.ebx) as usize
     };
-    let size = (2..8).filter(|i| mask & 1 << i != 0).map(end).max().unwrap_or(HEADER + 64);
+    let size = (2..8)
+        .filter(|i| mask & 1 << i != 0)
+        .map(end)
+        .max()
+        .unwrap_or(HEADER + 64);
     (mask, size.min(AREA_LEN))
 }
 
@@ -76,7 +80,11 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, at: Option<&C
             uc.regs[i] = host.regs[i];
         }
     }
-    let frame = Frame { restorer: a.restorer, uc, info: *info };
+    let frame = Frame {
+        restorer: a.restorer,
+        uc,
+        info: *info,
+    };
     let area = t.area();
     let image = &mut area.0;
     image[SOFTWARE..HEADER].fill(0);
@@ -113,7 +121,10 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, at: Option<&C
 pub fn emit_state(t: &mut Thread) {
     let cpu = t.cpu().to_bytes();
     let vec = t.vec().to_bytes();
-    t.event(&Event::SetState { cpu: &cpu, vec: &vec });
+    t.event(&Event::SetState {
+        cpu: &cpu,
+        vec: &vec,
+    });
 }
 
 /// What `rt_sigreturn` found besides registers, which are set.
@@ -135,7 +146,10 @@ pub fn pop(t: &mut Thread) -> Option<Restored> {
     frame.uc.to_cpu(&mut cpu);
     t.set_cpu(&cpu);
     t.set_area(&area);
-    Some(Restored { mask: frame.uc.mask, stack: frame.uc.stack })
+    Some(Restored {
+        mask: frame.uc.mask,
+        stack: frame.uc.stack,
+    })
 }
 
 /// The vector state that a frame holds at `addr` (none if that is 0).
@@ -146,7 +160,8 @@ fn read_area(t: &Thread, addr: u64) -> Option<Area> {
     }
     let (components, size) = shape(t);
     guard::read(addr, &mut area.0[..HEADER]).ok()?;
-    let word = |a: &Area, at: usize| u32::from_le_bytes([a.0[at], a.0[at + 1], a.0[at + 2], a.0[at + 3]]);
+    let word =
+        |a: &Area, at: usize| u32::from_le_bytes([a.0[at], a.0[at + 1], a.0[at + 2], a.0[at + 3]]);
     let says = word(&area, SOFTWARE + 16) as usize;
     let mut trailer = [0; 4];
     let whole = word(&area, SOFTWARE) == MAGIC1

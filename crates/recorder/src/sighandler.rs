@@ -47,8 +47,11 @@ unsafe extern "C" {
 pub const LEFT: u64 = u64::MAX;
 
 /// Signals that faults raise; the kernel kills a thread that has them blocked when it faults.
-pub const SYNCHRONOUS: u64 =
-    1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1) | 1 << (SIGFPE - 1) | 1 << (SIGILL - 1) | 1 << (SIGTRAP - 1);
+pub const SYNCHRONOUS: u64 = 1 << (SIGSEGV - 1)
+    | 1 << (SIGBUS - 1)
+    | 1 << (SIGFPE - 1)
+    | 1 << (SIGILL - 1)
+    | 1 << (SIGTRAP - 1);
 
 /// Address of the handler.
 pub fn entry() -> u64 {
@@ -79,7 +82,12 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     // SAFETY: handlers are installed after the thread was made, which lives as long as the
     // process. Only the inbox and fields of the context block that the interrupted code does
     // not hold in registers are used.
-    let (inbox, ctx) = unsafe { (&*(&raw const (*t).inbox).read(), (&raw const (*t).ctx).cast::<*mut Ctx>().read()) };
+    let (inbox, ctx) = unsafe {
+        (
+            &*(&raw const (*t).inbox).read(),
+            (&raw const (*t).ctx).cast::<*mut Ctx>().read(),
+        )
+    };
     let pc = uc.regs[RIP];
     if signo as u32 == SIGTRAP && info.code > 0 && stepped(inbox, ctx, uc) {
         return;
@@ -97,7 +105,10 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
         inbox.set_left(Left::Fault, uc, info);
         leave(ctx, uc);
     } else {
-        let l = line!("internal fault {signo} at {pc:#x}, address {:#x}", info.addr());
+        let l = line!(
+            "internal fault {signo} at {pc:#x}, address {:#x}",
+            info.addr()
+        );
         // SAFETY: the interrupted code never continues.
         fail::internal(unsafe { &mut *t }, &l)
     }
@@ -155,7 +166,14 @@ fn step(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) {
         inbox.stepping.store(false, Relaxed);
         uc.regs[EFLAGS] &= !TF;
         uc.regs[R11] = uc.regs[R11].wrapping_sub(b.ahead as u64);
-        inbox.set_left(Left::Boundary { pc: b.guest_pc, pos: uc.regs[R11] }, uc, &Info::default());
+        inbox.set_left(
+            Left::Boundary {
+                pc: b.guest_pc,
+                pos: uc.regs[R11],
+            },
+            uc,
+            &Info::default(),
+        );
         return leave(ctx, uc);
     }
     inbox.stepping.store(true, Relaxed);
@@ -195,4 +213,3 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
     }
     true
 }
-

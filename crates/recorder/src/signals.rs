@@ -20,7 +20,12 @@ use linux_raw_sys::general::*;
 
 pub use crate::sighandler::{LEFT, before_enter};
 
-const NONE: SigAction = SigAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+const NONE: SigAction = SigAction {
+    handler: 0,
+    flags: 0,
+    restorer: 0,
+    mask: 0,
+};
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const ONSTACK: u32 = 1;
@@ -37,8 +42,14 @@ pub const fn bit(signo: u32) -> u64 {
 const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
 
 /// Signals whose default action leaves the process alive.
-const HARMLESS: u64 =
-    bit(SIGCHLD) | bit(SIGURG) | bit(SIGWINCH) | bit(SIGCONT) | bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU) | bit(SIGSTOP);
+const HARMLESS: u64 = bit(SIGCHLD)
+    | bit(SIGURG)
+    | bit(SIGWINCH)
+    | bit(SIGCONT)
+    | bit(SIGTSTP)
+    | bit(SIGTTIN)
+    | bit(SIGTTOU)
+    | bit(SIGSTOP);
 
 /// An alternate stack as `sigaltstack` knows it.
 #[derive(Clone, Copy)]
@@ -50,7 +61,11 @@ pub struct AltStack {
 }
 
 impl AltStack {
-    pub const NONE: AltStack = AltStack { base: 0, flags: DISABLE, size: 0 };
+    pub const NONE: AltStack = AltStack {
+        base: 0,
+        flags: DISABLE,
+        size: 0,
+    };
 
     /// Whether `sp` lies on it.
     pub fn contains(&self, sp: u64) -> bool {
@@ -71,7 +86,12 @@ pub struct State {
 
 impl State {
     pub fn new() -> State {
-        State { mask: sys::signal_mask(), alt: AltStack::NONE, suspended: None, held: Vec::new() }
+        State {
+            mask: sys::signal_mask(),
+            alt: AltStack::NONE,
+            suspended: None,
+            held: Vec::new(),
+        }
     }
 }
 
@@ -83,17 +103,29 @@ pub fn new_inbox() -> &'static Inbox {
 /// Installs the recorder's handlers and stack for them. The thread's GS base is set.
 pub fn install(t: &mut Thread) {
     let len = 256 << 10;
-    let stack = arena::map(len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    let stack = arena::map(
+        len,
+        PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS,
+        -1,
+        0,
+    );
     // SAFETY: fresh memory that serves nothing else.
     let set = stack.and_then(|s| unsafe { sys::sigaltstack(s, len) });
     if let Err(e) = set {
-        fail::die(fail::STATUS, &line!("cannot make a stack for signal handlers (error {e})"));
+        fail::die(
+            fail::STATUS,
+            &line!("cannot make a stack for signal handlers (error {e})"),
+        );
     }
     let mut actions = ACTIONS.lock();
     for signo in 1..=64 {
         // SAFETY: only asks.
         if let Ok(inherited) = unsafe { sys::sigaction(signo, None) } {
-            actions[signo as usize] = SigAction { handler: inherited.handler, ..NONE };
+            actions[signo as usize] = SigAction {
+                handler: inherited.handler,
+                ..NONE
+            };
             tell_kernel(signo as u32, &actions[signo as usize]);
         }
     }
@@ -106,13 +138,24 @@ fn tell_kernel(signo: u32, a: &SigAction) {
     if bit(signo) & UNBLOCKABLE != 0 {
         return;
     }
-    let ours = bit(signo) & SYNCHRONOUS != 0 || a.handler > SIG_IGN || (a.handler == SIG_DFL && bit(signo) & HARMLESS == 0);
+    let ours = bit(signo) & SYNCHRONOUS != 0
+        || a.handler > SIG_IGN
+        || (a.handler == SIG_DFL && bit(signo) & HARMLESS == 0);
     let mirrored = a.flags & (SA_RESTART | SA_NOCLDSTOP | SA_NOCLDWAIT) as u64;
     let host = if ours {
         let flags = (SA_SIGINFO | SA_ONSTACK | SA_RESTORER) as u64 | mirrored;
-        SigAction { handler: entry(), flags, restorer: restorer(), mask: !0 }
+        SigAction {
+            handler: entry(),
+            flags,
+            restorer: restorer(),
+            mask: !0,
+        }
     } else {
-        SigAction { handler: a.handler, flags: mirrored, ..NONE }
+        SigAction {
+            handler: a.handler,
+            flags: mirrored,
+            ..NONE
+        }
     };
     // SAFETY: the handler copes with being run at any point of the process.
     let _ = unsafe { sys::sigaction(signo as i32, Some(&host)) };
@@ -126,7 +169,10 @@ pub fn action(signo: u32) -> SigAction {
 /// Changes the program's action for a signal.
 pub fn set_action(signo: u32, a: SigAction) {
     let mut actions = ACTIONS.lock();
-    actions[signo as usize] = SigAction { mask: a.mask & !UNBLOCKABLE, ..a };
+    actions[signo as usize] = SigAction {
+        mask: a.mask & !UNBLOCKABLE,
+        ..a
+    };
     tell_kernel(signo, &actions[signo as usize]);
 }
 
@@ -148,7 +194,12 @@ pub fn set_mask(t: &mut Thread, mask: u64) -> bool {
 /// Moves a held signal that is no longer blocked to the inbox.
 fn release_held(t: &mut Thread) {
     let mask = t.signals.mask;
-    if let Some(i) = t.signals.held.iter().position(|i| bit(i.signo as u32) & mask == 0) {
+    if let Some(i) = t
+        .signals
+        .held
+        .iter()
+        .position(|i| bit(i.signo as u32) & mask == 0)
+    {
         let info = t.signals.held.remove(i);
         t.inbox.put(&info);
     }
@@ -170,7 +221,10 @@ pub fn release_for(t: &mut Thread, mask: u64) -> bool {
 
 /// Signals that were sent, are blocked, and are not known to the kernel as such.
 pub fn held(t: &Thread) -> u64 {
-    t.signals.held.iter().fold(0, |m, i| m | bit(i.signo as u32))
+    t.signals
+        .held
+        .iter()
+        .fold(0, |m, i| m | bit(i.signo as u32))
 }
 
 /// Whether a signal waits for [`deliver_pending`].
@@ -194,7 +248,13 @@ pub fn left(t: &mut Thread) {
         Left::Fault => {
             let Some(f) = cache::fault_state(t, &at) else {
                 let pc = at.regs[crate::context::RIP];
-                fail::internal(t, &line!("cannot find the instruction of fault {} at {pc:#x}", info.signo));
+                fail::internal(
+                    t,
+                    &line!(
+                        "cannot find the instruction of fault {} at {pc:#x}",
+                        info.signo
+                    ),
+                );
             };
             t.set_cpu(&f.cpu);
             t.ctx.count = f.pos;
@@ -281,8 +341,16 @@ fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, at: Option<&Context
         }
         return force(t, &fault, None);
     }
-    t.event(&Event::Signal { signo: signo as u8, code: info.code, addr: info.addr() });
-    let own = if a.flags & SA_NODEFER as u64 != 0 { 0 } else { bit(signo) };
+    t.event(&Event::Signal {
+        signo: signo as u8,
+        code: info.code,
+        addr: info.addr(),
+    });
+    let own = if a.flags & SA_NODEFER as u64 != 0 {
+        0
+    } else {
+        bit(signo)
+    };
     t.signals.mask = (base | a.mask | own) & !UNBLOCKABLE;
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
     sigframe::emit_state(t);
@@ -291,7 +359,11 @@ fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, at: Option<&Context
 /// The program dies of a signal.
 fn die(t: &mut Thread, info: &Info) -> ! {
     let signo = info.signo;
-    t.event(&Event::Signal { signo: signo as u8, code: info.code, addr: info.addr() });
+    t.event(&Event::Signal {
+        signo: signo as u8,
+        code: info.code,
+        addr: info.addr(),
+    });
     fail::finish(t, EndKind::Signal, signo as u32, b"");
     // SAFETY: no handler.
     let _ = unsafe { sys::sigaction(signo, Some(&NONE)) };
@@ -315,7 +387,11 @@ pub fn exception(t: &mut Thread, what: u8) {
         raise::UD => Info::fault(SIGILL as u8, ILL_ILLOPN, pc),
         raise::BP => Info::fault(SIGTRAP as u8, kernel, 0),
         raise::FETCH => {
-            let code = if crate::maps::regions().find(pc).is_some() { SEGV_ACCERR } else { SEGV_MAPERR };
+            let code = if crate::maps::regions().find(pc).is_some() {
+                SEGV_ACCERR
+            } else {
+                SEGV_MAPERR
+            };
             Info::fault(SIGSEGV as u8, code as i32, pc)
         }
         _ => Info::fault(SIGSEGV as u8, kernel, 0),

@@ -20,7 +20,10 @@ impl Stack {
             while p.read() != 0 {
                 p = p.add(1);
             }
-            Stack { sp, aux: p.add(1).cast() }
+            Stack {
+                sp,
+                aux: p.add(1).cast(),
+            }
         }
     }
 

@@ -53,5 +53,7 @@ pub unsafe fn call(nr: u64, a: [u64; 6], waiting: &AtomicBool) -> Option<u64> {
 pub fn cancel(pc: u64) -> Option<u64> {
     let begin = hindsight_stub_begin as *const () as u64;
     let last = hindsight_stub_syscall as *const () as u64;
-    (begin..=last).contains(&pc).then_some(hindsight_stub_cancel as *const () as u64)
+    (begin..=last)
+        .contains(&pc)
+        .then_some(hindsight_stub_cancel as *const () as u64)
 }

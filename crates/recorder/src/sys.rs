@@ -34,7 +34,11 @@ pub unsafe fn raw(nr: u32, a: [u64; 6]) -> u64 {
 
 /// Splits the kernel's answer.
 pub fn result(ret: u64) -> Result<u64> {
-    if ret > -4096i64 as u64 { Err(-(ret as i64) as i32) } else { Ok(ret) }
+    if ret > -4096i64 as u64 {
+        Err(-(ret as i64) as i32)
+    } else {
+        Ok(ret)
+    }
 }
 
 fn call<const N: usize>(nr: u32, a: [u64; N]) -> Result<u64> {
@@ -47,7 +51,16 @@ fn call<const N: usize>(nr: u32, a: [u64; N]) -> Result<u64> {
 
 /// Opens a file for reading.
 pub fn open_read(path: &CStr) -> Result<i32> {
-    call(__NR_openat, [AT_FDCWD as u64, path.as_ptr() as u64, (O_RDONLY | O_CLOEXEC) as u64, 0]).map(|fd| fd as i32)
+    call(
+        __NR_openat,
+        [
+            AT_FDCWD as u64,
+            path.as_ptr() as u64,
+            (O_RDONLY | O_CLOEXEC) as u64,
+            0,
+        ],
+    )
+    .map(|fd| fd as i32)
 }
 
 pub fn close(fd: i32) {
@@ -56,18 +69,29 @@ pub fn close(fd: i32) {
 
 /// Reads up to `buf.len()` bytes.
 pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
-    call(__NR_read, [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64]).map(|n| n as usize)
+    call(
+        __NR_read,
+        [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64],
+    )
+    .map(|n| n as usize)
 }
 
 /// Reads up to `buf.len()` bytes at `offset`.
 pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
-    call(__NR_pread64, [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64, offset]).map(|n| n as usize)
+    call(
+        __NR_pread64,
+        [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64, offset],
+    )
+    .map(|n| n as usize)
 }
 
 /// Writes all of `buf` as far as the descriptor takes it.
 pub fn write(fd: i32, mut buf: &[u8]) {
     while !buf.is_empty() {
-        match call(__NR_write, [fd as u64, buf.as_ptr() as u64, buf.len() as u64]) {
+        match call(
+            __NR_write,
+            [fd as u64, buf.as_ptr() as u64, buf.len() as u64],
+        ) {
             Ok(n) if n > 0 => buf = &buf[n as usize..],
             Err(e) if e == linux_raw_sys::errno::EINTR as i32 => {}
             _ => return,
@@ -76,7 +100,10 @@ pub fn write(fd: i32, mut buf: &[u8]) {
 }
 
 pub fn mmap(addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> Result<u64> {
-    call(__NR_mmap, [addr, len, prot as u64, flags as u64, fd as u64, offset])
+    call(
+        __NR_mmap,
+        [addr, len, prot as u64, flags as u64, fd as u64, offset],
+    )
 }
 
 pub fn munmap(addr: u64, len: u64) -> Result<()> {
@@ -89,7 +116,11 @@ pub fn mprotect(addr: u64, len: u64, prot: u32) -> Result<()> {
 
 /// Maps the pages of the shared mapping at `old` a second time at `new`.
 pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
-    call(__NR_mremap, [old, 0, len, (MREMAP_MAYMOVE | MREMAP_FIXED) as u64, new]).map(drop)
+    call(
+        __NR_mremap,
+        [old, 0, len, (MREMAP_MAYMOVE | MREMAP_FIXED) as u64, new],
+    )
+    .map(drop)
 }
 
 /// Maps fresh memory that is not charged against swap: at `addr`, or in the recorder's own part
@@ -104,7 +135,15 @@ pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
 
 /// Maps the start of `fd`, shared and writable, over whatever is at `addr`.
 pub fn mmap_shared_fixed(addr: u64, len: u64, fd: i32) -> Result<()> {
-    mmap(addr, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0).map(drop)
+    mmap(
+        addr,
+        len,
+        PROT_READ | PROT_WRITE,
+        MAP_SHARED | MAP_FIXED,
+        fd,
+        0,
+    )
+    .map(drop)
 }
 
 /// Gives pages back; private anonymous ones read as zero afterwards.
@@ -113,7 +152,11 @@ pub fn madvise_dontneed(addr: u64, len: u64) {
 }
 
 pub fn memfd_create(name: &CStr) -> Result<i32> {
-    call(__NR_memfd_create, [name.as_ptr() as u64, MFD_CLOEXEC as u64]).map(|fd| fd as i32)
+    call(
+        __NR_memfd_create,
+        [name.as_ptr() as u64, MFD_CLOEXEC as u64],
+    )
+    .map(|fd| fd as i32)
 }
 
 pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
@@ -135,7 +178,10 @@ pub fn process_exists(pid: i32) -> bool {
 
 /// Sends a signal to the calling thread.
 pub fn raise(signo: i32) {
-    let _ = call(__NR_tgkill, [getpid() as u64, gettid() as u64, signo as u64]);
+    let _ = call(
+        __NR_tgkill,
+        [getpid() as u64, gettid() as u64, signo as u64],
+    );
 }
 
 pub fn exit_group(status: i32) -> ! {
@@ -149,12 +195,21 @@ pub fn set_name(name: &[u8]) {
     let mut buf = [0u8; 16];
     let n = name.len().min(15);
     buf[..n].copy_from_slice(&name[..n]);
-    let _ = call(__NR_prctl, [linux_raw_sys::prctl::PR_SET_NAME as u64, buf.as_ptr() as u64]);
+    let _ = call(
+        __NR_prctl,
+        [
+            linux_raw_sys::prctl::PR_SET_NAME as u64,
+            buf.as_ptr() as u64,
+        ],
+    );
 }
 
 /// Fills `buf` with random bytes.
 pub fn getrandom(buf: &mut [u8]) {
-    let _ = call(__NR_getrandom, [buf.as_mut_ptr() as u64, buf.len() as u64, 0]);
+    let _ = call(
+        __NR_getrandom,
+        [buf.as_mut_ptr() as u64, buf.len() as u64, 0],
+    );
 }
 
 /// The process's personality flags.
@@ -165,19 +220,33 @@ pub fn personality() -> u32 {
 /// Seconds of a clock that only runs forward.
 pub fn seconds() -> u64 {
     let mut ts = [0i64; 2];
-    let _ = call(__NR_clock_gettime, [CLOCK_MONOTONIC as u64, ts.as_mut_ptr() as u64]);
+    let _ = call(
+        __NR_clock_gettime,
+        [CLOCK_MONOTONIC as u64, ts.as_mut_ptr() as u64],
+    );
     ts[0] as u64
 }
 
 /// Sleeps while `word` is `value`, at most `millis`, or until woken or interrupted.
 pub fn futex_wait(word: &AtomicU32, value: u32, millis: u32) {
     let ts = [millis as i64 / 1000, millis as i64 % 1000 * 1_000_000];
-    let _ = call(__NR_futex, [word.as_ptr() as u64, FUTEX_WAIT as u64, value as u64, ts.as_ptr() as u64]);
+    let _ = call(
+        __NR_futex,
+        [
+            word.as_ptr() as u64,
+            FUTEX_WAIT as u64,
+            value as u64,
+            ts.as_ptr() as u64,
+        ],
+    );
 }
 
 /// Wakes everybody who sleeps on `word`, in any process.
 pub fn futex_wake(word: &AtomicU32) {
-    let _ = call(__NR_futex, [word.as_ptr() as u64, FUTEX_WAKE as u64, i32::MAX as u64]);
+    let _ = call(
+        __NR_futex,
+        [word.as_ptr() as u64, FUTEX_WAKE as u64, i32::MAX as u64],
+    );
 }
 
 pub fn sched_yield() {
@@ -187,14 +256,25 @@ pub fn sched_yield() {
 /// Replaces the calling thread's mask of blocked signals; returns the one before.
 pub fn set_signal_mask(mask: u64) -> u64 {
     let mut old = 0u64;
-    let _ = call(__NR_rt_sigprocmask, [SIG_SETMASK as u64, &raw const mask as u64, &raw mut old as u64, 8]);
+    let _ = call(
+        __NR_rt_sigprocmask,
+        [
+            SIG_SETMASK as u64,
+            &raw const mask as u64,
+            &raw mut old as u64,
+            8,
+        ],
+    );
     old
 }
 
 /// The calling thread's mask of blocked signals.
 pub fn signal_mask() -> u64 {
     let mut old = 0u64;
-    let _ = call(__NR_rt_sigprocmask, [SIG_SETMASK as u64, 0, &raw mut old as u64, 8]);
+    let _ = call(
+        __NR_rt_sigprocmask,
+        [SIG_SETMASK as u64, 0, &raw mut old as u64, 8],
+    );
     old
 }
 
@@ -215,7 +295,11 @@ pub struct SigAction {
 pub unsafe fn sigaction(signo: i32, new: Option<&SigAction>) -> Result<SigAction> {
     let mut old = SigAction::default();
     let new = new.map_or(0, |n| core::ptr::from_ref(n) as u64);
-    call(__NR_rt_sigaction, [signo as u64, new, &raw mut old as u64, 8]).map(|_| old)
+    call(
+        __NR_rt_sigaction,
+        [signo as u64, new, &raw mut old as u64, 8],
+    )
+    .map(|_| old)
 }
 
 /// Makes `base..base+len` the calling thread's stack for signal handlers.
@@ -259,7 +343,12 @@ pub fn set_gs_base(v: u64) {
 
 /// Where a symbolic link leads: number of bytes written to `buf`.
 pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
-    let a = [AT_FDCWD as u64, path.as_ptr() as u64, buf.as_mut_ptr() as u64, buf.len() as u64];
+    let a = [
+        AT_FDCWD as u64,
+        path.as_ptr() as u64,
+        buf.as_mut_ptr() as u64,
+        buf.len() as u64,
+    ];
     call(__NR_readlinkat, a).map(|n| n as usize)
 }
 

@@ -56,9 +56,10 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
         __NR_exit | __NR_exit_group => exit(t, a[0] as i32),
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => refuse_birth(t, nr, &a),
-        __NR_execve | __NR_execveat => {
-            fail::unsupported(t, &line!("the program replaces itself (execve); that is not recorded yet"))
-        }
+        __NR_execve | __NR_execveat => fail::unsupported(
+            t,
+            &line!("the program replaces itself (execve); that is not recorded yet"),
+        ),
         __NR_arch_prctl => arch_prctl(t, &a),
         __NR_prctl if a[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(errno(EINVAL)),
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
@@ -112,10 +113,16 @@ fn refuse_birth(t: &mut Thread, nr: u32, a: &[u64; 6]) -> ! {
         __NR_clone3 => crate::guard::load_u64(a[0]).unwrap_or(0),
         _ => 0,
     };
-    let what = if flags & CLONE_THREAD as u64 != 0 { "a thread" } else { "a child process" };
+    let what = if flags & CLONE_THREAD as u64 != 0 {
+        "a thread"
+    } else {
+        "a child process"
+    };
     fail::unsupported(
         t,
-        &line!("the program starts {what} ({name}); threads and child processes are not recorded yet"),
+        &line!(
+            "the program starts {what} ({name}); threads and child processes are not recorded yet"
+        ),
     )
 }
 
@@ -153,5 +160,9 @@ fn segment_bases(t: &mut Thread, a: &[u64; 6]) {
     };
     let mut values = [0; 19];
     values[register] = a[1];
-    t.event(&Event::Regs { mask: 1 << register, ilen: 0, values });
+    t.event(&Event::Regs {
+        mask: 1 << register,
+        ilen: 0,
+        values,
+    });
 }
