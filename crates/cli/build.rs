@@ -54,6 +54,8 @@ fn main() {
             build.env_remove(&name);
         }
     }
+    // The image is copied at each start.
+    build.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     let status = build.status().expect("cargo runs");
     assert!(status.success(), "the recorder could not be built");
     println!(

@@ -36,12 +36,18 @@ pub fn file(config: &Config) -> io::Result<File> {
 fn find(image: &[u8]) -> Option<usize> {
     let empty = Config::new();
     let start = &empty.as_bytes()[..MARKER.len() + 8];
-    let last = image.len().checked_sub(size_of::<Config>())?;
-    let mut found = (0..=last)
-        .step_by(align_of::<Config>())
-        .filter(|i| image[*i..].starts_with(start));
+    const STEP: usize = align_of::<Config>();
+    let word: [u8; STEP] = start[..STEP].try_into().ok()?;
+    // Whole words first: the image has a megabyte, and this is part of every start.
+    let words = image
+        .chunks_exact(STEP)
+        .enumerate()
+        .filter(|(_, w)| **w == word);
+    let mut found = words
+        .map(|(i, _)| i * STEP)
+        .filter(|at| image[*at..].starts_with(start));
     let at = found.next()?;
-    found.next().is_none().then_some(at)
+    (found.next().is_none() && image.len() - at >= size_of::<Config>()).then_some(at)
 }
 
 #[cfg(test)]

@@ -13,8 +13,13 @@ use std::time::{Duration, Instant};
 /// What has been gathered reaches the file after this time at the latest.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// Time between looks at the rings: rings that fill quickly wake the collector by themselves.
-const NAP: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
+/// Longest time between looks at the rings: rings that fill quickly wake the collector by
+/// themselves.
+const NAP: Duration = Duration::from_millis(50);
+
+/// First of these times. A program that has just begun loads its libraries, and taking those
+/// into the trace should not be left for its end.
+const FIRST_NAP: Duration = Duration::from_millis(1);
 
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;
@@ -117,7 +122,7 @@ impl<'c, W: Write> Collector<'c, W> {
     /// [`Control::wake`]), then what is left in the rings.
     pub fn run(mut self, ended: &AtomicBool) -> Collected<W> {
         let header = self.control.header();
-        let mut idle = 0;
+        let mut nap = FIRST_NAP;
         loop {
             // Before the drain: what the process wrote before it ended is then seen.
             let last = ended.load(Acquire);
@@ -141,9 +146,9 @@ impl<'c, W: Write> Collector<'c, W> {
             if busiest >= RING_BYTES / 4 {
                 continue;
             }
-            idle = if busiest == 0 { idle + 1 } else { 0 };
             header.sleeping.store(1, SeqCst);
-            futex::wait(&header.wake, seen, NAP[(idle > 10) as usize]);
+            futex::wait(&header.wake, seen, nap);
+            nap = (nap * 9 / 8).min(NAP);
         }
         for i in 0..RINGS {
             self.close(i);
