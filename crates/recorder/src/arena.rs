@@ -13,10 +13,6 @@ pub const END: u64 = 0x6c00_0000_0000;
 
 static NEXT: AtomicU64 = AtomicU64::new(START + (4 << 30));
 
-/// Ranges outside [`START`]..[`END`] that are the recorder's too: start and end in turn.
-static EXTRA: [[AtomicU64; 2]; 64] = [const { [const { AtomicU64::new(0) }; 2] }; 64];
-static EXTRAS: AtomicU64 = AtomicU64::new(0);
-
 /// Maps memory at the next free place, with a hole before it.
 pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result<u64> {
     let len = len.next_multiple_of(PAGE);
@@ -39,26 +35,7 @@ pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result
     }
 }
 
-/// Declares a range outside of the arena as the recorder's. Returns whether there was room to note it.
-pub fn claim(start: u64, end: u64) -> bool {
-    let i = EXTRAS.fetch_add(1, AcqRel) as usize;
-    let Some(e) = EXTRA.get(i) else {
-        EXTRAS.fetch_sub(1, AcqRel);
-        return false;
-    };
-    e[1].store(end, Relaxed);
-    e[0].store(start, Release);
-    true
-}
-
 /// Whether any byte of `addr..addr+len` is the recorder's.
 pub fn overlaps(addr: u64, len: u64) -> bool {
-    let end = addr.saturating_add(len.max(1));
-    if addr < END && end > START {
-        return true;
-    }
-    let n = (EXTRAS.load(Acquire) as usize).min(EXTRA.len());
-    EXTRA[..n]
-        .iter()
-        .any(|e| addr < e[1].load(Relaxed) && end > e[0].load(Acquire))
+    addr < END && addr.saturating_add(len.max(1)) > START
 }

@@ -197,7 +197,7 @@ fn program_headers(fd: i32, eh: &Elf_Ehdr) -> Result<Vec<Elf_Phdr>, Bad> {
             .checked_add(p.p_memsz)
             .is_some_and(|e| e < 1 << 47)
             && p.p_filesz <= p.p_memsz;
-        if !fits || (p.p_vaddr ^ p.p_offset) as u64 % PAGE != 0 {
+        if !fits || !((p.p_vaddr ^ p.p_offset) as u64).is_multiple_of(PAGE) {
             return Err(Bad::Format("a segment of it cannot be mapped"));
         }
     }

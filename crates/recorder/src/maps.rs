@@ -99,11 +99,6 @@ impl Regions {
         self.list[i..].iter().take_while(move |r| r.start < end)
     }
 
-    /// All mappings.
-    pub fn iter(&self) -> impl Iterator<Item = &Region> {
-        self.list.iter()
-    }
-
     /// File (or `[stack]` and the like) behind a mapping; empty for anonymous memory.
     pub fn path(&self, r: &Region) -> &[u8] {
         self.paths.get(r.path as usize).map_or(&[], |p| p)

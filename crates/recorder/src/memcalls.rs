@@ -2,6 +2,7 @@
 //!
 //! Each keeps [`crate::maps`] current, drops translations of code that may have changed, and
 //! clears the predictor where memory is fresh.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::lock::Lock;
 use crate::maps::{Region, regions};
@@ -29,7 +30,10 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         __NR_munmap => munmap(t, a),
         __NR_mprotect | __NR_pkey_mprotect => mprotect(t, nr, a),
         __NR_mremap => mremap(t, a),
-        __NR_brk => Some(brk(t, a[0])),
+        __NR_brk => {
+            brk(t, a[0]);
+            Some(())
+        }
         __NR_madvise => madvise(t, a),
         __NR_shmat => shmat(t, a),
         __NR_shmdt => shmdt(t, a),

@@ -1,5 +1,6 @@
 //! System calls that name the program's own file through `/proc`, where the kernel would show the
 //! recorder's image.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::guard;
 use crate::lock::Lock;

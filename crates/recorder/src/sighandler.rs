@@ -84,7 +84,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     // not hold in registers are used.
     let (inbox, ctx) = unsafe {
         (
-            &*(&raw const (*t).inbox).read(),
+            (&raw const (*t).inbox).read(),
             (&raw const (*t).ctx).cast::<*mut Ctx>().read(),
         )
     };

@@ -28,7 +28,6 @@ const NONE: SigAction = SigAction {
 };
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
-const ONSTACK: u32 = 1;
 const DISABLE: u32 = 2;
 
 /// The program's actions, by signal number.

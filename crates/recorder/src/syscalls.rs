@@ -1,5 +1,6 @@
 //! The program's system calls. Nearly all go to the kernel as they are, known or not. What is
 //! intercepted here would break the recorder, reveal it, or change what it must keep track of.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::sigcalls::{self, returned};
 use crate::signals;
@@ -128,7 +129,7 @@ fn refuse_birth(t: &mut Thread, nr: u32, a: &[u64; 6]) -> ! {
 
 fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     let [code, value, ..] = *a;
-    let mut put = |v: u64| match crate::guard::write(value, &v.to_le_bytes()) {
+    let put = |v: u64| match crate::guard::write(value, &v.to_le_bytes()) {
         Ok(()) => 0,
         Err(_) => errno(EFAULT),
     };
