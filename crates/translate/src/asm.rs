@@ -30,6 +30,8 @@ pub struct Asm {
     pub cold: Vec<u8>,
     in_cold: bool,
     pub fixups: Vec<Fixup>,
+    /// Something could not be encoded since [`Asm::mark`].
+    pub failed: bool,
 }
 
 /// `gs:[disp]`: a field of the context block.
@@ -44,7 +46,7 @@ pub fn based(base: u8, disp: i32) -> MemoryOperand {
 
 impl Asm {
     pub fn new() -> Asm {
-        Asm { enc: Encoder::new(64), hot: Vec::new(), cold: Vec::new(), in_cold: false, fixups: Vec::new() }
+        Asm { enc: Encoder::new(64), hot: Vec::new(), cold: Vec::new(), in_cold: false, fixups: Vec::new(), failed: false }
     }
 
     pub fn clear(&mut self) {
@@ -52,6 +54,21 @@ impl Asm {
         self.cold.clear();
         self.fixups.clear();
         self.in_cold = false;
+    }
+
+    /// Where emission stands: lengths of both parts and the fixups. Clears `failed`.
+    pub fn mark(&mut self) -> [usize; 3] {
+        self.failed = false;
+        [self.hot.len(), self.cold.len(), self.fixups.len()]
+    }
+
+    /// Takes back everything since the mark.
+    pub fn rewind(&mut self, mark: [usize; 3]) {
+        self.hot.truncate(mark[0]);
+        self.cold.truncate(mark[1]);
+        self.fixups.truncate(mark[2]);
+        self.in_cold = false;
+        self.failed = false;
     }
 
     fn buf(&mut self) -> &mut Vec<u8> {
@@ -89,21 +106,13 @@ impl Asm {
 
     /// Emits an instruction that is known to be encodable.
     pub fn put(&mut self, i: &Instruction) {
-        let ok = self.try_put(i);
-        debug_assert!(ok, "cannot encode {:?}", i.code());
-        if !ok {
-            // Reached only through a defect here: make it visible at run time instead of silent.
-            self.bytes(&[0x0f, 0x0b]);
-        }
+        self.failed |= !self.try_put(i);
     }
 
     fn put_r(&mut self, r: Result<Instruction, iced_x86::IcedError>) {
         match r {
             Ok(i) => self.put(&i),
-            Err(_) => {
-                debug_assert!(false);
-                self.bytes(&[0x0f, 0x0b]);
-            }
+            Err(_) => self.failed = true,
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Cur {
     pub scr_taken: bool,
     /// The scratch register holds something a stub must preserve.
     pub scr_live: bool,
+    /// The instruction names a high-byte register, so no temporary may need a REX prefix.
+    pub low_only: bool,
     victims: [u8; 8],
     nvictims: usize,
     /// Victims that have been given back already.
@@ -315,7 +317,15 @@ impl Translator {
             (plan(i, info), used, written)
         };
         self.cur.used = used;
+        self.cur.low_only = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
+        let mark = self.a.mark();
         self.template(p, i, written);
+        if self.a.failed {
+            // No encoding for some form of it: said when, and if, it is reached.
+            self.a.rewind(mark);
+            self.unsupported();
+            return;
+        }
         self.release();
     }
 
@@ -367,7 +377,7 @@ impl Translator {
 
     /// A register for temporary use: the scratch register if it is free, else a borrowed one.
     pub(crate) fn scratch(&mut self) -> u8 {
-        if !self.cur.scr_taken {
+        if !self.cur.scr_taken && !self.cur.low_only {
             self.cur.scr_taken = true;
             return SCR;
         }

@@ -23,7 +23,8 @@ impl Mem {
         for o in [&mut m.real, &mut m.cell] {
             o.displacement += n;
             if n != 0 && o.displ_size <= 1 {
-                o.displ_size = if o.segment_prefix == Register::GS { 4 } else { 8 };
+                let narrow = o.base.size() == 4 || o.index.size() == 4;
+                o.displ_size = if narrow { 4 } else { 8 };
             }
         }
         m

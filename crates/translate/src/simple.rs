@@ -360,8 +360,8 @@ impl Translator {
             }
             match m.fixed {
                 // Each value overwrites the address.
-                Some(base) if at > 0 => {
-                    self.a.imm(SCR, base + at as u64);
+                Some(here) if at > 0 => {
+                    self.a.imm(SCR, here);
                     self.a.load(SCR, n, asm::based(SCR, 0));
                 }
                 _ => self.a.load(SCR, n, part.real),
