@@ -42,6 +42,7 @@ fn lower_crates_never_import_higher_ones() {
         "events",
         "glue",
         "translate",
+        "difftest",
         "trace",
         "collector",
         "replay",

@@ -22,8 +22,13 @@ pub fn run() -> i32 {
         Ok(a) => a,
         Err(e) => {
             let _ = e.print();
-            // `record` uses statuses below 125 for the program.
-            return if e.use_stderr() { record::FAILED } else { 0 };
+            // The lower statuses of `record` are the program's.
+            let recording = std::env::args_os().nth(1).is_some_and(|a| a == "record");
+            return match (e.use_stderr(), recording) {
+                (false, _) => 0,
+                (true, true) => record::FAILED,
+                (true, false) => 2,
+            };
         }
     };
     let result = match args.command {

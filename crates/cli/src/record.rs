@@ -122,7 +122,10 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         }
     }
     if let Some(message) = &refusal {
-        say(message);
+        say(&format!(
+            "{message}; the recording ends there: {}",
+            sink.name
+        ));
         return Ok(Ok(FAILED));
     }
     if !a.quiet && began {

@@ -4,6 +4,7 @@ use crate::record::{grouped, size};
 use crate::{args, os, say};
 use anyhow::{Context, Result, bail};
 use hindsight_trace::Trace;
+use hindsight_trace::meta::Ending;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -169,7 +170,8 @@ fn ending(path: &Path, t: &Result<Trace, hindsight_trace::Error>) -> String {
         _ if busy(path) => "being recorded".into(),
         Err(e) => e.to_string(),
         Ok(t) => match t.summary().and_then(|s| s.ending.as_ref()) {
-            Some(e) => e.to_string().lines().next().unwrap_or_default().into(),
+            Some(Ending::Unsupported(_)) => "not recorded further".into(),
+            Some(e) => e.to_string(),
             None => t.completeness().to_string(),
         },
     }

@@ -290,6 +290,7 @@ impl Cpu {
             }
             let stuck = pos == self.pos && key.limit != 0;
             self.pos = pos;
+            crate::EX[desc.kind() as usize].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             match desc.kind() {
                 DescKind::Exit => {
                     self.rip = desc.pc;
@@ -362,6 +363,7 @@ impl Cpu {
     }
 
     fn translate(&mut self, key: Key) -> Result<(), Error> {
+        crate::EX[10 + (key.limit != 0) as usize].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
         let n = code.fetch(key.pc, self.epoch, &mut buf);
@@ -399,7 +401,7 @@ impl Cpu {
         );
         let (hot, cold) = (block.hot.len(), block.cold.len());
         if self.cache.room(hot, cold).is_none() {
-            self.cache.flush(self.window.ctx_mut());
+            crate::EX[12].fetch_add(1, std::sync::atomic::Ordering::Relaxed);self.cache.flush(self.window.ctx_mut());
             self.jump(self.rip);
         }
         let Some((hot, cold)) = self.cache.room(hot, cold) else {

@@ -25,6 +25,7 @@ impl Window {
         let mut w = Window { map, predictor };
         w.ctx_mut().clear_lookup();
         w.ctx_mut().exit_ptr = hindsight_glue::exit_address();
+        w.ctx_mut().cell_mask = predictor.size() - 1;
         Ok(w)
     }
 

@@ -176,9 +176,10 @@ impl Translator {
         }
         // rcx := not cell; rcx + s + 1 is zero exactly when they are equal.
         if s == RCX {
-            self.a.load(SCR, size, m.cell);
-            self.a.r(Code::Not_rm64, gpr(SCR, 8));
-            self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(SCR, 8), 1, 1, 1));
+            let t = if m.uses(SCR) || self.cur.scr_live { self.borrow_reg() } else { SCR };
+            self.a.load(t, size, m.cell);
+            self.a.r(Code::Not_rm64, gpr(t, 8));
+            self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(t, 8), 1, 1, 1));
         } else {
             self.a.load(RCX, size, m.cell);
             self.a.r(Code::Not_rm64, gpr(RCX, 8));

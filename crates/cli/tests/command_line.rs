@@ -1,6 +1,5 @@
-//! The store of recordings, and what a recorded program inherits.
+//! The store of recordings, what a recorded program inherits, messages and statuses.
 
-use std::path::Path;
 use std::process::{Command, Output};
 
 struct Store(tempfile::TempDir);
@@ -146,10 +145,54 @@ fn a_program_inherits_what_it_would_without_us() {
 }
 
 #[test]
+fn an_instruction_that_is_not_supported_is_named() {
+    let s = Store::new();
+    let source = s.0.path().join("odd.c");
+    let program = s.0.path().join("odd");
+    // The 32-bit system call interface.
+    let c = r#"
+        void odd_one(void) { __asm__ volatile("mov $20, %%eax; int $0x80" ::: "rax", "memory"); }
+        int main(void) { odd_one(); return 0; }
+    "#;
+    std::fs::write(&source, c).unwrap();
+    let gcc = Command::new("gcc")
+        .arg("-O1")
+        .arg("-o")
+        .args([&program, &source])
+        .status();
+    assert!(gcc.expect("gcc (scripts/setup installs it)").success());
+    let o = s.hindsight(&["record", program.to_str().unwrap()]);
+    assert_eq!(o.status.code(), Some(125));
+    let message = String::from_utf8(o.stderr).unwrap();
+    for part in ["cd 80", "odd_one+", "/odd+0x", ".hst"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(s.ok(&["ls"]).contains("not recorded further"));
+    assert!(s.ok(&["info"]).contains("odd_one+"));
+    assert!(s.ok(&["replay", "--verify"]).contains("verified"));
+}
+
+#[test]
+fn mistakes_on_the_command_line_have_a_status_of_their_own() {
+    let s = Store::new();
+    assert_eq!(
+        s.hindsight(&["record", "--predictor", "cache:3k", "true"])
+            .status
+            .code(),
+        Some(125)
+    );
+    assert_eq!(
+        s.hindsight(&["info", "--no-such-option"]).status.code(),
+        Some(2)
+    );
+    assert_eq!(s.hindsight(&["replay"]).status.code(), Some(2));
+    assert_eq!(s.hindsight(&["--version"]).status.code(), Some(0));
+}
+
+#[test]
 fn completions_are_printed() {
     let s = Store::new();
     for shell in ["bash", "zsh", "fish"] {
         assert!(s.ok(&["completions", shell]).contains("record"));
     }
-    assert!(Path::new(env!("CARGO_BIN_EXE_hindsight")).exists());
 }
