@@ -23,7 +23,11 @@ pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result
             return Err(linux_raw_sys::errno::ENOMEM as i32);
         }
         match sys::mmap(at, len, prot, flags | MAP_FIXED_NOREPLACE, fd, offset) {
-            Ok(got) if got == at => return Ok(at),
+            Ok(got) if got == at => {
+                // A core dump is to be the program's, and not twice its size.
+                sys::madvise_dontdump(at, len);
+                return Ok(at);
+            }
             // Kernels before 4.17 take the flag for a hint.
             Ok(got) => {
                 let _ = sys::munmap(got, len);

@@ -12,7 +12,7 @@ use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_PRIVATE};
 const SMALLEST: u32 = 4;
 const LARGEST: u32 = 15;
 const CLASSES: usize = (LARGEST - SMALLEST + 1) as usize;
-const CHUNK: u64 = 256 << 10;
+const CHUNK: u64 = 1 << 20;
 
 struct Lists {
     free: [*mut u8; CLASSES],

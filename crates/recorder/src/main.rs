@@ -26,6 +26,7 @@ mod memcalls;
 mod nondet;
 mod pathcalls;
 mod precheck;
+mod procmaps;
 mod ring;
 mod sigcalls;
 mod sigframe;

@@ -265,14 +265,15 @@ impl Regions {
 }
 
 /// A line of `/proc/self/maps`.
-struct Line<'a> {
-    start: u64,
-    end: u64,
-    prot: u32,
-    name: &'a [u8],
+pub struct Line<'a> {
+    pub start: u64,
+    pub end: u64,
+    pub prot: u32,
+    pub name: &'a [u8],
 }
 
-fn parse(line: &[u8]) -> Option<Line<'_>> {
+/// Reads a line of `/proc/self/maps`.
+pub fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut fields = line.split(|b| *b == b' ').filter(|f| !f.is_empty());
     let range = fields.next()?;
     let dash = range.iter().position(|b| *b == b'-')?;
@@ -286,7 +287,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
         start: hex(&range[..dash])?,
         end: hex(&range[dash + 1..])?,
         prot,
-        name: fields.nth(3).unwrap_or(&[]),
+        name: fields.nth(3).unwrap_or(&[]).trim_ascii_end(),
     })
 }
 
@@ -294,7 +295,8 @@ fn hex(s: &[u8]) -> Option<u64> {
     u64::from_str_radix(core::str::from_utf8(s).ok()?, 16).ok()
 }
 
-fn read_maps() -> Vec<u8> {
+/// The text of `/proc/self/maps`.
+pub fn read_maps() -> Vec<u8> {
     let mut text = Vec::new();
     if let Ok(fd) = sys::open_read(c"/proc/self/maps") {
         let mut buf = [0; 4096];

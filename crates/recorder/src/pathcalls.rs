@@ -1,5 +1,5 @@
-//! System calls that name the program's own file through `/proc`, where the kernel would show the
-//! recorder's image.
+//! System calls that name the program's own file or mappings through `/proc`, where the kernel
+//! would show the recorder's too.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::guard;
@@ -7,7 +7,7 @@ use crate::lock::Lock;
 use crate::stub;
 use crate::syscalls::errno;
 use crate::thread::Thread;
-use crate::{line, sys};
+use crate::{line, procmaps, sys};
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::*;
@@ -22,25 +22,17 @@ pub fn set_exe(path: Vec<u8>) {
 }
 
 /// Whether a path is the link to this process's program file.
-fn is_exe_link(addr: u64) -> bool {
-    // Most paths differ in the first bytes, and this is asked for each file the program opens.
-    let mut start = [0; 8];
-    if guard::read(addr, &mut start[..6]).is_err() || start[..6] != *b"/proc/" {
-        return false;
-    }
-    let Some(path) = guard::read_path(addr) else {
-        return false;
-    };
+fn is_exe_link(path: &[u8]) -> bool {
     let own = line!("/proc/{}/exe", sys::getpid());
     [
         &b"/proc/self/exe"[..],
         b"/proc/thread-self/exe",
         own.as_bytes(),
     ]
-    .contains(&&path[..])
+    .contains(&path)
 }
 
-/// Performs the call if it is one of these and names that link. The inner `None`: a signal
+/// Performs the call if it is one of these and names them. The inner `None`: a signal
 /// comes first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
     let path = match nr {
@@ -51,7 +43,11 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
         __NR_statx if a[2] as u32 & AT_SYMLINK_NOFOLLOW == 0 => 1,
         _ => return None,
     };
-    if !is_exe_link(a[path]) {
+    let name = procmaps::path_in_proc(a[path])?;
+    if procmaps::is_maps(&name) && (nr == __NR_open || nr == __NR_openat) {
+        return Some(Some(procmaps::open(a[path + 1] as u32)));
+    }
+    if !is_exe_link(&name) {
         return None;
     }
     let exe = EXE.lock().clone();

@@ -151,6 +151,23 @@ pub fn madvise_dontneed(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_DONTNEED as u64]);
 }
 
+/// Keeps pages out of core dumps.
+pub fn madvise_dontdump(addr: u64, len: u64) {
+    let _ = call(__NR_madvise, [addr, len, MADV_DONTDUMP as u64]);
+}
+
+/// As [`memfd_create`], for the program.
+pub fn memfd_create_flags(name: &CStr, cloexec: bool) -> Result<i32> {
+    let flags = if cloexec { MFD_CLOEXEC } else { 0 };
+    call(__NR_memfd_create, [name.as_ptr() as u64, flags as u64]).map(|fd| fd as i32)
+}
+
+/// Moves a descriptor's position to the start.
+pub fn rewind(fd: i32) {
+    let _ = call(__NR_lseek, [fd as u64, 0, SEEK_SET as u64]);
+}
+
+/// Makes a file in memory, closed on `execve`.
 pub fn memfd_create(name: &CStr) -> Result<i32> {
     call(
         __NR_memfd_create,
