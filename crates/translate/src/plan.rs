@@ -108,6 +108,8 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         FlowControl::XbeginXabortXend => return Plan::Raise(raise::UNSUPPORTED),
         FlowControl::Interrupt | FlowControl::Exception => return Plan::Raise(raise::UNSUPPORTED),
         _ if i.is_privileged() => return Plan::Raise(raise::GP),
+        // `sysenter`, calls of a hypervisor.
+        FlowControl::Call if i.op0_kind() != OpKind::NearBranch64 => return Plan::Raise(raise::UNSUPPORTED),
         _ => return if far(i) { Plan::Raise(raise::UNSUPPORTED) } else { Plan::Branch },
     }
     if i.is_privileged() {

@@ -1,0 +1,486 @@
+//! One case: a random instruction (or several) in a random state, run in all ways and compared.
+
+use crate::generate::{encode, generate};
+use crate::memory::{DATA, PAGE, Region, Window, code_cache};
+use crate::native;
+use crate::record::{self, End, Outcome, Program};
+use crate::replay;
+use crate::rng::Rng;
+use crate::state::{aim, has_wide, random_cpu, random_target, random_vec};
+use hindsight_isa::state::STATUS_FLAGS;
+use hindsight_isa::xsave::Layout;
+use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_translate::{Mode, Policy, Translator};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Looks as if all flags were needed, or none.
+const TAILS: [&[u8]; 2] = [
+    // pushfq
+    &[0x9c, 0x90, 0x90, 0x90],
+    // cmp eax, eax
+    &[0x39, 0xc0, 0x90, 0x90],
+];
+
+/// Predictor sizes that are tried.
+const BITS: [u8; 3] = [32, 16, 20];
+
+/// Everything that is made once.
+pub struct Rig {
+    regions: Vec<Region>,
+    layout: Layout,
+    windows: Vec<(Window, Window)>,
+    caches: [u64; 2],
+    translators: Vec<[Translator; 3]>,
+    wide: bool,
+}
+
+/// What became of a case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Compared, equal.
+    Same,
+    /// The processor does not have it.
+    Illegal,
+    /// The runtime executes it, or it never returns to the program.
+    Slow,
+    /// Not supported under the shadow window.
+    Unsupported,
+    /// Not supported with this predictor size.
+    UnsupportedHere,
+    /// No such instruction could be made.
+    NotMade,
+}
+
+/// A prepared case.
+struct Case {
+    instrs: Vec<Instruction>,
+    code: Vec<u8>,
+    region: Region,
+    cpu: CpuState,
+    vec: VecState,
+    data: Vec<u8>,
+    stale: Vec<u8>,
+    /// Page to make read-only, if any.
+    read_only: Option<u64>,
+}
+
+/// How the processor ended.
+struct Native {
+    end: End,
+    cpu: CpuState,
+    vec: VecState,
+    data: Vec<u8>,
+}
+
+impl Rig {
+    /// Maps everything and installs the signal handler for this thread.
+    pub fn new() -> Rig {
+        native::install();
+        let layout = Layout::detect().expect("XSAVE");
+        let has_vl = std::arch::is_x86_feature_detected!("avx512vl")
+            && std::arch::is_x86_feature_detected!("avx512dq");
+        let policy = |mode, bits, wide_checks| Policy { mode, predictor: Predictor { bits }, wide_checks };
+        let predictor = |bits| Predictor { bits };
+        Rig {
+            regions: Region::all(native::fs_base()),
+            layout,
+            windows: BITS
+                .iter()
+                .map(|b| (Window::new(predictor(*b)), Window::new(predictor(*b))))
+                .collect(),
+            caches: [code_cache(), code_cache()],
+            translators: BITS
+                .iter()
+                .map(|b| {
+                    [
+                        Translator::new(policy(Mode::Record, *b, false)),
+                        Translator::new(policy(Mode::Record, *b, true)),
+                        Translator::new(policy(Mode::Replay, *b, false)),
+                    ]
+                })
+                .collect(),
+            wide: has_vl && has_wide(layout.mask),
+        }
+    }
+
+    /// Runs the case that `codes` and `seed` define.
+    pub fn run(&mut self, codes: &[Code], seed: u64) -> Result<Verdict, String> {
+        native::CASE.store(seed, Relaxed);
+        native::CODE.store(codes.first().map_or(0, |c| *c as u64), Relaxed);
+        let mut rng = Rng(seed);
+        let Some(case) = self.prepare(codes, &mut rng) else { return Ok(Verdict::NotMade) };
+        let n = self.native(&case);
+        if matches!(n.end, End::Fault(t) if t.signo == libc::SIGILL) {
+            return Ok(Verdict::Illegal);
+        }
+        let mut verdict = Verdict::Same;
+        for k in 0..4 {
+            let size = match k {
+                0 | 1 => 0,
+                _ => 1 + rng.below(2) as usize,
+            };
+            let wide = self.wide && (k == 1 || k == 3);
+            match self.variant(&case, &n, &mut rng, size, wide) {
+                Ok(Verdict::Unsupported) if size != 0 => {
+                    if verdict == Verdict::Same {
+                        verdict = Verdict::UnsupportedHere;
+                    }
+                }
+                Ok(Verdict::Same) => {}
+                Ok(v) => return Ok(v),
+                Err(e) => return Err(format!("{e}\n{}", case.describe(seed, BITS[size], wide))),
+            }
+        }
+        Ok(verdict)
+    }
+
+    fn prepare(&mut self, codes: &[Code], rng: &mut Rng) -> Option<Case> {
+        let region = rng.pick(&self.regions);
+        let pc = region.code + rng.below(2048);
+        let mut cpu = random_cpu(rng, &region, pc, native::fs_base());
+        cpu.gs_base = region.data - rng.below(1 << 20);
+        let mut vec = random_vec(rng, self.layout.mask);
+        let mut data = vec![0; DATA];
+        let mut bytes = Vec::new();
+        let mut instrs = Vec::new();
+        for code in codes {
+            let at = pc + bytes.len() as u64;
+            let i = generate(*code, rng, &region, at)?;
+            let (b, i) = encode(&i, at)?;
+            bytes.extend(b);
+            instrs.push(i);
+        }
+        for c in data.chunks_mut(8) {
+            c.copy_from_slice(&rng.value().to_le_bytes());
+        }
+        for i in instrs.iter().rev() {
+            prepare_instruction(i, &region, &mut cpu, &mut vec, &mut data, rng);
+        }
+        let mut stale = data.clone();
+        match rng.below(3) {
+            0 => {}
+            1 => stale.chunks_mut(8).for_each(|c| c.copy_from_slice(&rng.u64().to_le_bytes())),
+            _ => {
+                for _ in 0..200 {
+                    stale[rng.below(DATA as u64) as usize] ^= 1 << rng.below(8);
+                }
+            }
+        }
+        let read_only = match rng.below(20) {
+            0 => Some(0),
+            1 => Some(1),
+            _ => None,
+        };
+        Some(Case { instrs, code: bytes, region, cpu, vec, data, stale, read_only })
+    }
+
+    fn with_memory<T>(case: &Case, f: impl FnOnce() -> T) -> (T, Vec<u8>) {
+        case.region.set_data(&case.data);
+        if let Some(p) = case.read_only {
+            case.region.protect(p, libc::PROT_READ);
+        }
+        let r = f();
+        if let Some(p) = case.read_only {
+            case.region.protect(p, libc::PROT_READ | libc::PROT_WRITE);
+        }
+        (r, case.region.get_data())
+    }
+
+    fn native(&mut self, case: &Case) -> Native {
+        case.region.set_code(case.cpu.rip, &case.code);
+        let ((trap, mut cpu, vec), data) =
+            Self::with_memory(case, || native::run(&case.cpu, &case.vec, &self.layout));
+        let end = if trap.signo == libc::SIGTRAP {
+            cpu.rip -= 1;
+            End::Boundary
+        } else if trap.signo == libc::SIGSEGV && trap.addr == trap.pc {
+            End::Boundary
+        } else {
+            End::Fault(trap)
+        };
+        Native { end, cpu, vec, data }
+    }
+
+    fn variant(
+        &mut self,
+        case: &Case,
+        n: &Native,
+        rng: &mut Rng,
+        size: usize,
+        wide: bool,
+    ) -> Result<Verdict, String> {
+        let dead = rng.one_in(2);
+        let self_check = rng.one_in(6);
+        let tail = TAILS[dead as usize];
+        let code = [&case.code[..], tail].concat();
+        let mut vec = case.vec;
+        let clear = |v: &mut VecState| {
+            if wide {
+                v.zmm[31] = [0; 64];
+                v.k[7] = 0;
+            }
+        };
+        clear(&mut vec);
+        let p = Program {
+            cpu: &case.cpu,
+            vec: &vec,
+            code: &code,
+            peek: tail,
+            instrs: case.instrs.len() as u64,
+            self_check,
+        };
+        let (wr, wp) = &self.windows[size];
+        wr.set_data(case.region.data, &case.stale);
+        wp.set_data(case.region.data, &case.stale);
+        let tr = &mut self.translators[size][wide as usize];
+        let (r, data) =
+            Self::with_memory(case, || record::run(wr, self.caches[0], tr, self.layout, &p));
+        let how = format!("dead flags {dead}, self check {self_check}, exits {:?}", r.exits);
+        match r.end {
+            End::Unsupported => return Ok(Verdict::Unsupported),
+            End::Slow => return Ok(Verdict::Slow),
+            End::NeedsVector => return Ok(Verdict::Same),
+            End::Wrong(what) => return Err(format!("{what}; {how}")),
+            _ => {}
+        }
+        let live = if dead { 0 } else { STATUS_FLAGS };
+        let mut expected = n.vec;
+        clear(&mut expected);
+        let mut diff = String::new();
+        compare_ends(&mut diff, n, &r, case);
+        let faulted = matches!(r.end, End::Fault(_));
+        let flags = if faulted { restart_flags(case, &r) } else { live };
+        compare_cpu(&mut diff, "native", &n.cpu, "record", &r.cpu, flags);
+        let vsib = case.instrs.iter().any(|i| i.memory_index().is_vector_register());
+        if !(vsib && faulted) {
+            compare_vec(&mut diff, "native", &expected, "record", &r.vec);
+        }
+        compare_bytes(&mut diff, case, "memory", &n.data, &data);
+        if !diff.is_empty() {
+            return Err(format!("record differs from the processor; {how}\n{diff}"));
+        }
+        // Replay from what was recorded.
+        let step = if rng.one_in(2) { 1 } else { 64 };
+        let tr = &mut self.translators[size][2];
+        let (cpu, pvec) = replay::run(wp, self.caches[1], tr, self.layout, &p, &r, step)
+            .map_err(|e| format!("{e}; {how}\n{:x?}", r.events))?;
+        let flags = if faulted { 0 } else { live };
+        compare_cpu(&mut diff, "record", &r.cpu, "replay", &cpu, flags);
+        compare_vec(&mut diff, "record", &r.vec, "replay", &pvec);
+        let (cr, cp) = (wr.get_data(case.region.data), wp.get_data(case.region.data));
+        compare_bytes(&mut diff, case, "cells (record, replay)", &cr, &cp);
+        // Cells either still hold what they held, or what memory holds.
+        for (i, c) in cr.iter().enumerate() {
+            let written = data[i] != case.data[i];
+            if *c != data[i] && (*c != case.stale[i] || written) && !faulted {
+                let _ = writeln!(diff, "cell {i:#x}: {c:02x}, memory {:02x}", data[i]);
+                break;
+            }
+        }
+        if !diff.is_empty() {
+            return Err(format!(
+                "replay differs from record; step {step}, {how}, events {:x?}\n{diff}",
+                r.events
+            ));
+        }
+        Ok(Verdict::Same)
+    }
+}
+
+impl Default for Rig {
+    fn default() -> Rig {
+        Rig::new()
+    }
+}
+
+/// Status flags that must be intact at a fault: those that the instruction needs when it is run again.
+fn restart_flags(case: &Case, r: &Outcome) -> u64 {
+    let i = case.instrs.iter().find(|i| i.ip() == r.cpu.rip);
+    i.map_or(0, |i| i.rflags_read() as u64) & iced_to_hardware(i.map_or(0, |i| i.rflags_read()))
+}
+
+/// The hardware's positions of iced's flag bits.
+fn iced_to_hardware(f: u32) -> u64 {
+    use iced_x86::RflagsBits as B;
+    let pairs = [
+        (B::CF, 1),
+        (B::PF, 4),
+        (B::AF, 0x10),
+        (B::ZF, 0x40),
+        (B::SF, 0x80),
+        (B::OF, 0x800),
+    ];
+    pairs.iter().filter(|(b, _)| f & b != 0).map(|(_, h)| h).sum()
+}
+
+/// Makes the operand of `i`, explicit or not, lie in `region` and hold what makes sense.
+fn prepare_instruction(
+    i: &Instruction,
+    region: &Region,
+    cpu: &mut CpuState,
+    vec: &mut VecState,
+    data: &mut [u8],
+    rng: &mut Rng,
+) {
+    let size = i.memory_size().size() as u64;
+    let target = random_target(rng, region, size);
+    let explicit = crate::case::memory_operand(i);
+    use Mnemonic::*;
+    match i.mnemonic() {
+        Xlatb => {
+            cpu.gpr[3] = target.wrapping_sub(cpu.gpr[0] & 255);
+        }
+        Leave => cpu.gpr[5] = random_target(rng, region, 8),
+        Maskmovq | Maskmovdqu | Vmaskmovdqu => cpu.gpr[7] = random_target(rng, region, 16),
+        _ if i.is_string_instruction() => {
+            cpu.gpr[1] = rng.below(70);
+            cpu.gpr[6] = random_target(rng, region, 32);
+            cpu.gpr[7] = random_target(rng, region, 32);
+            if rng.one_in(4) {
+                cpu.gpr[7] = cpu.gpr[6].wrapping_add(rng.below(16)).wrapping_sub(8);
+            }
+            if rng.one_in(2) {
+                data.fill(cpu.gpr[0] as u8);
+            }
+        }
+        Bt | Bts | Btr | Btc if explicit && i.op_count() == 2 && rng.one_in(2) => {
+            let r = i.op1_register();
+            if r.is_gpr() {
+                cpu.gpr[r.full_register().number()] = rng.below(4000).wrapping_sub(2000);
+            }
+            aim(i, cpu, vec, target, rng);
+        }
+        Cmpxchg | Cmpxchg8b | Cmpxchg16b => {
+            aim(i, cpu, vec, target, rng);
+            let at = target.wrapping_sub(region.data) as usize;
+            if rng.one_in(2) && at < data.len() - 16 {
+                let a = cpu.gpr[0].to_le_bytes();
+                data[at..at + 8].copy_from_slice(&a);
+                let d = cpu.gpr[2].to_le_bytes();
+                let k = if i.mnemonic() == Cmpxchg16b { 8 } else { 4 };
+                if i.mnemonic() != Cmpxchg {
+                    data[at + k..at + 2 * k].copy_from_slice(&d[..k]);
+                }
+            }
+        }
+        _ if explicit => aim(i, cpu, vec, target, rng),
+        _ => {}
+    }
+    let indirect = matches!(
+        i.flow_control(),
+        FlowControl::IndirectBranch | FlowControl::IndirectCall | FlowControl::Return
+    );
+    let landing = region.code + PAGE + 16 + rng.below(PAGE - 64);
+    if indirect {
+        let phase = if explicit { target } else { cpu.gpr[4] } as usize % 8;
+        for c in data[phase..].chunks_exact_mut(8) {
+            c.copy_from_slice(&landing.to_le_bytes());
+        }
+        if i.op0_register().is_gpr() {
+            cpu.gpr[i.op0_register().full_register().number()] = landing;
+        }
+    }
+    if matches!(i.mnemonic(), Popf | Popfq) {
+        // No single stepping, alignment checks or nested tasks.
+        let phase = cpu.gpr[4] as usize % 8;
+        for c in data[phase..].chunks_exact_mut(8) {
+            let mut v = u64::from_le_bytes(c.try_into().unwrap_or_default());
+            v &= 0x20_0cd5;
+            c.copy_from_slice(&v.to_le_bytes());
+        }
+    }
+}
+
+/// Whether `i` has an explicit memory operand.
+pub fn memory_operand(i: &Instruction) -> bool {
+    (0..i.op_count()).any(|n| i.op_kind(n) == iced_x86::OpKind::Memory)
+}
+
+fn compare_ends(diff: &mut String, n: &Native, r: &Outcome, case: &Case) {
+    let same = match (n.end, r.end) {
+        (End::Boundary, End::Boundary) => r.pos == case.instrs.len() as u64 || r.end != End::Boundary,
+        (End::Fault(a), End::Fault(b)) => {
+            (a.signo, a.code, a.addr) == (b.signo, b.code, b.addr)
+        }
+        (End::Fault(a), End::Raise(hindsight_isa::desc::raise::GP)) => a.signo == libc::SIGSEGV,
+        _ => false,
+    };
+    if !same {
+        let _ = writeln!(diff, "native {:x?}, record {:x?} at position {}", n.end, r.end, r.pos);
+    }
+}
+
+fn compare_cpu(diff: &mut String, a: &str, x: &CpuState, b: &str, y: &CpuState, flags: u64) {
+    for i in 0..16 {
+        if x.gpr[i] != y.gpr[i] {
+            let _ = writeln!(diff, "register {i}: {a} {:#x}, {b} {:#x}", x.gpr[i], y.gpr[i]);
+        }
+    }
+    if x.rip != y.rip {
+        let _ = writeln!(diff, "rip: {a} {:#x}, {b} {:#x}", x.rip, y.rip);
+    }
+    let mask = hindsight_isa::state::RFLAGS_MASK & !STATUS_FLAGS | flags;
+    if (x.rflags ^ y.rflags) & mask != 0 {
+        let (x, y) = (x.rflags, y.rflags);
+        let _ = writeln!(diff, "flags: {a} {x:#x}, {b} {y:#x} (of {mask:#x})");
+    }
+}
+
+fn compare_vec(diff: &mut String, a: &str, x: &VecState, b: &str, y: &VecState) {
+    for i in 0..32 {
+        if x.zmm[i] != y.zmm[i] {
+            let _ = writeln!(diff, "zmm{i}: {a} {:02x?}\n {b} {:02x?}", x.zmm[i], y.zmm[i]);
+        }
+    }
+    for i in 0..8 {
+        if x.k[i] != y.k[i] {
+            let _ = writeln!(diff, "k{i}: {a} {:#x}, {b} {:#x}", x.k[i], y.k[i]);
+        }
+        if x.st[i] != y.st[i] {
+            let _ = writeln!(diff, "st{i}: {a} {:02x?}, {b} {:02x?}", x.st[i], y.st[i]);
+        }
+    }
+    let words = |v: &VecState| (v.mxcsr, v.fcw, v.fsw, v.ftw);
+    if words(x) != words(y) {
+        let _ = writeln!(diff, "mxcsr fcw fsw ftw: {a} {:x?}, {b} {:x?}", words(x), words(y));
+    }
+}
+
+fn compare_bytes(diff: &mut String, case: &Case, what: &str, x: &[u8], y: &[u8]) {
+    if let Some(i) = (0..x.len()).find(|i| x[*i] != y[*i]) {
+        let (at, end) = (case.region.data + i as u64, (i + 16).min(x.len()));
+        let _ = writeln!(diff, "{what} at {at:#x}: {:02x?}, {:02x?}", &x[i..end], &y[i..end]);
+    }
+}
+
+impl Case {
+    fn describe(&self, seed: u64, bits: u8, wide: bool) -> String {
+        let mut s = format!("seed {seed:#x}, 2^{bits} cells, wide checks {wide}\n");
+        for i in &self.instrs {
+            let at = (i.ip() - self.cpu.rip) as usize;
+            let _ = writeln!(
+                s,
+                "  {:#x} {:?} {:02x?} base {:?} index {:?} scale {} disp {:#x} seg {:?} ops {:?} mask {:?}",
+                i.ip(),
+                i.code(),
+                &self.code[at..at + i.len()],
+                i.memory_base(),
+                i.memory_index(),
+                i.memory_index_scale(),
+                i.memory_displacement64(),
+                i.segment_prefix(),
+                (0..i.op_count()).map(|n| i.op_register(n)).collect::<Vec<_>>(),
+                i.op_mask(),
+            );
+        }
+        let _ = write!(s, "  data {:#x}, read-only page {:?}, gpr", self.region.data, self.read_only);
+        for g in self.cpu.gpr {
+            let _ = write!(s, " {g:x}");
+        }
+        let _ = write!(s, " flags {:x}", self.cpu.rflags);
+        s
+    }
+}
+

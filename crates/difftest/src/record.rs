@@ -1,0 +1,337 @@
+//! Runs translated code as the recorder does, and serves its exits.
+
+use crate::memory::{CACHE, Window};
+use crate::native::{self, Trap};
+use crate::thread::{Stop, Thread};
+use crate::{guard, precheck};
+use hindsight_events::Event;
+use hindsight_isa::desc::raise;
+use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
+use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::{CpuState, Desc, DescKind, VecState};
+use hindsight_translate::{Block, Error, Input, Translator};
+use iced_x86::{Decoder, DecoderOptions};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Between two instructions, at the address in the state.
+    Boundary,
+    /// At an instruction that raised a signal.
+    Fault(Trap),
+    /// At an instruction that raises an exception of [`raise`].
+    Raise(u8),
+    /// At an instruction that the runtime of the recorder executes.
+    Slow,
+    /// At an instruction that is not supported.
+    Unsupported,
+    /// Only without wide checks.
+    NeedsVector,
+    /// Translated code did what it must not do.
+    Wrong(&'static str),
+}
+
+/// The state at the end.
+#[derive(Clone)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// Guest registers.
+    pub cpu: CpuState,
+    /// Guest vector state.
+    pub vec: VecState,
+    /// Instructions completed.
+    pub pos: u64,
+    /// What was recorded.
+    pub events: Vec<(u64, crate::thread::Patch)>,
+    /// Exits of each kind.
+    pub exits: [u32; 16],
+}
+
+/// What to run.
+pub struct Program<'a> {
+    /// Registers, and where the code is.
+    pub cpu: &'a CpuState,
+    /// Vector state.
+    pub vec: &'a VecState,
+    /// The code, followed by what the translator may look at.
+    pub code: &'a [u8],
+    /// What it finds at branch targets.
+    pub peek: &'static [u8],
+    /// Instructions to run.
+    pub instrs: u64,
+    /// Compare the code with its source at each entry.
+    pub self_check: bool,
+}
+
+/// Copies the translated block into the cache at `cache`; where its hot part is.
+pub fn install(t: &mut Translator, cache: u64, slide: u64) -> u64 {
+    let (hot, cold) = (cache + slide, cache + CACHE as u64 / 2);
+    t.place(hot, cold, cache);
+    for (part, at) in [(&t.block.hot, hot), (&t.block.cold, cold)] {
+        assert!(part.len() + 4096 < CACHE / 2);
+        // SAFETY: both parts lie in the cache's mapping, which no code runs in now.
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) }
+    }
+    hot
+}
+
+const START: u64 = 1000;
+
+/// Runs `p` translated for recording.
+pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Program) -> Outcome {
+    let mut area: Box<Area> = Box::default();
+    layout.from_state(p.vec, &mut area);
+    let mut t = Thread {
+        ctx: w.ctx(),
+        window: w.gs(),
+        predictor: w.predictor,
+        wide_checks: tr.policy.wide_checks,
+        surprises: 0,
+        pos: 0,
+        events: Vec::new(),
+        area,
+        layout,
+    };
+    t.ctx.gpr = p.cpu.gpr;
+    t.ctx.rflags = p.cpu.rflags;
+    t.ctx.rip = p.cpu.rip;
+    t.ctx.fs_base = p.cpu.fs_base;
+    t.ctx.gs_base = p.cpu.gs_base;
+    t.ctx.spill = [0x5555_aaaa_5555_aaaa; 16];
+    native::set_gs(w.gs());
+    let mut exits = [0; 16];
+    let mut fault = None;
+    let end = loop {
+        let off = t.ctx.rip.wrapping_sub(p.cpu.rip) as usize;
+        if t.pos >= p.instrs || off >= p.code.len() {
+            break End::Boundary;
+        }
+        let input = Input {
+            pc: t.ctx.rip,
+            code: &p.code[off..],
+            max_instrs: (p.instrs - t.pos) as u32,
+            self_check: p.self_check,
+        };
+        tr.want_map = true;
+        match tr.translate(&input, &mut |_| p.peek) {
+            Ok(()) => {}
+            Err(Error::NeedsVector) => break End::NeedsVector,
+            Err(Error::Truncated) => break End::Wrong("truncated"),
+        }
+        let hot = install(tr, cache, (p.cpu.rip & 3) * 16);
+        t.ctx.count = START + t.pos;
+        t.ctx.resume = hot;
+        if let Some(end) = block(&mut t, &tr.block, cache, hot, &mut exits, &mut fault) {
+            break end;
+        }
+    };
+    if t.wide_checks {
+        layout.clear_wide(&mut t.area);
+    }
+    let mut cpu = fault.unwrap_or(CpuState {
+        gpr: t.ctx.gpr,
+        rip: t.ctx.rip,
+        rflags: t.ctx.rflags & RFLAGS_MASK,
+        fs_base: t.ctx.fs_base,
+        gs_base: t.ctx.gs_base,
+    });
+    cpu.rflags &= RFLAGS_MASK;
+    Outcome { end, cpu, vec: t.vec(), pos: t.pos, events: core::mem::take(&mut t.events), exits }
+}
+
+/// Runs one block to its end; `None`: go on at `Ctx::rip`.
+fn block(
+    t: &mut Thread,
+    b: &Block,
+    cache: u64,
+    hot: u64,
+    exits: &mut [u32; 16],
+    fault: &mut Option<CpuState>,
+) -> Option<End> {
+    for _ in 0..100_000 {
+        let ctx: *mut _ = t.ctx;
+        let area = &mut t.area;
+        // SAFETY: `resume` is translated code for this window; a signal in it leads to the exit
+        // trampoline, which returns from `enter_xsave`.
+        let caught = unsafe {
+            native::catching(hindsight_glue::exit_address(), || {
+                hindsight_glue::enter_xsave(ctx, area)
+            })
+        };
+        if let Some(c) = caught {
+            let within = c.trap.pc.wrapping_sub(hot);
+            let entry = b.map.iter().rev().find(|e| e.hot as u64 <= within);
+            if within >= b.hot.len() as u64 {
+                return Some(End::Wrong(if c.trap.pc.wrapping_sub(cache) < CACHE as u64 {
+                    "fault in a stub"
+                } else {
+                    "jumped out of the cache"
+                }));
+            }
+            let Some(e) = entry else { return Some(End::Wrong("no boundary for a fault")) };
+            let mut gpr = c.gpr;
+            (gpr[10], gpr[11]) = (t.ctx.gpr[10], t.ctx.gpr[11]);
+            for (i, r) in e.spilled.iter().enumerate().filter(|(_, r)| **r < 16) {
+                gpr[*r as usize] = t.ctx.spill[i];
+            }
+            t.pos = c.gpr[11].wrapping_sub(e.ahead as u64).wrapping_sub(START);
+            *fault = Some(CpuState {
+                gpr,
+                rip: e.pc,
+                rflags: c.rflags,
+                fs_base: t.ctx.fs_base,
+                gs_base: t.ctx.gs_base,
+            });
+            return Some(End::Fault(c.trap));
+        }
+        // SAFETY: exit stubs store the offsets of descriptors in the cache.
+        let desc = unsafe { Desc::read((cache + t.ctx.desc) as *const u8) };
+        t.pos = t.ctx.count.wrapping_sub(desc.ahead as u64).wrapping_sub(START);
+        exits[desc.kind() as usize & 15] += 1;
+        match exit(t, &desc) {
+            Ok(true) => t.ctx.resume = cache + desc.resume as u64,
+            Ok(false) => return None,
+            Err(end) => return Some(end),
+        }
+    }
+    Some(End::Wrong("does not end"))
+}
+
+fn at_runtime(f: guard::Fault, pc: u64) -> End {
+    End::Fault(Trap { signo: f.signo as i32, code: f.code, addr: f.addr, pc })
+}
+
+/// Acts on an exit; true: resume behind it.
+fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
+    match desc.kind() {
+        DescKind::Exit => {
+            t.ctx.rip = desc.pc;
+            Ok(false)
+        }
+        DescKind::Indirect => Ok(false),
+        DescKind::Surprise => {
+            if t.fill(t.ctx.ea, desc.size as u64).is_err() {
+                return Err(End::Wrong("surprise where nothing can be read"));
+            }
+            Ok(true)
+        }
+        DescKind::SurpriseValue => {
+            t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
+            Ok(true)
+        }
+        DescKind::PreCheck => {
+            t.ctx.rip = desc.pc;
+            let n = desc.ilen as usize;
+            let i = Decoder::with_ip(64, &desc.bytes[..n], desc.pc, DecoderOptions::NONE).decode();
+            match catch_unwind(AssertUnwindSafe(|| precheck::run(t, &i, desc.size as u64))) {
+                Ok(Ok(true)) => Ok(true),
+                Ok(Ok(false)) => Err(End::NeedsVector),
+                Ok(Err(f)) => Err(at_runtime(f, desc.pc)),
+                Err(e) => Err(match e.downcast_ref::<Stop>() {
+                    Some(Stop::NeedsVector) => End::NeedsVector,
+                    Some(Stop::Unsupported) => End::Unsupported,
+                    None => End::Wrong("the check ahead panics"),
+                }),
+            }
+        }
+        DescKind::Slow => {
+            t.ctx.rip = desc.pc;
+            match StringOp::decode(&desc.bytes[..desc.ilen as usize]) {
+                Some(op) => string(t, desc, &op),
+                None => Err(End::Slow),
+            }
+        }
+        DescKind::Raise => {
+            t.ctx.rip = desc.pc;
+            Err(match desc.size {
+                raise::UNSUPPORTED => End::Unsupported,
+                raise::BP => End::Boundary,
+                n => End::Raise(n),
+            })
+        }
+        DescKind::Syscall => {
+            t.ctx.rip = desc.pc;
+            Err(End::Slow)
+        }
+        DescKind::Stale | DescKind::Budget => Err(End::Wrong("stale or budget")),
+    }
+}
+
+/// Real memory and predictor together, as in the recorder.
+struct Both<'a> {
+    t: &'a mut Thread,
+    done: u64,
+    announced: bool,
+}
+
+impl StringMemory for Both<'_> {
+    type Stop = (guard::Fault, u64);
+
+    fn chunk(&mut self, done: u64) -> Result<(), Self::Stop> {
+        self.done = done;
+        self.announced = done == 0;
+        Ok(())
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop> {
+        guard::read(addr, buf).map_err(|f| (f, self.done))?;
+        let mut cells = vec![0; buf.len()];
+        self.t.read_cells(addr, &mut cells);
+        if cells != buf {
+            if !self.announced {
+                self.announced = true;
+                self.t.event(&Event::RepChunk { iterations: self.done });
+            }
+            self.t.fill(addr, buf.len() as u64).map_err(|f| (f, self.done))?;
+            self.t.read_cells(addr, buf);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Self::Stop> {
+        guard::write(addr, buf).map_err(|f| (f, self.done))?;
+        self.t.write_cells(addr, buf);
+        Ok(())
+    }
+}
+
+fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, End> {
+    let base = segment_base(op, t.ctx.fs_base, t.ctx.gs_base);
+    let mut regs = string_regs(t.ctx);
+    if op.operands_collide(&regs, base, t.predictor) {
+        return Err(End::Slow);
+    }
+    let result = op.execute(&mut regs, base, &mut Both { t, done: 0, announced: true });
+    store_string_regs(t.ctx, &regs);
+    match result {
+        Ok(()) => Ok(true),
+        Err((f, done)) => {
+            t.event(&Event::RepChunk { iterations: done });
+            Err(at_runtime(f, desc.pc))
+        }
+    }
+}
+
+/// The base that `op` adds to its source address.
+pub fn segment_base(op: &StringOp, fs: u64, gs: u64) -> u64 {
+    match op.segment {
+        Segment::Flat => 0,
+        Segment::Fs => fs,
+        Segment::Gs => gs,
+    }
+}
+
+/// The registers of a string instruction.
+pub fn string_regs(c: &hindsight_isa::Ctx) -> Regs {
+    let g = &c.gpr;
+    Regs { rax: g[0], rcx: g[1], rsi: g[6], rdi: g[7], rflags: c.rflags }
+}
+
+/// Stores them back.
+pub fn store_string_regs(c: &mut hindsight_isa::Ctx, r: &Regs) {
+    (c.gpr[0], c.gpr[1], c.gpr[6], c.gpr[7]) = (r.rax, r.rcx, r.rsi, r.rdi);
+    c.rflags = r.rflags & RFLAGS_MASK;
+}

@@ -1,0 +1,168 @@
+//! Replays what was recorded, on the window alone.
+
+use crate::memory::Window;
+use crate::native;
+use crate::record::{Outcome, Program, install, segment_base, store_string_regs, string_regs};
+use crate::thread::Patch;
+use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::string::{StringMemory, StringOp};
+use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::{CpuState, Desc, DescKind, VecState};
+use hindsight_translate::{Input, Translator};
+
+/// Far from the limit.
+const START: u64 = 0u64.wrapping_sub(1 << 20);
+
+fn apply(w: &Window, p: &Patch) {
+    match *p {
+        Patch::Word(addr, value) => w.write(addr, &value.to_le_bytes()),
+        Patch::Bytes(addr, len, value) => w.write(addr, &value.to_le_bytes()[..len as usize]),
+        Patch::Chunk(_) => {}
+    }
+}
+
+/// Replays the instructions that `r` completed, at most `step` at a time, and applies what was
+/// recorded at the position it stopped at.
+pub fn run(
+    w: &Window,
+    cache: u64,
+    tr: &mut Translator,
+    layout: Layout,
+    p: &Program,
+    r: &Outcome,
+    step: u64,
+) -> Result<(CpuState, VecState), String> {
+    let mut area: Box<Area> = Box::default();
+    layout.from_state(p.vec, &mut area);
+    let ctx = w.ctx();
+    ctx.gpr = p.cpu.gpr;
+    ctx.rflags = p.cpu.rflags;
+    ctx.rip = p.cpu.rip;
+    ctx.fs_base = p.cpu.fs_base;
+    ctx.gs_base = p.cpu.gs_base;
+    native::set_gs(w.gs());
+    let mut queue = r.events.iter().peekable();
+    let mut pos = 0;
+    while pos < r.pos {
+        while let Some((_, e)) = queue.next_if(|e| e.0 == pos && !matches!(e.1, Patch::Chunk(_))) {
+            apply(w, e);
+        }
+        let off = ctx.rip.wrapping_sub(p.cpu.rip) as usize;
+        if off >= p.code.len() {
+            return Err(format!("left the code at position {pos}, rip {:#x}", ctx.rip));
+        }
+        let next = queue.peek().map_or(r.pos, |e| e.0).max(pos + 1);
+        let n = step.min(next - pos).min(r.pos - pos);
+        let input =
+            Input { pc: ctx.rip, code: &p.code[off..], max_instrs: n as u32, self_check: false };
+        tr.translate(&input, &mut |_| p.peek).map_err(|e| format!("replay: {e:?}"))?;
+        ctx.resume = install(tr, cache, (p.cpu.rip & 3) * 16);
+        ctx.count = START;
+        loop {
+            let to: *mut _ = ctx;
+            // SAFETY: translated code for this window; signals lead to the exit trampoline.
+            let caught = unsafe {
+                native::catching(hindsight_glue::exit_address(), || {
+                    hindsight_glue::enter_xsave(to, &mut area)
+                })
+            };
+            if let Some(c) = caught {
+                return Err(format!("replay raises {:?} at position {pos}", c.trap));
+            }
+            // SAFETY: exit stubs store the offsets of descriptors in the cache.
+            let desc = unsafe { Desc::read((cache + ctx.desc) as *const u8) };
+            match desc.kind() {
+                DescKind::Exit => ctx.rip = desc.pc,
+                DescKind::Indirect => {}
+                DescKind::Slow => {
+                    let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) else {
+                        return Err("replay: slow".into());
+                    };
+                    let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
+                    let mut regs = string_regs(ctx);
+                    let at = pos + ctx.count.wrapping_sub(START) - desc.ahead as u64;
+                    let mut cells = Cells { w, queue: &mut queue, at };
+                    let _ = op.execute(&mut regs, base, &mut cells);
+                    store_string_regs(ctx, &regs);
+                    ctx.resume = cache + desc.resume as u64;
+                    continue;
+                }
+                k => return Err(format!("replay: {k:?} at position {pos}")),
+            }
+            break;
+        }
+        let done = ctx.count.wrapping_sub(START);
+        if done == 0 || done > n {
+            return Err(format!("replay counts {done} instead of {n}"));
+        }
+        pos += done;
+    }
+    let last = p.code.get(ctx.rip.wrapping_sub(p.cpu.rip) as usize..);
+    if let Some(op) = last.and_then(StringOp::decode).filter(|_| queue.peek().is_some()) {
+        let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
+        let mut regs = string_regs(ctx);
+        while let Some((_, e)) = queue.next_if(|e| !matches!(e.1, Patch::Chunk(_))) {
+            apply(w, e);
+        }
+        let _ = op.execute(&mut regs, base, &mut Cells { w, queue: &mut queue, at: pos });
+        store_string_regs(ctx, &regs);
+    }
+    for (at, e) in queue {
+        if *at != pos {
+            return Err(format!("an event at {at} behind the end"));
+        }
+        apply(w, e);
+    }
+    let cpu = CpuState {
+        gpr: ctx.gpr,
+        rip: ctx.rip,
+        rflags: ctx.rflags & RFLAGS_MASK,
+        fs_base: ctx.fs_base,
+        gs_base: ctx.gs_base,
+    };
+    Ok((cpu, layout.to_state(&area)))
+}
+
+/// Cells, with the events of a string instruction between its chunks.
+struct Cells<'a, 'q> {
+    w: &'a Window,
+    queue: &'a mut std::iter::Peekable<std::slice::Iter<'q, (u64, Patch)>>,
+    at: u64,
+}
+
+impl StringMemory for Cells<'_, '_> {
+    type Stop = ();
+
+    fn chunk(&mut self, done: u64) -> Result<(), ()> {
+        let at = self.at;
+        let Some((_, Patch::Chunk(n))) =
+            self.queue.next_if(|e| e.0 == at && e.1 == Patch::Chunk(done))
+        else {
+            return Ok(());
+        };
+        // A fault ends the instruction here.
+        if self.queue.peek().is_none_or(|e| matches!(e.1, Patch::Chunk(m) if m == *n)) {
+            return Err(());
+        }
+        while let Some((_, e)) =
+            self.queue.next_if(|e| e.0 == at && !matches!(e.1, Patch::Chunk(_)))
+        {
+            apply(self.w, e);
+        }
+        // A chunk that was filled may have failed nevertheless.
+        if self.queue.next_if(|e| e.0 == at && e.1 == Patch::Chunk(done)).is_some() {
+            return Err(());
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), ()> {
+        self.w.read(addr, buf);
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), ()> {
+        self.w.write(addr, buf);
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! The recorded thread as the recorder's modules know it.
+
+use hindsight_events::Event;
+use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::{Ctx, Predictor, VecState};
+
+/// Why a case ends early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// The instruction is not supported.
+    Unsupported,
+    /// Only without wide checks.
+    NeedsVector,
+}
+
+/// One recorded event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patch {
+    /// A word of a line.
+    Word(u64, u64),
+    /// Address, length, value.
+    Bytes(u64, u8, u64),
+    /// A string instruction's completed iterations.
+    Chunk(u64),
+}
+
+/// A thread with its events.
+pub struct Thread {
+    /// The context block.
+    pub ctx: &'static mut Ctx,
+    /// Address of the first cell.
+    pub window: u64,
+    /// Geometry of the window.
+    pub predictor: Predictor,
+    /// Whether zmm31 and k7 are the translator's.
+    pub wide_checks: bool,
+    /// Line fills.
+    pub surprises: u64,
+    /// Instructions completed.
+    pub pos: u64,
+    /// Position and event.
+    pub events: Vec<(u64, Patch)>,
+    /// Vector state outside translated code.
+    pub area: Box<Area>,
+    /// Its layout.
+    pub layout: Layout,
+}
+
+impl Thread {
+    /// The guest's vector state.
+    pub fn vec(&mut self) -> VecState {
+        self.layout.to_state(&self.area)
+    }
+
+    /// Address of the cell of guest address `a`.
+    pub fn cell(&self, a: u64) -> *mut u8 {
+        (self.window + self.predictor.cell(a)) as *mut u8
+    }
+
+    /// Keeps an event.
+    pub fn event(&mut self, e: &Event) {
+        match *e {
+            Event::Patch { line, mask, words } => {
+                for (i, w) in words.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0) {
+                    self.events.push((self.pos, Patch::Word(line + 8 * i as u64, *w)));
+                }
+            }
+            Event::PatchBytes { addr, len, value } => {
+                self.events.push((self.pos, Patch::Bytes(addr, len, value)))
+            }
+            Event::RepChunk { iterations } => {
+                self.events.push((self.pos, Patch::Chunk(iterations)))
+            }
+            _ => unreachable!("no other event comes from here"),
+        }
+    }
+
+    /// Cells of `addr..addr+len`, one by one.
+    pub fn read_cells(&self, addr: u64, buf: &mut [u8]) {
+        for (i, b) in buf.iter_mut().enumerate() {
+            // SAFETY: a cell of the window.
+            *b = unsafe { *self.cell(addr.wrapping_add(i as u64)) }
+        }
+    }
+
+    /// Stores cells.
+    pub fn write_cells(&mut self, addr: u64, bytes: &[u8]) {
+        for (i, b) in bytes.iter().enumerate() {
+            // SAFETY: a cell of the window.
+            unsafe { *self.cell(addr.wrapping_add(i as u64)) = *b }
+        }
+    }
+}
