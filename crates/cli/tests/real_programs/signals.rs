@@ -22,6 +22,13 @@ fn waiting_calls_are_interrupted_and_restarted() {
     scene.same(&words(&program, &[]));
 }
 
+#[test]
+fn masks_queues_stacks_and_frames() {
+    let scene = Scene::new();
+    let program = scene.compile("sigstate.c", &["-O1"]);
+    assert_eq!(scene.same(&words(&program, &[])).text(), "done\n");
+}
+
 fn interrupted(args: &[&str], signo: i32, to_group: bool) {
     let scene = Scene::new();
     let program = scene.compile("interrupt.c", &[]);
