@@ -86,6 +86,7 @@ impl Desc {
         Desc { kind: kind as u8, size: 0, ahead, resume: 0, pc, patch: 0, ilen: 0, bytes: [0; 15] }
     }
 
+    #[inline]
     pub fn kind(&self) -> DescKind {
         DescKind::from_u8(self.kind)
     }
@@ -113,6 +114,7 @@ impl Desc {
     ///
     /// # Safety
     /// `p` points to a descriptor that [`Desc::encode`] produced, with its 20 or 36 bytes readable.
+    #[inline]
     pub unsafe fn read(p: *const u8) -> Desc {
         // SAFETY: the caller guarantees at least SHORT readable bytes, and LONG for kinds that have them.
         unsafe {

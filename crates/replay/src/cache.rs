@@ -58,7 +58,8 @@ pub struct Cache {
     hot: usize,
     cold: usize,
     blocks: Vec<Block>,
-    index: Map<Key, u32>,
+    /// Number and host address of each block.
+    index: Map<Key, (u32, u64)>,
     /// Blocks made from, or with a look at, the code of a page.
     pages: Map<u64, Vec<u32>>,
     /// Times the cache was emptied.
@@ -89,8 +90,7 @@ impl Cache {
     /// Host address of a block, if it is translated.
     #[inline(always)]
     pub fn find(&self, key: Key) -> Option<(u32, u64)> {
-        let id = *self.index.get(&key)?;
-        Some((id, self.base() + self.blocks.get(id as usize)?.hot as u64))
+        self.index.get(&key).copied()
     }
 
     /// Where a block of these sizes would go: host addresses of its parts. `None` when full.
@@ -114,6 +114,7 @@ impl Cache {
             std::ptr::copy_nonoverlapping(code.cold.as_ptr(), base.add(self.cold), code.cold.len());
         }
         let id = self.blocks.len() as u32;
+        let hot = self.hot as u64;
         self.blocks.push(Block {
             key,
             hot: self.hot as u32,
@@ -123,7 +124,7 @@ impl Cache {
             live: true,
             incoming: Vec::new(),
         });
-        self.index.insert(key, id);
+        self.index.insert(key, (id, self.base() + hot));
         for page in pages {
             self.pages.entry(*page).or_default().push(id);
         }

@@ -3,12 +3,12 @@
 
 use crate::cache::{Cache, Key};
 use crate::code::Code;
-use crate::host::{Fault, Prepared, SignalStack};
+use crate::host::{Fault, HostFloat, Prepared, SignalStack};
 use crate::queue::{Op, Queue};
 use crate::window::Window;
 use crate::{Difference, Error};
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState};
 use hindsight_translate::{Input, Mode, Policy, Translator};
 use std::sync::Arc;
@@ -25,6 +25,8 @@ enum Left {
     /// The target, an event that is no patch, or the end of what is prepared.
     Events,
     Translate(Key),
+    /// A displacement leads to this block and can be linked.
+    Link(u32, u32),
     Slow(Desc),
     /// A fault, and the counter as a position.
     Fault(Fault, u64),
@@ -202,11 +204,18 @@ impl Cpu {
     pub fn run(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Result<(), Error> {
         loop {
             let before = self.pos;
-            let left = self.spin(queue, target, host);
+            let left = self.inner(queue, target, host);
             self.executed += self.pos.saturating_sub(before);
             match left {
                 Left::Events => return Ok(()),
                 Left::Translate(key) => self.translate(key)?,
+                Left::Link(patch, id) => {
+                    if !self.cache.link(patch, id) {
+                        return Err(
+                            self.unsupported("translated code is wrong: a link out of bounds")
+                        );
+                    }
+                }
                 Left::Slow(desc) => self.slow(&desc)?,
                 Left::Fault(fault, counter) => return Err(self.fault(fault, counter)),
                 Left::Wrong(what) => {
@@ -216,10 +225,47 @@ impl Cpu {
         }
     }
 
-    /// The inner loop: runs translated code and applies patches until something else is due. The
-    /// guest's vector state is in `area` whenever translated code does not run, since library calls
-    /// may use any vector register.
+    /// Runs the inner loop with the guest's vector state in the processor.
+    fn inner(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
+        let float = HostFloat::save();
+        let avx = self.layout.mask & 4 != 0;
+        let area = &raw mut self.area.0;
+        // SAFETY: both hold sixteen times sixteen bytes; XMM state begins at offset 160. The area is
+        // one that XSAVE or `from_state` has filled.
+        unsafe {
+            let xmm = (&raw mut (*self.window.ctx_ptr()).xmm).cast::<u8>();
+            std::ptr::copy_nonoverlapping(area.cast::<u8>().add(160), xmm, 256);
+            hindsight_glue::load_area(&self.area);
+        }
+        let left = self.spin(queue, target, host);
+        // SAFETY: an area with a valid header; the registers are only read.
+        unsafe {
+            std::arch::asm!("xsave64 [{}]", in(reg) area, in("eax") COMPONENTS as u32, in("edx") 0, options(nostack));
+        }
+        float.restore(avx);
+        // The low halves of xmm0 to xmm15 are in the context block.
+        self.area.0[512] |= 2;
+        // SAFETY: as above.
+        unsafe {
+            let xmm = (&raw const (*self.window.ctx_ptr()).xmm).cast::<u8>();
+            std::ptr::copy_nonoverlapping(xmm, area.cast::<u8>().add(160), 256);
+        }
+        left
+    }
+
+    /// The inner loop: runs translated code and applies patches until something else is due.
+    ///
+    /// The guest's vector state stays in the processor throughout. Nothing in here may use vector
+    /// registers beyond the low halves of xmm0 to xmm15, which `enter` loads and stores; so nothing
+    /// may call the C library, whose memory functions do: no allocation, no copy of any length.
+    #[inline(never)]
     fn spin(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
+        const {
+            assert!(
+                !cfg!(target_feature = "avx"),
+                "replay must be compiled for the x86-64 baseline: this function must leave ymm registers alone"
+            );
+        }
         let ctx = self.window.ctx_ptr();
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
@@ -255,10 +301,8 @@ impl Cpu {
                         return Left::Translate(key);
                     };
                     if key.limit == 0 {
-                        if let Some(patch) = self.link.take()
-                            && !self.cache.link(patch, id)
-                        {
-                            return Left::Wrong("a link out of bounds");
+                        if let Some(patch) = self.link.take() {
+                            return Left::Link(patch, id);
                         }
                         if std::mem::take(&mut self.lookup) {
                             self.window.ctx_mut().set_lookup(key.pc, entry);
@@ -272,7 +316,7 @@ impl Cpu {
             let (desc, count) = unsafe {
                 (*ctx).count = counter.wrapping_sub(limit).wrapping_sub(1);
                 (*ctx).resume = entry;
-                hindsight_glue::enter_xsave(ctx, &mut self.area);
+                hindsight_glue::enter(ctx);
                 if let Some(fault) = host.take_fault() {
                     let counter = (*ctx).count.wrapping_add(limit).wrapping_add(1);
                     return Left::Fault(fault, counter);
@@ -290,7 +334,6 @@ impl Cpu {
             }
             let stuck = pos == self.pos && key.limit != 0;
             self.pos = pos;
-            crate::EX[desc.kind() as usize].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             match desc.kind() {
                 DescKind::Exit => {
                     self.rip = desc.pc;
@@ -363,7 +406,6 @@ impl Cpu {
     }
 
     fn translate(&mut self, key: Key) -> Result<(), Error> {
-        crate::EX[10 + (key.limit != 0) as usize].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
         let n = code.fetch(key.pc, self.epoch, &mut buf);
@@ -401,7 +443,7 @@ impl Cpu {
         );
         let (hot, cold) = (block.hot.len(), block.cold.len());
         if self.cache.room(hot, cold).is_none() {
-            crate::EX[12].fetch_add(1, std::sync::atomic::Ordering::Relaxed);self.cache.flush(self.window.ctx_mut());
+            self.cache.flush(self.window.ctx_mut());
             self.jump(self.rip);
         }
         let Some((hot, cold)) = self.cache.room(hot, cold) else {

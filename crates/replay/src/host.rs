@@ -250,3 +250,44 @@ unsafe fn set_gs(base: u64) {
         }
     }
 }
+
+/// Control words of the host thread's floating point units.
+pub struct HostFloat {
+    mxcsr: u32,
+    fcw: u16,
+}
+
+impl HostFloat {
+    pub fn save() -> HostFloat {
+        let mut h = HostFloat { mxcsr: 0, fcw: 0 };
+        // SAFETY: stores two control words.
+        unsafe {
+            std::arch::asm!(
+                "stmxcsr [{}]",
+                "fnstcw [{}]",
+                in(reg) &mut h.mxcsr,
+                in(reg) &mut h.fcw,
+                options(nostack, preserves_flags),
+            );
+        }
+        h
+    }
+
+    /// Gives the x87 unit and the control words the state that compiled code expects.
+    pub fn restore(&self, avx: bool) {
+        // SAFETY: the x87 and vector registers are declared clobbered; `avx` says that vzeroupper exists.
+        unsafe {
+            std::arch::asm!(
+                "fninit",
+                "ldmxcsr [{}]",
+                "fldcw [{}]",
+                in(reg) &self.mxcsr,
+                in(reg) &self.fcw,
+                options(nostack, readonly),
+            );
+            if avx {
+                std::arch::asm!("vzeroupper", clobber_abi("C"), options(nostack, nomem));
+            }
+        }
+    }
+}

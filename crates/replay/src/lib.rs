@@ -28,4 +28,3 @@ pub use error::{Difference, Error};
 pub use machine::{End, Machine, Stop};
 pub use queue::{Counts, Source};
 pub use verify::{Located, Options, Report, verify};
-pub static EX: [std::sync::atomic::AtomicU64; 16] = [const{std::sync::atomic::AtomicU64::new(0)};16];

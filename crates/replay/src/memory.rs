@@ -22,8 +22,10 @@ impl Mapping {
         if p == libc::MAP_FAILED {
             return Err(Error::last_os("cannot map memory for replay"));
         }
-        let e = std::env::var("HP").unwrap_or_default();
-        if exec && e.contains('c') || !exec && e.contains('w') { unsafe { libc::madvise(p, len, libc::MADV_HUGEPAGE); } }
+        if exec {
+            // SAFETY: advice about our own mapping; whether it is taken does not matter.
+            unsafe { libc::madvise(p, len, libc::MADV_HUGEPAGE) };
+        }
         Ok(Mapping {
             base: p.cast(),
             len,

@@ -271,7 +271,6 @@ pub fn verify(
             Outcome::Failed(e) => return Err(e),
         }
     }
-    eprintln!("{:?}", crate::EX);
     report.elapsed = begin.elapsed();
     progress(report.instructions, total);
     Ok(report)
