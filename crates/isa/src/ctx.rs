@@ -30,6 +30,15 @@ pub struct LookupEntry {
     pub host: u64,
 }
 
+impl LookupEntry {
+    /// An entry for slot `i` that matches no address which belongs there.
+    const fn empty(i: usize) -> LookupEntry {
+        // 1 is the negation of the very last address, 0 that of the very first one.
+        let neg_pc = if i == LOOKUP_ENTRIES - 1 { 0 } else { 1 };
+        LookupEntry { neg_pc, host: 0 }
+    }
+}
+
 /// Context block of one thread. Registers are in hardware order: rax, rcx, rdx, rbx, rsp, rbp,
 /// rsi, rdi, r8 to r15.
 #[repr(C, align(64))]
@@ -104,12 +113,11 @@ pub mod d {
 }
 
 impl Ctx {
-    /// Forgets all indirect-branch targets. No guest address in user space negates to 1 modulo
-    /// 2^64, so that entry matches nothing.
+    /// Forgets all indirect-branch targets.
     pub fn clear_lookup(&mut self) {
-        for e in self.lookup.iter_mut() {
-            if e.neg_pc != 1 {
-                *e = LookupEntry { neg_pc: 1, host: 0 };
+        for (i, e) in self.lookup.iter_mut().enumerate() {
+            if e.neg_pc != LookupEntry::empty(i).neg_pc {
+                *e = LookupEntry::empty(i);
             }
         }
     }
@@ -124,9 +132,10 @@ impl Ctx {
 
     /// Removes `pc` from the indirect-branch table.
     pub fn forget_lookup(&mut self, pc: u64) {
-        let e = &mut self.lookup[pc as usize & (LOOKUP_ENTRIES - 1)];
+        let i = pc as usize & (LOOKUP_ENTRIES - 1);
+        let e = &mut self.lookup[i];
         if e.neg_pc == pc.wrapping_neg() {
-            *e = LookupEntry { neg_pc: 1, host: 0 };
+            *e = LookupEntry::empty(i);
         }
     }
 }
