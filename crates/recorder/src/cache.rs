@@ -47,7 +47,7 @@ pub struct Boundary {
     /// Counter minus position.
     pub ahead: u16,
     /// Guest registers that are in the context block's spill slots (see the translator).
-    pub spilled: [u8; 8],
+    pub spilled: [u8; 9],
 }
 
 /// Why there is no translation of an address.
@@ -365,7 +365,7 @@ impl Cache {
             self.map(i)?;
         }
         let e = self.translator.block.map.iter().rev().find(|e| e.hot as u64 <= within)?;
-        if exact && e.hot as u64 != within {
+        if exact && (e.hot as u64 != within || !e.begins) {
             return None;
         }
         Some(Boundary { guest_pc: e.pc, ahead: e.ahead, spilled: e.spilled })

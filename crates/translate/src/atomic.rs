@@ -148,6 +148,8 @@ impl Translator {
     /// compare-exchange loop, so that the value that was read is in hand.
     pub(crate) fn locked_rmw(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
+        // The accumulator of the exchange must not hold an address.
+        self.cur.used.add(RAX);
         let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
         let size = i.memory_size().size();
         let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && crate::regs::is_high_byte(i.op_register(n)));

@@ -46,6 +46,8 @@ pub(crate) struct Cur {
     pub scr_live: bool,
     /// The instruction names a high-byte register, so no temporary may need a REX prefix.
     pub low_only: bool,
+    /// rcx has been overwritten by a check; the guest's is in `slot::CHECK`.
+    pub rcx_checks: bool,
     victims: [u8; 8],
     nvictims: usize,
     /// Victims that have been given back already.
@@ -218,13 +220,6 @@ impl Translator {
                 ..Cur::default()
             };
             self.instr(i);
-            if self.want_map {
-                let v = self.cur.victims;
-                let n = self.cur.nvictims;
-                if let Some(e) = self.block.map.last_mut() {
-                    e.spilled[..n].copy_from_slice(&v[..n]);
-                }
-            }
         }
     }
 
@@ -233,9 +228,27 @@ impl Translator {
             hot: self.a.hot.len() as u32,
             cold: self.a.cold.len() as u32,
             pc,
+            begins: true,
             ahead,
-            spilled: [0xff; 8],
+            spilled: [0xff; 9],
         });
+    }
+
+    /// From here on the guest's registers are where [`Cur`] says.
+    pub(crate) fn map_spills(&mut self) {
+        if !self.want_map || self.a.here().cold {
+            return;
+        }
+        self.map_entry(self.cur.pc, self.cur.ahead);
+        let n = self.cur.nvictims;
+        if let Some(e) = self.block.map.last_mut() {
+            e.begins = false;
+            e.spilled[..n].copy_from_slice(&self.cur.victims[..n]);
+            if self.cur.rcx_checks {
+                // The slot behind the temporaries' is `slot::CHECK`.
+                e.spilled[8] = RCX;
+            }
+        }
     }
 
     /// Replay: adds the segment's length to the negative budget; leaves before the segment when
@@ -323,6 +336,7 @@ impl Translator {
         if self.a.failed {
             // No encoding for some form of it: said when, and if, it is reached.
             self.a.rewind(mark);
+            while self.block.map.pop_if(|e| !e.begins).is_some() {}
             self.unsupported();
             return;
         }
@@ -401,6 +415,7 @@ impl Translator {
         self.cur.victims[k] = v;
         self.cur.nvictims = k + 1;
         self.cur.used.add(v);
+        self.map_spills();
         slot
     }
 

@@ -87,7 +87,7 @@ pub struct Block {
     pub map: Vec<MapEntry>,
 }
 
-/// One guest instruction in the hot part of a block.
+/// One guest instruction, or the rest of one, in the hot part of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct MapEntry {
     /// Offset in `hot` where its host code begins.
@@ -95,10 +95,12 @@ pub struct MapEntry {
     /// Offset in `cold` where its stubs begin.
     pub cold: u32,
     pub pc: u64,
+    /// Whether the instruction begins here; else more of its registers are in the context block
+    /// from here on.
+    pub begins: bool,
     /// Counter minus position while it executes (see [`hindsight_isa::Desc::ahead`]).
     pub ahead: u16,
-    /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` while its memory accesses
-    /// execute; 0xff: none.
-    pub spilled: [u8; 8],
+    /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` from here on; 0xff: none.
+    pub spilled: [u8; 9],
 }
 

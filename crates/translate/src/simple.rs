@@ -186,6 +186,10 @@ impl Translator {
             self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(s, 8), 1, 1, 1));
         }
         c.rcx_gone = true;
+        if !self.cur.rcx_checks {
+            self.cur.rcx_checks = true;
+            self.map_spills();
+        }
         let same = self.a.short(&[0xe3]);
         c.misses.push(self.a.jump_later(&[0xe9]));
         self.a.land(same);
@@ -196,6 +200,9 @@ impl Translator {
     pub(crate) fn check_end(&mut self, c: Check, m: &Mem, size: usize, reload: impl FnOnce(&mut Self)) {
         if !c.dead {
             self.a.unspill(RCX, slot::CHECK);
+            if core::mem::take(&mut self.cur.rcx_checks) {
+                self.map_spills();
+            }
         }
         let done = self.a.here();
         self.stub(c, m, size, DescKind::Surprise, done, |_| {}, reload);
@@ -205,6 +212,9 @@ impl Translator {
     pub(crate) fn check_end_value(&mut self, c: Check, m: &Mem, size: usize, value: u8) {
         if !c.dead {
             self.a.unspill(RCX, slot::CHECK);
+            if core::mem::take(&mut self.cur.rcx_checks) {
+                self.map_spills();
+            }
         }
         let done = self.a.here();
         self.stub(c, m, size, DescKind::SurpriseValue, done, |t| t.a.spill(hindsight_isa::ctx::d::VALUE, value), |_| {});
@@ -359,7 +369,7 @@ impl Translator {
             if c.rcx_gone && m.uses(RCX) {
                 self.a.unspill(RCX, slot::CHECK);
             }
-            match m.fixed {
+            match part.fixed {
                 // Each value overwrites the address.
                 Some(here) if at > 0 => {
                     self.a.imm(SCR, here);
