@@ -77,6 +77,9 @@ pub struct Ctx {
     pub spill: [u64; 16],
     /// Room for one operand of up to 64 bytes.
     pub scratch: [u8; 64],
+    /// The guest's zmm31 and k7 where those registers are the recorder's (see the translator).
+    pub zmm31: [u8; 64],
+    pub k7: u64,
     /// Guest xmm0 to xmm15 outside translated code (low 128 bits only).
     pub xmm: [[u8; 16]; 16],
     /// Indirect-branch lookup table.
@@ -108,6 +111,8 @@ pub mod d {
     pub const CELL_MASK: i32 = disp(offset_of!(Ctx, cell_mask));
     pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
     pub const SCRATCH: i32 = disp(offset_of!(Ctx, scratch));
+    pub const ZMM31: i32 = disp(offset_of!(Ctx, zmm31));
+    pub const K7: i32 = disp(offset_of!(Ctx, k7));
     pub const XMM: i32 = disp(offset_of!(Ctx, xmm));
     pub const LOOKUP: i32 = disp(offset_of!(Ctx, lookup));
 }

@@ -57,14 +57,32 @@ impl Layout {
         ends.iter().all(|(o, n)| o + n <= AREA_LEN).then_some(l)
     }
 
-    /// Clears zmm31 and k7, which the translator uses for its own purposes while the guest does not.
-    pub fn clear_wide(&self, a: &mut Area) {
-        if self.hi16 != 0 {
-            a.0[self.hi16 + 15 * 64..self.hi16 + 16 * 64].fill(0);
+    /// Sets zmm31 and k7 in an area that XSAVE wrote, which holds the recorder's.
+    pub fn set_wide(&self, a: &mut Area, zmm31: &[u8; 64], k7: u64) {
+        let bv = u64::from_le_bytes(core::array::from_fn(|i| a.0[512 + i]));
+        // A component in its initial state was not written: what the area holds of it is stale.
+        if bv & 0x80 == 0 {
+            a.0[self.hi16..self.hi16 + 1024].fill(0);
         }
-        if self.opmask != 0 {
-            a.0[self.opmask + 56..self.opmask + 64].fill(0);
+        if bv & 0x20 == 0 {
+            a.0[self.opmask..self.opmask + 64].fill(0);
         }
+        a.0[self.hi16 + 960..self.hi16 + 1024].copy_from_slice(zmm31);
+        a.0[self.opmask + 56..self.opmask + 64].copy_from_slice(&k7.to_le_bytes());
+        a.0[512..520].copy_from_slice(&(bv | 0xa0).to_le_bytes());
+    }
+
+    /// zmm31 and k7 of an area.
+    pub fn wide(&self, a: &Area) -> ([u8; 64], u64) {
+        let bv = u64::from_le_bytes(core::array::from_fn(|i| a.0[512 + i]));
+        let (mut zmm31, mut k7) = ([0; 64], [0; 8]);
+        if bv & 0x80 != 0 {
+            zmm31.copy_from_slice(&a.0[self.hi16 + 960..self.hi16 + 1024]);
+        }
+        if bv & 0x20 != 0 {
+            k7.copy_from_slice(&a.0[self.opmask + 56..self.opmask + 64]);
+        }
+        (zmm31, u64::from_le_bytes(k7))
     }
 
     /// Reads the guest's state out of an area that XSAVE wrote (components it left in their

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG, d};
 use hindsight_isa::{CpuState, Desc};
-use hindsight_translate::{Error, Input, Mode, Policy, Translator};
+use hindsight_translate::{Input, Mode, Policy, Translator};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE};
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
@@ -165,11 +165,6 @@ impl Cache {
         self.base
     }
 
-    /// Whether the translator owns zmm31 and k7.
-    pub fn wide_checks(&self) -> bool {
-        self.translator.policy.wide_checks
-    }
-
     /// The translation of `pc`, made if necessary. May forget all other translations.
     pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
         match self.by_pc.get(&pc) {
@@ -211,12 +206,8 @@ impl Cache {
         let input = Input { pc, code: &source[..n], max_instrs: u32::MAX, self_check: writable };
         self.mapped = None;
         self.translator.want_map = false;
-        loop {
-            match self.translator.translate(&input, &mut peek) {
-                Ok(()) => break,
-                Err(Error::NeedsVector) => self.give_back_vectors(t),
-                Err(Error::Truncated) => return Err(Fetch::NotMapped),
-            }
+        if self.translator.translate(&input, &mut peek).is_err() {
+            return Err(Fetch::NotMapped);
         }
         let (hot_len, cold_len) = (self.translator.block.hot.len() as u64, self.translator.block.cold.len() as u64);
         if self.hot + hot_len + cold_len + MARGIN > self.cold {
@@ -264,13 +255,6 @@ impl Cache {
         self.by_page.clear();
         t.ctx.clear_lookup();
         self.flushes += 1;
-    }
-
-    /// The guest uses zmm31 or k7 from now on: hand them over (zero, as they still are for it).
-    pub fn give_back_vectors(&mut self, t: &mut Thread) {
-        self.translator.policy.wide_checks = false;
-        t.give_back_vectors();
-        self.flush(t);
     }
 
     /// Redirects the direct exit at cache offset `patch` to `host`.

@@ -66,47 +66,66 @@ fn elements(t: &mut Thread, addr: u64, size: usize, count: usize, active: impl F
     Ok(())
 }
 
-/// A memory operand under a mask register.
+/// A memory operand under a mask register. Shuffles use elements that their mask does not name, so
+/// the predictor learns all of the operand that can be read; only what counts may fault.
 fn masked(t: &mut Thread, i: &Instruction, addr: u64) -> Result<(), Fault> {
-    let v = t.vec();
-    let k = match i.op_mask() {
-        Register::None => u64::MAX,
-        r => v.k[r.number()],
-    };
-    let total = i.memory_size().size();
-    if i.is_broadcast() {
-        // One element for all; read if any is wanted.
-        t.fill(addr, total as u64)?;
+    let total = i.memory_size().size() as u64;
+    if i.op_mask() == Register::None || never_suppresses(i) {
+        t.fill(addr, total)?;
         return Ok(());
     }
     let size = i.memory_size().element_size().max(1);
-    let count = total / size;
+    let count = total as usize / size;
+    let all = i.op_register(0).size() / size;
+    let spread = spreads(i);
+    let lanes = if i.is_broadcast() {
+        i.op_code().memory_size().size() / size
+    } else if spread {
+        all
+    } else {
+        count
+    };
+    let k = t.vec().k[i.op_mask().number()];
+    let k = if lanes >= 64 { k } else { k & ((1 << lanes) - 1) };
+    for part in [addr, addr.wrapping_add(total.max(1) - 1)] {
+        let _ = t.fill(part, 1);
+    }
     use Mnemonic::*;
     if matches!(i.mnemonic(), Vpexpandd | Vpexpandq | Vexpandps | Vexpandpd | Vpexpandb | Vpexpandw) {
-        let lanes = if count >= 64 { k } else { k & ((1 << count) - 1) };
-        return elements(t, addr, size, lanes.count_ones() as usize, |_| true);
+        return elements(t, addr, size, k.count_ones() as usize, |_| true);
     }
-    if count <= 1 || i.op_mask() == Register::None || scalar_to_all(i) {
-        t.fill(addr, total as u64)?;
-        return Ok(());
+    if i.is_broadcast() || spread {
+        return elements(t, addr, size, count, |e| (e..lanes).step_by(count).any(|l| k >> l & 1 != 0));
     }
     elements(t, addr, size, count, |e| k >> e & 1 != 0)
 }
 
-/// Broadcast instructions and shuffles that read their whole operand if they read at all.
-fn scalar_to_all(i: &Instruction) -> bool {
-    let dest = i.op_register(0);
-    // Fewer elements in memory than lanes under the mask.
-    let lanes = if dest.is_vector_register() { dest.size() / i.memory_size().element_size().max(1) } else { 0 };
-    let count = i.memory_size().size() / i.memory_size().element_size().max(1);
+/// Instructions that repeat their operand over the destination.
+fn spreads(i: &Instruction) -> bool {
     use Mnemonic::*;
-    lanes != 0 && count * 2 <= lanes
-        && !matches!(
-            i.mnemonic(),
-            Vpmovsxbd | Vpmovsxbq | Vpmovsxbw | Vpmovsxdq | Vpmovsxwd | Vpmovsxwq | Vpmovzxbd | Vpmovzxbq | Vpmovzxbw | Vpmovzxdq
-                | Vpmovzxwd | Vpmovzxwq | Vcvtps2pd | Vcvtdq2pd | Vcvtudq2pd | Vcvtph2ps | Vcvtps2qq | Vcvtps2uqq
-                | Vcvttps2qq | Vcvttps2uqq
-        )
+    matches!(
+        i.mnemonic(),
+        Vbroadcastss | Vbroadcastsd | Vbroadcastf32x2 | Vbroadcastf32x4 | Vbroadcastf32x8 | Vbroadcastf64x2 | Vbroadcastf64x4
+            | Vbroadcasti32x2 | Vbroadcasti32x4 | Vbroadcasti32x8 | Vbroadcasti64x2 | Vbroadcasti64x4 | Vpbroadcastb
+            | Vpbroadcastw | Vpbroadcastd | Vpbroadcastq
+    )
+}
+
+/// Instructions that read their whole operand whatever the mask says: those with "NF" in their
+/// exception type (Intel SDM volume 2, section 2.8).
+fn never_suppresses(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(
+        i.mnemonic(),
+        Valignd | Valignq | Vdbpsadbw | Vpackssdw | Vpacksswb | Vpackusdw | Vpackuswb | Vpalignr | Vpconflictd | Vpconflictq
+            | Vpermb | Vpermw | Vpermd | Vpermq | Vpermps | Vpermpd | Vpermi2b | Vpermi2w | Vpermi2d | Vpermi2q | Vpermi2ps
+            | Vpermi2pd | Vpermt2b | Vpermt2w | Vpermt2d | Vpermt2q | Vpermt2ps | Vpermt2pd | Vpermilps | Vpermilpd
+            | Vpmultishiftqb | Vpshufb | Vpshufd | Vpshufhw | Vpshuflw | Vpunpcklbw | Vpunpcklwd | Vpunpckldq | Vpunpcklqdq
+            | Vpunpckhbw | Vpunpckhwd | Vpunpckhdq | Vpunpckhqdq | Vshuff32x4 | Vshuff64x2 | Vshufi32x4 | Vshufi64x2
+            | Vshufps | Vshufpd | Vunpcklps | Vunpcklpd | Vunpckhps | Vunpckhpd | Vmovshdup | Vmovsldup | Vmovddup
+            | Vinsertf32x4 | Vinsertf32x8 | Vinsertf64x2 | Vinsertf64x4 | Vinserti32x4 | Vinserti32x8 | Vinserti64x2
+            | Vinserti64x4 | Vpmaddubsw | Vpmaddwd | Vpshufbitqmb
+    )
 }
 
 fn gather(t: &mut Thread, i: &Instruction, op: u32) -> Result<(), Fault> {
@@ -179,18 +198,6 @@ fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
             continue;
         }
         t.fill(addr + at, l.eax as u64)?;
-        // k7 is the last mask register, zmm31 the last of its component.
-        let last = match c {
-            5 => (at + 56, 8),
-            7 => (at + 960, 64),
-            _ => continue,
-        };
-        let mut bytes = [0; 64];
-        guard::read(addr + last.0, &mut bytes[..last.1])?;
-        if t.wide_checks && bytes.iter().any(|b| *b != 0) {
-            crate::cache::cache().give_back_vectors(t);
-            return Ok(false);
-        }
     }
     Ok(true)
 }

@@ -14,7 +14,11 @@ impl Thread {
         let last = addr.wrapping_add(len.max(1) - 1) & !(LINE - 1);
         let mut line = addr & !(LINE - 1);
         loop {
-            changed |= self.fill_line(line)?;
+            // The fault is at the first byte that was asked for, not at the line's.
+            changed |= self.fill_line(line).map_err(|f| match f.addr {
+                0 => f,
+                at => Fault { addr: at.max(addr), ..f },
+            })?;
             if line == last {
                 return Ok(changed);
             }

@@ -30,7 +30,7 @@ pub struct Thread {
     pub pos: u64,
     /// Vector state while it is not in the processor's registers (see [`Thread::area`]).
     area: Area,
-    /// Whether zmm31 and k7 belong to the translator (the guest's are zero).
+    /// Whether zmm31 and k7 belong to the translator; the guest's are in the context block then.
     pub wide_checks: bool,
     pub layout: Layout,
     /// What the thread's signal handlers have to say.
@@ -123,13 +123,16 @@ impl Thread {
         a[512] |= 2;
         a[6..24].fill(0);
         if self.wide_checks {
-            self.layout.clear_wide(&mut self.area);
+            self.layout.set_wide(&mut self.area, &self.ctx.zmm31, self.ctx.k7);
         }
         &mut self.area
     }
 
     /// Loads the guest's vector state.
     pub fn set_area(&mut self, a: &Area) {
+        if self.wide_checks {
+            (self.ctx.zmm31, self.ctx.k7) = self.layout.wide(a);
+        }
         for (i, x) in self.ctx.xmm.iter_mut().enumerate() {
             if a.0[512] & 2 != 0 {
                 x.copy_from_slice(&a.0[160 + 16 * i..176 + 16 * i]);
@@ -150,13 +153,6 @@ impl Thread {
     /// Address of the predictor cell of guest address `a`.
     pub fn cell(&self, a: u64) -> *mut u8 {
         (self.window + self.predictor.cell(a)) as *mut u8
-    }
-
-    /// Hands zmm31 and k7 back to the program, for which they are still zero.
-    pub fn give_back_vectors(&mut self) {
-        self.wide_checks = false;
-        // SAFETY: only called while both registers are the translator's, which exist then.
-        unsafe { core::arch::asm!("kxorq k7, k7, k7", "vpxorq xmm31, xmm31, xmm31", options(nomem, nostack)) }
     }
 
     /// Writes the first key frame: the state in which the recording begins.

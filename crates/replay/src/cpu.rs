@@ -433,7 +433,6 @@ impl Cpu {
         if let Err(e) = done {
             return Err(match e {
                 hindsight_translate::Error::Truncated => self.missing_code(),
-                e => self.unsupported(format!("the translator refuses it: {e:?}")),
             });
         }
         let block = &self.translator.block;

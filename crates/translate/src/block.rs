@@ -139,9 +139,6 @@ impl Translator {
             if i.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
                 break;
             }
-            if self.policy.wide_checks && names_wide(&i) {
-                return Err(Error::NeedsVector);
-            }
             self.instrs.push(i);
             branches += ends_segment(&i) as usize;
             if ends_block(&i) || branches == MAX_BRANCHES {
@@ -332,7 +329,16 @@ impl Translator {
         self.cur.used = used;
         self.cur.low_only = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
         let mark = self.a.mark();
-        self.template(p, i, written);
+        if self.policy.wide_checks && names_wide(i) {
+            // The guest's zmm31 and k7 for this instruction; its own checks do without them.
+            self.load_wide();
+            self.policy.wide_checks = false;
+            self.template(p, i, written);
+            self.policy.wide_checks = true;
+            self.store_wide();
+        } else {
+            self.template(p, i, written);
+        }
         if self.a.failed {
             // No encoding for some form of it: said when, and if, it is reached.
             self.a.rewind(mark);
@@ -512,8 +518,12 @@ fn ends_block(i: &Instruction) -> bool {
         || matches!(i.mnemonic(), Wrfsbase | Wrgsbase)
 }
 
-/// Whether `i` names zmm31 (or a part of it) or k7.
+/// Whether `i` uses zmm31 (or a part of it) or k7.
 fn names_wide(i: &Instruction) -> bool {
+    use iced_x86::Mnemonic::*;
+    if matches!(i.mnemonic(), Xrstor | Xrstor64) {
+        return true;
+    }
     let wide = |r: Register| matches!(r, Register::XMM31 | Register::YMM31 | Register::ZMM31 | Register::K7);
     wide(i.op_mask()) || wide(i.memory_index()) || (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && wide(i.op_register(n)))
 }

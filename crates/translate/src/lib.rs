@@ -43,9 +43,8 @@ pub enum Mode {
 pub struct Policy {
     pub mode: Mode,
     pub predictor: Predictor,
-    /// Recording on a host with AVX-512VL: zmm31 and k7 are the translator's, for wide compares.
-    /// Off as soon as the guest mentions one of them (the translator then returns
-    /// [`Error::NeedsVector`]).
+    /// Recording on a host with AVX-512 (F, BW, DQ, VL): zmm31 and k7 are the translator's, for wide
+    /// compares; the guest's live in the context block.
     pub wide_checks: bool,
 }
 
@@ -65,8 +64,6 @@ pub struct Input<'a> {
 /// Why a block was not translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The guest uses zmm31 or k7 and `wide_checks` is on.
-    NeedsVector,
     /// No whole instruction within `code`.
     Truncated,
 }

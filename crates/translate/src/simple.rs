@@ -185,11 +185,7 @@ impl Translator {
             self.a.r(Code::Not_rm64, gpr(RCX, 8));
             self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(s, 8), 1, 1, 1));
         }
-        c.rcx_gone = true;
-        if !self.cur.rcx_checks {
-            self.cur.rcx_checks = true;
-            self.map_spills();
-        }
+        self.rcx_overwritten(c);
         let same = self.a.short(&[0xe3]);
         c.misses.push(self.a.jump_later(&[0xe9]));
         self.a.land(same);
@@ -352,6 +348,24 @@ impl Translator {
         self.copy_with(i, &m.cell);
     }
 
+    /// Reads the byte at `m`, so that a miss in an earlier part of an operand does not keep a later
+    /// part from faulting.
+    fn touch(&mut self, c: &mut Check, m: &Mem) {
+        if c.dead {
+            return self.a.cmp(SCR, 1, m.real);
+        }
+        self.a.load(RCX, 1, m.real);
+        self.rcx_overwritten(c);
+    }
+
+    fn rcx_overwritten(&mut self, c: &mut Check) {
+        c.rcx_gone = true;
+        if !self.cur.rcx_checks {
+            self.cur.rcx_checks = true;
+            self.map_spills();
+        }
+    }
+
     /// Checks `size` bytes in words, then lets the instruction read the cell.
     fn read(&mut self, i: &Instruction, size: usize) {
         let wide = self.policy.wide_checks && matches!(size, 16 | 32 | 64);
@@ -360,6 +374,12 @@ impl Translator {
         if wide {
             self.wide_read(size, &m);
             return self.copy_with(i, &m.cell);
+        }
+        let last = m.plus(size as i64 - 1);
+        if let (Some(base), Some(end), true) = (m.fixed, last.fixed, size > 8) {
+            self.a.imm(SCR, end);
+            self.a.load(SCR, 1, asm::based(SCR, 0));
+            self.a.imm(SCR, base);
         }
         let mut c = self.check_begin(self.cur.before);
         let mut at = 0;
@@ -376,6 +396,9 @@ impl Translator {
                     self.a.load(SCR, n, asm::based(SCR, 0));
                 }
                 _ => self.a.load(SCR, n, part.real),
+            }
+            if at == 0 && size > 8 && m.fixed.is_none() {
+                self.touch(&mut c, &last);
             }
             self.check_word(&mut c, SCR, n, &part);
             at += n;

@@ -1,5 +1,6 @@
 //! Checks of whole vectors, on hosts where zmm31 and k7 are the translator's.
 
+use crate::asm::ctx;
 use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::Mem;
@@ -7,6 +8,7 @@ use crate::regs::{RCX, gpr};
 use crate::simple::Check;
 use alloc::vec::Vec;
 use hindsight_isa::DescKind;
+use hindsight_isa::ctx::d;
 use iced_x86::{Code, Instruction, Mnemonic, Register};
 
 /// Bytes of an element of the masked memory operand of `i`, for instructions whose mask has one
@@ -29,6 +31,18 @@ pub fn lanes_of_mask(i: &Instruction) -> Option<usize> {
 }
 
 impl Translator {
+    /// Loads the guest's zmm31 and k7.
+    pub(crate) fn load_wide(&mut self) {
+        self.a.rm(Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512, Register::ZMM31, ctx(d::ZMM31));
+        self.a.rm(Code::VEX_Kmovq_kr_km64, Register::K7, ctx(d::K7));
+    }
+
+    /// Stores the guest's zmm31 and k7.
+    pub(crate) fn store_wide(&mut self) {
+        self.a.mr(Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, ctx(d::ZMM31), Register::ZMM31);
+        self.a.mr(Code::VEX_Kmovq_m64_kr, ctx(d::K7), Register::K7);
+    }
+
     /// A read under a mask: the active elements are loaded and compared; what differs is brought up
     /// to date by the runtime, which looks at the mask. Then the instruction reads the cells.
     pub(crate) fn masked_read(&mut self, i: &Instruction) {
