@@ -341,7 +341,7 @@ fn harmful(code: Code) -> bool {
     matches!(
         code.mnemonic(),
         Syscall | Sysenter | Sysexit | Sysret | Int | Int1 | Into | Xbegin | Xabort | Wrfsbase | Wrgsbase | Wrpkru
-            | Umonitor | Umwait | Tpause | Monitor | Mwait | Monitorx | Mwaitx | Vmcall | Vmmcall | Vmfunc | Tdcall
+            | Umonitor | Umwait | Tpause | Monitor | Mwait | Monitorx | Mwaitx | Vmcall | Vmmcall | Vmgexit | Vmfunc | Tdcall
             | Seamcall | Enclu | Encls | Encodekey128 | Encodekey256 | Ldtilecfg | Tileloadd | Tileloaddt1 | Senduipi
             | Uiret | Clui | Stui | Lfs | Lgs | Lss | Iret | Iretd | Iretq | Retf | Rdpmc | Getsec | Xrstor | Xrstor64
             | Xrstors | Xrstors64 | Hreset | Serialize | Out | Outsb | Outsw | Outsd | In | Insb | Insw | Insd | Sti

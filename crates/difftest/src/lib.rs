@@ -56,21 +56,3 @@ mod nondet {
         hindsight_isa::xsave::Layout::detect().map_or(3, |l| l.mask)
     }
 }
-
-/// Stands for the recorder's module of this name.
-mod cache {
-    use crate::thread::{Stop, Thread};
-
-    pub struct Cache;
-
-    pub fn cache() -> Cache {
-        Cache
-    }
-
-    impl Cache {
-        /// Ends the case, which is to be run again without wide checks.
-        pub fn give_back_vectors(&mut self, _: &mut Thread) {
-            std::panic::resume_unwind(Box::new(Stop::NeedsVector))
-        }
-    }
-}

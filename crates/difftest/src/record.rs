@@ -27,8 +27,6 @@ pub enum End {
     Slow,
     /// At an instruction that is not supported.
     Unsupported,
-    /// Only without wide checks.
-    NeedsVector,
     /// Translated code did what it must not do.
     Wrong(&'static str),
 }
@@ -100,6 +98,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
     t.ctx.rip = p.cpu.rip;
     t.ctx.fs_base = p.cpu.fs_base;
     t.ctx.gs_base = p.cpu.gs_base;
+    (t.ctx.zmm31, t.ctx.k7) = (p.vec.zmm[31], p.vec.k[7]);
     t.ctx.spill = [0x5555_aaaa_5555_aaaa; 16];
     native::set_gs(w.gs());
     let mut exits = [0; 16];
@@ -118,7 +117,6 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         tr.want_map = true;
         match tr.translate(&input, &mut |_| p.peek) {
             Ok(()) => {}
-            Err(Error::NeedsVector) => break End::NeedsVector,
             Err(Error::Truncated) => break End::Wrong("truncated"),
         }
         let hot = install(tr, cache, (p.cpu.rip & 3) * 16);
@@ -128,9 +126,6 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
             break end;
         }
     };
-    if t.wide_checks {
-        layout.clear_wide(&mut t.area);
-    }
     let mut cpu = fault.unwrap_or(CpuState {
         gpr: t.ctx.gpr,
         rip: t.ctx.rip,
@@ -228,10 +223,9 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             let i = Decoder::with_ip(64, &desc.bytes[..n], desc.pc, DecoderOptions::NONE).decode();
             match catch_unwind(AssertUnwindSafe(|| precheck::run(t, &i, desc.size as u64))) {
                 Ok(Ok(true)) => Ok(true),
-                Ok(Ok(false)) => Err(End::NeedsVector),
+                Ok(Ok(false)) => Err(End::Wrong("begins anew")),
                 Ok(Err(f)) => Err(at_runtime(f, desc.pc)),
                 Err(e) => Err(match e.downcast_ref::<Stop>() {
-                    Some(Stop::NeedsVector) => End::NeedsVector,
                     Some(Stop::Unsupported) => End::Unsupported,
                     None => End::Wrong("the check ahead panics"),
                 }),
@@ -248,7 +242,10 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             t.ctx.rip = desc.pc;
             Err(match desc.size {
                 raise::UNSUPPORTED => End::Unsupported,
-                raise::BP => End::Boundary,
+                raise::BP => {
+                    t.pos += 1;
+                    End::Boundary
+                }
                 n => End::Raise(n),
             })
         }

@@ -9,8 +9,6 @@ use hindsight_isa::{Ctx, Predictor, VecState};
 pub enum Stop {
     /// The instruction is not supported.
     Unsupported,
-    /// Only without wide checks.
-    NeedsVector,
 }
 
 /// One recorded event.
@@ -32,7 +30,7 @@ pub struct Thread {
     pub window: u64,
     /// Geometry of the window.
     pub predictor: Predictor,
-    /// Whether zmm31 and k7 are the translator's.
+    /// Whether zmm31 and k7 are the translator's; the guest's are in the context block then.
     pub wide_checks: bool,
     /// Line fills.
     pub surprises: u64,
@@ -49,7 +47,11 @@ pub struct Thread {
 impl Thread {
     /// The guest's vector state.
     pub fn vec(&mut self) -> VecState {
-        self.layout.to_state(&self.area)
+        let mut area = self.area.clone();
+        if self.wide_checks {
+            self.layout.set_wide(&mut area, &self.ctx.zmm31, self.ctx.k7);
+        }
+        self.layout.to_state(&area)
     }
 
     /// Address of the cell of guest address `a`.

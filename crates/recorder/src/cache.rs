@@ -38,6 +38,8 @@ struct Block {
     live: bool,
     /// What a self-checking block was translated from.
     source: Vec<u8>,
+    /// What the translator saw at its exits.
+    peeked: Vec<u8>,
 }
 
 /// A guest instruction boundary in translated code.
@@ -206,7 +208,7 @@ impl Cache {
         let input = Input { pc, code: &source[..n], max_instrs: u32::MAX, self_check: writable };
         self.mapped = None;
         self.translator.want_map = false;
-        if self.translator.translate(&input, &mut peek).is_err() {
+        if self.translator.translate(&input, &mut |at| peek(at, &mut pages)).is_err() {
             return Err(Fetch::NotMapped);
         }
         let (hot_len, cold_len) = (self.translator.block.hot.len() as u64, self.translator.block.cold.len() as u64);
@@ -237,9 +239,14 @@ impl Cache {
             self_check: writable,
             live: true,
             source: if writable { src.to_vec() } else { Vec::new() },
+            peeked: self.translator.block.peeked.clone(),
         });
         self.by_pc.insert(pc, index);
-        for page in pc >> 12..=(pc + src_len as u64 - 1) >> 12 {
+        // The pages looked at count too: other code there may need other flags.
+        pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
+        pages.sort_unstable();
+        pages.dedup();
+        for page in pages {
             self.by_page.entry(page).or_default().push(index);
         }
         self.code.record(t, pc, src, writable);
@@ -369,9 +376,9 @@ impl Cache {
             guard::read(b.pc, &mut source[..n]).ok()?;
             &source[..n]
         };
-        let input = Input { pc: b.pc, code, max_instrs: u32::MAX, self_check: b.self_check };
+        let input = Input { pc: b.pc, code, max_instrs: u32::MAX, self_check: b.self_check, peeked: &b.peeked };
         self.translator.want_map = true;
-        let made = self.translator.translate(&input, &mut peek);
+        let made = self.translator.translate(&input, &mut |_| &[]);
         self.translator.want_map = false;
         made.ok()?;
         if self.translator.block.hot.len() != b.hot_len as usize {
@@ -393,11 +400,13 @@ pub fn policy(plain: bool, predictor: hindsight_isa::Predictor, wide_checks: boo
     Policy { mode: if plain { Mode::Plain } else { Mode::Record }, predictor, wide_checks: wide_checks && !plain }
 }
 
-/// Code bytes at `pc` for the translator's look ahead.
-fn peek(pc: u64) -> &'static [u8] {
+/// Code bytes at `pc` for the translator's look ahead, noting the page. Code that can change without
+/// the recorder's knowledge is not looked at.
+fn peek(pc: u64, pages: &mut Vec<u64>) -> &'static [u8] {
     let r = regions();
     match r.find(pc) {
-        Some(m) if m.prot & PROT_EXEC != 0 && m.prot & PROT_READ != 0 => {
+        Some(m) if m.prot & (PROT_EXEC | PROT_READ) == PROT_EXEC | PROT_READ && !r.is_writable(pc) => {
+            pages.push(pc >> 12);
             // Within the page: mapped files may end before their mapping does.
             let end = m.end.min((pc & !4095) + 4096).min(pc + 64);
             // SAFETY: readable according to the table of mappings; the bytes may change under the

@@ -415,6 +415,7 @@ impl Cpu {
             code: &buf[..n],
             max_instrs,
             self_check: false,
+            peeked: &[],
         };
         // The page of the first byte counts even where nothing is known.
         let mut pages = vec![key.pc / PAGE * PAGE];
@@ -481,6 +482,7 @@ impl Cpu {
             code: &buf[..n],
             max_instrs,
             self_check: false,
+            peeked: &[],
         };
         self.translator.want_map = true;
         let epoch = self.epoch;

@@ -176,6 +176,13 @@ impl Translator {
             self.a.mov(copy, RAX);
             crate::regs::rename(&mut work_op, RAX, copy);
         }
+        // Flags that it leaves alone survive in the accumulator's form.
+        let keep = self.cur.before & flags::ALL != 0;
+        if keep {
+            // lahf; seto al
+            self.a.bytes(&[0x9f, 0x0f, 0x90, 0xc0]);
+            self.a.spill(slot::VALUE, RAX);
+        }
         self.a.load(RAX, size, m.real);
         let retry = self.place_here();
         self.a.mov(SCR, RAX);
@@ -190,6 +197,11 @@ impl Translator {
         self.a.jump(&[0x0f, 0x85], retry);
         self.zero_extend(SCR, gpr(RAX, size), size);
         self.check_value(SCR, size, &m, 0);
+        if keep {
+            self.a.unspill(RAX, slot::VALUE);
+            // add al, 127 (overflows for 1); sahf
+            self.a.bytes(&[0x04, 0x7f, 0x9e]);
+        }
         // On the cell, for the flags and the new value.
         self.put_with(&work_op, &m.cell, false);
     }

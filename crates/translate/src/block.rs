@@ -165,10 +165,20 @@ impl Translator {
         if !self.checked() && !self.replay() {
             return;
         }
+        // The block's own code is certain; what lies behind it is somebody else's.
+        let own = self.instrs.last().map_or(0, |i| i.next_ip().wrapping_sub(input.pc) as usize).min(input.code.len());
+        let peeked = &mut self.block.peeked;
+        peeked.clear();
         let mut at = |pc: u64| {
+            if let Some(known) = input.peeked.get(peeked.len()) {
+                peeked.push(*known);
+                return flags::unpack(*known);
+            }
             let off = pc.wrapping_sub(input.pc) as usize;
-            let code = if off < input.code.len() { &input.code[off..] } else { peek(pc) };
-            flags::peek(pc, code)
+            let code = if off < own { &input.code[off..own] } else { peek(pc) };
+            let needed = flags::peek(pc, code);
+            peeked.push(flags::pack(needed));
+            needed
         };
         let mut live = flags::ALL;
         for (k, i) in self.instrs.iter().enumerate().rev() {

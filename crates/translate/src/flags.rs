@@ -70,3 +70,16 @@ pub fn peek(pc: u64, code: &[u8]) -> u32 {
     }
     needed | undecided
 }
+
+const ORDER: [u32; 6] =
+    [RflagsBits::OF, RflagsBits::SF, RflagsBits::ZF, RflagsBits::AF, RflagsBits::CF, RflagsBits::PF];
+
+/// A set of status flags as one byte.
+pub fn pack(set: u32) -> u8 {
+    ORDER.iter().enumerate().fold(0, |b, (i, f)| b | ((set & f != 0) as u8) << i)
+}
+
+/// Inverse of [`pack`].
+pub fn unpack(b: u8) -> u32 {
+    ORDER.iter().enumerate().fold(0, |set, (i, f)| if b >> i & 1 != 0 { set | f } else { set })
+}

@@ -59,6 +59,9 @@ pub struct Input<'a> {
     /// Compare the code with `code` on each entry, and end the block at each store: for code in
     /// memory that the program may write.
     pub self_check: bool,
+    /// What [`Block::peeked`] was when the same block was translated before: makes the result the same
+    /// whatever lies at its exits now. Empty: look.
+    pub peeked: &'a [u8],
 }
 
 /// Why a block was not translated.
@@ -79,6 +82,8 @@ pub struct Block {
     pub instrs: u32,
     /// Guest bytes `pc..pc + src_len` that were translated.
     pub src_len: u32,
+    /// Flags found to be needed at the block's exits, in the order in which they were looked at.
+    pub peeked: Vec<u8>,
     fixups: Vec<Fixup>,
     /// Guest instruction boundaries, filled when [`Translator::want_map`] is set.
     pub map: Vec<MapEntry>,

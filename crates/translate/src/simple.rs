@@ -309,7 +309,9 @@ impl Translator {
             self.a.store(m.real, SCR, size);
         }
         let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
-        if high {
+        // The memory form of a rotation leaves other undefined flags than the register form.
+        let rotates = matches!(i.mnemonic(), Mnemonic::Rol | Mnemonic::Ror | Mnemonic::Rcl | Mnemonic::Rcr);
+        if high || rotates {
             // `op [m], ah`: on the cell, whose result is then copied.
             self.a.store(m.real, SCR, size);
             self.copy_with(i, &m.cell);
