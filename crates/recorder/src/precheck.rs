@@ -115,9 +115,12 @@ fn spreads(i: &Instruction) -> bool {
 /// exception type (Intel SDM volume 2, section 2.8).
 fn never_suppresses(i: &Instruction) -> bool {
     use Mnemonic::*;
-    matches!(
+    // Shifts by a count in memory.
+    let counted = i.op_count() == 3 && i.op_kind(2) == OpKind::Memory;
+    let shift = matches!(i.mnemonic(), Vpsrlw | Vpsrld | Vpsrlq | Vpsllw | Vpslld | Vpsllq | Vpsraw | Vpsrad | Vpsraq);
+    counted && shift || matches!(
         i.mnemonic(),
-        Valignd | Valignq | Vdbpsadbw | Vpackssdw | Vpacksswb | Vpackusdw | Vpackuswb | Vpalignr | Vpconflictd | Vpconflictq
+        Vgf2p8affineqb | Vgf2p8affineinvqb | Vcvtne2ps2bf16 | Valignd | Valignq | Vdbpsadbw | Vpackssdw | Vpacksswb | Vpackusdw | Vpackuswb | Vpalignr | Vpconflictd | Vpconflictq
             | Vpermb | Vpermw | Vpermd | Vpermq | Vpermps | Vpermpd | Vpermi2b | Vpermi2w | Vpermi2d | Vpermi2q | Vpermi2ps
             | Vpermi2pd | Vpermt2b | Vpermt2w | Vpermt2d | Vpermt2q | Vpermt2ps | Vpermt2pd | Vpermilps | Vpermilpd
             | Vpmultishiftqb | Vpshufb | Vpshufd | Vpshufhw | Vpshuflw | Vpunpcklbw | Vpunpcklwd | Vpunpckldq | Vpunpcklqdq
