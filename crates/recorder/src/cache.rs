@@ -205,7 +205,8 @@ impl Cache {
                 n
             }
         };
-        let input = Input { pc, code: &source[..n], max_instrs: u32::MAX, self_check: writable };
+        let input = Input { pc, code: &source[..n], max_instrs: u32::MAX, self_check: writable, peeked: &[] };
+        let mut pages = Vec::new();
         self.mapped = None;
         self.translator.want_map = false;
         if self.translator.translate(&input, &mut |at| peek(at, &mut pages)).is_err() {
