@@ -11,7 +11,7 @@ use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, Predictor, VecState};
 use hindsight_translate::{Mode, Policy, Translator};
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -47,6 +47,8 @@ pub enum Verdict {
     Slow,
     /// Not supported under the shadow window.
     Unsupported,
+    /// Not supported: a short address together with a segment that has a base.
+    SegmentWithShortAddress,
     /// Not supported with this predictor size.
     UnsupportedHere,
     /// No such instruction could be made.
@@ -123,13 +125,21 @@ impl Rig {
             };
             let wide = self.wide && (k == 1 || k == 3);
             match self.variant(&case, &n, &mut rng, size, wide) {
+                Ok(Verdict::Unsupported) if case.instrs.iter().any(short_in_segment) => {
+                    return Ok(Verdict::SegmentWithShortAddress);
+                }
                 Ok(Verdict::Unsupported) if size != 0 => {
                     if verdict == Verdict::Same {
                         verdict = Verdict::UnsupportedHere;
                     }
                 }
                 Ok(Verdict::Same) => {}
-                Ok(v) => return Ok(v),
+                Ok(v) => {
+                    if std::env::var_os("HINDSIGHT_DIFF_SHOW").is_some() {
+                        println!("{v:?}: {}", case.describe(seed, BITS[size], wide));
+                    }
+                    return Ok(v);
+                }
                 Err(e) => return Err(format!("{e}\n{}", case.describe(seed, BITS[size], wide))),
             }
         }
@@ -344,11 +354,15 @@ fn prepare_instruction(
                 data.fill(cpu.gpr[0] as u8);
             }
         }
-        Bt | Bts | Btr | Btc if explicit && i.op_count() == 2 && rng.one_in(2) => {
+        Bt | Bts | Btr | Btc if explicit && i.op1_register().is_gpr() => {
+            // Not so far that the harness's own memory is hit.
             let r = i.op1_register();
-            if r.is_gpr() {
-                cpu.gpr[r.full_register().number()] = rng.below(4000).wrapping_sub(2000);
-            }
+            let offset = rng.below(4000).wrapping_sub(2000);
+            cpu.gpr[r.full_register().number()] = match r.size() {
+                8 => offset,
+                4 => offset & 0xffff_ffff | rng.u64() << 32,
+                _ => offset & 0xffff | rng.u64() << 16,
+            };
             aim(i, cpu, vec, target, rng);
         }
         Cmpxchg | Cmpxchg8b | Cmpxchg16b => {
@@ -377,7 +391,7 @@ fn prepare_instruction(
         for c in data[phase..].chunks_exact_mut(8) {
             c.copy_from_slice(&landing.to_le_bytes());
         }
-        if i.op0_register().is_gpr() {
+        if i.op0_register().is_gpr() && i.op0_register() != Register::RSP {
             cpu.gpr[i.op0_register().full_register().number()] = landing;
         }
     }
@@ -390,6 +404,14 @@ fn prepare_instruction(
             c.copy_from_slice(&v.to_le_bytes());
         }
     }
+}
+
+/// Whether `i` uses a 32-bit address in FS or GS.
+fn short_in_segment(i: &Instruction) -> bool {
+    let short = i.memory_base().size() == 4 && i.memory_base() != Register::None
+        || i.memory_index().size() == 4
+        || i.memory_displ_size() == 4;
+    short && matches!(i.segment_prefix(), Register::FS | Register::GS)
 }
 
 /// Whether `i` has an explicit memory operand.
@@ -407,9 +429,9 @@ fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
         (End::Fault(a), End::Fault(b)) if (a.code == 0x80) != (b.code == 0x80) => {
             a.signo == libc::SIGSEGV && b.signo == libc::SIGSEGV
         }
-        // A stack exception instead of a protection fault, where the processor sees a gather's base.
+        // A stack exception, told from a protection fault by the base register.
         (End::Fault(a), End::Fault(b)) if a.code == 0x80 && b.code == 0x80 => {
-            i.memory_index().is_vector_register()
+            a.signo == libc::SIGBUS && b.signo == libc::SIGSEGV
         }
         // Which element a string instruction faults at, and what it has done by then; where in
         // their operand the slow x87 and state instructions fault first, and what they have stored.

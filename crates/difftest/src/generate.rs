@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use crate::state::random_target;
 use iced_x86::OpCodeOperandKind as K;
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Encoder, EncodingKind, Instruction, OpKind, Register,
+    Code, Decoder, DecoderOptions, Encoder, EncodingKind, Instruction, Mnemonic, OpKind, Register,
     RoundingControl,
 };
 
@@ -60,6 +60,13 @@ pub fn generate(code: Code, rng: &mut Rng, region: &Region, pc: u64) -> Option<I
     let memory = (0..o.op_count()).any(|n| b.i.op_kind(n) == OpKind::Memory);
     if evex {
         b.decorate(memory);
+    }
+    if memory && matches!(b.i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc) {
+        // A pointer as bit offset would lead anywhere.
+        let r = b.i.op1_register().full_register();
+        if b.i.memory_base().full_register() == r || b.i.memory_index().full_register() == r {
+            return None;
+        }
     }
     if memory && o.can_use_lock_prefix() && b.rng.one_in(2) && b.i.op0_kind() == OpKind::Memory {
         b.i.set_has_lock_prefix(true);

@@ -113,11 +113,20 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
             code: &p.code[off..],
             max_instrs: (p.instrs - t.pos) as u32,
             self_check: p.self_check,
+            peeked: &[],
         };
-        tr.want_map = true;
+        tr.want_map = false;
         match tr.translate(&input, &mut |_| p.peek) {
             Ok(()) => {}
             Err(Error::Truncated) => break End::Wrong("truncated"),
+        }
+        // As the recorder finds a place in a block again: with a map, from the block's own bytes.
+        let (first, peeked) = (tr.block.hot.clone(), tr.block.peeked.clone());
+        tr.want_map = true;
+        let code = &input.code[..tr.block.src_len as usize];
+        let again = Input { code, max_instrs: u32::MAX, peeked: &peeked, ..input };
+        if tr.translate(&again, &mut |_| &[]).is_err() || tr.block.hot != first {
+            break End::Wrong("the translation with a map differs");
         }
         let hot = install(tr, cache, (p.cpu.rip & 3) * 16);
         t.ctx.count = START + t.pos;

@@ -116,6 +116,7 @@ pub fn aim(i: &Instruction, cpu: &mut CpuState, vec: &mut VecState, target: u64,
         _ => 0,
     };
     let mut want = target.wrapping_sub(seg).wrapping_sub(disp);
+    let fs_base = cpu.fs_base;
     let mut set = |r: Register, v: u64, rng: &mut Rng| {
         let n = r.full_register().number();
         cpu.gpr[n] = if r.size() == 4 { v as u32 as u64 | rng.u64() << 32 } else { v };
@@ -129,7 +130,7 @@ pub fn aim(i: &Instruction, cpu: &mut CpuState, vec: &mut VecState, target: u64,
             if !near {
                 v = (want / scale).wrapping_add(v & 63);
             }
-            if rng.one_in(40) {
+            if rng.one_in(40) && target >> 40 != fs_base >> 40 {
                 v = rng.value();
             }
             let size = if dwords { 4 } else { 8 };

@@ -32,6 +32,10 @@ pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> 
             let shift = 64 - bits as u32;
             let signed = ((offset << shift) as i64) >> shift;
             let at = addr.wrapping_add((signed.div_euclid(bits as i64) as u64).wrapping_mul(size));
+            let narrow = i.memory_base().size() == 4 || i.memory_index().size() == 4;
+            // Short addresses wrap before the segment's base is added.
+            let segment = value(t, i.memory_segment()).unwrap_or(0);
+            let at = if narrow { segment.wrapping_add(at.wrapping_sub(segment) as u32 as u64) } else { at };
             t.fill(at, size)?;
             if i.mnemonic() != Bt {
                 guard::probe_write(at, size)?;
@@ -74,7 +78,12 @@ fn masked(t: &mut Thread, i: &Instruction, addr: u64) -> Result<(), Fault> {
         t.fill(addr, total)?;
         return Ok(());
     }
-    let size = i.memory_size().element_size().max(1);
+    // What one bit of the mask stands for.
+    let size = match i.mnemonic() {
+        Mnemonic::Vfmulcsh | Mnemonic::Vfcmulcsh | Mnemonic::Vfmaddcsh | Mnemonic::Vfcmaddcsh => 4,
+        _ if i.op_code().can_broadcast() => i.op_code().broadcast_memory_size().size(),
+        _ => i.memory_size().element_size().max(1),
+    };
     let count = total as usize / size;
     let all = i.op_register(0).size() / size;
     let spread = spreads(i);
