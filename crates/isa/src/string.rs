@@ -151,14 +151,35 @@ impl StringOp {
         source_base: u64,
         mem: &mut M,
     ) -> Result<(), M::Stop> {
+        // Most are short, and a large buffer costs more to clear than they to execute.
+        let total = self.left(regs, 0).saturating_mul(self.size as u64);
+        if total <= COMPARE {
+            self.run::<M, { COMPARE as usize }>(regs, source_base, mem)
+        } else {
+            self.run::<M, { PAGE as usize }>(regs, source_base, mem)
+        }
+    }
+
+    /// Iterations that are left after `done`.
+    fn left(&self, regs: &Regs, done: u64) -> u64 {
+        match self.repeat {
+            Repeat::No => 1 - done,
+            _ => self.offset(regs.rcx),
+        }
+    }
+
+    /// As `execute`, with chunks of at most `BUF` bytes.
+    fn run<M: StringMemory, const BUF: usize>(
+        &self,
+        regs: &mut Regs,
+        source_base: u64,
+        mem: &mut M,
+    ) -> Result<(), M::Stop> {
         let mut done = 0;
-        let mut buf = [0; PAGE as usize];
+        let mut buf = [0; BUF];
         let mut other = [0; COMPARE as usize];
         loop {
-            let left = match self.repeat {
-                Repeat::No => 1 - done,
-                _ => self.offset(regs.rcx),
-            };
+            let left = self.left(regs, done);
             if left == 0 {
                 return Ok(());
             }
@@ -184,9 +205,14 @@ impl StringOp {
                     mem.write(low(dst), &buf[..bytes])?;
                 }
                 Kind::Stos => {
-                    let v = regs.rax.to_le_bytes();
-                    for e in buf[..bytes].chunks_exact_mut(self.size as usize) {
-                        e.copy_from_slice(&v[..self.size as usize]);
+                    let word = match self.size {
+                        1 => regs.rax as u8 as u64 * 0x0101_0101_0101_0101,
+                        2 => regs.rax as u16 as u64 * 0x0001_0001_0001_0001,
+                        4 => regs.rax as u32 as u64 * 0x0000_0001_0000_0001,
+                        _ => regs.rax,
+                    };
+                    for e in buf[..bytes.next_multiple_of(8)].chunks_exact_mut(8) {
+                        e.copy_from_slice(&word.to_le_bytes());
                     }
                     mem.write(low(dst), &buf[..bytes])?;
                 }
@@ -239,9 +265,14 @@ impl StringOp {
         let size = self.size as usize;
         let i = i as usize * size;
         let at = if down { bytes.len() - size - i } else { i };
-        let mut v = [0; 8];
-        v[..size].copy_from_slice(&bytes[at..at + size]);
-        u64::from_le_bytes(v)
+        let b = &bytes[at..at + size];
+        match *b {
+            [a] => a as u64,
+            [a, b] => u16::from_le_bytes([a, b]) as u64,
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as u64,
+            [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            _ => 0,
+        }
     }
 
     /// Elements from here that lie in the page of the first one; 1 if that one crosses its end.
