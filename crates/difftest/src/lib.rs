@@ -27,6 +27,15 @@ pub mod precheck;
 #[allow(missing_docs)]
 mod surprise;
 
+/// A number from the environment, decimal or after `0x` hexadecimal.
+pub fn setting(name: &str) -> Option<u64> {
+    let v = std::env::var(name).ok()?;
+    match v.strip_prefix("0x") {
+        Some(h) => u64::from_str_radix(h, 16).ok(),
+        None => v.parse().ok(),
+    }
+}
+
 /// Stands for the recorder's module of this name.
 pub mod slow {
     use crate::thread::{Stop, Thread};

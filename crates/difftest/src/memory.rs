@@ -93,7 +93,7 @@ impl Region {
         assert!(off + code.len() + 32 < PAGE as usize);
         // SAFETY: the region's code pages are mapped writable.
         unsafe {
-            std::ptr::write_bytes(self.code as *mut u8, 0xcc, PAGE as usize);
+            std::ptr::write_bytes(self.code as *mut u8, 0xcc, CODE);
             std::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
         }
     }

@@ -64,6 +64,14 @@ pub struct Program<'a> {
     pub self_check: bool,
 }
 
+impl<'a> Program<'a> {
+    /// Code bytes at `pc`, for the translator's look ahead.
+    pub fn code_at(&self, pc: u64) -> &'a [u8] {
+        let off = pc.wrapping_sub(self.cpu.rip) as usize;
+        self.code.get(off..).filter(|c| !c.is_empty()).unwrap_or(self.peek)
+    }
+}
+
 /// Copies the translated block into the cache at `cache`; where its hot part is.
 pub fn install(t: &mut Translator, cache: u64, slide: u64) -> u64 {
     let (hot, cold) = (cache + slide, cache + CACHE as u64 / 2);
@@ -116,7 +124,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
             peeked: &[],
         };
         tr.want_map = false;
-        match tr.translate(&input, &mut |_| p.peek) {
+        match tr.translate(&input, &mut |pc| p.code_at(pc)) {
             Ok(()) => {}
             Err(Error::Truncated) => break End::Wrong("truncated"),
         }

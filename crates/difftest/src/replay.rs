@@ -55,7 +55,7 @@ pub fn run(
         let n = step.min(next - pos).min(r.pos - pos);
         let input =
             Input { pc: ctx.rip, code: &p.code[off..], max_instrs: n as u32, self_check: false, peeked: &[] };
-        tr.translate(&input, &mut |_| p.peek).map_err(|e| format!("replay: {e:?}"))?;
+        tr.translate(&input, &mut |pc| p.code_at(pc)).map_err(|e| format!("replay: {e:?}"))?;
         ctx.resume = install(tr, cache, (p.cpu.rip & 3) * 16);
         ctx.count = START;
         loop {

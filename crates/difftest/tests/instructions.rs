@@ -4,21 +4,14 @@ use hindsight_difftest::case::{Rig, Verdict};
 use hindsight_difftest::generate::wanted;
 use hindsight_difftest::native::watchdog;
 use hindsight_difftest::rng::Rng;
+use hindsight_difftest::setting;
 use iced_x86::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-fn number(name: &str) -> Option<u64> {
-    let v = std::env::var(name).ok()?;
-    match v.strip_prefix("0x") {
-        Some(h) => u64::from_str_radix(h, 16).ok(),
-        None => v.parse().ok(),
-    }
-}
-
 #[test]
 fn translated_instructions_do_what_the_processor_does() {
-    let budget = Duration::from_secs(number("HINDSIGHT_DIFF_SECONDS").unwrap_or(20));
+    let budget = Duration::from_secs(setting("HINDSIGHT_DIFF_SECONDS").unwrap_or(20));
     let only = std::env::var("HINDSIGHT_DIFF_CODE").ok();
     let mut rig = Rig::new();
     let codes: Vec<Code> = Code::values()
@@ -29,8 +22,8 @@ fn translated_instructions_do_what_the_processor_does() {
     let mut failures: BTreeMap<Code, (u64, String)> = BTreeMap::new();
     let mut cases = 0u64;
     let begin = Instant::now();
-    let mut rng = Rng(number("HINDSIGHT_DIFF_SEED").unwrap_or(1));
-    let single = number("HINDSIGHT_DIFF_CASE");
+    let mut rng = Rng(setting("HINDSIGHT_DIFF_SEED").unwrap_or(1));
+    let single = setting("HINDSIGHT_DIFF_CASE");
     'all: loop {
         for c in &codes {
             let seed = single.unwrap_or_else(|| rng.u64());

@@ -229,6 +229,10 @@ impl Cache {
         }
         let src_len = b.src_len;
         self.translated += b.instrs as u64;
+        if let Some(c) = t.emit.ctl() {
+            c.translated.store(self.translated, core::sync::atomic::Ordering::Relaxed);
+            c.flushes.store(self.flushes, core::sync::atomic::Ordering::Relaxed);
+        }
         let src = &source[..src_len as usize];
         let index = self.blocks.len() as u32;
         self.blocks.push(Block {

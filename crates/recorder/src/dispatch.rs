@@ -48,6 +48,7 @@ fn execute(t: &mut Thread, host: u64) {
         t.pos = t.ctx.count - desc.ahead as u64;
         if let Some(c) = t.emit.ctl() {
             c.position.store(t.pos, Relaxed);
+            c.surprises.store(t.surprises, Relaxed);
             let n = &c.exits[desc.kind() as usize & 15];
             n.store(n.load(Relaxed) + 1, Relaxed);
         }

@@ -208,19 +208,19 @@ impl Thread {
     }
 
     fn zero_cells(&mut self, start: u64, len: u64) {
-        let end = start + len;
-        let alias = ALIAS as u64;
-        // The first page is shared with its alias and must be written; the rest can be given back.
-        let whole = (start.max(alias).next_multiple_of(4096), end & !4095);
+        let (start, end) = (self.window + start, self.window + start + len);
+        // The first pages are shared with their alias and must be written; the rest can be given back.
+        let shared = self.window - SKEW + SHARED;
+        let whole = (start.max(shared).next_multiple_of(4096), end & !4095);
         let clear = |a: u64, b: u64| {
             if a < b {
-                // SAFETY: cells `a..b` lie in the window, which is writable and referenced by nothing.
-                unsafe { core::ptr::write_bytes((self.window + a) as *mut u8, 0, (b - a) as usize) }
+                // SAFETY: `a..b` lies in the window, which is writable and referenced by nothing.
+                unsafe { core::ptr::write_bytes(a as *mut u8, 0, (b - a) as usize) }
             }
         };
         if whole.0 < whole.1 {
             clear(start, whole.0.min(end));
-            sys::madvise_dontneed(self.window + whole.0, whole.1 - whole.0);
+            sys::madvise_dontneed(whole.0, whole.1 - whole.0);
             clear(whole.1, end);
         } else {
             clear(start, end);
@@ -233,20 +233,29 @@ impl Thread {
     }
 }
 
-/// Reserves context block, window, the alias of its first page, and guard pages. Returns the window.
+/// Offset of the window from a page boundary. A cell then differs in its low 12 address bits from the
+/// memory it stands for: processors take a load for dependent on an earlier store when those agree.
+const SKEW: u64 = 0x840;
+
+/// Bytes at the window's start (counted from the page boundary before it) that are mapped again
+/// behind its end: enough for [`ALIAS`] cells.
+const SHARED: u64 = 8192;
+const _: () = assert!(SHARED >= SKEW + ALIAS as u64);
+
+/// Reserves context block, window, the alias of its first cells, and guard pages. Returns the window.
 fn map_window(p: Predictor) -> Result<u64, i32> {
     let guard = 0x1_0000;
-    let total = guard + CTX_SIZE as u64 + p.size() + ALIAS as u64 + guard;
+    let before = CTX_SIZE as u64;
+    let total = guard + before + p.size().max(SHARED) + SHARED + guard;
     let at = sys::mmap_anon_noreserve(0, total, sys::PROT_NONE)?;
-    let base = at + guard;
-    let window = base + CTX_SIZE as u64;
-    sys::mprotect(base, CTX_SIZE as u64 + p.size(), sys::PROT_READ | sys::PROT_WRITE)?;
+    let first = at + guard + before;
+    sys::mprotect(at + guard, before + p.size(), sys::PROT_READ | sys::PROT_WRITE)?;
     let fd = sys::memfd_create(c"window")?;
     let r = (|| {
-        sys::ftruncate(fd, ALIAS as u64)?;
-        sys::mmap_shared_fixed(window, ALIAS as u64, fd)?;
-        sys::mmap_shared_fixed(window + p.size(), ALIAS as u64, fd)
+        sys::ftruncate(fd, SHARED)?;
+        sys::mmap_shared_fixed(first, SHARED.min(p.size()), fd)?;
+        sys::mmap_shared_fixed(first + p.size(), SHARED, fd)
     })();
     sys::close(fd);
-    r.map(|_| window)
+    r.map(|_| first + SKEW)
 }

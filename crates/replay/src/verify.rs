@@ -5,6 +5,7 @@ use crate::symbols::{self, Place};
 use crate::{Code, Difference, End, Error, Machine, Stop};
 use hindsight_isa::Predictor;
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -201,10 +202,12 @@ pub fn verify(
                 .push((i, outcome, counts));
         }
     };
+    let mut damaged = Vec::new();
     let worked: Result<(), Error> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs.min(parts.len()).max(1))
             .map(|_| scope.spawn(work))
             .collect();
+        damaged = damaged_modules(trace);
         while !workers.iter().all(|w| w.is_finished()) {
             progress(done.load(Relaxed), total);
             let wait = if begin.elapsed() < Duration::from_millis(50) {
@@ -227,6 +230,7 @@ pub fn verify(
     let mut report = Report {
         threads: threads.len(),
         parts: parts.len(),
+        warnings: damaged,
         ..Report::default()
     };
     report.instructions = done.load(Relaxed);
@@ -274,6 +278,21 @@ pub fn verify(
     report.elapsed = begin.elapsed();
     progress(report.instructions, total);
     Ok(report)
+}
+
+/// What is wrong with the module files that a trace contains. Replay does not need them, but a
+/// reader of the trace does.
+fn damaged_modules(trace: &Trace) -> Vec<String> {
+    let mut checked = HashSet::new();
+    let mut warnings = Vec::new();
+    for m in trace.modules() {
+        if checked.insert(m.hash)
+            && let Err(e) = trace.module_bytes(m.hash)
+        {
+            warnings.push(format!("the copy of {} in the trace: {e}", m.path));
+        }
+    }
+    warnings
 }
 
 /// Cuts a stream at key frames into parts of about equal length.

@@ -323,6 +323,7 @@ impl Translator {
 
     /// Chooses and applies the template of one instruction.
     fn instr(&mut self, i: &Instruction) {
+        let i = &Self::plain_form(i);
         let (p, used, written) = {
             let info = self.info.info(i);
             let (mut used, mut written) = (Set::default(), Set::default());

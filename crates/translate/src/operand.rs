@@ -22,6 +22,10 @@ impl Mem {
         m.fixed = m.fixed.map(|a| a.wrapping_add(n as u64));
         for o in [&mut m.real, &mut m.cell] {
             o.displacement += n;
+            if o.base.size() == 4 && o.base != Register::None {
+                // Short addresses wrap.
+                o.displacement = o.displacement as i32 as i64;
+            }
             if n != 0 && o.displ_size <= 1 {
                 let narrow = o.base.size() == 4 || o.index.size() == 4;
                 o.displ_size = if narrow { 4 } else { 8 };

@@ -82,7 +82,7 @@ impl Translator {
     }
 
     /// `mov rax, [moffs]` and its kin in their ordinary form.
-    fn plain_form(i: &Instruction) -> Instruction {
+    pub(crate) fn plain_form(i: &Instruction) -> Instruction {
         let mut i = *i;
         i.set_code(match i.code() {
             Code::Mov_AL_moffs8 => Code::Mov_r8_rm8,
@@ -103,7 +103,7 @@ impl Translator {
         if mem_op(i).is_none() {
             return self.copy(i);
         }
-        let i = Self::plain_form(i);
+        let i = *i;
         if matches!(i.segment_prefix(), Register::FS) && !i.is_ip_rel_memory_operand() {
             return self.copy(&i);
         }
@@ -115,7 +115,7 @@ impl Translator {
 
     /// The instruction on the predictor's cell.
     pub(crate) fn cell_op(&mut self, i: &Instruction) {
-        let mut i = Self::plain_form(i);
+        let mut i = *i;
         i.set_has_lock_prefix(false);
         i.set_has_xacquire_prefix(false);
         i.set_has_xrelease_prefix(false);
@@ -264,7 +264,6 @@ impl Translator {
 
     /// Load into a whole register: into the destination first when nothing stands against it.
     fn load(&mut self, i: &Instruction, written: Set) {
-        let i = &Self::plain_form(i);
         let zero_ext = matches!(i.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx);
         let dest = number(i.op_register(0)).unwrap_or(RAX);
         let in_address = [i.memory_base(), i.memory_index()].iter().any(|r| number(*r) == Some(dest));
@@ -286,7 +285,6 @@ impl Translator {
 
     /// Reads into the scratch register, which then stands for the operand.
     fn gpr_read(&mut self, i: &Instruction) {
-        let i = &Self::plain_form(i);
         // A constant address may stand in the scratch register until the value replaces it.
         self.cur.scr_taken = !constant_address(i);
         let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
@@ -326,7 +324,6 @@ impl Translator {
 
     /// Stores twice; the first time as `first`.
     fn store(&mut self, i: &Instruction, first: Option<Code>) {
-        let i = &Self::plain_form(i);
         if mem_op(i).is_none() {
             self.copy(i);
             return self.masked_move(i);
