@@ -91,9 +91,11 @@ impl Layout {
         let a = &a.0;
         let u16at = |o: usize| u16::from_le_bytes([a[o], a[o + 1]]);
         let bv = u64::from_le_bytes(core::array::from_fn(|i| a[512 + i])) & self.mask;
-        let mut v = VecState::default();
-        // MXCSR is saved with SSE or AVX whatever XSTATE_BV says.
-        v.mxcsr = u32::from_le_bytes([a[24], a[25], a[26], a[27]]);
+        let mut v = VecState {
+            // Saved with SSE or AVX whatever XSTATE_BV says.
+            mxcsr: u32::from_le_bytes([a[24], a[25], a[26], a[27]]),
+            ..VecState::default()
+        };
         if bv & 1 != 0 {
             v.fcw = u16at(0);
             v.fsw = u16at(2);
