@@ -49,8 +49,9 @@ fn as_text(r: &Report) -> String {
     }
     let compared: u64 = r.events.iter().sum();
     format!(
-        "verified: {} instructions and {} events of {} thread{} in {:.2} s ({:.0} million instructions per second)",
+        "verified: {} instructions, {} reads and {} events of {} thread{} in {:.2} s ({:.0} million instructions per second)",
         grouped(r.instructions),
+        grouped(r.reads),
         grouped(compared),
         r.threads,
         if r.threads == 1 { "" } else { "s" },
@@ -71,6 +72,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
         "verified": r.verified(),
         "complete": t.completeness() == hindsight_trace::Completeness::Complete,
         "instructions": r.instructions,
+        "reads": r.reads,
         "events": events,
         "threads": r.threads,
         "parts": r.parts,

@@ -71,6 +71,8 @@ pub struct Ctx {
     pub exit_ptr: u64,
     /// Predictor cells minus one (used when the predictor is not a power of 2^16).
     pub cell_mask: u64,
+    /// Reads of memory so far, where the translator counts them.
+    pub reads: u64,
     /// The runtime's own per-thread data.
     pub runtime: u64,
     /// Saved guest registers of the instruction being executed (see the translator).
@@ -109,6 +111,7 @@ pub mod d {
     pub const HOST_RSP: i32 = disp(offset_of!(Ctx, host_rsp));
     pub const EXIT_PTR: i32 = disp(offset_of!(Ctx, exit_ptr));
     pub const CELL_MASK: i32 = disp(offset_of!(Ctx, cell_mask));
+    pub const READS: i32 = disp(offset_of!(Ctx, reads));
     pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
     pub const SCRATCH: i32 = disp(offset_of!(Ctx, scratch));
     pub const ZMM31: i32 = disp(offset_of!(Ctx, zmm31));

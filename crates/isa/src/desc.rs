@@ -33,6 +33,7 @@ pub enum DescKind {
 }
 
 impl DescKind {
+    #[inline]
     fn from_u8(v: u8) -> DescKind {
         use DescKind::*;
         [Exit, Indirect, Surprise, SurpriseValue, Slow, PreCheck, Syscall, Raise, Budget, Stale]
@@ -92,6 +93,7 @@ impl Desc {
     }
 
     /// Whether the stored form carries instruction bytes.
+    #[inline]
     pub fn is_long(&self) -> bool {
         matches!(self.kind(), DescKind::Slow | DescKind::PreCheck)
     }

@@ -149,11 +149,9 @@ impl Code {
         let start = (addr % PAGE) as usize;
         let mut end = start;
         while end < PAGE as usize {
-            if end.is_multiple_of(64) && v.known[end / 64] == u64::MAX {
-                end += 64;
-            } else if v.knows(end) {
-                end += 1;
-            } else {
+            let known = (v.known[end / 64] >> (end % 64)).trailing_ones() as usize;
+            end += known;
+            if known == 0 || !end.is_multiple_of(64) {
                 break;
             }
         }

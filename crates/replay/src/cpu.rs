@@ -70,11 +70,11 @@ impl Cpu {
             code,
             window: Window::new(predictor)?,
             cache: Cache::new()?,
-            translator: Translator::new(Policy {
+            translator: counting(Translator::new(Policy {
                 mode: Mode::Replay,
                 predictor,
                 wide_checks: false,
-            }),
+            })),
             area: Box::default(),
             layout,
             rip: 0,
@@ -168,6 +168,11 @@ impl Cpu {
             position: self.pos,
             pc: self.rip,
         }
+    }
+
+    /// Memory operands read so far in all runs, string instructions not counted.
+    pub fn reads(&self) -> u64 {
+        self.window.ctx().reads
     }
 
     /// Code is from here on as of this epoch.
@@ -498,4 +503,9 @@ impl Cpu {
         };
         Some((entry.pc, entry.ahead as u64))
     }
+}
+
+fn counting(mut t: Translator) -> Translator {
+    t.count_reads = true;
+    t
 }

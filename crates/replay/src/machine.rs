@@ -114,6 +114,11 @@ impl<'a> Machine<'a> {
         self.queue.counts()
     }
 
+    /// Memory operands read by this machine in all its runs (string instructions not counted).
+    pub fn reads(&self) -> u64 {
+        self.cpu.reads()
+    }
+
     /// Instructions executed by this machine in all its runs.
     pub fn executed(&self) -> u64 {
         self.cpu.executed

@@ -59,6 +59,8 @@ impl fmt::Display for Located {
 pub struct Report {
     /// Instructions replayed.
     pub instructions: u64,
+    /// Memory operands read, string instructions not counted.
+    pub reads: u64,
     /// Events compared or applied, by their tag.
     pub events: Counts,
     /// Threads of the program.
@@ -179,12 +181,14 @@ pub fn verify(
     // Parts behind the first one that failed are of no interest.
     let first_bad = AtomicUsize::new(usize::MAX);
     let done = AtomicU64::new(0);
+    let reads = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     let work = || -> Result<(), Error> {
         let mut machine = Machine::new(Arc::clone(&code), Predictor { bits })?;
         loop {
             let i = next.fetch_add(1, Relaxed);
             let Some(part) = parts.get(i) else {
+                reads.fetch_add(machine.reads(), Relaxed);
                 return Ok(());
             };
             if i > first_bad.load(Relaxed) {
@@ -234,6 +238,7 @@ pub fn verify(
         ..Report::default()
     };
     report.instructions = done.load(Relaxed);
+    report.reads = reads.load(Relaxed);
     match trace.completeness() {
         Completeness::Complete => {}
         c => report

@@ -59,6 +59,9 @@ pub struct Translator {
     pub policy: Policy,
     /// Fill [`Block::map`].
     pub want_map: bool,
+    /// Replay: add the number of memory reads of each segment that is begun to `Ctx::reads`. A read
+    /// is one memory operand read by one instruction; string instructions are not counted.
+    pub count_reads: bool,
     /// The result of the last [`Translator::translate`].
     pub block: Block,
     pub(crate) a: Asm,
@@ -73,6 +76,7 @@ impl Translator {
         Translator {
             policy,
             want_map: false,
+            count_reads: false,
             block: Block::default(),
             a: Asm::new(),
             info: InstructionInfoFactory::new(),
@@ -205,7 +209,12 @@ impl Translator {
             self.map_entry(first.ip(), 0);
         }
         match self.policy.mode {
-            Mode::Replay => self.budget(first.ip(), n, live),
+            Mode::Replay => {
+                self.budget(first.ip(), n, live);
+                if self.count_reads {
+                    self.add_reads(&instrs[start..end]);
+                }
+            }
             _ => asm::count(&mut self.a, n as i32),
         }
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
@@ -289,6 +298,21 @@ impl Translator {
         let exit = self.a.exit();
         self.a.desc(exit, &Desc::new(DescKind::Budget, pc, 0), None, None);
         self.a.cold(false);
+    }
+
+    fn add_reads(&mut self, instrs: &[Instruction]) {
+        let mut n = 0;
+        for i in instrs.iter().filter(|i| !i.is_string_instruction()) {
+            let read = |a: OpAccess| {
+                matches!(a, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+            };
+            n += self.info.info(i).used_memory().iter().filter(|m| read(m.access())).count();
+        }
+        if n > 0 {
+            self.a.unspill(SCR, d::READS);
+            self.a.lea(SCR, asm::based(SCR, n as i32));
+            self.a.spill(d::READS, SCR);
+        }
     }
 
     /// Compares the block's source with what it was translated from.
