@@ -36,8 +36,18 @@ impl DescKind {
     #[inline]
     fn from_u8(v: u8) -> DescKind {
         use DescKind::*;
-        [Exit, Indirect, Surprise, SurpriseValue, Slow, PreCheck, Syscall, Raise, Budget, Stale]
-            [(v as usize).min(9)]
+        [
+            Exit,
+            Indirect,
+            Surprise,
+            SurpriseValue,
+            Slow,
+            PreCheck,
+            Syscall,
+            Raise,
+            Budget,
+            Stale,
+        ][(v as usize).min(9)]
     }
 }
 
@@ -84,7 +94,16 @@ impl Desc {
     pub const LONG: usize = 36;
 
     pub fn new(kind: DescKind, pc: u64, ahead: u16) -> Desc {
-        Desc { kind: kind as u8, size: 0, ahead, resume: 0, pc, patch: 0, ilen: 0, bytes: [0; 15] }
+        Desc {
+            kind: kind as u8,
+            size: 0,
+            ahead,
+            resume: 0,
+            pc,
+            patch: 0,
+            ilen: 0,
+            bytes: [0; 15],
+        }
     }
 
     #[inline]
