@@ -15,7 +15,10 @@ pub fn wanted(code: Code) -> bool {
     o.is_instruction()
         && o.mode64()
         && o.is_available_in_mode(64)
-        && !matches!(o.encoding(), EncodingKind::MVEX | EncodingKind::D3NOW | EncodingKind::XOP)
+        && !matches!(
+            o.encoding(),
+            EncodingKind::MVEX | EncodingKind::D3NOW | EncodingKind::XOP
+        )
         && o.decoder_option() == DecoderOptions::NONE
         && !harmful(code)
 }
@@ -28,7 +31,11 @@ fn register(first: Register, n: u64) -> Register {
 /// General purpose registers, with a liking for those that are treated differently.
 fn general(rng: &mut Rng, size: usize) -> Register {
     let special = [0, 1, 2, 4, 5, 10, 10, 11, 11, 12, 13, 15];
-    let n = if rng.one_in(2) { rng.pick(&special) } else { rng.below(16) };
+    let n = if rng.one_in(2) {
+        rng.pick(&special)
+    } else {
+        rng.below(16)
+    };
     match size {
         1 if rng.one_in(4) => register(Register::AH, rng.below(4)),
         1 if n >= 4 => register(Register::SPL, n - 4),
@@ -53,7 +60,13 @@ pub fn generate(code: Code, rng: &mut Rng, region: &Region, pc: u64) -> Option<I
     let mut i = Instruction::default();
     i.set_code(code);
     let evex = o.encoding() == EncodingKind::EVEX;
-    let mut b = Builder { i, rng, region, pc, evex };
+    let mut b = Builder {
+        i,
+        rng,
+        region,
+        pc,
+        evex,
+    };
     for n in 0..o.op_count() {
         b.operand(n, o.op_kind(n))?;
     }
@@ -61,7 +74,12 @@ pub fn generate(code: Code, rng: &mut Rng, region: &Region, pc: u64) -> Option<I
     if evex {
         b.decorate(memory);
     }
-    if memory && matches!(b.i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc) {
+    if memory
+        && matches!(
+            b.i.mnemonic(),
+            Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+        )
+    {
         // A pointer as bit offset would lead anywhere.
         let r = b.i.op1_register().full_register();
         if b.i.memory_base().full_register() == r || b.i.memory_index().full_register() == r {
@@ -114,7 +132,11 @@ impl Builder<'_> {
 
     fn either(&mut self, n: u32, reg: impl FnOnce(&mut Self)) {
         // Memory forms are what this is about.
-        if self.rng.one_in(5) { reg(self) } else { self.memory(n) }
+        if self.rng.one_in(5) {
+            reg(self)
+        } else {
+            self.memory(n)
+        }
     }
 
     fn operand(&mut self, n: u32, kind: K) -> Option<()> {
@@ -173,12 +195,19 @@ impl Builder<'_> {
             K::st0 => self.reg(n, Register::ST0),
             K::sti_opcode => self.small(n, Register::ST0, 8),
             K::imm4_m2z | K::imm8 | K::imm8_const_1 => {
-                let v = if kind == K::imm8_const_1 { 1 } else { self.rng.value() as u8 };
-                let second = (0..n).any(|m| {
-                    matches!(self.i.op_kind(m), OpKind::Immediate8 | OpKind::Immediate16)
-                });
+                let v = if kind == K::imm8_const_1 {
+                    1
+                } else {
+                    self.rng.value() as u8
+                };
+                let second = (0..n)
+                    .any(|m| matches!(self.i.op_kind(m), OpKind::Immediate8 | OpKind::Immediate16));
                 if second {
-                    let v = if self.i.code() == Code::Enterq_imm16_imm8 { v & 1 } else { v };
+                    let v = if self.i.code() == Code::Enterq_imm16_imm8 {
+                        v & 1
+                    } else {
+                        v
+                    };
                     self.i.set_op_kind(n, OpKind::Immediate8_2nd);
                     self.i.set_immediate8_2nd(v);
                 } else {
@@ -242,7 +271,13 @@ impl Builder<'_> {
 
     fn implicit(&mut self, n: u32, narrow: OpKind, wide: OpKind) {
         let other = (0..n).map(|m| self.i.op_kind(m)).find(|k| {
-            matches!(k, OpKind::MemorySegESI | OpKind::MemoryESEDI | OpKind::MemorySegRSI | OpKind::MemoryESRDI)
+            matches!(
+                k,
+                OpKind::MemorySegESI
+                    | OpKind::MemoryESEDI
+                    | OpKind::MemorySegRSI
+                    | OpKind::MemoryESRDI
+            )
         });
         let short = match other {
             Some(k) => matches!(k, OpKind::MemorySegESI | OpKind::MemoryESEDI),
@@ -290,13 +325,29 @@ impl Builder<'_> {
             }
             13 => {
                 let t = random_target(self.rng, self.region, 8);
-                place(if size == 4 { Register::EIP } else { Register::RIP }, none, 1, t as i64, wide);
+                place(
+                    if size == 4 {
+                        Register::EIP
+                    } else {
+                        Register::RIP
+                    },
+                    none,
+                    1,
+                    t as i64,
+                    wide,
+                );
             }
             14 => place(base, index, scale, small, 1),
             _ => place(base, none, 1, 0, 0),
         }
         if self.rng.one_in(10) {
-            let s = self.rng.pick(&[Register::FS, Register::FS, Register::GS, Register::ES, Register::SS]);
+            let s = self.rng.pick(&[
+                Register::FS,
+                Register::FS,
+                Register::GS,
+                Register::ES,
+                Register::SS,
+            ]);
             self.i.set_segment_prefix(s);
         }
     }
@@ -347,11 +398,71 @@ fn harmful(code: Code) -> bool {
     use iced_x86::Mnemonic::*;
     matches!(
         code.mnemonic(),
-        Syscall | Sysenter | Sysexit | Sysret | Int | Int1 | Into | Xbegin | Xabort | Wrfsbase | Wrgsbase | Wrpkru
-            | Umonitor | Umwait | Tpause | Monitor | Mwait | Monitorx | Mwaitx | Vmcall | Vmmcall | Vmgexit | Vmfunc | Tdcall
-            | Seamcall | Enclu | Encls | Encodekey128 | Encodekey256 | Ldtilecfg | Tileloadd | Tileloaddt1 | Senduipi
-            | Uiret | Clui | Stui | Lfs | Lgs | Lss | Iret | Iretd | Iretq | Retf | Rdpmc | Getsec | Xrstor | Xrstor64
-            | Xrstors | Xrstors64 | Hreset | Serialize | Out | Outsb | Outsw | Outsd | In | Insb | Insw | Insd | Sti
-            | Cli | Ptwrite | Pconfig | Saveprevssp | Rstorssp | Loadiwkey
+        Syscall
+            | Sysenter
+            | Sysexit
+            | Sysret
+            | Int
+            | Int1
+            | Into
+            | Xbegin
+            | Xabort
+            | Wrfsbase
+            | Wrgsbase
+            | Wrpkru
+            | Umonitor
+            | Umwait
+            | Tpause
+            | Monitor
+            | Mwait
+            | Monitorx
+            | Mwaitx
+            | Vmcall
+            | Vmmcall
+            | Vmgexit
+            | Vmfunc
+            | Tdcall
+            | Seamcall
+            | Enclu
+            | Encls
+            | Encodekey128
+            | Encodekey256
+            | Ldtilecfg
+            | Tileloadd
+            | Tileloaddt1
+            | Senduipi
+            | Uiret
+            | Clui
+            | Stui
+            | Lfs
+            | Lgs
+            | Lss
+            | Iret
+            | Iretd
+            | Iretq
+            | Retf
+            | Rdpmc
+            | Getsec
+            | Xrstor
+            | Xrstor64
+            | Xrstors
+            | Xrstors64
+            | Hreset
+            | Serialize
+            | Out
+            | Outsb
+            | Outsw
+            | Outsd
+            | In
+            | Insb
+            | Insw
+            | Insd
+            | Sti
+            | Cli
+            | Ptwrite
+            | Pconfig
+            | Saveprevssp
+            | Rstorssp
+            | Loadiwkey
     ) || code.op_code().must_be_cpl0()
 }

@@ -44,7 +44,12 @@ impl Region {
         let guard = 4 * PAGE;
         let total = guard as usize * 2 + DATA;
         let code = data - GAP;
-        map(data - guard, total, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE)?;
+        map(
+            data - guard,
+            total,
+            libc::PROT_NONE,
+            libc::MAP_FIXED_NOREPLACE,
+        )?;
         let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         map(code, CODE, rwx, libc::MAP_FIXED_NOREPLACE)?;
         let r = Region { data, code };
@@ -58,9 +63,16 @@ impl Region {
     /// Regions at addresses with different properties: below 2 GiB; across 2 GiB; where the low
     /// 32 bits wrap; near the FS base; high, with bit 31 set.
     pub fn all(fs_base: u64) -> Vec<Region> {
-        let near_fs = (1..4000)
-            .find_map(|k| Region::new((fs_base & !(PAGE - 1)).wrapping_sub(k * 0x40_0000 + 0x3000)));
-        let fixed = [0x1010_0000, 0x7fff_f000, 0x1_ffff_f000, 0x7e12_ffff_f000, 0x5123_9876_5000];
+        let near_fs = (1..4000).find_map(|k| {
+            Region::new((fs_base & !(PAGE - 1)).wrapping_sub(k * 0x40_0000 + 0x3000))
+        });
+        let fixed = [
+            0x1010_0000,
+            0x7fff_f000,
+            0x1_ffff_f000,
+            0x7e12_ffff_f000,
+            0x5123_9876_5000,
+        ];
         let mut all: Vec<_> = fixed.iter().filter_map(|a| Region::new(*a)).collect();
         assert!(all.len() >= 3, "cannot map test memory");
         all.extend(near_fs);
@@ -123,7 +135,10 @@ impl Window {
             }
             libc::close(fd);
             let guard = base as usize + CTX_SIZE + size + ALIAS;
-            assert_eq!(libc::mprotect(guard as *mut _, 64 << 10, libc::PROT_NONE), 0);
+            assert_eq!(
+                libc::mprotect(guard as *mut _, 64 << 10, libc::PROT_NONE),
+                0
+            );
         }
         let w = Window { base, predictor };
         let ctx = w.ctx();

@@ -152,7 +152,9 @@ extern "C" fn handler(signo: i32, info: *mut libc::siginfo_t, context: *mut libc
         if next == 0 || signo == libc::SIGALRM {
             let seed = CASE.load(Relaxed);
             let what = CODE.load(Relaxed);
-            eprintln!("signal {signo} at {pc:#x} (address {addr:#x}), encoding {what}, seed {seed:#x}");
+            eprintln!(
+                "signal {signo} at {pc:#x} (address {addr:#x}), encoding {what}, seed {seed:#x}"
+            );
             libc::abort();
         }
         let caught = (*CAUGHT.0.get()).get_or_insert_with(|| {
@@ -163,7 +165,12 @@ extern "C" fn handler(signo: i32, info: *mut libc::siginfo_t, context: *mut libc
                 area: Area::default(),
             })
         });
-        caught.trap = Trap { signo, code: (*info).si_code, addr, pc };
+        caught.trap = Trap {
+            signo,
+            code: (*info).si_code,
+            addr,
+            pc,
+        };
         for (to, from) in caught.gpr.iter_mut().zip(ORDER) {
             *to = regs[from as usize] as u64;
         }
@@ -185,7 +192,11 @@ pub fn install() {
     unsafe {
         let size = 256 << 10;
         let stack = Box::leak(vec![0u8; size].into_boxed_slice());
-        let ss = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: size };
+        let ss = libc::stack_t {
+            ss_sp: stack.as_mut_ptr().cast(),
+            ss_flags: 0,
+            ss_size: size,
+        };
         assert_eq!(libc::sigaltstack(&ss, std::ptr::null_mut()), 0);
         let mut sa: libc::sigaction = std::mem::zeroed();
         sa.sa_sigaction = hindsight_difftest_handler as *const () as usize;
@@ -238,7 +249,9 @@ pub unsafe fn catching(next: u64, f: impl FnOnce()) -> Option<Caught> {
         CONTINUE.store(next, Relaxed);
         f();
         CONTINUE.store(0, Relaxed);
-        (*c).as_ref().filter(|c| c.trap.signo != 0).map(|c| (**c).clone())
+        (*c).as_ref()
+            .filter(|c| c.trap.signo != 0)
+            .map(|c| (**c).clone())
     }
 }
 

@@ -68,7 +68,10 @@ impl<'a> Program<'a> {
     /// Code bytes at `pc`, for the translator's look ahead.
     pub fn code_at(&self, pc: u64) -> &'a [u8] {
         let off = pc.wrapping_sub(self.cpu.rip) as usize;
-        self.code.get(off..).filter(|c| !c.is_empty()).unwrap_or(self.peek)
+        self.code
+            .get(off..)
+            .filter(|c| !c.is_empty())
+            .unwrap_or(self.peek)
     }
 }
 
@@ -132,7 +135,12 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         let (first, peeked) = (tr.block.hot.clone(), tr.block.peeked.clone());
         tr.want_map = true;
         let code = &input.code[..tr.block.src_len as usize];
-        let again = Input { code, max_instrs: u32::MAX, peeked: &peeked, ..input };
+        let again = Input {
+            code,
+            max_instrs: u32::MAX,
+            peeked: &peeked,
+            ..input
+        };
         if tr.translate(&again, &mut |_| &[]).is_err() || tr.block.hot != first {
             break End::Wrong("the translation with a map differs");
         }
@@ -151,7 +159,14 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         gs_base: t.ctx.gs_base,
     });
     cpu.rflags &= RFLAGS_MASK;
-    Outcome { end, cpu, vec: t.vec(), pos: t.pos, events: core::mem::take(&mut t.events), exits }
+    Outcome {
+        end,
+        cpu,
+        vec: t.vec(),
+        pos: t.pos,
+        events: core::mem::take(&mut t.events),
+        exits,
+    }
 }
 
 /// Runs one block to its end; `None`: go on at `Ctx::rip`.
@@ -177,13 +192,17 @@ fn block(
             let within = c.trap.pc.wrapping_sub(hot);
             let entry = b.map.iter().rev().find(|e| e.hot as u64 <= within);
             if within >= b.hot.len() as u64 {
-                return Some(End::Wrong(if c.trap.pc.wrapping_sub(cache) < CACHE as u64 {
-                    "fault in a stub"
-                } else {
-                    "jumped out of the cache"
-                }));
+                return Some(End::Wrong(
+                    if c.trap.pc.wrapping_sub(cache) < CACHE as u64 {
+                        "fault in a stub"
+                    } else {
+                        "jumped out of the cache"
+                    },
+                ));
             }
-            let Some(e) = entry else { return Some(End::Wrong("no boundary for a fault")) };
+            let Some(e) = entry else {
+                return Some(End::Wrong("no boundary for a fault"));
+            };
             let mut gpr = c.gpr;
             (gpr[10], gpr[11]) = (t.ctx.gpr[10], t.ctx.gpr[11]);
             for (i, r) in e.spilled.iter().enumerate().filter(|(_, r)| **r < 16) {
@@ -201,7 +220,11 @@ fn block(
         }
         // SAFETY: exit stubs store the offsets of descriptors in the cache.
         let desc = unsafe { Desc::read((cache + t.ctx.desc) as *const u8) };
-        t.pos = t.ctx.count.wrapping_sub(desc.ahead as u64).wrapping_sub(START);
+        t.pos = t
+            .ctx
+            .count
+            .wrapping_sub(desc.ahead as u64)
+            .wrapping_sub(START);
         exits[desc.kind() as usize & 15] += 1;
         match exit(t, &desc) {
             Ok(true) => t.ctx.resume = cache + desc.resume as u64,
@@ -213,7 +236,12 @@ fn block(
 }
 
 fn at_runtime(f: guard::Fault, pc: u64) -> End {
-    End::Fault(Trap { signo: f.signo as i32, code: f.code, addr: f.addr, pc })
+    End::Fault(Trap {
+        signo: f.signo as i32,
+        code: f.code,
+        addr: f.addr,
+        pc,
+    })
 }
 
 /// Acts on an exit; true: resume behind it.
@@ -297,9 +325,13 @@ impl StringMemory for Both<'_> {
         if cells != buf {
             if !self.announced {
                 self.announced = true;
-                self.t.event(&Event::RepChunk { iterations: self.done });
+                self.t.event(&Event::RepChunk {
+                    iterations: self.done,
+                });
             }
-            self.t.fill(addr, buf.len() as u64).map_err(|f| (f, self.done))?;
+            self.t
+                .fill(addr, buf.len() as u64)
+                .map_err(|f| (f, self.done))?;
             self.t.read_cells(addr, buf);
         }
         Ok(())
@@ -318,7 +350,15 @@ fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, End> {
     if op.operands_collide(&regs, base, t.predictor) {
         return Err(End::Slow);
     }
-    let result = op.execute(&mut regs, base, &mut Both { t, done: 0, announced: true });
+    let result = op.execute(
+        &mut regs,
+        base,
+        &mut Both {
+            t,
+            done: 0,
+            announced: true,
+        },
+    );
     store_string_regs(t.ctx, &regs);
     match result {
         Ok(()) => Ok(true),
@@ -341,7 +381,13 @@ pub fn segment_base(op: &StringOp, fs: u64, gs: u64) -> u64 {
 /// The registers of a string instruction.
 pub fn string_regs(c: &hindsight_isa::Ctx) -> Regs {
     let g = &c.gpr;
-    Regs { rax: g[0], rcx: g[1], rsi: g[6], rdi: g[7], rflags: c.rflags }
+    Regs {
+        rax: g[0],
+        rcx: g[1],
+        rsi: g[6],
+        rdi: g[7],
+        rflags: c.rflags,
+    }
 }
 
 /// Stores them back.

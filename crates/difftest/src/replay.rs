@@ -49,13 +49,22 @@ pub fn run(
         }
         let off = ctx.rip.wrapping_sub(p.cpu.rip) as usize;
         if off >= p.code.len() {
-            return Err(format!("left the code at position {pos}, rip {:#x}", ctx.rip));
+            return Err(format!(
+                "left the code at position {pos}, rip {:#x}",
+                ctx.rip
+            ));
         }
         let next = queue.peek().map_or(r.pos, |e| e.0).max(pos + 1);
         let n = step.min(next - pos).min(r.pos - pos);
-        let input =
-            Input { pc: ctx.rip, code: &p.code[off..], max_instrs: n as u32, self_check: false, peeked: &[] };
-        tr.translate(&input, &mut |pc| p.code_at(pc)).map_err(|e| format!("replay: {e:?}"))?;
+        let input = Input {
+            pc: ctx.rip,
+            code: &p.code[off..],
+            max_instrs: n as u32,
+            self_check: false,
+            peeked: &[],
+        };
+        tr.translate(&input, &mut |pc| p.code_at(pc))
+            .map_err(|e| format!("replay: {e:?}"))?;
         ctx.resume = install(tr, cache, (p.cpu.rip & 3) * 16);
         ctx.count = START;
         loop {
@@ -81,7 +90,11 @@ pub fn run(
                     let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
                     let mut regs = string_regs(ctx);
                     let at = pos + ctx.count.wrapping_sub(START) - desc.ahead as u64;
-                    let mut cells = Cells { w, queue: &mut queue, at };
+                    let mut cells = Cells {
+                        w,
+                        queue: &mut queue,
+                        at,
+                    };
                     let _ = op.execute(&mut regs, base, &mut cells);
                     store_string_regs(ctx, &regs);
                     ctx.resume = cache + desc.resume as u64;
@@ -98,13 +111,24 @@ pub fn run(
         pos += done;
     }
     let last = p.code.get(ctx.rip.wrapping_sub(p.cpu.rip) as usize..);
-    if let Some(op) = last.and_then(StringOp::decode).filter(|_| queue.peek().is_some()) {
+    if let Some(op) = last
+        .and_then(StringOp::decode)
+        .filter(|_| queue.peek().is_some())
+    {
         let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
         let mut regs = string_regs(ctx);
         while let Some((_, e)) = queue.next_if(|e| !matches!(e.1, Patch::Chunk(_))) {
             apply(w, e);
         }
-        let _ = op.execute(&mut regs, base, &mut Cells { w, queue: &mut queue, at: pos });
+        let _ = op.execute(
+            &mut regs,
+            base,
+            &mut Cells {
+                w,
+                queue: &mut queue,
+                at: pos,
+            },
+        );
         store_string_regs(ctx, &regs);
     }
     for (at, e) in queue {
@@ -135,22 +159,32 @@ impl StringMemory for Cells<'_, '_> {
 
     fn chunk(&mut self, done: u64) -> Result<(), ()> {
         let at = self.at;
-        let Some((_, Patch::Chunk(n))) =
-            self.queue.next_if(|e| e.0 == at && e.1 == Patch::Chunk(done))
+        let Some((_, Patch::Chunk(n))) = self
+            .queue
+            .next_if(|e| e.0 == at && e.1 == Patch::Chunk(done))
         else {
             return Ok(());
         };
         // A fault ends the instruction here.
-        if self.queue.peek().is_none_or(|e| matches!(e.1, Patch::Chunk(m) if m == *n)) {
+        if self
+            .queue
+            .peek()
+            .is_none_or(|e| matches!(e.1, Patch::Chunk(m) if m == *n))
+        {
             return Err(());
         }
-        while let Some((_, e)) =
-            self.queue.next_if(|e| e.0 == at && !matches!(e.1, Patch::Chunk(_)))
+        while let Some((_, e)) = self
+            .queue
+            .next_if(|e| e.0 == at && !matches!(e.1, Patch::Chunk(_)))
         {
             apply(self.w, e);
         }
         // A chunk that was filled may have failed nevertheless.
-        if self.queue.next_if(|e| e.0 == at && e.1 == Patch::Chunk(done)).is_some() {
+        if self
+            .queue
+            .next_if(|e| e.0 == at && e.1 == Patch::Chunk(done))
+            .is_some()
+        {
             return Err(());
         }
         Ok(())

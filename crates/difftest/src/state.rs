@@ -49,7 +49,11 @@ pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
     }
     if wide {
         for k in v.k.iter_mut() {
-            *k = if rng.one_in(3) { rng.value() } else { rng.u64() };
+            *k = if rng.one_in(3) {
+                rng.value()
+            } else {
+                rng.u64()
+            };
         }
     }
     v.mxcsr = 0x1f80 | (rng.below(4) as u32) << 13 | rng.below(64) as u32;
@@ -73,9 +77,18 @@ pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
 
 /// Random general purpose state with some registers pointing into `region`.
 pub fn random_cpu(rng: &mut Rng, region: &Region, pc: u64, fs_base: u64) -> CpuState {
-    let mut c = CpuState { rip: pc, fs_base, gs_base: 0, ..CpuState::default() };
+    let mut c = CpuState {
+        rip: pc,
+        fs_base,
+        gs_base: 0,
+        ..CpuState::default()
+    };
     for g in c.gpr.iter_mut() {
-        *g = if rng.one_in(4) { region.data + rng.below(DATA as u64) } else { rng.value() };
+        *g = if rng.one_in(4) {
+            region.data + rng.below(DATA as u64)
+        } else {
+            rng.value()
+        };
     }
     c.gpr[4] = match rng.below(12) {
         0 => region.data + rng.below(DATA as u64),
@@ -119,7 +132,11 @@ pub fn aim(i: &Instruction, cpu: &mut CpuState, vec: &mut VecState, target: u64,
     let fs_base = cpu.fs_base;
     let mut set = |r: Register, v: u64, rng: &mut Rng| {
         let n = r.full_register().number();
-        cpu.gpr[n] = if r.size() == 4 { v as u32 as u64 | rng.u64() << 32 } else { v };
+        cpu.gpr[n] = if r.size() == 4 {
+            v as u32 as u64 | rng.u64() << 32
+        } else {
+            v
+        };
     };
     if index.is_vector_register() {
         let dwords = vsib32(i.mnemonic());
@@ -153,7 +170,11 @@ pub fn aim(i: &Instruction, cpu: &mut CpuState, vec: &mut VecState, target: u64,
             want = want.wrapping_sub(x.wrapping_mul(scale));
         }
         let n = base.full_register().number();
-        cpu.gpr[n] = if base.size() == 4 { want as u32 as u64 | rng.u64() << 32 } else { want };
+        cpu.gpr[n] = if base.size() == 4 {
+            want as u32 as u64 | rng.u64() << 32
+        } else {
+            want
+        };
         return;
     }
     if index != Register::None {

@@ -49,7 +49,8 @@ impl Thread {
     pub fn vec(&mut self) -> VecState {
         let mut area = self.area.clone();
         if self.wide_checks {
-            self.layout.set_wide(&mut area, &self.ctx.zmm31, self.ctx.k7);
+            self.layout
+                .set_wide(&mut area, &self.ctx.zmm31, self.ctx.k7);
         }
         self.layout.to_state(&area)
     }
@@ -63,8 +64,13 @@ impl Thread {
     pub fn event(&mut self, e: &Event) {
         match *e {
             Event::Patch { line, mask, words } => {
-                for (i, w) in words.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0) {
-                    self.events.push((self.pos, Patch::Word(line + 8 * i as u64, *w)));
+                for (i, w) in words
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| mask & (1 << i) != 0)
+                {
+                    self.events
+                        .push((self.pos, Patch::Word(line + 8 * i as u64, *w)));
                 }
             }
             Event::PatchBytes { addr, len, value } => {

@@ -32,10 +32,16 @@ pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> 
             let shift = 64 - bits as u32;
             let signed = ((offset << shift) as i64) >> shift;
             let at = addr.wrapping_add((signed.div_euclid(bits as i64) as u64).wrapping_mul(size));
-            let narrow = i.memory_base().size() == 4 || i.memory_index().size() == 4;
+            let narrow = i.memory_base().size() == 4
+                || i.memory_index().size() == 4
+                || i.memory_displ_size() == 4;
             // Short addresses wrap before the segment's base is added.
             let segment = value(t, i.memory_segment()).unwrap_or(0);
-            let at = if narrow { segment.wrapping_add(at.wrapping_sub(segment) as u32 as u64) } else { at };
+            let at = if narrow {
+                segment.wrapping_add(at.wrapping_sub(segment) as u32 as u64)
+            } else {
+                at
+            };
             t.fill(at, size)?;
             if i.mnemonic() != Bt {
                 guard::probe_write(at, size)?;
@@ -43,13 +49,15 @@ pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> 
         }
         _ if writes != 0 => guard::probe_write(addr, writes)?,
         Xrstor | Xrstor64 => return xrstor(t, addr),
-        Fxrstor | Fxrstor64 => drop(t.fill(addr, 512)?),
-        Frstor => drop(t.fill(addr, 108)?),
-        Fldenv => drop(t.fill(addr, 28)?),
+        Fxrstor | Fxrstor64 | Frstor | Fldenv => drop(t.fill(addr, i.memory_size().size() as u64)?),
         Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq => {
             let v = t.vec();
             let n = i.op_register(1).number();
-            let size = if matches!(i.mnemonic(), Vmaskmovps | Vpmaskmovd) { 4 } else { 8 };
+            let size = if matches!(i.mnemonic(), Vmaskmovps | Vpmaskmovd) {
+                4
+            } else {
+                8
+            };
             let total = i.op_register(0).size();
             let active = |e: usize| v.zmm[n][e * size + size - 1] & 0x80 != 0;
             elements(t, addr, size, total / size, active)?;
@@ -61,7 +69,13 @@ pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> 
 
 /// Fills the lines of the active elements. Lines are tried as a whole; those that cannot be read
 /// matter only if an active element lies in them.
-fn elements(t: &mut Thread, addr: u64, size: usize, count: usize, active: impl Fn(usize) -> bool) -> Result<(), Fault> {
+fn elements(
+    t: &mut Thread,
+    addr: u64,
+    size: usize,
+    count: usize,
+    active: impl Fn(usize) -> bool,
+) -> Result<(), Fault> {
     for e in 0..count {
         if active(e) {
             t.fill(addr + (e * size) as u64, size as u64)?;
@@ -95,16 +109,25 @@ fn masked(t: &mut Thread, i: &Instruction, addr: u64) -> Result<(), Fault> {
         count
     };
     let k = t.vec().k[i.op_mask().number()];
-    let k = if lanes >= 64 { k } else { k & ((1 << lanes) - 1) };
+    let k = if lanes >= 64 {
+        k
+    } else {
+        k & ((1 << lanes) - 1)
+    };
     for part in [addr, addr.wrapping_add(total.max(1) - 1)] {
         let _ = t.fill(part, 1);
     }
     use Mnemonic::*;
-    if matches!(i.mnemonic(), Vpexpandd | Vpexpandq | Vexpandps | Vexpandpd | Vpexpandb | Vpexpandw) {
+    if matches!(
+        i.mnemonic(),
+        Vpexpandd | Vpexpandq | Vexpandps | Vexpandpd | Vpexpandb | Vpexpandw
+    ) {
         return elements(t, addr, size, k.count_ones() as usize, |_| true);
     }
     if i.is_broadcast() || spread {
-        return elements(t, addr, size, count, |e| (e..lanes).step_by(count).any(|l| k >> l & 1 != 0));
+        return elements(t, addr, size, count, |e| {
+            (e..lanes).step_by(count).any(|l| k >> l & 1 != 0)
+        });
     }
     elements(t, addr, size, count, |e| k >> e & 1 != 0)
 }
@@ -114,9 +137,22 @@ fn spreads(i: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
         i.mnemonic(),
-        Vbroadcastss | Vbroadcastsd | Vbroadcastf32x2 | Vbroadcastf32x4 | Vbroadcastf32x8 | Vbroadcastf64x2 | Vbroadcastf64x4
-            | Vbroadcasti32x2 | Vbroadcasti32x4 | Vbroadcasti32x8 | Vbroadcasti64x2 | Vbroadcasti64x4 | Vpbroadcastb
-            | Vpbroadcastw | Vpbroadcastd | Vpbroadcastq
+        Vbroadcastss
+            | Vbroadcastsd
+            | Vbroadcastf32x2
+            | Vbroadcastf32x4
+            | Vbroadcastf32x8
+            | Vbroadcastf64x2
+            | Vbroadcastf64x4
+            | Vbroadcasti32x2
+            | Vbroadcasti32x4
+            | Vbroadcasti32x8
+            | Vbroadcasti64x2
+            | Vbroadcasti64x4
+            | Vpbroadcastb
+            | Vpbroadcastw
+            | Vpbroadcastd
+            | Vpbroadcastq
     )
 }
 
@@ -126,18 +162,84 @@ fn never_suppresses(i: &Instruction) -> bool {
     use Mnemonic::*;
     // Shifts by a count in memory.
     let counted = i.op_count() == 3 && i.op_kind(2) == OpKind::Memory;
-    let shift = matches!(i.mnemonic(), Vpsrlw | Vpsrld | Vpsrlq | Vpsllw | Vpslld | Vpsllq | Vpsraw | Vpsrad | Vpsraq);
-    counted && shift || matches!(
+    let shift = matches!(
         i.mnemonic(),
-        Vgf2p8affineqb | Vgf2p8affineinvqb | Vcvtne2ps2bf16 | Valignd | Valignq | Vdbpsadbw | Vpackssdw | Vpacksswb | Vpackusdw | Vpackuswb | Vpalignr | Vpconflictd | Vpconflictq
-            | Vpermb | Vpermw | Vpermd | Vpermq | Vpermps | Vpermpd | Vpermi2b | Vpermi2w | Vpermi2d | Vpermi2q | Vpermi2ps
-            | Vpermi2pd | Vpermt2b | Vpermt2w | Vpermt2d | Vpermt2q | Vpermt2ps | Vpermt2pd | Vpermilps | Vpermilpd
-            | Vpmultishiftqb | Vpshufb | Vpshufd | Vpshufhw | Vpshuflw | Vpunpcklbw | Vpunpcklwd | Vpunpckldq | Vpunpcklqdq
-            | Vpunpckhbw | Vpunpckhwd | Vpunpckhdq | Vpunpckhqdq | Vshuff32x4 | Vshuff64x2 | Vshufi32x4 | Vshufi64x2
-            | Vshufps | Vshufpd | Vunpcklps | Vunpcklpd | Vunpckhps | Vunpckhpd | Vmovshdup | Vmovsldup | Vmovddup
-            | Vinsertf32x4 | Vinsertf32x8 | Vinsertf64x2 | Vinsertf64x4 | Vinserti32x4 | Vinserti32x8 | Vinserti64x2
-            | Vinserti64x4 | Vpmaddubsw | Vpmaddwd | Vpshufbitqmb
-    )
+        Vpsrlw | Vpsrld | Vpsrlq | Vpsllw | Vpslld | Vpsllq | Vpsraw | Vpsrad | Vpsraq
+    );
+    counted && shift
+        || matches!(
+            i.mnemonic(),
+            Vgf2p8affineqb
+                | Vgf2p8affineinvqb
+                | Vcvtne2ps2bf16
+                | Valignd
+                | Valignq
+                | Vdbpsadbw
+                | Vpackssdw
+                | Vpacksswb
+                | Vpackusdw
+                | Vpackuswb
+                | Vpalignr
+                | Vpconflictd
+                | Vpconflictq
+                | Vpermb
+                | Vpermw
+                | Vpermd
+                | Vpermq
+                | Vpermps
+                | Vpermpd
+                | Vpermi2b
+                | Vpermi2w
+                | Vpermi2d
+                | Vpermi2q
+                | Vpermi2ps
+                | Vpermi2pd
+                | Vpermt2b
+                | Vpermt2w
+                | Vpermt2d
+                | Vpermt2q
+                | Vpermt2ps
+                | Vpermt2pd
+                | Vpermilps
+                | Vpermilpd
+                | Vpmultishiftqb
+                | Vpshufb
+                | Vpshufd
+                | Vpshufhw
+                | Vpshuflw
+                | Vpunpcklbw
+                | Vpunpcklwd
+                | Vpunpckldq
+                | Vpunpcklqdq
+                | Vpunpckhbw
+                | Vpunpckhwd
+                | Vpunpckhdq
+                | Vpunpckhqdq
+                | Vshuff32x4
+                | Vshuff64x2
+                | Vshufi32x4
+                | Vshufi64x2
+                | Vshufps
+                | Vshufpd
+                | Vunpcklps
+                | Vunpcklpd
+                | Vunpckhps
+                | Vunpckhpd
+                | Vmovshdup
+                | Vmovsldup
+                | Vmovddup
+                | Vinsertf32x4
+                | Vinsertf32x8
+                | Vinsertf64x2
+                | Vinsertf64x4
+                | Vinserti32x4
+                | Vinserti32x8
+                | Vinserti64x2
+                | Vinserti64x4
+                | Vpmaddubsw
+                | Vpmaddwd
+                | Vpshufbitqmb
+        )
 }
 
 fn gather(t: &mut Thread, i: &Instruction, op: u32) -> Result<(), Fault> {
@@ -163,7 +265,9 @@ fn gather(t: &mut Thread, i: &Instruction, op: u32) -> Result<(), Fault> {
             continue;
         }
         let at = i.virtual_address(op, e, |r, element, size| lane(t, &v, r, element, size));
-        let Some(at) = at else { crate::slow::unsupported(t, i.ip()) };
+        let Some(at) = at else {
+            crate::slow::unsupported(t, i.ip())
+        };
         t.fill(at, data as u64)?;
     }
     Ok(())
@@ -183,7 +287,11 @@ fn lane(t: &Thread, v: &VecState, r: Register, element: usize, size: usize) -> O
 /// Everything that `xrstor` may read, for the components it is asked for.
 fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
     if addr % 64 != 0 {
-        return Err(Fault { signo: 11, code: 0x80, addr: 0 });
+        return Err(Fault {
+            signo: 11,
+            code: 0x80,
+            addr: 0,
+        });
     }
     let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & nondet::xcr0();
     t.fill(addr, 576)?;
@@ -200,7 +308,11 @@ fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
         }
         let l = __cpuid_count(0xd, c);
         let at = if compact {
-            let at = if l.ecx & 2 != 0 { u64::next_multiple_of(next, 64) } else { next };
+            let at = if l.ecx & 2 != 0 {
+                u64::next_multiple_of(next, 64)
+            } else {
+                next
+            };
             next = at + l.eax as u64;
             at
         } else {
