@@ -69,7 +69,7 @@ pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
     for s in v.st.iter_mut() {
         let x = rng.value() | 1 << 63;
         s[..8].copy_from_slice(&x.to_le_bytes());
-        let e = 16383 - 40 + rng.below(100) as u16 | (rng.below(2) as u16) << 15;
+        let e = (16383 - 40 + rng.below(100) as u16) | ((rng.below(2) as u16) << 15);
         s[8..10].copy_from_slice(&e.to_le_bytes());
     }
     v
@@ -97,7 +97,7 @@ pub fn random_cpu(rng: &mut Rng, region: &Region, pc: u64, fs_base: u64) -> CpuS
         3 => region.data + DATA as u64 / 2 - 16 + rng.below(32),
         _ => region.data + 256 + 8 * rng.below(DATA as u64 / 8 - 64),
     };
-    c.rflags = rng.u64() & 0x8d5 | 0x400 * rng.one_in(8) as u64;
+    c.rflags = rng.u64() & 0x8d5 | (0x400 * rng.one_in(8) as u64);
     c
 }
 

@@ -37,7 +37,11 @@ pub enum EndKind {
 pub enum Event<'a> {
     /// Predictor words that differ from memory: word `i` of the 64-byte line at guest address
     /// `line` for each bit `i` of `mask`. Words whose bit is clear are 0 here.
-    Patch { line: u64, mask: u8, words: [u64; 8] },
+    Patch {
+        line: u64,
+        mask: u8,
+        words: [u64; 8],
+    },
     /// `len` (1 to 8) bytes at guest address `addr` hold the low bytes of `value`.
     PatchBytes { addr: u64, len: u8, value: u64 },
     /// The instruction is a system call with this number and these arguments.
@@ -47,28 +51,54 @@ pub enum Event<'a> {
     /// In place of the instruction: registers of `mask` (bits 0 to 15 general purpose, 16 RFLAGS,
     /// 17 FS base, 18 GS base) take these values. Completes the instruction, whose length is `ilen`,
     /// when `ilen` is not 0.
-    Regs { mask: u32, ilen: u8, values: [u64; 19] },
+    Regs {
+        mask: u32,
+        ilen: u8,
+        values: [u64; 19],
+    },
     /// The string instruction at this position completes this many iterations before what follows.
     RepChunk { iterations: u64 },
     /// A signal is delivered (a [`Event::SetState`] follows) before the instruction, or in place
     /// of a system call that is open: the handler returns to the call, which is then made anew.
     Signal { signo: u8, code: i32, addr: u64 },
     /// All registers change. Completes a system call (`rt_sigreturn`) if one is open at this position.
-    SetState { cpu: &'a [u8; CPU_STATE_LEN], vec: &'a [u8; VEC_STATE_LEN] },
+    SetState {
+        cpu: &'a [u8; CPU_STATE_LEN],
+        vec: &'a [u8; VEC_STATE_LEN],
+    },
     /// Predictor cells of this address range become zero.
     Zero { addr: u64, len: u64 },
     /// All predictor cells become zero; all registers are these; code is as of `code_epoch`.
-    KeyFrame { code_epoch: u64, cpu: &'a [u8; CPU_STATE_LEN], vec: &'a [u8; VEC_STATE_LEN] },
+    KeyFrame {
+        code_epoch: u64,
+        cpu: &'a [u8; CPU_STATE_LEN],
+        vec: &'a [u8; VEC_STATE_LEN],
+    },
     /// Digests of all registers before the instruction. `vec` is 0 when not taken.
     Digest { cpu: u64, vec: u64 },
     /// From here on the thread executes code as of this epoch.
     CodeEpoch { epoch: u64 },
     /// Nothing follows in this stream.
-    End { kind: EndKind, code: u32, message: &'a [u8] },
+    End {
+        kind: EndKind,
+        code: u32,
+        message: &'a [u8],
+    },
     /// Process stream: code bytes at `addr` as of `epoch`.
-    Code { epoch: u64, addr: u64, bytes: &'a [u8] },
+    Code {
+        epoch: u64,
+        addr: u64,
+        bytes: &'a [u8],
+    },
     /// Process stream: memory was mapped. `prot` and `flags` as for `mmap`.
-    Map { addr: u64, len: u64, prot: u32, flags: u32, offset: u64, path: &'a [u8] },
+    Map {
+        addr: u64,
+        len: u64,
+        prot: u32,
+        flags: u32,
+        offset: u64,
+        path: &'a [u8],
+    },
     /// Process stream: memory was unmapped.
     Unmap { addr: u64, len: u64 },
 }
@@ -171,7 +201,11 @@ impl Encoder {
                 out[at..at + VEC_STATE_LEN].copy_from_slice(vec);
                 at += VEC_STATE_LEN;
             }
-            Event::KeyFrame { code_epoch, cpu, vec } => {
+            Event::KeyFrame {
+                code_epoch,
+                cpu,
+                vec,
+            } => {
                 int(&mut at, code_epoch);
                 out[at..at + CPU_STATE_LEN].copy_from_slice(cpu);
                 at += CPU_STATE_LEN;
@@ -188,7 +222,11 @@ impl Encoder {
                 at += 16;
             }
             Event::CodeEpoch { epoch } => int(&mut at, epoch),
-            Event::End { kind, code, message } => {
+            Event::End {
+                kind,
+                code,
+                message,
+            } => {
                 int(&mut at, kind as u64);
                 int(&mut at, code as u64);
                 at = put_bytes(out, at, message);
@@ -198,7 +236,14 @@ impl Encoder {
                 int(&mut at, addr);
                 at = put_bytes(out, at, bytes);
             }
-            Event::Map { addr, len, prot, flags, offset, path } => {
+            Event::Map {
+                addr,
+                len,
+                prot,
+                flags,
+                offset,
+                path,
+            } => {
                 for v in [addr, len, prot as u64, flags as u64, offset] {
                     int(&mut at, v);
                 }
@@ -252,7 +297,11 @@ impl Decoder {
                 if !(1..=8).contains(&len) {
                     return None;
                 }
-                Event::PatchBytes { addr, len: len as u8, value: r.int()? }
+                Event::PatchBytes {
+                    addr,
+                    len: len as u8,
+                    value: r.int()?,
+                }
             }
             tag::SYSCALL => {
                 let nr = r.int()?;
@@ -275,9 +324,15 @@ impl Decoder {
                         *v = r.int()?;
                     }
                 }
-                Event::Regs { mask: mask as u32, ilen: ilen as u8, values }
+                Event::Regs {
+                    mask: mask as u32,
+                    ilen: ilen as u8,
+                    values,
+                }
             }
-            tag::REP_CHUNK => Event::RepChunk { iterations: r.int()? },
+            tag::REP_CHUNK => Event::RepChunk {
+                iterations: r.int()?,
+            },
             tag::SIGNAL => Event::Signal {
                 signo: u8::try_from(r.int()?).ok()?,
                 code: i32::try_from(unzigzag(r.int()?)).ok()?,
@@ -292,9 +347,18 @@ impl Decoder {
                 cpu: r.take(CPU_STATE_LEN)?.try_into().ok()?,
                 vec: r.take(VEC_STATE_LEN)?.try_into().ok()?,
             },
-            tag::ZERO => Event::Zero { addr: r.int()?, len: r.int()? },
-            tag::UNMAP => Event::Unmap { addr: r.int()?, len: r.int()? },
-            tag::DIGEST => Event::Digest { cpu: r.word()?, vec: r.word()? },
+            tag::ZERO => Event::Zero {
+                addr: r.int()?,
+                len: r.int()?,
+            },
+            tag::UNMAP => Event::Unmap {
+                addr: r.int()?,
+                len: r.int()?,
+            },
+            tag::DIGEST => Event::Digest {
+                cpu: r.word()?,
+                vec: r.word()?,
+            },
             tag::CODE_EPOCH => Event::CodeEpoch { epoch: r.int()? },
             tag::END => Event::End {
                 kind: match r.int()? {
@@ -307,7 +371,11 @@ impl Decoder {
                 code: u32::try_from(r.int()?).ok()?,
                 message: r.bytes()?,
             },
-            tag::CODE => Event::Code { epoch: r.int()?, addr: r.int()?, bytes: r.bytes()? },
+            tag::CODE => Event::Code {
+                epoch: r.int()?,
+                addr: r.int()?,
+                bytes: r.bytes()?,
+            },
             tag::MAP => Event::Map {
                 addr: r.int()?,
                 len: r.int()?,
@@ -367,22 +435,70 @@ mod tests {
         values[3] = u64::MAX;
         values[18] = 5;
         let evs = [
-            Event::Patch { line: 0x7fff_ffff_ffc0, mask: 0x81, words: [1, 0, 0, 0, 0, 0, 0, 2] },
-            Event::Patch { line: 64, mask: 0, words: [0; 8] },
-            Event::PatchBytes { addr: 77, len: 8, value: u64::MAX },
-            Event::Syscall { nr: 1, args: [u64::MAX, 0, 1, 2, 3, 4] },
+            Event::Patch {
+                line: 0x7fff_ffff_ffc0,
+                mask: 0x81,
+                words: [1, 0, 0, 0, 0, 0, 0, 2],
+            },
+            Event::Patch {
+                line: 64,
+                mask: 0,
+                words: [0; 8],
+            },
+            Event::PatchBytes {
+                addr: 77,
+                len: 8,
+                value: u64::MAX,
+            },
+            Event::Syscall {
+                nr: 1,
+                args: [u64::MAX, 0, 1, 2, 3, 4],
+            },
             Event::SyscallRet { ret: -4i64 as u64 },
-            Event::Regs { mask: 1 << 3 | 1 << 18, ilen: 2, values },
+            Event::Regs {
+                mask: 1 << 3 | 1 << 18,
+                ilen: 2,
+                values,
+            },
             Event::RepChunk { iterations: 9 },
-            Event::Signal { signo: 11, code: -6, addr: 8 },
-            Event::SetState { cpu: &cpu, vec: &vec },
-            Event::KeyFrame { code_epoch: 3, cpu: &cpu, vec: &vec },
-            Event::Zero { addr: 4096, len: 4096 },
+            Event::Signal {
+                signo: 11,
+                code: -6,
+                addr: 8,
+            },
+            Event::SetState {
+                cpu: &cpu,
+                vec: &vec,
+            },
+            Event::KeyFrame {
+                code_epoch: 3,
+                cpu: &cpu,
+                vec: &vec,
+            },
+            Event::Zero {
+                addr: 4096,
+                len: 4096,
+            },
             Event::Digest { cpu: 1, vec: 2 },
             Event::CodeEpoch { epoch: 4 },
-            Event::End { kind: EndKind::Unsupported, code: 3, message: b"why" },
-            Event::Code { epoch: 1, addr: 2, bytes: &[7; 4096] },
-            Event::Map { addr: 1, len: 2, prot: 3, flags: 4, offset: 5, path: b"/bin/true" },
+            Event::End {
+                kind: EndKind::Unsupported,
+                code: 3,
+                message: b"why",
+            },
+            Event::Code {
+                epoch: 1,
+                addr: 2,
+                bytes: &[7; 4096],
+            },
+            Event::Map {
+                addr: 1,
+                len: 2,
+                prot: 3,
+                flags: 4,
+                offset: 5,
+                path: b"/bin/true",
+            },
             Event::Unmap { addr: 1, len: 2 },
         ];
         let mut enc = Encoder::default();

@@ -190,7 +190,8 @@ pub fn exit_address() -> u64 {
 /// Whether a host address lies in the trampolines, where neither the guest's nor the runtime's
 /// registers are complete.
 pub fn contains(pc: u64) -> bool {
-    (hindsight_enter_xsave as *const () as u64..hindsight_exit_end as *const () as u64).contains(&pc)
+    (hindsight_enter_xsave as *const () as u64..hindsight_exit_end as *const () as u64)
+        .contains(&pc)
 }
 
 /// Loads `v` into the vector state of this processor, except for what `enter` loads.

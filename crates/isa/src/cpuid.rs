@@ -35,7 +35,14 @@ impl Baseline {
     /// Rewrites what the host's `cpuid` answered for (`leaf`, `sub`) — eax, ebx, ecx, edx — to
     /// what the guest is shown. `xsave_size` is the size of an area with all of [`Self::xcr0`].
     /// Leaf and bit numbers: Intel SDM volume 2, CPUID.
-    pub fn filter(self, leaf: u32, sub: u32, r: [u32; 4], host_xcr0: u64, xsave_size: u32) -> [u32; 4] {
+    pub fn filter(
+        self,
+        leaf: u32,
+        sub: u32,
+        r: [u32; 4],
+        host_xcr0: u64,
+        xsave_size: u32,
+    ) -> [u32; 4] {
         let [mut a, mut b, mut c, mut d] = r;
         let bits = |list: &[u32]| list.iter().fold(0u32, |m, n| m | 1 << n);
         match (leaf, sub) {
@@ -66,7 +73,11 @@ impl Baseline {
                     Baseline::V2 => (b, c, d) = (b & bits(&[0]), 0, 0),
                     Baseline::V3 => (b, c, d) = (b & bits(&[0, 3, 5, 8, 9]), 0, d & 1 << 4),
                     Baseline::V4 => {
-                        (b, c, d) = (b & bits(&[0, 3, 5, 8, 9, 16, 17, 28, 30, 31]), 0, d & 1 << 4)
+                        (b, c, d) = (
+                            b & bits(&[0, 3, 5, 8, 9, 16, 17, 28, 30, 31]),
+                            0,
+                            d & 1 << 4,
+                        )
                     }
                     Baseline::Host => {}
                 }

@@ -57,7 +57,16 @@ mod tests {
         assert_eq!(Predictor::parse("window"), Some(Predictor::WINDOW));
         assert_eq!(Predictor::parse("cache:64k"), Some(Predictor { bits: 16 }));
         assert_eq!(Predictor::parse("cache:4096"), Some(Predictor { bits: 12 }));
-        for bad in ["", "cache:", "cache:0", "cache:3k", "cache:4g", "cache:k", "cache:99999999999999999999k", "x"] {
+        for bad in [
+            "",
+            "cache:",
+            "cache:0",
+            "cache:3k",
+            "cache:4g",
+            "cache:k",
+            "cache:99999999999999999999k",
+            "x",
+        ] {
             assert_eq!(Predictor::parse(bad), None, "{bad}");
         }
     }

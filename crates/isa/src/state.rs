@@ -55,7 +55,10 @@ impl CpuState {
     /// The state without the status flags. Where no following instruction uses a status flag,
     /// the recorder's checks may change it, so recording and replay are compared in this form.
     pub fn comparable(&self) -> CpuState {
-        CpuState { rflags: self.rflags & RFLAGS_MASK & !STATUS_FLAGS, ..*self }
+        CpuState {
+            rflags: self.rflags & RFLAGS_MASK & !STATUS_FLAGS,
+            ..*self
+        }
     }
 
     /// 64-bit digest of [`CpuState::comparable`].

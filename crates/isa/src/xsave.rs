@@ -52,8 +52,19 @@ impl Layout {
             }
             __cpuid_count(0xd, i).ebx as usize
         };
-        let l = Layout { mask, ymm: offset(2), opmask: offset(5), zmm_hi: offset(6), hi16: offset(7) };
-        let ends = [(l.ymm, 256), (l.opmask, 64), (l.zmm_hi, 512), (l.hi16, 1024)];
+        let l = Layout {
+            mask,
+            ymm: offset(2),
+            opmask: offset(5),
+            zmm_hi: offset(6),
+            hi16: offset(7),
+        };
+        let ends = [
+            (l.ymm, 256),
+            (l.opmask, 64),
+            (l.zmm_hi, 512),
+            (l.hi16, 1024),
+        ];
         ends.iter().all(|(o, n)| o + n <= AREA_LEN).then_some(l)
     }
 

@@ -13,7 +13,9 @@ use hashbrown::HashMap;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG, d};
 use hindsight_isa::{CpuState, Desc};
 use hindsight_translate::{Input, Mode, Policy, Translator};
-use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE,
+};
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
@@ -33,7 +35,6 @@ struct Block {
     /// Offsets from the cache's base.
     hot: u32,
     hot_len: u32,
-    cold: u32,
     self_check: bool,
     live: bool,
     /// What a self-checking block was translated from.
@@ -76,7 +77,8 @@ pub struct Cache {
 }
 
 static CACHE: Lock<Option<Cache>> = Lock::new(None);
-static RANGE: [core::sync::atomic::AtomicU64; 2] = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+static RANGE: [core::sync::atomic::AtomicU64; 2] =
+    [const { core::sync::atomic::AtomicU64::new(0) }; 2];
 
 /// The process's cache. It must have been made with [`init`].
 pub struct Held(Guard<'static, Option<Cache>>);
@@ -108,9 +110,18 @@ pub fn cache() -> Held {
 /// Makes the cache.
 pub fn init(policy: Policy) {
     let prot = PROT_READ | PROT_WRITE | PROT_EXEC;
-    let base = match arena::map(SIZE, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) {
+    let base = match arena::map(
+        SIZE,
+        prot,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+        -1,
+        0,
+    ) {
         Ok(b) => b,
-        Err(e) => fail::die(fail::STATUS, &line!("cannot map memory for translated code (error {e})")),
+        Err(e) => fail::die(
+            fail::STATUS,
+            &line!("cannot map memory for translated code (error {e})"),
+        ),
     };
     RANGE[0].store(base, core::sync::atomic::Ordering::Relaxed);
     RANGE[1].store(base + SIZE, core::sync::atomic::Ordering::Relaxed);
@@ -159,7 +170,10 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
         cpu.gpr[*r as usize] = t.ctx.spill[i];
     }
     cpu.rip = b.guest_pc;
-    Some(GuestFault { pos: at.regs[R11].wrapping_sub(b.ahead as u64), cpu })
+    Some(GuestFault {
+        pos: at.regs[R11].wrapping_sub(b.ahead as u64),
+        cpu,
+    })
 }
 
 impl Cache {
@@ -182,7 +196,9 @@ impl Cache {
             if r.find(pc).is_none() {
                 r.refresh_stack();
             }
-            let Some(region) = r.find(pc) else { return Err(Fetch::NotMapped) };
+            let Some(region) = r.find(pc) else {
+                return Err(Fetch::NotMapped);
+            };
             if region.prot & PROT_EXEC == 0 {
                 return Err(Fetch::NotExecutable);
             }
@@ -205,14 +221,27 @@ impl Cache {
                 n
             }
         };
-        let input = Input { pc, code: &source[..n], max_instrs: u32::MAX, self_check: writable, peeked: &[] };
+        let input = Input {
+            pc,
+            code: &source[..n],
+            max_instrs: u32::MAX,
+            self_check: writable,
+            peeked: &[],
+        };
         let mut pages = Vec::new();
         self.mapped = None;
         self.translator.want_map = false;
-        if self.translator.translate(&input, &mut |at| peek(at, &mut pages)).is_err() {
+        if self
+            .translator
+            .translate(&input, &mut |at| peek(at, &mut pages))
+            .is_err()
+        {
             return Err(Fetch::NotMapped);
         }
-        let (hot_len, cold_len) = (self.translator.block.hot.len() as u64, self.translator.block.cold.len() as u64);
+        let (hot_len, cold_len) = (
+            self.translator.block.hot.len() as u64,
+            self.translator.block.cold.len() as u64,
+        );
         if self.hot + hot_len + cold_len + MARGIN > self.cold {
             self.flush(t);
         }
@@ -230,8 +259,10 @@ impl Cache {
         let src_len = b.src_len;
         self.translated += b.instrs as u64;
         if let Some(c) = t.emit.ctl() {
-            c.translated.store(self.translated, core::sync::atomic::Ordering::Relaxed);
-            c.flushes.store(self.flushes, core::sync::atomic::Ordering::Relaxed);
+            c.translated
+                .store(self.translated, core::sync::atomic::Ordering::Relaxed);
+            c.flushes
+                .store(self.flushes, core::sync::atomic::Ordering::Relaxed);
         }
         let src = &source[..src_len as usize];
         let index = self.blocks.len() as u32;
@@ -240,7 +271,6 @@ impl Cache {
             src_len,
             hot: (hot - self.base) as u32,
             hot_len: hot_len as u32,
-            cold: (cold - self.base) as u32,
             self_check: writable,
             live: true,
             source: if writable { src.to_vec() } else { Vec::new() },
@@ -297,9 +327,18 @@ impl Cache {
         }
         let pages = addr >> 12..=(addr + len - 1) >> 12;
         let hit: Vec<u32> = if len >> 12 > self.by_page.len() as u64 {
-            self.by_page.iter().filter(|(p, _)| pages.contains(p)).flat_map(|(_, v)| v.iter().copied()).collect()
+            self.by_page
+                .iter()
+                .filter(|(p, _)| pages.contains(p))
+                .flat_map(|(_, v)| v.iter().copied())
+                .collect()
         } else {
-            pages.clone().filter_map(|p| self.by_page.get(&p)).flatten().copied().collect()
+            pages
+                .clone()
+                .filter_map(|p| self.by_page.get(&p))
+                .flatten()
+                .copied()
+                .collect()
         };
         for i in hit {
             self.kill(t, i);
@@ -351,7 +390,10 @@ impl Cache {
     /// Finds the guest instruction at host address `pc` by translating its block again with a map.
     fn entry(&mut self, pc: u64, exact: bool) -> Option<Boundary> {
         let offset = pc.wrapping_sub(self.base);
-        let i = self.blocks.partition_point(|b| b.hot as u64 <= offset).checked_sub(1)?;
+        let i = self
+            .blocks
+            .partition_point(|b| b.hot as u64 <= offset)
+            .checked_sub(1)?;
         let b = &self.blocks[i];
         let within = offset - b.hot as u64;
         if within >= b.hot_len as u64 {
@@ -360,11 +402,21 @@ impl Cache {
         if self.mapped != Some(i) {
             self.map(i)?;
         }
-        let e = self.translator.block.map.iter().rev().find(|e| e.hot as u64 <= within)?;
+        let e = self
+            .translator
+            .block
+            .map
+            .iter()
+            .rev()
+            .find(|e| e.hot as u64 <= within)?;
         if exact && (e.hot as u64 != within || !e.begins) {
             return None;
         }
-        Some(Boundary { guest_pc: e.pc, ahead: e.ahead, spilled: e.spilled })
+        Some(Boundary {
+            guest_pc: e.pc,
+            ahead: e.ahead,
+            spilled: e.spilled,
+        })
     }
 
     /// Translates block `i` again, with a map.
@@ -381,7 +433,13 @@ impl Cache {
             guard::read(b.pc, &mut source[..n]).ok()?;
             &source[..n]
         };
-        let input = Input { pc: b.pc, code, max_instrs: u32::MAX, self_check: b.self_check, peeked: &b.peeked };
+        let input = Input {
+            pc: b.pc,
+            code,
+            max_instrs: u32::MAX,
+            self_check: b.self_check,
+            peeked: &b.peeked,
+        };
         self.translator.want_map = true;
         let made = self.translator.translate(&input, &mut |_| &[]);
         self.translator.want_map = false;
@@ -402,7 +460,11 @@ impl Cache {
 
 /// Policy for the recorder's configuration on this machine.
 pub fn policy(plain: bool, predictor: hindsight_isa::Predictor, wide_checks: bool) -> Policy {
-    Policy { mode: if plain { Mode::Plain } else { Mode::Record }, predictor, wide_checks: wide_checks && !plain }
+    Policy {
+        mode: if plain { Mode::Plain } else { Mode::Record },
+        predictor,
+        wide_checks: wide_checks && !plain,
+    }
 }
 
 /// Code bytes at `pc` for the translator's look ahead, noting the page. Code that can change without
@@ -410,7 +472,9 @@ pub fn policy(plain: bool, predictor: hindsight_isa::Predictor, wide_checks: boo
 fn peek(pc: u64, pages: &mut Vec<u64>) -> &'static [u8] {
     let r = regions();
     match r.find(pc) {
-        Some(m) if m.prot & (PROT_EXEC | PROT_READ) == PROT_EXEC | PROT_READ && !r.is_writable(pc) => {
+        Some(m)
+            if m.prot & (PROT_EXEC | PROT_READ) == PROT_EXEC | PROT_READ && !r.is_writable(pc) =>
+        {
             pages.push(pc >> 12);
             // Within the page: mapped files may end before their mapping does.
             let end = m.end.min((pc & !4095) + 4096).min(pc + 64);

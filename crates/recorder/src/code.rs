@@ -30,7 +30,10 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn new() -> Recorder {
-        Recorder { pages: HashMap::default(), epoch: 0 }
+        Recorder {
+            pages: HashMap::default(),
+            epoch: 0,
+        }
     }
 
     /// Sees to it that the stream holds `src`, the code at `pc`, and that the thread's stream says
@@ -78,16 +81,26 @@ impl Recorder {
             return self.bytes(at, part);
         }
         let hash = xxh3_64(&bytes);
-        match self.pages.insert(page / PAGE, Page::Whole { hash, stale: false }) {
+        match self
+            .pages
+            .insert(page / PAGE, Page::Whole { hash, stale: false })
+        {
             None => {}
             Some(Page::Whole { hash: old, .. }) if old == hash => return,
             Some(_) => self.epoch += 1,
         }
-        ring::emit_process(&Event::Code { epoch: self.epoch, addr: page, bytes: &bytes });
+        ring::emit_process(&Event::Code {
+            epoch: self.epoch,
+            addr: page,
+            bytes: &bytes,
+        });
     }
 
     fn bytes(&mut self, at: u64, part: &[u8]) {
-        let entry = self.pages.entry(at / PAGE).or_insert_with(|| Page::Bytes(Bytes::unknown()));
+        let entry = self
+            .pages
+            .entry(at / PAGE)
+            .or_insert_with(|| Page::Bytes(Bytes::unknown()));
         if let Page::Whole { .. } = entry {
             // What the whole page held is not known byte by byte any more: a new epoch.
             *entry = Page::Bytes(Bytes::unknown());
@@ -108,13 +121,20 @@ impl Recorder {
             self.epoch += 1;
         }
         if news || conflict {
-            ring::emit_process(&Event::Code { epoch: self.epoch, addr: at, bytes: part });
+            ring::emit_process(&Event::Code {
+                epoch: self.epoch,
+                addr: at,
+                bytes: part,
+            });
         }
     }
 }
 
 impl Bytes {
     fn unknown() -> Box<Bytes> {
-        Box::new(Bytes { bytes: [0; PAGE as usize], known: [0; PAGE as usize / 64] })
+        Box::new(Bytes {
+            bytes: [0; PAGE as usize],
+            known: [0; PAGE as usize / 64],
+        })
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::cache;
 use crate::signals;
-use crate::thread::Thread;
 use crate::slow;
 use crate::syscalls::{self, Flow};
+use crate::thread::Thread;
 use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;

@@ -106,17 +106,31 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
 /// Makes the first thread and runs it.
 fn start(program: &loader::Program, sp: u64) -> ! {
     let config = config();
-    let predictor = Predictor { bits: config.predictor_bits };
+    let predictor = Predictor {
+        bits: config.predictor_bits,
+    };
     let Some(layout) = Layout::detect() else {
-        fail::die(fail::STATUS, &line!("this processor has no XSAVE, or keeps its state in an unknown place"));
+        fail::die(
+            fail::STATUS,
+            &line!("this processor has no XSAVE, or keeps its state in an unknown place"),
+        );
     };
     let plain = config.plain != 0;
-    let emit = if plain { Some(ring::Emitter::silent()) } else { ring::Emitter::thread() };
+    let emit = if plain {
+        Some(ring::Emitter::silent())
+    } else {
+        ring::Emitter::thread()
+    };
     let wide_checks = !plain && layout.mask & 0xe0 == 0xe0 && has_avx512vl();
     let thread = emit.map(|e| Thread::new(predictor, e, layout, wide_checks));
     let t = match thread {
         Some(Ok(t)) => t,
-        Some(Err(e)) => fail::die(fail::STATUS, &line!("cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k")),
+        Some(Err(e)) => fail::die(
+            fail::STATUS,
+            &line!(
+                "cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k"
+            ),
+        ),
         None => fail::die(fail::STATUS, &line!("too many threads")),
     };
     cache::init(cache::policy(plain, predictor, wide_checks));

@@ -49,7 +49,13 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         Cpuid => {
             let (leaf, sub) = (t.ctx.gpr[0] as u32, t.ctx.gpr[1] as u32);
             let r = __cpuid_count(leaf, sub);
-            let r = baseline().filter(leaf, sub, [r.eax, r.ebx, r.ecx, r.edx], host_xcr0(), area_size());
+            let r = baseline().filter(
+                leaf,
+                sub,
+                [r.eax, r.ebx, r.ecx, r.edx],
+                host_xcr0(),
+                area_size(),
+            );
             for (n, v) in [0, 3, 1, 2].into_iter().zip(r) {
                 set(n, v as u64);
             }
@@ -76,7 +82,13 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
                 0 => xcr0(),
                 // Components in use: all of them is always a correct answer.
                 1 => xcr0(),
-                _ => return Err(Fault { signo: 11, code: 0x80, addr: 0 }),
+                _ => {
+                    return Err(Fault {
+                        signo: 11,
+                        code: 0x80,
+                        addr: 0,
+                    });
+                }
             };
             set(0, v & 0xffff_ffff);
             set(2, v >> 32);
@@ -84,7 +96,9 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         Rdpid => {
             let aux: u32;
             // SAFETY: as above.
-            unsafe { asm!("rdtscp", out("eax") _, out("edx") _, out("ecx") aux, options(nomem, nostack)) };
+            unsafe {
+                asm!("rdtscp", out("eax") _, out("edx") _, out("ecx") aux, options(nomem, nostack))
+            };
             set(i.op_register(0).full_register().number(), aux as u64);
         }
         Rdrand | Rdseed => {
@@ -100,11 +114,14 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
                 }
             }
             let old = t.ctx.gpr[n];
-            set(n, match r.size() {
-                8 => v,
-                4 => v as u32 as u64,
-                _ => old & !0xffff | v & 0xffff,
-            });
+            set(
+                n,
+                match r.size() {
+                    8 => v,
+                    4 => v as u32 as u64,
+                    _ => old & !0xffff | v & 0xffff,
+                },
+            );
             set(16, t.ctx.rflags & !0x8d5 | ok as u64);
         }
         Lsl | Lar if i.op1_kind() == iced_x86::OpKind::Register => {
@@ -126,14 +143,18 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         }
         _ => slow::unsupported(t, i.ip()),
     }
-    for n in 0..16 {
+    for (n, v) in values[..16].iter().enumerate() {
         if mask & (1 << n) != 0 {
-            t.ctx.gpr[n] = values[n];
+            t.ctx.gpr[n] = *v;
         }
     }
     if mask & FLAGS != 0 {
         t.ctx.rflags = values[16];
     }
-    t.event(&Event::Regs { mask, ilen: i.len() as u8, values });
+    t.event(&Event::Regs {
+        mask,
+        ilen: i.len() as u8,
+        values,
+    });
     Ok(())
 }

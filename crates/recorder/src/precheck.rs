@@ -286,7 +286,7 @@ fn lane(t: &Thread, v: &VecState, r: Register, element: usize, size: usize) -> O
 
 /// Everything that `xrstor` may read, for the components it is asked for.
 fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
-    if addr % 64 != 0 {
+    if !addr.is_multiple_of(64) {
         return Err(Fault {
             signo: 11,
             code: 0x80,

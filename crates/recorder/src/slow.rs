@@ -23,11 +23,12 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     let i = decode(desc);
     use Mnemonic::*;
     let done = match i.mnemonic() {
-        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => nondet::execute(t, &i),
-        Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => base(t, &i),
-        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 | Fnsave | Fsave | Fnstenv | Fstenv => {
-            xstate::save(t, &i)
+        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => {
+            nondet::execute(t, &i)
         }
+        Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => base(t, &i),
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
+        | Fnsave | Fsave | Fnstenv | Fstenv => xstate::save(t, &i),
         _ => unsupported(t, desc.pc),
     };
     finish(t, desc, done)
@@ -65,7 +66,10 @@ pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
 /// Ends the recording at an instruction that the recorder does not know.
 pub fn unsupported(t: &mut Thread, pc: u64) -> ! {
     let mut bytes = [0; 15];
-    let n = (1..=15).rev().find(|n| guard::read(pc, &mut bytes[..*n]).is_ok()).unwrap_or(0);
+    let n = (1..=15)
+        .rev()
+        .find(|n| guard::read(pc, &mut bytes[..*n]).is_ok())
+        .unwrap_or(0);
     let i = Decoder::with_ip(64, &bytes[..n], pc, DecoderOptions::NONE).decode();
     let mut l = crate::line!("unsupported instruction {:?} at {pc:#x}, bytes", i.code());
     for b in &bytes[..i.len().max(1).min(n)] {
@@ -86,7 +90,11 @@ fn base(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         m => {
             let v = low(t.ctx.gpr[n]);
             if (v as i64) << 16 >> 16 != v as i64 {
-                return Err(Fault { signo: 11, code: 0x80, addr: 0 });
+                return Err(Fault {
+                    signo: 11,
+                    code: 0x80,
+                    addr: 0,
+                });
             }
             if m == Mnemonic::Wrfsbase {
                 t.ctx.fs_base = v;
@@ -122,9 +130,13 @@ impl StringMemory for Both<'_> {
         if !self.t.agrees(addr, buf) {
             if !self.announced {
                 self.announced = true;
-                self.t.event(&Event::RepChunk { iterations: self.done });
+                self.t.event(&Event::RepChunk {
+                    iterations: self.done,
+                });
             }
-            self.t.fill(addr, buf.len() as u64).map_err(|f| (f, self.done))?;
+            self.t
+                .fill(addr, buf.len() as u64)
+                .map_err(|f| (f, self.done))?;
             // What counts is what replay will see.
             self.t.read_cells(addr, buf);
         }
@@ -145,11 +157,25 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
         Segment::Gs => t.ctx.gs_base,
     };
     let g = &t.ctx.gpr;
-    let mut regs = Regs { rax: g[0], rcx: g[1], rsi: g[6], rdi: g[7], rflags: t.ctx.rflags };
+    let mut regs = Regs {
+        rax: g[0],
+        rcx: g[1],
+        rsi: g[6],
+        rdi: g[7],
+        rflags: t.ctx.rflags,
+    };
     if op.operands_collide(&regs, base, t.predictor) {
         return collide(t, desc, op, regs, base);
     }
-    let result = op.execute(&mut regs, base, &mut Both { t, done: 0, announced: true });
+    let result = op.execute(
+        &mut regs,
+        base,
+        &mut Both {
+            t,
+            done: 0,
+            announced: true,
+        },
+    );
     store(t, &regs);
     let done = result.map_err(|(f, done)| {
         // So that replay stops at the same iteration.
@@ -192,7 +218,11 @@ fn collide(t: &mut Thread, desc: &Desc, op: StringOp, mut regs: Regs, base: u64)
     let mut values = [0; 19];
     (values[1], values[6], values[7], values[16]) = (regs.rcx, regs.rsi, regs.rdi, t.ctx.rflags);
     let mask = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 16;
-    t.event(&Event::Regs { mask, ilen: desc.ilen, values });
+    t.event(&Event::Regs {
+        mask,
+        ilen: desc.ilen,
+        values,
+    });
     finish(t, desc, Ok(()))
 }
 
@@ -246,7 +276,11 @@ pub fn value(t: &Thread, r: Register) -> Option<u64> {
         return Some(0);
     }
     if matches!(r, Register::FS | Register::GS) {
-        return Some(if r == Register::FS { t.ctx.fs_base } else { t.ctx.gs_base });
+        return Some(if r == Register::FS {
+            t.ctx.fs_base
+        } else {
+            t.ctx.gs_base
+        });
     }
     if r.is_segment_register() {
         return Some(0);
@@ -259,7 +293,9 @@ pub fn value(t: &Thread, r: Register) -> Option<u64> {
         8 => v,
         4 => v as u32 as u64,
         2 => v as u16 as u64,
-        _ if matches!(r, Register::AH | Register::BH | Register::CH | Register::DH) => v >> 8 & 0xff,
+        _ if matches!(r, Register::AH | Register::BH | Register::CH | Register::DH) => {
+            v >> 8 & 0xff
+        }
         _ => v & 0xff,
     })
 }

@@ -17,7 +17,10 @@ impl Thread {
             // The fault is at the first byte that was asked for, not at the line's.
             changed |= self.fill_line(line).map_err(|f| match f.addr {
                 0 => f,
-                at => Fault { addr: at.max(addr), ..f },
+                at => Fault {
+                    addr: at.max(addr),
+                    ..f
+                },
             })?;
             if line == last {
                 return Ok(changed);
@@ -56,11 +59,18 @@ impl Thread {
     /// Sets exactly the cells of `addr..addr+len` (at most 8) to the low bytes of `value`, which was
     /// read there and is in memory no longer.
     pub fn fill_value(&mut self, addr: u64, len: u8, value: u64) {
-        for (i, b) in value.to_le_bytes()[..len.min(8) as usize].iter().enumerate() {
+        for (i, b) in value.to_le_bytes()[..len.min(8) as usize]
+            .iter()
+            .enumerate()
+        {
             // SAFETY: a cell of the window.
             unsafe { *self.cell(addr.wrapping_add(i as u64)) = *b }
         }
-        let value = if len < 8 { value & ((1 << (8 * len)) - 1) } else { value };
+        let value = if len < 8 {
+            value & ((1 << (8 * len)) - 1)
+        } else {
+            value
+        };
         self.surprises += 1;
         self.event(&Event::PatchBytes { addr, len, value });
     }

@@ -49,7 +49,12 @@ pub struct Thread {
 impl Thread {
     /// Makes the context block and window of a thread, and points the GS base at the window.
     /// `Err` is the errno of the failed mapping.
-    pub fn new(predictor: Predictor, emit: Emitter, layout: Layout, wide_checks: bool) -> Result<&'static mut Thread, i32> {
+    pub fn new(
+        predictor: Predictor,
+        emit: Emitter,
+        layout: Layout,
+        wide_checks: bool,
+    ) -> Result<&'static mut Thread, i32> {
         let window = map_window(predictor)?;
         let base = window - CTX_SIZE as u64;
         // SAFETY: `map_window` made CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
@@ -123,7 +128,8 @@ impl Thread {
         a[512] |= 2;
         a[6..24].fill(0);
         if self.wide_checks {
-            self.layout.set_wide(&mut self.area, &self.ctx.zmm31, self.ctx.k7);
+            self.layout
+                .set_wide(&mut self.area, &self.ctx.zmm31, self.ctx.k7);
         }
         &mut self.area
     }
@@ -180,13 +186,24 @@ impl Thread {
     fn keyframe(&mut self) {
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
         let code_epoch = self.code_epoch;
-        self.event(&Event::KeyFrame { code_epoch, cpu: &cpu, vec: &vec });
+        self.event(&Event::KeyFrame {
+            code_epoch,
+            cpu: &cpu,
+            vec: &vec,
+        });
         self.empty_window();
-        let later = |n: u64| if n == 0 { u64::MAX } else { self.pos.saturating_add(n) };
+        let later = |n: u64| {
+            if n == 0 {
+                u64::MAX
+            } else {
+                self.pos.saturating_add(n)
+            }
+        };
         // An emptied predictor is filled again from the trace: not before the program has done
         // enough to pay for that.
         let resident = sys::peak_memory() / 2;
-        self.next_keyframe = later(config().keyframe_interval).max(later((resident * KEYFRAME_COST).min(1 << 60)));
+        self.next_keyframe =
+            later(config().keyframe_interval).max(later((resident * KEYFRAME_COST).min(1 << 60)));
         if config().keyframe_interval == 0 {
             self.next_keyframe = u64::MAX;
         }
@@ -249,7 +266,11 @@ fn map_window(p: Predictor) -> Result<u64, i32> {
     let total = guard + before + p.size().max(SHARED) + SHARED + guard;
     let at = sys::mmap_anon_noreserve(0, total, sys::PROT_NONE)?;
     let first = at + guard + before;
-    sys::mprotect(at + guard, before + p.size(), sys::PROT_READ | sys::PROT_WRITE)?;
+    sys::mprotect(
+        at + guard,
+        before + p.size(),
+        sys::PROT_READ | sys::PROT_WRITE,
+    )?;
     let fd = sys::memfd_create(c"window")?;
     let r = (|| {
         sys::ftruncate(fd, SHARED)?;

@@ -37,7 +37,11 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             _ => (64, 0),
         };
         if addr % align != 0 {
-            return Err(Fault { signo: 11, code: 0x80, addr: 0 });
+            return Err(Fault {
+                signo: 11,
+                code: 0x80,
+                addr: 0,
+            });
         }
         match i.mnemonic() {
             Fnstenv | Fstenv => run!("fnstenv [rdi]", 0u32),
@@ -56,7 +60,12 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             return guard::write(addr, &out.0[..len]);
         }
     }
-    write_parts(addr, &out, wanted, matches!(i.mnemonic(), Xsavec | Xsavec64))
+    write_parts(
+        addr,
+        &out,
+        wanted,
+        matches!(i.mnemonic(), Xsavec | Xsavec64),
+    )
 }
 
 /// Writes the parts of an XSAVE image that the instruction writes.
@@ -82,7 +91,11 @@ fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<(), 
         let l = core::arch::x86_64::__cpuid_count(0xd, c);
         let size = l.eax as usize;
         let at = if compact {
-            if l.ecx & 2 != 0 { usize::next_multiple_of(next, 64) } else { next }
+            if l.ecx & 2 != 0 {
+                usize::next_multiple_of(next, 64)
+            } else {
+                next
+            }
         } else {
             l.ebx as usize
         };

@@ -36,17 +36,40 @@ pub struct Asm {
 
 /// `gs:[disp]`: a field of the context block.
 pub fn ctx(disp: i32) -> MemoryOperand {
-    MemoryOperand::new(Register::None, Register::None, 1, disp as i64, 8, false, Register::GS)
+    MemoryOperand::new(
+        Register::None,
+        Register::None,
+        1,
+        disp as i64,
+        8,
+        false,
+        Register::GS,
+    )
 }
 
 /// `[base + disp]`.
 pub fn based(base: u8, disp: i32) -> MemoryOperand {
-    MemoryOperand::new(gpr(base, 8), Register::None, 1, disp as i64, if disp == 0 { 0 } else { 8 }, false, Register::None)
+    MemoryOperand::new(
+        gpr(base, 8),
+        Register::None,
+        1,
+        disp as i64,
+        if disp == 0 { 0 } else { 8 },
+        false,
+        Register::None,
+    )
 }
 
 impl Asm {
     pub fn new() -> Asm {
-        Asm { enc: Encoder::new(64), hot: Vec::new(), cold: Vec::new(), in_cold: false, fixups: Vec::new(), failed: false }
+        Asm {
+            enc: Encoder::new(64),
+            hot: Vec::new(),
+            cold: Vec::new(),
+            in_cold: false,
+            fixups: Vec::new(),
+            failed: false,
+        }
     }
 
     pub fn clear(&mut self) {
@@ -72,7 +95,11 @@ impl Asm {
     }
 
     fn buf(&mut self) -> &mut Vec<u8> {
-        if self.in_cold { &mut self.cold } else { &mut self.hot }
+        if self.in_cold {
+            &mut self.cold
+        } else {
+            &mut self.hot
+        }
     }
 
     /// Emits what follows into the cold part (true) or the hot part.
@@ -82,7 +109,10 @@ impl Asm {
 
     pub fn here(&mut self) -> Place {
         let at = self.buf().len() as u32;
-        Place { cold: self.in_cold, at }
+        Place {
+            cold: self.in_cold,
+            at,
+        }
     }
 
     pub fn bytes(&mut self, b: &[u8]) {
@@ -204,7 +234,11 @@ impl Asm {
         self.bytes(opcode);
         let at = self.here();
         self.bytes(&[0; 4]);
-        self.fixups.push(Fixup { at, target, relative: true });
+        self.fixups.push(Fixup {
+            at,
+            target,
+            relative: true,
+        });
         at
     }
 
@@ -243,7 +277,11 @@ impl Asm {
         self.bytes(&d::DESC.to_le_bytes());
         let at = self.here();
         self.bytes(&[0; 4]);
-        self.fixups.push(Fixup { at, target: at, relative: false });
+        self.fixups.push(Fixup {
+            at,
+            target: at,
+            relative: false,
+        });
         let index = self.fixups.len() - 1;
         // jmp qword gs:[EXIT_PTR]
         self.bytes(&[0x65, 0xff, 0x24, 0x25]);
@@ -256,20 +294,38 @@ impl Asm {
         let here = self.here();
         self.fixups[exit].target = here;
         let b = desc.encode();
-        let n = if desc.is_long() { Desc::LONG } else { Desc::SHORT };
+        let n = if desc.is_long() {
+            Desc::LONG
+        } else {
+            Desc::SHORT
+        };
         self.bytes(&b[..n]);
         for (offset, target) in [(4, resume), (16, patch)] {
             if let Some(target) = target {
-                let at = Place { cold: here.cold, at: here.at + offset };
-                self.fixups.push(Fixup { at, target, relative: false });
+                let at = Place {
+                    cold: here.cold,
+                    at: here.at + offset,
+                };
+                self.fixups.push(Fixup {
+                    at,
+                    target,
+                    relative: false,
+                });
             }
         }
     }
 
     /// Redirects the resume field of the descriptor whose bytes start at `desc`.
     pub fn desc_resume(&mut self, desc: Place, target: Place) {
-        let at = Place { cold: desc.cold, at: desc.at + 4 };
-        self.fixups.push(Fixup { at, target, relative: false });
+        let at = Place {
+            cold: desc.cold,
+            at: desc.at + 4,
+        };
+        self.fixups.push(Fixup {
+            at,
+            target,
+            relative: false,
+        });
     }
 }
 
@@ -279,8 +335,21 @@ pub fn count(a: &mut Asm, n: i32) {
 }
 
 /// Resolves `fixups` for parts placed at `hot_addr` and `cold_addr`.
-pub fn resolve(hot: &mut [u8], cold: &mut [u8], fixups: &[Fixup], hot_addr: u64, cold_addr: u64, base: u64) {
-    let addr = |p: Place| if p.cold { cold_addr + p.at as u64 } else { hot_addr + p.at as u64 };
+pub fn resolve(
+    hot: &mut [u8],
+    cold: &mut [u8],
+    fixups: &[Fixup],
+    hot_addr: u64,
+    cold_addr: u64,
+    base: u64,
+) {
+    let addr = |p: Place| {
+        if p.cold {
+            cold_addr + p.at as u64
+        } else {
+            hot_addr + p.at as u64
+        }
+    };
     for f in fixups {
         let v = if f.relative {
             addr(f.target).wrapping_sub(addr(f.at) + 4) as u32

@@ -49,7 +49,9 @@ impl Translator {
     /// `xchg [m], r`: the new value is kept, the old one checked, then the cell gets the new one.
     pub(crate) fn xchg(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
-        let (Some(m), Some((op, r))) = (self.mem(i), Self::reg_operand(i)) else { return self.unsupported() };
+        let (Some(m), Some((op, r))) = (self.mem(i), Self::reg_operand(i)) else {
+            return self.unsupported();
+        };
         let size = r.size();
         // The old value goes through the scratch register, so that the guest's register changes last.
         let new = r;
@@ -61,19 +63,35 @@ impl Translator {
             self.zero_extend(SCR, gpr(SCR, size), size);
         }
         self.check_value(SCR, size, &m, self.cur.after);
-        let code = [Code::Mov_rm8_r8, Code::Mov_rm16_r16, Code::Mov_rm32_r32, Code::Mov_rm64_r64][size.trailing_zeros() as usize];
+        let code = [
+            Code::Mov_rm8_r8,
+            Code::Mov_rm16_r16,
+            Code::Mov_rm32_r32,
+            Code::Mov_rm64_r64,
+        ][size.trailing_zeros() as usize];
         let high = crate::regs::is_high_byte(r);
         if high {
             return self.unsupported();
         }
         self.a.mr(code, m.cell, r);
-        self.a.rr([Code::Mov_r8_rm8, Code::Mov_r16_rm16, Code::Mov_r32_rm32, Code::Mov_r64_rm64][size.trailing_zeros() as usize], r, gpr(SCR, size));
+        self.a.rr(
+            [
+                Code::Mov_r8_rm8,
+                Code::Mov_r16_rm16,
+                Code::Mov_r32_rm32,
+                Code::Mov_r64_rm64,
+            ][size.trailing_zeros() as usize],
+            r,
+            gpr(SCR, size),
+        );
     }
 
     /// `xadd [m], r`.
     pub(crate) fn xadd(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
-        let (Some(m), Some((op, r))) = (self.mem(i), Self::reg_operand(i)) else { return self.unsupported() };
+        let (Some(m), Some((op, r))) = (self.mem(i), Self::reg_operand(i)) else {
+            return self.unsupported();
+        };
         let size = r.size();
         if crate::regs::is_high_byte(r) {
             return self.unsupported();
@@ -93,15 +111,27 @@ impl Translator {
     /// `cmpxchg [m], r`: afterwards the accumulator holds what was read, whatever the outcome.
     pub(crate) fn cmpxchg(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
-        let (Some(m), Some((_, r))) = (self.mem(i), Self::reg_operand(i)) else { return self.unsupported() };
+        let (Some(m), Some((_, r))) = (self.mem(i), Self::reg_operand(i)) else {
+            return self.unsupported();
+        };
         let size = r.size();
         if m.uses(RAX) {
             // The address must survive the accumulator's change.
             let at = self.borrow_reg();
             self.a.lea(at, m.real);
             let real = asm::based(at, 0);
-            let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
-            return self.cmpxchg_at(i, &Mem { real, cell, fixed: None }, size);
+            let Some(cell) = self.cell_of(&real) else {
+                return self.unsupported();
+            };
+            return self.cmpxchg_at(
+                i,
+                &Mem {
+                    real,
+                    cell,
+                    fixed: None,
+                },
+                size,
+            );
         }
         self.cmpxchg_at(i, &m, size);
     }
@@ -120,14 +150,26 @@ impl Translator {
     /// `cmpxchg8b` and `cmpxchg16b`.
     pub(crate) fn cmpxchg_wide(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
-        let Some(mut m) = self.mem(i) else { return self.unsupported() };
-        let size = if i.mnemonic() == Mnemonic::Cmpxchg16b { 8 } else { 4 };
+        let Some(mut m) = self.mem(i) else {
+            return self.unsupported();
+        };
+        let size = if i.mnemonic() == Mnemonic::Cmpxchg16b {
+            8
+        } else {
+            4
+        };
         if m.uses(RAX) || m.uses(RDX) {
             let at = self.borrow_reg();
             self.a.lea(at, m.real);
             let real = asm::based(at, 0);
-            let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
-            m = Mem { real, cell, fixed: None };
+            let Some(cell) = self.cell_of(&real) else {
+                return self.unsupported();
+            };
+            m = Mem {
+                real,
+                cell,
+                fixed: None,
+            };
         }
         let high = self.borrow_reg();
         // Only ZF changes: the other flags must survive, so everything here is flag-free except
@@ -150,9 +192,13 @@ impl Translator {
         self.cur.scr_taken = true;
         // The accumulator of the exchange must not hold an address.
         self.cur.used.add(RAX);
-        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
+        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else {
+            return self.unsupported();
+        };
         let size = i.memory_size().size();
-        let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && crate::regs::is_high_byte(i.op_register(n)));
+        let high = (0..i.op_count()).any(|n| {
+            i.op_kind(n) == OpKind::Register && crate::regs::is_high_byte(i.op_register(n))
+        });
         if high {
             return self.unsupported();
         }
@@ -160,11 +206,18 @@ impl Translator {
         let at = self.borrow_reg();
         self.a.lea(at, m.real);
         let real = asm::based(at, 0);
-        let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
-        let m = Mem { real, cell, fixed: None };
+        let Some(cell) = self.cell_of(&real) else {
+            return self.unsupported();
+        };
+        let m = Mem {
+            real,
+            cell,
+            fixed: None,
+        };
         // The source operand, should it be rax, is read from its spilled copy by renaming.
         let mut work_op = *i;
-        let src_rax = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && number(i.op_register(n)) == Some(RAX));
+        let src_rax = (0..i.op_count())
+            .any(|n| i.op_kind(n) == OpKind::Register && number(i.op_register(n)) == Some(RAX));
         let carry = flags::reads(i) != 0;
         if carry {
             // adc and sbb: a failed exchange would lose the carry.
@@ -189,7 +242,12 @@ impl Translator {
         let body = with_register(&work_op, op, gpr(SCR, size));
         self.copy(&body);
         // lock cmpxchg [at], scratch
-        let code = [Code::Cmpxchg_rm8_r8, Code::Cmpxchg_rm16_r16, Code::Cmpxchg_rm32_r32, Code::Cmpxchg_rm64_r64][size.trailing_zeros() as usize];
+        let code = [
+            Code::Cmpxchg_rm8_r8,
+            Code::Cmpxchg_rm16_r16,
+            Code::Cmpxchg_rm32_r32,
+            Code::Cmpxchg_rm64_r64,
+        ][size.trailing_zeros() as usize];
         if let Ok(mut x) = Instruction::with2(code, m.real, gpr(SCR, size)) {
             x.set_has_lock_prefix(true);
             self.a.put(&x);

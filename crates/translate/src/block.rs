@@ -7,7 +7,10 @@ use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind, desc::raise};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind,
+    Register,
+};
 
 /// Most instructions in one block.
 const MAX_INSTRS: usize = 64;
@@ -97,7 +100,11 @@ impl Translator {
     /// Translates one block into [`Translator::block`]. `peek` gives the code bytes at a guest address
     /// that the block may jump to, as far as known (it may answer an empty slice); they serve only
     /// to find out which flags are still needed there.
-    pub fn translate<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) -> Result<(), Error> {
+    pub fn translate<'a>(
+        &mut self,
+        input: &Input,
+        peek: &mut dyn FnMut(u64) -> &'a [u8],
+    ) -> Result<(), Error> {
         self.decode(input)?;
         self.liveness(input, peek);
         self.a.clear();
@@ -108,7 +115,10 @@ impl Translator {
         let instrs = core::mem::take(&mut self.instrs);
         let mut start = 0;
         while start < instrs.len() {
-            let end = instrs[start..].iter().position(ends_segment).map_or(instrs.len(), |n| start + n + 1);
+            let end = instrs[start..]
+                .iter()
+                .position(ends_segment)
+                .map_or(instrs.len(), |n| start + n + 1);
             self.segment(input, &instrs, start, end);
             start = end;
         }
@@ -152,14 +162,23 @@ impl Translator {
                 break;
             }
         }
-        if self.instrs.is_empty() { Err(Error::Truncated) } else { Ok(()) }
+        if self.instrs.is_empty() {
+            Err(Error::Truncated)
+        } else {
+            Ok(())
+        }
     }
 
     fn writes_memory(&mut self, i: &Instruction) -> bool {
         let info = self.info.info(i);
         let p = plan(i, info);
         matches!(p, Plan::Slow | Plan::PreStore(_) | Plan::Branch)
-            || info.used_memory().iter().any(|m| !matches!(m.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None))
+            || info.used_memory().iter().any(|m| {
+                !matches!(
+                    m.access(),
+                    OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+                )
+            })
     }
 
     /// Fills `needed[k]` with the flags needed behind instruction `k`.
@@ -170,7 +189,11 @@ impl Translator {
             return;
         }
         // The block's own code is certain; what lies behind it is somebody else's.
-        let own = self.instrs.last().map_or(0, |i| i.next_ip().wrapping_sub(input.pc) as usize).min(input.code.len());
+        let own = self
+            .instrs
+            .last()
+            .map_or(0, |i| i.next_ip().wrapping_sub(input.pc) as usize)
+            .min(input.code.len());
         let peeked = &mut self.block.peeked;
         peeked.clear();
         let mut at = |pc: u64| {
@@ -179,7 +202,11 @@ impl Translator {
                 return flags::unpack(*known);
             }
             let off = pc.wrapping_sub(input.pc) as usize;
-            let code = if off < own { &input.code[off..own] } else { peek(pc) };
+            let code = if off < own {
+                &input.code[off..own]
+            } else {
+                peek(pc)
+            };
             let needed = flags::peek(pc, code);
             peeked.push(flags::pack(needed));
             needed
@@ -190,7 +217,11 @@ impl Translator {
             live = match i.flow_control() {
                 FlowControl::Next if last => at(i.next_ip()),
                 FlowControl::Next => live,
-                FlowControl::UnconditionalBranch | FlowControl::Call if i.op0_kind() == OpKind::NearBranch64 => at(i.near_branch64()),
+                FlowControl::UnconditionalBranch | FlowControl::Call
+                    if i.op0_kind() == OpKind::NearBranch64 =>
+                {
+                    at(i.near_branch64())
+                }
                 FlowControl::ConditionalBranch if i.op0_kind() == OpKind::NearBranch64 => {
                     at(i.near_branch64()) | if last { at(i.next_ip()) } else { live }
                 }
@@ -296,7 +327,8 @@ impl Translator {
         self.a.aim(stub, here);
         asm::count(&mut self.a, -(n as i32));
         let exit = self.a.exit();
-        self.a.desc(exit, &Desc::new(DescKind::Budget, pc, 0), None, None);
+        self.a
+            .desc(exit, &Desc::new(DescKind::Budget, pc, 0), None, None);
         self.a.cold(false);
     }
 
@@ -304,9 +336,21 @@ impl Translator {
         let mut n = 0;
         for i in instrs.iter().filter(|i| !i.is_string_instruction()) {
             let read = |a: OpAccess| {
-                matches!(a, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+                matches!(
+                    a,
+                    OpAccess::Read
+                        | OpAccess::CondRead
+                        | OpAccess::ReadWrite
+                        | OpAccess::ReadCondWrite
+                )
             };
-            n += self.info.info(i).used_memory().iter().filter(|m| read(m.access())).count();
+            n += self
+                .info
+                .info(i)
+                .used_memory()
+                .iter()
+                .filter(|m| read(m.access()))
+                .count();
         }
         if n > 0 {
             self.a.unspill(SCR, d::READS);
@@ -323,13 +367,19 @@ impl Translator {
         let mut at = 0;
         let mut misses = Vec::new();
         while at < len {
-            let size = [8, 4, 2, 1].into_iter().find(|s| at + s <= len).unwrap_or(1);
+            let size = [8, 4, 2, 1]
+                .into_iter()
+                .find(|s| at + s <= len)
+                .unwrap_or(1);
             let mut want = [0; 8];
             want[..size].copy_from_slice(&input.code[at..at + size]);
             self.a.imm(SCR, input.pc + at as u64);
             self.a.load(RCX, size, asm::based(SCR, 0));
             self.a.imm(SCR, u64::from_le_bytes(want).wrapping_neg());
-            self.a.lea(RCX, iced_x86::MemoryOperand::with_base_index(gpr(RCX, 8), gpr(SCR, 8)));
+            self.a.lea(
+                RCX,
+                iced_x86::MemoryOperand::with_base_index(gpr(RCX, 8), gpr(SCR, 8)),
+            );
             let same = self.a.short(&[0xe3]);
             misses.push(self.a.jump_later(&[0xe9]));
             self.a.land(same);
@@ -341,7 +391,8 @@ impl Translator {
         misses.into_iter().for_each(|m| self.a.aim(m, here));
         self.a.unspill(RCX, slot::CHECK);
         let exit = self.a.exit();
-        self.a.desc(exit, &Desc::new(DescKind::Stale, input.pc, 0), None, None);
+        self.a
+            .desc(exit, &Desc::new(DescKind::Stale, input.pc, 0), None, None);
         self.a.cold(false);
     }
 
@@ -354,7 +405,13 @@ impl Translator {
             for r in info.used_registers() {
                 if let Some(n) = number(r.register()) {
                     used.add(n);
-                    if !matches!(r.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess) {
+                    if !matches!(
+                        r.access(),
+                        OpAccess::Read
+                            | OpAccess::CondRead
+                            | OpAccess::None
+                            | OpAccess::NoMemAccess
+                    ) {
                         written.add(n);
                     }
                 }
@@ -362,7 +419,8 @@ impl Translator {
             (plan(i, info), used, written)
         };
         self.cur.used = used;
-        self.cur.low_only = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
+        self.cur.low_only = (0..i.op_count())
+            .any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
         let mark = self.a.mark();
         if self.policy.wide_checks && names_wide(i) {
             // The guest's zmm31 and k7 for this instruction; its own checks do without them.
@@ -394,7 +452,13 @@ impl Translator {
     }
 
     /// Runs `body` with the guest's r10 and r11 (where `i` names them) in borrowed registers.
-    pub(crate) fn renamed(&mut self, i: &Instruction, written: Set, needs_scratch: bool, body: impl FnOnce(&mut Self, &Instruction)) {
+    pub(crate) fn renamed(
+        &mut self,
+        i: &Instruction,
+        written: Set,
+        needs_scratch: bool,
+        body: impl FnOnce(&mut Self, &Instruction),
+    ) {
         let mut i = *i;
         let mut loans = [(0u8, 0u8); 2];
         let mut n = 0;
@@ -442,7 +506,10 @@ impl Translator {
     /// A register other than the scratch register.
     pub(crate) fn borrow_reg(&mut self) -> u8 {
         let taken = self.cur.used;
-        let v = VICTIMS.into_iter().find(|v| !taken.has(*v) && *v != RSP).unwrap_or(15);
+        let v = VICTIMS
+            .into_iter()
+            .find(|v| !taken.has(*v) && *v != RSP)
+            .unwrap_or(15);
         debug_assert!(!taken.has(v));
         self.borrow_this(v);
         v
@@ -478,7 +545,8 @@ impl Translator {
         let here = self.a.here();
         self.a.aim(jump, here);
         let exit = self.a.exit();
-        self.a.desc(exit, &Desc::new(DescKind::Exit, pc, 0), None, Some(patch));
+        self.a
+            .desc(exit, &Desc::new(DescKind::Exit, pc, 0), None, Some(patch));
         self.a.cold(false);
     }
 
@@ -547,8 +615,10 @@ fn ends_segment(i: &Instruction) -> bool {
 /// Whether nothing behind `i` belongs to its block.
 fn ends_block(i: &Instruction) -> bool {
     use iced_x86::Mnemonic::*;
-    !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
-        || i.is_invalid()
+    !matches!(
+        i.flow_control(),
+        FlowControl::Next | FlowControl::ConditionalBranch
+    ) || i.is_invalid()
         || i.is_privileged()
         || matches!(i.mnemonic(), Wrfsbase | Wrgsbase)
 }
@@ -559,6 +629,13 @@ fn names_wide(i: &Instruction) -> bool {
     if matches!(i.mnemonic(), Xrstor | Xrstor64) {
         return true;
     }
-    let wide = |r: Register| matches!(r, Register::XMM31 | Register::YMM31 | Register::ZMM31 | Register::K7);
-    wide(i.op_mask()) || wide(i.memory_index()) || (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && wide(i.op_register(n)))
+    let wide = |r: Register| {
+        matches!(
+            r,
+            Register::XMM31 | Register::YMM31 | Register::ZMM31 | Register::K7
+        )
+    };
+    wide(i.op_mask())
+        || wide(i.memory_index())
+        || (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && wide(i.op_register(n)))
 }

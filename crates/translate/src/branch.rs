@@ -50,7 +50,10 @@ impl Translator {
         // These only jump short: over a jump around a long one.
         let narrow = !matches!(
             i.code(),
-            Code::Loopne_rel8_64_RCX | Code::Loope_rel8_64_RCX | Code::Loop_rel8_64_RCX | Code::Jrcxz_rel8_64
+            Code::Loopne_rel8_64_RCX
+                | Code::Loope_rel8_64_RCX
+                | Code::Loop_rel8_64_RCX
+                | Code::Jrcxz_rel8_64
         );
         if narrow {
             self.a.bytes(&[0x67]);
@@ -104,7 +107,11 @@ impl Translator {
     }
 
     fn ret(&mut self, i: &Instruction) {
-        let extra = if i.op_count() == 1 { i.immediate16() as i32 } else { 0 };
+        let extra = if i.op_count() == 1 {
+            i.immediate16() as i32
+        } else {
+            0
+        };
         self.cur.scr_taken = true;
         if i.code() == Code::Retnw || i.code() == Code::Retnw_imm16 {
             return self.unsupported();
@@ -138,15 +145,29 @@ impl Translator {
     /// Jumps to the translation of the address in the scratch register. rcx is in `saved`.
     fn lookup(&mut self, saved: i32) {
         let entry = |offset: i32| {
-            MemoryOperand::new(Register::None, gpr(RCX, 8), 8, (d::LOOKUP + offset) as i64, 8, false, Register::GS)
+            MemoryOperand::new(
+                Register::None,
+                gpr(RCX, 8),
+                8,
+                (d::LOOKUP + offset) as i64,
+                8,
+                false,
+                Register::GS,
+            )
         };
         let index = |t: &mut Self| {
             t.a.rr(Code::Movzx_r32_rm16, gpr(RCX, 4), gpr(SCR, 2));
-            t.a.lea(RCX, MemoryOperand::with_base_index(gpr(RCX, 8), gpr(RCX, 8)));
+            t.a.lea(
+                RCX,
+                MemoryOperand::with_base_index(gpr(RCX, 8), gpr(RCX, 8)),
+            );
         };
         index(self);
         self.a.load(RCX, 8, entry(0));
-        self.a.lea(RCX, MemoryOperand::with_base_index(gpr(RCX, 8), gpr(SCR, 8)));
+        self.a.lea(
+            RCX,
+            MemoryOperand::with_base_index(gpr(RCX, 8), gpr(SCR, 8)),
+        );
         let hit = self.a.short(&[0xe3]);
         let miss = self.a.jump_later(&[0xe9]);
         self.a.land(hit);
@@ -160,7 +181,12 @@ impl Translator {
         self.a.unspill(RCX, saved);
         self.a.store(ctx(d::RIP), SCR, 8);
         let exit = self.a.exit();
-        self.a.desc(exit, &Desc::new(DescKind::Indirect, self.cur.pc, 0), None, None);
+        self.a.desc(
+            exit,
+            &Desc::new(DescKind::Indirect, self.cur.pc, 0),
+            None,
+            None,
+        );
         self.a.cold(false);
     }
 }

@@ -3,7 +3,12 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, RflagsBits};
 
 /// The six status flags.
-pub const ALL: u32 = RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
+pub const ALL: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
 
 /// Instructions looked at beyond a block's exit.
 const PEEK: usize = 8;
@@ -39,11 +44,14 @@ fn killed(i: &Instruction) -> u32 {
                 defined & !i.rflags_undefined()
             }
         }
-        Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq if i.has_rep_prefix() || i.has_repne_prefix() => 0,
-        // What the manual calls undefined, processors compute.
-        And | Or | Xor | Test | Mul | Imul | Andn | Bzhi | Blsi | Blsr | Blsmsk | Bextr | Tzcnt | Lzcnt | Popcnt => {
-            defined | (i.rflags_undefined() & ALL)
+        Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq
+            if i.has_rep_prefix() || i.has_repne_prefix() =>
+        {
+            0
         }
+        // What the manual calls undefined, processors compute.
+        And | Or | Xor | Test | Mul | Imul | Andn | Bzhi | Blsi | Blsr | Blsmsk | Bextr | Tzcnt
+        | Lzcnt | Popcnt => defined | (i.rflags_undefined() & ALL),
         _ => defined & !i.rflags_undefined(),
     }
 }
@@ -71,15 +79,27 @@ pub fn peek(pc: u64, code: &[u8]) -> u32 {
     needed | undecided
 }
 
-const ORDER: [u32; 6] =
-    [RflagsBits::OF, RflagsBits::SF, RflagsBits::ZF, RflagsBits::AF, RflagsBits::CF, RflagsBits::PF];
+const ORDER: [u32; 6] = [
+    RflagsBits::OF,
+    RflagsBits::SF,
+    RflagsBits::ZF,
+    RflagsBits::AF,
+    RflagsBits::CF,
+    RflagsBits::PF,
+];
 
 /// A set of status flags as one byte.
 pub fn pack(set: u32) -> u8 {
-    ORDER.iter().enumerate().fold(0, |b, (i, f)| b | ((set & f != 0) as u8) << i)
+    ORDER
+        .iter()
+        .enumerate()
+        .fold(0, |b, (i, f)| b | ((set & f != 0) as u8) << i)
 }
 
 /// Inverse of [`pack`].
 pub fn unpack(b: u8) -> u32 {
-    ORDER.iter().enumerate().fold(0, |set, (i, f)| if b >> i & 1 != 0 { set | f } else { set })
+    ORDER
+        .iter()
+        .enumerate()
+        .fold(0, |set, (i, f)| if b >> i & 1 != 0 { set | f } else { set })
 }

@@ -105,4 +105,3 @@ pub struct MapEntry {
     /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` from here on; 0xff: none.
     pub spilled: [u8; 9],
 }
-

@@ -36,7 +36,9 @@ impl Mem {
 
     /// Whether general purpose register `n` takes part in either form.
     pub fn uses(&self, n: u8) -> bool {
-        [self.real, self.cell].iter().any(|m| regs::number(m.base) == Some(n) || regs::number(m.index) == Some(n))
+        [self.real, self.cell]
+            .iter()
+            .any(|m| regs::number(m.base) == Some(n) || regs::number(m.index) == Some(n))
     }
 }
 
@@ -70,7 +72,8 @@ impl Translator {
         let vsib = index.is_vector_register();
         let ip = matches!(base, Register::RIP | Register::EIP);
         let absolute = ip || (base == Register::None && index == Register::None);
-        let addr32 = matches!(base.size(), 4) && base != Register::None && !ip || (!vsib && index != Register::None && index.size() == 4);
+        let addr32 = matches!(base.size(), 4) && base != Register::None && !ip
+            || (!vsib && index != Register::None && index.size() == 4);
         let mut m = MemoryOperand {
             segment_prefix: Register::None,
             base,
@@ -87,11 +90,25 @@ impl Translator {
             }
             // The address is computed in a temporary: segment base plus base plus index.
             let t = self.scratch();
-            self.a.unspill(t, if seg == Register::FS { d::FS_BASE } else { d::GS_BASE });
+            self.a.unspill(
+                t,
+                if seg == Register::FS {
+                    d::FS_BASE
+                } else {
+                    d::GS_BASE
+                },
+            );
             let tr = gpr(t, 8);
             if let Some(at) = fixed {
                 match i32::try_from(at as i64) {
-                    Ok(_) => m = MemoryOperand { base: Register::None, displacement: at as i64, displ_size: 8, ..m },
+                    Ok(_) => {
+                        m = MemoryOperand {
+                            base: Register::None,
+                            displacement: at as i64,
+                            displ_size: 8,
+                            ..m
+                        }
+                    }
                     Err(_) => return None,
                 }
             } else {
@@ -100,7 +117,8 @@ impl Translator {
                     self.a.lea(t, MemoryOperand::with_base_index(base, tr));
                 }
                 if index != Register::None && !vsib {
-                    self.a.lea(t, MemoryOperand::with_base_index_scale(tr, index, m.scale));
+                    self.a
+                        .lea(t, MemoryOperand::with_base_index_scale(tr, index, m.scale));
                     m.index = Register::None;
                     m.scale = 1;
                 }
@@ -110,21 +128,47 @@ impl Translator {
             if !self.replay() {
                 let t = self.scratch();
                 self.a.imm(t, at);
-                m = MemoryOperand { base: gpr(t, 8), index: Register::None, displacement: 0, displ_size: 0, ..m };
+                m = MemoryOperand {
+                    base: gpr(t, 8),
+                    index: Register::None,
+                    displacement: 0,
+                    displ_size: 0,
+                    ..m
+                };
             }
             if self.policy.predictor.bits == 32 {
-                let cell = MemoryOperand::new(Register::None, Register::None, 1, at as u32 as i32 as i64, 4, false, Register::GS);
-                return Some(Mem { real: m, cell, fixed });
+                let cell = MemoryOperand::new(
+                    Register::None,
+                    Register::None,
+                    1,
+                    at as u32 as i32 as i64,
+                    4,
+                    false,
+                    Register::GS,
+                );
+                return Some(Mem {
+                    real: m,
+                    cell,
+                    fixed,
+                });
             } else if self.replay() {
                 let cell = self.policy.predictor.cell(at);
-                return Some(Mem { real: m, cell: ctx(cell as i32), fixed });
+                return Some(Mem {
+                    real: m,
+                    cell: ctx(cell as i32),
+                    fixed,
+                });
             }
         }
         if m.displ_size == 4 && m.base.size() == 8 {
             m.displ_size = 8;
         }
         let cell = self.cell_of(&m)?;
-        Some(Mem { real: m, cell, fixed: fixed.filter(|_| seg == Register::None) })
+        Some(Mem {
+            real: m,
+            cell,
+            fixed: fixed.filter(|_| seg == Register::None),
+        })
     }
 
     /// The predictor's form of `m`, which has no segment.
@@ -134,7 +178,12 @@ impl Translator {
         }
         let bits = self.policy.predictor.bits;
         if bits == 32 {
-            let displ_size = if m.displ_size == 8 || (m.base == Register::None && m.displ_size == 0) { 4 } else { m.displ_size };
+            let displ_size = if m.displ_size == 8 || (m.base == Register::None && m.displ_size == 0)
+            {
+                4
+            } else {
+                m.displ_size
+            };
             return Some(MemoryOperand {
                 segment_prefix: Register::GS,
                 base: to32(m.base),
@@ -152,10 +201,18 @@ impl Translator {
         if bits == 16 {
             self.a.rr(Code::Movzx_r32_rm16, gpr(t, 4), gpr(t, 2));
         } else {
-            let pext = Instruction::with3(Code::VEX_Pext_r64_r64_rm64, gpr(t, 8), gpr(t, 8), ctx(d::CELL_MASK));
+            let pext = Instruction::with3(
+                Code::VEX_Pext_r64_r64_rm64,
+                gpr(t, 8),
+                gpr(t, 8),
+                ctx(d::CELL_MASK),
+            );
             self.a.put(&pext.ok()?);
         }
-        Some(MemoryOperand { segment_prefix: Register::GS, ..based(t, 0) })
+        Some(MemoryOperand {
+            segment_prefix: Register::GS,
+            ..based(t, 0)
+        })
     }
 
     /// Both forms of `[rsp + disp]`.
@@ -163,6 +220,10 @@ impl Translator {
         let real = based(regs::RSP, disp);
         // A register base always has a cell form.
         let cell = self.cell_of(&real).unwrap_or(real);
-        Mem { real, cell, fixed: None }
+        Mem {
+            real,
+            cell,
+            fixed: None,
+        }
     }
 }

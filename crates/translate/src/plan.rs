@@ -1,7 +1,10 @@
 //! Which template an instruction needs.
 
 use hindsight_isa::desc::raise;
-use iced_x86::{Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpCodeOperandKind, OpKind, Register};
+use iced_x86::{
+    Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpCodeOperandKind, OpKind,
+    Register,
+};
 
 /// How an instruction is translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +64,10 @@ pub fn mem_op(i: &Instruction) -> Option<u32> {
 /// Whether a general purpose register may replace the memory operand.
 fn takes_gpr(i: &Instruction, op: u32) -> bool {
     use OpCodeOperandKind::*;
-    matches!(i.op_code().op_kind(op), r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem)
+    matches!(
+        i.op_code().op_kind(op),
+        r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem
+    )
 }
 
 /// Chooses the template of `i`.
@@ -74,19 +80,29 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         Syscall => return Plan::Syscall,
         Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => return Plan::Slow,
         Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => return Plan::Slow,
-        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 | Fnsave | Fsave | Fnstenv | Fstenv => {
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
+        | Fnsave | Fsave | Fnstenv | Fstenv => {
             return Plan::Slow;
         }
         Xrstor | Xrstor64 | Fxrstor | Fxrstor64 | Frstor | Fldenv => return Plan::PreRead,
-        Nop | Endbr64 | Endbr32 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchw | Prefetch | Prefetchwt1
-        | Reservednop | Clflush | Clflushopt | Clwb | Cldemote | Rdsspd | Rdsspq => return Plan::Nop,
+        Nop | Endbr64 | Endbr32 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2
+        | Prefetchw | Prefetch | Prefetchwt1 | Reservednop | Clflush | Clflushopt | Clwb
+        | Cldemote | Rdsspd | Rdsspq => return Plan::Nop,
         Push => {
             let fsgs = i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
-            return if fsgs { Plan::Raise(raise::UNSUPPORTED) } else { Plan::Push };
+            return if fsgs {
+                Plan::Raise(raise::UNSUPPORTED)
+            } else {
+                Plan::Push
+            };
         }
         Pop => {
             let seg = i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
-            return if seg { Plan::Raise(raise::UNSUPPORTED) } else { Plan::Pop };
+            return if seg {
+                Plan::Raise(raise::UNSUPPORTED)
+            } else {
+                Plan::Pop
+            };
         }
         Pushfq | Pushf => return Plan::Pushf,
         Popfq | Popf => return Plan::Popf,
@@ -109,8 +125,16 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         FlowControl::Interrupt | FlowControl::Exception => return Plan::Raise(raise::UNSUPPORTED),
         _ if i.is_privileged() => return Plan::Raise(raise::GP),
         // `sysenter`, calls of a hypervisor.
-        FlowControl::Call if i.op0_kind() != OpKind::NearBranch64 => return Plan::Raise(raise::UNSUPPORTED),
-        _ => return if far(i) { Plan::Raise(raise::UNSUPPORTED) } else { Plan::Branch },
+        FlowControl::Call if i.op0_kind() != OpKind::NearBranch64 => {
+            return Plan::Raise(raise::UNSUPPORTED);
+        }
+        _ => {
+            return if far(i) {
+                Plan::Raise(raise::UNSUPPORTED)
+            } else {
+                Plan::Branch
+            };
+        }
     }
     if i.is_privileged() {
         return Plan::Raise(raise::GP);
@@ -127,7 +151,8 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         };
     };
     let size = i.memory_size().size();
-    let reg_offset = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op_kind(1) == OpKind::Register;
+    let reg_offset =
+        matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op_kind(1) == OpKind::Register;
     if reg_offset {
         return Plan::BitMem;
     }
@@ -152,11 +177,20 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
     match op_access(info, op) {
         OpAccess::NoMemAccess | OpAccess::None => Plan::Nop,
         OpAccess::Read | OpAccess::CondRead => {
-            let maskmov = matches!(i.mnemonic(), Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq);
+            let maskmov = matches!(
+                i.mnemonic(),
+                Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq
+            );
             if masked || vsib || maskmov || size > 64 || size == 0 {
                 Plan::PreRead
-            } else if size <= 8 && matches!(i.code(), Code::Mov_r32_rm32 | Code::Mov_r64_rm64) || matches!(i.mnemonic(), Movzx | Movsx | Movsxd) {
-                if i.op_register(0).size() >= 4 { Plan::Load } else { Plan::GprRead }
+            } else if size <= 8 && matches!(i.code(), Code::Mov_r32_rm32 | Code::Mov_r64_rm64)
+                || matches!(i.mnemonic(), Movzx | Movsx | Movsxd)
+            {
+                if i.op_register(0).size() >= 4 {
+                    Plan::Load
+                } else {
+                    Plan::GprRead
+                }
             } else if size <= 8 && takes_gpr(i, op) {
                 Plan::GprRead
             } else if vec_load(i) && matches!(size, 16 | 32 | 64) {
@@ -166,7 +200,11 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
             }
         }
         OpAccess::Write | OpAccess::CondWrite => {
-            if vsib { Plan::Scatter } else { Plan::Store }
+            if vsib {
+                Plan::Scatter
+            } else {
+                Plan::Store
+            }
         }
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
             if i.has_lock_prefix() && takes_gpr(i, op) {
@@ -175,7 +213,11 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
                 Plan::GprRmw
             } else {
                 // A masked vector store merges into memory: not read, as processors do it.
-                if masked { Plan::Store } else { Plan::Raise(raise::UNSUPPORTED) }
+                if masked {
+                    Plan::Store
+                } else {
+                    Plan::Raise(raise::UNSUPPORTED)
+                }
             }
         }
     }
@@ -197,30 +239,115 @@ fn vec_load(i: &Instruction) -> bool {
     i.op_kind(0) == OpKind::Register
         && matches!(
             i.mnemonic(),
-            Movups | Movupd | Movaps | Movapd | Movdqu | Movdqa | Lddqu | Vmovups | Vmovupd | Vmovaps | Vmovapd | Vmovdqu
-                | Vmovdqa | Vlddqu | Vmovdqu8 | Vmovdqu16 | Vmovdqu32 | Vmovdqu64 | Vmovdqa32 | Vmovdqa64
+            Movups
+                | Movupd
+                | Movaps
+                | Movapd
+                | Movdqu
+                | Movdqa
+                | Lddqu
+                | Vmovups
+                | Vmovupd
+                | Vmovaps
+                | Vmovapd
+                | Vmovdqu
+                | Vmovdqa
+                | Vlddqu
+                | Vmovdqu8
+                | Vmovdqu16
+                | Vmovdqu32
+                | Vmovdqu64
+                | Vmovdqa32
+                | Vmovdqa64
         )
 }
 
 fn far(i: &Instruction) -> bool {
-    i.is_jmp_far() || i.is_jmp_far_indirect() || i.is_call_far() || i.is_call_far_indirect()
-        || matches!(i.mnemonic(), Mnemonic::Retf | Mnemonic::Iretq | Mnemonic::Iretd | Mnemonic::Iret | Mnemonic::Sysexit | Mnemonic::Sysret)
+    i.is_jmp_far()
+        || i.is_jmp_far_indirect()
+        || i.is_call_far()
+        || i.is_call_far_indirect()
+        || matches!(
+            i.mnemonic(),
+            Mnemonic::Retf
+                | Mnemonic::Iretq
+                | Mnemonic::Iretd
+                | Mnemonic::Iret
+                | Mnemonic::Sysexit
+                | Mnemonic::Sysret
+        )
 }
 
 /// Instructions whose meaning depends on things the virtual processor does not have.
 fn unsupported(i: &Instruction) -> bool {
     use Mnemonic::*;
-    let segment_load = i.op_count() > 0 && i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
-    let tile = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_tmm());
+    let segment_load = i.op_count() > 0
+        && i.op_kind(0) == OpKind::Register
+        && i.op_register(0).is_segment_register();
+    let tile =
+        (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_tmm());
     segment_load
         || tile
         || matches!(
             i.mnemonic(),
-            Lfs | Lgs | Lss | Lds | Les | Verr | Verw | Sldt | Str | Smsw | Sgdt | Sidt | Rdpmc | Rdpkru | Wrpkru | Xtest
-                | Monitor | Mwait | Monitorx | Mwaitx | Umonitor | Umwait | Tpause | Movdir64b | Enqcmd | Enqcmds | Xsaves
-                | Xsaves64 | Xrstors | Xrstors64 | Ldtilecfg | Sttilecfg | Tilerelease | Ptwrite | Incsspd | Incsspq
-                | Rstorssp | Saveprevssp | Wrssd | Wrssq | Clzero | Senduipi | Uiret | Clui | Stui | Testui | Encls | Enclu
-                | Bndmov | Bndldx | Bndstx | Bndcl | Bndcu | Bndcn | Bndmk | Rdpru | Hreset | Serialize
-                | Vp2intersectd | Vp2intersectq
+            Lfs | Lgs
+                | Lss
+                | Lds
+                | Les
+                | Verr
+                | Verw
+                | Sldt
+                | Str
+                | Smsw
+                | Sgdt
+                | Sidt
+                | Rdpmc
+                | Rdpkru
+                | Wrpkru
+                | Xtest
+                | Monitor
+                | Mwait
+                | Monitorx
+                | Mwaitx
+                | Umonitor
+                | Umwait
+                | Tpause
+                | Movdir64b
+                | Enqcmd
+                | Enqcmds
+                | Xsaves
+                | Xsaves64
+                | Xrstors
+                | Xrstors64
+                | Ldtilecfg
+                | Sttilecfg
+                | Tilerelease
+                | Ptwrite
+                | Incsspd
+                | Incsspq
+                | Rstorssp
+                | Saveprevssp
+                | Wrssd
+                | Wrssq
+                | Clzero
+                | Senduipi
+                | Uiret
+                | Clui
+                | Stui
+                | Testui
+                | Encls
+                | Enclu
+                | Bndmov
+                | Bndldx
+                | Bndstx
+                | Bndcl
+                | Bndcu
+                | Bndcn
+                | Bndmk
+                | Rdpru
+                | Hreset
+                | Serialize
+                | Vp2intersectd
+                | Vp2intersectq
         )
 }

@@ -23,7 +23,18 @@ pub(crate) struct Check {
 impl Translator {
     /// Applies template `p` to `i`; `written` are the registers it changes.
     pub(crate) fn template(&mut self, p: Plan, i: &Instruction, written: Set) {
-        if self.policy.mode == Mode::Plain && !matches!(p, Plan::Branch | Plan::Syscall | Plan::Raise(_) | Plan::Slow | Plan::Nop | Plan::Lea | Plan::Plain) {
+        if self.policy.mode == Mode::Plain
+            && !matches!(
+                p,
+                Plan::Branch
+                    | Plan::Syscall
+                    | Plan::Raise(_)
+                    | Plan::Slow
+                    | Plan::Nop
+                    | Plan::Lea
+                    | Plan::Plain
+            )
+        {
             return self.renamed(i, written, false, |t, i| t.real_op(i));
         }
         match p {
@@ -34,7 +45,13 @@ impl Translator {
             Plan::Syscall => self.runtime(DescKind::Syscall, self.cur.len, false),
             Plan::Raise(code) => self.runtime(DescKind::Raise, code, false),
             Plan::Slow => self.runtime(DescKind::Slow, 0, true),
-            Plan::Push | Plan::Pop | Plan::Pushf | Plan::Popf | Plan::Enter | Plan::Leave | Plan::Xlat => self.stack_op(p, i, written),
+            Plan::Push
+            | Plan::Pop
+            | Plan::Pushf
+            | Plan::Popf
+            | Plan::Enter
+            | Plan::Leave
+            | Plan::Xlat => self.stack_op(p, i, written),
             _ if self.replay() => self.renamed(i, written, false, |t, i| t.cell_op(i)),
             Plan::Load => self.load(i, written),
             Plan::GprRead => self.renamed(i, written, true, |t, i| t.gpr_read(i)),
@@ -43,7 +60,9 @@ impl Translator {
             Plan::PopStore(code) => self.renamed(i, written, false, |t, i| t.store(i, Some(code))),
             Plan::Scatter => self.renamed(i, written, false, |t, i| t.scatter(i)),
             Plan::Read(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
-            Plan::VecLoad(size) if self.policy.wide_checks => self.renamed(i, written, false, |t, i| t.vec_load(i, size)),
+            Plan::VecLoad(size) if self.policy.wide_checks => {
+                self.renamed(i, written, false, |t, i| t.vec_load(i, size))
+            }
             Plan::VecLoad(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
             Plan::PreRead if self.policy.wide_checks && vector::lanes_of_mask(i).is_some() => {
                 self.renamed(i, written, false, |t, i| t.masked_read(i));
@@ -140,7 +159,9 @@ impl Translator {
     fn lea(&mut self, i: &Instruction) {
         if i.is_ip_rel_memory_operand() {
             let r = i.op_register(0);
-            let Some(n) = number(r) else { return self.unsupported() };
+            let Some(n) = number(r) else {
+                return self.unsupported();
+            };
             match r.size() {
                 8 => self.a.imm(n, i.ip_rel_memory_address()),
                 4 => self.a.imm(n, i.ip_rel_memory_address() as u32 as u64),
@@ -161,7 +182,11 @@ impl Translator {
         if !dead {
             self.a.spill(slot::CHECK, RCX);
         }
-        Check { dead, rcx_gone: false, misses: Vec::new() }
+        Check {
+            dead,
+            rcx_gone: false,
+            misses: Vec::new(),
+        }
     }
 
     /// Compares `size` bytes in `s` (zero-extended to 64 bits when flags are needed) with a cell.
@@ -176,14 +201,24 @@ impl Translator {
         }
         // rcx := not cell; rcx + s + 1 is zero exactly when they are equal.
         if s == RCX {
-            let t = if m.uses(SCR) || self.cur.scr_live { self.borrow_reg() } else { SCR };
+            let t = if m.uses(SCR) || self.cur.scr_live {
+                self.borrow_reg()
+            } else {
+                SCR
+            };
             self.a.load(t, size, m.cell);
             self.a.r(Code::Not_rm64, gpr(t, 8));
-            self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(t, 8), 1, 1, 1));
+            self.a.lea(
+                RCX,
+                MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(t, 8), 1, 1, 1),
+            );
         } else {
             self.a.load(RCX, size, m.cell);
             self.a.r(Code::Not_rm64, gpr(RCX, 8));
-            self.a.lea(RCX, MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(s, 8), 1, 1, 1));
+            self.a.lea(
+                RCX,
+                MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(s, 8), 1, 1, 1),
+            );
         }
         self.rcx_overwritten(c);
         let same = self.a.short(&[0xe3]);
@@ -193,7 +228,13 @@ impl Translator {
 
     /// Ends a check of `size` bytes at `m`: `reload` fetches again, from the cell, what the runtime
     /// has brought up to date. Execution continues here either way.
-    pub(crate) fn check_end(&mut self, c: Check, m: &Mem, size: usize, reload: impl FnOnce(&mut Self)) {
+    pub(crate) fn check_end(
+        &mut self,
+        c: Check,
+        m: &Mem,
+        size: usize,
+        reload: impl FnOnce(&mut Self),
+    ) {
         if !c.dead {
             self.a.unspill(RCX, slot::CHECK);
             if core::mem::take(&mut self.cur.rcx_checks) {
@@ -213,11 +254,28 @@ impl Translator {
             }
         }
         let done = self.a.here();
-        self.stub(c, m, size, DescKind::SurpriseValue, done, |t| t.a.spill(hindsight_isa::ctx::d::VALUE, value), |_| {});
+        self.stub(
+            c,
+            m,
+            size,
+            DescKind::SurpriseValue,
+            done,
+            |t| t.a.spill(hindsight_isa::ctx::d::VALUE, value),
+            |_| {},
+        );
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn stub(&mut self, c: Check, m: &Mem, size: usize, kind: DescKind, done: Place, before: impl FnOnce(&mut Self), reload: impl FnOnce(&mut Self)) {
+    fn stub(
+        &mut self,
+        c: Check,
+        m: &Mem,
+        size: usize,
+        kind: DescKind,
+        done: Place,
+        before: impl FnOnce(&mut Self),
+        reload: impl FnOnce(&mut Self),
+    ) {
         self.a.cold(true);
         let here = self.place_here();
         for f in &c.misses {
@@ -266,14 +324,20 @@ impl Translator {
     fn load(&mut self, i: &Instruction, written: Set) {
         let zero_ext = matches!(i.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx);
         let dest = number(i.op_register(0)).unwrap_or(RAX);
-        let in_address = [i.memory_base(), i.memory_index()].iter().any(|r| number(*r) == Some(dest));
+        let in_address = [i.memory_base(), i.memory_index()]
+            .iter()
+            .any(|r| number(*r) == Some(dest));
         let live = self.cur.before & flags::ALL != 0;
         if in_address || (live && (!zero_ext || dest == RCX)) || dest == regs::RSP {
             return self.renamed(i, written, true, |t, i| t.gpr_read(i));
         }
         self.renamed(i, written, false, |t, i| {
-            let Some(m) = t.mem(i) else { return t.unsupported() };
-            let Some(d) = number(i.op_register(0)) else { return t.unsupported() };
+            let Some(m) = t.mem(i) else {
+                return t.unsupported();
+            };
+            let Some(d) = number(i.op_register(0)) else {
+                return t.unsupported();
+            };
             t.copy_with(i, &m.real);
             let size = i.memory_size().size();
             let mut c = t.check_begin(t.cur.before);
@@ -287,10 +351,13 @@ impl Translator {
     fn gpr_read(&mut self, i: &Instruction) {
         // A constant address may stand in the scratch register until the value replaces it.
         self.cur.scr_taken = !constant_address(i);
-        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
+        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else {
+            return self.unsupported();
+        };
         let size = i.memory_size().size();
         self.checked_read(SCR, size, &m, self.cur.before);
-        let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
+        let high = (0..i.op_count())
+            .any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
         if high {
             return self.copy_with(i, &m.cell);
         }
@@ -299,16 +366,22 @@ impl Translator {
 
     fn gpr_rmw(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
-        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else { return self.unsupported() };
+        let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else {
+            return self.unsupported();
+        };
         let size = i.memory_size().size();
         self.checked_read(SCR, size, &m, self.cur.before);
         if flags::reads(i) != 0 {
             // Fault before the flags that a repetition needs have changed.
             self.a.store(m.real, SCR, size);
         }
-        let high = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
+        let high = (0..i.op_count())
+            .any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
         // The memory form of a rotation leaves other undefined flags than the register form.
-        let rotates = matches!(i.mnemonic(), Mnemonic::Rol | Mnemonic::Ror | Mnemonic::Rcl | Mnemonic::Rcr);
+        let rotates = matches!(
+            i.mnemonic(),
+            Mnemonic::Rol | Mnemonic::Ror | Mnemonic::Rcl | Mnemonic::Rcr
+        );
         if high || rotates {
             // `op [m], ah`: on the cell, whose result is then copied.
             self.a.store(m.real, SCR, size);
@@ -328,7 +401,9 @@ impl Translator {
             self.copy(i);
             return self.masked_move(i);
         }
-        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
         let mut one = *i;
         if let Some(code) = first {
             one.set_code(code);
@@ -338,7 +413,9 @@ impl Translator {
     }
 
     fn scatter(&mut self, i: &Instruction) {
-        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
         let k = i.op_mask();
         let at = asm::ctx(slot::VALUE);
         self.a.mr(Code::VEX_Kmovq_m64_kr, at, k);
@@ -369,7 +446,9 @@ impl Translator {
     fn read(&mut self, i: &Instruction, size: usize) {
         let wide = self.policy.wide_checks && matches!(size, 16 | 32 | 64);
         self.cur.scr_taken = !wide && !constant_address(i);
-        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
         if wide {
             self.wide_read(size, &m);
             return self.copy_with(i, &m.cell);
@@ -383,7 +462,10 @@ impl Translator {
         let mut c = self.check_begin(self.cur.before);
         let mut at = 0;
         while at < size {
-            let n = [8, 4, 2, 1].into_iter().find(|n| at + n <= size).unwrap_or(1);
+            let n = [8, 4, 2, 1]
+                .into_iter()
+                .find(|n| at + n <= size)
+                .unwrap_or(1);
             let part = m.plus(at as i64);
             if c.rcx_gone && m.uses(RCX) {
                 self.a.unspill(RCX, slot::CHECK);
@@ -408,7 +490,9 @@ impl Translator {
 
     /// Runs on the cell (the runtime has proven the memory writable), then copies the cell out.
     fn pre_store(&mut self, i: &Instruction, size: usize) {
-        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
         self.copy_with(i, &m.cell);
         self.copy_cells(&m, size);
     }
@@ -418,7 +502,10 @@ impl Translator {
         let t = if m.uses(SCR) { self.borrow_reg() } else { SCR };
         let mut at = 0;
         while at < size {
-            let n = [8, 4, 2, 1].into_iter().find(|n| at + n <= size).unwrap_or(1);
+            let n = [8, 4, 2, 1]
+                .into_iter()
+                .find(|n| at + n <= size)
+                .unwrap_or(1);
             let part = m.plus(at as i64);
             self.a.load(t, n, part.cell);
             self.a.store(part.real, t, n);
@@ -430,7 +517,9 @@ impl Translator {
         if self.policy.predictor.bits != 32 {
             return self.unsupported();
         }
-        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
         if i.mnemonic() != Mnemonic::Bt {
             self.copy_with(i, &m.real);
             // The same again on the cell, from the same flags: only CF changes, and to the same.
@@ -444,7 +533,8 @@ impl Translator {
 /// Whether the operand of `i` is a constant address without segment.
 fn constant_address(i: &Instruction) -> bool {
     let none = i.memory_base() == Register::None && i.memory_index() == Register::None;
-    (none || i.is_ip_rel_memory_operand()) && !matches!(i.segment_prefix(), Register::FS | Register::GS)
+    (none || i.is_ip_rel_memory_operand())
+        && !matches!(i.segment_prefix(), Register::FS | Register::GS)
 }
 
 /// `i` with a register in place of memory operand `op`.

@@ -12,10 +12,15 @@ use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 impl Translator {
     pub(crate) fn stack_op(&mut self, p: Plan, i: &Instruction, written: Set) {
         let wide = match p {
-            Plan::Push | Plan::Pop | Plan::Pushf | Plan::Popf => i.stack_pointer_increment().abs() == 8,
+            Plan::Push | Plan::Pop | Plan::Pushf | Plan::Popf => {
+                i.stack_pointer_increment().abs() == 8
+            }
             Plan::Enter => i.code() == Code::Enterq_imm16_imm8 && i.immediate8_2nd() == 0,
             Plan::Leave => i.code() == Code::Leaveq,
-            _ => i.memory_base() == Register::RBX && !matches!(i.segment_prefix(), Register::FS | Register::GS),
+            _ => {
+                i.memory_base() == Register::RBX
+                    && !matches!(i.segment_prefix(), Register::FS | Register::GS)
+            }
         };
         if !wide {
             // 16-bit stack operations, nested frames, 32-bit xlat: no compiler emits them.
@@ -23,7 +28,9 @@ impl Translator {
         }
         match p {
             Plan::Push => self.renamed(i, written, true, |t, i| t.push(i)),
-            Plan::Pop if mem_op(i).is_some() || i.op_register(0) == Register::RSP => self.renamed(i, written, true, |t, i| t.pop_other(i)),
+            Plan::Pop if mem_op(i).is_some() || i.op_register(0) == Register::RSP => {
+                self.renamed(i, written, true, |t, i| t.pop_other(i))
+            }
             Plan::Pop => self.renamed(i, written, false, |t, i| t.pop_reg(i)),
             Plan::Pushf => self.pushf(),
             Plan::Popf => self.popf(),
@@ -35,8 +42,17 @@ impl Translator {
             Plan::Leave => {
                 self.cur.scr_taken = true;
                 let real = based(RBP, 0);
-                let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
-                self.fetch(SCR, &Mem { real, cell, fixed: None });
+                let Some(cell) = self.cell_of(&real) else {
+                    return self.unsupported();
+                };
+                self.fetch(
+                    SCR,
+                    &Mem {
+                        real,
+                        cell,
+                        fixed: None,
+                    },
+                );
                 self.a.lea(RSP, based(RBP, 8));
                 self.a.mov(RBP, SCR);
             }
@@ -96,7 +112,9 @@ impl Translator {
             },
             OpKind::Memory => {
                 self.cur.scr_taken = true;
-                let Some(m) = self.mem(i) else { return self.unsupported() };
+                let Some(m) = self.mem(i) else {
+                    return self.unsupported();
+                };
                 self.fetch(SCR, &m);
                 self.push_reg(SCR);
             }
@@ -105,7 +123,9 @@ impl Translator {
     }
 
     fn pop_reg(&mut self, i: &Instruction) {
-        let Some(r) = number(i.op_register(0)) else { return self.unsupported() };
+        let Some(r) = number(i.op_register(0)) else {
+            return self.unsupported();
+        };
         if self.replay() {
             let m = self.stack(0);
             self.a.load(r, 8, m.cell);
@@ -135,7 +155,9 @@ impl Translator {
             i.set_memory_displacement64(i.memory_displacement64().wrapping_add(8));
             i.set_memory_displ_size(8);
         }
-        let Some(m) = self.mem(&i) else { return self.unsupported() };
+        let Some(m) = self.mem(&i) else {
+            return self.unsupported();
+        };
         if !self.replay() {
             self.a.store(m.real, SCR, 8);
         }
@@ -186,10 +208,19 @@ impl Translator {
         self.cur.scr_taken = true;
         let at = self.borrow_reg();
         self.a.rr(Code::Movzx_r32_rm8, gpr(at, 4), Register::AL);
-        self.a.lea(at, MemoryOperand::with_base_index(gpr(at, 8), Register::RBX));
+        self.a.lea(
+            at,
+            MemoryOperand::with_base_index(gpr(at, 8), Register::RBX),
+        );
         let real = based(at, 0);
-        let Some(cell) = self.cell_of(&real) else { return self.unsupported() };
-        let m = Mem { real, cell, fixed: None };
+        let Some(cell) = self.cell_of(&real) else {
+            return self.unsupported();
+        };
+        let m = Mem {
+            real,
+            cell,
+            fixed: None,
+        };
         match self.policy.mode {
             Mode::Replay => self.a.load(SCR, 1, cell),
             Mode::Plain => self.a.load(SCR, 1, real),

@@ -19,12 +19,16 @@ pub fn lanes_of_mask(i: &Instruction) -> Option<usize> {
         return None;
     }
     let size = match i.mnemonic() {
-        Vmovdqu8 | Vpcmpb | Vpcmpub | Vpcmpeqb | Vpcmpgtb | Vptestmb | Vptestnmb | Vpminub | Vpminsb | Vpmaxub | Vpmaxsb => 1,
-        Vmovdqu16 | Vpcmpw | Vpcmpuw | Vpcmpeqw | Vpcmpgtw | Vptestmw | Vptestnmw | Vpminuw | Vpminsw => 2,
-        Vmovdqu32 | Vmovdqa32 | Vmovups | Vmovaps | Vpcmpd | Vpcmpud | Vpcmpeqd | Vpcmpgtd | Vptestmd | Vptestnmd | Vpminud
-        | Vpminsd | Vpandd | Vpord | Vpxord | Vpaddd | Vaddps | Vmulps => 4,
-        Vmovdqu64 | Vmovdqa64 | Vmovupd | Vmovapd | Vpcmpq | Vpcmpuq | Vpcmpeqq | Vpcmpgtq | Vptestmq | Vptestnmq | Vpminuq
-        | Vpminsq | Vpandq | Vporq | Vpxorq | Vpaddq | Vaddpd | Vmulpd => 8,
+        Vmovdqu8 | Vpcmpb | Vpcmpub | Vpcmpeqb | Vpcmpgtb | Vptestmb | Vptestnmb | Vpminub
+        | Vpminsb | Vpmaxub | Vpmaxsb => 1,
+        Vmovdqu16 | Vpcmpw | Vpcmpuw | Vpcmpeqw | Vpcmpgtw | Vptestmw | Vptestnmw | Vpminuw
+        | Vpminsw => 2,
+        Vmovdqu32 | Vmovdqa32 | Vmovups | Vmovaps | Vpcmpd | Vpcmpud | Vpcmpeqd | Vpcmpgtd
+        | Vptestmd | Vptestnmd | Vpminud | Vpminsd | Vpandd | Vpord | Vpxord | Vpaddd | Vaddps
+        | Vmulps => 4,
+        Vmovdqu64 | Vmovdqa64 | Vmovupd | Vmovapd | Vpcmpq | Vpcmpuq | Vpcmpeqq | Vpcmpgtq
+        | Vptestmq | Vptestnmq | Vpminuq | Vpminsq | Vpandq | Vporq | Vpxorq | Vpaddq | Vaddpd
+        | Vmulpd => 8,
         _ => return None,
     };
     matches!(i.memory_size().size(), 16 | 32 | 64).then_some(size)
@@ -33,38 +37,82 @@ pub fn lanes_of_mask(i: &Instruction) -> Option<usize> {
 impl Translator {
     /// Loads the guest's zmm31 and k7.
     pub(crate) fn load_wide(&mut self) {
-        self.a.rm(Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512, Register::ZMM31, ctx(d::ZMM31));
+        self.a.rm(
+            Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512,
+            Register::ZMM31,
+            ctx(d::ZMM31),
+        );
         self.a.rm(Code::VEX_Kmovq_kr_km64, Register::K7, ctx(d::K7));
     }
 
     /// Stores the guest's zmm31 and k7.
     pub(crate) fn store_wide(&mut self) {
-        self.a.mr(Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, ctx(d::ZMM31), Register::ZMM31);
+        self.a.mr(
+            Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm,
+            ctx(d::ZMM31),
+            Register::ZMM31,
+        );
         self.a.mr(Code::VEX_Kmovq_m64_kr, ctx(d::K7), Register::K7);
     }
 
     /// A read under a mask: the active elements are loaded and compared; what differs is brought up
     /// to date by the runtime, which looks at the mask. Then the instruction reads the cells.
     pub(crate) fn masked_read(&mut self, i: &Instruction) {
-        let (Some(element), Some(m)) = (lanes_of_mask(i), self.mem(i)) else { return self.unsupported() };
+        let (Some(element), Some(m)) = (lanes_of_mask(i), self.mem(i)) else {
+            return self.unsupported();
+        };
         let n = i.memory_size().size().trailing_zeros() as usize - 4;
         let e = element.trailing_zeros() as usize;
         const LOAD: [[Code; 3]; 4] = [
-            [Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu8_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu8_zmm_k1z_zmmm512],
-            [Code::EVEX_Vmovdqu16_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu16_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu16_zmm_k1z_zmmm512],
-            [Code::EVEX_Vmovdqu32_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu32_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu32_zmm_k1z_zmmm512],
-            [Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128, Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256, Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512],
+            [
+                Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128,
+                Code::EVEX_Vmovdqu8_ymm_k1z_ymmm256,
+                Code::EVEX_Vmovdqu8_zmm_k1z_zmmm512,
+            ],
+            [
+                Code::EVEX_Vmovdqu16_xmm_k1z_xmmm128,
+                Code::EVEX_Vmovdqu16_ymm_k1z_ymmm256,
+                Code::EVEX_Vmovdqu16_zmm_k1z_zmmm512,
+            ],
+            [
+                Code::EVEX_Vmovdqu32_xmm_k1z_xmmm128,
+                Code::EVEX_Vmovdqu32_ymm_k1z_ymmm256,
+                Code::EVEX_Vmovdqu32_zmm_k1z_zmmm512,
+            ],
+            [
+                Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128,
+                Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256,
+                Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512,
+            ],
         ];
         const COMPARE: [[Code; 3]; 4] = [
-            [Code::EVEX_Vpcmpub_kr_k1_xmm_xmmm128_imm8, Code::EVEX_Vpcmpub_kr_k1_ymm_ymmm256_imm8, Code::EVEX_Vpcmpub_kr_k1_zmm_zmmm512_imm8],
-            [Code::EVEX_Vpcmpuw_kr_k1_xmm_xmmm128_imm8, Code::EVEX_Vpcmpuw_kr_k1_ymm_ymmm256_imm8, Code::EVEX_Vpcmpuw_kr_k1_zmm_zmmm512_imm8],
-            [Code::EVEX_Vpcmpud_kr_k1_xmm_xmmm128b32_imm8, Code::EVEX_Vpcmpud_kr_k1_ymm_ymmm256b32_imm8, Code::EVEX_Vpcmpud_kr_k1_zmm_zmmm512b32_imm8],
-            [Code::EVEX_Vpcmpuq_kr_k1_xmm_xmmm128b64_imm8, Code::EVEX_Vpcmpuq_kr_k1_ymm_ymmm256b64_imm8, Code::EVEX_Vpcmpuq_kr_k1_zmm_zmmm512b64_imm8],
+            [
+                Code::EVEX_Vpcmpub_kr_k1_xmm_xmmm128_imm8,
+                Code::EVEX_Vpcmpub_kr_k1_ymm_ymmm256_imm8,
+                Code::EVEX_Vpcmpub_kr_k1_zmm_zmmm512_imm8,
+            ],
+            [
+                Code::EVEX_Vpcmpuw_kr_k1_xmm_xmmm128_imm8,
+                Code::EVEX_Vpcmpuw_kr_k1_ymm_ymmm256_imm8,
+                Code::EVEX_Vpcmpuw_kr_k1_zmm_zmmm512_imm8,
+            ],
+            [
+                Code::EVEX_Vpcmpud_kr_k1_xmm_xmmm128b32_imm8,
+                Code::EVEX_Vpcmpud_kr_k1_ymm_ymmm256b32_imm8,
+                Code::EVEX_Vpcmpud_kr_k1_zmm_zmmm512b32_imm8,
+            ],
+            [
+                Code::EVEX_Vpcmpuq_kr_k1_xmm_xmmm128b64_imm8,
+                Code::EVEX_Vpcmpuq_kr_k1_ymm_ymmm256b64_imm8,
+                Code::EVEX_Vpcmpuq_kr_k1_zmm_zmmm512b64_imm8,
+            ],
         ];
         let reg = [Register::XMM31, Register::YMM31, Register::ZMM31][n];
         let load = Instruction::with2(LOAD[e][n], reg, m.real);
         let compare = Instruction::with4(COMPARE[e][n], Register::K7, reg, m.cell, 4u32);
-        let (Ok(mut load), Ok(mut compare)) = (load, compare) else { return self.unsupported() };
+        let (Ok(mut load), Ok(mut compare)) = (load, compare) else {
+            return self.unsupported();
+        };
         load.set_op_mask(i.op_mask());
         load.set_zeroing_masking(true);
         compare.set_op_mask(i.op_mask());
@@ -72,7 +120,8 @@ impl Translator {
         self.a.put(&compare);
         let dead = self.cur.before & flags::ALL == 0;
         let miss = if dead {
-            self.a.rr(Code::VEX_Kortestq_kr_kr, Register::K7, Register::K7);
+            self.a
+                .rr(Code::VEX_Kortestq_kr_kr, Register::K7, Register::K7);
             self.a.jump_later(&[0x0f, 0x85])
         } else {
             self.a.spill(slot::CHECK, RCX);
@@ -125,9 +174,14 @@ impl Translator {
             Err(_) => return self.unsupported(),
         }
         let dead = self.cur.before & flags::ALL == 0;
-        let mut c = Check { dead, rcx_gone: !dead, misses: Vec::new() };
+        let mut c = Check {
+            dead,
+            rcx_gone: !dead,
+            misses: Vec::new(),
+        };
         if dead {
-            self.a.rr(Code::VEX_Kortestb_kr_kr, Register::K7, Register::K7);
+            self.a
+                .rr(Code::VEX_Kortestb_kr_kr, Register::K7, Register::K7);
             c.misses.push(self.a.jump_later(&[0x0f, 0x85]));
         } else {
             self.a.spill(slot::CHECK, RCX);
@@ -140,7 +194,9 @@ impl Translator {
     }
 
     pub(crate) fn vec_load(&mut self, i: &Instruction, size: usize) {
-        let Some(m) = self.mem(i) else { return self.unsupported() };
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
         let again = *i;
         self.copy_with(i, &m.real);
         let n = i.op_register(0).number() as u32;
