@@ -78,6 +78,9 @@ pub enum Event<'a> {
     Digest { cpu: u64, vec: u64 },
     /// From here on the thread executes code as of this epoch.
     CodeEpoch { epoch: u64 },
+    /// A sequencing event: the thread stands at this place of the order of all threads and
+    /// processes. Numbers are unique in a recording and grow along each stream.
+    Seq { number: u64 },
     /// Nothing follows in this stream.
     End {
         kind: EndKind,
@@ -121,6 +124,7 @@ pub mod tag {
     pub const CODE: u8 = 13;
     pub const MAP: u8 = 14;
     pub const UNMAP: u8 = 15;
+    pub const SEQ: u8 = 16;
 }
 
 /// Writes events of one stream.
@@ -151,6 +155,7 @@ impl Encoder {
             Event::Code { .. } => tag::CODE,
             Event::Map { .. } => tag::MAP,
             Event::Unmap { .. } => tag::UNMAP,
+            Event::Seq { .. } => tag::SEQ,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -222,6 +227,7 @@ impl Encoder {
                 at += 16;
             }
             Event::CodeEpoch { epoch } => int(&mut at, epoch),
+            Event::Seq { number } => int(&mut at, number),
             Event::End {
                 kind,
                 code,
@@ -360,6 +366,7 @@ impl Decoder {
                 vec: r.word()?,
             },
             tag::CODE_EPOCH => Event::CodeEpoch { epoch: r.int()? },
+            tag::SEQ => Event::Seq { number: r.int()? },
             tag::END => Event::End {
                 kind: match r.int()? {
                     0 => EndKind::Exit,
@@ -481,6 +488,7 @@ mod tests {
             },
             Event::Digest { cpu: 1, vec: 2 },
             Event::CodeEpoch { epoch: 4 },
+            Event::Seq { number: u64::MAX },
             Event::End {
                 kind: EndKind::Unsupported,
                 code: 3,

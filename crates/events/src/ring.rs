@@ -8,10 +8,11 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x02");
 
-/// Rings in one control file. Ring 0 carries the process stream, the others one thread each.
-pub const RINGS: usize = 64;
+/// Rings in one control file. Each carries the events of one thread, or of one program image as a
+/// whole (see [`kind`]).
+pub const RINGS: usize = 256;
 
 /// Bytes of data of one ring.
 pub const RING_BYTES: usize = 1 << 20;
@@ -50,14 +51,30 @@ pub struct Header {
     /// Set by the collector when it can no longer write the trace: an errno. The recorder goes
     /// on; the collector keeps draining the rings.
     pub failed: AtomicU32,
+    /// Descriptor of the control file in the collector, for images that begin by `execve`.
+    pub collector_fd: AtomicI32,
+    /// Number for the next program image; the collector sets it to 1.
+    pub next_image: AtomicU32,
+    /// Number for the next sequencing event.
+    pub sequence: AtomicU64,
 }
 
 /// Life of a ring.
 pub mod state {
     pub const FREE: u32 = 0;
+    /// Taken by a producer that still fills in the rest of the control page.
+    pub const CLAIMED: u32 = 3;
     pub const LIVE: u32 = 1;
     /// The producer has written its last event.
     pub const ENDED: u32 = 2;
+}
+
+/// What a ring carries.
+pub mod kind {
+    /// The events of one thread.
+    pub const THREAD: u32 = 0;
+    /// Mappings and code of one program image: what `execve` or `fork` made.
+    pub const IMAGE: u32 = 1;
 }
 
 /// Control page of one ring.
@@ -75,6 +92,14 @@ pub struct Ctl {
     _pad1: [u64; 6],
     /// [`state`].
     pub state: AtomicU32,
+    /// [`kind`].
+    pub kind: AtomicU32,
+    /// Number of the program image the events belong to; 1 is the first.
+    pub image: AtomicU32,
+    /// The image from which this one came by `fork` or `execve`; 0 for the first.
+    pub parent: AtomicU32,
+    /// Process id of the producer.
+    pub pid: AtomicI32,
     /// Thread id of the producer.
     pub tid: AtomicI32,
     /// Position of the thread when it last left translated code.
