@@ -1,15 +1,20 @@
 //! The code cache: translated blocks, where they came from, and the jumps between them.
 //!
-//! One mapping. Hot code grows up from its start, stubs grow down from its end; when they meet,
-//! everything is forgotten and translation begins anew.
+//! One mapping of several segments, of which one is in use. In it hot code grows up from the start,
+//! stubs grow down from the end. When they meet, or when code has changed that other threads may
+//! be running, the segment is retired: a new generation begins, whose code is reached only through
+//! the runtime, where each thread notices it. A retired segment is used again when all threads
+//! have noticed.
 
 use crate::context::{Context, R11, RIP};
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
-use crate::{arena, code, fail, guard, line};
+use crate::{arena, birth, code, fail, guard, line};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
+use hindsight_events::Event;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG, d};
 use hindsight_isa::{CpuState, Desc};
 use hindsight_translate::{Input, Mode, Policy, Translator};
@@ -19,8 +24,11 @@ use linux_raw_sys::general::{
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
-/// Bytes of the cache.
+/// Bytes of a segment.
 const SIZE: u64 = 40 << 20;
+
+/// Segments of the cache.
+const SEGMENTS: usize = 8;
 
 /// Most source bytes handed to the translator for one block.
 const SOURCE: usize = 512;
@@ -37,10 +45,10 @@ struct Block {
     hot_len: u32,
     self_check: bool,
     live: bool,
-    /// What a self-checking block was translated from.
-    source: Vec<u8>,
-    /// What the translator saw at its exits.
-    peeked: Vec<u8>,
+    /// Where in [`Segment::bytes`] its source is, and behind that what the translator saw at its exits.
+    bytes: u32,
+    /// Bytes of the latter.
+    peeked: u8,
 }
 
 /// A guest instruction boundary in translated code.
@@ -60,25 +68,66 @@ pub enum Fetch {
     NotExecutable,
 }
 
-pub struct Cache {
+/// One segment of the mapping.
+struct Segment {
     base: u64,
     hot: u64,
     cold: u64,
-    translator: Translator,
-    /// The block whose map the translator holds.
-    mapped: Option<usize>,
     /// In the order of their hot code.
     blocks: Vec<Block>,
+    bytes: Vec<u8>,
+    /// The last generation that used it.
+    generation: u64,
+}
+
+impl Segment {
+    fn new(base: u64) -> Segment {
+        Segment {
+            base,
+            hot: base,
+            cold: base + SIZE,
+            blocks: Vec::new(),
+            bytes: Vec::new(),
+            generation: 0,
+        }
+    }
+}
+
+pub struct Cache {
+    segments: Vec<Segment>,
+    /// The segment in use.
+    current: usize,
+    translator: Translator,
+    /// The block whose map the translator holds: segment and index.
+    mapped: Option<(usize, usize)>,
     by_pc: Map<u64, u32>,
     by_page: Map<u64, Vec<u32>>,
     pub code: code::Recorder,
-    pub flushes: u64,
     pub translated: u64,
 }
 
+/// The present generation.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// The present generation of translated code.
+pub fn generation() -> u64 {
+    GENERATION.load(Acquire)
+}
+
+/// First address of the cache; descriptors and their offsets count from here.
+pub fn base() -> u64 {
+    RANGE[0].load(Relaxed)
+}
+
+/// Descriptor of an exit.
+pub fn desc(offset: u64) -> Desc {
+    // SAFETY: exit stubs store the offsets of descriptors in the cache, whose segments are not
+    // used again before the thread has noticed a new generation, which it does after this.
+    unsafe { Desc::read((base() + offset) as *const u8) }
+}
+
 static CACHE: Lock<Option<Cache>> = Lock::new(None);
-static RANGE: [core::sync::atomic::AtomicU64; 2] =
-    [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+static RANGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The process's cache. It must have been made with [`init`].
 pub struct Held(Guard<'static, Option<Cache>>);
@@ -111,7 +160,7 @@ pub fn cache() -> Held {
 pub fn init(policy: Policy) {
     let prot = PROT_READ | PROT_WRITE | PROT_EXEC;
     let base = match arena::map(
-        SIZE,
+        SIZE * SEGMENTS as u64,
         prot,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
         -1,
@@ -123,26 +172,23 @@ pub fn init(policy: Policy) {
             &line!("cannot map memory for translated code (error {e})"),
         ),
     };
-    RANGE[0].store(base, core::sync::atomic::Ordering::Relaxed);
-    RANGE[1].store(base + SIZE, core::sync::atomic::Ordering::Relaxed);
+    RANGE[0].store(base, Relaxed);
+    RANGE[1].store(base + SIZE * SEGMENTS as u64, Relaxed);
+    let segment = |i: usize| Segment::new(base + i as u64 * SIZE);
     *CACHE.lock() = Some(Cache {
-        base,
-        hot: base,
-        cold: base + SIZE,
+        segments: (0..SEGMENTS).map(segment).collect(),
+        current: 0,
         translator: Translator::new(policy),
         mapped: None,
-        blocks: Vec::new(),
         by_pc: Map::default(),
         by_page: Map::default(),
         code: code::Recorder::new(),
-        flushes: 0,
         translated: 0,
     });
 }
 
 /// Whether a host address is translated code.
 pub fn contains(pc: u64) -> bool {
-    use core::sync::atomic::Ordering::Relaxed;
     (RANGE[0].load(Relaxed)..RANGE[1].load(Relaxed)).contains(&pc)
 }
 
@@ -177,14 +223,19 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
 }
 
 impl Cache {
-    pub fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// The translation of `pc`, made if necessary. May forget all other translations.
+    /// The translation of `pc`, made if necessary. May begin a new generation.
     pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
+        notice(t);
+        if self.code.epoch != t.code_epoch {
+            t.code_epoch = self.code.epoch;
+            let epoch = self.code.epoch;
+            t.event(&Event::CodeEpoch { epoch });
+        }
         match self.by_pc.get(&pc) {
-            Some(i) => Ok(self.base + self.blocks[*i as usize].hot as u64),
+            Some(i) => {
+                let s = &self.segments[self.current];
+                Ok(base() + s.blocks[*i as usize].hot as u64)
+            }
             None => self.translate(t, pc),
         }
     }
@@ -238,44 +289,56 @@ impl Cache {
         {
             return Err(Fetch::NotMapped);
         }
+        let src_len = self.translator.block.src_len as usize;
+        let src = &source[..src_len];
+        if self.code.record(pc, src, writable) {
+            // Other threads may be running what this code replaces: they must not come to the
+            // new code before their streams say so.
+            self.renew(t);
+        }
+        if self.code.epoch != t.code_epoch {
+            t.code_epoch = self.code.epoch;
+            let epoch = self.code.epoch;
+            t.event(&Event::CodeEpoch { epoch });
+        }
         let (hot_len, cold_len) = (
             self.translator.block.hot.len() as u64,
             self.translator.block.cold.len() as u64,
         );
-        if self.hot + hot_len + cold_len + MARGIN > self.cold {
+        let s = &self.segments[self.current];
+        if s.hot + hot_len + cold_len + MARGIN > s.cold {
             self.flush(t);
         }
-        let hot = self.hot.next_multiple_of(16);
-        let cold = self.cold - cold_len;
-        self.hot = hot + hot_len;
-        self.cold = cold;
-        self.translator.place(hot, cold, self.base);
+        let s = &mut self.segments[self.current];
+        let hot = s.hot.next_multiple_of(16);
+        let cold = s.cold - cold_len;
+        s.hot = hot + hot_len;
+        s.cold = cold;
+        self.translator.place(hot, cold, base());
         let b = &self.translator.block;
-        // SAFETY: both ranges lie in the cache's mapping between the two ends, where nothing is.
+        // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
         unsafe {
             core::ptr::copy_nonoverlapping(b.hot.as_ptr(), hot as *mut u8, b.hot.len());
             core::ptr::copy_nonoverlapping(b.cold.as_ptr(), cold as *mut u8, b.cold.len());
         }
-        let src_len = b.src_len;
         self.translated += b.instrs as u64;
         if let Some(c) = t.emit.ctl() {
-            c.translated
-                .store(self.translated, core::sync::atomic::Ordering::Relaxed);
-            c.flushes
-                .store(self.flushes, core::sync::atomic::Ordering::Relaxed);
+            c.translated.store(self.translated, Relaxed);
+            c.flushes.store(generation() - 1, Relaxed);
         }
-        let src = &source[..src_len as usize];
-        let index = self.blocks.len() as u32;
-        self.blocks.push(Block {
+        let index = s.blocks.len() as u32;
+        s.blocks.push(Block {
             pc,
-            src_len,
-            hot: (hot - self.base) as u32,
+            src_len: src_len as u32,
+            hot: (hot - base()) as u32,
             hot_len: hot_len as u32,
             self_check: writable,
             live: true,
-            source: if writable { src.to_vec() } else { Vec::new() },
-            peeked: self.translator.block.peeked.clone(),
+            bytes: s.bytes.len() as u32,
+            peeked: self.translator.block.peeked.len() as u8,
         });
+        s.bytes.extend_from_slice(src);
+        s.bytes.extend_from_slice(&self.translator.block.peeked);
         self.by_pc.insert(pc, index);
         // The pages looked at count too: other code there may need other flags.
         pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
@@ -284,32 +347,57 @@ impl Cache {
         for page in pages {
             self.by_page.entry(page).or_default().push(index);
         }
-        self.code.record(t, pc, src, writable);
         Ok(hot)
     }
 
-    /// Forgets everything. Only while no thread is between an exit and its resumption.
+    /// Begins a new generation if there are threads that could run old code.
+    fn renew(&mut self, t: &mut Thread) {
+        if birth::threads() > 1 {
+            self.flush(t);
+        }
+    }
+
+    /// Begins a new generation: nothing is translated.
     pub fn flush(&mut self, t: &mut Thread) {
-        self.hot = self.base;
-        self.cold = self.base + SIZE;
-        self.blocks.clear();
+        self.segments[self.current].generation = generation();
+        GENERATION.fetch_add(1, AcqRel);
+        notice(t);
         self.by_pc.clear();
         self.by_page.clear();
-        t.ctx.clear_lookup();
-        self.flushes += 1;
+        self.mapped = None;
+        let mut spins = 0u32;
+        loop {
+            let oldest = birth::oldest_generation();
+            let free = |s: &Segment| s.generation < oldest;
+            let cur = self.current;
+            let next = (0..SEGMENTS).map(|i| (cur + i) % SEGMENTS);
+            if let Some(i) = next.into_iter().find(|i| free(&self.segments[*i])) {
+                let s = &mut self.segments[i];
+                *s = Segment::new(s.base);
+                self.current = i;
+                return;
+            }
+            // All segments have threads in them that have not looked up for eight generations.
+            spins += 1;
+            if spins > 100_000 {
+                fail::internal(t, &line!("no room for translated code: a thread does not leave the old"));
+            }
+            crate::sys::sched_yield();
+        }
     }
 
-    /// Redirects the direct exit at cache offset `patch` to `host`.
+    /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`.
     pub fn link(&mut self, patch: u32, host: u64) {
-        let at = self.base + patch as u64;
+        let at = base() + patch as u64;
+        let s = &self.segments[self.current];
+        if !(s.base..s.base + SIZE).contains(&at) {
+            return;
+        }
         let rel = host.wrapping_sub(at + 4) as u32;
-        // SAFETY: `patch` comes from a descriptor in the cache and names a displacement there.
-        unsafe { (at as *mut u32).write_unaligned(rel) }
-    }
-
-    /// Whether the descriptor and its patch place are still current after `get`.
-    pub fn generation(&self) -> u64 {
-        self.flushes
+        // SAFETY: `patch` comes from a descriptor in the cache and names a displacement there, which
+        // the translator keeps within eight aligned bytes, so that other threads see the old or
+        // the new one.
+        unsafe { core::ptr::write_volatile(at as *mut [u8; 4], rel.to_le_bytes()) }
     }
 
     /// Drops the block at `pc`, whose source has changed.
@@ -354,53 +442,61 @@ impl Cache {
 
     /// Makes a block unreachable: its entry becomes a jump to a stub that asks for a new one.
     fn kill(&mut self, t: &mut Thread, index: u32) {
-        let b = &mut self.blocks[index as usize];
+        let seg = &mut self.segments[self.current];
+        let b = &mut seg.blocks[index as usize];
         if !b.live {
             return;
         }
         b.live = false;
-        let (pc, hot) = (b.pc, self.base + b.hot as u64);
+        let (pc, hot) = (b.pc, base() + b.hot as u64);
         if self.by_pc.get(&pc) == Some(&index) {
             self.by_pc.remove(&pc);
         }
         t.ctx.forget_lookup(pc);
-        if self.cold < self.hot + MARGIN {
+        let seg = &mut self.segments[self.current];
+        if seg.cold < seg.hot + MARGIN / 2 {
             return self.flush(t);
         }
         let desc = Desc::new(hindsight_isa::DescKind::Stale, pc, 0).encode();
         // mov dword gs:[DESC], offset; jmp gs:[EXIT_PTR]; descriptor
         let mut stub = [0u8; 20 + Desc::SHORT];
-        self.cold -= stub.len() as u64;
+        seg.cold -= stub.len() as u64;
         stub[..4].copy_from_slice(&[0x65, 0xc7, 0x04, 0x25]);
         stub[4..8].copy_from_slice(&d::DESC.to_le_bytes());
-        stub[8..12].copy_from_slice(&((self.cold + 20 - self.base) as u32).to_le_bytes());
+        stub[8..12].copy_from_slice(&((seg.cold + 20 - base()) as u32).to_le_bytes());
         stub[12..16].copy_from_slice(&[0x65, 0xff, 0x24, 0x25]);
         stub[16..20].copy_from_slice(&d::EXIT_PTR.to_le_bytes());
         stub[20..].copy_from_slice(&desc[..Desc::SHORT]);
-        let mut entry = [0xe9, 0, 0, 0, 0];
-        entry[1..].copy_from_slice(&(self.cold.wrapping_sub(hot + 5) as u32).to_le_bytes());
-        // SAFETY: the stub lies in free cache memory; a block's hot part has at least the counter's
-        // `lea` and a jump, more than 5 bytes.
+        let rel = (seg.cold.wrapping_sub(hot + 5) as u32).to_le_bytes();
+        // SAFETY: the stub lies in free cache memory. A block begins with one instruction of 7 bytes
+        // or more, so no thread stands inside the five that change; blocks are aligned, so that
+        // other threads see all of them or none.
         unsafe {
-            core::ptr::copy_nonoverlapping(stub.as_ptr(), self.cold as *mut u8, stub.len());
-            core::ptr::copy_nonoverlapping(entry.as_ptr(), hot as *mut u8, 5);
+            core::ptr::copy_nonoverlapping(stub.as_ptr(), seg.cold as *mut u8, stub.len());
+            let word = hot as *mut u64;
+            let mut bytes = word.read_volatile().to_le_bytes();
+            bytes[0] = 0xe9;
+            bytes[1..5].copy_from_slice(&rel);
+            word.write_volatile(u64::from_le_bytes(bytes));
         }
     }
 
     /// Finds the guest instruction at host address `pc` by translating its block again with a map.
     fn entry(&mut self, pc: u64, exact: bool) -> Option<Boundary> {
-        let offset = pc.wrapping_sub(self.base);
-        let i = self
+        let at = (pc.wrapping_sub(base()) / SIZE) as usize;
+        let segment = self.segments.get(at)?;
+        let offset = pc.wrapping_sub(base());
+        let i = segment
             .blocks
             .partition_point(|b| b.hot as u64 <= offset)
             .checked_sub(1)?;
-        let b = &self.blocks[i];
+        let b = &segment.blocks[i];
         let within = offset - b.hot as u64;
         if within >= b.hot_len as u64 {
             return None;
         }
-        if self.mapped != Some(i) {
-            self.map(i)?;
+        if self.mapped != Some((at, i)) {
+            self.map(at, i)?;
         }
         let e = self
             .translator
@@ -419,26 +515,20 @@ impl Cache {
         })
     }
 
-    /// Translates block `i` again, with a map.
-    fn map(&mut self, i: usize) -> Option<()> {
+    /// Translates block `i` of a segment again, with a map.
+    fn map(&mut self, segment: usize, i: usize) -> Option<()> {
         self.mapped = None;
-        let b = &self.blocks[i];
-        let mut source = [0; SOURCE];
-        let code = if b.self_check {
-            source[..b.source.len()].copy_from_slice(&b.source);
-            &source[..b.source.len()]
-        } else {
-            // As many bytes as there were: instructions behind the block do not matter to it.
-            let n = b.src_len as usize;
-            guard::read(b.pc, &mut source[..n]).ok()?;
-            &source[..n]
-        };
+        let s = &self.segments[segment];
+        let b = &s.blocks[i];
+        let from = b.bytes as usize;
+        let (code, rest) = s.bytes.get(from..)?.split_at_checked(b.src_len as usize)?;
+        let peeked = rest.get(..b.peeked as usize)?;
         let input = Input {
             pc: b.pc,
             code,
             max_instrs: u32::MAX,
             self_check: b.self_check,
-            peeked: &b.peeked,
+            peeked,
         };
         self.translator.want_map = true;
         let made = self.translator.translate(&input, &mut |_| &[]);
@@ -447,14 +537,18 @@ impl Cache {
         if self.translator.block.hot.len() != b.hot_len as usize {
             return None;
         }
-        self.mapped = Some(i);
+        self.mapped = Some((segment, i));
         Some(())
     }
+}
 
-    /// Descriptor of the last exit.
-    pub fn desc(&self, offset: u64) -> Desc {
-        // SAFETY: exit stubs store the offsets of descriptors in the cache.
-        unsafe { Desc::read((self.base + offset) as *const u8) }
+/// Takes note of the present generation, if it is a new one.
+fn notice(t: &mut Thread) {
+    let now = generation();
+    if t.generation != now {
+        t.generation = now;
+        t.ctx.clear_lookup();
+        t.seen.store(now, Release);
     }
 }
 

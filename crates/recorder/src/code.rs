@@ -1,7 +1,6 @@
 //! Records the bytes of executed code in the process stream, with an epoch for each change.
 
 use crate::ring;
-use crate::thread::Thread;
 use alloc::boxed::Box;
 use hashbrown::HashMap;
 use hindsight_events::Event;
@@ -36,9 +35,9 @@ impl Recorder {
         }
     }
 
-    /// Sees to it that the stream holds `src`, the code at `pc`, and that the thread's stream says
-    /// so before it runs.
-    pub fn record(&mut self, t: &mut Thread, pc: u64, src: &[u8], writable: bool) {
+    /// Sees to it that the stream holds `src`, the code at `pc`. Returns whether that replaces other
+    /// code, so that a new epoch has begun.
+    pub fn record(&mut self, pc: u64, src: &[u8], writable: bool) -> bool {
         let before = self.epoch;
         let mut at = pc;
         let end = pc + src.len() as u64;
@@ -52,11 +51,12 @@ impl Recorder {
             }
             at = stop;
         }
-        if self.epoch != before || t.code_epoch != self.epoch {
-            t.code_epoch = self.epoch;
-            let epoch = self.epoch;
-            t.event(&Event::CodeEpoch { epoch });
-        }
+        self.epoch != before
+    }
+
+    /// Begins anew, in a new image's stream.
+    pub fn reset(&mut self) {
+        self.pages.clear();
     }
 
     /// The mapping of `addr..addr+len` changed.

@@ -5,7 +5,7 @@ use crate::signals;
 use crate::slow;
 use crate::syscalls::{self, Flow};
 use crate::thread::Thread;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::{Desc, DescKind, desc::raise};
@@ -44,11 +44,10 @@ fn execute(t: &mut Thread, host: u64) {
         if t.ctx.desc == signals::LEFT {
             return signals::left(t);
         }
-        let desc = cache::cache().desc(t.ctx.desc);
+        let desc = cache::desc(t.ctx.desc);
         t.pos = t.ctx.count - desc.ahead as u64;
+        t.publish();
         if let Some(c) = t.emit.ctl() {
-            c.position.store(t.pos, Relaxed);
-            c.surprises.store(t.surprises, Relaxed);
             let n = &c.exits[desc.kind() as usize & 15];
             n.store(n.load(Relaxed) + 1, Relaxed);
         }
@@ -74,10 +73,11 @@ fn execute(t: &mut Thread, host: u64) {
 
 /// Translation of the place where the thread stands; linked to the exit that led there.
 fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
+    // The exit may be linked only to code of the generation it belongs to.
+    let entered = t.generation;
     let mut cache = cache::cache();
-    let generation = cache.generation();
     let host = cache.get(t, pc).ok()?;
-    if cache.generation() == generation {
+    if t.generation == entered {
         match desc.kind() {
             DescKind::Exit => cache.link(desc.patch, host),
             DescKind::Indirect => t.ctx.set_lookup(pc, host),
@@ -132,14 +132,16 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
 
 /// Continues behind the exit.
 pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
-    t.ctx.resume = cache::cache().base() + desc.resume as u64;
+    t.ctx.resume = cache::base() + desc.resume as u64;
     Next::Resume
 }
 
 fn system_call(t: &mut Thread, desc: &Desc) {
     t.ctx.rip = desc.pc;
     let (nr, args) = (t.ctx.gpr[0], syscalls::args(t));
+    t.sequence();
     t.event(&Event::Syscall { nr, args });
+    t.seen.store(u64::MAX, Release);
     if syscalls::perform(t) == Flow::Next {
         // What the instruction itself leaves behind.
         let next = desc.pc + desc.size as u64;
@@ -147,6 +149,8 @@ fn system_call(t: &mut Thread, desc: &Desc) {
         t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
         t.ctx.rip = next;
     }
+    t.seen.store(t.generation, Release);
+    t.sequence();
 }
 
 fn raised(t: &mut Thread, desc: &Desc) {

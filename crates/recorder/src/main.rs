@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod arena;
+mod birth;
 mod cache;
 mod code;
 mod context;
@@ -134,6 +135,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         None => fail::die(fail::STATUS, &line!("too many threads")),
     };
     cache::init(cache::policy(plain, predictor, wide_checks));
+    birth::register(t);
     signals::install(t);
     t.ctx.rip = program.entry;
     t.ctx.gpr[4] = sp;

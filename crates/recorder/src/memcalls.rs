@@ -29,8 +29,18 @@ pub fn heap() -> core::ops::Range<u64> {
     start..end
 }
 
+/// Held from before such a call until the tables are current, so that they change in the same order.
+static MAPPING: Lock<()> = Lock::new(());
+
 /// Performs the call if it is one of these. The inner `None`: a signal comes first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
+    if !matches!(
+        nr,
+        __NR_mmap | __NR_munmap | __NR_mprotect | __NR_pkey_mprotect | __NR_mremap | __NR_brk | __NR_madvise | __NR_shmat | __NR_shmdt
+    ) {
+        return None;
+    }
+    let _order = MAPPING.lock();
     let done = match nr {
         __NR_mmap => mmap(t, a),
         __NR_munmap => munmap(t, a),

@@ -46,6 +46,11 @@ pub fn open(fd: i32) {
     h.guest_pid.store(sys::getpid(), Release);
 }
 
+/// The next number of the recording's order; 0 when nothing is recorded.
+pub fn next_sequence() -> u64 {
+    header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel))
+}
+
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,
@@ -136,6 +141,15 @@ impl Emitter {
             if self.head - ctl.tail.load(Relaxed) >= RING_BYTES as u64 / 4 {
                 wake(false);
             }
+        }
+    }
+
+    /// Gives the mapping of the ring's data back; nothing can be emitted any more.
+    pub fn release(&mut self) {
+        self.ctl = None;
+        if !self.data.is_null() {
+            let _ = sys::munmap(self.data as u64, 2 * RING_BYTES as u64);
+            self.data = null_mut();
         }
     }
 

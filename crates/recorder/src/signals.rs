@@ -85,8 +85,13 @@ pub struct State {
 
 impl State {
     pub fn new() -> State {
+        State::with_mask(sys::signal_mask())
+    }
+
+    /// The state of a new thread.
+    pub fn with_mask(mask: u64) -> State {
         State {
-            mask: sys::signal_mask(),
+            mask,
             alt: AltStack::NONE,
             suspended: None,
             held: Vec::new(),
@@ -129,6 +134,11 @@ pub fn install(t: &mut Thread) {
         }
     }
     drop(actions);
+    sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+}
+
+/// Lets the kernel deliver what the program has not blocked.
+pub fn unblock(t: &Thread) {
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
 }
 

@@ -6,7 +6,7 @@ use crate::sigcalls::{self, returned};
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{fail, line, memcalls, pathcalls, stub};
+use crate::{birth, fail, line, memcalls, pathcalls, stub};
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -55,7 +55,9 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_rt_sigpending => Some(sigcalls::sigpending(t, &a)),
         __NR_rt_sigsuspend => sigcalls::sigsuspend(t, &a),
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
+        __NR_exit if birth::threads() > 1 => birth::exit(t, a[0] as i32),
         __NR_exit | __NR_exit_group => exit(t, a[0] as i32),
+        __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, &a) => Some(birth::clone(t, nr, &a)),
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => refuse_birth(t, nr, &a),
         __NR_execve | __NR_execveat => fail::unsupported(
             t,

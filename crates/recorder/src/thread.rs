@@ -1,8 +1,11 @@
 //! One recorded thread: its context block, predictor window, register state and event stream.
 
 use crate::inbox::Inbox;
+use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::{config, signals, sys};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
@@ -16,6 +19,9 @@ pub const ZERO_LIMIT: u64 = 1 << 30;
 
 /// Instructions between key frames per byte of the program's memory.
 const KEYFRAME_COST: u64 = 128;
+
+/// Windows of threads that have ended.
+static FREE_WINDOWS: Lock<Vec<u64>> = Lock::new(Vec::new());
 
 /// A recorded thread. Lives at a fixed address for the thread's whole life; `ctx.runtime` points to it.
 pub struct Thread {
@@ -44,18 +50,40 @@ pub struct Thread {
     pub code_epoch: u64,
     /// Reads that differed from their prediction.
     pub surprises: u64,
+    /// Generation of translated code that the thread has noticed.
+    pub generation: u64,
+    /// The same for other threads to see; the greatest number while it runs no translated code.
+    pub seen: AtomicU64,
+    /// Start of the thread's stacks (see [`crate::birth`]); 0 for the first thread.
+    pub stack: u64,
+    /// Nothing is recorded of it.
+    pub is_silent: bool,
 }
 
 impl Thread {
-    /// Makes the context block and window of a thread, and points the GS base at the window.
-    /// `Err` is the errno of the failed mapping.
+    /// Makes the first thread: [`Thread::make`] for the calling thread.
     pub fn new(
         predictor: Predictor,
         emit: Emitter,
         layout: Layout,
         wide_checks: bool,
     ) -> Result<&'static mut Thread, i32> {
-        let window = map_window(predictor)?;
+        let t = Thread::make(predictor, emit, layout, wide_checks)?;
+        sys::set_gs_base(t.window);
+        Ok(t)
+    }
+
+    /// Makes the context block and window of a thread. `Err` is the errno of the failed mapping.
+    pub fn make(
+        predictor: Predictor,
+        emit: Emitter,
+        layout: Layout,
+        wide_checks: bool,
+    ) -> Result<&'static mut Thread, i32> {
+        let window = match FREE_WINDOWS.lock().pop() {
+            Some(w) => w,
+            None => map_window(predictor)?,
+        };
         let base = window - CTX_SIZE as u64;
         // SAFETY: `map_window` made CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
         let ctx = unsafe { &mut *(base as *mut Ctx) };
@@ -78,9 +106,12 @@ impl Thread {
             next_digest: u64::MAX,
             code_epoch: 0,
             surprises: 0,
+            generation: crate::cache::generation(),
+            seen: AtomicU64::new(crate::cache::generation()),
+            stack: 0,
+            is_silent: false,
         }));
         t.ctx.runtime = t as *mut Thread as u64;
-        sys::set_gs_base(window);
         Ok(t)
     }
 
@@ -241,6 +272,25 @@ impl Thread {
             clear(whole.1, end);
         } else {
             clear(start, end);
+        }
+    }
+
+    /// Gives context and window, zeroed, to the next thread.
+    pub fn give_back_window(&mut self) {
+        self.empty_window();
+        let ctx = self.window - CTX_SIZE as u64;
+        let whole = (ctx.next_multiple_of(4096), (self.window - SKEW) & !4095);
+        // SAFETY: the part of the context block before its first whole page, which nothing uses now.
+        unsafe { core::ptr::write_bytes(ctx as *mut u8, 0, (whole.0 - ctx) as usize) };
+        sys::madvise_dontneed(whole.0, whole.1 - whole.0);
+        FREE_WINDOWS.lock().push(self.window);
+    }
+
+    /// Counters for the collector.
+    pub fn publish(&self) {
+        if let Some(c) = self.emit.ctl() {
+            c.position.store(self.pos, Relaxed);
+            c.surprises.store(self.surprises, Relaxed);
         }
     }
 

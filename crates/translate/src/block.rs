@@ -534,6 +534,15 @@ impl Translator {
 
     /// `opcode rel32` to the translation of `pc`: at first to a stub that asks the runtime.
     pub(crate) fn exit_to(&mut self, opcode: &[u8], pc: u64) {
+        // The displacement is patched while other threads may run the jump: it must not straddle a
+        // boundary of eight bytes. Blocks are placed at multiples of sixteen.
+        let at = self.a.hot.len() + opcode.len();
+        match at % 8 {
+            5 => self.a.bytes(&[0x0f, 0x1f, 0x00]),
+            6 => self.a.bytes(&[0x66, 0x90]),
+            7 => self.a.bytes(&[0x90]),
+            _ => {}
+        }
         let jump = self.a.jump_later(opcode);
         self.exit_stub(jump, pc);
     }

@@ -1,0 +1,283 @@
+//! Threads and other children that share the program's memory: how they begin and end.
+
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::ring::{self, Emitter};
+use crate::signals::{self, AltStack, State};
+use crate::sys::{self, PAGE};
+use crate::thread::Thread;
+use crate::{arena, cache, dispatch, fail, guard, line};
+use crate::lock::Lock;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::arch::asm;
+use core::sync::atomic::{AtomicBool, Ordering::*};
+use hindsight_events::{EndKind, Event};
+use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
+use linux_raw_sys::general::*;
+
+/// Bytes of a thread's stack in the runtime, and of its stack for signal handlers.
+const STACK: u64 = 128 << 10;
+
+/// All recorded threads that run in this memory.
+static THREADS: Lock<Vec<Known>> = Lock::new(Vec::new());
+
+/// A thread in the list.
+struct Known(*const Thread);
+
+// SAFETY: only `Thread::seen`, an atomic, is used through the pointer, and the thread leaves the
+// list before its memory goes.
+unsafe impl Send for Known {}
+
+/// More than one thread or process is recorded, so their order matters.
+static MANY: AtomicBool = AtomicBool::new(false);
+
+/// Number of recorded threads in this memory.
+pub fn threads() -> usize {
+    THREADS.lock().len()
+}
+
+/// The oldest generation of translated code that any thread may be running.
+pub fn oldest_generation() -> u64 {
+    let list = THREADS.lock();
+    // SAFETY: see `Known`.
+    let seen = |k: &Known| unsafe { (*k.0).seen.load(Acquire) };
+    list.iter().map(seen).min().unwrap_or(u64::MAX)
+}
+
+/// Adds a thread to the list.
+pub fn register(t: &Thread) {
+    THREADS.lock().push(Known(t));
+}
+
+fn unregister(t: *const Thread) {
+    THREADS.lock().retain(|k| k.0 != t);
+}
+
+/// In a child that has a copy of the memory: this thread is the only one.
+pub fn alone(t: &Thread) {
+    let mut list = THREADS.lock();
+    list.clear();
+    list.push(Known(t));
+}
+
+/// From now on system calls are sequencing events.
+pub fn order_matters() {
+    MANY.store(true, Release);
+}
+
+impl Thread {
+    /// A sequencing event, where there is anything to be ordered against.
+    pub fn sequence(&mut self) {
+        if MANY.load(Relaxed) {
+            self.sequence_always();
+        }
+    }
+
+    /// A sequencing event.
+    pub fn sequence_always(&mut self) {
+        let number = ring::next_sequence();
+        self.event(&Event::Seq { number });
+    }
+}
+
+/// What the program asks for.
+struct Request {
+    flags: u64,
+    /// The child's stack pointer; 0: as the parent's.
+    sp: u64,
+    tls: u64,
+    /// For `clone3`: its argument block, with the recorder's stack in it.
+    block: [u64; 32],
+    size: u64,
+}
+
+fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
+    let mut r = Request { flags: a[0], sp: a[1], tls: a[4], block: [0; 32], size: 0 };
+    match nr {
+        __NR_clone => {}
+        __NR_vfork => {
+            r.flags = (CLONE_VM | CLONE_VFORK | SIGCHLD) as u64;
+            (r.sp, r.tls) = (0, 0);
+        }
+        _ => {
+            if a[1] < 64 || a[1] > 256 {
+                return Err(EINVAL);
+            }
+            let mut bytes = [0; 256];
+            guard::read(a[0], &mut bytes[..a[1] as usize]).map_err(|_| EFAULT)?;
+            for (w, b) in r.block.iter_mut().zip(bytes.as_chunks().0) {
+                *w = u64::from_le_bytes(*b);
+            }
+            (r.flags, r.sp, r.tls, r.size) = (r.block[0], r.block[5] + r.block[6], r.block[7], a[1]);
+        }
+    }
+    Ok(r)
+}
+
+/// Whether the call makes a child in the same memory.
+pub fn shares_memory(nr: u32, a: &[u64; 6]) -> bool {
+    match nr {
+        __NR_vfork => true,
+        __NR_clone => a[0] & CLONE_VM as u64 != 0,
+        __NR_clone3 => guard::load_u64(a[0]).is_ok_and(|f| f & CLONE_VM as u64 != 0),
+        _ => false,
+    }
+}
+
+/// Performs a `clone`, `clone3` or `vfork` whose child runs in this memory: the child's id or an
+/// error, as the kernel returns it.
+pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
+    let mut r = match request(nr, a) {
+        Ok(r) => r,
+        Err(e) => return crate::syscalls::errno(e),
+    };
+    order_matters();
+    t.sequence_always();
+    let Some(child) = prepare(t, &r) else {
+        return crate::syscalls::errno(EAGAIN);
+    };
+    let stack = child.stack;
+    let top = stack + PAGE + STACK;
+    let mask = sys::set_signal_mask(!0);
+    register(child);
+    let child: *mut Thread = child;
+    let six = if nr == __NR_clone3 {
+        (r.block[5], r.block[6]) = (stack + PAGE, STACK);
+        [r.block.as_ptr() as u64, r.size, 0, 0, 0, 0]
+    } else {
+        let ids = if nr == __NR_vfork { [0, 0] } else { [a[2], a[3]] };
+        [r.flags, top, ids[0], ids[1], r.tls, 0]
+    };
+    let nr = if nr == __NR_vfork { __NR_clone } else { nr };
+    let ret: u64;
+    // SAFETY: the parent sees an ordinary system call. The child begins on its own stack with
+    // nothing but the pointer in r12, and never returns.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call {child}",
+            "ud2",
+            "2:",
+            child = sym begin,
+            inlateout("rax") nr as u64 => ret,
+            in("rdi") six[0], in("rsi") six[1], in("rdx") six[2], in("r10") six[3], in("r8") six[4],
+            in("r9") six[5], in("r12") child, lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    if ret > -4096i64 as u64 {
+        unregister(child);
+        // SAFETY: no child has been made.
+        unsafe { discard(child) };
+    }
+    sys::set_signal_mask(mask);
+    ret
+}
+
+/// The child's thread structure and stacks, with the registers it begins with.
+fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
+    let len = PAGE + 2 * STACK;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let stack = arena::map(len, sys::PROT_READ | sys::PROT_WRITE, flags, -1, 0).ok()?;
+    let _ = sys::mprotect(stack, PAGE, sys::PROT_NONE);
+    let Ok(child) = Thread::make(t.predictor, Emitter::silent(), t.layout, t.wide_checks) else {
+        let _ = sys::munmap(stack, len);
+        return None;
+    };
+    child.stack = stack;
+    let mut cpu = t.cpu();
+    let next = cpu.rip + 2;
+    (cpu.gpr[0], cpu.gpr[1]) = (0, next);
+    cpu.gpr[11] = t.ctx.rflags & hindsight_isa::state::RFLAGS_MASK | 0x202;
+    cpu.rip = next;
+    if r.sp != 0 {
+        cpu.gpr[4] = r.sp;
+    }
+    if r.flags & CLONE_SETTLS as u64 != 0 {
+        cpu.fs_base = r.tls;
+    }
+    (child.ctx.gpr, child.ctx.rip, child.ctx.rflags) = (cpu.gpr, cpu.rip, cpu.rflags);
+    (child.ctx.fs_base, child.ctx.gs_base) = (cpu.fs_base, cpu.gs_base);
+    // The processor's registers are the parent's; these are in memory.
+    (child.ctx.xmm, child.ctx.zmm31, child.ctx.k7) = (t.ctx.xmm, t.ctx.zmm31, t.ctx.k7);
+    let keeps_stack = r.flags & CLONE_VFORK as u64 != 0;
+    let alt = if keeps_stack { t.signals.alt } else { AltStack::NONE };
+    child.signals = State::with_mask(t.signals.mask);
+    child.signals.alt = alt;
+    child.is_silent = t.is_silent;
+    Some(child)
+}
+
+/// The child's first function.
+extern "C" fn begin(t: *mut Thread) -> ! {
+    // SAFETY: `clone` made it for this thread alone.
+    let t = unsafe { &mut *t };
+    sys::set_gs_base(t.window);
+    if !t.is_silent {
+        match Emitter::thread() {
+            Some(e) => t.emit = e,
+            None => fail::die(fail::STATUS, &line!("no ring is free for a new thread")),
+        }
+    }
+    // SAFETY: the upper half of the region that `prepare` made.
+    if let Err(e) = unsafe { sys::sigaltstack(t.stack + PAGE + STACK, STACK) } {
+        fail::die(fail::STATUS, &line!("cannot set a thread's signal stack (error {e})"));
+    }
+    t.code_epoch = cache::cache().code.epoch;
+    t.sequence_always();
+    t.begin();
+    signals::unblock(t);
+    dispatch::run(t)
+}
+
+/// Ends the calling thread, which is not the last.
+pub fn exit(t: &mut Thread, status: i32) -> ! {
+    sys::set_signal_mask(!0);
+    t.sequence();
+    t.event(&Event::End { kind: EndKind::Exit, code: status as u32 & 0xff, message: b"" });
+    t.publish();
+    t.emit.end();
+    unregister(t);
+    let stack = t.stack;
+    // SAFETY: the thread is out of the list, its signals are blocked, and nothing below uses it.
+    unsafe { discard_structure(t) };
+    // SAFETY: the first call takes the stack away; the second uses registers only.
+    unsafe {
+        asm!(
+            "syscall",
+            "mov eax, 60",
+            "mov edi, r12d",
+            "syscall",
+            "ud2",
+            in("rax") __NR_munmap as u64,
+            // The first thread's stack is part of the image and stays.
+            in("rdi") stack, in("rsi") if stack == 0 { 0 } else { PAGE + 2 * STACK },
+            in("r12") status,
+            options(noreturn),
+        );
+    }
+}
+
+/// # Safety
+/// Nothing uses the thread or its stack any more.
+unsafe fn discard(t: *mut Thread) {
+    // SAFETY: the caller's.
+    unsafe {
+        let stack = (*t).stack;
+        discard_structure(t);
+        let _ = sys::munmap(stack, PAGE + 2 * STACK);
+    }
+}
+
+/// # Safety
+/// Nothing uses the thread any more, except its stack.
+unsafe fn discard_structure(t: *mut Thread) {
+    // SAFETY: made by `Thread::make`, which leaked the box.
+    let mut t = unsafe { Box::from_raw(t) };
+    t.emit.release();
+    t.give_back_window();
+}
