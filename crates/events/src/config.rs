@@ -4,6 +4,14 @@
 /// Marks the block in the image.
 pub const MARKER: [u8; 16] = *b"hindsight-config";
 
+/// Values of [`Config::children`].
+pub mod children {
+    /// They are recorded too.
+    pub const FOLLOW: u8 = 0;
+    /// They run unrecorded.
+    pub const NONE: u8 = 1;
+}
+
 /// Longest path, with its terminating zero.
 pub const PATH_LEN: usize = 4096;
 
@@ -23,7 +31,8 @@ pub struct Config {
     pub baseline: u8,
     /// 1: translate only, record nothing.
     pub plain: u8,
-    pub _pad: u8,
+    /// What becomes of processes that the program makes: see [`children`].
+    pub children: u8,
     /// Least number of instructions between key frames; 0: none but the first.
     pub keyframe_interval: u64,
     /// Least number of instructions between digests of all registers; 0: none.
@@ -44,7 +53,7 @@ impl Config {
             predictor_bits: 32,
             baseline: 0,
             plain: 0,
-            _pad: 0,
+            children: children::FOLLOW,
             keyframe_interval: 0,
             digest_interval: 0,
             exe: [0; PATH_LEN],

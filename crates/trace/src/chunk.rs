@@ -4,7 +4,7 @@ use crate::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the format. Raise it with every change that an older reader would misread.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// First bytes of each chunk, followed by the version.
 pub const MAGIC: [u8; 7] = *b"HSTRACE";
@@ -35,6 +35,8 @@ pub enum Kind {
     Piece = 4,
     /// JSON of [`crate::Summary`]; the last chunk of a recording that was finished.
     Summary = 5,
+    /// JSON of [`crate::StreamInfo`]; comes before the chunks of its stream.
+    Begin = 6,
 }
 
 /// How a payload is stored.
@@ -52,7 +54,7 @@ pub struct ChunkHeader {
     pub kind: Kind,
     pub codec: Codec,
     pub flags: u16,
-    /// Stream of a [`Kind::Stream`]; otherwise 0.
+    /// Stream of a [`Kind::Stream`] or [`Kind::Begin`]; otherwise 0.
     pub stream: u32,
     /// Number of this chunk among those of its stream (or of its kind), from 0.
     pub sequence: u32,
@@ -118,6 +120,7 @@ impl ChunkHeader {
             3 => Kind::Module,
             4 => Kind::Piece,
             5 => Kind::Summary,
+            6 => Kind::Begin,
             _ => return Err(damaged("a chunk is of an unknown kind")),
         };
         let codec = match b[9] {

@@ -16,6 +16,8 @@ mod writer;
 
 pub use columns::{ChunkBuilder, Pushed};
 pub use error::Error;
-pub use meta::{Header, ModuleHash, ModuleInfo, StreamSummary, Summary, Text};
-pub use reader::{ChunkMeta, Completeness, StreamId, Trace};
+pub use meta::{
+    Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary, Text,
+};
+pub use reader::{ChunkMeta, Completeness, Image, StreamId, Trace};
 pub use writer::Writer;

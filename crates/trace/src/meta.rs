@@ -102,17 +102,22 @@ pub struct Header {
 impl Header {
     /// The command line, quoted where a shell would need it.
     pub fn command(&self) -> String {
-        let words = self.argv.iter().map(|a| {
-            let a = a.to_string();
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-            if !a.is_empty() && a.chars().all(plain) {
-                a
-            } else {
-                format!("'{}'", a.replace('\'', "'\\''"))
-            }
-        });
-        words.collect::<Vec<_>>().join(" ")
+        command_line(&self.argv)
     }
+}
+
+/// Arguments as one line, quoted where a shell would need it.
+pub fn command_line(argv: &[Text]) -> String {
+    let words = argv.iter().map(|a| {
+        let a = a.to_string();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+        if !a.is_empty() && a.chars().all(plain) {
+            a
+        } else {
+            format!("'{}'", a.replace('\'', "'\\''"))
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Name of a content: XXH3-128, 32 hexadecimal digits in JSON.
@@ -182,12 +187,51 @@ impl fmt::Display for Ending {
     }
 }
 
+/// What a stream carries.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamKind {
+    /// The events of one thread.
+    #[default]
+    Thread,
+    /// Mappings and code of one program image: what `execve` or `fork` made.
+    Image,
+}
+
+/// Description of a stream, before its first events.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamInfo {
+    pub stream: u32,
+    pub kind: StreamKind,
+    /// Number of the program image that the events belong to; 1 is the first.
+    pub image: u32,
+    /// The image from which this one came by `fork` or `execve`; 0 for the first.
+    pub parent: u32,
+    pub pid: i32,
+    pub tid: i32,
+    /// Of an image: its argument vector, if it could be seen.
+    pub command: Vec<Text>,
+}
+
+/// The end that the recorder reported of a stream.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamEnd {
+    /// `exit`, `signal`, `unsupported` or `exec`.
+    pub kind: String,
+    /// Exit status or number of the signal.
+    pub code: u32,
+    /// Why the recorder could not go on.
+    pub message: String,
+}
+
 /// Counts of one stream.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamSummary {
     pub stream: u32,
-    /// Thread id on the recording machine; 0 for the process stream.
+    /// Thread id on the recording machine.
     pub tid: i32,
     pub instructions: u64,
     pub unpredicted_reads: u64,
@@ -203,6 +247,12 @@ pub struct StreamSummary {
     pub cache_flushes: u64,
     /// Times translated code was left, by cause.
     pub exits: Vec<u64>,
+    /// How the thread ended, if it said so.
+    pub end: Option<StreamEnd>,
+    /// The last number in the order of all threads.
+    pub last_sequence: Option<u64>,
+    /// The thread was gone before it could say that its stream ends.
+    pub lost: bool,
 }
 
 /// Last chunk of a recording that was finished.

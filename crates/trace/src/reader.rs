@@ -1,11 +1,13 @@
 use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind, MAX_MODULE};
-use crate::{Error, Header, ModuleHash, ModuleInfo, Summary, columns};
-use std::collections::BTreeMap;
+use crate::meta::command_line;
+use crate::{Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, Summary, columns};
+use hindsight_events::{Decoder, Event};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Number of a stream: 0 carries what concerns the whole process, the others one thread each.
+/// Number of a stream, in the order in which they began, from 1.
 pub type StreamId = u32;
 
 /// One chunk of a stream.
@@ -34,6 +36,23 @@ impl ChunkMeta {
     pub fn raw_len(&self) -> u64 {
         self.header.raw_len as u64
     }
+}
+
+/// A program image of the recording: a process from `fork` or `execve` on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Image {
+    /// Number; children have higher ones than their parents.
+    pub number: u32,
+    /// The image it came from, 0 for the first.
+    pub parent: u32,
+    /// Process id on the recording machine.
+    pub pid: i32,
+    /// The streams with its mappings and code: one, unless the trace is cut before it.
+    pub streams: Vec<StreamId>,
+    /// The streams of its threads, in the order in which they began.
+    pub threads: Vec<StreamId>,
+    /// It came from its parent by `execve`, not `fork`.
+    pub by_exec: bool,
 }
 
 /// Whether the trace is all of its recording.
@@ -96,6 +115,8 @@ pub struct Trace {
     len: u64,
     header: Header,
     streams: BTreeMap<StreamId, Vec<ChunkMeta>>,
+    infos: BTreeMap<StreamId, StreamInfo>,
+    images: Vec<Image>,
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
     summary: Option<Summary>,
@@ -141,6 +162,69 @@ impl Trace {
     /// The streams that have chunks, in ascending order.
     pub fn streams(&self) -> Vec<StreamId> {
         self.streams.keys().copied().collect()
+    }
+
+    /// What a stream carries.
+    pub fn stream_info(&self, stream: StreamId) -> Option<&StreamInfo> {
+        self.infos.get(&stream)
+    }
+
+    /// The streams of threads that have chunks, in ascending order.
+    pub fn threads(&self) -> Vec<StreamId> {
+        let thread = |s: &StreamId| {
+            self.stream_info(*s)
+                .is_some_and(|i| i.kind == StreamKind::Thread)
+        };
+        self.streams.keys().copied().filter(thread).collect()
+    }
+
+    /// All program images, by their numbers.
+    pub fn images(&self) -> &[Image] {
+        &self.images
+    }
+
+    /// The program image with this number.
+    pub fn image(&self, number: u32) -> Option<&Image> {
+        let i = self.images.binary_search_by_key(&number, |i| i.number);
+        Some(&self.images[i.ok()?])
+    }
+
+    /// The command line of a program image, or the file that it executes; empty if neither is
+    /// known.
+    pub fn command(&self, image: u32) -> String {
+        if image == 1 {
+            return self.header.command();
+        }
+        let mut at = self.image(image);
+        while let Some(i) = at {
+            let infos = i.streams.iter().filter_map(|s| self.infos.get(s));
+            if let Some(info) = infos.into_iter().find(|i| !i.command.is_empty()) {
+                return command_line(&info.command);
+            }
+            // A forked process runs its parent's program.
+            at = self.image(i.parent).filter(|p| p.number < i.number);
+            if i.by_exec || at.is_none() {
+                return self.program(i).unwrap_or_default();
+            }
+        }
+        String::new()
+    }
+
+    /// The first file that was mapped executable.
+    fn program(&self, image: &Image) -> Option<String> {
+        let wire = self
+            .load(self.chunks(*image.streams.first()?).first()?)
+            .ok()?;
+        let (mut decoder, mut at) = (Decoder::default(), 0);
+        while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
+            match event {
+                Event::Map { prot, path, .. } if prot & 4 != 0 && path.starts_with(b"/") => {
+                    return Some(String::from_utf8_lossy(path).into_owned());
+                }
+                _ => at += n,
+            }
+        }
+        None
     }
 
     /// The chunks of a stream, in order.
@@ -198,6 +282,8 @@ impl Trace {
             bytes,
             header: Header::default(),
             streams: BTreeMap::new(),
+            infos: BTreeMap::new(),
+            images: Vec::new(),
             modules: Vec::new(),
             pieces: BTreeMap::new(),
             summary: None,
@@ -215,6 +301,7 @@ impl Trace {
                 Err(e) => return Err(e),
             }
         }
+        t.images = images(&t.infos);
         match t.completeness {
             Completeness::Cut { offset: 0 } | Completeness::Unfinished if offset == 0 => {
                 Err(Error::NoHeader)
@@ -274,7 +361,17 @@ impl Trace {
                 };
                 self.pieces.entry(m.hash).or_default().push((offset, h));
             }
+            Kind::Begin => {
+                let info: StreamInfo = self.json(offset, &h)?;
+                if info.stream != h.stream || self.infos.contains_key(&h.stream) {
+                    return damaged("the description of a stream is not where it belongs");
+                }
+                self.infos.insert(h.stream, info);
+            }
             Kind::Stream => {
+                if !self.infos.contains_key(&h.stream) {
+                    return damaged("the description of a stream is missing");
+                }
                 let list = self.streams.entry(h.stream).or_default();
                 if h.sequence as usize != list.len() {
                     return damaged("a chunk is missing before this one");
@@ -310,4 +407,35 @@ impl Trace {
             what: "a description is not as expected",
         })
     }
+}
+
+/// The program images that streams belong to.
+fn images(infos: &BTreeMap<StreamId, StreamInfo>) -> Vec<Image> {
+    let mut all: BTreeMap<u32, Image> = BTreeMap::new();
+    let mut pids: BTreeSet<(u32, i32)> = BTreeSet::new();
+    for (id, info) in infos {
+        pids.insert((info.image, info.pid));
+        let image = all.entry(info.image).or_insert(Image {
+            number: info.image,
+            parent: info.parent,
+            pid: info.pid,
+            streams: Vec::new(),
+            threads: Vec::new(),
+            by_exec: false,
+        });
+        match info.kind {
+            StreamKind::Thread => image.threads.push(*id),
+            // A child that still shares its parent's memory is a thread of the parent's image
+            // with a process id of its own.
+            StreamKind::Image => {
+                image.pid = info.pid;
+                image.streams.push(*id);
+            }
+        }
+    }
+    let by_exec = |i: Image| Image {
+        by_exec: pids.contains(&(i.parent, i.pid)),
+        ..i
+    };
+    all.into_values().map(by_exec).collect()
 }

@@ -1,12 +1,15 @@
 use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind};
 use crate::columns::{ChunkBuilder, Content};
-use crate::{Header, ModuleHash, ModuleInfo, StreamId, Summary, Text};
+use crate::{Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, Summary, Text};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a module in one chunk.
 const PIECE: usize = 1 << 20;
+
+/// Shorter content is stored as it is: streams begin by the thousand.
+const WORTH_PACKING: usize = 256;
 
 /// What was written of one stream.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -50,6 +53,15 @@ impl<W: Write> Writer<W> {
         w.chunk(blank(Kind::Header), &serde_json::to_vec(header)?)?;
         w.out.flush()?;
         Ok(w)
+    }
+
+    /// Describes a stream; to be called before its first events.
+    pub fn begin(&mut self, info: &StreamInfo) -> io::Result<()> {
+        let header = ChunkHeader {
+            stream: info.stream,
+            ..blank(Kind::Begin)
+        };
+        self.chunk(header, &serde_json::to_vec(info)?)
     }
 
     /// Writes what `b` has gathered as a chunk of `stream`, if anything.
@@ -158,10 +170,12 @@ impl<W: Write> Writer<W> {
             return Err(io::Error::other("a chunk of the trace would be too long"));
         }
         self.packed.clear();
-        self.packed
-            .reserve(zstd::zstd_safe::compress_bound(raw.len()));
-        self.zstd.compress_to_buffer(raw, &mut self.packed)?;
-        let stored = if self.packed.len() < raw.len() {
+        if raw.len() >= WORTH_PACKING {
+            self.packed
+                .reserve(zstd::zstd_safe::compress_bound(raw.len()));
+            self.zstd.compress_to_buffer(raw, &mut self.packed)?;
+        }
+        let stored = if !self.packed.is_empty() && self.packed.len() < raw.len() {
             h.codec = Codec::Zstd;
             &self.packed[..]
         } else {

@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{Random, trace, wire, write_stream};
+use common::{Random, info, trace, wire, write_stream};
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{
-    ChunkBuilder, Completeness, Error, Header, ModuleHash, Pushed, Summary, Text, Trace, Writer,
+    ChunkBuilder, Completeness, Error, Header, ModuleHash, Pushed, StreamKind, Summary, Text,
+    Trace, Writer,
 };
 use proptest::prelude::*;
 
@@ -48,6 +49,7 @@ proptest! {
     fn streams_arrive_in_any_pieces(seed: u64, cuts in proptest::collection::vec(1usize..5000, 1..40)) {
         let wire = wire(&mut Random::new(seed), 200);
         let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+        w.begin(&info(1, StreamKind::Thread, 1, 0, 7)).unwrap();
         let mut b = ChunkBuilder::default();
         let (mut pending, mut at, mut cuts) = (Vec::new(), 0, cuts.into_iter().cycle());
         while at < wire.len() {
@@ -140,7 +142,7 @@ fn other_versions_and_other_files_are_named() {
             Err(Error::NotATrace)
         ));
     }
-    for cut in [&b""[..], b"HST", b"HSTRACE\x01"] {
+    for cut in [&b""[..], b"HST", b"HSTRACE\x02"] {
         assert!(matches!(
             Trace::from_bytes(cut.into()),
             Err(Error::NoHeader)
@@ -192,4 +194,88 @@ fn a_lost_chunk_does_not_go_unnoticed() {
     let t = Trace::from_bytes(without).unwrap();
     assert_eq!(t.chunks(1).len(), 3);
     assert!(matches!(t.completeness(), Completeness::Damaged { offset, .. } if offset == c.offset));
+}
+
+#[test]
+fn images_form_a_tree() {
+    let mut w = Writer::new(
+        Vec::new(),
+        &Header {
+            argv: vec!["sh".into()],
+            ..Header::default()
+        },
+    )
+    .unwrap();
+    let events = wire(&mut Random::new(6), 3);
+    use StreamKind::{Image, Thread};
+    // A shell forks; the child executes a program, which has a thread. Another child runs in the
+    // shell's memory until it executes something.
+    for (i, (kind, image, parent, pid)) in [
+        (Image, 1, 0, 10),
+        (Thread, 1, 0, 10),
+        (Image, 2, 1, 11),
+        (Thread, 2, 1, 11),
+        (Image, 3, 2, 11),
+        (Thread, 3, 2, 11),
+        (Thread, 3, 2, 11),
+        (Thread, 1, 0, 12),
+        (Image, 4, 1, 12),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut begin = info(i as u32 + 1, kind, image, parent, pid);
+        if (kind, image) == (Image, 3) {
+            begin.command = vec!["a b".into(), "c".into()];
+        }
+        w.begin(&begin).unwrap();
+        let mut b = ChunkBuilder::default();
+        b.push(&events, |_, _| {});
+        w.stream(begin.stream, &mut b).unwrap();
+    }
+    let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
+    assert_eq!(t.threads(), [2, 4, 6, 7, 8]);
+    let images: Vec<_> = t
+        .images()
+        .iter()
+        .map(|i| {
+            (
+                i.number,
+                i.parent,
+                i.pid,
+                i.by_exec,
+                &i.streams[..],
+                &i.threads[..],
+            )
+        })
+        .collect();
+    assert_eq!(
+        images,
+        [
+            (1, 0, 10, false, &[1][..], &[2, 8][..]),
+            (2, 1, 11, false, &[3], &[4]),
+            (3, 2, 11, true, &[5], &[6, 7]),
+            (4, 1, 12, true, &[9], &[]),
+        ]
+    );
+    assert_eq!([1, 2, 3].map(|i| t.command(i)), ["sh", "sh", "'a b' c"]);
+    assert_eq!(t.stream_info(8).unwrap().pid, 12);
+}
+
+#[test]
+fn a_stream_without_description_is_damage() {
+    let events = wire(&mut Random::new(6), 3);
+    for twice in [false, true] {
+        let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+        if twice {
+            for _ in 0..2 {
+                w.begin(&info(1, StreamKind::Thread, 1, 0, 7)).unwrap();
+            }
+        }
+        let mut b = ChunkBuilder::default();
+        b.push(&events, |_, _| {});
+        w.stream(1, &mut b).unwrap();
+        let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
+        assert!(matches!(t.completeness(), Completeness::Damaged { .. }));
+    }
 }

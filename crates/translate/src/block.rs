@@ -359,7 +359,8 @@ impl Translator {
         }
     }
 
-    /// Compares the block's source with what it was translated from.
+    /// Compares the block's source with what it was translated from. All loads are aligned: the program
+    /// may have set the alignment check flag.
     fn self_check(&mut self, input: &Input) {
         let last = self.instrs[self.instrs.len() - 1];
         let len = (last.next_ip() - input.pc) as usize;
@@ -369,7 +370,7 @@ impl Translator {
         while at < len {
             let size = [8, 4, 2, 1]
                 .into_iter()
-                .find(|s| at + s <= len)
+                .find(|s| at + s <= len && (input.pc as usize + at).is_multiple_of(*s))
                 .unwrap_or(1);
             let mut want = [0; 8];
             want[..size].copy_from_slice(&input.code[at..at + size]);

@@ -4,7 +4,9 @@
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_trace::meta::Ending;
-use hindsight_trace::{ChunkBuilder, Header, Pushed, Summary, Text, Writer};
+use hindsight_trace::{
+    ChunkBuilder, Header, Pushed, StreamInfo, StreamKind, Summary, Text, Writer,
+};
 
 /// A small generator of numbers, the same on every run.
 pub struct Random(u64);
@@ -121,6 +123,7 @@ fn event<'a>(
             offset: r.any(),
             path: bytes,
         },
+        15 => Event::Seq { number: r.any() },
         14 => Event::Unmap {
             addr: r.any(),
             len: r.any(),
@@ -162,8 +165,27 @@ pub fn trace(r: &mut Random, events: usize) -> (Vec<u8>, [Vec<u8>; 2]) {
     (w.finish(summary).unwrap().0, streams)
 }
 
-/// Writes a stream in chunks.
+/// A description of a stream.
+pub fn info(stream: u32, kind: StreamKind, image: u32, parent: u32, pid: i32) -> StreamInfo {
+    StreamInfo {
+        stream,
+        kind,
+        image,
+        parent,
+        pid,
+        tid: pid,
+        ..StreamInfo::default()
+    }
+}
+
+/// Writes a stream, its description first, in chunks.
 pub fn write_stream(w: &mut Writer<Vec<u8>>, id: u32, wire: &[u8]) {
+    let kind = if id == 0 {
+        StreamKind::Image
+    } else {
+        StreamKind::Thread
+    };
+    w.begin(&info(id, kind, 1, 0, 77)).unwrap();
     let mut b = ChunkBuilder::default();
     let mut at = 0;
     loop {
