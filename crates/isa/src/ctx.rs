@@ -63,6 +63,9 @@ pub struct Ctx {
     pub desc: u64,
     /// Effective address handed to the runtime by a stub.
     pub ea: u64,
+    /// Address of the 32-bit lock word that an atomic operation in progress holds (it is stored 0 to
+    /// release it), or 0.
+    pub stripe: u64,
     /// Value handed to the runtime by a stub.
     pub value: u64,
     /// Host stack pointer while translated code runs; 0 otherwise.
@@ -107,6 +110,7 @@ pub mod d {
     pub const RESUME: i32 = disp(offset_of!(Ctx, resume));
     pub const DESC: i32 = disp(offset_of!(Ctx, desc));
     pub const EA: i32 = disp(offset_of!(Ctx, ea));
+    pub const STRIPE: i32 = disp(offset_of!(Ctx, stripe));
     pub const VALUE: i32 = disp(offset_of!(Ctx, value));
     pub const HOST_RSP: i32 = disp(offset_of!(Ctx, host_rsp));
     pub const EXIT_PTR: i32 = disp(offset_of!(Ctx, exit_ptr));

@@ -30,6 +30,9 @@ pub enum DescKind {
     Budget = 8,
     /// The code from which the block at `pc` was translated has changed.
     Stale = 9,
+    /// An atomic operation at `Ctx::ea` comes next: its place among the atomic operations of all
+    /// threads is to be fixed and recorded; then resume.
+    Order = 10,
 }
 
 impl DescKind {
@@ -47,7 +50,8 @@ impl DescKind {
             Raise,
             Budget,
             Stale,
-        ][(v as usize).min(9)]
+            Order,
+        ][(v as usize).min(10)]
     }
 }
 

@@ -11,7 +11,7 @@ use crate::lock::Lock;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
@@ -81,6 +81,43 @@ impl Thread {
     }
 }
 
+/// Locks for atomic operations, by cache line.
+static STRIPES: [Stripe; 256] = [const { Stripe(AtomicU32::new(0)) }; 256];
+
+/// A lock word on a cache line of its own.
+#[repr(align(64))]
+struct Stripe(AtomicU32);
+
+impl Thread {
+    /// Before the atomic operation at `ctx.ea`: takes the lock of its line, which translated code
+    /// releases after the operation, and records its number. Operations on the same line so take
+    /// effect in the order of their numbers.
+    pub fn order_atomic(&mut self) {
+        let line = self.ctx.ea >> 6;
+        let stripe = &STRIPES[(line ^ line >> 8) as usize % STRIPES.len()].0;
+        let mut spins = 0u32;
+        while stripe.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+            spins += 1;
+            if spins.is_multiple_of(256) {
+                sys::sched_yield();
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+        self.ctx.stripe = stripe.as_ptr() as u64;
+        self.sequence_always();
+    }
+
+    /// The atomic operation has failed: releases the lock.
+    pub fn release_atomic(&mut self) {
+        if self.ctx.stripe != 0 {
+            // SAFETY: the address of a lock in `STRIPES`, held by this thread.
+            unsafe { &*(self.ctx.stripe as *const AtomicU32) }.store(0, Release);
+            self.ctx.stripe = 0;
+        }
+    }
+}
+
 /// What the program asks for.
 struct Request {
     flags: u64,
@@ -133,6 +170,9 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         Err(e) => return crate::syscalls::errno(e),
     };
     order_matters();
+    if !t.is_silent {
+        cache::cache().order_atomics(t);
+    }
     t.sequence_always();
     let Some(child) = prepare(t, &r) else {
         return crate::syscalls::errno(EAGAIN);

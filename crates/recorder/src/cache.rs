@@ -44,6 +44,8 @@ struct Block {
     hot: u32,
     hot_len: u32,
     self_check: bool,
+    /// As [`Translator::ordered`] was.
+    ordered: bool,
     live: bool,
     /// Where in [`Segment::bytes`] its source is, and behind that what the translator saw at its exits.
     bytes: u32,
@@ -333,6 +335,7 @@ impl Cache {
             hot: (hot - base()) as u32,
             hot_len: hot_len as u32,
             self_check: writable,
+            ordered: self.translator.ordered,
             live: true,
             bytes: s.bytes.len() as u32,
             peeked: self.translator.block.peeked.len() as u8,
@@ -353,6 +356,14 @@ impl Cache {
     /// Begins a new generation if there are threads that could run old code.
     fn renew(&mut self, t: &mut Thread) {
         if birth::threads() > 1 {
+            self.flush(t);
+        }
+    }
+
+    /// From now on the order of atomic operations is recorded.
+    pub fn order_atomics(&mut self, t: &mut Thread) {
+        if !self.translator.ordered {
+            self.translator.ordered = true;
             self.flush(t);
         }
     }
@@ -530,9 +541,11 @@ impl Cache {
             self_check: b.self_check,
             peeked,
         };
+        let present = core::mem::replace(&mut self.translator.ordered, b.ordered);
         self.translator.want_map = true;
         let made = self.translator.translate(&input, &mut |_| &[]);
         self.translator.want_map = false;
+        self.translator.ordered = present;
         made.ok()?;
         if self.translator.block.hot.len() != b.hot_len as usize {
             return None;

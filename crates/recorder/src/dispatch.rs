@@ -112,6 +112,10 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             t.ctx.rip = desc.pc;
             slow::precheck(t, desc)
         }
+        DescKind::Order => {
+            t.order_atomic();
+            resume(t, desc)
+        }
         DescKind::Syscall => {
             system_call(t, desc);
             Next::Boundary

@@ -255,6 +255,7 @@ pub fn left(t: &mut Thread) {
             deliver_pending(t);
         }
         Left::Fault => {
+            t.release_atomic();
             let Some(f) = cache::fault_state(t, &at) else {
                 let pc = at.regs[crate::context::RIP];
                 fail::internal(

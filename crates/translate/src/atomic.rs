@@ -8,9 +8,39 @@ use crate::operand::{Mem, apply};
 use crate::plan::mem_op;
 use crate::regs::{RAX, RDX, SCR, gpr, number};
 use crate::simple::with_register;
+use hindsight_isa::DescKind;
+use hindsight_isa::ctx::d;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 impl Translator {
+    /// Before an atomic operation at `m`: fixes its place in the order of all of them.
+    fn order(&mut self, m: &Mem) {
+        if !self.ordered {
+            return;
+        }
+        match m.fixed {
+            Some(at) => self.a.imm(SCR, at),
+            None => self.a.lea(SCR, m.real),
+        }
+        self.a.spill(d::EA, SCR);
+        self.runtime(DescKind::Order, 0, true);
+    }
+
+    /// After it: the next one may follow.
+    fn ordered(&mut self) {
+        if !self.ordered {
+            return;
+        }
+        self.a.unspill(SCR, d::STRIPE);
+        let words = [(asm::based(SCR, 0), Code::Mov_rm32_imm32), (asm::ctx(d::STRIPE), Code::Mov_rm64_imm32)];
+        for (mem, code) in words {
+            match Instruction::with2(code, mem, 0i32) {
+                Ok(i) => self.a.put(&i),
+                Err(_) => self.a.failed = true,
+            }
+        }
+    }
+
     fn put_with(&mut self, i: &Instruction, m: &iced_x86::MemoryOperand, lock: bool) {
         let mut i = *i;
         apply(&mut i, m);
@@ -53,6 +83,7 @@ impl Translator {
             return self.unsupported();
         };
         let size = r.size();
+        self.order(&m);
         // The old value goes through the scratch register, so that the guest's register changes last.
         let new = r;
         self.zero_extend(SCR, new, size);
@@ -84,6 +115,7 @@ impl Translator {
             r,
             gpr(SCR, size),
         );
+        self.ordered();
     }
 
     /// `xadd [m], r`.
@@ -96,6 +128,7 @@ impl Translator {
         if crate::regs::is_high_byte(r) {
             return self.unsupported();
         }
+        self.order(&m);
         self.zero_extend(SCR, r, size);
         let mut x = *i;
         x.set_op_register(op, gpr(SCR, size));
@@ -106,6 +139,7 @@ impl Translator {
         self.check_value(SCR, size, &m, 0);
         // The same on the cell gives the same flags and leaves the old value in r.
         self.put_with(i, &m.cell, false);
+        self.ordered();
     }
 
     /// `cmpxchg [m], r`: afterwards the accumulator holds what was read, whatever the outcome.
@@ -137,6 +171,7 @@ impl Translator {
     }
 
     fn cmpxchg_at(&mut self, i: &Instruction, m: &Mem, size: usize) {
+        self.order(m);
         self.a.spill(slot::VALUE, RAX);
         self.put_with(i, &m.real, i.has_lock_prefix());
         self.zero_extend(SCR, gpr(RAX, size), size);
@@ -145,6 +180,7 @@ impl Translator {
         self.check_value(SCR, size, m, 0);
         self.a.unspill(RAX, slot::VALUE);
         self.put_with(i, &m.cell, false);
+        self.ordered();
     }
 
     /// `cmpxchg8b` and `cmpxchg16b`.
@@ -171,6 +207,7 @@ impl Translator {
                 fixed: None,
             };
         }
+        self.order(&m);
         let high = self.borrow_reg();
         // Only ZF changes: the other flags must survive, so everything here is flag-free except
         // the operation itself, done twice with the same outcome.
@@ -184,6 +221,7 @@ impl Translator {
         self.a.unspill(RAX, slot::VALUE);
         self.a.mov(RDX, high);
         self.put_with(i, &m.cell, false);
+        self.ordered();
     }
 
     /// `lock op [m], …` without a result: add, sub, inc and dec through `xadd`, the others through a
@@ -223,6 +261,7 @@ impl Translator {
             // adc and sbb: a failed exchange would lose the carry.
             return self.unsupported();
         }
+        self.order(&m);
         self.borrow_this(RAX);
         if src_rax {
             let copy = self.borrow_reg();
@@ -262,5 +301,6 @@ impl Translator {
         }
         // On the cell, for the flags and the new value.
         self.put_with(&work_op, &m.cell, false);
+        self.ordered();
     }
 }

@@ -65,6 +65,9 @@ pub struct Translator {
     /// Replay: add the number of memory reads of each segment that is begun to `Ctx::reads`. A read
     /// is one memory operand read by one instruction; string instructions are not counted.
     pub count_reads: bool,
+    /// Recording several threads: each atomic operation is announced to the runtime
+    /// ([`DescKind::Order`]), which holds a lock for it until it is done.
+    pub ordered: bool,
     /// The result of the last [`Translator::translate`].
     pub block: Block,
     pub(crate) a: Asm,
@@ -80,6 +83,7 @@ impl Translator {
             policy,
             want_map: false,
             count_reads: false,
+            ordered: false,
             block: Block::default(),
             a: Asm::new(),
             info: InstructionInfoFactory::new(),
