@@ -1,11 +1,14 @@
-use crate::{Control, futex};
-use hindsight_events::ring::{Consumer, RING_BYTES, RINGS, state};
+use crate::lane::{Lane, Open};
+use crate::{Control, alive, futex};
+use hindsight_events::ring::{RING_BYTES, RINGS, kind, state};
 use hindsight_events::{EndKind, Event};
 use hindsight_trace::chunk::MAX_MODULE;
 use hindsight_trace::columns::Content;
 use hindsight_trace::meta::StreamSummary;
-use hindsight_trace::{ChunkBuilder, Header, Pushed, StreamId, Summary, Text, Writer};
-use std::collections::HashSet;
+use hindsight_trace::{
+    ChunkBuilder, Header, Pushed, StreamId, StreamInfo, StreamKind, Summary, Text, Writer,
+};
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
@@ -21,17 +24,44 @@ const NAP: Duration = Duration::from_millis(50);
 /// into the trace should not be left for its end.
 const FIRST_NAP: Duration = Duration::from_millis(1);
 
+/// Time between searches for producers that died without a word.
+const REAP_EVERY: Duration = Duration::from_millis(200);
+
+/// A ring is idle for this long before its producer is looked after.
+const IDLE: Duration = Duration::from_millis(300);
+
+/// A ring is claimed for this long before its producer is looked after: a child may have to put
+/// its own process id in the place of its parent's, which is gone.
+const CLAIM: Duration = Duration::from_secs(2);
+
+/// Longest time to wait, when the program has ended, for processes to appear that it made.
+const NEWBORN: Duration = Duration::from_secs(2);
+
+/// `clone`, `fork`, `vfork`, `clone3`.
+const FORKS: [u64; 4] = [56, 57, 58, 435];
+
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;
 
 /// Part of a file that was mapped executable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MappedFile {
+    /// The program image that mapped it.
+    pub image: u32,
     pub addr: u64,
     pub len: u64,
     /// Where in the file it begins.
     pub offset: u64,
     pub path: Vec<u8>,
+}
+
+/// A process that the recorder could not go on with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    pub image: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub message: String,
 }
 
 /// What became of a recording.
@@ -40,13 +70,18 @@ pub struct Collected<W: Write> {
     streams: Vec<StreamSummary>,
     /// Executable parts of files as they were mapped, in order.
     pub maps: Vec<MappedFile>,
-    /// The last end that the recorder reported: kind, code and message.
-    pub end: Option<(EndKind, u32, String)>,
+    /// Processes that the recorder could not go on with.
+    pub refusals: Vec<Refusal>,
     /// Why the trace is not whole, if it could not be written.
     pub error: Option<io::Error>,
 }
 
 impl<W: Write> Collected<W> {
+    /// The streams and what is known of them, until the trace is finished.
+    pub fn streams(&self) -> &[StreamSummary] {
+        &self.streams
+    }
+
     /// Ends the trace with `summary`, whose counts are filled in; returns the sink unless writing
     /// failed, and the summary as it is (or would be) in the trace.
     pub fn finish(&mut self, mut summary: Summary) -> (Option<W>, Summary) {
@@ -64,22 +99,22 @@ impl<W: Write> Collected<W> {
     }
 }
 
-/// One ring's way into the trace.
-struct Lane {
-    consumer: Consumer,
-    /// Drained and not yet a whole event.
-    pending: Vec<u8>,
-    builder: ChunkBuilder,
-    stream: Option<StreamId>,
-    oldest: Instant,
-    broken: bool,
-}
-
 /// Moves events from the rings to a trace.
 pub struct Collector<'c, W: Write> {
     control: &'c Control,
     lanes: Vec<Lane>,
     next_stream: StreamId,
+    follow: bool,
+    /// Process and thread ids that have had a stream.
+    known: HashSet<i32>,
+    /// Images that began, as (parent, process id).
+    begun: HashSet<(u32, i32)>,
+    /// Processes that should appear, and since when.
+    expected: HashMap<i32, Instant>,
+    /// Processes that executed another program, as (former image, process id): their former
+    /// threads are no more.
+    replaced: Vec<(u32, i32)>,
+    reaped: Instant,
     paths: HashSet<Vec<u8>>,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
@@ -93,52 +128,61 @@ impl<'c, W: Write> Collector<'c, W> {
         header: &Header,
         tell: impl Fn(&str) + Send + 'c,
     ) -> io::Result<Collector<'c, W>> {
-        let now = Instant::now();
-        let lane = |consumer| Lane {
-            consumer,
-            pending: Vec::new(),
-            builder: ChunkBuilder::default(),
-            stream: None,
-            oldest: now,
-            broken: false,
-        };
         Ok(Collector {
             control,
-            lanes: control.consumers().into_iter().map(lane).collect(),
+            lanes: control.consumers().into_iter().map(Lane::new).collect(),
             next_stream: 1,
+            follow: true,
+            known: HashSet::new(),
+            begun: HashSet::new(),
+            expected: HashMap::new(),
+            replaced: Vec::new(),
+            reaped: Instant::now(),
             paths: HashSet::new(),
             out: Collected {
                 writer: Some(Writer::new(sink, header)?),
                 streams: Vec::new(),
                 maps: Vec::new(),
-                end: None,
+                refusals: Vec::new(),
                 error: None,
             },
             tell: Box::new(tell),
         })
     }
 
-    /// Collects until `ended` is set (by whoever saw the recorded process end, who then calls
-    /// [`Control::wake`]), then what is left in the rings.
-    pub fn run(mut self, ended: &AtomicBool) -> Collected<W> {
+    /// Says that processes which the program makes are not recorded.
+    pub fn without_children(mut self) -> Self {
+        self.follow = false;
+        self
+    }
+
+    /// Collects until `ended` is set (by whoever saw the program end, who then calls
+    /// [`Control::wake`]) and all other recorded processes have ended too, or until `stop` is set.
+    pub fn run(mut self, ended: &AtomicBool, stop: &AtomicBool) -> Collected<W> {
         let header = self.control.header();
         let mut nap = FIRST_NAP;
+        let mut over = None;
         loop {
             // Before the drain: what the process wrote before it ended is then seen.
             let last = ended.load(Acquire);
+            let stopped = stop.load(Acquire);
             let seen = header.wake.load(Acquire);
             header.sleeping.store(0, Relaxed);
             let mut busiest = 0;
             for i in 0..RINGS {
                 busiest = busiest.max(self.drain(i));
             }
-            if last {
+            self.bury();
+            let now = Instant::now();
+            if last || now - self.reaped >= REAP_EVERY {
+                self.reap(now, last && over.is_none());
+            }
+            if stopped || last && !self.more(now, *over.get_or_insert(now)) {
                 break;
             }
-            let now = Instant::now();
             for i in 0..RINGS {
-                let l = &self.lanes[i];
-                if l.builder.events() > 0 && now - l.oldest >= FLUSH_AFTER {
+                let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
+                if self.lanes[i].open.as_ref().is_some_and(ripe) {
                     self.write(i);
                 }
             }
@@ -151,54 +195,118 @@ impl<'c, W: Write> Collector<'c, W> {
             nap = (nap * 9 / 8).min(NAP);
         }
         for i in 0..RINGS {
-            self.close(i);
+            self.close(i, true);
         }
         self.out.streams.sort_by_key(|s| s.stream);
         self.out
     }
 
+    /// Whether a process other than the program may still have something to say.
+    fn more(&mut self, now: Instant, over: Instant) -> bool {
+        let free = |l: &Lane| l.ctl().state.load(Acquire) == state::FREE;
+        self.expected
+            .retain(|pid, since| now - over.max(*since) < NEWBORN && alive::process(*pid));
+        !self.expected.is_empty() || !self.lanes.iter().all(free)
+    }
+
+    /// Closes the rings whose producers are gone. `all`: also those that were busy a moment ago.
+    fn reap(&mut self, now: Instant, all: bool) {
+        self.reaped = now;
+        for i in 0..RINGS {
+            let lane = &mut self.lanes[i];
+            let ctl = lane.ctl();
+            let (pid, tid) = (ctl.pid.load(Relaxed), ctl.tid.load(Relaxed));
+            let idle = now.saturating_duration_since(lane.active);
+            match ctl.state.load(Acquire) {
+                state::FREE => lane.active = now,
+                state::CLAIMED => {
+                    if idle >= CLAIM && !alive::process(pid) {
+                        lane.free();
+                    }
+                }
+                _ if idle < IDLE && !all => {}
+                _ => {
+                    let alive = if ctl.kind.load(Relaxed) == kind::IMAGE {
+                        alive::process(pid)
+                    } else {
+                        alive::thread(pid, tid)
+                    };
+                    if !alive {
+                        // What came between the last drain and the end.
+                        self.drain(i);
+                        self.close(i, true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes the streams of images that processes have left by executing another program.
+    fn bury(&mut self) {
+        for (image, pid) in std::mem::take(&mut self.replaced) {
+            for i in 0..RINGS {
+                let ctl = self.lanes[i].ctl();
+                let life = ctl.state.load(Acquire);
+                if matches!(life, state::LIVE | state::ENDED)
+                    && ctl.image.load(Relaxed) == image
+                    && ctl.pid.load(Relaxed) == pid
+                {
+                    self.drain(i);
+                    self.close(i, true);
+                }
+            }
+        }
+    }
+
     /// Empties ring `i`; the number of bytes.
     fn drain(&mut self, i: usize) -> usize {
-        let lane = &mut self.lanes[i];
-        let life = lane.consumer.ctl().state.load(Acquire);
-        if lane.stream.is_none() {
-            let ctl = lane.consumer.ctl();
-            if life == state::FREE && ctl.head.load(Acquire) == ctl.tail.load(Relaxed) {
-                return 0;
-            }
-            lane.stream = Some(if i == 0 {
-                0
-            } else {
-                self.next_stream += 1;
-                self.next_stream - 1
-            });
+        let life = self.lanes[i].ctl().state.load(Acquire);
+        if matches!(life, state::FREE | state::CLAIMED) {
+            return 0;
         }
-        let discard = lane.broken;
-        let pending = &mut lane.pending;
-        let n = lane.consumer.drain(|bytes| {
-            if !discard {
-                pending.extend_from_slice(bytes);
-            }
-        });
-        let ctl = lane.consumer.ctl();
-        if ctl.waiting.load(SeqCst) != 0 {
-            ctl.space.fetch_add(1, Release);
-            futex::wake(&ctl.space);
+        if self.lanes[i].open.is_none() {
+            self.begin(i);
         }
+        let n = self.lanes[i].pull();
         match n {
             None => self.damaged(i),
             Some(0) => {}
             Some(_) => self.cut(i),
         }
-        if life == state::ENDED && i != 0 {
-            self.close(i);
-            self.lanes[i]
-                .consumer
-                .ctl()
-                .state
-                .store(state::FREE, Release);
+        if life == state::ENDED {
+            self.close(i, false);
         }
         n.unwrap_or(0)
+    }
+
+    /// Begins the stream of ring `i`.
+    fn begin(&mut self, i: usize) {
+        let lane = &mut self.lanes[i];
+        let open = Open::new(lane.consumer.ctl(), self.next_stream);
+        lane.active = Instant::now();
+        self.next_stream += 1;
+        let StreamInfo {
+            image,
+            parent,
+            pid,
+            tid,
+            kind,
+            ..
+        } = open.info;
+        for id in [pid, tid] {
+            self.known.insert(id);
+            self.expected.remove(&id);
+        }
+        if kind == StreamKind::Image && image != parent {
+            self.begun.insert((parent, pid));
+            self.replaced.push((parent, pid));
+        }
+        if let Some(w) = &mut self.out.writer
+            && let Err(e) = w.begin(&open.info)
+        {
+            self.fail(e);
+        }
+        self.lanes[i].open = Some(open);
     }
 
     /// Makes chunks of whole events.
@@ -206,37 +314,48 @@ impl<'c, W: Write> Collector<'c, W> {
         let mut at = 0;
         loop {
             let lane = &mut self.lanes[i];
-            if lane.builder.events() == 0 {
-                lane.oldest = Instant::now();
+            let Some(open) = &mut lane.open else { return };
+            let mut builder = std::mem::take(&mut open.builder);
+            if builder.events() == 0 {
+                open.oldest = Instant::now();
             }
             let mut mapped = Vec::new();
-            let end = &mut self.out.end;
-            let (n, pushed) = lane.builder.push(&lane.pending[at..], |_, e| match *e {
-                Event::Map {
-                    addr,
-                    len,
-                    prot,
-                    offset,
-                    path,
-                    ..
-                } if prot & PROT_EXEC != 0 && path.starts_with(b"/") => {
-                    mapped.push(MappedFile {
+            let mut born = None;
+            let image = open.info.image;
+            let (n, pushed) = builder.push(&lane.pending[at..], |pos, e| {
+                open.see(pos, e);
+                match *e {
+                    Event::Map {
                         addr,
                         len,
+                        prot,
                         offset,
-                        path: path.to_vec(),
-                    });
+                        path,
+                        ..
+                    } if prot & PROT_EXEC != 0 && path.starts_with(b"/") => {
+                        mapped.push(MappedFile {
+                            image,
+                            addr,
+                            len,
+                            offset,
+                            path: path.to_vec(),
+                        });
+                    }
+                    Event::Syscall { nr, .. } => open.forking = FORKS.contains(&nr),
+                    Event::SyscallRet { ret } if std::mem::take(&mut open.forking) => {
+                        born = i32::try_from(ret).ok().filter(|pid| *pid > 0).or(born);
+                    }
+                    _ => {}
                 }
-                Event::End {
-                    kind,
-                    code,
-                    message,
-                } => {
-                    *end = Some((kind, code, String::from_utf8_lossy(message).into_owned()));
-                }
-                _ => {}
             });
+            open.builder = builder;
             at += n;
+            if let Some(pid) = born
+                && self.follow
+                && !self.known.contains(&pid)
+            {
+                self.expected.insert(pid, Instant::now());
+            }
             for m in mapped {
                 self.module(m.path.clone());
                 self.out.maps.push(m);
@@ -262,26 +381,41 @@ impl<'c, W: Write> Collector<'c, W> {
             );
         }
         // Indices that make no sense: let the producer believe that all is read.
-        let ctl = lane.consumer.ctl();
+        let ctl = lane.ctl();
         ctl.tail.store(ctl.head.load(Acquire), Release);
     }
 
+    /// Writes what ring `i` has gathered.
     fn write(&mut self, i: usize) {
-        if i != 0 {
-            // A trace that is cut behind this chunk then holds all code that the chunk runs.
-            self.drain(0);
-            self.write(0);
+        let Some(open) = &mut self.lanes[i].open else {
+            return;
+        };
+        let info = open.info.clone();
+        let mut builder = std::mem::take(&mut open.builder);
+        self.put(&info, &mut builder);
+        if let Some(open) = &mut self.lanes[i].open {
+            open.builder = builder;
         }
-        let lane = &mut self.lanes[i];
-        let stream = lane.stream.unwrap_or(0);
+    }
+
+    fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder) {
+        if info.kind == StreamKind::Thread && builder.events() > 0 {
+            // A trace that is cut behind this chunk then holds all code that the chunk runs.
+            for j in 0..RINGS {
+                if self.lanes[j].is_image(info.image) {
+                    self.drain(j);
+                    self.write(j);
+                }
+            }
+        }
         match &mut self.out.writer {
             Some(w) => {
-                if let Err(e) = w.stream(stream, &mut lane.builder) {
+                if let Err(e) = w.stream(info.stream, builder) {
                     self.fail(e);
                 }
             }
-            // Still cut into events, since the last one tells how the program ended.
-            None => lane.builder.take(&mut Content::default()),
+            // Still cut into events: they tell how the program ended.
+            None => builder.take(&mut Content::default()),
         }
     }
 
@@ -317,30 +451,31 @@ impl<'c, W: Write> Collector<'c, W> {
         self.out.error = Some(e);
     }
 
-    /// Ends the stream of ring `i`.
-    fn close(&mut self, i: usize) {
-        if self.lanes[i].stream.is_none() {
-            return;
-        }
-        self.write(i);
+    /// Ends the stream of ring `i`. `lost`: the producer did not say so.
+    fn close(&mut self, i: usize, lost: bool) {
         let lane = &mut self.lanes[i];
-        let Some(stream) = lane.stream.take() else {
+        let Some(mut open) = lane.open.take() else {
             return;
         };
-        let builder = std::mem::take(&mut lane.builder);
-        lane.pending.clear();
-        lane.broken = false;
-        let ctl = lane.consumer.ctl();
-        self.out.streams.push(StreamSummary {
-            stream,
-            tid: ctl.tid.load(Relaxed),
-            instructions: ctl.position.load(Relaxed).max(builder.position()),
-            unpredicted_reads: ctl.surprises.load(Relaxed),
-            translated: ctl.translated.load(Relaxed),
-            cache_flushes: ctl.flushes.load(Relaxed),
-            exits: ctl.exits.iter().map(|e| e.load(Relaxed)).collect(),
-            ..StreamSummary::default()
-        });
+        self.out.streams.push(open.summary(lane.ctl(), lost));
+        // Before the trace is written: threads that come and go quickly wait for rings.
+        lane.free();
+        let StreamInfo {
+            image, pid, tid, ..
+        } = open.info;
+        match open.end.take() {
+            Some((EndKind::Unsupported, _, message)) => self.out.refusals.push(Refusal {
+                image,
+                pid,
+                tid,
+                message,
+            }),
+            Some((EndKind::Exec, ..)) if !self.begun.contains(&(image, pid)) => {
+                self.expected.insert(pid, Instant::now());
+            }
+            _ => {}
+        }
+        self.put(&open.info, &mut open.builder);
     }
 }
 

@@ -2,7 +2,7 @@ use crate::futex;
 use hindsight_events::ring::{self, Consumer, Ctl, FILE_LEN, Header, RINGS};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 /// The control file: the memory shared with the recorded process.
@@ -30,11 +30,7 @@ impl Control {
                 return Err(io::Error::last_os_error());
             }
             let low = OwnedFd::from_raw_fd(low);
-            let high = libc::fcntl(
-                std::os::fd::AsRawFd::as_raw_fd(&low),
-                libc::F_DUPFD_CLOEXEC,
-                100,
-            );
+            let high = libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 100);
             // A low limit on descriptors leaves no room up there.
             if high < 0 {
                 File::from(low)
@@ -50,7 +46,7 @@ impl Control {
                 FILE_LEN,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
-                std::os::fd::AsRawFd::as_raw_fd(&file),
+                file.as_raw_fd(),
                 0,
             )
         };
@@ -65,6 +61,8 @@ impl Control {
         c.header()
             .collector_pid
             .store(std::process::id() as i32, Relaxed);
+        c.header().collector_fd.store(c.fd().as_raw_fd(), Relaxed);
+        c.header().next_image.store(1, Relaxed);
         c.header().magic.store(ring::MAGIC, Release);
         Ok(c)
     }

@@ -5,9 +5,11 @@
 //! of it and loses nothing that reached a ring when it dies. When the trace can no longer be
 //! written the collector goes on emptying the rings: the program must not stop because of it.
 
+mod alive;
 mod collect;
 mod control;
 mod futex;
+mod lane;
 
-pub use collect::{Collected, Collector, MappedFile};
+pub use collect::{Collected, Collector, MappedFile, Refusal};
 pub use control::Control;

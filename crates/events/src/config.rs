@@ -33,6 +33,13 @@ pub struct Config {
     pub plain: u8,
     /// What becomes of processes that the program makes: see [`children`].
     pub children: u8,
+    /// The image that this one replaces by `execve`; 0 for the first of a recording.
+    pub parent: u32,
+    /// The ring of the thread that made the `execve`, whose stream is to be ended; -1: none.
+    pub ring: i32,
+    /// Descriptor of the program file, which the recorder closes; -1: `exe` is to be opened.
+    pub exe_fd: i32,
+    pub _pad: u32,
     /// Least number of instructions between key frames; 0: none but the first.
     pub keyframe_interval: u64,
     /// Least number of instructions between digests of all registers; 0: none.
@@ -54,6 +61,10 @@ impl Config {
             baseline: 0,
             plain: 0,
             children: children::FOLLOW,
+            parent: 0,
+            ring: -1,
+            exe_fd: -1,
+            _pad: 0,
             keyframe_interval: 0,
             digest_interval: 0,
             exe: [0; PATH_LEN],
@@ -68,7 +79,7 @@ impl Config {
     }
 }
 
-const _: () = assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 2 * PATH_LEN);
+const _: () = assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 16 + 2 * PATH_LEN);
 
 impl Default for Config {
     fn default() -> Self {

@@ -192,11 +192,11 @@ impl Trace {
     /// The command line of a program image, or the file that it executes; empty if neither is
     /// known.
     pub fn command(&self, image: u32) -> String {
-        if image == 1 {
-            return self.header.command();
-        }
         let mut at = self.image(image);
         while let Some(i) = at {
+            if i.number == 1 {
+                return self.header.command();
+            }
             let infos = i.streams.iter().filter_map(|s| self.infos.get(s));
             if let Some(info) = infos.into_iter().find(|i| !i.command.is_empty()) {
                 return command_line(&info.command);

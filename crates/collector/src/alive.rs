@@ -1,0 +1,55 @@
+//! Whether the producers of rings still exist.
+
+use std::fs;
+use std::io;
+
+/// Whether a process exists and is not just waiting to be reaped.
+pub fn process(pid: i32) -> bool {
+    // SAFETY: signal 0 is none.
+    let sent = unsafe { libc::kill(pid, 0) };
+    if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+        return false;
+    }
+    if !zombie(&format!("/proc/{pid}/stat")) {
+        return true;
+    }
+    // The first thread may have left before the others.
+    fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
+}
+
+/// Whether a thread exists.
+pub fn thread(pid: i32, tid: i32) -> bool {
+    // SAFETY: signal 0 is none.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
+    if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+        return false;
+    }
+    !zombie(&format!("/proc/{pid}/task/{tid}/stat"))
+}
+
+/// What cannot be read counts as alive: there may be no `/proc`.
+fn zombie(stat: &str) -> bool {
+    let text = fs::read(stat).unwrap_or_default();
+    let end = text.iter().rposition(|b| *b == b')');
+    let state = end.and_then(|e| text.get(e + 2));
+    matches!(state, Some(b'Z' | b'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dead_are_known() {
+        let me = std::process::id() as i32;
+        assert!(process(me) && thread(me, me));
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let pid = child.id() as i32;
+        while process(pid) {
+            std::thread::yield_now();
+        }
+        assert!(!thread(pid, pid));
+        child.wait().unwrap();
+        assert!(!process(pid) && !thread(pid, pid) && !thread(me, pid));
+    }
+}

@@ -1,0 +1,191 @@
+//! One ring as the collector sees it.
+
+use crate::futex;
+use hindsight_events::ring::{Consumer, Ctl, kind, state};
+use hindsight_events::{EndKind, Event};
+use hindsight_trace::meta::{StreamEnd, StreamSummary};
+use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text};
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+/// The stream that a ring carries at the moment.
+pub struct Open {
+    pub info: StreamInfo,
+    pub builder: ChunkBuilder,
+    /// Position of the first event.
+    pub first: Option<u64>,
+    pub end: Option<(EndKind, u32, String)>,
+    pub sequence: Option<u64>,
+    /// A system call that makes a process or thread waits for its result.
+    pub forking: bool,
+    /// When the oldest event of `builder` came.
+    pub oldest: Instant,
+}
+
+impl Open {
+    /// Begins a stream as the ring's control page describes it.
+    pub fn new(ctl: &Ctl, stream: u32) -> Open {
+        let pid = ctl.pid.load(Relaxed);
+        let image = ctl.kind.load(Relaxed) == kind::IMAGE;
+        let info = StreamInfo {
+            stream,
+            kind: if image {
+                StreamKind::Image
+            } else {
+                StreamKind::Thread
+            },
+            image: ctl.image.load(Relaxed),
+            parent: ctl.parent.load(Relaxed),
+            pid,
+            tid: ctl.tid.load(Relaxed),
+            command: Vec::new(),
+        };
+        let mut open = Open {
+            info,
+            builder: ChunkBuilder::default(),
+            first: None,
+            end: None,
+            sequence: None,
+            forking: false,
+            oldest: Instant::now(),
+        };
+        let live = || ctl.state.load(SeqCst) == state::LIVE;
+        if image && live() {
+            let command = command(pid);
+            // Otherwise the process may have executed another program meanwhile.
+            if live() {
+                open.info.command = command;
+            }
+        }
+        open
+    }
+
+    pub fn is_image(&self, image: u32) -> bool {
+        self.info.kind == StreamKind::Image && self.info.image == image
+    }
+
+    /// Takes note of an event that is no patch.
+    pub fn see(&mut self, pos: u64, event: &Event) {
+        self.first.get_or_insert(pos);
+        match *event {
+            Event::Seq { number } => self.sequence = Some(number),
+            Event::End {
+                kind,
+                code,
+                message,
+            } => self.end = Some((kind, code, String::from_utf8_lossy(message).into_owned())),
+            _ => {}
+        }
+    }
+
+    /// What the summary says about the stream; the control page has the counts.
+    pub fn summary(&self, ctl: &Ctl, lost: bool) -> StreamSummary {
+        let last = ctl.position.load(Relaxed).max(self.builder.position());
+        let thread = self.info.kind == StreamKind::Thread;
+        StreamSummary {
+            stream: self.info.stream,
+            tid: self.info.tid,
+            instructions: last.saturating_sub(self.first.unwrap_or(0)),
+            unpredicted_reads: ctl.surprises.load(Relaxed),
+            translated: ctl.translated.load(Relaxed),
+            cache_flushes: ctl.flushes.load(Relaxed),
+            exits: ctl.exits.iter().map(|e| e.load(Relaxed)).collect(),
+            end: self.end.as_ref().map(|(kind, code, message)| StreamEnd {
+                kind: format!("{kind:?}").to_lowercase(),
+                code: *code,
+                message: message.clone(),
+            }),
+            last_sequence: self.sequence,
+            lost: lost && thread,
+            ..StreamSummary::default()
+        }
+    }
+}
+
+/// One ring's way into the trace.
+pub struct Lane {
+    pub consumer: Consumer,
+    /// Drained and not yet a whole event.
+    pub pending: Vec<u8>,
+    pub open: Option<Open>,
+    pub broken: bool,
+    /// When something was last seen to happen.
+    pub active: Instant,
+}
+
+impl Lane {
+    pub fn new(consumer: Consumer) -> Lane {
+        Lane {
+            consumer,
+            pending: Vec::new(),
+            open: None,
+            broken: false,
+            active: Instant::now(),
+        }
+    }
+
+    pub fn ctl(&self) -> &Ctl {
+        self.consumer.ctl()
+    }
+
+    /// Whether the ring carries or carried the mappings and code of `image`.
+    pub fn is_image(&self, image: u32) -> bool {
+        if let Some(open) = &self.open {
+            return open.is_image(image);
+        }
+        let ctl = self.ctl();
+        matches!(ctl.state.load(Acquire), state::LIVE | state::ENDED)
+            && ctl.kind.load(Relaxed) == kind::IMAGE
+            && ctl.image.load(Relaxed) == image
+    }
+
+    /// Moves what is in the ring to `pending`; the number of bytes, `None` for nonsense.
+    pub fn pull(&mut self) -> Option<usize> {
+        let discard = self.broken;
+        let pending = &mut self.pending;
+        let n = self.consumer.drain(|bytes| {
+            if !discard {
+                pending.extend_from_slice(bytes);
+            }
+        });
+        let ctl = self.consumer.ctl();
+        if ctl.waiting.load(SeqCst) != 0 {
+            ctl.space.fetch_add(1, Release);
+            futex::wake(&ctl.space);
+        }
+        if n != Some(0) {
+            self.active = Instant::now();
+        }
+        n
+    }
+
+    /// Lets the next producer have the ring.
+    pub fn free(&mut self) {
+        self.pending.clear();
+        self.broken = false;
+        let ctl = self.consumer.ctl();
+        for n in [&ctl.position, &ctl.surprises, &ctl.translated, &ctl.flushes] {
+            n.store(0, Relaxed);
+        }
+        ctl.exits.iter().for_each(|e| e.store(0, Relaxed));
+        for n in [&ctl.pid, &ctl.tid] {
+            n.store(0, Relaxed);
+        }
+        for n in [&ctl.kind, &ctl.image, &ctl.parent, &ctl.waiting] {
+            n.store(0, Relaxed);
+        }
+        // A producer that died may have left the head behind the tail of nonsense.
+        ctl.tail.store(ctl.head.load(Relaxed), Relaxed);
+        ctl.state.store(state::FREE, Release);
+    }
+}
+
+/// The argument vector of a process.
+fn command(pid: i32) -> Vec<Text> {
+    let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = text.strip_suffix(b"\0").unwrap_or(&text);
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(|b| *b == 0).map(Text::from).collect()
+}
