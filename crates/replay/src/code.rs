@@ -1,4 +1,4 @@
-//! The code of a process at every time of its recording.
+//! The code of a program image at every time of its recording.
 
 use crate::Error;
 use hindsight_events::{Decoder, Event};
@@ -38,16 +38,18 @@ pub struct Code {
 }
 
 impl Code {
-    /// Reads the process stream of a trace.
-    pub fn from_trace(trace: &Trace) -> Result<Code, Error> {
+    /// Reads the code of a program image of a trace.
+    pub fn from_trace(trace: &Trace, image: u32) -> Result<Code, Error> {
         let mut chunks = Vec::new();
-        for c in trace.chunks(0) {
-            chunks.push(trace.load(c)?);
+        for stream in trace.image(image).map_or(&[][..], |i| &i.streams) {
+            for c in trace.chunks(*stream) {
+                chunks.push(trace.load(c)?);
+            }
         }
         Code::from_wire(&chunks)
     }
 
-    /// Reads the process stream from the wire form of its chunks.
+    /// Reads the code of a program image from the wire form of its chunks.
     pub fn from_wire(chunks: &[Vec<u8>]) -> Result<Code, Error> {
         let mut pieces = Vec::new();
         for wire in chunks {
@@ -56,7 +58,7 @@ impl Code {
             while at < wire.len() {
                 let corrupt = Error::Corrupt {
                     position: 0,
-                    what: "the process stream does not decode",
+                    what: "the stream of a program image does not decode",
                 };
                 let (_, event, n) = decoder.decode(&wire[at..]).ok_or(corrupt)?;
                 at += n;

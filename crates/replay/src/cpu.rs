@@ -88,6 +88,15 @@ impl Cpu {
         })
     }
 
+    /// Executes other code from now on.
+    pub fn set_code(&mut self, code: Arc<Code>) {
+        if !Arc::ptr_eq(&self.code, &code) {
+            self.code = code;
+            self.cache.flush(self.window.ctx_mut());
+            self.jump(self.rip);
+        }
+    }
+
     /// Prepares this thread to run translated code.
     pub fn prepare(&mut self) -> Result<Prepared, Error> {
         Prepared::new(self.window.base(), self.cache.range(), &mut self.stack)

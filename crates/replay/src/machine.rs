@@ -3,7 +3,8 @@
 use crate::Error;
 use crate::code::Code;
 use crate::cpu::Cpu;
-use crate::queue::{Counts, Op, Queue, Source};
+use crate::order::Order;
+use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::slow;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::string::StringOp;
@@ -49,6 +50,7 @@ pub struct Machine<'a> {
     /// A system call waits for its result.
     open: bool,
     end: Option<End>,
+    order: Option<Arc<Order>>,
 }
 
 impl<'a> Machine<'a> {
@@ -61,18 +63,36 @@ impl<'a> Machine<'a> {
             started: false,
             open: false,
             end: None,
+            order: None,
         })
     }
 
-    /// Begins to play a stream, or a part of one, whose first event is a key frame. Translated
-    /// code is kept from whatever was played before.
+    /// Executes other code from now on: that of another program image.
+    pub fn set_code(&mut self, code: Arc<Code>) {
+        self.cpu.set_code(code);
+    }
+
+    /// Has all sequence numbers checked to be unique in `order`.
+    pub fn check_order(&mut self, order: Arc<Order>) {
+        self.order = Some(order);
+    }
+
+    /// Begins to play a stream, or a part of one, whose first event (but for its place in the
+    /// order of all threads) is a key frame; or that is empty, since the thread was killed
+    /// before it began. Translated code is kept from whatever was played before.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
         self.queue = Queue::new(source);
+        if let Some(order) = &self.order {
+            self.queue.check_order(Arc::clone(order));
+        }
         self.started = false;
         self.open = false;
         self.end = None;
         self.cpu.pos = 0;
         let first = self.queue.prepare()?;
+        if first.is_none() {
+            return Ok(());
+        }
         let Some(Op::Other(at)) = first.map(|e| e.op) else {
             return Err(self.corrupt("the stream does not begin with a key frame"));
         };
@@ -114,6 +134,11 @@ impl<'a> Machine<'a> {
         self.queue.counts()
     }
 
+    /// The first and the last sequence number of what was played or prepared.
+    pub fn numbers(&self) -> Option<Numbers> {
+        self.queue.numbers()
+    }
+
     /// Memory operands read by this machine in all its runs (string instructions not counted).
     pub fn reads(&self) -> u64 {
         self.cpu.reads()
@@ -127,6 +152,9 @@ impl<'a> Machine<'a> {
     /// Plays until `position` instructions are completed, the stream ends or something is wrong.
     pub fn run_to(&mut self, position: u64) -> Result<Stop, Error> {
         if !self.started {
+            if self.queue.prepare()?.is_none() {
+                return Ok(Stop::OutOfEvents);
+            }
             return Err(self.corrupt("nothing to play"));
         }
         let host = self.cpu.prepare()?;
@@ -201,6 +229,7 @@ impl<'a> Machine<'a> {
                     | Event::End { .. }
                     | Event::Zero { .. }
                     | Event::Signal { .. }
+                    | Event::Seq { .. }
             )
         {
             return Err(self
@@ -307,6 +336,13 @@ impl<'a> Machine<'a> {
             }
             Event::Zero { addr, len } => cpu.window.zero(addr, len)?,
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
+            // Only those are left that cannot be.
+            Event::Seq { number } => {
+                return Err(cpu.difference(
+                    "a sequence number that grows and occurs once",
+                    number.to_string(),
+                ));
+            }
             Event::End {
                 kind,
                 code,

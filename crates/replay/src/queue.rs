@@ -1,8 +1,9 @@
 //! The events of a stream, prepared for quick consumption.
 
-use crate::Error;
+use crate::{Error, Order};
 use hindsight_events::event::tag;
 use hindsight_events::{Decoder, Event};
+use std::sync::Arc;
 
 /// Where a stream's events come from.
 pub trait Source {
@@ -40,7 +41,7 @@ pub struct Entry {
 }
 
 /// Counts of events by tag.
-pub type Counts = [u64; 16];
+pub type Counts = [u64; tag::SEQ as usize + 1];
 
 /// The rest of a stream.
 pub struct Queue<'a> {
@@ -54,6 +55,17 @@ pub struct Queue<'a> {
     /// Position of the last event that was prepared.
     last: u64,
     counts: Counts,
+    order: Option<Arc<Order>>,
+    numbers: Option<Numbers>,
+}
+
+/// The sequence numbers of a part of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbers {
+    pub first: u64,
+    /// Where the first one is.
+    pub pos: u64,
+    pub last: u64,
 }
 
 impl<'a> Queue<'a> {
@@ -68,7 +80,19 @@ impl<'a> Queue<'a> {
             ended: false,
             last: 0,
             counts: Counts::default(),
+            order: None,
+            numbers: None,
         }
+    }
+
+    /// Lets all sequence numbers be unique in `order`.
+    pub fn check_order(&mut self, order: Arc<Order>) {
+        self.order = Some(order);
+    }
+
+    /// The sequence numbers so far.
+    pub fn numbers(&self) -> Option<Numbers> {
+        self.numbers
     }
 
     /// The next entry, if it is already prepared.
@@ -143,7 +167,9 @@ impl<'a> Queue<'a> {
                 return Err(self.corrupt("positions do not ascend"));
             }
             self.last = pos;
-            self.counts[t as usize & 15] += 1;
+            if let Some(n) = self.counts.get_mut(t as usize) {
+                *n += 1;
+            }
             let mut push = |op| self.entries.push(Entry { pos, op });
             match event {
                 Event::Patch { line, mask, words } => {
@@ -154,9 +180,23 @@ impl<'a> Queue<'a> {
                     }
                 }
                 Event::PatchBytes { addr, len, value } => push(Op::Bytes(addr, len, value)),
+                // They do nothing to the processor. One that cannot be stays, to be found when it
+                // is due.
+                Event::Seq { number } => {
+                    let grows = self.numbers.is_none_or(|n| n.last < number);
+                    let unique = self.order.as_ref().is_none_or(|o| o.take(number));
+                    let first = self.numbers.map_or((number, pos), |n| (n.first, n.pos));
+                    self.numbers = Some(Numbers {
+                        first: first.0,
+                        pos: first.1,
+                        last: number,
+                    });
+                    if !(grows && unique) {
+                        push(Op::Other(self.at));
+                    }
+                }
                 _ => push(Op::Other(self.at)),
             }
-            debug_assert!(t <= tag::UNMAP);
             self.at += n;
         }
         Ok(true)

@@ -25,10 +25,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// Finds the module and symbol of a guest address. The last mapping of an address counts.
-pub fn place(trace: &Trace, addr: u64) -> Option<Place> {
+/// Finds the module and symbol of a guest address in a program image. The last mapping of an address counts.
+pub fn place(trace: &Trace, image: u32, addr: u64) -> Option<Place> {
     let mut found = None;
-    for c in trace.chunks(0) {
+    let streams = &trace.image(image)?.streams;
+    for c in streams.iter().flat_map(|s| trace.chunks(*s)) {
         let wire = trace.load(c).ok()?;
         let mut decoder = Decoder::default();
         let mut at = 0;

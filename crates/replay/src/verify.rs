@@ -1,20 +1,17 @@
 //! Replays a whole trace and compares everything that can be compared.
 
-use crate::queue::{Counts, Source};
+use crate::order::Order;
+use crate::part::{self, Outcome, Part};
+use crate::queue::{Counts, Numbers};
 use crate::symbols::{self, Place};
-use crate::{Code, Difference, End, Error, Machine, Stop};
+use crate::{Code, Difference, End, Error, Machine};
 use hindsight_isa::Predictor;
-use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
-use std::collections::HashSet;
+use hindsight_trace::{Completeness, StreamId, Trace};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// Instructions between two reports of progress by one worker.
-const STEP: u64 = 1 << 25;
-/// Parts into which a stream is cut per worker, so that all end at about the same time.
-const PARTS: u64 = 4;
 
 /// How to verify.
 #[derive(Clone, Debug)]
@@ -35,6 +32,8 @@ impl Default for Options {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Located {
     pub stream: StreamId,
+    /// Process, program and thread, for people.
+    pub who: String,
     pub difference: Difference,
     pub place: Option<Place>,
 }
@@ -44,8 +43,8 @@ impl fmt::Display for Located {
         let d = &self.difference;
         write!(
             f,
-            "thread {}, position {}, address {:#x}",
-            self.stream, d.position, d.pc
+            "{}, position {}, address {:#x}",
+            self.who, d.position, d.pc
         )?;
         if let Some(p) = &self.place {
             write!(f, " ({p})")?;
@@ -63,8 +62,10 @@ pub struct Report {
     pub reads: u64,
     /// Events compared or applied, by their tag.
     pub events: Counts,
-    /// Threads of the program.
+    /// Threads of all processes.
     pub threads: usize,
+    /// Program images: processes, and programs that they executed.
+    pub images: usize,
     /// Parts that were replayed independently.
     pub parts: usize,
     /// How each thread ended, as far as the trace says.
@@ -89,7 +90,7 @@ impl Report {
 
     /// Events by name, those that occurred.
     pub fn events_by_name(&self) -> Vec<(&'static str, u64)> {
-        const NAMES: [&str; 16] = [
+        const NAMES: [&str; 17] = [
             "patch",
             "patch bytes",
             "system call",
@@ -106,6 +107,7 @@ impl Report {
             "code",
             "map",
             "unmap",
+            "sequence",
         ];
         NAMES
             .into_iter()
@@ -113,39 +115,6 @@ impl Report {
             .filter(|(_, n)| *n != 0)
             .collect()
     }
-}
-
-/// The chunks of a part of a stream, and the first one of the part that follows.
-struct Part {
-    stream: StreamId,
-    chunks: std::ops::Range<usize>,
-    /// Position of the key frame at which the next part begins.
-    until: Option<u64>,
-}
-
-struct Chunks<'a> {
-    trace: &'a Trace,
-    rest: std::slice::Iter<'a, ChunkMeta>,
-}
-
-impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        self.rest
-            .next()
-            .map(|c| Ok(self.trace.load(c)?))
-            .transpose()
-    }
-}
-
-/// What became of a part.
-enum Outcome {
-    Equal {
-        end: Option<End>,
-        last: bool,
-    },
-    /// The trace ends before the part does.
-    Cut(String),
-    Failed(Error),
 }
 
 /// Replays all threads of `trace`. `progress` is called now and then with the numbers of
@@ -164,18 +133,17 @@ pub fn verify(
             what: "the predictor's size makes no sense",
         });
     }
-    let code = Arc::new(Code::from_trace(trace)?);
     let jobs = options.jobs.max(1);
-    let threads: Vec<StreamId> = trace.streams().into_iter().filter(|s| *s != 0).collect();
-    let parts: Vec<Part> = threads
+    let threads = trace.threads();
+    let mut parts: Vec<Part> = threads
         .iter()
-        .flat_map(|s| split(*s, trace.chunks(*s), jobs))
+        .flat_map(|s| part::split(trace, *s, jobs))
         .collect();
-    let total = threads
-        .iter()
-        .filter_map(|s| trace.chunks(*s).last())
-        .map(|c| c.last_pos)
-        .sum();
+    // Those of one image together: a worker then seldom needs other code.
+    parts.sort_by_key(|p| p.image);
+    let codes = Codes::new(&parts);
+    let order = Arc::new(Order::default());
+    let total = threads.iter().map(|s| part::length(trace.chunks(*s))).sum();
 
     let next = AtomicUsize::new(0);
     // Parts behind the first one that failed are of no interest.
@@ -184,7 +152,8 @@ pub fn verify(
     let reads = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     let work = || -> Result<(), Error> {
-        let mut machine = Machine::new(Arc::clone(&code), Predictor { bits })?;
+        let mut machine = Machine::new(Arc::default(), Predictor { bits })?;
+        machine.check_order(Arc::clone(&order));
         loop {
             let i = next.fetch_add(1, Relaxed);
             let Some(part) = parts.get(i) else {
@@ -194,16 +163,18 @@ pub fn verify(
             if i > first_bad.load(Relaxed) {
                 continue;
             }
+            machine.set_code(codes.of(trace, part.image)?);
             let skip = || i > first_bad.load(Relaxed);
-            let outcome = play(&mut machine, trace, part, &done, &skip);
+            let outcome = part::play(&mut machine, trace, part, &done, &skip);
             if !matches!(outcome, Outcome::Equal { .. }) {
                 first_bad.fetch_min(i, Relaxed);
             }
-            let counts = *machine.event_counts();
+            codes.done(part.image);
+            let seen = (*machine.event_counts(), machine.numbers());
             results
                 .lock()
                 .unwrap_or_else(|e| e.into_inner())
-                .push((i, outcome, counts));
+                .push((i, outcome, seen));
         }
     };
     let mut damaged = Vec::new();
@@ -233,6 +204,7 @@ pub fn verify(
 
     let mut report = Report {
         threads: threads.len(),
+        images: trace.images().len(),
         parts: parts.len(),
         warnings: damaged,
         ..Report::default()
@@ -247,8 +219,21 @@ pub fn verify(
     }
     let mut results = results.into_inner().unwrap_or_else(|e| e.into_inner());
     results.sort_by_key(|r| r.0);
-    for (i, outcome, counts) in results {
+    let mut before: Option<(StreamId, Numbers)> = None;
+    for (i, outcome, (counts, numbers)) in results {
         let stream = parts[i].stream;
+        let outcome = match (before, numbers) {
+            (Some((s, b)), Some(n)) if s == stream && b.last >= n.first => {
+                Outcome::Failed(Error::Difference(Box::new(Difference {
+                    position: n.pos,
+                    pc: 0,
+                    expected: format!("a sequence number above {}", b.last),
+                    found: n.first.to_string(),
+                })))
+            }
+            _ => outcome,
+        };
+        before = numbers.map(|n| (stream, n)).or(before);
         report
             .events
             .iter_mut()
@@ -257,11 +242,6 @@ pub fn verify(
         match outcome {
             Outcome::Equal { last: false, .. } => {}
             Outcome::Equal { end, last: true } => {
-                if end.is_none() && trace.completeness() == Completeness::Complete {
-                    report
-                        .warnings
-                        .push(format!("the stream of thread {stream} has no end"));
-                }
                 report.ends.push((stream, end));
             }
             Outcome::Cut(warning) => {
@@ -269,9 +249,10 @@ pub fn verify(
                 report.ends.push((stream, None));
             }
             Outcome::Failed(Error::Difference(d)) => {
-                let place = symbols::place(trace, d.pc);
+                let place = symbols::place(trace, parts[i].image, d.pc);
                 report.difference = Some(Located {
                     stream,
+                    who: part::who(trace, stream),
                     difference: *d,
                     place,
                 });
@@ -283,6 +264,42 @@ pub fn verify(
     report.elapsed = begin.elapsed();
     progress(report.instructions, total);
     Ok(report)
+}
+
+/// The code of program images as long as parts that execute it are to be replayed.
+struct Codes(Mutex<BTreeMap<u32, (usize, Option<Arc<Code>>)>>);
+
+impl Codes {
+    fn new(parts: &[Part]) -> Codes {
+        let mut all = BTreeMap::new();
+        for p in parts {
+            all.entry(p.image).or_insert((0, None)).0 += 1;
+        }
+        Codes(Mutex::new(all))
+    }
+
+    /// The code of `image`; others wait while it is read.
+    fn of(&self, trace: &Trace, image: u32) -> Result<Arc<Code>, Error> {
+        let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let (_, code) = all.entry(image).or_default();
+        if let Some(code) = code {
+            return Ok(Arc::clone(code));
+        }
+        let new = Arc::new(Code::from_trace(trace, image)?);
+        *code = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// A part of `image` is done.
+    fn done(&self, image: u32) {
+        let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((left, code)) = all.get_mut(&image) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                *code = None;
+            }
+        }
+    }
 }
 
 /// What is wrong with the module files that a trace contains. Replay does not need them, but a
@@ -298,94 +315,4 @@ fn damaged_modules(trace: &Trace) -> Vec<String> {
         }
     }
     warnings
-}
-
-/// Cuts a stream at key frames into parts of about equal length.
-fn split(stream: StreamId, chunks: &[ChunkMeta], jobs: usize) -> Vec<Part> {
-    let last = chunks.last().map_or(0, |c| c.last_pos);
-    let wanted = if jobs == 1 { 1 } else { jobs as u64 * PARTS };
-    let share = (last / wanted).max(1);
-    let mut starts = vec![0];
-    let mut from = chunks.first().map_or(0, |c| c.first_pos);
-    if wanted > 1 {
-        for (i, c) in chunks.iter().enumerate().skip(1) {
-            if c.keyframe && c.first_pos - from >= share {
-                starts.push(i);
-                from = c.first_pos;
-            }
-        }
-    }
-    let ends = starts.iter().skip(1).copied().map(Some).chain([None]);
-    starts
-        .iter()
-        .zip(ends)
-        .map(|(start, end)| Part {
-            stream,
-            // The next part's first chunk begins with the key frame that this part ends at.
-            chunks: *start..end.map_or(chunks.len(), |e| e + 1),
-            until: end.map(|e| chunks[e].first_pos),
-        })
-        .collect()
-}
-
-fn play<'a>(
-    machine: &mut Machine<'a>,
-    trace: &'a Trace,
-    part: &Part,
-    done: &AtomicU64,
-    skip: &dyn Fn() -> bool,
-) -> Outcome {
-    match play_part(machine, trace, part, done, skip) {
-        Ok(end) => Outcome::Equal {
-            end,
-            last: part.until.is_none(),
-        },
-        Err(Error::MissingCode { position, pc })
-            if trace.completeness() != Completeness::Complete =>
-        {
-            let stream = part.stream;
-            Outcome::Cut(format!(
-                "thread {stream} was verified up to position {position}: the code at {pc:#x} is in the missing part of the trace"
-            ))
-        }
-        Err(Error::MissingCode { position, pc }) => {
-            Outcome::Failed(Error::Difference(Box::new(Difference {
-                position,
-                pc,
-                expected: "recorded code".into(),
-                found: "a jump to where the trace has none".into(),
-            })))
-        }
-        Err(e) => Outcome::Failed(e),
-    }
-}
-
-fn play_part<'a>(
-    machine: &mut Machine<'a>,
-    trace: &'a Trace,
-    part: &Part,
-    done: &AtomicU64,
-    skip: &dyn Fn() -> bool,
-) -> Result<Option<End>, Error> {
-    let rest = trace.chunks(part.stream)[part.chunks.clone()].iter();
-    machine.from_keyframe(Box::new(Chunks { trace, rest }))?;
-    loop {
-        let before = machine.position();
-        let target = part
-            .until
-            .unwrap_or(u64::MAX)
-            .min(before.saturating_add(STEP));
-        let stop = machine.run_to(target);
-        done.fetch_add(machine.position().saturating_sub(before), Relaxed);
-        match stop? {
-            Stop::Position if part.until == Some(machine.position()) => {
-                machine.finish_at_keyframe()?;
-                return Ok(None);
-            }
-            Stop::Position if skip() => return Ok(None),
-            Stop::Position => {}
-            Stop::Ended(end) => return Ok(Some(end)),
-            Stop::OutOfEvents => return Ok(None),
-        }
-    }
 }

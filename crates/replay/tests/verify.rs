@@ -7,7 +7,9 @@ use hindsight_events::{EndKind, Event};
 use hindsight_isa::state::VEC_STATE_LEN;
 use hindsight_isa::{CpuState, Predictor, VecState};
 use hindsight_replay::{Code, Error, Machine, Options, Report, Stop, verify};
-use hindsight_trace::{ChunkBuilder, Header, Pushed, Summary, Text, Trace, Writer};
+use hindsight_trace::{
+    ChunkBuilder, Header, Pushed, StreamInfo, StreamKind, Summary, Text, Trace, Writer,
+};
 use std::sync::Arc;
 
 /// Counts to 12 million in steps of a word read from memory.
@@ -66,39 +68,76 @@ fn write_stream<W: std::io::Write>(w: &mut Writer<W>, stream: u32, mut wire: &[u
     }
 }
 
-fn trace(code: &'static [u8], events: &[Owned]) -> Vec<u8> {
+fn begin<W: std::io::Write>(
+    w: &mut Writer<W>,
+    stream: u32,
+    kind: StreamKind,
+    image: u32,
+    pid: i32,
+) {
+    w.begin(&StreamInfo {
+        stream,
+        kind,
+        image,
+        parent: image - 1,
+        pid,
+        tid: pid + stream as i32,
+        command: Vec::new(),
+    })
+    .unwrap();
+}
+
+/// A trace of program images, each with its code and the events of its threads. Streams are
+/// numbered in this order from 1, processes from 1000.
+fn images(images: &[(&'static [u8], &[&[Owned]])]) -> Vec<u8> {
     let header = Header {
         predictor_bits: 32,
+        argv: vec!["prog".into()],
         ..Header::default()
     };
     let mut w = Writer::new(Vec::new(), &header).unwrap();
     let mut r = Rng(9);
     let file: Vec<u8> = (0..50_000).map(|_| r.next() as u8).collect();
     w.module(Text::from("/program"), &file).unwrap();
-    let process = [
-        event(
-            0,
-            Event::Map {
-                addr: PC & !0xfff,
-                len: 0x1000_0000,
-                prot: 5,
-                flags: 2,
-                offset: 0x1000,
-                path: b"/program",
-            },
-        ),
-        event(
-            0,
-            Event::Code {
-                epoch: 0,
-                addr: PC,
-                bytes: code,
-            },
-        ),
-    ];
-    write_stream(&mut w, 0, &encode(&process));
-    write_stream(&mut w, 1, &encode(events));
+    let mut stream = 1;
+    for (i, (code, threads)) in images.iter().enumerate() {
+        let (image, pid) = (i as u32 + 1, i as i32 + 1000);
+        let mapped = [
+            event(
+                0,
+                Event::Map {
+                    addr: PC & !0xfff,
+                    len: 0x1000_0000,
+                    prot: 5,
+                    flags: 2,
+                    offset: 0x1000 * image as u64,
+                    path: b"/program",
+                },
+            ),
+            event(
+                0,
+                Event::Code {
+                    epoch: 0,
+                    addr: PC,
+                    bytes: code,
+                },
+            ),
+        ];
+        begin(&mut w, stream, StreamKind::Image, image, pid);
+        write_stream(&mut w, stream, &encode(&mapped));
+        stream += 1;
+        for events in *threads {
+            begin(&mut w, stream, StreamKind::Thread, image, pid);
+            write_stream(&mut w, stream, &encode(events));
+            stream += 1;
+        }
+    }
     w.finish(Summary::default()).unwrap().0
+}
+
+/// A trace of one thread, stream 2.
+fn trace(code: &'static [u8], events: &[Owned]) -> Vec<u8> {
+    images(&[(code, &[events])])
 }
 
 fn run(bytes: Vec<u8>, jobs: usize) -> Result<Report, Error> {
@@ -120,7 +159,7 @@ fn verifies_with_any_number_of_jobs() {
             (3 * ROUNDS + 1, 1, parts)
         );
         assert!(r.warnings.is_empty(), "{:?}", r.warnings);
-        assert!(matches!(&r.ends[..], [(1, Some(end))] if end.kind == EndKind::Exit));
+        assert!(matches!(&r.ends[..], [(2, Some(end))] if end.kind == EndKind::Exit));
         assert!(
             r.events_by_name()
                 .iter()
@@ -141,7 +180,7 @@ fn reports_the_first_difference() {
         let d = r.difference.unwrap();
         assert_eq!(
             (d.stream, d.difference.position, d.difference.pc),
-            (1, 6_000_000, PC)
+            (2, 6_000_000, PC)
         );
         assert!(d.difference.expected.starts_with("rax="), "{d}");
         let place = d.place.as_ref().unwrap();
@@ -183,6 +222,78 @@ fn no_damage_goes_unnoticed() {
             assert!(report.verified(), "{}", report.difference.unwrap());
             assert!(!report.warnings.is_empty(), "byte {at}");
         }
+    }
+}
+
+fn seq(pos: u64, number: u64) -> Owned {
+    event(pos, Event::Seq { number })
+}
+
+/// The recording of [`CODE`] with these places in the order of all threads.
+fn ordered(numbers: [u64; 4]) -> Vec<Owned> {
+    let mut events = recording();
+    let places = [(0, 0), (45, 6), (48, 9), (51, 12)];
+    for ((pos, at), number) in places.into_iter().zip(numbers).rev() {
+        events.insert(at, seq(pos, number));
+    }
+    events
+}
+
+#[test]
+fn each_image_has_its_own_code() {
+    let long = long_recording();
+    let (a, b) = (ordered([0, 2, 5, 6]), ordered([1, 3, 4, 7]));
+    // Killed before it did anything, and before it said that it ends.
+    let none = [seq(0, 8)];
+    let cut = ordered([9, 10, 11, 12]);
+    let bytes = images(&[
+        (CODE, &[&a, &b, &none]),
+        (LOOP, &[&long]),
+        (CODE, &[&cut[..8]]),
+    ]);
+    for jobs in [1, 2, 5] {
+        let r = run(bytes.clone(), jobs).unwrap();
+        assert!(r.verified(), "{}", r.difference.unwrap());
+        assert_eq!((r.threads, r.images), (5, 3));
+        assert!(r.warnings.is_empty(), "{:?}", r.warnings);
+        assert!(r.instructions > 3 * ROUNDS + 100 + 39);
+        let sequence = r.events_by_name().into_iter().find(|e| e.0 == "sequence");
+        assert_eq!(sequence, Some(("sequence", 11)));
+    }
+}
+
+#[test]
+fn the_first_difference_names_its_process() {
+    let good = long_recording();
+    let mut bad = long_recording();
+    bad[3] = patch(3_000_000, 0x1000, [6, 0, 0, 0, 0, 0, 0, 0]);
+    let r = run(
+        images(&[(CODE, &[&recording()]), (LOOP, &[&good, &bad])]),
+        2,
+    )
+    .unwrap();
+    let d = r.difference.unwrap();
+    assert_eq!((d.stream, d.difference.position), (5, 6_000_000));
+    assert_eq!(d.who, "process 1001 (prog), thread 1006 (stream 5)");
+    assert_eq!(d.place.unwrap().offset, 0x2000 + (PC & 0xfff));
+}
+
+#[test]
+fn the_order_is_one() {
+    let good = ordered([0, 2, 4, 6]);
+    for (numbers, position) in [([1, 3, 4, 7], 48), ([1, 3, 3, 7], 48), ([9, 8, 10, 11], 45)] {
+        let r = run(images(&[(CODE, &[&good, &ordered(numbers)])]), 1).unwrap();
+        let d = r.difference.unwrap();
+        assert_eq!((d.stream, d.difference.position), (3, position), "{d}");
+        assert!(d.difference.expected.contains("sequence"), "{d}");
+    }
+    // Also from one part of a stream to the next, which are replayed at the same time.
+    let mut long = long_recording();
+    long.insert(6, seq(9_000_000, 4));
+    long.insert(1, seq(0, 5));
+    for jobs in [1, 2] {
+        let d = run(trace(LOOP, &long), jobs).unwrap().difference.unwrap();
+        assert_eq!((d.stream, d.difference.position), (2, 9_000_000), "{d}");
     }
 }
 

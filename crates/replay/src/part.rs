@@ -1,0 +1,174 @@
+//! Parts of streams, which are replayed independently.
+
+use crate::queue::Source;
+use crate::{Difference, End, Error, Machine, Stop};
+use hindsight_events::Decoder;
+use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Instructions between two reports of progress by one worker.
+const STEP: u64 = 1 << 25;
+/// Parts into which a stream is cut per worker, so that all end at about the same time.
+const PARTS: u64 = 4;
+
+/// The chunks of a part of a stream, and the first one of the part that follows.
+pub struct Part {
+    pub stream: StreamId,
+    /// The program image whose code it executes.
+    pub image: u32,
+    chunks: std::ops::Range<usize>,
+    /// Position of the key frame at which the next part begins.
+    pub until: Option<u64>,
+}
+
+struct Chunks<'a> {
+    trace: &'a Trace,
+    rest: std::slice::Iter<'a, ChunkMeta>,
+    /// The last chunk belongs to the part that follows.
+    borrowed: bool,
+}
+
+impl Source for Chunks<'_> {
+    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let Some(c) = self.rest.next() else {
+            return Ok(None);
+        };
+        let mut wire = self.trace.load(c)?;
+        if self.borrowed && self.rest.len() == 0 {
+            // Of the part that follows only its key frame is compared.
+            let first = Decoder::default().decode(&wire).map_or(0, |d| d.2);
+            wire.truncate(first);
+        }
+        Ok(Some(wire))
+    }
+}
+
+/// What became of a part.
+pub enum Outcome {
+    Equal {
+        end: Option<End>,
+        last: bool,
+    },
+    /// The trace ends before the part does.
+    Cut(String),
+    Failed(Error),
+}
+
+/// Instructions of a stream.
+pub fn length(chunks: &[ChunkMeta]) -> u64 {
+    match chunks {
+        [first, .., last] => last.last_pos - first.first_pos,
+        [one] => one.last_pos - one.first_pos,
+        [] => 0,
+    }
+}
+
+/// Names the thread of a stream for people: its process, program and thread id.
+pub fn who(trace: &Trace, stream: StreamId) -> String {
+    let Some(info) = trace.stream_info(stream) else {
+        return format!("stream {stream}");
+    };
+    let command = trace.command(info.image);
+    let mut out = format!("process {}", info.pid);
+    if !command.is_empty() {
+        out += &format!(" ({command})");
+    }
+    out + &format!(", thread {} (stream {stream})", info.tid)
+}
+
+/// Cuts a stream at key frames into parts of about equal length.
+pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Part> {
+    let chunks = trace.chunks(stream);
+    let image = trace.stream_info(stream).map_or(0, |i| i.image);
+    let last = length(chunks);
+    let wanted = if jobs == 1 { 1 } else { jobs as u64 * PARTS };
+    let share = (last / wanted).max(1);
+    let mut starts = vec![0];
+    let mut from = chunks.first().map_or(0, |c| c.first_pos);
+    if wanted > 1 {
+        for (i, c) in chunks.iter().enumerate().skip(1) {
+            if c.keyframe && c.first_pos - from >= share {
+                starts.push(i);
+                from = c.first_pos;
+            }
+        }
+    }
+    let ends = starts.iter().skip(1).copied().map(Some).chain([None]);
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| Part {
+            stream,
+            image,
+            // The next part's first chunk begins with the key frame that this part ends at.
+            chunks: *start..end.map_or(chunks.len(), |e| e + 1),
+            until: end.map(|e| chunks[e].first_pos),
+        })
+        .collect()
+}
+
+pub fn play<'a>(
+    machine: &mut Machine<'a>,
+    trace: &'a Trace,
+    part: &Part,
+    done: &AtomicU64,
+    skip: &dyn Fn() -> bool,
+) -> Outcome {
+    match play_part(machine, trace, part, done, skip) {
+        Ok(end) => Outcome::Equal {
+            end,
+            last: part.until.is_none(),
+        },
+        Err(Error::MissingCode { position, pc })
+            if trace.completeness() != Completeness::Complete =>
+        {
+            let who = who(trace, part.stream);
+            Outcome::Cut(format!(
+                "{who} was verified up to position {position}: the code at {pc:#x} is in the missing part of the trace"
+            ))
+        }
+        Err(Error::MissingCode { position, pc }) => {
+            Outcome::Failed(Error::Difference(Box::new(Difference {
+                position,
+                pc,
+                expected: "recorded code".into(),
+                found: "a jump to where the trace has none".into(),
+            })))
+        }
+        Err(e) => Outcome::Failed(e),
+    }
+}
+
+fn play_part<'a>(
+    machine: &mut Machine<'a>,
+    trace: &'a Trace,
+    part: &Part,
+    done: &AtomicU64,
+    skip: &dyn Fn() -> bool,
+) -> Result<Option<End>, Error> {
+    let rest = trace.chunks(part.stream)[part.chunks.clone()].iter();
+    machine.from_keyframe(Box::new(Chunks {
+        trace,
+        rest,
+        borrowed: part.until.is_some(),
+    }))?;
+    loop {
+        let before = machine.position();
+        let target = part
+            .until
+            .unwrap_or(u64::MAX)
+            .min(before.saturating_add(STEP));
+        let stop = machine.run_to(target);
+        done.fetch_add(machine.position().saturating_sub(before), Relaxed);
+        match stop? {
+            Stop::Position if part.until == Some(machine.position()) => {
+                machine.finish_at_keyframe()?;
+                return Ok(None);
+            }
+            Stop::Position if skip() => return Ok(None),
+            Stop::Position => {}
+            Stop::Ended(end) => return Ok(Some(end)),
+            Stop::OutOfEvents => return Ok(None),
+        }
+    }
+}
