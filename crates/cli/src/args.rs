@@ -52,6 +52,9 @@ pub struct Record {
     /// Instructions between digests of all registers, which replay compares; 0: none.
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub digest_interval: u64,
+    /// Processes that the program makes: `follow` records them too, `none` lets them run unrecorded.
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Children::Follow)]
+    pub children: Children,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,
@@ -69,6 +72,13 @@ pub struct Record {
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,
+}
+
+/// What becomes of processes that the program makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Children {
+    Follow,
+    None,
 }
 
 #[derive(ClapArgs)]

@@ -2,13 +2,17 @@
 
 use crate::record::{grouped, size};
 use crate::store::println;
+use crate::tree::{self, Node};
 use crate::{args, os, store};
 use anyhow::{Context, Result};
 use hindsight_trace::meta::Ending;
-use hindsight_trace::{Completeness, StreamSummary, Trace};
+use hindsight_trace::{Completeness, StreamKind, StreamSummary, Trace};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
+
+/// Streams that are listed one by one.
+const MOST_STREAMS: usize = 40;
 
 /// Shows what a recording holds.
 pub fn run(a: &args::Info) -> Result<i32> {
@@ -32,7 +36,7 @@ fn streams(t: &Trace) -> Vec<StreamSummary> {
         let c = t.chunks(id);
         StreamSummary {
             stream: id,
-            instructions: c.last().map_or(0, |c| c.last_pos),
+            instructions: c.last().map_or(0, |l| l.last_pos - c[0].first_pos),
             events: c.iter().map(|c| c.events as u64).sum(),
             chunks: c.len() as u64,
             raw_bytes: c.iter().map(|c| c.raw_len()).sum(),
@@ -41,6 +45,22 @@ fn streams(t: &Trace) -> Vec<StreamSummary> {
         }
     };
     t.streams().into_iter().map(count).collect()
+}
+
+/// What a program image did, for scripts.
+fn image_json(n: &Node) -> serde_json::Value {
+    json!({
+        "image": n.image,
+        "parent": n.parent,
+        "pid": n.pid,
+        "by": if n.by_exec { "exec" } else { "fork" },
+        "command": n.command,
+        "threads": n.threads,
+        "instructions": n.instructions,
+        "unpredicted_reads": n.unpredicted_reads,
+        "ended": n.ended,
+        "message": n.message,
+    })
 }
 
 fn bits(bytes: u64, instructions: u64) -> f64 {
@@ -82,7 +102,8 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "module_bytes": s.map(|s| s.module_bytes),
         "bits_per_instruction": bits(t.len(), instructions),
         "stream_bits_per_instruction": bits(stream_bytes, instructions),
-        "threads": streams.iter().filter(|s| s.stream != 0).count(),
+        "threads": t.threads().len(),
+        "images": tree::build(t, streams).iter().map(image_json).collect::<Vec<_>>(),
         "streams": streams,
         "modules": t.modules(),
     })
@@ -160,11 +181,20 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             bits(stored, instructions),
         ),
     );
-    for s in streams {
-        let name = match s.stream {
-            0 => "process".into(),
-            n if s.tid != 0 => format!("thread {n} (tid {})", s.tid),
-            n => format!("thread {n}"),
+    for n in tree::build(t, streams) {
+        row("process", tree::line(&n));
+    }
+    // Beyond that nobody wants to see each.
+    let shown = if streams.len() <= MOST_STREAMS {
+        streams
+    } else {
+        &[]
+    };
+    for s in shown {
+        let name = match t.stream_info(s.stream) {
+            Some(i) if i.kind == StreamKind::Image => format!("{} image {}", s.stream, i.image),
+            Some(i) => format!("{} thread {} of image {}", s.stream, i.tid, i.image),
+            None => s.stream.to_string(),
         };
         row(
             "stream",
@@ -176,6 +206,12 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
                 size(s.stored_bytes),
                 size(s.raw_bytes),
             ),
+        );
+    }
+    if streams.len() > shown.len() {
+        row(
+            "streams",
+            format!("{} (all of them with --json)", streams.len()),
         );
     }
     for m in t.modules() {

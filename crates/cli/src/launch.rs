@@ -15,7 +15,7 @@ const FORWARDED: [i32; 6] = [
 ];
 
 /// Time between signs of life for the recorded process.
-const BEAT: Duration = Duration::from_millis(250);
+pub const BEAT: Duration = Duration::from_millis(250);
 
 /// This process's signals while it waits.
 pub struct Watch {
@@ -50,6 +50,16 @@ impl Watch {
     /// Whether the program inherits SIGCHLD as ignored.
     pub fn child_ignored(&self) -> bool {
         self.child_ignored
+    }
+
+    /// Takes the signals that came meanwhile; whether somebody wants this process itself to end.
+    pub fn told_to_end(&self) -> bool {
+        while let Some((signal, sent)) = self.waited.take(Duration::ZERO) {
+            if sent && [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&signal) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Waits for `pid` to end; calls `beat` a few times a second.

@@ -12,6 +12,7 @@ mod sink;
 mod store;
 mod stream;
 mod symbols;
+mod tree;
 
 use args::{Args, Command};
 use clap::{CommandFactory, Parser};

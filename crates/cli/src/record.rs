@@ -1,18 +1,19 @@
 //! `hindsight record`.
 
-use crate::launch::Watch;
+use crate::launch::{BEAT, Watch};
 use crate::program::Program;
 use crate::{args, image, os, program, say, sink, store, symbols};
 use anyhow::{Context, Result};
 use hindsight_collector::{Collected, Collector, Control};
-use hindsight_events::EndKind;
-use hindsight_events::config::Config;
+use hindsight_events::config::{Config, children};
+use hindsight_events::ring::FILE_LEN;
 use hindsight_trace::meta::{Ending, Machine};
 use hindsight_trace::{Header, Summary, Text};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Release};
-use std::time::{Instant, SystemTime};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Exit status when the program was not recorded (to its end) for a reason of ours.
 pub const FAILED: i32 = 125;
@@ -42,6 +43,9 @@ pub fn run(a: args::Record) -> i32 {
     }
 }
 
+/// Time after which a word is said about what is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Exit status or deadly signal.
 type Status = Result<i32, i32>;
 
@@ -63,9 +67,12 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         .to_string_lossy()
         .into_owned();
     let watch = Watch::new();
-    let control = Control::new().context(
-        "cannot make the memory shared with the program (does `ulimit -f` allow 65 MiB?)",
-    )?;
+    let control = Control::new().with_context(|| {
+        format!(
+            "cannot make the memory shared with the program (does `ulimit -f` allow {} MiB?)",
+            (FILE_LEN >> 20) + 1
+        )
+    })?;
     let image = image::file(&config(a, program, control.fd().as_raw_fd())?)?;
     let sink = sink::open(a.output.as_deref(), &name, started.as_secs() as i64)?;
     let header = Header {
@@ -75,6 +82,10 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     };
     let collector = Collector::new(&control, sink.out, &header, say)
         .with_context(|| format!("cannot write the recording to {}", sink.name))?;
+    let collector = match a.children {
+        args::Children::Follow => collector,
+        args::Children::None => collector.without_children(),
+    };
 
     let clock = Instant::now();
     let mut exec = exec(&image, program, &watch)?;
@@ -82,23 +93,37 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     exec.merge_output = sink.takes_stdout;
     // The collector's thread is started after the fork, which wants a process of one thread.
     let pid = os::spawn(&exec)?;
-    let over = AtomicBool::new(false);
+    let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let (ended, collected) = std::thread::scope(|s| {
-        let collecting = s.spawn(|| collector.run(&over));
+        let (done, finished) = mpsc::channel::<()>();
+        let (over, stop) = (&over, &stop);
+        let collecting = s.spawn(move || {
+            // Dropped at the end, however that comes.
+            let _done = done;
+            collector.run(over, stop)
+        });
         let ended = watch.wait(pid, || control.beat());
         over.store(true, Release);
         control.wake();
+        await_others(&watch, &control, &finished, stop, a.quiet);
         (ended, collecting.join())
     });
     let ended = ended?;
     let mut collected = collected.map_err(|_| anyhow::anyhow!("the collector failed"))?;
 
-    let refusal = match &collected.end {
-        Some((EndKind::Unsupported, _, message)) => {
-            Some(symbols::explain(message, &collected.maps))
+    // That of the program itself is the end of the recording; of others it is worth a message.
+    let mut refusal = None;
+    for r in &collected.refusals {
+        let message = symbols::explain(&r.message, r.image, &collected.maps);
+        if r.pid == pid {
+            refusal = Some(message);
+        } else {
+            say(&format!(
+                "process {}: {message}; its recording ends there",
+                r.pid
+            ));
         }
-        _ => None,
-    };
+    }
     let summary = Summary {
         ending: Some(match (&refusal, ended.status) {
             (Some(message), _) => Ending::Unsupported(message.clone()),
@@ -113,7 +138,7 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     };
     let summary = finish(&mut collected, summary);
     // A program that could not be loaded leaves nothing worth keeping; the recorder said why.
-    let began = summary.streams.iter().any(|s| s.stream != 0);
+    let began = summary.instructions() > 0;
     if let Some(path) = &sink.stored {
         if began {
             store::prune(&name, a.keep, path);
@@ -132,6 +157,30 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         say(&report(&summary, &sink.name));
     }
     Ok(ended.status)
+}
+
+/// Sees to the other recorded processes when the program itself has ended, until the collector
+/// says through `finished` that all have.
+fn await_others(
+    watch: &Watch,
+    control: &Control,
+    finished: &mpsc::Receiver<()>,
+    stop: &AtomicBool,
+    quiet: bool,
+) {
+    let mut told = quiet;
+    let since = Instant::now();
+    while finished.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
+        control.beat();
+        if watch.told_to_end() {
+            stop.store(true, Release);
+            control.wake();
+        }
+        if !told && since.elapsed() > PATIENCE {
+            told = true;
+            say("the program has ended; waiting for other processes that are recorded with it");
+        }
+    }
 }
 
 fn finish(collected: &mut Collected<Box<dyn Write + Send>>, summary: Summary) -> Summary {
@@ -186,6 +235,10 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32) -> Result<Config> {
     c.predictor_bits = a.predictor.bits;
     c.baseline = a.cpu as u8;
     c.plain = a.plain as u8;
+    c.children = match a.children {
+        args::Children::Follow => children::FOLLOW,
+        args::Children::None => children::NONE,
+    };
     c.keyframe_interval = a.keyframe_interval;
     c.digest_interval = a.digest_interval;
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;

@@ -49,12 +49,16 @@ fn as_text(r: &Report) -> String {
     }
     let compared: u64 = r.events.iter().sum();
     format!(
-        "verified: {} instructions, {} reads and {} events of {} thread{} in {:.2} s ({:.0} million instructions per second)",
+        "verified: {} instructions, {} reads and {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second)",
         grouped(r.instructions),
         grouped(r.reads),
         grouped(compared),
         r.threads,
         if r.threads == 1 { "" } else { "s" },
+        match r.images {
+            0 | 1 => String::new(),
+            n => format!(" of {n} program images"),
+        },
         r.elapsed.as_secs_f64(),
         r.mips(),
     )
@@ -75,6 +79,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
         "reads": r.reads,
         "events": events,
         "threads": r.threads,
+        "images": r.images,
         "parts": r.parts,
         "ends": r.ends.iter().map(|(s, e)| json!({ "stream": s, "end": e.as_ref().map(end) })).collect::<Vec<_>>(),
         "warnings": r.warnings,
@@ -82,6 +87,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
         "million_instructions_per_second": r.mips(),
         "difference": r.difference.as_ref().map(|d| json!({
             "stream": d.stream,
+            "thread": d.who,
             "position": d.difference.position,
             "address": d.difference.pc,
             "place": d.place.as_ref().map(|p| p.to_string()),
