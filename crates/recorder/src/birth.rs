@@ -19,6 +19,9 @@ use linux_raw_sys::general::*;
 /// Bytes of a thread's stack in the runtime, and of its stack for signal handlers.
 const STACK: u64 = 128 << 10;
 
+/// `CLONE_CLEAR_SIGHAND`
+pub const CLEAR_SIGHAND: u64 = 1 << 32;
+
 /// All recorded threads that run in this memory.
 static THREADS: Lock<Vec<Known>> = Lock::new(Vec::new());
 
@@ -59,6 +62,27 @@ pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
     list.clear();
     list.push(Known(t));
+}
+
+/// Keeps the list from changing while the process is copied.
+pub fn hold() -> impl Sized {
+    THREADS.lock()
+}
+
+/// Takes a child that borrowed this memory out of the list, if it is still in it: it has executed
+/// a program or ended.
+fn returned(child: *mut Thread, tid: u64) {
+    let mut list = THREADS.lock();
+    let gone = |k: &Known| {
+        // SAFETY: threads leave the list before their memory goes.
+        core::ptr::eq(k.0, child) && unsafe { (*k.0).tid as u64 } == tid
+    };
+    if let Some(i) = list.iter().position(gone) {
+        list.swap_remove(i);
+        drop(list);
+        // SAFETY: the kernel has told that the child has left this memory.
+        unsafe { discard(child) };
+    }
 }
 
 /// From now on system calls are sequencing events.
@@ -190,6 +214,13 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         [r.flags, top, ids[0], ids[1], r.tls, 0]
     };
     let nr = if nr == __NR_vfork { __NR_clone } else { nr };
+    // Done by the child: the kernel would clear the recorder's handlers.
+    let clear = CLEAR_SIGHAND | CLONE_SIGHAND as u64;
+    if nr == __NR_clone3 && r.flags & clear == CLEAR_SIGHAND {
+        // SAFETY: the child does not run yet.
+        unsafe { (*child).clear_handlers = true };
+        r.block[0] &= !CLEAR_SIGHAND;
+    }
     let ret: u64;
     // SAFETY: the parent sees an ordinary system call. The child begins on its own stack with
     // nothing but the pointer in r12, and never returns.
@@ -213,6 +244,8 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         unregister(child);
         // SAFETY: no child has been made.
         unsafe { discard(child) };
+    } else if r.flags & (CLONE_VFORK | CLONE_THREAD) as u64 == CLONE_VFORK as u64 {
+        returned(child, ret);
     }
     sys::set_signal_mask(mask);
     ret
@@ -249,6 +282,15 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     child.signals = State::with_mask(t.signals.mask);
     child.signals.alt = alt;
     child.is_silent = t.is_silent;
+    child.borrows = r.flags & CLONE_THREAD as u64 == 0;
+    if child.borrows && crate::config().children == hindsight_events::config::children::NONE {
+        child.is_silent = true;
+    }
+    if r.flags & CLONE_SIGHAND as u64 != 0 {
+        child.signals.actions = t.signals.actions.clone();
+    } else {
+        signals::copy_actions(child, t);
+    }
     Some(child)
 }
 
@@ -257,6 +299,10 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     // SAFETY: `clone` made it for this thread alone.
     let t = unsafe { &mut *t };
     sys::set_gs_base(t.window);
+    t.tid = sys::gettid();
+    if t.clear_handlers {
+        signals::clear_handlers(t);
+    }
     if !t.is_silent {
         match Emitter::thread() {
             Some(e) => t.emit = e,

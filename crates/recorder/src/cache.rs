@@ -174,6 +174,7 @@ pub fn init(policy: Policy) {
             &line!("cannot map memory for translated code (error {e})"),
         ),
     };
+    crate::sys::madvise_wipe_on_fork(base, SIZE * SEGMENTS as u64);
     RANGE[0].store(base, Relaxed);
     RANGE[1].store(base + SIZE * SEGMENTS as u64, Relaxed);
     let segment = |i: usize| Segment::new(base + i as u64 * SIZE);
@@ -395,6 +396,24 @@ impl Cache {
             }
             crate::sys::sched_yield();
         }
+    }
+
+    /// In a child that has a copy of the memory, except for translated code: nothing is translated,
+    /// and nothing is recorded of the code.
+    pub fn begin_anew(&mut self, t: &mut Thread) {
+        for s in &mut self.segments {
+            *s = Segment::new(s.base);
+        }
+        self.current = 0;
+        self.by_pc.clear();
+        self.by_page.clear();
+        self.mapped = None;
+        self.code.reset();
+        self.code.epoch = 0;
+        self.translated = 0;
+        GENERATION.fetch_add(1, AcqRel);
+        notice(t);
+        t.code_epoch = 0;
     }
 
     /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`.

@@ -1,9 +1,8 @@
 //! Ends that are not the program's own.
 
 use crate::thread::Thread;
-use crate::{ring, sys};
+use crate::{birth, ring, sys};
 use core::fmt::Write;
-use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::{EndKind, Event};
 
 /// Exit status of a recording that could not go on.
@@ -89,19 +88,19 @@ extern "C" fn _Unwind_Resume() -> ! {
     sys::exit_group(STATUS)
 }
 
-/// Writes the last event of a thread, which is the process's only one, and ends all streams.
+/// Writes the last event of a thread that ends its process, and ends all streams that no other
+/// thread may be writing; the collector sees that the process is gone.
 pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
     t.event(&Event::End {
         kind,
         code,
         message,
     });
-    if let Some(c) = t.emit.ctl() {
-        c.position.store(t.pos, Relaxed);
-        c.surprises.store(t.surprises, Relaxed);
-    }
+    t.publish();
     t.emit.end();
-    ring::end_process();
+    if !t.borrows && birth::threads() == 1 {
+        ring::end_process();
+    }
 }
 
 /// Ends the recording, and the program with it, where the recorder cannot go on. The command

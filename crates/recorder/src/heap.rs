@@ -29,6 +29,11 @@ static LISTS: Lock<Lists> = Lock::new(Lists {
     end: 0,
 });
 
+/// Keeps the allocator from changing while the process is copied.
+pub fn hold() -> impl Sized {
+    LISTS.lock()
+}
+
 struct Heap;
 
 #[global_allocator]

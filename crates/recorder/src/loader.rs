@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::fmt::Write;
 use linux_raw_sys::auxvec::*;
+use linux_raw_sys::errno::{ELIBBAD, ENOEXEC};
 use linux_raw_sys::elf::*;
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE};
 
@@ -37,6 +38,8 @@ pub struct Program {
 enum Bad {
     Open(i32),
     Format(&'static str),
+    /// For another architecture.
+    Foreign(&'static str),
     Map(u64, i32),
 }
 
@@ -52,10 +55,17 @@ struct Image {
     path: Vec<u8>,
 }
 
-/// Loads `exe`, and makes stack and auxiliary vector say so. Ends the process with a message when
+/// Loads the program from `fd` (-1: from `exe`), and makes stack and auxiliary vector say so. Ends the process with a message when
 /// it cannot.
-pub fn load(exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
-    let image = load_file(exe, Some(DYN_BASE)).unwrap_or_else(|e| refuse(exe, e));
+pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
+    let image = if fd >= 0 {
+        let image = load_fd(fd, Some(DYN_BASE));
+        sys::close(fd);
+        image
+    } else {
+        load_file(exe, Some(DYN_BASE))
+    };
+    let image = image.unwrap_or_else(|e| refuse(exe, e));
     let interp = image
         .interp
         .as_ref()
@@ -100,7 +110,7 @@ fn refuse(path: &CStr, e: Bad) -> ! {
             let _ = l.write_fmt(format_args!("cannot be opened (error {n})"));
             126
         }
-        Bad::Format(why) => {
+        Bad::Format(why) | Bad::Foreign(why) => {
             let _ = l.write_str(why);
             126
         }
@@ -130,7 +140,49 @@ fn load_file(path: &CStr, base: Option<u64>) -> Result<Image, Bad> {
     image
 }
 
-fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
+/// The kernel's answer to an `execve` of an ELF file, as far as it can be known beforehand.
+pub enum Verdict {
+    Loads,
+    Fails(u32),
+    /// The kernel could do it, the recorder cannot, for this reason.
+    Native(&'static str),
+}
+
+/// Whether [`load`] can load the file.
+pub fn check(fd: i32) -> Verdict {
+    let (eh, phdrs) = match headers(fd) {
+        Ok(h) => h,
+        Err(Bad::Foreign(why)) => return Verdict::Native(why),
+        Err(_) => return Verdict::Fails(ENOEXEC),
+    };
+    let fixed = eh.e_type == ET_EXEC;
+    let takes = |p: &Elf_Phdr| {
+        fixed && p.p_type == PT_LOAD && arena::overlaps(p.p_vaddr as u64, p.p_memsz as u64)
+    };
+    if phdrs.iter().any(takes) {
+        return Verdict::Native("it asks for addresses that the recorder needs");
+    }
+    let Some(p) = phdrs.iter().find(|p| p.p_type == PT_INTERP) else {
+        return Verdict::Loads;
+    };
+    let Ok(name) = read_interp(fd, p) else {
+        return Verdict::Fails(ENOEXEC);
+    };
+    let interp = match sys::open_read(&name) {
+        Ok(i) => i,
+        Err(e) => return Verdict::Fails(e as u32),
+    };
+    let fine = headers(interp).is_ok();
+    sys::close(interp);
+    if fine {
+        Verdict::Loads
+    } else {
+        Verdict::Fails(ELIBBAD)
+    }
+}
+
+/// Header and program headers of a file that can be loaded.
+fn headers(fd: i32) -> Result<(Elf_Ehdr, Vec<Elf_Phdr>), Bad> {
     let mut head = [0u8; EHDR];
     if sys::pread(fd, &mut head, 0) != Ok(EHDR) || head[..4] != *b"\x7fELF" {
         return Err(Bad::Format("not an ELF program"));
@@ -138,7 +190,7 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
     // SAFETY: plain integers, valid for any bytes.
     let eh: Elf_Ehdr = unsafe { core::ptr::read_unaligned(head.as_ptr().cast()) };
     if head[4] != 2 || head[5] != 1 || eh.e_machine != EM_X86_64 {
-        return Err(Bad::Format("not a program for 64-bit x86"));
+        return Err(Bad::Foreign("not a program for 64-bit x86"));
     }
     if (eh.e_type != ET_EXEC && eh.e_type != ET_DYN)
         || eh.e_phentsize as usize != PHDR
@@ -147,6 +199,11 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
         return Err(Bad::Format("not an executable ELF file"));
     }
     let phdrs = program_headers(fd, &eh)?;
+    Ok((eh, phdrs))
+}
+
+fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
+    let (eh, phdrs) = headers(fd)?;
     let mut im = Image {
         entry: 0,
         bias: 0,

@@ -15,6 +15,7 @@ mod cache;
 mod code;
 mod context;
 mod dispatch;
+mod exec;
 mod fail;
 mod guard;
 mod heap;
@@ -27,8 +28,10 @@ mod memcalls;
 mod nondet;
 mod pathcalls;
 mod precheck;
+mod process;
 mod procmaps;
 mod ring;
+mod script;
 mod sigcalls;
 mod sigframe;
 mod sighandler;
@@ -94,11 +97,14 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
     let _ = sys::mprotect(&raw const hindsight_stack as u64, sys::PAGE, sys::PROT_NONE);
     let config = config();
     if config.ctl_fd >= 0 {
-        ring::open(config.ctl_fd);
+        ring::open(config.ctl_fd, config.parent, config.ring);
+    }
+    if config.parent != 0 {
+        birth::order_matters();
     }
     maps::regions().add_initial();
     let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");
-    let program = loader::load(path(&config.exe), path(&config.execfn), &mut stack);
+    let program = loader::load(config.exe_fd, path(&config.exe), path(&config.execfn), &mut stack);
     memcalls::set_brk(program.brk);
     pathcalls::set_exe(program.exe.clone());
     start(&program, stack.pointer())

@@ -134,14 +134,7 @@ impl Regions {
 
     fn insert(&mut self, r: Region) {
         self.take(r.start, r.end);
-        ring::emit_process(&Event::Map {
-            addr: r.start,
-            len: r.end - r.start,
-            prot: r.prot,
-            flags: r.flags,
-            offset: r.offset,
-            path: self.path(&r),
-        });
+        self.emit(&r);
         let mut i = self.list.partition_point(|o| o.start < r.start);
         self.list.insert(i, r);
         if self.list.get(i + 1).is_some_and(|n| n.follows(&r)) {
@@ -182,6 +175,24 @@ impl Regions {
         if !self.take(start, start + len).is_empty() {
             ring::emit_process(&Event::Unmap { addr: start, len });
         }
+    }
+
+    /// Repeats all mappings to the process stream.
+    pub fn tell(&self) {
+        for r in &self.list {
+            self.emit(r);
+        }
+    }
+
+    fn emit(&self, r: &Region) {
+        ring::emit_process(&Event::Map {
+            addr: r.start,
+            len: r.end - r.start,
+            prot: r.prot,
+            flags: r.flags,
+            offset: r.offset,
+            path: self.path(r),
+        });
     }
 
     /// Notes a changed protection.

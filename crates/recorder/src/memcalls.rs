@@ -23,6 +23,11 @@ pub fn set_brk(start: u64) {
     *BRK.lock() = (start, start);
 }
 
+/// Keeps the heap's end from changing while the process is copied.
+pub fn hold() -> impl Sized {
+    BRK.lock()
+}
+
 /// The program's heap.
 pub fn heap() -> core::ops::Range<u64> {
     let (start, end) = *BRK.lock();

@@ -21,8 +21,18 @@ pub fn set_exe(path: Vec<u8>) {
     *EXE.lock() = path;
 }
 
+/// The program file's canonical path.
+pub fn exe() -> Vec<u8> {
+    EXE.lock().clone()
+}
+
+/// Keeps it from changing while the process is copied.
+pub fn hold() -> impl Sized {
+    EXE.lock()
+}
+
 /// Whether a path is the link to this process's program file.
-fn is_exe_link(path: &[u8]) -> bool {
+pub fn is_exe_link(path: &[u8]) -> bool {
     let own = line!("/proc/{}/exe", sys::getpid());
     [
         &b"/proc/self/exe"[..],

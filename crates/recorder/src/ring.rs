@@ -5,13 +5,20 @@ use crate::lock::Lock;
 use crate::sys::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use crate::{arena, line};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering::*};
-use hindsight_events::ring::{self, Ctl, FILE_LEN, Header, RING_BYTES, RINGS, state};
-use hindsight_events::{Encoder, Event, MAX_EVENT};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use hindsight_events::ring::{self, Ctl, FILE_LEN, Header, RING_BYTES, RINGS, kind, state};
+use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
 
 /// Start of the mapped control file; null when nothing is recorded.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+
+/// Number of this program image, and of the one it came from.
+static IMAGE: AtomicU32 = AtomicU32::new(0);
+static PARENT: AtomicU32 = AtomicU32::new(0);
+
+/// Seconds that a thread waits for a free ring.
+const PATIENCE: u64 = 20;
 
 fn header() -> Option<&'static Header> {
     let base = BASE.load(Acquire);
@@ -25,8 +32,9 @@ fn ctl(i: usize) -> Option<&'static Ctl> {
     (!base.is_null()).then(|| unsafe { &*base.add(ring::ctl_offset(i)).cast::<Ctl>() })
 }
 
-/// Maps the control file for the rest of the process's life and closes its descriptor.
-pub fn open(fd: i32) {
+/// Maps the control file for the rest of the process's life and closes its descriptor. Begins the
+/// image that came from `parent` (0: the first one) by an `execve` of the thread whose ring is `ring`.
+pub fn open(fd: i32, parent: u32, ring: i32) {
     let base = match arena::map(FILE_LEN as u64, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
         Ok(b) => b as *mut u8,
         Err(e) => fail::die(
@@ -43,7 +51,93 @@ pub fn open(fd: i32) {
             &line!("the two halves of the recorder are of different versions"),
         );
     }
-    h.guest_pid.store(sys::getpid(), Release);
+    if parent == 0 {
+        h.guest_pid.store(sys::getpid(), Release);
+    } else {
+        succeed(parent, ring);
+    }
+    begin_image(parent);
+}
+
+/// Ends the streams of the program that this one has replaced: its own end cannot be written by
+/// itself, since it goes on when `execve` fails.
+fn succeed(parent: u32, last: i32) {
+    let pid = sys::getpid();
+    for i in 0..RINGS {
+        let Some(c) = ctl(i).filter(|c| {
+            c.image.load(Relaxed) == parent
+                && c.pid.load(Relaxed) == pid
+                && c.state.load(Acquire) == state::LIVE
+        }) else {
+            continue;
+        };
+        if i as i32 == last
+            && let Some(data) = map_data(i)
+        {
+            // The last event was the system call, so the position is the same: a new encoder
+            // gives the same bytes.
+            let mut e = Emitter::of(c, data);
+            e.emit(
+                0,
+                &Event::End {
+                    kind: EndKind::Exec,
+                    code: 0,
+                    message: b"",
+                },
+            );
+            e.release();
+        }
+        c.state.store(state::ENDED, Release);
+    }
+    wake(true);
+}
+
+/// Gives the process a new image number.
+fn begin_image(parent: u32) {
+    if let Some(h) = header() {
+        PARENT.store(parent, Relaxed);
+        IMAGE.store(h.next_image.fetch_add(1, AcqRel), Relaxed);
+    }
+}
+
+/// Number of this program image.
+pub fn image() -> u32 {
+    IMAGE.load(Relaxed)
+}
+
+/// In the child of a `fork`: a new image with streams of its own begins. `follow` is false if it is
+/// not to be recorded.
+pub fn forked(follow: bool) {
+    if let Some(mut e) = PROCESS.lock().take() {
+        e.release();
+    }
+    if follow {
+        begin_image(image());
+    } else {
+        BASE.store(null_mut(), Release);
+    }
+}
+
+/// Keeps the process stream from changing while the process is copied.
+pub fn hold() -> impl Sized {
+    PROCESS.lock()
+}
+
+/// Path of the control file's descriptor in the collector, and where it is from here.
+pub fn collector() -> Option<(i32, i32)> {
+    header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
+}
+
+/// Maps the data of ring `i` twice in a row.
+fn map_data(i: usize) -> Option<*mut u8> {
+    let base = BASE.load(Acquire);
+    let len = RING_BYTES as u64;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let data = arena::map(2 * len, PROT_NONE, flags, -1, 0).ok()?;
+    let from = base as u64 + ring::data_offset(i) as u64;
+    sys::duplicate_shared(from, len, data).ok()?;
+    sys::duplicate_shared(from, len, data + len).ok()?;
+    Some(data as *mut u8)
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.
@@ -76,47 +170,48 @@ impl Emitter {
         }
     }
 
-    /// Takes a free ring: the first one (the process stream) or one for a thread. Silent when
-    /// nothing is recorded; `None` when all rings are taken.
-    fn claim(mut rings: core::ops::Range<usize>) -> Option<Emitter> {
-        let base = BASE.load(Acquire);
-        if base.is_null() {
-            return Some(Emitter::silent());
-        }
-        let i = rings.find(|&i| {
-            ctl(i).is_some_and(|c| {
-                c.state
-                    .compare_exchange(state::FREE, state::LIVE, AcqRel, Relaxed)
-                    .is_ok()
-            })
-        })?;
-        let c = ctl(i)?;
-        c.tid.store(sys::gettid(), Relaxed);
-        let len = RING_BYTES as u64;
-        let data = arena::map(
-            2 * len,
-            PROT_NONE,
-            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-            -1,
-            0,
-        )
-        .ok()?;
-        let from = base as u64 + ring::data_offset(i) as u64;
-        sys::duplicate_shared(from, len, data).ok()?;
-        sys::duplicate_shared(from, len, data + len).ok()?;
+    /// Continues the stream in a ring that the caller owns and whose data is mapped at `data`.
+    fn of(c: &'static Ctl, data: *mut u8) -> Emitter {
         let head = c.head.load(Relaxed);
-        Some(Emitter {
+        Emitter {
             ctl: Some(c),
-            data: data as *mut u8,
+            data,
             enc: Encoder::default(),
             head,
             looked: head,
-        })
+        }
+    }
+
+    /// Takes a free ring for the calling thread. Silent when nothing is recorded; `None` when
+    /// all rings stay taken.
+    fn claim(kind: u32) -> Option<Emitter> {
+        if BASE.load(Acquire).is_null() {
+            return Some(Emitter::silent());
+        }
+        let i = find_free()?;
+        let c = ctl(i)?;
+        c.kind.store(kind, Relaxed);
+        c.image.store(IMAGE.load(Relaxed), Relaxed);
+        c.parent.store(PARENT.load(Relaxed), Relaxed);
+        c.pid.store(sys::getpid(), Relaxed);
+        c.tid.store(sys::gettid(), Relaxed);
+        for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
+            n.store(0, Relaxed);
+        }
+        c.exits.iter().for_each(|n| n.store(0, Relaxed));
+        c.state.store(state::LIVE, Release);
+        Some(Emitter::of(c, map_data(i)?))
     }
 
     /// An emitter for the calling thread.
     pub fn thread() -> Option<Emitter> {
-        Emitter::claim(1..RINGS)
+        Emitter::claim(kind::THREAD)
+    }
+
+    /// Number of the ring.
+    pub fn ring(&self) -> Option<usize> {
+        let page = self.ctl? as *const Ctl as usize - BASE.load(Relaxed) as usize;
+        Some((page - ring::ctl_offset(0)) / ring::PAGE)
     }
 
     /// The ring's control page, for its counters.
@@ -178,13 +273,36 @@ impl Emitter {
     }
 }
 
+/// Takes a free ring, waiting for one if need be; only its state is set.
+fn find_free() -> Option<usize> {
+    let began = sys::seconds();
+    loop {
+        let take = |i: &usize| {
+            ctl(*i).is_some_and(|c| {
+                c.state.load(Relaxed) == state::FREE
+                    && c.state
+                        .compare_exchange(state::FREE, state::CLAIMED, AcqRel, Relaxed)
+                        .is_ok()
+            })
+        };
+        if let Some(i) = (0..RINGS).find(take) {
+            return Some(i);
+        }
+        if sys::seconds() - began > PATIENCE {
+            return None;
+        }
+        wake(true);
+        sys::sleep_ms(1);
+    }
+}
+
 /// The process stream's emitter.
 static PROCESS: Lock<Option<Emitter>> = Lock::new(None);
 
 /// Appends an event to the process stream.
 pub fn emit_process(ev: &Event) {
     let mut p = PROCESS.lock();
-    p.get_or_insert_with(|| Emitter::claim(0..1).unwrap_or_else(Emitter::silent))
+    p.get_or_insert_with(|| Emitter::claim(kind::IMAGE).unwrap_or_else(Emitter::silent))
         .emit(0, ev);
 }
 
@@ -235,10 +353,11 @@ impl Watch {
     }
 }
 
-/// Marks all streams as ended, for an end that cannot write events any more.
+/// Marks all streams of this process as ended, for an end that cannot write events any more.
 pub fn abandon() {
-    for i in 0..RINGS {
-        if let Some(c) = ctl(i) {
+    let pid = sys::getpid();
+    for c in (0..RINGS).filter_map(ctl) {
+        if c.pid.load(Relaxed) == pid && c.image.load(Relaxed) == image() {
             let _ = c
                 .state
                 .compare_exchange(state::LIVE, state::ENDED, AcqRel, Relaxed);

@@ -31,7 +31,7 @@ fn read_words<const N: usize>(addr: u64) -> Option<[u64; N]> {
 }
 
 /// `rt_sigaction(signo, new, old, size)`
-pub fn sigaction(a: &[u64; 6]) -> u64 {
+pub fn sigaction(t: &Thread, a: &[u64; 6]) -> u64 {
     let [signo, new, old, size, ..] = *a;
     let signo = signo as u32;
     let fixed = signo == SIGKILL || signo == SIGSTOP;
@@ -51,9 +51,9 @@ pub fn sigaction(a: &[u64; 6]) -> u64 {
             mask,
         })
     };
-    let before = signals::action(signo);
+    let before = signals::action(t, signo);
     if let Some(action) = action {
-        signals::set_action(signo, action);
+        signals::set_action(t, signo, action);
     }
     if old != 0
         && !write_words(

@@ -13,6 +13,7 @@ use crate::sys::{self, SigAction};
 use crate::thread::Thread;
 use crate::{arena, cache, fail, line, sigframe};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::desc::raise;
@@ -30,8 +31,8 @@ const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const DISABLE: u32 = 2;
 
-/// The program's actions, by signal number.
-static ACTIONS: Lock<[SigAction; 65]> = Lock::new([NONE; 65]);
+/// The program's actions, by signal number. Children that share memory may have their own.
+pub type Actions = Arc<Lock<[SigAction; 65]>>;
 
 /// Bit of a signal in a mask.
 pub const fn bit(signo: u32) -> u64 {
@@ -81,6 +82,7 @@ pub struct State {
     pub suspended: Option<u64>,
     /// Signals of [`SYNCHRONOUS`] that were sent while the program had them blocked.
     held: Vec<Info>,
+    pub actions: Actions,
 }
 
 impl State {
@@ -95,6 +97,7 @@ impl State {
             alt: AltStack::NONE,
             suspended: None,
             held: Vec::new(),
+            actions: Arc::new(Lock::new([NONE; 65])),
         }
     }
 }
@@ -122,7 +125,7 @@ pub fn install(t: &mut Thread) {
             &line!("cannot make a stack for signal handlers (error {e})"),
         );
     }
-    let mut actions = ACTIONS.lock();
+    let mut actions = t.signals.actions.lock();
     for signo in 1..=64 {
         // SAFETY: only asks.
         if let Ok(inherited) = unsafe { sys::sigaction(signo, None) } {
@@ -140,6 +143,71 @@ pub fn install(t: &mut Thread) {
 /// Lets the kernel deliver what the program has not blocked.
 pub fn unblock(t: &Thread) {
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+}
+
+/// Has the new process `t` begin with the actions of its parent `from`, in a table of its own.
+pub fn copy_actions(t: &mut Thread, from: &Thread) {
+    let actions = *from.signals.actions.lock();
+    t.signals.actions = Arc::new(Lock::new(actions));
+}
+
+/// Sets all actions but those that ignore a signal to the default (`CLONE_CLEAR_SIGHAND`).
+pub fn clear_handlers(t: &Thread) {
+    for signo in 1..=64 {
+        if action(t, signo).handler > SIG_IGN {
+            set_action(t, signo, NONE);
+        }
+    }
+}
+
+/// In a new process: signals that were sent to the parent are not its.
+pub fn forked(t: &mut Thread) {
+    t.signals.held.clear();
+    t.signals.suspended = None;
+}
+
+/// For `execve`: gives the kernel the mask of the program, the signals that it would have pending
+/// and those that the program ignores; [`after_exec`] undoes it. `false`: a signal comes first.
+pub fn before_exec(t: &mut Thread) -> bool {
+    sys::set_signal_mask(!0);
+    if waiting(t) {
+        return false;
+    }
+    for info in t.signals.held.drain(..) {
+        sys::queue_signal(&info);
+    }
+    synchronous_ignored(t, true);
+    sys::set_signal_mask(t.signals.mask);
+    true
+}
+
+/// The `execve` has failed.
+pub fn after_exec(t: &mut Thread) {
+    sys::set_signal_mask(!0);
+    synchronous_ignored(t, false);
+    if !waiting(t) {
+        unblock(t);
+    }
+}
+
+/// The recorder needs to see the signals of faults even if the program ignores them.
+fn synchronous_ignored(t: &Thread, really: bool) {
+    for signo in [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP] {
+        let a = action(t, signo);
+        if a.handler != SIG_IGN {
+            continue;
+        }
+        if really {
+            let ignore = SigAction {
+                handler: SIG_IGN,
+                ..NONE
+            };
+            // SAFETY: no handler.
+            let _ = unsafe { sys::sigaction(signo as i32, Some(&ignore)) };
+        } else {
+            tell_kernel(signo, &a);
+        }
+    }
 }
 
 /// Sets the kernel's action to what the program's action needs.
@@ -171,13 +239,13 @@ fn tell_kernel(signo: u32, a: &SigAction) {
 }
 
 /// The program's action for a signal.
-pub fn action(signo: u32) -> SigAction {
-    ACTIONS.lock()[signo as usize]
+pub fn action(t: &Thread, signo: u32) -> SigAction {
+    t.signals.actions.lock()[signo as usize]
 }
 
 /// Changes the program's action for a signal.
-pub fn set_action(signo: u32, a: SigAction) {
-    let mut actions = ACTIONS.lock();
+pub fn set_action(t: &Thread, signo: u32, a: SigAction) {
+    let mut actions = t.signals.actions.lock();
     actions[signo as usize] = SigAction {
         mask: a.mask & !UNBLOCKABLE,
         ..a
@@ -300,7 +368,7 @@ pub fn deliver_instead_of_call(t: &mut Thread) {
 fn deliver_queued(t: &mut Thread, in_call: bool) {
     while let Some(info) = t.inbox.get() {
         let signo = info.signo as u32;
-        let a = action(signo);
+        let a = action(t, signo);
         let mask = t.signals.suspended.unwrap_or(t.signals.mask);
         if bit(signo) & mask & SYNCHRONOUS != 0 {
             t.signals.held.push(info);
@@ -328,7 +396,7 @@ fn deliver_queued(t: &mut Thread, in_call: bool) {
 /// it has none or has blocked the signal.
 fn force(t: &mut Thread, info: &Info, at: Option<&Context>) {
     let signo = info.signo as u32;
-    let a = action(signo);
+    let a = action(t, signo);
     if a.handler <= SIG_IGN || bit(signo) & t.signals.mask != 0 {
         die(t, info);
     }
@@ -339,7 +407,7 @@ fn force(t: &mut Thread, info: &Info, at: Option<&Context>) {
 fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, at: Option<&Context>) {
     let signo = info.signo as u32;
     if a.flags & SA_RESETHAND as u64 != 0 {
-        set_action(signo, NONE);
+        set_action(t, signo, NONE);
     }
     let saved = t.signals.mask;
     let base = t.signals.suspended.take().unwrap_or(saved);

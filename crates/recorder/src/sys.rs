@@ -63,6 +63,95 @@ pub fn open_read(path: &CStr) -> Result<i32> {
     .map(|fd| fd as i32)
 }
 
+/// Opens a file.
+pub fn openat(dir: i32, path: &CStr, flags: u32) -> Result<i32> {
+    let a = [dir as u64, path.as_ptr() as u64, flags as u64, 0];
+    call(__NR_openat, a).map(|fd| fd as i32)
+}
+
+/// What the kernel knows about an open file.
+pub fn fstat(fd: i32) -> Result<stat> {
+    let mut st = core::mem::MaybeUninit::<stat>::zeroed();
+    let a = [
+        fd as u64,
+        c"".as_ptr() as u64,
+        st.as_mut_ptr() as u64,
+        AT_EMPTY_PATH as u64,
+    ];
+    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
+    call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
+}
+
+/// Whether the process may execute an open file.
+pub fn may_execute(fd: i32) -> Result<()> {
+    const X_OK: u64 = 1;
+    let flags = (AT_EMPTY_PATH | AT_EACCESS) as u64;
+    let a = [fd as u64, c"".as_ptr() as u64, X_OK, flags];
+    call(__NR_faccessat2, a).map(drop)
+}
+
+/// Whether an open file has an extended attribute.
+pub fn has_attribute(fd: i32, name: &CStr) -> bool {
+    call(__NR_fgetxattr, [fd as u64, name.as_ptr() as u64, 0, 0]).is_ok()
+}
+
+/// Flags of the mount that an open file is on.
+pub fn mount_flags(fd: i32) -> u64 {
+    let mut st = [0u64; 15];
+    let _ = call(__NR_fstatfs, [fd as u64, st.as_mut_ptr() as u64]);
+    // f_flags, behind seven words and the file system's id and lengths.
+    st[10]
+}
+
+/// Effective user and group.
+pub fn effective_ids() -> (u32, u32) {
+    let uid = call(__NR_geteuid, []).unwrap_or(0) as u32;
+    (uid, call(__NR_getegid, []).unwrap_or(0) as u32)
+}
+
+/// Whether `execve` gives no new rights.
+pub fn no_new_privileges() -> bool {
+    let get = linux_raw_sys::prctl::PR_GET_NO_NEW_PRIVS as u64;
+    call(__NR_prctl, [get, 0, 0, 0, 0]) == Ok(1)
+}
+
+/// Most bytes a file may have.
+pub fn file_size_limit() -> u64 {
+    let mut limit = [u64::MAX; 2];
+    let a = [0, RLIMIT_FSIZE as u64, 0, limit.as_mut_ptr() as u64];
+    let _ = call(__NR_prlimit64, a);
+    limit[0]
+}
+
+/// Whether `execve` closes a descriptor.
+pub fn closes_on_exec(fd: i32) -> bool {
+    call(__NR_fcntl, [fd as u64, F_GETFD as u64]).is_ok_and(|f| f & 1 != 0)
+}
+
+/// Has a descriptor outlast `execve`.
+pub fn keep_on_exec(fd: i32) {
+    let _ = call(__NR_fcntl, [fd as u64, F_SETFD as u64, 0]);
+}
+
+/// Appends `len` bytes of a file to another; whether that has succeeded.
+pub fn copy_file(from: i32, to: i32, len: u64) -> bool {
+    let mut offset = 0u64;
+    while offset < len {
+        let at = &raw mut offset as u64;
+        match call(__NR_sendfile, [to as u64, from as u64, at, len - offset]) {
+            Ok(n) if n > 0 => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Writes all of `buf` at `offset`; whether that has succeeded.
+pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> bool {
+    let a = [fd as u64, buf.as_ptr() as u64, buf.len() as u64, offset];
+    call(__NR_pwrite64, a) == Ok(buf.len() as u64)
+}
+
 pub fn close(fd: i32) {
     let _ = call(__NR_close, [fd as u64]);
 }
@@ -133,22 +222,20 @@ pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
     mmap(addr, len, prot, flags | MAP_FIXED, -1, 0)
 }
 
-/// Maps the start of `fd`, shared and writable, over whatever is at `addr`.
-pub fn mmap_shared_fixed(addr: u64, len: u64, fd: i32) -> Result<()> {
-    mmap(
-        addr,
-        len,
-        PROT_READ | PROT_WRITE,
-        MAP_SHARED | MAP_FIXED,
-        fd,
-        0,
-    )
-    .map(drop)
+/// Maps fresh memory over whatever is at `addr`; children of a `fork` share it.
+pub fn mmap_shared_fixed(addr: u64, len: u64) -> Result<()> {
+    let flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
+    mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0).map(drop)
 }
 
 /// Gives pages back; private anonymous ones read as zero afterwards.
 pub fn madvise_dontneed(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_DONTNEED as u64]);
+}
+
+/// Has private anonymous pages read as zero in the child of a `fork`, instead of copying them.
+pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
+    let _ = call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]);
 }
 
 /// Keeps pages out of core dumps.
@@ -176,10 +263,6 @@ pub fn memfd_create(name: &CStr) -> Result<i32> {
     .map(|fd| fd as i32)
 }
 
-pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
-    call(__NR_ftruncate, [fd as u64, len]).map(drop)
-}
-
 pub fn getpid() -> i32 {
     call(__NR_getpid, []).unwrap_or(0) as i32
 }
@@ -191,6 +274,17 @@ pub fn gettid() -> i32 {
 /// Whether a process exists, as far as this one may know.
 pub fn process_exists(pid: i32) -> bool {
     call(__NR_kill, [pid as u64, 0]) != Err(linux_raw_sys::errno::ESRCH as i32)
+}
+
+/// Sends the signal of `info` (128 bytes as the kernel has them) to the calling thread once more.
+pub fn queue_signal(info: &crate::context::Info) {
+    let a = [
+        getpid() as u64,
+        gettid() as u64,
+        info.signo as u64,
+        core::ptr::from_ref(info) as u64,
+    ];
+    let _ = call(__NR_rt_tgsigqueueinfo, a);
 }
 
 /// Sends a signal to the calling thread.
@@ -268,6 +362,12 @@ pub fn futex_wake(word: &AtomicU32) {
 
 pub fn sched_yield() {
     let _ = call(__NR_sched_yield, []);
+}
+
+/// Sleeps, or until a signal comes.
+pub fn sleep_ms(millis: u32) {
+    let ts = [millis as i64 / 1000, millis as i64 % 1000 * 1_000_000];
+    let _ = call(__NR_nanosleep, [ts.as_ptr() as u64, 0]);
 }
 
 /// Replaces the calling thread's mask of blocked signals; returns the one before.

@@ -6,8 +6,8 @@ use crate::sigcalls::{self, returned};
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{birth, fail, line, memcalls, pathcalls, stub};
-use hindsight_events::{EndKind, Event};
+use crate::{birth, exec, memcalls, pathcalls, process, stub};
+use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -50,19 +50,19 @@ pub fn perform(t: &mut Thread) -> Flow {
     let nr = t.ctx.gpr[0] as u32;
     let ret = match nr {
         __NR_rt_sigreturn => return sigcalls::sigreturn(t),
-        __NR_rt_sigaction => Some(sigcalls::sigaction(&a)),
+        __NR_rt_sigaction => Some(sigcalls::sigaction(t, &a)),
         __NR_rt_sigprocmask => sigcalls::sigprocmask(t, &a),
         __NR_rt_sigpending => Some(sigcalls::sigpending(t, &a)),
         __NR_rt_sigsuspend => sigcalls::sigsuspend(t, &a),
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
         __NR_exit if birth::threads() > 1 => birth::exit(t, a[0] as i32),
-        __NR_exit | __NR_exit_group => exit(t, a[0] as i32),
+        __NR_exit | __NR_exit_group => process::exit(t),
         __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, &a) => Some(birth::clone(t, nr, &a)),
-        __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => refuse_birth(t, nr, &a),
-        __NR_execve | __NR_execveat => fail::unsupported(
-            t,
-            &line!("the program replaces itself (execve); that is not recorded yet"),
-        ),
+        __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => match process::fork(t, nr, &a) {
+            Some((_, Flow::Jump)) => return Flow::Jump,
+            other => other.map(|(ret, _)| ret),
+        },
+        __NR_execve | __NR_execveat => exec::perform(t, nr, &a),
         __NR_arch_prctl => arch_prctl(t, &a),
         __NR_prctl if a[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(errno(EINVAL)),
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
@@ -97,36 +97,6 @@ pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
 fn interrupted(t: &mut Thread) -> Flow {
     signals::deliver_instead_of_call(t);
     Flow::Jump
-}
-
-fn exit(t: &mut Thread, status: i32) -> ! {
-    fail::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
-    sys::exit_group(status)
-}
-
-fn refuse_birth(t: &mut Thread, nr: u32, a: &[u64; 6]) -> ! {
-    let name = match nr {
-        __NR_clone => "clone",
-        __NR_clone3 => "clone3",
-        __NR_fork => "fork",
-        _ => "vfork",
-    };
-    let flags = match nr {
-        __NR_clone => a[0],
-        __NR_clone3 => crate::guard::load_u64(a[0]).unwrap_or(0),
-        _ => 0,
-    };
-    let what = if flags & CLONE_THREAD as u64 != 0 {
-        "a thread"
-    } else {
-        "a child process"
-    };
-    fail::unsupported(
-        t,
-        &line!(
-            "the program starts {what} ({name}); threads and child processes are not recorded yet"
-        ),
-    )
 }
 
 fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {

@@ -58,6 +58,14 @@ pub struct Thread {
     pub stack: u64,
     /// Nothing is recorded of it.
     pub is_silent: bool,
+    /// It is a process of its own in its parent's memory, until it executes a program or ends.
+    pub borrows: bool,
+    /// Its first act is to set its handlers to the default.
+    pub clear_handlers: bool,
+    /// The kernel's number; 0 as long as the thread has not begun.
+    pub tid: i32,
+    /// What it is about to execute.
+    pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
 }
 
 impl Thread {
@@ -110,6 +118,10 @@ impl Thread {
             seen: AtomicU64::new(crate::cache::generation()),
             stack: 0,
             is_silent: false,
+            borrows: false,
+            clear_handlers: false,
+            tid: 0,
+            plan: None,
         }));
         t.ctx.runtime = t as *mut Thread as u64;
         Ok(t)
@@ -286,6 +298,19 @@ impl Thread {
         FREE_WINDOWS.lock().push(self.window);
     }
 
+    /// In a child that has a copy of the memory: begins a stream of its own. The window is empty
+    /// already, except for what is still shared with the parent.
+    pub fn forked(&mut self, emit: Emitter) -> Result<(), i32> {
+        self.emit.release();
+        self.emit = emit;
+        (self.pos, self.surprises) = (0, 0);
+        self.ctx.count = 0;
+        self.tid = sys::gettid();
+        // Those of threads that have ended share their first pages with the parent's.
+        core::mem::take(&mut *FREE_WINDOWS.lock());
+        map_shared(self.window - SKEW, self.predictor)
+    }
+
     /// Counters for the collector.
     pub fn publish(&self) {
         if let Some(c) = self.emit.ctl() {
@@ -321,12 +346,18 @@ fn map_window(p: Predictor) -> Result<u64, i32> {
         before + p.size(),
         sys::PROT_READ | sys::PROT_WRITE,
     )?;
-    let fd = sys::memfd_create(c"window")?;
-    let r = (|| {
-        sys::ftruncate(fd, SHARED)?;
-        sys::mmap_shared_fixed(first, SHARED.min(p.size()), fd)?;
-        sys::mmap_shared_fixed(first + p.size(), SHARED, fd)
-    })();
-    sys::close(fd);
-    r.map(|_| first + SKEW)
+    sys::madvise_wipe_on_fork(first + SHARED, p.size() - SHARED);
+    map_shared(first, p).map(|_| first + SKEW)
+}
+
+/// Maps fresh memory for the first cells of the window that begins at `first`, and again behind
+/// its end.
+fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
+    sys::mmap_shared_fixed(first, SHARED)?;
+    sys::duplicate_shared(first, SHARED, first + p.size())
+}
+
+/// Keeps the list of free windows from changing while the process is copied.
+pub fn hold() -> impl Sized {
+    FREE_WINDOWS.lock()
 }

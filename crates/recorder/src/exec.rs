@@ -1,0 +1,401 @@
+//! `execve`: the process goes on with a fresh image of the recorder, which loads the new program.
+//!
+//! Whatever can fail is tried before, so that the program gets the kernel's errors. What the recorder
+//! cannot load runs natively, and the stream says so.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::loader::{self, Verdict};
+use crate::ring::{self, Emitter};
+use crate::syscalls::{args, errno};
+use crate::thread::Thread;
+use crate::{arena, config, guard, line, pathcalls, script, signals, stub, sys};
+use alloc::boxed::Box;
+use alloc::ffi::CString;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use hindsight_events::config::{Config, PATH_LEN};
+use hindsight_events::{EndKind, Event};
+use linux_raw_sys::elf::{Elf_Ehdr, Elf_Phdr, PT_LOAD};
+use linux_raw_sys::errno::*;
+use linux_raw_sys::general::*;
+
+/// Scripts that may run each other.
+const DEPTH: usize = 5;
+
+/// `AT_EXECVE_CHECK`: only asks whether a file may be executed. Since Linux 6.14.
+const CHECK: u32 = 0x10000;
+
+/// Why a program is not loaded by the recorder.
+enum Stop {
+    /// The kernel would refuse it.
+    Fails(u32),
+    /// The recorder cannot load it.
+    Native(&'static str),
+}
+
+/// What is handed to the kernel. It belongs to the thread, so that a child which leaves its
+/// parent's memory by `execve` leaves nothing behind.
+pub struct Plan {
+    path: CString,
+    /// Arguments that replace the program's, if it is a script.
+    front: Vec<CString>,
+    argv: Vec<u64>,
+    config: Config,
+}
+
+/// The call's arguments.
+struct Request {
+    dir: i32,
+    path: CString,
+    argv: u64,
+    envp: u64,
+    flags: u32,
+}
+
+/// An open descriptor, closed in the end.
+struct Fd(i32);
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        sys::close(self.0);
+    }
+}
+
+/// Performs `execve` or `execveat`; returns only if it fails. `None`: a signal comes first.
+pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
+    let Some(q) = request(nr, a) else {
+        // The kernel finds the same fault, or is only asked a question.
+        return replace(t, nr, *a);
+    };
+    if t.is_silent {
+        return native(t, &q, None);
+    }
+    match program(&q) {
+        Ok((exe, front)) => follow(t, &q, exe, front),
+        Err(Stop::Fails(e)) => Some(errno(e)),
+        Err(Stop::Native(why)) => native(t, &q, Some(why)),
+    }
+}
+
+fn request(nr: u32, a: &[u64; 6]) -> Option<Request> {
+    let (dir, [path, argv, envp], flags) = match nr {
+        __NR_execve => (AT_FDCWD, [a[0], a[1], a[2]], 0),
+        _ => (a[0] as i32, [a[1], a[2], a[3]], a[4] as u32),
+    };
+    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+        return None;
+    }
+    let mut path = guard::read_path(path)?;
+    if pathcalls::is_exe_link(&path) {
+        path = pathcalls::exe();
+    }
+    Some(Request {
+        dir,
+        path: CString::new(path).ok()?,
+        argv,
+        envp,
+        flags,
+    })
+}
+
+/// Finds the ELF file that the kernel would run, and arguments that take the place of the first
+/// one if it is a script's interpreter.
+fn program(q: &Request) -> Result<(Fd, Vec<CString>), Stop> {
+    let mut file = open(q.dir, &q.path, q.flags)?;
+    let mut name = execfn(q);
+    let mut front: Vec<CString> = Vec::new();
+    for depth in 0.. {
+        let mut start = [0; script::LINE];
+        let n = sys::pread(file.0, &mut start, 0).map_err(|e| Stop::Fails(e as u32))?;
+        if !start.starts_with(b"#!") {
+            if !start.starts_with(b"\x7fELF") {
+                return Err(other_format());
+            }
+            if let Some(why) = changes_identity(file.0) {
+                return Err(Stop::Native(why));
+            }
+            return match loader::check(file.0) {
+                Verdict::Loads => Ok((file, front)),
+                Verdict::Fails(e) => Err(Stop::Fails(e)),
+                Verdict::Native(why) => Err(Stop::Native(why)),
+            };
+        }
+        let Some((interpreter, argument)) = script::parse(&start[..n]) else {
+            return Err(Stop::Fails(ENOEXEC));
+        };
+        if q.dir != AT_FDCWD && sys::closes_on_exec(q.dir) && !q.path.to_bytes().starts_with(b"/") {
+            // The interpreter could not open the script.
+            return Err(Stop::Fails(ENOENT));
+        }
+        front.splice(
+            ..front.len().min(1),
+            [Some(interpreter.clone()), argument, Some(name)]
+                .into_iter()
+                .flatten(),
+        );
+        file = open(AT_FDCWD, &interpreter, 0)?;
+        if depth == DEPTH {
+            return Err(Stop::Fails(ELOOP));
+        }
+        name = interpreter;
+    }
+    Err(Stop::Fails(ELOOP))
+}
+
+/// The name by which the kernel knows what is executed.
+fn execfn(q: &Request) -> CString {
+    let path = q.path.to_bytes();
+    if q.dir == AT_FDCWD || path.starts_with(b"/") {
+        return q.path.clone();
+    }
+    let mut name = line!("/dev/fd/{}", q.dir).as_bytes().to_vec();
+    if !path.is_empty() {
+        name.push(b'/');
+        name.extend_from_slice(path);
+    }
+    CString::new(name).unwrap_or_default()
+}
+
+/// Opens a file for reading if the kernel would execute it.
+fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd, Stop> {
+    let fails = |e: i32| Stop::Fails(e as u32);
+    let empty = path.is_empty();
+    if empty && flags & AT_EMPTY_PATH == 0 {
+        return Err(Stop::Fails(ENOENT));
+    }
+    let nofollow = if flags & AT_SYMLINK_NOFOLLOW != 0 {
+        O_NOFOLLOW
+    } else {
+        0
+    };
+    let held;
+    let at = if empty {
+        dir
+    } else {
+        held = Fd(sys::openat(dir, path, O_PATH | O_CLOEXEC | nofollow).map_err(fails)?);
+        held.0
+    };
+    let mode = sys::fstat(at).map_err(fails)?.st_mode;
+    match mode & S_IFMT {
+        S_IFREG => {}
+        S_IFLNK => return Err(Stop::Fails(ELOOP)),
+        _ => return Err(Stop::Fails(EACCES)),
+    }
+    may_execute(at, mode)?;
+    let link = line!("/proc/self/fd/{at}\0");
+    let link = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
+    let how = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    let file = if empty {
+        sys::openat(AT_FDCWD, link, how)
+    } else {
+        sys::openat(dir, path, how | nofollow)
+    };
+    file.map(Fd)
+        .map_err(|_| Stop::Native("its file cannot be read"))
+}
+
+fn may_execute(fd: i32, mode: u32) -> Result<(), Stop> {
+    let argv = [c"".as_ptr() as u64, 0];
+    let flags = (AT_EMPTY_PATH | CHECK) as u64;
+    let list = argv.as_ptr() as u64;
+    let check = [fd as u64, c"".as_ptr() as u64, list, list + 8, flags, 0];
+    // SAFETY: executes nothing; older kernels do not know the flag and refuse it.
+    match sys::result(unsafe { sys::raw(__NR_execveat, check) }) {
+        Ok(_) => return Ok(()),
+        Err(e) if e != EINVAL as i32 && e != ENOSYS as i32 => return Err(Stop::Fails(e as u32)),
+        Err(_) => {}
+    }
+    match sys::may_execute(fd) {
+        Ok(()) => Ok(()),
+        Err(e) if e == ENOSYS as i32 && mode & 0o111 != 0 => Ok(()),
+        Err(_) => Err(Stop::Fails(EACCES)),
+    }
+}
+
+/// Neither ELF nor a script: only a format that the system's administrator has registered.
+fn other_format() -> Stop {
+    match sys::open_read(c"/proc/sys/fs/binfmt_misc/status") {
+        Ok(fd) => {
+            sys::close(fd);
+            Stop::Native("not an ELF program")
+        }
+        Err(_) => Stop::Fails(ENOEXEC),
+    }
+}
+
+/// Whether the kernel gives a program of this file other rights than this process has, which it
+/// would not give the recorder.
+fn changes_identity(fd: i32) -> Option<&'static str> {
+    const ST_NOSUID: u64 = 2;
+    let st = sys::fstat(fd).ok()?;
+    let (uid, gid) = sys::effective_ids();
+    let setuid = st.st_mode & S_ISUID != 0 && st.st_uid != uid;
+    let setgid = st.st_mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP && st.st_gid != gid;
+    let capable = uid != 0 && sys::has_attribute(fd, c"security.capability");
+    if !(setuid || setgid || capable) || sys::no_new_privileges() {
+        return None;
+    }
+    if sys::mount_flags(fd) & ST_NOSUID != 0 {
+        return None;
+    }
+    Some("it runs with the rights of another user")
+}
+
+/// Has a new recorder load `exe`.
+fn follow(t: &mut Thread, q: &Request, exe: Fd, front: Vec<CString>) -> Option<u64> {
+    let argv = if front.is_empty() {
+        Vec::new()
+    } else {
+        match arguments(q.argv, &front) {
+            Ok(v) => v,
+            Err(e) => return Some(errno(e)),
+        }
+    };
+    let mut plan = Box::new(Plan {
+        path: execfn(q),
+        front,
+        argv,
+        config: config().clone(),
+    });
+    let image = match prepare(&mut plan, &exe, t.emit.ring()) {
+        Ok(i) => i,
+        Err(why) => return native(t, q, Some(why)),
+    };
+    let argv = if plan.front.is_empty() {
+        q.argv
+    } else {
+        plan.argv.as_ptr() as u64
+    };
+    let flags = AT_EMPTY_PATH as u64;
+    let call = [image.0 as u64, c"".as_ptr() as u64, argv, q.envp, flags, 0];
+    sys::keep_on_exec(exe.0);
+    let control = Fd(plan.config.ctl_fd);
+    sys::keep_on_exec(control.0);
+    t.plan = Some(plan);
+    let ret = replace(t, __NR_execveat, call);
+    t.plan = None;
+    ret
+}
+
+/// The argument pointers with `front` in place of the first one.
+fn arguments(at: u64, front: &[CString]) -> Result<Vec<u64>, u32> {
+    const MOST: u64 = 1 << 22;
+    let mut out: Vec<u64> = front.iter().map(|s| s.as_ptr() as u64).collect();
+    for i in 0..MOST {
+        if at == 0 {
+            break;
+        }
+        let p = guard::load_u64(at.wrapping_add(8 * i)).map_err(|_| EFAULT)?;
+        if p == 0 {
+            break;
+        }
+        if i == MOST - 1 {
+            return Err(E2BIG);
+        }
+        if i > 0 {
+            out.push(p);
+        }
+    }
+    out.push(0);
+    Ok(out)
+}
+
+/// Makes the image of the recorder that is to load `exe`.
+fn prepare(plan: &mut Plan, exe: &Fd, ring: Option<usize>) -> Result<Fd, &'static str> {
+    let c = &mut plan.config;
+    c.exe_fd = exe.0;
+    set_path(&mut c.exe, &loader::fd_path(exe.0));
+    set_path(&mut c.execfn, plan.path.to_bytes());
+    (c.ctl_fd, c.parent, c.ring) = (-1, ring::image(), ring.map_or(-1, |r| r as i32));
+    let own = sys::open_read(c"/proc/self/exe").map_err(|_| "/proc is out of reach")?;
+    let own = Fd(own);
+    let len = sys::fstat(own.0).map_or(0, |s| s.st_size as u64);
+    if len > sys::file_size_limit() {
+        return Err("the limit on the size of files is too low");
+    }
+    let offset = config_offset().ok_or("the recorder's image has an unknown form")?;
+    let image = sys::memfd_create(c"hindsight").map_err(|_| "no descriptor is free")?;
+    let image = Fd(image);
+    if !sys::copy_file(own.0, image.0, len) || !sys::pwrite(image.0, c.as_bytes(), offset) {
+        return Err("there is no memory for the recorder's image");
+    }
+    if let Some((pid, fd)) = ring::collector() {
+        let link = line!("/proc/{pid}/fd/{fd}\0");
+        let link = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
+        c.ctl_fd = sys::openat(AT_FDCWD, link, O_RDWR | O_CLOEXEC)
+            .map_err(|_| "the recorder cannot be reached from where it runs")?;
+        let at = core::mem::offset_of!(Config, ctl_fd) as u64;
+        if !sys::pwrite(image.0, &c.ctl_fd.to_le_bytes(), offset + at) {
+            sys::close(c.ctl_fd);
+            return Err("there is no memory for the recorder's image");
+        }
+    }
+    Ok(image)
+}
+
+fn set_path(field: &mut [u8; PATH_LEN], path: &[u8]) {
+    let n = path.len().min(PATH_LEN - 1);
+    field.fill(0);
+    field[..n].copy_from_slice(&path[..n]);
+}
+
+/// Where in the recorder's file the configuration is.
+fn config_offset() -> Option<u64> {
+    // SAFETY: the recorder's image begins with its ELF header and program headers.
+    let headers = unsafe {
+        let eh = &*(arena::START as *const Elf_Ehdr);
+        let ph = (arena::START + eh.e_phoff as u64) as *const Elf_Phdr;
+        core::slice::from_raw_parts(ph, eh.e_phnum as usize)
+    };
+    let at = core::ptr::from_ref(config()) as usize;
+    headers
+        .iter()
+        .filter(|p| p.p_type == PT_LOAD)
+        .find(|p| (p.p_vaddr..p.p_vaddr + p.p_filesz).contains(&at))
+        .map(|p| (at - p.p_vaddr + p.p_offset) as u64)
+}
+
+/// Has the kernel execute the program itself. `why`: what the stream says about it.
+fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
+    let [dir, path] = [q.dir as u64, q.path.as_ptr() as u64];
+    let call = [dir, path, q.argv, q.envp, q.flags as u64, 0];
+    let recorded = t.emit.ctl().is_some();
+    if let (true, Some(why)) = (recorded, why) {
+        let name = core::str::from_utf8(q.path.to_bytes()).unwrap_or("a program");
+        let message = line!("{name} runs unrecorded: {why}");
+        t.event(&Event::End {
+            kind: EndKind::Exec,
+            code: 0,
+            message: message.as_bytes(),
+        });
+        t.publish();
+        t.emit.end();
+    }
+    let ret = replace(t, __NR_execveat, call);
+    if recorded && why.is_some() {
+        reborn(t);
+    }
+    ret
+}
+
+/// The thread goes on after all: with a new stream, before the system call.
+fn reborn(t: &mut Thread) {
+    t.emit.release();
+    t.emit = Emitter::thread().unwrap_or_else(Emitter::silent);
+    (t.pos, t.ctx.count, t.surprises) = (0, 0, 0);
+    t.sequence_always();
+    t.begin();
+    let (nr, args) = (t.ctx.gpr[0], args(t));
+    t.event(&Event::Syscall { nr, args });
+}
+
+/// The system call itself, with the state of signals that the new program is to find.
+fn replace(t: &mut Thread, nr: u32, call: [u64; 6]) -> Option<u64> {
+    if !signals::before_exec(t) {
+        return None;
+    }
+    // SAFETY: if it succeeds, nothing of this program is left.
+    let ret = unsafe { stub::call(nr as u64, call, &t.inbox.full) };
+    signals::after_exec(t);
+    ret
+}

@@ -1,0 +1,143 @@
+//! Child processes that are copies of this one, and the ends of processes.
+
+use crate::ring::{self, Emitter};
+use crate::syscalls::{Flow, args, errno};
+use crate::thread::Thread;
+use crate::{birth, cache, config, fail, guard, heap, line, maps, memcalls, pathcalls};
+use crate::{signals, sys, thread};
+use hindsight_events::EndKind;
+use hindsight_events::config::children;
+use hindsight_isa::state::RFLAGS_MASK;
+use linux_raw_sys::errno::{EFAULT, EINVAL};
+use linux_raw_sys::general::*;
+
+/// What the child is to be.
+struct Request {
+    nr: u32,
+    args: [u64; 6],
+    flags: u64,
+    /// The child's stack pointer; 0: as the parent's.
+    sp: u64,
+    tls: u64,
+    /// The argument block of `clone3`.
+    block: [u64; 32],
+}
+
+/// Reads the arguments, and takes out of them what the child does itself.
+fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
+    let mut r = Request {
+        nr,
+        args: *a,
+        flags: 0,
+        sp: 0,
+        tls: 0,
+        block: [0; 32],
+    };
+    if nr == __NR_clone {
+        (r.flags, r.sp, r.tls) = (a[0], a[1], a[4]);
+        // The copy of the recorder's stack goes on being used.
+        r.args[1] = 0;
+    } else if nr == __NR_clone3 {
+        let size = a[1];
+        if !(64..=256).contains(&size) {
+            return Err(EINVAL);
+        }
+        let mut bytes = [0; 256];
+        guard::read(a[0], &mut bytes[..size as usize]).map_err(|_| EFAULT)?;
+        for (w, b) in r.block.iter_mut().zip(bytes.as_chunks().0) {
+            *w = u64::from_le_bytes(*b);
+        }
+        (r.flags, r.tls) = (r.block[0], r.block[7]);
+        let (stack, len) = (r.block[5], r.block[6]);
+        if stack != 0 && len != 0 {
+            r.sp = stack.wrapping_add(len);
+            (r.block[5], r.block[6]) = (0, 0);
+        }
+        // Done by the child: the kernel would clear the recorder's handlers too.
+        r.block[0] &= !birth::CLEAR_SIGHAND;
+    }
+    Ok(r)
+}
+
+/// Performs a `fork`, or a `clone` or `clone3` whose child has a copy of the memory. `None`: a signal
+/// comes first. In the child, all registers are set.
+pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
+    let mut r = match request(nr, a) {
+        Ok(r) => r,
+        Err(e) => return Some((errno(e), Flow::Next)),
+    };
+    if nr == __NR_clone3 {
+        r.args[0] = r.block.as_ptr() as u64;
+    }
+    birth::order_matters();
+    t.sequence_always();
+    let _ = sys::set_signal_mask(!0);
+    if signals::waiting(t) {
+        return None;
+    }
+    let ret = copy(t, &r);
+    if ret == 0 {
+        begin(t, &r);
+        signals::unblock(t);
+        return Some((0, Flow::Jump));
+    }
+    signals::unblock(t);
+    Some((ret, Flow::Next))
+}
+
+/// Makes the call while no other thread changes what the child is to find consistent.
+fn copy(t: &Thread, r: &Request) -> u64 {
+    let actions = t.signals.actions.lock();
+    let held = (pathcalls::hold(), memcalls::hold(), cache::cache());
+    let more = (maps::regions(), ring::hold(), birth::hold(), thread::hold());
+    let last = heap::hold();
+    // SAFETY: the child has a copy of this stack, and `r` names no other.
+    let ret = unsafe { sys::raw(r.nr, r.args) };
+    drop((last, more, held, actions));
+    ret
+}
+
+/// The child's first acts.
+fn begin(t: &mut Thread, r: &Request) {
+    birth::alone(t);
+    let follow = !t.is_silent && config().children == children::FOLLOW;
+    t.is_silent = !follow;
+    ring::forked(follow);
+    let emit = Emitter::thread();
+    if emit.is_none() {
+        fail::die(fail::STATUS, &line!("no ring is free for a new process"))
+    }
+    if let Err(e) = t.forked(emit.unwrap_or_else(Emitter::silent)) {
+        fail::die(
+            fail::STATUS,
+            &line!("cannot map memory in a new process (error {e})"),
+        );
+    }
+    t.borrows = false;
+    maps::regions().tell();
+    cache::cache().begin_anew(t);
+    signals::forked(t);
+    if r.nr == __NR_clone3 && r.flags & birth::CLEAR_SIGHAND != 0 {
+        signals::clear_handlers(t);
+    }
+    let next = t.ctx.rip + 2;
+    (t.ctx.gpr[0], t.ctx.gpr[1]) = (0, next);
+    t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
+    t.ctx.rip = next;
+    if r.sp != 0 {
+        t.ctx.gpr[4] = r.sp;
+    }
+    if r.flags & CLONE_SETTLS as u64 != 0 {
+        t.ctx.fs_base = r.tls;
+    }
+    t.sequence_always();
+    t.begin();
+}
+
+/// `exit_group`, or the `exit` of the last thread.
+pub fn exit(t: &mut Thread) -> ! {
+    let status = args(t)[0] as i32;
+    sys::set_signal_mask(!0);
+    fail::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
+    sys::exit_group(status)
+}
