@@ -107,6 +107,8 @@ pub struct Collector<'c, W: Write> {
     follow: bool,
     /// Process and thread ids that have had a stream.
     known: HashSet<i32>,
+    /// Who has had a stream, as (image, process id).
+    streams: HashSet<(u32, i32)>,
     /// Images that began, as (parent, process id).
     begun: HashSet<(u32, i32)>,
     /// Processes that should appear, and since when.
@@ -134,6 +136,7 @@ impl<'c, W: Write> Collector<'c, W> {
             next_stream: 1,
             follow: true,
             known: HashSet::new(),
+            streams: HashSet::new(),
             begun: HashSet::new(),
             expected: HashMap::new(),
             replaced: Vec::new(),
@@ -279,10 +282,21 @@ impl<'c, W: Write> Collector<'c, W> {
         n.unwrap_or(0)
     }
 
+    /// Whether the process of ring `i` has already had a stream in the parent of its image.
+    fn had_stream(&self, i: usize) -> bool {
+        let who = |l: &Lane| (l.ctl().image.load(Relaxed), l.ctl().pid.load(Relaxed));
+        let before = (
+            self.lanes[i].ctl().parent.load(Relaxed),
+            who(&self.lanes[i]).1,
+        );
+        self.streams.contains(&before) || self.lanes.iter().any(|l| who(l) == before)
+    }
+
     /// Begins the stream of ring `i`.
     fn begin(&mut self, i: usize) {
+        let executed = self.had_stream(i);
         let lane = &mut self.lanes[i];
-        let open = Open::new(lane.consumer.ctl(), self.next_stream);
+        let mut open = Open::new(lane.consumer.ctl(), self.next_stream);
         lane.active = Instant::now();
         self.next_stream += 1;
         let StreamInfo {
@@ -293,6 +307,11 @@ impl<'c, W: Write> Collector<'c, W> {
             kind,
             ..
         } = open.info;
+        // A forked process runs its parent's program.
+        if kind == StreamKind::Image && executed {
+            open.find_command(lane.consumer.ctl());
+        }
+        self.streams.insert((image, pid));
         for id in [pid, tid] {
             self.known.insert(id);
             self.expected.remove(&id);

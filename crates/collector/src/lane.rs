@@ -40,7 +40,7 @@ impl Open {
             tid: ctl.tid.load(Relaxed),
             command: Vec::new(),
         };
-        let mut open = Open {
+        Open {
             info,
             builder: ChunkBuilder::default(),
             first: None,
@@ -48,16 +48,19 @@ impl Open {
             sequence: None,
             forking: false,
             oldest: Instant::now(),
-        };
+        }
+    }
+
+    /// Looks the argument vector up, unless the stream has ended.
+    pub fn find_command(&mut self, ctl: &Ctl) {
         let live = || ctl.state.load(SeqCst) == state::LIVE;
-        if image && live() {
-            let command = command(pid);
+        if live() {
+            let command = command(self.info.pid);
             // Otherwise the process may have executed another program meanwhile.
             if live() {
-                open.info.command = command;
+                self.info.command = command;
             }
         }
-        open
     }
 
     pub fn is_image(&self, image: u32) -> bool {

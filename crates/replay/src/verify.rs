@@ -267,7 +267,10 @@ pub fn verify(
 }
 
 /// The code of program images as long as parts that execute it are to be replayed.
-struct Codes(Mutex<BTreeMap<u32, (usize, Option<Arc<Code>>)>>);
+struct Codes(Mutex<BTreeMap<u32, Wanted>>);
+
+/// The number of parts that want the code, and the code once it is read.
+type Wanted = (usize, Option<Arc<Code>>);
 
 impl Codes {
     fn new(parts: &[Part]) -> Codes {
