@@ -1,0 +1,210 @@
+//! A producer that writes rings as the recorder does.
+#![allow(dead_code)] // each test file uses its own part
+
+use hindsight_collector::{Collected, Collector, Control};
+use hindsight_events::ring::{RING_BYTES, data_offset, kind, state};
+use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
+use hindsight_trace::{Header, Summary, Trace};
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The recorder's end of one ring.
+pub struct Producer<'c> {
+    pub control: &'c Control,
+    file: File,
+    pub ring: usize,
+    enc: Encoder,
+}
+
+/// Who produces, in which program image.
+#[derive(Clone, Copy)]
+pub struct Who {
+    pub kind: u32,
+    pub image: u32,
+    pub parent: u32,
+    pub pid: i32,
+    pub tid: i32,
+}
+
+impl Who {
+    /// A thread of this process in image 1.
+    pub fn thread() -> Who {
+        Who {
+            kind: kind::THREAD,
+            image: 1,
+            parent: 0,
+            pid: std::process::id() as i32,
+            // SAFETY: touches no memory.
+            tid: unsafe { libc::gettid() },
+        }
+    }
+
+    pub fn image(image: u32, parent: u32) -> Who {
+        Who {
+            kind: kind::IMAGE,
+            image,
+            parent,
+            ..Who::thread()
+        }
+    }
+}
+
+impl<'c> Producer<'c> {
+    pub fn new(control: &'c Control, ring: usize) -> Producer<'c> {
+        Producer::of(control, ring, Who::thread())
+    }
+
+    pub fn of(control: &'c Control, ring: usize, who: Who) -> Producer<'c> {
+        // The ring may have been used before; the collector gives it back.
+        loop {
+            if let Some(p) = Producer::claim(control, ring..ring + 1, who) {
+                return p;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Takes the first free ring.
+    pub fn claim(control: &'c Control, mut rings: Range<usize>, who: Who) -> Option<Producer<'c>> {
+        let free = |i: &usize| {
+            let state = &control.ctl(*i).state;
+            let (from, to) = (state::FREE, state::CLAIMED);
+            state.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
+        };
+        let ring = rings.find(free)?;
+        let ctl = control.ctl(ring);
+        ctl.kind.store(who.kind, Relaxed);
+        ctl.image.store(who.image, Relaxed);
+        ctl.parent.store(who.parent, Relaxed);
+        ctl.pid.store(who.pid, Relaxed);
+        ctl.tid.store(who.tid, Relaxed);
+        ctl.state.store(state::LIVE, Release);
+        let file = File::from(control.fd().try_clone_to_owned().unwrap());
+        Some(Producer {
+            control,
+            file,
+            ring,
+            enc: Encoder::default(),
+        })
+    }
+
+    pub fn emit(&mut self, pos: u64, e: &Event) {
+        let mut buf = [0; MAX_EVENT];
+        let n = self.enc.encode(pos, e, &mut buf);
+        self.raw(&buf[..n]);
+    }
+
+    pub fn raw(&mut self, b: &[u8]) {
+        let ctl = self.control.ctl(self.ring);
+        let head = ctl.head.load(Relaxed);
+        while head + b.len() as u64 - ctl.tail.load(Acquire) > RING_BYTES as u64 {
+            ctl.waiting.store(1, SeqCst);
+            self.control.wake();
+            std::thread::yield_now();
+        }
+        ctl.waiting.store(0, Relaxed);
+        let at = head as usize % RING_BYTES;
+        let first = b.len().min(RING_BYTES - at);
+        let base = data_offset(self.ring);
+        self.file
+            .write_all_at(&b[..first], (base + at) as u64)
+            .unwrap();
+        self.file.write_all_at(&b[first..], base as u64).unwrap();
+        ctl.head.store(head + b.len() as u64, Release);
+    }
+
+    pub fn end(self) {
+        self.control
+            .ctl(self.ring)
+            .state
+            .store(state::ENDED, Release);
+        self.control.wake();
+    }
+}
+
+pub fn patch(i: u64) -> Event<'static> {
+    Event::Patch {
+        line: i.wrapping_mul(64 * 7919) & 0xffff_ffff_ffc0,
+        mask: 0x81,
+        words: [i, 0, 0, 0, 0, 0, 0, !i],
+    }
+}
+
+/// A sink that can be looked at while it is written, and that is full at some point.
+#[derive(Clone, Default)]
+pub struct Disk {
+    pub bytes: Arc<Mutex<Vec<u8>>>,
+    pub room: Option<usize>,
+}
+
+impl Write for Disk {
+    fn write(&mut self, b: &[u8]) -> io::Result<usize> {
+        let mut all = self.bytes.lock().unwrap();
+        let room = self
+            .room
+            .map_or(b.len(), |r| r.saturating_sub(all.len()).min(b.len()));
+        if room == 0 && !b.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        all.extend_from_slice(&b[..room]);
+        Ok(room)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub struct Outcome {
+    pub collected: Collected<Disk>,
+    pub told: Vec<String>,
+    pub disk: Disk,
+}
+
+impl Outcome {
+    pub fn trace(&mut self) -> Trace {
+        self.collected.finish(Summary::default());
+        Trace::from_bytes(self.disk.bytes.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// Collects what `produce` writes.
+pub fn collect(disk: Disk, produce: impl FnOnce(&Control, &Disk)) -> Outcome {
+    let control = Control::new().unwrap();
+    let told = Mutex::new(Vec::new());
+    let tell = |m: &str| told.lock().unwrap().push(m.to_string());
+    let collector = Collector::new(&control, disk.clone(), &Header::default(), tell).unwrap();
+    let (ended, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let collected = std::thread::scope(|s| {
+        let c = s.spawn(|| collector.run(&ended, &stop));
+        produce(&control, &disk);
+        ended.store(true, Release);
+        control.wake();
+        c.join().unwrap()
+    });
+    Outcome {
+        collected,
+        told: told.into_inner().unwrap(),
+        disk,
+    }
+}
+
+pub fn positions(t: &Trace, stream: u32) -> Vec<u64> {
+    let mut out = Vec::new();
+    for c in t.chunks(stream) {
+        let b = t.load(c).unwrap();
+        let (mut dec, mut at) = (Decoder::default(), 0);
+        while at < b.len() {
+            let (pos, e, n) = dec.decode(&b[at..]).unwrap();
+            assert!(matches!(e, Event::Patch { .. }) && e == patch(pos), "{e:?}");
+            out.push(pos);
+            at += n;
+        }
+    }
+    out
+}
