@@ -392,9 +392,14 @@ fn prepare_instruction(
     use Mnemonic::*;
     match i.mnemonic() {
         Xlatb => {
-            cpu.gpr[3] = target.wrapping_sub(cpu.gpr[0] & 255);
+            let segment = match i.segment_prefix() {
+                Register::FS => cpu.fs_base,
+                Register::GS => cpu.gs_base,
+                _ => 0,
+            };
+            cpu.gpr[3] = target.wrapping_sub(segment).wrapping_sub(cpu.gpr[0] & 255);
         }
-        Leave => cpu.gpr[5] = random_target(rng, region, 8),
+        Leave | Enter => cpu.gpr[5] = random_target(rng, region, 8),
         Maskmovq | Maskmovdqu | Vmaskmovdqu => cpu.gpr[7] = random_target(rng, region, 16),
         _ if i.is_string_instruction() => {
             cpu.gpr[1] = rng.below(70);
@@ -507,7 +512,8 @@ pub fn memory_operand(i: &Instruction) -> bool {
 fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
     use Mnemonic::*;
     let at = |rip: u64| case.instrs.iter().find(|i| i.ip() == rip);
-    let Some(i) = at(n.cpu.rip).or(at(r.cpu.rip)) else {
+    let last = case.instrs.last();
+    let Some(i) = at(n.cpu.rip).or(at(r.cpu.rip)).or(last) else {
         return false;
     };
     match (n.end, r.end) {
