@@ -6,7 +6,7 @@ use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
-use crate::regs::{self, RAX, RCX, SCR, Set, gpr, number};
+use crate::regs::{self, RAX, RCX, RDX, SCR, Set, gpr, number};
 use crate::vector;
 use alloc::vec::Vec;
 use hindsight_isa::{Desc, DescKind};
@@ -142,9 +142,35 @@ impl Translator {
             return self.masked_move(&i);
         }
         match self.mem(&i) {
+            Some(m) if matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64) => {
+                self.restore_state(&i, m)
+            }
             Some(m) => self.copy_with(&i, &m.cell),
             None => self.unsupported(),
         }
+    }
+
+    /// `xrstor`, limited to the state that the virtual processor has: whatever else the program (or a
+    /// forged trace) asks for, such as protection keys, is the host's.
+    fn restore_state(&mut self, i: &Instruction, m: Mem) {
+        let at = self.borrow_reg();
+        self.a.lea(
+            at,
+            MemoryOperand {
+                segment_prefix: Register::None,
+                ..m.cell
+            },
+        );
+        self.borrow_this(RAX);
+        self.borrow_this(RDX);
+        // The components are all in the low byte of the mask.
+        self.a.rr(Code::Movzx_r32_rm8, gpr(RAX, 4), gpr(RAX, 1));
+        self.a.imm(RDX, 0);
+        let cell = MemoryOperand {
+            segment_prefix: Register::GS,
+            ..asm::based(at, 0)
+        };
+        self.copy_with(i, &cell);
     }
 
     /// maskmovdqu and maskmovq, whose operand is implicit: the cell form has both prefixes.
