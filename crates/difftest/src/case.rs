@@ -164,6 +164,7 @@ impl Rig {
         for code in codes {
             let at = pc + bytes.len() as u64;
             let mut i = generate(*code, rng, &region, at)?;
+            settle_segment(&mut i, &region, &cpu, rng);
             if codes.len() > 1 && unfit(&mut i) {
                 return None;
             }
@@ -464,6 +465,38 @@ fn prepare_instruction(
     }
 }
 
+/// Keeps an operand in FS or GS away from the harness's own memory, next to which FS points: what
+/// no register can aim gets an offset that leads into `region`, or no segment.
+fn settle_segment(i: &mut Instruction, region: &Region, cpu: &CpuState, rng: &mut Rng) {
+    if !matches!(i.segment_prefix(), Register::FS | Register::GS) || !memory_operand(i) {
+        return;
+    }
+    let (base, index) = (i.memory_base(), i.memory_index());
+    if matches!(base, Register::RIP | Register::EIP) {
+        return i.set_segment_prefix(Register::None);
+    }
+    let bare = base == Register::None && index == Register::None;
+    let short = base != Register::None && base.size() == 4
+        || index != Register::None && index.size() == 4
+        || bare && i.memory_displ_size() == 4;
+    if short {
+        // Short offsets are positive; the data lies behind the GS base.
+        i.set_segment_prefix(Register::GS);
+    }
+    if bare {
+        let from = match i.segment_prefix() {
+            Register::FS => cpu.fs_base,
+            _ => cpu.gs_base,
+        };
+        let offset = random_target(rng, region, 8).wrapping_sub(from);
+        if i32::try_from(offset as i64).is_ok() {
+            i.set_memory_displacement64(offset);
+        } else {
+            i.set_segment_prefix(Register::None);
+        }
+    }
+}
+
 /// Whether `i` may not follow instructions that change what it needs; takes the thread's own segment
 /// away from it, where a wild offset would hit the harness.
 fn unfit(i: &mut Instruction) -> bool {
@@ -526,13 +559,15 @@ fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
         // A stack exception, told from a protection fault by the base register.
         (End::Fault(a), End::Fault(b)) if a.code == 0x80 && b.code == 0x80 => a.signo != b.signo,
         // Which element a string instruction faults at, and what it has done by then; where in
-        // their operand the slow x87 and state instructions fault first, and what they have stored.
+        // their operand the slow x87 and state instructions fault first, and what they have stored;
+        // in which order `enter` goes over what it reads and writes.
         (End::Fault(a), End::Fault(b)) => {
             let slow = matches!(
                 i.mnemonic(),
                 Fbstp | Fstp | Frstor | Fldenv | Fxrstor | Fxrstor64
             );
-            a.signo == b.signo && (i.is_string_instruction() || slow && i.memory_size().size() > 8)
+            let slow = slow && i.memory_size().size() > 8 || i.mnemonic() == Enter;
+            a.signo == b.signo && (i.is_string_instruction() || i.mnemonic() == Enter || slow)
         }
         // Flushing a line that is not mapped; `enter` probes the room it makes; a branch to an
         // address that is not canonical faults before it is taken.
