@@ -165,6 +165,17 @@ impl Rig {
             let at = pc + bytes.len() as u64;
             let mut i = generate(*code, rng, &region, at)?;
             settle_segment(&mut i, &region, &cpu, rng);
+            let bits = matches!(
+                i.mnemonic(),
+                Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+            );
+            if bits
+                && (i.memory_base() == Register::EIP
+                    || i.memory_displ_size() == 4 && i.memory_base() == Register::None)
+            {
+                // A bit offset may wrap such an address at 4 GiB, which is not followed.
+                return None;
+            }
             if codes.len() > 1 && unfit(&mut i) {
                 return None;
             }
@@ -312,6 +323,10 @@ impl Rig {
             return Err(format!("record differs from the processor; {how}\n{diff}"));
         }
         if plain || case.instrs.iter().any(|i| i.mnemonic() == Mnemonic::Int3) {
+            return Ok(Verdict::Same);
+        }
+        if BITS[size] == 12 && case.instrs.iter().any(|i| i.mnemonic() == Mnemonic::Enter) {
+            // A nested frame's reads and writes share cells, which one position cannot tell apart.
             return Ok(Verdict::Same);
         }
         // Replay from what was recorded.
