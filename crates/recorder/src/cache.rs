@@ -354,10 +354,10 @@ impl Cache {
 
     /// Makes a block unreachable: its entry becomes a jump to a stub that asks for a new one.
     fn kill(&mut self, t: &mut Thread, index: u32) {
-        let b = &mut self.blocks[index as usize];
-        if !b.live {
+        // Killing another one may have emptied the cache.
+        let Some(b) = self.blocks.get_mut(index as usize).filter(|b| b.live) else {
             return;
-        }
+        };
         b.live = false;
         let (pc, hot) = (b.pc, self.base + b.hot as u64);
         if self.by_pc.get(&pc) == Some(&index) {

@@ -33,6 +33,8 @@ impl Translator {
                     | Plan::Nop
                     | Plan::Lea
                     | Plan::Plain
+                    | Plan::Popf
+                    | Plan::Xlat
             )
         {
             return self.renamed(i, written, false, |t, i| t.real_op(i));
