@@ -22,3 +22,8 @@ fn child_processes() {
 fn threads() {
     refused("threads.c", "thread");
 }
+
+#[test]
+fn single_steps() {
+    refused("steps.c", "unsupported instruction Popfq");
+}
