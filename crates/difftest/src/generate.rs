@@ -203,11 +203,6 @@ impl Builder<'_> {
                 let second = (0..n)
                     .any(|m| matches!(self.i.op_kind(m), OpKind::Immediate8 | OpKind::Immediate16));
                 if second {
-                    let v = if self.i.code() == Code::Enterq_imm16_imm8 {
-                        v & 1
-                    } else {
-                        v
-                    };
                     self.i.set_op_kind(n, OpKind::Immediate8_2nd);
                     self.i.set_immediate8_2nd(v);
                 } else {
@@ -227,7 +222,7 @@ impl Builder<'_> {
             }
             K::imm16 => {
                 let v = self.rng.value() as u16;
-                let enter = matches!(self.i.code(), Code::Enterq_imm16_imm8);
+                let enter = self.i.mnemonic() == Mnemonic::Enter;
                 self.i.set_op_kind(n, OpKind::Immediate16);
                 self.i.set_immediate16(if enter { v & 0x3ff } else { v });
             }
@@ -251,8 +246,13 @@ impl Builder<'_> {
             K::seg_rDI => self.implicit(n, OpKind::MemorySegEDI, OpKind::MemorySegRDI),
             K::seg_rBX_al => {
                 self.i.set_op_kind(n, OpKind::Memory);
-                self.i.set_memory_base(Register::RBX);
+                let bases = [Register::RBX, Register::RBX, Register::EBX];
+                self.i.set_memory_base(self.rng.pick(&bases));
                 self.i.set_memory_index(Register::AL);
+                if self.rng.one_in(4) {
+                    let s = self.rng.pick(&[Register::FS, Register::GS]);
+                    self.i.set_segment_prefix(s);
+                }
             }
             K::br64_1 => {
                 let to = self.pc + 20 + self.rng.below(90);

@@ -8,9 +8,11 @@
 extern crate alloc;
 
 pub mod case;
+mod compare;
 pub mod generate;
 pub mod memory;
 pub mod native;
+mod prepare;
 pub mod record;
 pub mod replay;
 pub mod rng;

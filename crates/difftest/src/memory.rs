@@ -10,8 +10,8 @@ pub const PAGE: u64 = 4096;
 pub const DATA: usize = 2 * PAGE as usize;
 /// Bytes of code in a region: one page to run in, one of breakpoints to jump to.
 pub const CODE: usize = 2 * PAGE as usize;
-/// Distance from code to data.
-const GAP: u64 = 1 << 20;
+/// Distance from code to data, which have different cells in every predictor but the smallest.
+const GAP: u64 = 0x10_5000;
 /// Bytes of each code cache.
 pub const CACHE: usize = 256 << 10;
 

@@ -10,9 +10,6 @@ use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
 use hindsight_translate::{Input, Translator};
 
-/// Far from the limit.
-const START: u64 = 0u64.wrapping_sub(1 << 20);
-
 fn apply(w: &Window, p: &Patch) {
     match *p {
         Patch::Word(addr, value) => w.write(addr, &value.to_le_bytes()),
@@ -66,7 +63,12 @@ pub fn run(
         tr.translate(&input, &mut |pc| p.code_at(pc))
             .map_err(|e| format!("replay: {e:?}"))?;
         ctx.resume = install(tr, cache, (p.cpu.rip & 3) * 16);
-        ctx.count = START;
+        // One instruction too few at first: the block must not begin; then exactly enough.
+        let block = tr.block.instrs as u64;
+        let (short, start) = (0u64.wrapping_sub(block), (!0u64).wrapping_sub(block));
+        let (entry, before) = (ctx.resume, ctx.gpr);
+        let mut probing = true;
+        ctx.count = short;
         loop {
             let to: *mut _ = ctx;
             // SAFETY: translated code for this window; signals lead to the exit trampoline.
@@ -80,6 +82,14 @@ pub fn run(
             }
             // SAFETY: exit stubs store the offsets of descriptors in the cache.
             let desc = unsafe { Desc::read((cache + ctx.desc) as *const u8) };
+            if std::mem::take(&mut probing) {
+                let same = ctx.gpr == before && ctx.count == short && desc.pc == ctx.rip;
+                if desc.kind() != DescKind::Budget || !same {
+                    return Err(format!("replay began {block} instructions without budget"));
+                }
+                (ctx.count, ctx.resume) = (start, entry);
+                continue;
+            }
             match desc.kind() {
                 DescKind::Exit => ctx.rip = desc.pc,
                 DescKind::Indirect => {}
@@ -89,7 +99,7 @@ pub fn run(
                     };
                     let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
                     let mut regs = string_regs(ctx);
-                    let at = pos + ctx.count.wrapping_sub(START) - desc.ahead as u64;
+                    let at = pos + ctx.count.wrapping_sub(start) - desc.ahead as u64;
                     let mut cells = Cells {
                         w,
                         queue: &mut queue,
@@ -104,7 +114,7 @@ pub fn run(
             }
             break;
         }
-        let done = ctx.count.wrapping_sub(START);
+        let done = ctx.count.wrapping_sub(start);
         if done == 0 || done > n {
             return Err(format!("replay counts {done} instead of {n}"));
         }

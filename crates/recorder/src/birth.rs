@@ -2,12 +2,12 @@
 
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::lock::Lock;
 use crate::ring::{self, Emitter};
 use crate::signals::{self, AltStack, State};
 use crate::sys::{self, PAGE};
 use crate::thread::Thread;
 use crate::{arena, cache, dispatch, fail, guard, line};
-use crate::lock::Lock;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -120,7 +120,10 @@ impl Thread {
         let line = self.ctx.ea >> 6;
         let stripe = &STRIPES[(line ^ line >> 8) as usize % STRIPES.len()].0;
         let mut spins = 0u32;
-        while stripe.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+        while stripe
+            .compare_exchange_weak(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
             spins += 1;
             if spins.is_multiple_of(256) {
                 sys::sched_yield();
@@ -154,7 +157,13 @@ struct Request {
 }
 
 fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
-    let mut r = Request { flags: a[0], sp: a[1], tls: a[4], block: [0; 32], size: 0 };
+    let mut r = Request {
+        flags: a[0],
+        sp: a[1],
+        tls: a[4],
+        block: [0; 32],
+        size: 0,
+    };
     match nr {
         __NR_clone => {}
         __NR_vfork => {
@@ -170,7 +179,8 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
             for (w, b) in r.block.iter_mut().zip(bytes.as_chunks().0) {
                 *w = u64::from_le_bytes(*b);
             }
-            (r.flags, r.sp, r.tls, r.size) = (r.block[0], r.block[5] + r.block[6], r.block[7], a[1]);
+            (r.flags, r.sp, r.tls, r.size) =
+                (r.block[0], r.block[5] + r.block[6], r.block[7], a[1]);
         }
     }
     Ok(r)
@@ -210,7 +220,11 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         (r.block[5], r.block[6]) = (stack + PAGE, STACK);
         [r.block.as_ptr() as u64, r.size, 0, 0, 0, 0]
     } else {
-        let ids = if nr == __NR_vfork { [0, 0] } else { [a[2], a[3]] };
+        let ids = if nr == __NR_vfork {
+            [0, 0]
+        } else {
+            [a[2], a[3]]
+        };
         [r.flags, top, ids[0], ids[1], r.tls, 0]
     };
     let nr = if nr == __NR_vfork { __NR_clone } else { nr };
@@ -278,7 +292,11 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     // The processor's registers are the parent's; these are in memory.
     (child.ctx.xmm, child.ctx.zmm31, child.ctx.k7) = (t.ctx.xmm, t.ctx.zmm31, t.ctx.k7);
     let keeps_stack = r.flags & CLONE_VFORK as u64 != 0;
-    let alt = if keeps_stack { t.signals.alt } else { AltStack::NONE };
+    let alt = if keeps_stack {
+        t.signals.alt
+    } else {
+        AltStack::NONE
+    };
     child.signals = State::with_mask(t.signals.mask);
     child.signals.alt = alt;
     child.is_silent = t.is_silent;
@@ -311,7 +329,10 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     }
     // SAFETY: the upper half of the region that `prepare` made.
     if let Err(e) = unsafe { sys::sigaltstack(t.stack + PAGE + STACK, STACK) } {
-        fail::die(fail::STATUS, &line!("cannot set a thread's signal stack (error {e})"));
+        fail::die(
+            fail::STATUS,
+            &line!("cannot set a thread's signal stack (error {e})"),
+        );
     }
     t.code_epoch = cache::cache().code.epoch;
     t.sequence_always();
@@ -324,7 +345,11 @@ extern "C" fn begin(t: *mut Thread) -> ! {
 pub fn exit(t: &mut Thread, status: i32) -> ! {
     sys::set_signal_mask(!0);
     t.sequence();
-    t.event(&Event::End { kind: EndKind::Exit, code: status as u32 & 0xff, message: b"" });
+    t.event(&Event::End {
+        kind: EndKind::Exit,
+        code: status as u32 & 0xff,
+        message: b"",
+    });
     t.publish();
     t.emit.end();
     unregister(t);

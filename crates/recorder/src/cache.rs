@@ -392,7 +392,10 @@ impl Cache {
             // All segments have threads in them that have not looked up for eight generations.
             spins += 1;
             if spins > 100_000 {
-                fail::internal(t, &line!("no room for translated code: a thread does not leave the old"));
+                fail::internal(
+                    t,
+                    &line!("no room for translated code: a thread does not leave the old"),
+                );
             }
             crate::sys::sched_yield();
         }
@@ -473,10 +476,10 @@ impl Cache {
     /// Makes a block unreachable: its entry becomes a jump to a stub that asks for a new one.
     fn kill(&mut self, t: &mut Thread, index: u32) {
         let seg = &mut self.segments[self.current];
-        let b = &mut seg.blocks[index as usize];
-        if !b.live {
+        // Killing another one may have begun a new generation.
+        let Some(b) = seg.blocks.get_mut(index as usize).filter(|b| b.live) else {
             return;
-        }
+        };
         b.live = false;
         let (pc, hot) = (b.pc, base() + b.hot as u64);
         if self.by_pc.get(&pc) == Some(&index) {

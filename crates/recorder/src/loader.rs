@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::fmt::Write;
 use linux_raw_sys::auxvec::*;
-use linux_raw_sys::errno::{ELIBBAD, ENOEXEC};
 use linux_raw_sys::elf::*;
+use linux_raw_sys::errno::{ELIBBAD, ENOEXEC};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE};
 
 const EM_X86_64: u16 = 62;

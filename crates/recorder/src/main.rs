@@ -104,7 +104,12 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
     }
     maps::regions().add_initial();
     let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");
-    let program = loader::load(config.exe_fd, path(&config.exe), path(&config.execfn), &mut stack);
+    let program = loader::load(
+        config.exe_fd,
+        path(&config.exe),
+        path(&config.execfn),
+        &mut stack,
+    );
     memcalls::set_brk(program.brk);
     pathcalls::set_exe(program.exe.clone());
     start(&program, stack.pointer())

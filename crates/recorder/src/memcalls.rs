@@ -41,7 +41,15 @@ static MAPPING: Lock<()> = Lock::new(());
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     if !matches!(
         nr,
-        __NR_mmap | __NR_munmap | __NR_mprotect | __NR_pkey_mprotect | __NR_mremap | __NR_brk | __NR_madvise | __NR_shmat | __NR_shmdt
+        __NR_mmap
+            | __NR_munmap
+            | __NR_mprotect
+            | __NR_pkey_mprotect
+            | __NR_mremap
+            | __NR_brk
+            | __NR_madvise
+            | __NR_shmat
+            | __NR_shmdt
     ) {
         return None;
     }

@@ -238,7 +238,6 @@ fn never_suppresses(i: &Instruction) -> bool {
                 | Vinserti64x4
                 | Vpmaddubsw
                 | Vpmaddwd
-                | Vpshufbitqmb
         )
 }
 

@@ -195,13 +195,13 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
         return false;
     }
     const PUSHF: u8 = 0x9c;
-    // SAFETY: the instruction there was just executed; if it was `pushf`, it has just written
-    // the word at the top of the stack.
+    // SAFETY: the instruction there was just executed; if it was `pushf`, of 64 or 16 bits, it has
+    // just written the word at the top of the stack.
     unsafe {
         let was = inbox.step_pc.load(Relaxed) as *const u8;
-        if *was == PUSHF {
-            let top = uc.regs[RSP] as *mut u64;
-            top.write_unaligned(top.read_unaligned() & !TF);
+        if *was == PUSHF || (*was == 0x66 && *was.add(1) == PUSHF) {
+            let top = uc.regs[RSP] as *mut u16;
+            top.write_unaligned(top.read_unaligned() & !(TF as u16));
         }
     }
     if cache::contains(pc) {

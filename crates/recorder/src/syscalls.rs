@@ -57,7 +57,9 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
         __NR_exit if birth::threads() > 1 => birth::exit(t, a[0] as i32),
         __NR_exit | __NR_exit_group => process::exit(t),
-        __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, &a) => Some(birth::clone(t, nr, &a)),
+        __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, &a) => {
+            Some(birth::clone(t, nr, &a))
+        }
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => match process::fork(t, nr, &a) {
             Some((_, Flow::Jump)) => return Flow::Jump,
             other => other.map(|(ret, _)| ret),

@@ -33,7 +33,8 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         let (align, len) = match i.mnemonic() {
             Fnstenv | Fstenv => (1, 28),
             Fnsave | Fsave => (1, 108),
-            Fxsave | Fxsave64 => (16, 512),
+            // The last 96 bytes are reserved, or the program's own.
+            Fxsave | Fxsave64 => (16, 416),
             _ => (64, 0),
         };
         if addr % align != 0 {

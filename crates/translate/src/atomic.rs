@@ -32,7 +32,10 @@ impl Translator {
             return;
         }
         self.a.unspill(SCR, d::STRIPE);
-        let words = [(asm::based(SCR, 0), Code::Mov_rm32_imm32), (asm::ctx(d::STRIPE), Code::Mov_rm64_imm32)];
+        let words = [
+            (asm::based(SCR, 0), Code::Mov_rm32_imm32),
+            (asm::ctx(d::STRIPE), Code::Mov_rm64_imm32),
+        ];
         for (mem, code) in words {
             match Instruction::with2(code, mem, 0i32) {
                 Ok(i) => self.a.put(&i),

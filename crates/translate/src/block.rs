@@ -2,7 +2,7 @@
 
 use crate::asm::{self, Asm, Place};
 use crate::plan::{Plan, plan};
-use crate::regs::{self, CNT, RCX, RSP, SCR, Set, gpr, number};
+use crate::regs::{self, CNT, RCX, RSP, SCR, Set, number};
 use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
@@ -71,9 +71,9 @@ pub struct Translator {
     /// The result of the last [`Translator::translate`].
     pub block: Block,
     pub(crate) a: Asm,
-    info: InstructionInfoFactory,
+    pub(crate) info: InstructionInfoFactory,
     pub(crate) cur: Cur,
-    instrs: Vec<Instruction>,
+    pub(crate) instrs: Vec<Instruction>,
     needed: Vec<u32>,
 }
 
@@ -300,105 +300,6 @@ impl Translator {
                 e.spilled[8] = RCX;
             }
         }
-    }
-
-    /// Replay: adds the segment's length to the negative budget; leaves before the segment when
-    /// that passes zero.
-    fn budget(&mut self, pc: u64, n: u16, live: u32) {
-        let stub = if live == 0 {
-            // add r11, n; jc
-            self.a.bytes(&[0x49, 0x81, 0xc3]);
-            self.a.bytes(&(n as u32).to_le_bytes());
-            self.a.jump_later(&[0x0f, 0x82])
-        } else {
-            asm::count(&mut self.a, n as i32);
-            // The sign bit, without flags: store, and look at the top byte.
-            self.a.spill(slot::VALUE, CNT);
-            self.a.spill(slot::CHECK, RCX);
-            self.a.load(RCX, 1, asm::ctx(slot::VALUE + 7));
-            // jrcxz: top byte 0, so no longer negative
-            let zero = self.a.short(&[0xe3]);
-            self.a.unspill(RCX, slot::CHECK);
-            let go = self.a.short(&[0xeb]);
-            self.a.land(zero);
-            self.a.unspill(RCX, slot::CHECK);
-            let stub = self.a.jump_later(&[0xe9]);
-            self.a.land(go);
-            stub
-        };
-        self.a.cold(true);
-        let here = self.a.here();
-        self.a.aim(stub, here);
-        asm::count(&mut self.a, -(n as i32));
-        let exit = self.a.exit();
-        self.a
-            .desc(exit, &Desc::new(DescKind::Budget, pc, 0), None, None);
-        self.a.cold(false);
-    }
-
-    fn add_reads(&mut self, instrs: &[Instruction]) {
-        let mut n = 0;
-        for i in instrs.iter().filter(|i| !i.is_string_instruction()) {
-            let read = |a: OpAccess| {
-                matches!(
-                    a,
-                    OpAccess::Read
-                        | OpAccess::CondRead
-                        | OpAccess::ReadWrite
-                        | OpAccess::ReadCondWrite
-                )
-            };
-            n += self
-                .info
-                .info(i)
-                .used_memory()
-                .iter()
-                .filter(|m| read(m.access()))
-                .count();
-        }
-        if n > 0 {
-            self.a.unspill(SCR, d::READS);
-            self.a.lea(SCR, asm::based(SCR, n as i32));
-            self.a.spill(d::READS, SCR);
-        }
-    }
-
-    /// Compares the block's source with what it was translated from. All loads are aligned: the program
-    /// may have set the alignment check flag.
-    fn self_check(&mut self, input: &Input) {
-        let last = self.instrs[self.instrs.len() - 1];
-        let len = (last.next_ip() - input.pc) as usize;
-        self.a.spill(slot::CHECK, RCX);
-        let mut at = 0;
-        let mut misses = Vec::new();
-        while at < len {
-            let size = [8, 4, 2, 1]
-                .into_iter()
-                .find(|s| at + s <= len && (input.pc as usize + at).is_multiple_of(*s))
-                .unwrap_or(1);
-            let mut want = [0; 8];
-            want[..size].copy_from_slice(&input.code[at..at + size]);
-            self.a.imm(SCR, input.pc + at as u64);
-            self.a.load(RCX, size, asm::based(SCR, 0));
-            self.a.imm(SCR, u64::from_le_bytes(want).wrapping_neg());
-            self.a.lea(
-                RCX,
-                iced_x86::MemoryOperand::with_base_index(gpr(RCX, 8), gpr(SCR, 8)),
-            );
-            let same = self.a.short(&[0xe3]);
-            misses.push(self.a.jump_later(&[0xe9]));
-            self.a.land(same);
-            at += size;
-        }
-        self.a.unspill(RCX, slot::CHECK);
-        self.a.cold(true);
-        let here = self.a.here();
-        misses.into_iter().for_each(|m| self.a.aim(m, here));
-        self.a.unspill(RCX, slot::CHECK);
-        let exit = self.a.exit();
-        self.a
-            .desc(exit, &Desc::new(DescKind::Stale, input.pc, 0), None, None);
-        self.a.cold(false);
     }
 
     /// Chooses and applies the template of one instruction.

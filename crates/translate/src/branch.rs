@@ -70,7 +70,7 @@ impl Translator {
             Ok(v) => self.push_imm(v),
             Err(_) => {
                 self.a.imm(SCR, pc);
-                self.push_reg(SCR);
+                self.push_reg(SCR, 8);
             }
         }
     }
@@ -84,7 +84,7 @@ impl Translator {
                 _ => self.unsupported(),
             },
             _ if mem_op(i).is_some() && i.memory_size().size() == 8 => match self.mem(i) {
-                Some(m) => self.fetch(SCR, &m),
+                Some(m) => self.fetch(SCR, 8, &m),
                 None => self.unsupported(),
             },
             _ => self.unsupported(),
@@ -97,7 +97,7 @@ impl Translator {
             Ok(v) => self.push_imm(v),
             Err(_) => {
                 self.a.imm(RCX, return_to);
-                self.push_reg(RCX);
+                self.push_reg(RCX, 8);
             }
         }
         // Whatever the push borrowed comes back; rcx itself comes back in the lookup.

@@ -20,6 +20,7 @@ mod flags;
 mod operand;
 mod plan;
 mod regs;
+mod segment;
 mod simple;
 mod stack;
 mod vector;

@@ -6,7 +6,7 @@ use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
-use crate::regs::{self, RAX, RCX, SCR, Set, gpr, number};
+use crate::regs::{self, RAX, RCX, RDI, RDX, SCR, Set, gpr, number};
 use crate::vector;
 use alloc::vec::Vec;
 use hindsight_isa::{Desc, DescKind};
@@ -33,6 +33,8 @@ impl Translator {
                     | Plan::Nop
                     | Plan::Lea
                     | Plan::Plain
+                    | Plan::Popf
+                    | Plan::Xlat
             )
         {
             return self.renamed(i, written, false, |t, i| t.real_op(i));
@@ -52,6 +54,12 @@ impl Translator {
             | Plan::Enter
             | Plan::Leave
             | Plan::Xlat => self.stack_op(p, i, written),
+            Plan::BitMem => {
+                if self.checked() {
+                    self.runtime(DescKind::PreCheck, 0, true);
+                }
+                self.renamed(i, written, false, |t, i| t.bit_mem(i));
+            }
             _ if self.replay() => self.renamed(i, written, false, |t, i| t.cell_op(i)),
             Plan::Load => self.load(i, written),
             Plan::GprRead => self.renamed(i, written, true, |t, i| t.gpr_read(i)),
@@ -74,10 +82,6 @@ impl Translator {
             Plan::PreStore(size) => {
                 self.runtime(DescKind::PreCheck, size as u8, true);
                 self.renamed(i, written, true, |t, i| t.pre_store(i, size));
-            }
-            Plan::BitMem => {
-                self.runtime(DescKind::PreCheck, 0, true);
-                self.renamed(i, written, false, |t, i| t.bit_mem(i));
             }
             Plan::Xchg => self.renamed(i, written, true, |t, i| t.xchg(i)),
             Plan::Xadd => self.renamed(i, written, true, |t, i| t.xadd(i)),
@@ -142,17 +146,61 @@ impl Translator {
             return self.masked_move(&i);
         }
         match self.mem(&i) {
+            Some(m) if matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64) => {
+                self.restore_state(&i, m)
+            }
             Some(m) => self.copy_with(&i, &m.cell),
             None => self.unsupported(),
         }
     }
 
+    /// `xrstor`, limited to the state that the virtual processor has: whatever else the program (or a
+    /// forged trace) asks for, such as protection keys, is the host's.
+    fn restore_state(&mut self, i: &Instruction, m: Mem) {
+        let at = self.borrow_reg();
+        self.a.lea(
+            at,
+            MemoryOperand {
+                segment_prefix: Register::None,
+                ..m.cell
+            },
+        );
+        self.borrow_this(RAX);
+        self.borrow_this(RDX);
+        // The components are all in the low byte of the mask.
+        self.a.rr(Code::Movzx_r32_rm8, gpr(RAX, 4), gpr(RAX, 1));
+        self.a.imm(RDX, 0);
+        let cell = MemoryOperand {
+            segment_prefix: Register::GS,
+            ..asm::based(at, 0)
+        };
+        self.copy_with(i, &cell);
+    }
+
     /// maskmovdqu and maskmovq, whose operand is implicit: the cell form has both prefixes.
     fn masked_move(&mut self, i: &Instruction) {
-        if self.policy.predictor.bits != 32 {
-            return self.unsupported();
+        if self.policy.predictor.bits == 32 {
+            self.a.bytes(&[0x65, 0x67]);
+            return self.copy(i);
         }
-        self.a.bytes(&[0x65, 0x67]);
+        let wide = if i.op0_kind() == OpKind::MemorySegEDI {
+            4
+        } else {
+            8
+        };
+        self.borrow_this(RDI);
+        let real = MemoryOperand::with_base(gpr(RDI, wide));
+        let Some(cell) = self.cell_of(&real) else {
+            return self.unsupported();
+        };
+        self.a.lea(
+            RDI,
+            MemoryOperand {
+                segment_prefix: Register::None,
+                ..cell
+            },
+        );
+        self.a.bytes(&[0x65]);
         self.copy(i);
     }
 
@@ -514,19 +562,51 @@ impl Translator {
     }
 
     fn bit_mem(&mut self, i: &Instruction) {
-        if self.policy.predictor.bits != 32 {
-            return self.unsupported();
-        }
         let Some(m) = self.mem(i) else {
             return self.unsupported();
         };
-        if i.mnemonic() != Mnemonic::Bt {
+        if self.checked() && i.mnemonic() != Mnemonic::Bt {
             self.copy_with(i, &m.real);
             // The same again on the cell, from the same flags: only CF changes, and to the same.
         }
-        let mut cell = *i;
-        cell.set_has_lock_prefix(false);
-        self.copy_with(&cell, &m.cell);
+        if self.policy.predictor.bits == 32 {
+            let mut cell = *i;
+            cell.set_has_lock_prefix(false);
+            return self.copy_with(&cell, &m.cell);
+        }
+        // The cell has to be found from the address of the word that holds the bit.
+        let size = i.op_register(1).size();
+        let (at, word, bits) = (self.borrow_reg(), self.borrow_reg(), self.borrow_reg());
+        match m.fixed {
+            Some(fixed) => self.a.imm(at, fixed),
+            None => self.a.lea(at, m.real),
+        }
+        let extend = match size {
+            2 => Code::Movsx_r64_rm16,
+            4 => Code::Movsxd_r64_rm32,
+            _ => Code::Mov_r64_rm64,
+        };
+        self.a.rr(extend, gpr(word, 8), i.op_register(1));
+        self.a.imm(bits, (8 * size).trailing_zeros() as u64);
+        let shift = Code::VEX_Sarx_r64_rm64_r64;
+        match Instruction::with3(shift, gpr(word, 8), gpr(word, 8), gpr(bits, 8)) {
+            Ok(i) => self.a.put(&i),
+            Err(_) => self.a.failed = true,
+        }
+        let sum = MemoryOperand::with_base_index_scale(gpr(at, 8), gpr(word, 8), size as u32);
+        if m.real.base.size() == 4 || m.real.index.size() == 4 || i.memory_displ_size() == 4 {
+            self.a.rm(Code::Lea_r32_m, gpr(at, 4), sum);
+        } else {
+            self.a.lea(at, sum);
+        }
+        let Some(cell) = self.cell_of(&asm::based(at, 0)) else {
+            return self.unsupported();
+        };
+        self.a.load(word, size, cell);
+        self.copy(&with_register(i, 0, gpr(word, size)));
+        if i.mnemonic() != Mnemonic::Bt {
+            self.a.store(cell, word, size);
+        }
     }
 }
 

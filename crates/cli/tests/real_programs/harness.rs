@@ -226,6 +226,11 @@ impl Running {
         }
     }
 
+    /// Waits for its end, and takes its status from the kernel.
+    pub fn reap(&mut self) {
+        self.child.wait().unwrap();
+    }
+
     /// Waits for its end.
     pub fn finish(mut self) -> Done {
         let started = Instant::now();

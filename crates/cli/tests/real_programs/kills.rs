@@ -40,12 +40,16 @@ fn of_the_program() {
 fn of_the_collector() {
     let scene = Scene::new();
     scene.compile("endless.c", &[]);
-    for wait in moments() {
+    for (i, wait) in moments().enumerate() {
         let trace = scene.path("trace.hst");
         let _ = std::fs::remove_file(&trace);
-        let (running, pid) = start(&scene, &trace);
+        let (mut running, pid) = start(&scene, &trace);
         std::thread::sleep(wait);
         assert!(kill(running.id(), libc::SIGKILL));
+        // Once left as a zombie, whose number still exists: only its silence shows that it is dead.
+        if i > 0 {
+            running.reap();
+        }
         // The program cannot go on recording; it ends, with a message, by itself.
         await_end(pid);
         let done = running.finish();

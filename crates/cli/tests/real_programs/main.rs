@@ -7,6 +7,6 @@ mod faults;
 mod harness;
 mod kills;
 mod loading;
-mod refusals;
+mod processes;
 mod signals;
 mod sinks;

@@ -1,0 +1,147 @@
+//! Trees of processes: what is recorded of each, and what `info` shows.
+
+use crate::harness::{Scene, end, words};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn shell(script: &str) -> [String; 3] {
+    ["/bin/sh", "-c", script].map(String::from)
+}
+
+/// The images of a recording.
+fn images(scene: &Scene, trace: &Path) -> Vec<Value> {
+    let info = scene.info(trace);
+    assert_eq!(info["complete"], true);
+    info["images"].as_array().unwrap().clone()
+}
+
+/// The image whose command begins with `command` and that ended with `ended`.
+fn find<'a>(images: &'a [Value], command: &str, ended: &str) -> &'a Value {
+    let is =
+        |i: &&Value| i["command"].as_str().unwrap().starts_with(command) && i["ended"] == ended;
+    images
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("no {command} with {ended} in {images:#?}"))
+}
+
+#[test]
+fn children_and_threads() {
+    for name in ["forks.c", "threads.c"] {
+        let scene = Scene::new();
+        let program = scene.compile(name, &[]);
+        scene.same(&words(&program, &[]));
+    }
+}
+
+#[test]
+fn the_tree_is_shown() {
+    let scene = Scene::new();
+    let script = "(exit 3); /bin/echo one two; (exec /bin/cat /dev/null); exec /bin/true";
+    let (done, trace) = scene.record(&shell(script));
+    assert_eq!(
+        (end(done.status), done.text().as_str()),
+        ((Some(0), None), "one two\n")
+    );
+    scene.must_verify(&trace);
+    let all = images(&scene, &trace);
+    let root = find(&all, "/bin/sh", "executed another program");
+    assert_eq!((&root["image"], &root["parent"]), (&1.into(), &0.into()));
+    for (command, ended, by) in [
+        ("/bin/sh", "exit status 3", "fork"),
+        ("/bin/echo one two", "exit status 0", "exec"),
+        ("/bin/true", "exit status 0", "exec"),
+    ] {
+        let i = find(&all, command, ended);
+        assert_eq!(
+            (&i["parent"], &i["by"]),
+            (&1.into(), &by.into()),
+            "{command}"
+        );
+        assert!(i["instructions"].as_u64().unwrap() > 100);
+    }
+    assert_eq!(find(&all, "/bin/true", "exit status 0")["pid"], root["pid"]);
+    let cat = find(&all, "/bin/cat /dev/null", "exit status 0");
+    let shell = &all[all
+        .iter()
+        .position(|i| i["image"] == cat["parent"])
+        .unwrap()];
+    assert_eq!(shell["parent"], 1);
+    let text = scene.run(scene.hindsight(&["info"]).arg(&trace)).text();
+    let line = format!(
+        "  {} (exec) /bin/echo one two: 1 thread",
+        find(&all, "/bin/echo", "exit status 0")["pid"]
+    );
+    assert!(text.contains(&line), "{text}");
+}
+
+#[test]
+fn what_outlives_the_program_is_waited_for() {
+    let scene = Scene::new();
+    let script = "(sleep 1; echo late; exit 4) & echo early; exit 5";
+    let (done, trace) = scene.record(&shell(script));
+    assert_eq!(done.status.code(), Some(5));
+    assert_eq!(done.text(), "early\nlate\n");
+    scene.must_verify(&trace);
+    let all = images(&scene, &trace);
+    find(&all, "/bin/sh", "exit status 4");
+    assert_eq!(scene.info(&trace)["ending"]["exit"], 5);
+}
+
+#[test]
+fn the_killed_are_named() {
+    let scene = Scene::new();
+    // Both a child that is waited for and the program itself.
+    let script = "sleep 100 & p=$!; sleep 0.2; kill -9 $p; wait $p; echo $?; kill -9 $$";
+    let (done, trace) = scene.record(&shell(script));
+    assert_eq!(
+        end(done.status),
+        (None, Some(libc::SIGKILL)),
+        "{}",
+        done.messages()
+    );
+    assert_eq!(done.text(), "137\n");
+    scene.must_verify(&trace);
+    let all = images(&scene, &trace);
+    find(&all, "sleep 100", "killed");
+    find(&all, "sleep 0.2", "exit status 0");
+    find(&all, "/bin/sh", "killed");
+}
+
+#[test]
+fn children_may_be_left_out() {
+    let scene = Scene::new();
+    let trace: PathBuf = scene.path("none.hst");
+    let mut command = scene.hindsight(&["record", "-q", "--children", "none", "-o"]);
+    command.arg(&trace).args(shell(
+        "/bin/echo one; (echo two); sleep 20 >/dev/null 2>&1 & exit 6",
+    ));
+    let began = std::time::Instant::now();
+    let done = scene.run(&mut command);
+    assert_eq!(done.status.code(), Some(6), "{}", done.messages());
+    assert_eq!(done.text(), "one\ntwo\n");
+    // Nobody waits for what is not recorded.
+    assert!(began.elapsed() < std::time::Duration::from_secs(15));
+    scene.must_verify(&trace);
+    assert_eq!(images(&scene, &trace).len(), 1);
+}
+
+#[test]
+fn a_child_that_is_not_supported_does_not_end_the_rest() {
+    let scene = Scene::new();
+    let program = scene.compile("odd.c", &[]);
+    let script = format!("{}; echo status $?", program.display());
+    let (done, trace) = scene.record(&shell(&script));
+    assert_eq!(done.status.code(), Some(0));
+    assert_eq!(done.text(), "status 125\n");
+    let all = images(&scene, &trace);
+    let odd = find(&all, program.to_str().unwrap(), "not recorded further");
+    for part in [&format!("process {}:", odd["pid"])[..], "cd 80", "odd_one+"] {
+        assert!(
+            done.messages().contains(part),
+            "{part}: {}",
+            done.messages()
+        );
+    }
+    scene.must_verify(&trace);
+}
