@@ -143,7 +143,10 @@ pub fn verify(
     parts.sort_by_key(|p| p.image);
     let codes = Codes::new(&parts);
     let order = Arc::new(Order::default());
-    let total = threads.iter().map(|s| part::length(trace.chunks(*s))).sum();
+    let total = threads
+        .iter()
+        .map(|s| part::length(trace.chunks(*s)))
+        .fold(0, u64::saturating_add);
 
     let next = AtomicUsize::new(0);
     // Parts behind the first one that failed are of no interest.
