@@ -12,7 +12,7 @@ use crate::context::*;
 use crate::fail;
 use crate::inbox::{Inbox, Left};
 use crate::thread::Thread;
-use crate::{cache, guard, line, stub};
+use crate::{cache, guard, line, stub, sys};
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ptr::{read_volatile, write_volatile};
@@ -123,6 +123,12 @@ fn leave(ctx: *mut Ctx, uc: &mut Context) {
 
 /// Keeps a signal that did not come from the processor.
 fn queue(inbox: &Inbox, ctx: *mut Ctx, info: &Info, uc: &mut Context) {
+    if inbox.full.load(Relaxed) {
+        // One of those that are never blocked, sent while another waits: later, then.
+        uc.mask |= 1 << (info.signo - 1);
+        sys::queue_signal(info);
+        return;
+    }
     inbox.put(info);
     uc.mask = !SYNCHRONOUS;
     let pc = uc.regs[RIP];

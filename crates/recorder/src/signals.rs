@@ -173,10 +173,11 @@ pub fn before_exec(t: &mut Thread) -> bool {
     if waiting(t) {
         return false;
     }
+    // Before those are pending: ignoring a signal drops it.
+    synchronous_ignored(t, true);
     for info in t.signals.held.drain(..) {
         sys::queue_signal(&info);
     }
-    synchronous_ignored(t, true);
     sys::set_signal_mask(t.signals.mask);
     true
 }
