@@ -21,6 +21,9 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
         return string(t, desc, op);
     }
     let i = decode(desc);
+    if i.memory_index().is_vector_register() {
+        return crate::vsib::execute(t, desc, &i);
+    }
     use Mnemonic::*;
     let done = match i.mnemonic() {
         Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => {

@@ -24,6 +24,7 @@ mod segment;
 mod simple;
 mod stack;
 mod vector;
+pub mod vsib;
 
 use alloc::vec::Vec;
 use asm::Fixup;

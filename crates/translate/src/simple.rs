@@ -54,6 +54,11 @@ impl Translator {
             | Plan::Enter
             | Plan::Leave
             | Plan::Xlat => self.stack_op(p, i, written),
+            Plan::PreRead | Plan::Scatter
+                if self.policy.predictor.bits != 32 && i.memory_index().is_vector_register() =>
+            {
+                self.runtime(DescKind::Slow, 0, true)
+            }
             Plan::BitMem => {
                 if self.checked() {
                     self.runtime(DescKind::PreCheck, 0, true);
