@@ -57,8 +57,7 @@ pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
     let i = decode(desc);
     match precheck::run(t, &i, desc.size as u64) {
         Ok(true) => resume(t, desc),
-        // The code cache has changed: the instruction begins anew.
-        Ok(false) => Next::Boundary,
+        Ok(false) => crate::vsib::execute(t, desc, &i),
         Err(f) => {
             signals::fault(t, &f);
             Next::Boundary

@@ -1,4 +1,5 @@
-//! Gathers and scatters under a small predictor, element by element.
+//! Gathers and scatters element by element: under a small predictor, and where elements lie so far
+//! apart that they share cells of the window.
 
 use crate::dispatch::{Next, resume};
 use crate::guard::{self, Fault};

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 static int32_t table[1 << 20];
 static int64_t wide[1 << 18];
@@ -43,13 +44,33 @@ __attribute__((target("avx512f,avx512vl,avx512dq"))) static int64_t avx512(void)
     return sum;
 }
 
+// Elements 4 GiB apart.
+__attribute__((target("avx2"))) static int64_t far_apart(void) {
+    long long base = 0x200000000, step = 0x100000000;
+    for (int i = 0; i < 4; i++) {
+        int64_t *p = mmap((void *)(base + i * step), 4096, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        p[3] = i * 1000003;
+    }
+    int64_t sum = 0;
+    for (int i = 0; i < 100; i++) {
+        __m256i x = _mm256_setr_epi64x(base, base + step, base + 2 * step, base + 3 * step);
+        __m256i g = _mm256_i64gather_epi64((const long long *)24, x, 1);
+        int64_t v[4];
+        _mm256_storeu_si256((__m256i *)v, g);
+        for (int k = 0; k < 4; k++)
+            sum = sum * 31 + v[k];
+    }
+    return sum;
+}
+
 int main(void) {
     for (int i = 0; i < 1 << 20; i++)
         table[i] = i * 2654435761u;
     for (int i = 0; i < 1 << 18; i++)
         wide[i] = i * 0x9e3779b97f4a7c15;
     if (__builtin_cpu_supports("avx2"))
-        printf("%llx\n", (unsigned long long)avx2());
+        printf("%llx %llx\n", (unsigned long long)avx2(), (unsigned long long)far_apart());
     if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         printf("%llx\n", (unsigned long long)avx512());
     for (int i = 0; i < 1 << 18; i++)
