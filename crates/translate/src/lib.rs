@@ -16,6 +16,7 @@ mod asm;
 mod atomic;
 mod block;
 mod branch;
+mod check;
 mod flags;
 mod operand;
 mod plan;
