@@ -52,7 +52,7 @@ pub enum Verdict {
     Unsupported,
     /// Not supported: a short address together with a segment that has a base.
     SegmentWithShortAddress,
-    /// Not supported with this predictor size.
+    /// Not supported with this predictor size, or left to the runtime.
     UnsupportedHere,
     /// No such instruction could be made.
     NotMade,
@@ -139,7 +139,7 @@ impl Rig {
                 Ok(Verdict::Unsupported) if case.instrs.iter().any(short_in_segment) => {
                     return Ok(Verdict::SegmentWithShortAddress);
                 }
-                Ok(Verdict::Unsupported) if size != 0 => {
+                Ok(Verdict::Unsupported | Verdict::Slow) if size != 0 => {
                     if verdict == Verdict::Same {
                         verdict = Verdict::UnsupportedHere;
                     }

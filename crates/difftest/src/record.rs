@@ -268,7 +268,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             let i = Decoder::with_ip(64, &desc.bytes[..n], desc.pc, DecoderOptions::NONE).decode();
             match catch_unwind(AssertUnwindSafe(|| precheck::run(t, &i, desc.size as u64))) {
                 Ok(Ok(true)) => Ok(true),
-                Ok(Ok(false)) => Err(End::Wrong("begins anew")),
+                Ok(Ok(false)) => Err(End::Wrong("elements share cells")),
                 Ok(Err(f)) => Err(at_runtime(f, desc.pc)),
                 Err(e) => Err(match e.downcast_ref::<Stop>() {
                     Some(Stop::Unsupported) => End::Unsupported,

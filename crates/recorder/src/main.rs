@@ -43,6 +43,7 @@ mod surprise;
 mod sys;
 mod syscalls;
 mod thread;
+mod vsib;
 mod xstate;
 
 use core::arch::global_asm;

@@ -6,11 +6,11 @@ use crate::nondet;
 use crate::slow::value;
 use crate::thread::Thread;
 use core::arch::x86_64::__cpuid_count;
-use hindsight_isa::VecState;
+use hindsight_translate::vsib::Elements;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// Prepares `i`; `writes` is the number of bytes it writes at its memory operand (0: none).
-/// `Ok(false)`: the code cache was emptied, and the instruction must begin anew.
+/// `Ok(false)`: it reads addresses that share cells, and has to be executed in parts.
 pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> {
     use Mnemonic::*;
     let Some(op) = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory) else {
@@ -18,8 +18,7 @@ pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> 
     };
     let vsib = i.memory_index().is_vector_register();
     if vsib {
-        gather(t, i, op)?;
-        return Ok(true);
+        return gather(t, i);
     }
     let Some(addr) = i.virtual_address(op, 0, |r, _, _| value(t, r)) else {
         crate::slow::unsupported(t, i.ip());
@@ -241,46 +240,25 @@ fn never_suppresses(i: &Instruction) -> bool {
         )
 }
 
-fn gather(t: &mut Thread, i: &Instruction, op: u32) -> Result<(), Fault> {
+/// `false`: elements share cells, so that not all can be brought up to date at once.
+fn gather(t: &mut Thread, i: &Instruction) -> Result<bool, Fault> {
     let v = t.vec();
-    let index = i.memory_index();
-    use Mnemonic::*;
-    let (data, idx) = match i.mnemonic() {
-        Vgatherdps | Vpgatherdd => (4, 4),
-        Vgatherdpd | Vpgatherdq => (8, 4),
-        Vgatherqps | Vpgatherqd => (4, 8),
-        Vgatherqpd | Vpgatherqq => (8, 8),
-        _ => crate::slow::unsupported(t, i.ip()),
+    let Some(elements) = Elements::of(i, &v, |r| value(t, r)) else {
+        crate::slow::unsupported(t, i.ip());
     };
-    let evex = i.op_mask() != Register::None;
-    let count = (i.op_register(0).size() / data).min(index.size() / idx);
-    for e in 0..count {
-        let active = if evex {
-            v.k[i.op_mask().number()] >> e & 1 != 0
-        } else {
-            v.zmm[i.op_register(2).number()][e * data + data - 1] & 0x80 != 0
-        };
-        if !active {
-            continue;
+    let active = &elements.active;
+    for (_, at) in active {
+        t.fill(*at, elements.size as u64)?;
+    }
+    if active.iter().all(|(_, at)| at >> 32 == active[0].1 >> 32) {
+        return Ok(true);
+    }
+    for (_, at) in active {
+        if t.fill(*at, elements.size as u64)? {
+            return Ok(false);
         }
-        let at = i.virtual_address(op, e, |r, element, size| lane(t, &v, r, element, size));
-        let Some(at) = at else {
-            crate::slow::unsupported(t, i.ip())
-        };
-        t.fill(at, data as u64)?;
     }
-    Ok(())
-}
-
-fn lane(t: &Thread, v: &VecState, r: Register, element: usize, size: usize) -> Option<u64> {
-    if !r.is_vector_register() {
-        return value(t, r);
-    }
-    let b = v.zmm[r.number()].get(element * size..element * size + size)?;
-    Some(match size {
-        4 => i32::from_le_bytes(b.try_into().ok()?) as i64 as u64,
-        _ => u64::from_le_bytes(b.try_into().ok()?),
-    })
+    Ok(true)
 }
 
 /// Everything that `xrstor` may read, for the components it is asked for.

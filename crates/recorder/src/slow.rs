@@ -21,6 +21,9 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
         return string(t, desc, op);
     }
     let i = decode(desc);
+    if i.memory_index().is_vector_register() {
+        return crate::vsib::execute(t, desc, &i);
+    }
     use Mnemonic::*;
     let done = match i.mnemonic() {
         Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => {
@@ -54,8 +57,7 @@ pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
     let i = decode(desc);
     match precheck::run(t, &i, desc.size as u64) {
         Ok(true) => resume(t, desc),
-        // The code cache has changed: the instruction begins anew.
-        Ok(false) => Next::Boundary,
+        Ok(false) => crate::vsib::execute(t, desc, &i),
         Err(f) => {
             signals::fault(t, &f);
             Next::Boundary

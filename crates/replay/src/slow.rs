@@ -6,6 +6,7 @@ use crate::queue::{Op, Queue};
 use hindsight_events::Event;
 use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};
+use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
 /// Most bytes that one string instruction can have gone over in a recorded program.
@@ -35,6 +36,9 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
     let Some(i) = decode(bytes, cpu.rip) else {
         return Err(cpu.unsupported("not an instruction"));
     };
+    if i.memory_index().is_vector_register() {
+        return vsib(cpu, &i);
+    }
     use Mnemonic::*;
     match i.mnemonic() {
         Rdfsbase => write_register(cpu.window.ctx_mut(), i.op0_register(), |c| c.fs_base),
@@ -59,6 +63,34 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
         }
         m => return Err(cpu.unsupported(format!("{m:?} is not supported"))),
     }
+    Ok(())
+}
+
+/// A gather or scatter under a small predictor.
+fn vsib(cpu: &mut Cpu, i: &Instruction) -> Result<(), Error> {
+    let mut v = cpu.vectors();
+    let c = cpu.window.ctx();
+    let value = |r: Register| match r {
+        Register::None => Some(0),
+        Register::FS => Some(c.fs_base),
+        Register::GS => Some(c.gs_base),
+        _ if r.is_segment_register() => Some(0),
+        _ if r.is_gpr() => Some(read_register(c, r)),
+        _ => None,
+    };
+    let Some(elements) = Elements::of(i, &v, value) else {
+        return Err(cpu.unsupported("a vector of addresses of an unknown kind"));
+    };
+    for (e, at) in &elements.active {
+        let element = elements.element(&mut v, *e);
+        if gathers(i) {
+            cpu.window.read(*at, element);
+        } else {
+            cpu.window.write(*at, element);
+        }
+    }
+    elements.finish(&mut v, gathers(i));
+    cpu.set_vectors(&v);
     Ok(())
 }
 

@@ -16,6 +16,7 @@ mod asm;
 mod atomic;
 mod block;
 mod branch;
+mod check;
 mod flags;
 mod operand;
 mod plan;
@@ -24,6 +25,7 @@ mod segment;
 mod simple;
 mod stack;
 mod vector;
+pub mod vsib;
 
 use alloc::vec::Vec;
 use asm::Fixup;

@@ -1,24 +1,15 @@
-//! Templates of instructions that touch memory through one explicit operand, and the check.
+//! Templates of instructions that touch memory through one explicit operand.
 
 use crate::Mode;
-use crate::asm::{self, Place};
+use crate::asm;
 use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
 use crate::regs::{self, RAX, RCX, RDI, RDX, SCR, Set, gpr, number};
 use crate::vector;
-use alloc::vec::Vec;
-use hindsight_isa::{Desc, DescKind};
+use hindsight_isa::DescKind;
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
-
-/// A comparison with the predictor, from its first word to its stub.
-pub(crate) struct Check {
-    /// Flags may be overwritten.
-    pub dead: bool,
-    pub rcx_gone: bool,
-    pub misses: Vec<usize>,
-}
 
 impl Translator {
     /// Applies template `p` to `i`; `written` are the registers it changes.
@@ -54,6 +45,11 @@ impl Translator {
             | Plan::Enter
             | Plan::Leave
             | Plan::Xlat => self.stack_op(p, i, written),
+            Plan::PreRead | Plan::Scatter
+                if self.policy.predictor.bits != 32 && i.memory_index().is_vector_register() =>
+            {
+                self.runtime(DescKind::Slow, 0, true)
+            }
             Plan::BitMem => {
                 if self.checked() {
                     self.runtime(DescKind::PreCheck, 0, true);
@@ -222,152 +218,6 @@ impl Translator {
         self.copy(&i);
     }
 
-    // ---- the check ----
-
-    /// Starts a check; `needed` are the flags that must survive it.
-    pub(crate) fn check_begin(&mut self, needed: u32) -> Check {
-        let dead = needed & flags::ALL == 0;
-        if !dead {
-            self.a.spill(slot::CHECK, RCX);
-        }
-        Check {
-            dead,
-            rcx_gone: false,
-            misses: Vec::new(),
-        }
-    }
-
-    /// Compares `size` bytes in `s` (zero-extended to 64 bits when flags are needed) with a cell.
-    pub(crate) fn check_word(&mut self, c: &mut Check, s: u8, size: usize, m: &Mem) {
-        if c.dead {
-            self.a.cmp(s, size, m.cell);
-            c.misses.push(self.a.jump_later(&[0x0f, 0x85]));
-            return;
-        }
-        if c.rcx_gone && m.uses(RCX) {
-            self.a.unspill(RCX, slot::CHECK);
-        }
-        // rcx := not cell; rcx + s + 1 is zero exactly when they are equal.
-        if s == RCX {
-            let t = if m.uses(SCR) || self.cur.scr_live {
-                self.borrow_reg()
-            } else {
-                SCR
-            };
-            self.a.load(t, size, m.cell);
-            self.a.r(Code::Not_rm64, gpr(t, 8));
-            self.a.lea(
-                RCX,
-                MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(t, 8), 1, 1, 1),
-            );
-        } else {
-            self.a.load(RCX, size, m.cell);
-            self.a.r(Code::Not_rm64, gpr(RCX, 8));
-            self.a.lea(
-                RCX,
-                MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(s, 8), 1, 1, 1),
-            );
-        }
-        self.rcx_overwritten(c);
-        let same = self.a.short(&[0xe3]);
-        c.misses.push(self.a.jump_later(&[0xe9]));
-        self.a.land(same);
-    }
-
-    /// Ends a check of `size` bytes at `m`: `reload` fetches again, from the cell, what the runtime
-    /// has brought up to date. Execution continues here either way.
-    pub(crate) fn check_end(
-        &mut self,
-        c: Check,
-        m: &Mem,
-        size: usize,
-        reload: impl FnOnce(&mut Self),
-    ) {
-        if !c.dead {
-            self.a.unspill(RCX, slot::CHECK);
-            if core::mem::take(&mut self.cur.rcx_checks) {
-                self.map_spills();
-            }
-        }
-        let done = self.a.here();
-        self.stub(c, m, size, DescKind::Surprise, done, |_| {}, reload);
-    }
-
-    /// As [`Translator::check_end`] where the value that was read is in `value` and no longer in memory.
-    pub(crate) fn check_end_value(&mut self, c: Check, m: &Mem, size: usize, value: u8) {
-        if !c.dead {
-            self.a.unspill(RCX, slot::CHECK);
-            if core::mem::take(&mut self.cur.rcx_checks) {
-                self.map_spills();
-            }
-        }
-        let done = self.a.here();
-        self.stub(
-            c,
-            m,
-            size,
-            DescKind::SurpriseValue,
-            done,
-            |t| t.a.spill(hindsight_isa::ctx::d::VALUE, value),
-            |_| {},
-        );
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn stub(
-        &mut self,
-        c: Check,
-        m: &Mem,
-        size: usize,
-        kind: DescKind,
-        done: Place,
-        before: impl FnOnce(&mut Self),
-        reload: impl FnOnce(&mut Self),
-    ) {
-        self.a.cold(true);
-        let here = self.place_here();
-        for f in &c.misses {
-            self.a.aim(*f, here);
-        }
-        if c.rcx_gone {
-            self.a.unspill(RCX, slot::CHECK);
-        }
-        let keep = self.cur.scr_live || m.uses(SCR) || kind == DescKind::SurpriseValue;
-        if keep {
-            self.a.spill(slot::STUB, SCR);
-        }
-        before(self);
-        match m.fixed {
-            Some(at) => self.a.imm(SCR, at),
-            None => self.a.lea(SCR, m.real),
-        }
-        self.a.spill(hindsight_isa::ctx::d::EA, SCR);
-        let exit = self.a.exit();
-        let mut desc = Desc::new(kind, self.cur.pc, self.cur.ahead);
-        desc.size = size as u8;
-        let at = self.place_here();
-        self.a.desc(exit, &desc, None, None);
-        let back = self.place_here();
-        self.a.desc_resume(at, back);
-        if keep {
-            self.a.unspill(SCR, slot::STUB);
-        }
-        reload(self);
-        self.a.jump(&[0xe9], done);
-        self.a.cold(false);
-    }
-
-    /// Reads the first `size` bytes at `m` into `s` and checks them.
-    pub(crate) fn checked_read(&mut self, s: u8, size: usize, m: &Mem, needed: u32) {
-        self.a.load(s, size, m.real);
-        let mut c = self.check_begin(needed);
-        self.check_word(&mut c, s, size, m);
-        let cell = m.cell;
-        self.check_end(c, m, size, |t| t.a.load(s, size, cell));
-    }
-
-    // ---- templates ----
-
     /// Load into a whole register: into the destination first when nothing stands against it.
     fn load(&mut self, i: &Instruction, written: Set) {
         let zero_ext = matches!(i.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx);
@@ -470,24 +320,6 @@ impl Translator {
         self.copy_with(i, &m.real);
         self.a.rm(Code::VEX_Kmovq_kr_km64, k, at);
         self.copy_with(i, &m.cell);
-    }
-
-    /// Reads the byte at `m`, so that a miss in an earlier part of an operand does not keep a later
-    /// part from faulting.
-    fn touch(&mut self, c: &mut Check, m: &Mem) {
-        if c.dead {
-            return self.a.cmp(SCR, 1, m.real);
-        }
-        self.a.load(RCX, 1, m.real);
-        self.rcx_overwritten(c);
-    }
-
-    fn rcx_overwritten(&mut self, c: &mut Check) {
-        c.rcx_gone = true;
-        if !self.cur.rcx_checks {
-            self.cur.rcx_checks = true;
-            self.map_spills();
-        }
     }
 
     /// Checks `size` bytes in words, then lets the instruction read the cell.

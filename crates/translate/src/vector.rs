@@ -2,10 +2,10 @@
 
 use crate::asm::ctx;
 use crate::block::{Translator, slot};
+use crate::check::Check;
 use crate::flags;
 use crate::operand::Mem;
 use crate::regs::{RCX, gpr};
-use crate::simple::Check;
 use alloc::vec::Vec;
 use hindsight_isa::DescKind;
 use hindsight_isa::ctx::d;

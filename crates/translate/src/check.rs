@@ -1,0 +1,180 @@
+//! The comparison of a value that was read with its predictor cell, and its stub.
+
+use crate::asm::Place;
+use crate::block::{Translator, slot};
+use crate::flags;
+use crate::operand::Mem;
+use crate::regs::{RCX, SCR, gpr};
+use alloc::vec::Vec;
+use hindsight_isa::{Desc, DescKind};
+use iced_x86::{Code, MemoryOperand};
+
+/// A comparison with the predictor, from its first word to its stub.
+pub(crate) struct Check {
+    /// Flags may be overwritten.
+    pub dead: bool,
+    pub rcx_gone: bool,
+    pub misses: Vec<usize>,
+}
+
+impl Translator {
+    /// Starts a check; `needed` are the flags that must survive it.
+    pub(crate) fn check_begin(&mut self, needed: u32) -> Check {
+        let dead = needed & flags::ALL == 0;
+        if !dead {
+            self.a.spill(slot::CHECK, RCX);
+        }
+        Check {
+            dead,
+            rcx_gone: false,
+            misses: Vec::new(),
+        }
+    }
+
+    /// Compares `size` bytes in `s` (zero-extended to 64 bits when flags are needed) with a cell.
+    pub(crate) fn check_word(&mut self, c: &mut Check, s: u8, size: usize, m: &Mem) {
+        if c.dead {
+            self.a.cmp(s, size, m.cell);
+            c.misses.push(self.a.jump_later(&[0x0f, 0x85]));
+            return;
+        }
+        if c.rcx_gone && m.uses(RCX) {
+            self.a.unspill(RCX, slot::CHECK);
+        }
+        // rcx := not cell; rcx + s + 1 is zero exactly when they are equal.
+        if s == RCX {
+            let t = if m.uses(SCR) || self.cur.scr_live {
+                self.borrow_reg()
+            } else {
+                SCR
+            };
+            self.a.load(t, size, m.cell);
+            self.a.r(Code::Not_rm64, gpr(t, 8));
+            self.a.lea(
+                RCX,
+                MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(t, 8), 1, 1, 1),
+            );
+        } else {
+            self.a.load(RCX, size, m.cell);
+            self.a.r(Code::Not_rm64, gpr(RCX, 8));
+            self.a.lea(
+                RCX,
+                MemoryOperand::with_base_index_scale_displ_size(gpr(RCX, 8), gpr(s, 8), 1, 1, 1),
+            );
+        }
+        self.rcx_overwritten(c);
+        let same = self.a.short(&[0xe3]);
+        c.misses.push(self.a.jump_later(&[0xe9]));
+        self.a.land(same);
+    }
+
+    /// Ends a check of `size` bytes at `m`: `reload` fetches again, from the cell, what the runtime
+    /// has brought up to date. Execution continues here either way.
+    pub(crate) fn check_end(
+        &mut self,
+        c: Check,
+        m: &Mem,
+        size: usize,
+        reload: impl FnOnce(&mut Self),
+    ) {
+        if !c.dead {
+            self.a.unspill(RCX, slot::CHECK);
+            if core::mem::take(&mut self.cur.rcx_checks) {
+                self.map_spills();
+            }
+        }
+        let done = self.a.here();
+        self.stub(c, m, size, DescKind::Surprise, done, |_| {}, reload);
+    }
+
+    /// As [`Translator::check_end`] where the value that was read is in `value` and no longer in memory.
+    pub(crate) fn check_end_value(&mut self, c: Check, m: &Mem, size: usize, value: u8) {
+        if !c.dead {
+            self.a.unspill(RCX, slot::CHECK);
+            if core::mem::take(&mut self.cur.rcx_checks) {
+                self.map_spills();
+            }
+        }
+        let done = self.a.here();
+        self.stub(
+            c,
+            m,
+            size,
+            DescKind::SurpriseValue,
+            done,
+            |t| t.a.spill(hindsight_isa::ctx::d::VALUE, value),
+            |_| {},
+        );
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn stub(
+        &mut self,
+        c: Check,
+        m: &Mem,
+        size: usize,
+        kind: DescKind,
+        done: Place,
+        before: impl FnOnce(&mut Self),
+        reload: impl FnOnce(&mut Self),
+    ) {
+        self.a.cold(true);
+        let here = self.place_here();
+        for f in &c.misses {
+            self.a.aim(*f, here);
+        }
+        if c.rcx_gone {
+            self.a.unspill(RCX, slot::CHECK);
+        }
+        let keep = self.cur.scr_live || m.uses(SCR) || kind == DescKind::SurpriseValue;
+        if keep {
+            self.a.spill(slot::STUB, SCR);
+        }
+        before(self);
+        match m.fixed {
+            Some(at) => self.a.imm(SCR, at),
+            None => self.a.lea(SCR, m.real),
+        }
+        self.a.spill(hindsight_isa::ctx::d::EA, SCR);
+        let exit = self.a.exit();
+        let mut desc = Desc::new(kind, self.cur.pc, self.cur.ahead);
+        desc.size = size as u8;
+        let at = self.place_here();
+        self.a.desc(exit, &desc, None, None);
+        let back = self.place_here();
+        self.a.desc_resume(at, back);
+        if keep {
+            self.a.unspill(SCR, slot::STUB);
+        }
+        reload(self);
+        self.a.jump(&[0xe9], done);
+        self.a.cold(false);
+    }
+
+    /// Reads the first `size` bytes at `m` into `s` and checks them.
+    pub(crate) fn checked_read(&mut self, s: u8, size: usize, m: &Mem, needed: u32) {
+        self.a.load(s, size, m.real);
+        let mut c = self.check_begin(needed);
+        self.check_word(&mut c, s, size, m);
+        let cell = m.cell;
+        self.check_end(c, m, size, |t| t.a.load(s, size, cell));
+    }
+
+    /// Reads the byte at `m`, so that a miss in an earlier part of an operand does not keep a later
+    /// part from faulting.
+    pub(crate) fn touch(&mut self, c: &mut Check, m: &Mem) {
+        if c.dead {
+            return self.a.cmp(SCR, 1, m.real);
+        }
+        self.a.load(RCX, 1, m.real);
+        self.rcx_overwritten(c);
+    }
+
+    fn rcx_overwritten(&mut self, c: &mut Check) {
+        c.rcx_gone = true;
+        if !self.cur.rcx_checks {
+            self.cur.rcx_checks = true;
+            self.map_spills();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Gathers and scatters for runtimes that execute them element by element: under a small predictor
+//! the cells of a vector of addresses cannot be addressed.
+
+use alloc::vec::Vec;
+use hindsight_isa::VecState;
+use iced_x86::{Instruction, OpCodeOperandKind, OpKind, Register};
+
+/// The elements of one gather or scatter.
+pub struct Elements {
+    /// Bytes of an element.
+    pub size: usize,
+    /// Element number and address of those that the mask selects, in order.
+    pub active: Vec<(usize, u64)>,
+    count: usize,
+    data: usize,
+    mask: Mask,
+}
+
+enum Mask {
+    /// Bits of a mask register.
+    Bits(usize),
+    /// Sign bits of a vector register's elements.
+    Signs(usize),
+}
+
+impl Elements {
+    /// What `i` goes over in this state; `value` gives the registers that take part in addresses.
+    /// `None`: not a gather or scatter.
+    pub fn of(
+        i: &Instruction,
+        v: &VecState,
+        value: impl Fn(Register) -> Option<u64>,
+    ) -> Option<Elements> {
+        let index = i.memory_index();
+        let op = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory)?;
+        // The prefetching forms have no register.
+        let register = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Register)?;
+        let data = i.op_register(register);
+        let size = i.memory_size().size();
+        if !index.is_vector_register() || !data.is_vector_register() || !matches!(size, 4 | 8) {
+            return None;
+        }
+        use OpCodeOperandKind::{mem_vsib64x, mem_vsib64y, mem_vsib64z};
+        let step = match i.op_code().op_kind(op) {
+            mem_vsib64x | mem_vsib64y | mem_vsib64z => 8,
+            _ => 4,
+        };
+        let count = (data.size() / size).min(index.size() / step);
+        let mask = match i.op_mask() {
+            Register::None => Mask::Signs(i.op_register(2).number()),
+            k => Mask::Bits(k.number()),
+        };
+        let mut active = Vec::new();
+        for e in 0..count {
+            let selected = match mask {
+                Mask::Bits(k) => v.k[k] >> e & 1 != 0,
+                Mask::Signs(n) => v.zmm[n][e * size + size - 1] & 0x80 != 0,
+            };
+            if selected {
+                let at = i.virtual_address(op, e, |r, element, bytes| {
+                    if !r.is_vector_register() {
+                        return value(r);
+                    }
+                    let b = v.zmm[r.number()].get(element * bytes..(element + 1) * bytes)?;
+                    Some(match bytes {
+                        4 => i32::from_le_bytes(b.try_into().ok()?) as i64 as u64,
+                        _ => u64::from_le_bytes(b.try_into().ok()?),
+                    })
+                })?;
+                active.push((e, at));
+            }
+        }
+        Some(Elements {
+            size,
+            active,
+            count,
+            data: data.number(),
+            mask,
+        })
+    }
+
+    /// The bytes of element `e` of the data register.
+    pub fn element<'a>(&self, v: &'a mut VecState, e: usize) -> &'a mut [u8] {
+        &mut v.zmm[self.data][e * self.size..(e + 1) * self.size]
+    }
+
+    /// Element `e` is done: it is no longer selected.
+    pub fn deselect(&self, v: &mut VecState, e: usize) {
+        match self.mask {
+            Mask::Bits(k) => v.k[k] &= !(1 << e),
+            Mask::Signs(n) => v.zmm[n][e * self.size..(e + 1) * self.size].fill(0),
+        }
+    }
+
+    /// The instruction is done: nothing is selected any more, and the rest of a gather's result is zero.
+    pub fn finish(&self, v: &mut VecState, gather: bool) {
+        match self.mask {
+            Mask::Bits(k) => v.k[k] = 0,
+            Mask::Signs(n) => v.zmm[n].fill(0),
+        }
+        if gather {
+            v.zmm[self.data][self.count * self.size..].fill(0);
+        }
+    }
+}
+
+/// Whether `i` gathers: its data register is written.
+pub fn gathers(i: &Instruction) -> bool {
+    i.op0_kind() == OpKind::Register
+}
