@@ -105,7 +105,7 @@ fn ended(e: &StreamEnd) -> String {
 
 /// A line about an image.
 pub fn line(n: &Node) -> String {
-    let mut out = format!("{}{}", "  ".repeat(n.depth.min(MOST_DEPTH)), n.pid);
+    let mut out = format!("{}{}", "  ".repeat(n.depth.min(MOST_DEPTH)), n.pid.abs());
     if n.by_exec {
         out += " (exec)";
     }

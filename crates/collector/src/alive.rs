@@ -3,8 +3,12 @@
 use std::fs;
 use std::io;
 
-/// Whether a process exists and is not just waiting to be reaped.
+/// Whether a process exists and is not just waiting to be reaped. Of one in another namespace
+/// of process ids (see [`hindsight_events::ring::Ctl::pid`]) that cannot be known.
 pub fn process(pid: i32) -> bool {
+    if pid < 0 {
+        return true;
+    }
     // SAFETY: signal 0 is none.
     let sent = unsafe { libc::kill(pid, 0) };
     if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
@@ -19,6 +23,9 @@ pub fn process(pid: i32) -> bool {
 
 /// Whether a thread exists.
 pub fn thread(pid: i32, tid: i32) -> bool {
+    if pid < 0 {
+        return true;
+    }
     // SAFETY: signal 0 is none.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
     if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {

@@ -37,6 +37,10 @@ const CLAIM: Duration = Duration::from_secs(2);
 /// Longest time to wait, when the program has ended, for processes to appear that it made.
 const NEWBORN: Duration = Duration::from_secs(2);
 
+/// Longest time, when the program has ended, that a silent process is waited for of which is not
+/// known whether it lives.
+const UNKNOWN: Duration = Duration::from_secs(3);
+
 /// `clone`, `fork`, `vfork`, `clone3`.
 const FORKS: [u64; 4] = [56, 57, 58, 435];
 
@@ -206,7 +210,11 @@ impl<'c, W: Write> Collector<'c, W> {
 
     /// Whether a process other than the program may still have something to say.
     fn more(&mut self, now: Instant, over: Instant) -> bool {
-        let free = |l: &Lane| l.ctl().state.load(Acquire) == state::FREE;
+        // Whether a process in another namespace of ids still lives is not known; it had its time.
+        let free = |l: &Lane| {
+            l.ctl().state.load(Acquire) == state::FREE
+                || l.ctl().pid.load(Relaxed) < 0 && now - over.max(l.active) > UNKNOWN
+        };
         self.expected
             .retain(|pid, since| now - over.max(*since) < NEWBORN && alive::process(*pid));
         !self.expected.is_empty() || !self.lanes.iter().all(free)

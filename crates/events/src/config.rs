@@ -39,7 +39,8 @@ pub struct Config {
     pub ring: i32,
     /// Descriptor of the program file, which the recorder closes; -1: `exe` is to be opened.
     pub exe_fd: i32,
-    pub _pad: u32,
+    /// 1: the collector is in another namespace of process ids (see [`crate::ring::Ctl::pid`]).
+    pub foreign: u32,
     /// Least number of instructions between key frames; 0: none but the first.
     pub keyframe_interval: u64,
     /// Least number of instructions between digests of all registers; 0: none.
@@ -64,7 +65,7 @@ impl Config {
             parent: 0,
             ring: -1,
             exe_fd: -1,
-            _pad: 0,
+            foreign: 0,
             keyframe_interval: 0,
             digest_interval: 0,
             exe: [0; PATH_LEN],

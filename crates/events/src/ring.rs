@@ -98,7 +98,8 @@ pub struct Ctl {
     pub image: AtomicU32,
     /// The image from which this one came by `fork` or `execve`; 0 for the first.
     pub parent: AtomicU32,
-    /// Process id of the producer.
+    /// Process id of the producer; negative if the collector is in another namespace of ids and
+    /// has no name for the process.
     pub pid: AtomicI32,
     /// Thread id of the producer.
     pub tid: AtomicI32,

@@ -62,6 +62,10 @@ pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
     list.clear();
     list.push(Known(t));
+    // The threads that held them are not here.
+    for s in &STRIPES {
+        s.0.store(0, Relaxed);
+    }
 }
 
 /// Keeps the list from changing while the process is copied.

@@ -55,6 +55,13 @@ struct Request {
 /// An open descriptor, closed in the end.
 struct Fd(i32);
 
+impl Fd {
+    /// The descriptor, which stays open.
+    fn take(self) -> i32 {
+        core::mem::ManuallyDrop::new(self).0
+    }
+}
+
 impl Drop for Fd {
     fn drop(&mut self) {
         sys::close(self.0);
@@ -307,6 +314,7 @@ fn prepare(plan: &mut Plan, exe: &Fd, ring: Option<usize>) -> Result<Fd, &'stati
     set_path(&mut c.exe, &loader::fd_path(exe.0));
     set_path(&mut c.execfn, plan.path.to_bytes());
     (c.ctl_fd, c.parent, c.ring) = (-1, ring::image(), ring.map_or(-1, |r| r as i32));
+    c.foreign = ring::foreign() as u32;
     let own = sys::open_read(c"/proc/self/exe").map_err(|_| "/proc is out of reach")?;
     let own = Fd(own);
     let len = sys::fstat(own.0).map_or(0, |s| s.st_size as u64);
@@ -322,8 +330,13 @@ fn prepare(plan: &mut Plan, exe: &Fd, ring: Option<usize>) -> Result<Fd, &'stati
     if let Some((pid, fd)) = ring::collector() {
         let link = line!("/proc/{pid}/fd/{fd}\0");
         let link = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
-        c.ctl_fd = sys::openat(AT_FDCWD, link, O_RDWR | O_CLOEXEC)
-            .map_err(|_| "the recorder cannot be reached from where it runs")?;
+        // Under another /proc the path may be another process's.
+        c.ctl_fd = sys::openat(AT_FDCWD, link, O_RDWR | O_CLOEXEC | O_NONBLOCK)
+            .map(Fd)
+            .ok()
+            .filter(|fd| ring::is_control(fd.0))
+            .map(Fd::take)
+            .ok_or("the recorder cannot be reached from where it runs")?;
         let at = core::mem::offset_of!(Config, ctl_fd) as u64;
         if !sys::pwrite(image.0, &c.ctl_fd.to_le_bytes(), offset + at) {
             sys::close(c.ctl_fd);

@@ -5,7 +5,7 @@ use crate::lock::Lock;
 use crate::sys::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use crate::{arena, line};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::ring::{self, Ctl, FILE_LEN, Header, RING_BYTES, RINGS, kind, state};
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
@@ -16,6 +16,23 @@ static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// Number of this program image, and of the one it came from.
 static IMAGE: AtomicU32 = AtomicU32::new(0);
 static PARENT: AtomicU32 = AtomicU32::new(0);
+
+/// The collector is in another namespace of process ids.
+static FOREIGN: AtomicBool = AtomicBool::new(false);
+
+/// The control file's number.
+static FILE: AtomicU64 = AtomicU64::new(0);
+
+/// Process id as the collector is told it.
+fn pid() -> i32 {
+    let pid = sys::getpid();
+    if FOREIGN.load(Relaxed) { -pid } else { pid }
+}
+
+/// Whether the collector is in another namespace of process ids.
+pub fn foreign() -> bool {
+    FOREIGN.load(Relaxed)
+}
 
 /// Seconds that a thread waits for a free ring.
 const PATIENCE: u64 = 20;
@@ -42,6 +59,7 @@ pub fn open(fd: i32, parent: u32, ring: i32) {
             &line!("cannot map the memory shared with the collector (error {e})"),
         ),
     };
+    FILE.store(sys::fstat(fd).map_or(0, |s| s.st_ino), Relaxed);
     sys::close(fd);
     BASE.store(base, Release);
     let Some(h) = header() else { return };
@@ -51,6 +69,7 @@ pub fn open(fd: i32, parent: u32, ring: i32) {
             &line!("the two halves of the recorder are of different versions"),
         );
     }
+    FOREIGN.store(crate::config().foreign != 0, Relaxed);
     if parent == 0 {
         h.guest_pid.store(sys::getpid(), Release);
     } else {
@@ -62,7 +81,7 @@ pub fn open(fd: i32, parent: u32, ring: i32) {
 /// Ends the streams of the program that this one has replaced: its own end cannot be written by
 /// itself, since it goes on when `execve` fails.
 fn succeed(parent: u32, last: i32) {
-    let pid = sys::getpid();
+    let pid = pid();
     for i in 0..RINGS {
         let Some(c) = ctl(i).filter(|c| {
             c.image.load(Relaxed) == parent
@@ -111,6 +130,10 @@ pub fn forked(follow: bool) {
     if let Some(mut e) = PROCESS.lock().take() {
         e.release();
     }
+    if sys::getppid() == 0 {
+        // The parent is outside, and so is the collector.
+        FOREIGN.store(true, Relaxed);
+    }
     if follow {
         begin_image(image());
     } else {
@@ -123,7 +146,12 @@ pub fn hold() -> impl Sized {
     PROCESS.lock()
 }
 
-/// Path of the control file's descriptor in the collector, and where it is from here.
+/// Whether a descriptor is of the control file.
+pub fn is_control(fd: i32) -> bool {
+    sys::fstat(fd).is_ok_and(|s| s.st_ino == FILE.load(Relaxed) && s.st_size as usize == FILE_LEN)
+}
+
+/// The collector's process id, and its descriptor of the control file.
 pub fn collector() -> Option<(i32, i32)> {
     header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
 }
@@ -193,7 +221,7 @@ impl Emitter {
         c.kind.store(kind, Relaxed);
         c.image.store(IMAGE.load(Relaxed), Relaxed);
         c.parent.store(PARENT.load(Relaxed), Relaxed);
-        c.pid.store(sys::getpid(), Relaxed);
+        c.pid.store(pid(), Relaxed);
         c.tid.store(sys::gettid(), Relaxed);
         for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
             n.store(0, Relaxed);
@@ -344,7 +372,8 @@ impl Watch {
         if beat != self.heartbeat {
             (self.heartbeat, self.since) = (beat, now);
         }
-        if !sys::process_exists(h.collector_pid.load(Relaxed)) || now - self.since > 10 {
+        let gone = !foreign() && !sys::process_exists(h.collector_pid.load(Relaxed));
+        if gone || now - self.since > 10 {
             fail::die(
                 STATUS,
                 &line!("the collector is gone; the recording ends here"),
@@ -355,7 +384,7 @@ impl Watch {
 
 /// Marks all streams of this process as ended, for an end that cannot write events any more.
 pub fn abandon() {
-    let pid = sys::getpid();
+    let pid = pid();
     for c in (0..RINGS).filter_map(ctl) {
         if c.pid.load(Relaxed) == pid && c.image.load(Relaxed) == image() {
             let _ = c

@@ -267,6 +267,11 @@ pub fn getpid() -> i32 {
     call(__NR_getpid, []).unwrap_or(0) as i32
 }
 
+/// The parent's id; 0 if it is outside of this namespace.
+pub fn getppid() -> i32 {
+    call(__NR_getppid, []).unwrap_or(0) as i32
+}
+
 pub fn gettid() -> i32 {
     call(__NR_gettid, []).unwrap_or(0) as i32
 }
