@@ -18,6 +18,8 @@ pub enum Left {
 pub struct Inbox {
     /// A signal waits for delivery. While set, all signals are blocked, so there is never a second.
     pub full: AtomicBool,
+    /// The runtime wants translated code to be left before the next guest instruction.
+    pub wanted: AtomicBool,
     /// Translated code runs one instruction at a time.
     pub stepping: AtomicBool,
     /// Address of the instruction being stepped over.
@@ -35,6 +37,7 @@ impl Inbox {
     pub fn new() -> Inbox {
         Inbox {
             full: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
             stepping: AtomicBool::new(false),
             step_pc: AtomicU64::new(0),
             resume: AtomicU64::new(0),

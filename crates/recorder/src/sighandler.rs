@@ -155,10 +155,10 @@ fn arm(inbox: &Inbox, ctx: *mut Ctx) {
 }
 
 /// Runtime, as the last thing before translated code is entered at `ctx.resume`: makes sure
-/// that a waiting signal is not overlooked.
+/// that neither a waiting signal nor the wish to stop soon is overlooked.
 pub fn before_enter(t: &mut Thread) {
     compiler_fence(SeqCst);
-    if t.inbox.full.load(Relaxed) {
+    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) {
         arm(t.inbox, &raw mut *t.ctx);
     }
     compiler_fence(SeqCst);
@@ -192,7 +192,9 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
     let pc = uc.regs[RIP];
     if pc == trap() + 1 {
         uc.regs[RIP] = inbox.resume.load(Relaxed);
-        if inbox.full.load(Relaxed) {
+        let wanted = inbox.wanted.load(Relaxed);
+        inbox.wanted.store(false, Relaxed);
+        if wanted || inbox.full.load(Relaxed) {
             step(inbox, ctx, uc);
         }
         return true;
