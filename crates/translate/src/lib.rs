@@ -18,6 +18,7 @@ mod block;
 mod branch;
 mod check;
 mod flags;
+mod forms;
 mod operand;
 mod plan;
 mod regs;

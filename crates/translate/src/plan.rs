@@ -2,8 +2,7 @@
 
 use hindsight_isa::desc::raise;
 use iced_x86::{
-    Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpCodeOperandKind, OpKind,
-    Register,
+    Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register,
 };
 
 /// How an instruction is translated.
@@ -63,11 +62,7 @@ pub fn mem_op(i: &Instruction) -> Option<u32> {
 
 /// Whether a general purpose register may replace the memory operand.
 fn takes_gpr(i: &Instruction, op: u32) -> bool {
-    use OpCodeOperandKind::*;
-    matches!(
-        i.op_code().op_kind(op),
-        r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem
-    )
+    crate::forms::register_size(i, op).is_some()
 }
 
 /// Chooses the template of `i`.

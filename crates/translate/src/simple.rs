@@ -3,11 +3,11 @@
 use crate::Mode;
 use crate::asm;
 use crate::block::{Translator, slot};
-use crate::flags;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
 use crate::regs::{self, RAX, RCX, RDI, RDX, SCR, Set, gpr, number};
 use crate::vector;
+use crate::{flags, forms};
 use hindsight_isa::DescKind;
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
@@ -259,7 +259,11 @@ impl Translator {
         if high {
             return self.copy_with(i, &m.cell);
         }
-        self.copy(&with_register(i, op, gpr(SCR, operand_size(i, op, size))));
+        self.copy(&with_register(
+            i,
+            op,
+            gpr(SCR, forms::register_size(i, op).unwrap_or(size)),
+        ));
     }
 
     fn gpr_rmw(&mut self, i: &Instruction) {
@@ -463,16 +467,4 @@ pub(crate) fn with_register(i: &Instruction, op: u32, r: Register) -> Instructio
     i.set_has_xacquire_prefix(false);
     i.set_has_xrelease_prefix(false);
     i
-}
-
-/// Size of the register that may stand for operand `op`, whose memory form has `size` bytes.
-fn operand_size(i: &Instruction, op: u32, size: usize) -> usize {
-    use iced_x86::OpCodeOperandKind::*;
-    match i.op_code().op_kind(op) {
-        r8_or_mem => 1,
-        r16_or_mem => 2,
-        r32_or_mem => 4,
-        r64_or_mem => 8,
-        _ => size,
-    }
 }
