@@ -287,7 +287,7 @@ impl Cache {
         self.translator.want_map = false;
         if self
             .translator
-            .translate(&input, &mut |at| peek(at, &mut pages))
+            .translate(&input, &mut |at| code::peek(at, &mut pages))
             .is_err()
         {
             return Err(Fetch::NotMapped);
@@ -593,24 +593,5 @@ pub fn policy(plain: bool, predictor: hindsight_isa::Predictor, wide_checks: boo
         mode: if plain { Mode::Plain } else { Mode::Record },
         predictor,
         wide_checks: wide_checks && !plain,
-    }
-}
-
-/// Code bytes at `pc` for the translator's look ahead, noting the page. Code that can change without
-/// the recorder's knowledge is not looked at.
-fn peek(pc: u64, pages: &mut Vec<u64>) -> &'static [u8] {
-    let r = regions();
-    match r.find(pc) {
-        Some(m)
-            if m.prot & (PROT_EXEC | PROT_READ) == PROT_EXEC | PROT_READ && !r.is_writable(pc) =>
-        {
-            pages.push(pc >> 12);
-            // Within the page: mapped files may end before their mapping does.
-            let end = m.end.min((pc & !4095) + 4096).min(pc + 64);
-            // SAFETY: readable according to the table of mappings; the bytes may change under the
-            // reader, who only looks at them and takes whatever is there.
-            unsafe { core::slice::from_raw_parts(pc as *const u8, (end - pc) as usize) }
-        }
-        _ => &[],
     }
 }

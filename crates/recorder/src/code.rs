@@ -1,7 +1,10 @@
 //! Records the bytes of executed code in the process stream, with an epoch for each change.
 
+use crate::maps::regions;
 use crate::ring;
+use crate::sys::{PROT_EXEC, PROT_READ};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use hashbrown::HashMap;
 use hindsight_events::Event;
 use xxhash_rust::xxh3::xxh3_64;
@@ -136,5 +139,24 @@ impl Bytes {
             bytes: [0; PAGE as usize],
             known: [0; PAGE as usize / 64],
         })
+    }
+}
+
+/// Code bytes at `pc` for the translator's look ahead, noting the page. Code that can change without
+/// the recorder's knowledge is not looked at.
+pub fn peek(pc: u64, pages: &mut Vec<u64>) -> &'static [u8] {
+    let r = regions();
+    match r.find(pc) {
+        Some(m)
+            if m.prot & (PROT_EXEC | PROT_READ) == PROT_EXEC | PROT_READ && !r.is_writable(pc) =>
+        {
+            pages.push(pc >> 12);
+            // Within the page: mapped files may end before their mapping does.
+            let end = m.end.min((pc & !4095) + 4096).min(pc + 64);
+            // SAFETY: readable according to the table of mappings; the bytes may change under the
+            // reader, who only looks at them and takes whatever is there.
+            unsafe { core::slice::from_raw_parts(pc as *const u8, (end - pc) as usize) }
+        }
+        _ => &[],
     }
 }
