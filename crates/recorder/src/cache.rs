@@ -28,7 +28,7 @@ type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 const SIZE: u64 = 40 << 20;
 
 /// Segments of the cache.
-const SEGMENTS: usize = 8;
+const SEGMENTS: usize = 24;
 
 /// Most source bytes handed to the translator for one block.
 const SOURCE: usize = 512;
@@ -198,7 +198,8 @@ pub fn contains(pc: u64) -> bool {
 /// The guest instruction boundary at host address `pc`, if it is exactly one. Only while no lock
 /// of the recorder is held: from a signal handler that interrupted translated code.
 pub fn boundary(pc: u64) -> Option<Boundary> {
-    cache().entry(pc, true)
+    // Whoever holds the lock may be waiting for this thread to leave old code.
+    CACHE.try_lock()?.as_mut()?.entry(pc, true)
 }
 
 /// Guest state of an instruction that raised a fault in translated code.
@@ -389,7 +390,7 @@ impl Cache {
                 self.current = i;
                 return;
             }
-            // All segments have threads in them that have not looked up for eight generations.
+            // All segments have threads in them that have not looked up for as many generations.
             spins += 1;
             if spins > 100_000 {
                 fail::internal(
@@ -577,14 +578,14 @@ impl Cache {
     }
 }
 
-/// Takes note of the present generation, if it is a new one.
+/// Takes note of the present generation, before the thread runs code of it.
 fn notice(t: &mut Thread) {
     let now = generation();
     if t.generation != now {
         t.generation = now;
         t.ctx.clear_lookup();
-        t.seen.store(now, Release);
     }
+    t.seen.store(now, Release);
 }
 
 /// Policy for the recorder's configuration on this machine.

@@ -24,6 +24,8 @@ pub fn run(t: &mut Thread) -> ! {
         signals::deliver_pending(t);
         observe(t);
         let pc = t.ctx.rip;
+        // Between two instructions it runs no code of any generation, however long it waits here.
+        t.seen.store(u64::MAX, Release);
         let host = cache::cache().get(t, pc);
         match host {
             Ok(host) => execute(t, host),
@@ -77,6 +79,7 @@ fn execute(t: &mut Thread, host: u64) {
 fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     // The exit may be linked only to code of the generation it belongs to.
     let entered = t.generation;
+    t.seen.store(u64::MAX, Release);
     let mut cache = cache::cache();
     let host = cache.get(t, pc).ok()?;
     if t.generation == entered {
@@ -130,6 +133,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
         DescKind::Stale | DescKind::Budget => {
             t.ctx.rip = desc.pc;
             let pc = desc.pc;
+            t.seen.store(u64::MAX, Release);
             cache::cache().drop_block(t, pc);
             Next::Boundary
         }
@@ -155,7 +159,6 @@ fn system_call(t: &mut Thread, desc: &Desc) {
         t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
         t.ctx.rip = next;
     }
-    t.seen.store(t.generation, Release);
     t.sequence();
 }
 

@@ -24,6 +24,14 @@ impl<T> Lock<T> {
         }
     }
 
+    /// The value, if it is free.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.held
+            .compare_exchange(false, true, Acquire, Relaxed)
+            .is_ok()
+            .then(|| Guard(self))
+    }
+
     /// Waits until the value is free.
     pub fn lock(&self) -> Guard<'_, T> {
         let mut spins = 0;
