@@ -304,6 +304,7 @@ impl Emitter {
 /// Takes a free ring, waiting for one if need be; only its state is set.
 fn find_free() -> Option<usize> {
     let began = sys::seconds();
+    let mut alive = Watch::new();
     loop {
         let take = |i: &usize| {
             ctl(*i).is_some_and(|c| {
@@ -321,6 +322,8 @@ fn find_free() -> Option<usize> {
         }
         wake(true);
         sys::sleep_ms(1);
+        // Only the collector makes rings free again.
+        alive.check();
     }
 }
 
