@@ -1,14 +1,12 @@
 //! Finds the file that the kernel would run for a command.
 
 use crate::os;
+use hindsight_events::script::{self, LINE};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-
-/// Bytes of a script that the kernel looks at.
-const LINE: usize = 256;
 
 /// Scripts that may run each other.
 const DEPTH: usize = 5;
@@ -135,34 +133,12 @@ fn read_start(path: &Path) -> Result<Vec<u8>, Refusal> {
 
 /// Interpreter and argument of a `#!` line, as the kernel cuts it (`fs/binfmt_script.c`).
 fn parse_line(start: &[u8]) -> Option<(OsString, Option<OsString>)> {
-    let blank = |b: &u8| *b == b' ' || *b == b'\t';
-    let body = &start[2..];
-    let whole = body.iter().position(|b| *b == b'\n');
-    let mut line = &body[..whole.unwrap_or(body.len())];
-    if whole.is_none() && start.len() == LINE {
-        // The line goes on: the argument is cut, but the interpreter must be whole.
-        let from = line.iter().position(|b| !blank(b))?;
-        line[from..].iter().position(|b| blank(b) || *b == 0)?;
-    }
-    line = &line[..line.iter().position(|b| *b == 0).unwrap_or(line.len())];
-    while let [rest @ .., b' ' | b'\t'] = line {
-        line = rest;
-    }
-    while let [b' ' | b'\t', rest @ ..] = line {
-        line = rest;
-    }
-    let end = line.iter().position(blank).unwrap_or(line.len());
-    let (interpreter, mut argument) = line.split_at(end);
-    while let [b' ' | b'\t', rest @ ..] = argument {
-        argument = rest;
-    }
+    let (interpreter, argument) = script::parse(start)?;
     let os = |b: &[u8]| OsString::from_vec(b.to_vec());
-    (!interpreter.is_empty()).then(|| {
-        (
-            os(interpreter),
-            (!argument.is_empty()).then(|| os(argument)),
-        )
-    })
+    Some((
+        os(interpreter),
+        (!argument.is_empty()).then(|| os(argument)),
+    ))
 }
 
 fn check_elf(path: &Path, b: &[u8]) -> Result<(), Refusal> {

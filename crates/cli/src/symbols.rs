@@ -1,7 +1,6 @@
 //! Names for addresses in a message of the recorder.
 
 use hindsight_collector::MappedFile;
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -35,24 +34,13 @@ fn addresses(message: &str) -> impl Iterator<Item = u64> {
 /// The function that holds the byte at `offset` of an ELF file, and the distance from its start.
 fn name(path: &[u8], offset: u64) -> Option<(String, u64)> {
     let data = std::fs::read(OsStr::from_bytes(path)).ok()?;
-    let file = object::File::parse(&*data).ok()?;
-    let addr = file.segments().find_map(|s| {
-        let (start, len) = s.file_range();
-        (offset.wrapping_sub(start) < len).then(|| offset - start + s.address())
-    })?;
-    let best = file
-        .symbols()
-        .chain(file.dynamic_symbols())
-        .filter(|s| {
-            s.kind() == SymbolKind::Text && addr.wrapping_sub(s.address()) < s.size().max(1)
-        })
-        .max_by_key(|s| s.address())?;
-    Some((best.name().ok()?.into(), addr - best.address()))
+    hindsight_replay::symbols::symbol(&data, offset)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
     #[test]
     fn addresses_in_messages_get_names() {

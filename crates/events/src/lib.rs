@@ -5,6 +5,7 @@
 pub mod config;
 pub mod event;
 pub mod ring;
+pub mod script;
 pub mod varint;
 
 pub use event::{Decoder, Encoder, EndKind, Event, MAX_EVENT};

@@ -2,36 +2,11 @@
 
 use alloc::ffi::CString;
 
-/// Bytes of a file that the kernel looks at.
-pub const LINE: usize = 256;
+pub use hindsight_events::script::LINE;
 
-/// Interpreter and argument of a `#!` line (see the kernel's `fs/binfmt_script.c`); `start` is the
-/// file's first [`LINE`] bytes, or all there are.
+/// Interpreter and argument of a `#!` line (see [`hindsight_events::script`]).
 pub fn parse(start: &[u8]) -> Option<(CString, Option<CString>)> {
-    let blank = |b: &u8| *b == b' ' || *b == b'\t';
-    let body = start.strip_prefix(b"#!")?;
-    let whole = body.iter().position(|b| *b == b'\n');
-    let mut line = &body[..whole.unwrap_or(body.len())];
-    if whole.is_none() && start.len() == LINE {
-        // The line goes on: the argument is cut, but the interpreter must be whole.
-        let from = line.iter().position(|b| !blank(b))?;
-        line[from..].iter().position(|b| blank(b) || *b == 0)?;
-    }
-    line = &line[..line.iter().position(|b| *b == 0).unwrap_or(line.len())];
-    while let [rest @ .., b' ' | b'\t'] = line {
-        line = rest;
-    }
-    while let [b' ' | b'\t', rest @ ..] = line {
-        line = rest;
-    }
-    let end = line.iter().position(blank).unwrap_or(line.len());
-    let (interpreter, mut argument) = line.split_at(end);
-    while let [b' ' | b'\t', rest @ ..] = argument {
-        argument = rest;
-    }
-    if interpreter.is_empty() {
-        return None;
-    }
+    let (interpreter, argument) = hindsight_events::script::parse(start)?;
     let argument = match argument {
         [] => None,
         a => Some(CString::new(a).ok()?),

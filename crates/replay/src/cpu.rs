@@ -422,15 +422,7 @@ impl Cpu {
     fn translate(&mut self, key: Key) -> Result<(), Error> {
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
-        let n = code.fetch(key.pc, self.epoch, &mut buf);
-        let max_instrs = if key.limit == 0 { BLOCK } else { key.limit };
-        let input = Input {
-            pc: key.pc,
-            code: &buf[..n],
-            max_instrs,
-            self_check: false,
-            peeked: &[],
-        };
+        let input = input(&code, key, self.epoch, &mut buf);
         // The page of the first byte counts even where nothing is known.
         let mut pages = vec![key.pc / PAGE * PAGE];
         let mut note = |addr: u64| {
@@ -489,15 +481,7 @@ impl Cpu {
         let key = block.key;
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
-        let n = code.fetch(key.pc, self.epoch, &mut buf);
-        let max_instrs = if key.limit == 0 { BLOCK } else { key.limit };
-        let input = Input {
-            pc: key.pc,
-            code: &buf[..n],
-            max_instrs,
-            self_check: false,
-            peeked: &[],
-        };
+        let input = input(&code, key, self.epoch, &mut buf);
         self.translator.want_map = true;
         let epoch = self.epoch;
         let done = self
@@ -517,4 +501,16 @@ impl Cpu {
 fn counting(mut t: Translator) -> Translator {
     t.count_reads = true;
     t
+}
+
+/// What the translator is given for `key`, with the code bytes in `buf`.
+fn input<'b>(code: &Code, key: Key, epoch: u64, buf: &'b mut [u8; FETCH]) -> Input<'b> {
+    let n = code.fetch(key.pc, epoch, buf);
+    Input {
+        pc: key.pc,
+        code: &buf[..n],
+        max_instrs: if key.limit == 0 { BLOCK } else { key.limit },
+        self_check: false,
+        peeked: &[],
+    }
 }
