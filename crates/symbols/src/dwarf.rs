@@ -1,0 +1,48 @@
+//! The debug information of one module.
+
+use crate::Error;
+use crate::debugfile::DebugPaths;
+use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use object::{Object, ObjectSection};
+use std::sync::Arc;
+
+pub(crate) type Reader = EndianArcSlice<LittleEndian>;
+pub(crate) type Context = addr2line::Context<Reader>;
+
+/// Reads the debug information of an ELF file: its own, or that of its separate debug file. `None`
+/// if there is neither.
+pub(crate) fn load(path: &str, data: &[u8], paths: &DebugPaths) -> Result<Option<Context>, Error> {
+    let file = object::File::parse(data)?;
+    if has_info(&file) {
+        return context(path, &file, paths).map(Some);
+    }
+    let Some(data) = paths.find(path, &file) else {
+        return Ok(None);
+    };
+    let file = object::File::parse(&*data)?;
+    if !has_info(&file) {
+        return Ok(None);
+    }
+    context(path, &file, paths).map(Some)
+}
+
+fn has_info(file: &object::File) -> bool {
+    file.section_by_name(".debug_info").is_some() || file.section_by_name(".zdebug_info").is_some()
+}
+
+fn context(path: &str, file: &object::File, paths: &DebugPaths) -> Result<Context, Error> {
+    let mut dwarf = Dwarf::load(|id| section(file, id))?;
+    if let Some(data) = paths.supplement(path, file) {
+        let sup = object::File::parse(&*data)?;
+        dwarf.load_sup(|id| section(&sup, id))?;
+    }
+    Ok(Context::from_dwarf(dwarf)?)
+}
+
+fn section(file: &object::File, id: SectionId) -> Result<Reader, Error> {
+    let data = match file.section_by_name(id.name()) {
+        Some(s) => s.uncompressed_data()?,
+        None => Default::default(),
+    };
+    Ok(Reader::new(Arc::from(&*data), LittleEndian))
+}

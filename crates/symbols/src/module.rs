@@ -1,0 +1,304 @@
+//! One executable file: its functions and source lines.
+
+use crate::debugfile::DebugPaths;
+use crate::dwarf::{self, Context};
+use crate::{Error, demangle};
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+/// A function of a module, from its symbol table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// Name as in the file.
+    pub name: String,
+    /// File address.
+    pub addr: u64,
+    /// Bytes; 0 if the file does not say.
+    pub size: u64,
+}
+
+impl Function {
+    /// Name as its author wrote it.
+    pub fn demangled(&self) -> String {
+        demangle(&self.name)
+    }
+}
+
+/// A place in the source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceLine {
+    pub file: String,
+    /// From 1; 0 if unknown.
+    pub line: u32,
+    /// From 1; 0 if unknown.
+    pub column: u32,
+}
+
+/// A function that is executing at an address: the innermost inlined one first, last the one that
+/// exists as code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// Demangled.
+    pub function: Option<String>,
+    pub source: Option<SourceLine>,
+    pub inlined: bool,
+}
+
+/// What part of the file a segment loads where.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    offset: u64,
+    len: u64,
+    addr: u64,
+}
+
+/// One executable file.
+pub struct Module {
+    path: String,
+    data: Vec<u8>,
+    paths: DebugPaths,
+    segments: Vec<Segment>,
+    /// Sorted by address.
+    functions: Vec<Function>,
+    entry: u64,
+    /// Read when first wanted: it may be large.
+    dwarf: OnceLock<Option<Mutex<Context>>>,
+}
+
+impl Module {
+    /// Reads the symbols of an ELF file with this content. `path` is where the program had it.
+    /// Unreadable symbol tables count as empty.
+    pub fn parse(path: &str, data: Vec<u8>, paths: &DebugPaths) -> Result<Module, Error> {
+        let file = object::File::parse(&*data)?;
+        let segments = file
+            .segments()
+            .map(|s| {
+                let (offset, len) = s.file_range();
+                Segment {
+                    offset,
+                    len,
+                    addr: s.address(),
+                }
+            })
+            .collect();
+        let mut functions = functions(&file);
+        // A stripped file's own functions are in its separate debug file.
+        if file.symbols().next().is_none()
+            && let Some(debug) = paths.find(path, &file)
+            && let Ok(debug) = object::File::parse(&*debug)
+        {
+            functions.extend(self::functions(&debug));
+        }
+        functions.sort_by(|a, b| {
+            // Of several names for one function the global and shortest is most telling.
+            (a.addr, std::cmp::Reverse(a.size), a.name.len(), &a.name).cmp(&(
+                b.addr,
+                std::cmp::Reverse(b.size),
+                b.name.len(),
+                &b.name,
+            ))
+        });
+        functions.dedup_by(|a, b| a.addr == b.addr && a.name == b.name);
+        let entry = file.entry();
+        Ok(Module {
+            path: path.into(),
+            paths: paths.clone(),
+            segments,
+            functions,
+            entry,
+            dwarf: OnceLock::new(),
+            data,
+        })
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The file's content.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// File address of the program's first instruction.
+    pub fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// All functions, sorted by address.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// File address of the byte at `offset` of the file, if a segment loads it.
+    pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|s| {
+            let d = offset.wrapping_sub(s.offset);
+            (d < s.len).then(|| s.addr.wrapping_add(d))
+        })
+    }
+
+    /// The bias of a mapping of this file that begins at guest address `start` with `offset` of
+    /// the file. A mapping begins at a page's start, a segment need not.
+    pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|s| {
+            let from = s.offset & !0xfff;
+            let d = offset.wrapping_sub(from);
+            (d < s.len + (s.offset - from))
+                .then(|| start.wrapping_sub(s.addr.wrapping_sub(s.offset - from).wrapping_add(d)))
+        })
+    }
+
+    /// The function at a file address, and the distance from its start.
+    pub fn function(&self, addr: u64) -> Option<(&Function, u64)> {
+        let after = self.functions.partition_point(|f| f.addr <= addr);
+        // Functions may nest or overlap: some of those before may be the one.
+        let near = self.functions[..after].iter().rev().take(16);
+        let first = self.functions[..after].last()?.addr;
+        let inside = near
+            .clone()
+            .filter(|f| addr - f.addr < f.size || (f.size == 0 && f.addr == first))
+            .max_by_key(|f| (f.addr, f.size, std::cmp::Reverse(f.name.len())))?;
+        Some((inside, addr - inside.addr))
+    }
+
+    /// The functions with this name, as in the file or demangled, the latter with or without its
+    /// parameters.
+    pub fn find(&self, name: &str) -> Vec<&Function> {
+        let is = |f: &&Function| {
+            if f.name == name {
+                return true;
+            }
+            if !f.name.starts_with('_') {
+                // `memcpy@@GLIBC_2.14`
+                return f.name.split('@').next() == Some(name);
+            }
+            let full = f.demangled();
+            full == name || full.split('(').next() == Some(name)
+        };
+        self.functions.iter().filter(is).collect()
+    }
+
+    pub(crate) fn dwarf(&self) -> Option<MutexGuard<'_, Context>> {
+        self.dwarf
+            .get_or_init(|| {
+                let loaded = dwarf::load(&self.path, &self.data, &self.paths);
+                loaded.ok().flatten().map(Mutex::new)
+            })
+            .as_ref()
+            // A panic in the library would leave nothing half-done that matters.
+            .map(|m| m.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// Whether there is debug information.
+    pub fn has_lines(&self) -> bool {
+        self.dwarf().is_some()
+    }
+
+    /// The functions that execute at a file address, innermost first. Without debug information,
+    /// the one from the symbol table.
+    pub fn frames(&self, addr: u64) -> Vec<Frame> {
+        let mut out = self.dwarf().map_or(Vec::new(), |d| frames(&d, addr));
+        let symbol = || self.function(addr).map(|(f, _)| f.demangled());
+        match out.last_mut() {
+            Some(last) if last.function.is_none() => last.function = symbol(),
+            Some(_) => {}
+            None => out.extend(symbol().map(|name| Frame {
+                function: Some(name),
+                source: None,
+                inlined: false,
+            })),
+        }
+        out
+    }
+
+    /// Source line of a file address.
+    pub fn line(&self, addr: u64) -> Option<SourceLine> {
+        let dwarf = self.dwarf()?;
+        source(dwarf.find_location(addr).ok()??)
+    }
+
+    /// File addresses at which code for a line begins: of that line, or if it has none, of the
+    /// next one that has. `file` is a whole path or the end of one.
+    pub fn addresses_of_line(&self, file: &str, line: u32) -> Vec<u64> {
+        let Some(dwarf) = self.dwarf() else {
+            return Vec::new();
+        };
+        let Ok(ranges) = dwarf.find_location_range(0, u64::MAX) else {
+            return Vec::new();
+        };
+        let wanted = Path::new(file);
+        let mut best = u32::MAX;
+        let mut found = Vec::new();
+        for (addr, _, location) in ranges {
+            let (Some(f), Some(l)) = (location.file, location.line) else {
+                continue;
+            };
+            if l < line || l > best || !Path::new(f).ends_with(wanted) {
+                continue;
+            }
+            if l < best {
+                best = l;
+                found.clear();
+            }
+            found.push(addr);
+        }
+        found.sort_unstable();
+        // One address per stretch of code: a line's rows follow each other.
+        let mut last = None;
+        found.retain(|a| {
+            let frame = dwarf.find_frames(*a).skip_all_loads().ok();
+            let function = frame
+                .and_then(|mut f| f.next().ok().flatten())
+                .and_then(|f| f.dw_die_offset.map(|o| o.0));
+            let new = function.is_none() || last != function;
+            last = function;
+            new
+        });
+        found
+    }
+}
+
+fn functions(file: &object::File) -> Vec<Function> {
+    let all = file.symbols().chain(file.dynamic_symbols());
+    all.filter(|s| s.kind() == SymbolKind::Text && s.address() != 0)
+        .filter_map(|s| {
+            let name = s.name().ok()?;
+            (!name.is_empty()).then(|| Function {
+                name: name.into(),
+                addr: s.address(),
+                size: s.size(),
+            })
+        })
+        .collect()
+}
+
+fn source(l: addr2line::Location) -> Option<SourceLine> {
+    Some(SourceLine {
+        file: l.file?.into(),
+        line: l.line.unwrap_or(0),
+        column: l.column.unwrap_or(0),
+    })
+}
+
+fn frames(dwarf: &Context, addr: u64) -> Vec<Frame> {
+    let mut out = Vec::new();
+    let Ok(mut iter) = dwarf.find_frames(addr).skip_all_loads() else {
+        return out;
+    };
+    while let Ok(Some(f)) = iter.next() {
+        let name = f.function.as_ref().and_then(|n| n.raw_name().ok());
+        out.push(Frame {
+            function: name.map(|n| demangle(&n)),
+            source: f.location.and_then(source),
+            inlined: true,
+        });
+    }
+    if let Some(last) = out.last_mut() {
+        last.inlined = false;
+    }
+    // A compilation unit without functions at the address still gives one frame without a name.
+    out.retain(|f| f.function.is_some() || f.source.is_some());
+    out
+}

@@ -1,0 +1,276 @@
+//! The address space of a process: which module is where, and walking its stacks.
+
+use crate::{Frame, Module};
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{FrameAddress, Unwinder};
+use object::{Object, ObjectSection};
+use std::fmt;
+use std::sync::Arc;
+
+/// A part of a module in memory.
+#[derive(Clone)]
+pub struct Mapping {
+    /// First guest address.
+    pub start: u64,
+    /// First guest address behind it.
+    pub end: u64,
+    pub module: Arc<Module>,
+    /// Guest address minus file address.
+    pub bias: u64,
+}
+
+/// What lies at an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Path of the module.
+    pub module: String,
+    /// File address.
+    pub addr: u64,
+    /// Demangled function, and the distance from its start.
+    pub function: Option<(String, u64)>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let file = self.module.rsplit('/').next().unwrap_or(&self.module);
+        match &self.function {
+            Some((name, 0)) => write!(f, "{file}!{name}"),
+            Some((name, past)) => write!(f, "{file}!{name}+{past:#x}"),
+            None => write!(f, "{file}+{:#x}", self.addr),
+        }
+    }
+}
+
+/// One level of a call stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallFrame {
+    /// Address of the next instruction in this frame: the instruction pointer, or where a call
+    /// returns to.
+    pub pc: u64,
+    /// Stack pointer of the caller of this frame just before its call, if known: identifies the
+    /// frame.
+    pub cfa: Option<u64>,
+    pub place: Option<Place>,
+    /// Functions inlined here, innermost first, and last the real one.
+    pub frames: Vec<Frame>,
+}
+
+/// Where the modules of a process are, at one moment.
+#[derive(Default)]
+pub struct Space {
+    /// Sorted by address, not overlapping.
+    mappings: Vec<Mapping>,
+}
+
+impl Space {
+    /// Nothing mapped.
+    pub fn new() -> Space {
+        Space::default()
+    }
+
+    /// Maps `len` bytes of a file from `offset` on at `start`, in place of what was there.
+    /// Returns whether a segment of the file lies there.
+    pub fn map(&mut self, module: &Arc<Module>, start: u64, len: u64, offset: u64) -> bool {
+        self.unmap(start, len);
+        let Some(bias) = module.bias(start, offset) else {
+            return false;
+        };
+        let at = self.mappings.partition_point(|m| m.start < start);
+        let mapping = Mapping {
+            start,
+            end: start.saturating_add(len),
+            module: Arc::clone(module),
+            bias,
+        };
+        self.mappings.insert(at, mapping);
+        true
+    }
+
+    /// Removes what is mapped in this range.
+    pub fn unmap(&mut self, start: u64, len: u64) {
+        let end = start.saturating_add(len);
+        let old = std::mem::take(&mut self.mappings);
+        for m in old {
+            if m.end <= start || m.start >= end {
+                self.mappings.push(m);
+                continue;
+            }
+            if m.start < start {
+                self.mappings.push(Mapping {
+                    end: start,
+                    ..m.clone()
+                });
+            }
+            if m.end > end {
+                self.mappings.push(Mapping { start: end, ..m });
+            }
+        }
+    }
+
+    /// All mappings, sorted by address.
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    /// The mapping of an address.
+    pub fn mapping(&self, addr: u64) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|m| m.start <= addr);
+        let m = self.mappings[..after].last()?;
+        (addr < m.end).then_some(m)
+    }
+
+    /// What lies at an address.
+    pub fn place(&self, addr: u64) -> Option<Place> {
+        let m = self.mapping(addr)?;
+        let file = addr.wrapping_sub(m.bias);
+        Some(Place {
+            module: m.module.path().into(),
+            addr: file,
+            function: m.module.function(file).map(|(f, d)| (f.demangled(), d)),
+        })
+    }
+
+    /// The functions that execute at an address, innermost first.
+    pub fn frames(&self, addr: u64) -> Vec<Frame> {
+        self.mapping(addr)
+            .map_or(Vec::new(), |m| m.module.frames(addr.wrapping_sub(m.bias)))
+    }
+
+    /// Guest addresses of a function: `name`, or `module!name` with the file's name or the
+    /// beginning of it (`libc!malloc`).
+    pub fn find(&self, name: &str) -> Vec<u64> {
+        let (module, name) = match name.split_once('!') {
+            Some((m, n)) => (Some(m), n),
+            None => (None, name),
+        };
+        let mut out = Vec::new();
+        for m in self.modules() {
+            let file = m.module.path().rsplit('/').next().unwrap_or_default();
+            let is = module.is_none_or(|w| {
+                file == w
+                    || file
+                        .strip_prefix(w)
+                        .is_some_and(|r| r.starts_with(['.', '-']))
+            });
+            if is {
+                let at = |f: &crate::Function| f.addr.wrapping_add(m.bias);
+                out.extend(m.module.find(name).into_iter().map(at));
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Guest addresses at which code for a source line begins.
+    pub fn addresses_of_line(&self, file: &str, line: u32) -> Vec<u64> {
+        let mut out: Vec<u64> = self
+            .modules()
+            .flat_map(|m| {
+                let at = m.module.addresses_of_line(file, line);
+                at.into_iter().map(|a| a.wrapping_add(m.bias))
+            })
+            .collect();
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// One mapping of each module.
+    fn modules(&self) -> impl Iterator<Item = &Mapping> {
+        let mut seen = Vec::new();
+        self.mappings.iter().filter(move |m| {
+            let key = (Arc::as_ptr(&m.module), m.bias);
+            let new = !seen.contains(&key);
+            if new {
+                seen.push(key);
+            }
+            new
+        })
+    }
+
+    /// Walks the stack of a thread with these registers. `read` gives the 8 bytes at an address,
+    /// if they are known; the walk ends where they are not, or after `limit` frames.
+    pub fn backtrace(
+        &self,
+        rip: u64,
+        rsp: u64,
+        rbp: u64,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+        limit: usize,
+    ) -> Vec<CallFrame> {
+        let mut unwinder: UnwinderX86_64<Vec<u8>> = UnwinderX86_64::new();
+        for m in self.modules() {
+            if let Some(module) = unwind_module(m, &self.mappings) {
+                unwinder.add_module(module);
+            }
+        }
+        let mut cache = CacheX86_64::<_>::new();
+        let mut regs = UnwindRegsX86_64::new(rip, rsp, rbp);
+        let mut read = |addr: u64| read(addr).ok_or(());
+        let mut address = FrameAddress::from_instruction_pointer(rip);
+        let mut out: Vec<CallFrame> = Vec::new();
+        while out.len() < limit {
+            // A return address may be the first of the next function: look at the call before it.
+            let (pc, look) = (address.address(), address.address_for_lookup());
+            out.push(CallFrame {
+                pc,
+                cfa: None,
+                place: self.place(look).map(|mut p| {
+                    // Shown is the place itself, not the byte before.
+                    p.addr = p.addr.wrapping_add(pc - look);
+                    if let Some((_, d)) = &mut p.function {
+                        *d += pc - look;
+                    }
+                    p
+                }),
+                frames: self.frames(look),
+            });
+            let next = unwinder.unwind_frame(address, &mut regs, &mut cache, &mut read);
+            let Ok(Some(ra)) = next else {
+                break;
+            };
+            if let Some(last) = out.last_mut() {
+                last.cfa = Some(regs.sp());
+            }
+            let Some(a) = FrameAddress::from_return_address(ra) else {
+                break;
+            };
+            address = a;
+        }
+        out
+    }
+}
+
+/// The unwind tables of a module, as mapped.
+fn unwind_module(m: &Mapping, all: &[Mapping]) -> Option<framehop::Module<Vec<u8>>> {
+    let file = object::File::parse(m.module.data()).ok()?;
+    let section = |name: &str| file.section_by_name(name);
+    let range = |name: &str| section(name).map(|s| s.address()..s.address() + s.size());
+    let data = |name: &str| {
+        let s = section(name)?;
+        Some(s.uncompressed_data().ok()?.into_owned())
+    };
+    let info = framehop::ExplicitModuleSectionInfo {
+        // File addresses are relative to this one.
+        base_svma: 0,
+        text_svma: range(".text"),
+        text: None,
+        stubs_svma: None,
+        stub_helper_svma: None,
+        got_svma: range(".got"),
+        unwind_info: None,
+        eh_frame_svma: range(".eh_frame"),
+        eh_frame: data(".eh_frame"),
+        eh_frame_hdr_svma: range(".eh_frame_hdr"),
+        eh_frame_hdr: data(".eh_frame_hdr"),
+        debug_frame: data(".debug_frame"),
+        text_segment_svma: None,
+        text_segment: None,
+    };
+    let same = |o: &&Mapping| Arc::ptr_eq(&o.module, &m.module) && o.bias == m.bias;
+    let start = all.iter().filter(same).map(|o| o.start).min()?;
+    let end = all.iter().filter(same).map(|o| o.end).max()?;
+    let path = m.module.path().to_string();
+    Some(framehop::Module::new(path, start..end, m.bias, info))
+}

@@ -1,0 +1,235 @@
+//! Programs are compiled and looked at.
+
+use hindsight_symbols::{DebugPaths, Location, Module, Registers, Space};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+const SOURCE: &str = r#"
+static inline __attribute__((always_inline)) int twice(int inner)
+{
+    return inner * 2 + *(volatile int *)&inner;
+}
+
+struct point { long x, y; };
+
+__attribute__((noinline)) long area(struct point *p, int scale)
+{
+    long local[4] = { p->x, p->y, scale, twice(scale) };
+    return local[0] * local[1] * local[2] + local[3];
+}
+
+int main(void)
+{
+    struct point p = { 3, 4 };
+    return area(&p, 5) & 0x7f;
+}
+"#;
+
+fn run(dir: &Path, command: &str) {
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(command)
+        .current_dir(dir)
+        .status();
+    assert!(status.unwrap().success(), "{command}");
+}
+
+/// Compiles the program in `dir` as `name` with these options.
+fn compile(dir: &Path, name: &str, options: &str) -> Vec<u8> {
+    std::fs::write(dir.join("point.c"), SOURCE).unwrap();
+    run(dir, &format!("gcc {options} -g -o {name} point.c"));
+    std::fs::read(dir.join(name)).unwrap()
+}
+
+fn module(dir: &Path, name: &str, options: &str) -> Module {
+    let path = dir.join(name);
+    let data = compile(dir, name, options);
+    Module::parse(path.to_str().unwrap(), data, &DebugPaths::none()).unwrap()
+}
+
+#[test]
+fn functions_lines_and_inlined_frames() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = module(dir.path(), "a", "-O1");
+    let area = m.find("area")[0].clone();
+    assert_eq!(m.function(area.addr + 3).unwrap().0.name, "area");
+    let frames = m.frames(area.addr);
+    let last = frames.last().unwrap();
+    assert_eq!(last.function.as_deref(), Some("area"));
+    let source = last.source.as_ref().unwrap();
+    assert!(source.file.ends_with("point.c"), "{source:?}");
+    // The first row of several may be empty.
+    assert!((10..=11).contains(&source.line));
+
+    // Line 4 exists only inlined.
+    let inside = m.addresses_of_line("point.c", 4);
+    assert!(!inside.is_empty());
+    let frames = m.frames(inside[0]);
+    let names: Vec<_> = frames
+        .iter()
+        .map(|f| f.function.as_deref().unwrap())
+        .collect();
+    assert_eq!(names, ["twice", "area"]);
+    assert_eq!(
+        frames.iter().map(|f| f.inlined).collect::<Vec<_>>(),
+        [true, false]
+    );
+    assert!(m.addresses_of_line("int.c", 4).is_empty());
+}
+
+#[test]
+fn variables_of_a_function_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = module(dir.path(), "a", "-O0 -fcf-protection=none");
+    let area = m.find("area")[0].addr;
+    let bias = 0x7000_0000_0000;
+    // Behind `push rbp; mov rbp, rsp`: the frame's address is rbp + 16.
+    let body = m.addresses_of_line("point.c", 11)[0];
+    assert!(body > area);
+    let mut registers = Registers {
+        rip: body + bias,
+        ..Default::default()
+    };
+    registers.gpr[5] = 0x8000;
+    registers.gpr[4] = 0x7f00;
+    let found = m.variables(&registers, bias, &mut |_| None).unwrap();
+    let names: Vec<_> = found
+        .iter()
+        .map(|v| (v.name.as_str(), v.type_name.as_str(), v.size, v.parameter))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("p", "struct point *", Some(8), true),
+            ("scale", "int", Some(4), true),
+            ("local", "long int[4]", Some(32), false),
+        ]
+    );
+    for v in &found {
+        let Location::Memory(at) = v.location else {
+            panic!("{v:?}");
+        };
+        assert!((0x7f00..0x8000).contains(&at), "{v:?}");
+    }
+}
+
+#[test]
+fn separate_debug_files_are_found_and_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = dir.path();
+    compile(d, "a", "-O1");
+    run(
+        d,
+        "objcopy --only-keep-debug a a.debug && strip -o b a && objcopy --add-gnu-debuglink=a.debug b",
+    );
+    let data = std::fs::read(d.join("b")).unwrap();
+    let path = d.join("b");
+    let open =
+        |paths: &DebugPaths| Module::parse(path.to_str().unwrap(), data.clone(), paths).unwrap();
+    let paths = DebugPaths(vec![d.join("none")]);
+    let m = open(&paths);
+    let area = m.find("area")[0].addr;
+    assert!((10..=11).contains(&m.line(area).unwrap().line));
+
+    // By its build id.
+    let id = Command::new("sh")
+        .arg("-c")
+        .arg("readelf -n b | sed -n 's/.*Build ID: //p'")
+        .current_dir(d)
+        .output()
+        .unwrap();
+    let id = String::from_utf8(id.stdout).unwrap();
+    let (first, rest) = id.trim().split_at(2);
+    run(
+        d,
+        &format!("mkdir -p g/.build-id/{first}; mv a.debug g/.build-id/{first}/{rest}.debug"),
+    );
+    assert!(!open(&paths).has_lines());
+    let m = open(&DebugPaths(vec![d.join("g")]));
+    assert!(m.has_lines());
+
+    // Another file of that name is not taken.
+    std::fs::write(d.join("a.debug"), compile(d, "other", "-O0")).unwrap();
+    assert!(!open(&paths).has_lines());
+}
+
+#[test]
+fn backtrace_without_frame_pointers() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = Arc::new(module(dir.path(), "a", "-O2 -fomit-frame-pointer"));
+    let text = m.find("area")[0].addr & !0xfff;
+    let offset = (0..1 << 20)
+        .find(|o| m.address_of_offset(*o) == Some(text))
+        .unwrap();
+    let mut space = Space::new();
+    let bias = 0x5555_0000_0000;
+    assert!(space.map(&m, text + bias, 0x1000, offset));
+    let [area] = space.find("a!area")[..] else {
+        panic!("not one function");
+    };
+    assert_eq!(space.find("area"), [area]);
+    assert_eq!(space.place(area + 1).unwrap().to_string(), "a!area+0x1");
+    // At its first instruction the return address is on top of the stack.
+    let main = m.find("main")[0].addr + bias;
+    let mut read = |at: u64| (at == 0x9000).then_some(main + 20);
+    let stack = space.backtrace(area, 0x9000, 0, &mut read, 10);
+    let names: Vec<_> = stack
+        .iter()
+        .map(|f| {
+            f.place
+                .as_ref()
+                .unwrap()
+                .function
+                .as_ref()
+                .unwrap()
+                .0
+                .clone()
+        })
+        .collect();
+    assert_eq!(names, ["area", "main"]);
+    assert_eq!(stack[0].cfa, Some(0x9008));
+    space.unmap(text + bias, 0x1000);
+    assert_eq!(space.place(area), None);
+}
+
+/// Damaged files end in an error or in fewer symbols.
+#[test]
+fn damaged_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = compile(dir.path(), "a", "-O1");
+    let good = Module::parse("a", data.clone(), &DebugPaths::none()).unwrap();
+    let area = good.find("area")[0].addr;
+    let mut seed = 1u64;
+    let mut parsed = 0;
+    for round in 0..400 {
+        let mut bad = data.clone();
+        for _ in 0..=round % 20 {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let at = (seed >> 33) as usize % bad.len();
+            bad[at] = (seed >> 20) as u8;
+        }
+        if round % 5 == 0 {
+            bad.truncate((seed >> 30) as usize % data.len());
+        }
+        let Ok(m) = Module::parse("a", bad, &DebugPaths::none()) else {
+            continue;
+        };
+        parsed += 1;
+        m.frames(area);
+        m.find("area");
+        m.addresses_of_line("point.c", 11);
+        let registers = Registers {
+            rip: area,
+            ..Default::default()
+        };
+        let _ = m.variables(&registers, 0, &mut |_| Some(0));
+        let mut space = Space::new();
+        let m = Arc::new(m);
+        space.map(&m, 0x1000, 0x1000, 0x1000);
+        space.backtrace(0x1100, 0x9000, 0, &mut |_| Some(0x1104), 10);
+    }
+    assert!(parsed > 50, "{parsed}");
+}
