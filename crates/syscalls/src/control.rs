@@ -1,0 +1,118 @@
+//! Calls that are many calls in one.
+
+use crate::outputs::{Class, Out};
+use linux_raw_sys::general::*;
+use linux_raw_sys::{ioctl, prctl};
+
+/// `struct termios` and `struct termios2` as the kernel has them.
+const TERMIOS: u64 = 36;
+const TERMIOS2: u64 = 44;
+/// `struct flock`.
+const FLOCK: u64 = 32;
+
+/// `ioctl`: the requests that ordinary programs make of terminals, files and sockets. Any other may
+/// write through pointers within its argument.
+pub(crate) fn ioctl(a: &[u64; 6], o: &mut Out) -> Class {
+    let len = match a[1] as u32 {
+        ioctl::TCGETS => TERMIOS,
+        ioctl::TCGETS2 => TERMIOS2,
+        ioctl::TIOCGWINSZ => 8,
+        ioctl::TIOCGPGRP
+        | ioctl::TIOCGSID
+        | ioctl::TIOCOUTQ
+        | ioctl::TIOCGPTN
+        | ioctl::TIOCGPTLCK
+        | ioctl::TIOCGETD
+        | ioctl::TIOCGEXCL
+        | ioctl::FIONREAD => 4,
+        ioctl::FIOQSIZE
+        | ioctl::FS_IOC_GETFLAGS
+        | ioctl::FS_IOC_GETVERSION
+        | ioctl::BLKGETSIZE64 => 8,
+        ioctl::BLKSSZGET => 4,
+        ioctl::TCSETS
+        | ioctl::TCSETSW
+        | ioctl::TCSETSF
+        | ioctl::TCSETS2
+        | ioctl::TCSETSW2
+        | ioctl::TCSETSF2
+        | ioctl::TCSBRK
+        | ioctl::TCXONC
+        | ioctl::TCFLSH
+        | ioctl::TIOCSWINSZ
+        | ioctl::TIOCSPGRP
+        | ioctl::TIOCSCTTY
+        | ioctl::TIOCNOTTY
+        | ioctl::TIOCSPTLCK
+        | ioctl::TIOCGPTPEER
+        | ioctl::TIOCSTI
+        | ioctl::TIOCEXCL
+        | ioctl::TIOCNXCL
+        | ioctl::FIOCLEX
+        | ioctl::FIONCLEX
+        | ioctl::FIONBIO
+        | ioctl::FIOASYNC
+        | ioctl::FS_IOC_SETFLAGS
+        | ioctl::FICLONE
+        | ioctl::FICLONERANGE => 0,
+        _ => return Class::Unknown,
+    };
+    o.add(a[2], len);
+    Class::Known
+}
+
+/// `fcntl`.
+pub(crate) fn fcntl(a: &[u64; 6], o: &mut Out) -> Class {
+    let len = match a[1] as u32 {
+        F_GETLK | F_OFD_GETLK => FLOCK,
+        F_GETOWN_EX | F_GET_RW_HINT | F_GET_FILE_RW_HINT => 8,
+        F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD | F_GETFL | F_SETFL | F_SETLK | F_SETLKW
+        | F_OFD_SETLK | F_OFD_SETLKW | F_SETOWN | F_GETOWN | F_SETSIG | F_GETSIG | F_SETOWN_EX
+        | F_SETLEASE | F_GETLEASE | F_NOTIFY | F_SETPIPE_SZ | F_GETPIPE_SZ | F_ADD_SEALS
+        | F_GET_SEALS | F_SET_RW_HINT | F_SET_FILE_RW_HINT => 0,
+        _ => return Class::Unknown,
+    };
+    o.add(a[2], len);
+    Class::Known
+}
+
+/// `prctl`.
+pub(crate) fn prctl(a: &[u64; 6], o: &mut Out) -> Class {
+    let len = match a[0] as u32 {
+        prctl::PR_GET_NAME => 16,
+        prctl::PR_GET_PDEATHSIG
+        | prctl::PR_GET_TSC
+        | prctl::PR_GET_UNALIGN
+        | prctl::PR_GET_CHILD_SUBREAPER => 4,
+        prctl::PR_GET_TID_ADDRESS => 8,
+        prctl::PR_SET_NAME
+        | prctl::PR_SET_PDEATHSIG
+        | prctl::PR_SET_DUMPABLE
+        | prctl::PR_GET_DUMPABLE
+        | prctl::PR_SET_KEEPCAPS
+        | prctl::PR_GET_KEEPCAPS
+        | prctl::PR_SET_TIMING
+        | prctl::PR_GET_TIMING
+        | prctl::PR_GET_SECCOMP
+        | prctl::PR_SET_SECCOMP
+        | prctl::PR_CAPBSET_READ
+        | prctl::PR_CAPBSET_DROP
+        | prctl::PR_SET_SECUREBITS
+        | prctl::PR_GET_SECUREBITS
+        | prctl::PR_SET_TIMERSLACK
+        | prctl::PR_GET_TIMERSLACK
+        | prctl::PR_SET_MM
+        | prctl::PR_SET_PTRACER
+        | prctl::PR_SET_CHILD_SUBREAPER
+        | prctl::PR_SET_NO_NEW_PRIVS
+        | prctl::PR_GET_NO_NEW_PRIVS
+        | prctl::PR_SET_THP_DISABLE
+        | prctl::PR_GET_THP_DISABLE
+        | prctl::PR_CAP_AMBIENT
+        | prctl::PR_SET_VMA => 0,
+        _ => return Class::Unknown,
+    };
+    // PR_SET_MM can only have changed what the kernel shows of the process.
+    o.add(a[1], len);
+    Class::Known
+}

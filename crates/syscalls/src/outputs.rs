@@ -1,0 +1,535 @@
+//! The memory that a system call may have written.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::control;
+use linux_raw_sys::general::*;
+use linux_raw_sys::{net, system};
+
+/// What is known of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// All memory that it wrote in the process was named.
+    Known,
+    /// It may have written any.
+    Unknown,
+}
+
+/// Memory that may have been written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    pub addr: u64,
+    /// Bytes. May reach beyond what is mapped.
+    pub len: u64,
+}
+
+/// Reads the process's memory.
+pub trait Memory {
+    /// Fills `buf` from `addr` on; whether all of it can be read.
+    fn read(&self, addr: u64, buf: &mut [u8]) -> bool;
+}
+
+/// Most elements of an array of buffers that a call takes.
+const IOV_MAX: u64 = 1024;
+/// Largest socket address.
+const ADDR: u64 = 128;
+/// `struct stat`, `struct statfs`, `struct statx`, `struct rusage`, `siginfo_t`.
+const STAT: u64 = size_of::<stat>() as u64;
+const STATFS: u64 = size_of::<statfs64>() as u64;
+const STATX: u64 = size_of::<statx>() as u64;
+const RUSAGE: u64 = size_of::<rusage>() as u64;
+const SIGINFO: u64 = 128;
+const TIMESPEC: u64 = 16;
+const TIMEVAL: u64 = 16;
+const ITIMER: u64 = 32;
+const EPOLL_EVENT: u64 = 12;
+const POLLFD: u64 = 8;
+const UTSNAME: u64 = 390;
+const SYSINFO: u64 = size_of::<system::sysinfo>() as u64;
+
+/// Collects ranges; null pointers and empty ranges are left out.
+pub(crate) struct Out<'a> {
+    pub memory: &'a dyn Memory,
+    push: &'a mut dyn FnMut(Range),
+}
+
+impl Out<'_> {
+    pub fn add(&mut self, addr: u64, len: u64) {
+        if addr != 0 && len != 0 {
+            (self.push)(Range { addr, len });
+        }
+    }
+
+    fn u64_at(&self, addr: u64) -> Option<u64> {
+        let mut b = [0; 8];
+        self.memory
+            .read(addr, &mut b)
+            .then(|| u64::from_le_bytes(b))
+    }
+
+    fn u32_at(&self, addr: u64) -> Option<u32> {
+        let mut b = [0; 4];
+        self.memory
+            .read(addr, &mut b)
+            .then(|| u32::from_le_bytes(b))
+    }
+
+    /// The first `len` bytes of an array of buffers.
+    fn buffers(&mut self, iov: u64, count: u64, mut len: u64) {
+        for i in 0..count.min(IOV_MAX) {
+            if len == 0 {
+                return;
+            }
+            let at = iov.wrapping_add(16 * i);
+            let (Some(base), Some(n)) = (self.u64_at(at), self.u64_at(at.wrapping_add(8))) else {
+                return;
+            };
+            self.add(base, n.min(len));
+            len = len.saturating_sub(n);
+        }
+    }
+
+    /// An address with the length behind a pointer, which the kernel has set to what it would have
+    /// needed.
+    fn sized(&mut self, addr: u64, len: u64, most: u64) {
+        if len == 0 {
+            return;
+        }
+        self.add(len, 4);
+        if let Some(n) = self.u32_at(len) {
+            self.add(addr, (n as u64).min(most));
+        }
+    }
+
+    /// A `struct msghdr`: address, data, control data, and what it says of them. `len`: bytes
+    /// received.
+    fn message(&mut self, msg: u64, len: u64) {
+        self.add(msg, 56);
+        let field = |s: &Self, at: u64| s.u64_at(msg.wrapping_add(at)).unwrap_or(0);
+        let (name, name_len) = (field(self, 0), field(self, 8) as u32 as u64);
+        let (iov, count) = (field(self, 16), field(self, 24));
+        let (control, control_len) = (field(self, 32), field(self, 40));
+        self.add(name, name_len.min(ADDR));
+        self.buffers(iov, count, len);
+        self.add(control, control_len);
+    }
+}
+
+/// Tells `push` all memory that the call with these arguments may have written, now that it has
+/// returned `ret`. What changes mappings, and memory shared with others, are not its concern.
+///
+/// The sizes are those of the kernel's structures on x86-64.
+pub fn outputs(
+    nr: u32,
+    a: &[u64; 6],
+    ret: i64,
+    memory: &dyn Memory,
+    push: &mut dyn FnMut(Range),
+) -> Class {
+    let mut out = Out { memory, push };
+    let o = &mut out;
+    let failed = (-4095..0).contains(&ret);
+    let n = if failed { 0 } else { ret as u64 };
+    match nr {
+        // What follows writes also when it fails.
+        __NR_nanosleep => o.add(a[1], TIMESPEC),
+        __NR_clock_nanosleep => o.add(a[3], TIMESPEC),
+        __NR_select => {
+            fd_sets(o, a);
+            o.add(a[4], TIMEVAL);
+        }
+        __NR_pselect6 => {
+            fd_sets(o, a);
+            o.add(a[4], TIMESPEC);
+        }
+        __NR_poll => o.add(a[0], a[1].saturating_mul(POLLFD)),
+        __NR_ppoll => {
+            o.add(a[0], a[1].saturating_mul(POLLFD));
+            o.add(a[2], TIMESPEC);
+        }
+        __NR_sched_setattr => o.add(a[1], 4),
+        __NR_futex => {
+            // Locks with priority inheritance and FUTEX_WAKE_OP change the words.
+            o.add(a[0], 4);
+            o.add(a[4], 4);
+        }
+        __NR_sendfile => o.add(a[2], 8),
+        __NR_splice | __NR_copy_file_range => {
+            o.add(a[1], 8);
+            o.add(a[3], 8);
+        }
+        __NR_getcpu => {
+            o.add(a[0], 4);
+            o.add(a[1], 4);
+        }
+        __NR_recvmmsg => {
+            o.add(a[4], TIMESPEC);
+            for i in 0..n.min(IOV_MAX) {
+                let msg = a[1].wrapping_add(64 * i);
+                o.add(msg, 64);
+                let len = o.u32_at(msg.wrapping_add(56)).unwrap_or(0);
+                o.message(msg, len as u64);
+            }
+        }
+        __NR_sendmmsg => o.add(a[1], n.min(IOV_MAX) * 64),
+        // Reads may have filled a part of the buffer before they failed with a fault; and calls that
+        // are not known may write whatever happens.
+        __NR_read | __NR_pread64 | __NR_readlink | __NR_readlinkat | __NR_getdents
+        | __NR_getdents64 | __NR_getrandom | __NR_getcwd | __NR_recvfrom | __NR_readv
+        | __NR_preadv | __NR_preadv2 | __NR_recvmsg
+            if failed =>
+        {
+            if ret == -(linux_raw_sys::errno::EFAULT as i64) {
+                return Class::Unknown;
+            }
+        }
+        _ if failed && class_of_success(nr, a) == Class::Known => {}
+        _ => return succeeded(nr, a, n, o),
+    }
+    Class::Known
+}
+
+/// Whether the call is known if it succeeds.
+fn class_of_success(nr: u32, a: &[u64; 6]) -> Class {
+    struct Nothing;
+    impl Memory for Nothing {
+        fn read(&self, _: u64, _: &mut [u8]) -> bool {
+            false
+        }
+    }
+    let mut out = Out {
+        memory: &Nothing,
+        push: &mut |_| {},
+    };
+    succeeded(nr, a, 0, &mut out)
+}
+
+fn fd_sets(o: &mut Out, a: &[u64; 6]) {
+    let bytes = a[0].min(1 << 20).div_ceil(64) * 8;
+    for set in &a[1..4] {
+        o.add(*set, bytes);
+    }
+}
+
+/// Calls that returned `n`.
+fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
+    match nr {
+        // Buffers of which as much was written as was returned.
+        __NR_read | __NR_pread64 | __NR_getdents | __NR_getdents64 | __NR_readlink
+        | __NR_listxattr | __NR_llistxattr | __NR_flistxattr => o.add(a[1], n),
+        __NR_readlinkat => o.add(a[2], n),
+        __NR_getcwd | __NR_getrandom => o.add(a[0], n),
+        __NR_getxattr | __NR_lgetxattr | __NR_fgetxattr => o.add(a[2], n),
+        __NR_syslog => o.add(a[1], n),
+        __NR_readv | __NR_preadv | __NR_preadv2 => o.buffers(a[1], a[2], n),
+        __NR_process_vm_readv => o.buffers(a[1], a[2], n),
+        __NR_getgroups => o.add(a[1], n * 4),
+        __NR_sched_getaffinity => o.add(a[2], n),
+        __NR_epoll_wait | __NR_epoll_pwait | __NR_epoll_pwait2 => o.add(a[1], n * EPOLL_EVENT),
+        __NR_mincore => o.add(a[2], a[1].div_ceil(4096)),
+
+        // Sockets.
+        __NR_recvfrom => {
+            // With MSG_TRUNC more is returned than was written.
+            o.add(a[1], n.min(a[2]));
+            o.sized(a[4], a[5], ADDR);
+        }
+        __NR_recvmsg => o.message(a[1], n),
+        __NR_accept | __NR_accept4 | __NR_getsockname | __NR_getpeername => {
+            o.sized(a[1], a[2], ADDR);
+        }
+        __NR_getsockopt => {
+            // Some options of these levels hold pointers that the kernel writes through.
+            if a[1] as u32 == net::IPPROTO_TCP as u32 && a[2] as u32 == TCP_ZEROCOPY_RECEIVE {
+                return Class::Unknown;
+            }
+            o.sized(a[3], a[4], 1 << 16);
+        }
+        __NR_socketpair => o.add(a[3], 8),
+
+        // Results of fixed size.
+        __NR_pipe | __NR_pipe2 => o.add(a[0], 8),
+        __NR_stat | __NR_lstat | __NR_fstat => o.add(a[1], STAT),
+        __NR_newfstatat => o.add(a[2], STAT),
+        __NR_statx => o.add(a[4], STATX),
+        __NR_statfs | __NR_fstatfs => o.add(a[1], STATFS),
+        __NR_ustat => o.add(a[1], 32),
+        __NR_wait4 => {
+            o.add(a[1], 4);
+            o.add(a[3], RUSAGE);
+        }
+        __NR_waitid => {
+            o.add(a[2], SIGINFO);
+            o.add(a[4], RUSAGE);
+        }
+        __NR_getrusage => o.add(a[1], RUSAGE),
+        __NR_times => o.add(a[0], 32),
+        __NR_uname => o.add(a[0], UTSNAME),
+        __NR_sysinfo => o.add(a[0], SYSINFO),
+        __NR_gettimeofday => {
+            o.add(a[0], TIMEVAL);
+            o.add(a[1], 8);
+        }
+        __NR_time => o.add(a[0], 8),
+        __NR_clock_gettime | __NR_clock_getres => o.add(a[1], TIMESPEC),
+        __NR_adjtimex => o.add(a[0], 208),
+        __NR_clock_adjtime => o.add(a[1], 208),
+        __NR_getitimer => o.add(a[1], ITIMER),
+        __NR_setitimer => o.add(a[2], ITIMER),
+        __NR_timer_create => o.add(a[2], 4),
+        __NR_timer_gettime | __NR_timerfd_gettime => o.add(a[1], ITIMER),
+        __NR_timer_settime | __NR_timerfd_settime => o.add(a[3], ITIMER),
+        __NR_getrlimit => o.add(a[1], 16),
+        __NR_prlimit64 => o.add(a[3], 16),
+        __NR_rt_sigpending => o.add(a[0], 8),
+        __NR_rt_sigprocmask => o.add(a[2], 8),
+        __NR_rt_sigaction => o.add(a[2], 32),
+        __NR_sigaltstack => o.add(a[1], 24),
+        __NR_rt_sigtimedwait => o.add(a[1], SIGINFO),
+        __NR_capget => {
+            o.add(a[0], 8);
+            o.add(a[1], 24);
+        }
+        __NR_capset => o.add(a[0], 8),
+        __NR_getresuid | __NR_getresgid => {
+            for p in &a[..3] {
+                o.add(*p, 4);
+            }
+        }
+        __NR_sched_getparam => o.add(a[1], 4),
+        __NR_sched_rr_get_interval => o.add(a[1], TIMESPEC),
+        __NR_sched_getattr => o.add(a[1], a[2]),
+        __NR_get_robust_list => {
+            o.add(a[1], 8);
+            o.add(a[2], 8);
+        }
+        __NR_arch_prctl => o.add(
+            a[1],
+            if a[0] == 0x1003 || a[0] == 0x1004 {
+                8
+            } else {
+                0
+            },
+        ),
+        __NR_mq_timedreceive => {
+            o.add(a[1], n);
+            o.add(a[3], 4);
+        }
+        __NR_mq_getsetattr => o.add(a[2], 64),
+        __NR_msgrcv => o.add(a[1], n + 8),
+        __NR_cachestat => o.add(a[2], 40),
+        __NR_clone => o.add(a[2], 4),
+        __NR_clone3 => {
+            // pidfd and parent_tid of `struct clone_args`.
+            for field in [8, 24] {
+                let at = o.u64_at(a[0].wrapping_add(field)).unwrap_or(0);
+                o.add(at, 4);
+            }
+        }
+
+        __NR_ioctl => return control::ioctl(a, o),
+        __NR_fcntl => return control::fcntl(a, o),
+        __NR_prctl => return control::prctl(a, o),
+        nr if writes_nothing(nr) => {}
+        _ => return Class::Unknown,
+    }
+    Class::Known
+}
+
+/// `getsockopt` of TCP that maps pages.
+const TCP_ZEROCOPY_RECEIVE: u32 = 35;
+
+/// Calls that write no memory of the process that makes them (mappings that they change are another
+/// matter).
+fn writes_nothing(nr: u32) -> bool {
+    matches!(
+        nr,
+        __NR_write
+            | __NR_pwrite64
+            | __NR_writev
+            | __NR_pwritev
+            | __NR_pwritev2
+            | __NR_open
+            | __NR_openat
+            | __NR_openat2
+            | __NR_creat
+            | __NR_close
+            | __NR_close_range
+            | __NR_lseek
+            | __NR_access
+            | __NR_faccessat
+            | __NR_faccessat2
+            | __NR_dup
+            | __NR_dup2
+            | __NR_dup3
+            | __NR_pause
+            | __NR_alarm
+            | __NR_sched_yield
+            | __NR_msync
+            | __NR_madvise
+            | __NR_mlock
+            | __NR_mlock2
+            | __NR_munlock
+            | __NR_munlockall
+            | __NR_mlockall
+            | __NR_membarrier
+            | __NR_getpid
+            | __NR_gettid
+            | __NR_getppid
+            | __NR_getpgrp
+            | __NR_getpgid
+            | __NR_setpgid
+            | __NR_getsid
+            | __NR_setsid
+            | __NR_getuid
+            | __NR_geteuid
+            | __NR_getgid
+            | __NR_getegid
+            | __NR_setuid
+            | __NR_setgid
+            | __NR_setreuid
+            | __NR_setregid
+            | __NR_setresuid
+            | __NR_setresgid
+            | __NR_setfsuid
+            | __NR_setfsgid
+            | __NR_setgroups
+            | __NR_personality
+            | __NR_getpriority
+            | __NR_setpriority
+            | __NR_sched_setparam
+            | __NR_sched_setscheduler
+            | __NR_sched_getscheduler
+            | __NR_sched_get_priority_max
+            | __NR_sched_get_priority_min
+            | __NR_sched_setaffinity
+            | __NR_ioprio_get
+            | __NR_ioprio_set
+            | __NR_setrlimit
+            | __NR_umask
+            | __NR_chdir
+            | __NR_fchdir
+            | __NR_chroot
+            | __NR_rename
+            | __NR_renameat
+            | __NR_renameat2
+            | __NR_mkdir
+            | __NR_mkdirat
+            | __NR_rmdir
+            | __NR_link
+            | __NR_linkat
+            | __NR_unlink
+            | __NR_unlinkat
+            | __NR_symlink
+            | __NR_symlinkat
+            | __NR_mknod
+            | __NR_mknodat
+            | __NR_chmod
+            | __NR_fchmod
+            | __NR_fchmodat
+            | __NR_fchmodat2
+            | __NR_chown
+            | __NR_fchown
+            | __NR_lchown
+            | __NR_fchownat
+            | __NR_utime
+            | __NR_utimes
+            | __NR_utimensat
+            | __NR_futimesat
+            | __NR_setxattr
+            | __NR_lsetxattr
+            | __NR_fsetxattr
+            | __NR_removexattr
+            | __NR_lremovexattr
+            | __NR_fremovexattr
+            | __NR_truncate
+            | __NR_ftruncate
+            | __NR_fallocate
+            | __NR_fsync
+            | __NR_fdatasync
+            | __NR_sync
+            | __NR_syncfs
+            | __NR_sync_file_range
+            | __NR_readahead
+            | __NR_fadvise64
+            | __NR_flock
+            | __NR_tee
+            | __NR_mount
+            | __NR_umount2
+            | __NR_pivot_root
+            | __NR_unshare
+            | __NR_setns
+            | __NR_sethostname
+            | __NR_setdomainname
+            | __NR_settimeofday
+            | __NR_clock_settime
+            | __NR_socket
+            | __NR_connect
+            | __NR_bind
+            | __NR_listen
+            | __NR_shutdown
+            | __NR_sendto
+            | __NR_sendmsg
+            | __NR_setsockopt
+            | __NR_kill
+            | __NR_tkill
+            | __NR_tgkill
+            | __NR_rt_sigqueueinfo
+            | __NR_rt_tgsigqueueinfo
+            | __NR_pidfd_open
+            | __NR_pidfd_send_signal
+            | __NR_pidfd_getfd
+            | __NR_rt_sigsuspend
+            | __NR_epoll_create
+            | __NR_epoll_create1
+            | __NR_epoll_ctl
+            | __NR_eventfd
+            | __NR_eventfd2
+            | __NR_signalfd
+            | __NR_signalfd4
+            | __NR_timerfd_create
+            | __NR_timer_delete
+            | __NR_timer_getoverrun
+            | __NR_inotify_init
+            | __NR_inotify_init1
+            | __NR_inotify_add_watch
+            | __NR_inotify_rm_watch
+            | __NR_fanotify_init
+            | __NR_fanotify_mark
+            | __NR_memfd_create
+            | __NR_mq_open
+            | __NR_mq_unlink
+            | __NR_mq_timedsend
+            | __NR_mq_notify
+            | __NR_msgget
+            | __NR_msgsnd
+            | __NR_semget
+            | __NR_semop
+            | __NR_semtimedop
+            | __NR_shmget
+            | __NR_set_tid_address
+            | __NR_set_robust_list
+            | __NR_rseq
+            | __NR_seccomp
+            | __NR_landlock_create_ruleset
+            | __NR_landlock_add_rule
+            | __NR_landlock_restrict_self
+            | __NR_pkey_alloc
+            | __NR_pkey_free
+            | __NR_open_by_handle_at
+            | __NR_vhangup
+            | __NR_acct
+            | __NR_exit
+            | __NR_exit_group
+            | __NR_execve
+            | __NR_execveat
+            | __NR_fork
+            | __NR_vfork
+            | __NR_futex_waitv
+            | __NR_mmap
+            | __NR_munmap
+            | __NR_mprotect
+            | __NR_pkey_mprotect
+            | __NR_mremap
+            | __NR_brk
+    )
+}

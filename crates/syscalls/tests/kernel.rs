@@ -1,0 +1,307 @@
+//! Calls are made, and what changes in memory is compared with what was said.
+
+use hindsight_syscalls::{Class, Memory, Range, number, outputs};
+use std::ffi::CString;
+
+/// Reads this process's memory through the kernel, so that bad addresses are harmless.
+struct Own;
+
+impl Memory for Own {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> bool {
+        let local = libc::iovec {
+            iov_base: buf.as_mut_ptr().cast(),
+            iov_len: buf.len(),
+        };
+        let remote = libc::iovec {
+            iov_base: addr as *mut _,
+            iov_len: buf.len(),
+        };
+        // SAFETY: `local` describes `buf`; the kernel checks `remote`.
+        let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        n == buf.len() as isize
+    }
+}
+
+const SIZE: usize = 1 << 16;
+
+/// Memory for a call's arguments. Each slot is 4 KiB.
+struct Arena {
+    bytes: Vec<u8>,
+}
+
+impl Arena {
+    fn new(fill: u8) -> Arena {
+        Arena {
+            bytes: vec![fill; SIZE],
+        }
+    }
+
+    fn at(&self, slot: usize) -> u64 {
+        self.bytes.as_ptr() as u64 + 4096 * slot as u64
+    }
+
+    fn put(&mut self, slot: usize, offset: usize, b: &[u8]) {
+        let at = 4096 * slot + offset;
+        self.bytes[at..at + b.len()].copy_from_slice(b);
+    }
+}
+
+fn call(nr: u64, a: &[u64; 6]) -> i64 {
+    // SAFETY: the tests pass pointers into their arenas, or to constants.
+    let r = unsafe { libc::syscall(nr as i64, a[0], a[1], a[2], a[3], a[4], a[5]) };
+    if r == -1 {
+        -std::io::Error::last_os_error().raw_os_error().unwrap() as i64
+    } else {
+        r
+    }
+}
+
+/// Makes a call twice, in memory filled differently, so that every written byte shows. `prepare`
+/// puts its inputs into the arena and gives the arguments.
+fn check(name: &str, want: Class, prepare: &dyn Fn(&mut Arena) -> [u64; 6]) -> i64 {
+    let nr = number(name).unwrap();
+    let mut last = 0;
+    for fill in [0x5a, 0xa5] {
+        let mut arena = Arena::new(fill);
+        let args = prepare(&mut arena);
+        let before = arena.bytes.clone();
+        let ret = call(nr, &args);
+        let mut claimed = vec![false; SIZE];
+        let base = arena.at(0);
+        let class = outputs(nr as u32, &args, ret, &Own, &mut |r: Range| {
+            for a in r.addr..r.addr.saturating_add(r.len.min(1 << 20)) {
+                if let Some(c) = claimed.get_mut(a.wrapping_sub(base) as usize) {
+                    *c = true;
+                }
+            }
+        });
+        assert_eq!(class, want, "{name} returned {ret}");
+        // The kernel wrote behind the compiler's back.
+        let now = std::hint::black_box(&mut arena).bytes.as_slice();
+        let wrong: Vec<_> = (0..SIZE)
+            .filter(|i| now[*i] != before[*i] && !claimed[*i])
+            .collect();
+        assert!(wrong.is_empty(), "{name} wrote {wrong:x?}, not said");
+        last = ret;
+    }
+    last
+}
+
+fn known(name: &str, prepare: &dyn Fn(&mut Arena) -> [u64; 6]) -> i64 {
+    check(name, Class::Known, prepare)
+}
+
+#[test]
+fn calls_about_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let text: Vec<u8> = (0..20000u32).map(|i| (i * 7) as u8).collect();
+    std::fs::write(&path, text).unwrap();
+    std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+    let name = |p: &str| CString::new(dir.path().join(p).to_str().unwrap()).unwrap();
+    let (file, link, top) = (name("file"), name("link"), name(""));
+    // SAFETY: a valid path.
+    let fd = unsafe { libc::open(file.as_ptr(), libc::O_RDONLY) } as u64;
+    // SAFETY: as above.
+    let dir_fd = unsafe { libc::open(top.as_ptr(), libc::O_RDONLY) } as u64;
+    let p = |c: &CString| c.as_ptr() as u64;
+    assert_eq!(known("read", &|m| [fd, m.at(1), 4096, 0, 0, 0]), 4096);
+    assert_eq!(known("pread64", &|m| [fd, m.at(1), 8192, 12, 0, 0]), 8192);
+    // How much of the buffer was filled before the fault is not known.
+    check("pread64", Class::Unknown, &|_| [fd, 8, 8192, 12, 0, 0]);
+    assert_eq!(known("lseek", &|_| [fd, 100, 0, 0, 0, 0]), 100);
+    let iov = |m: &mut Arena| {
+        for (i, len) in [10u64, 4000, 500].into_iter().enumerate() {
+            let base = m.at(2 + i);
+            m.put(1, 16 * i, &base.to_le_bytes());
+            m.put(1, 16 * i + 8, &len.to_le_bytes());
+        }
+        m.at(1)
+    };
+    assert_eq!(known("readv", &|m| [fd, iov(m), 3, 0, 0, 0]), 4510);
+    assert_eq!(known("preadv", &|m| [fd, iov(m), 3, 19000, 0, 0]), 1000);
+    for (call, first) in [("stat", p(&file)), ("lstat", p(&link)), ("fstat", fd)] {
+        assert_eq!(known(call, &|m| [first, m.at(1), 0, 0, 0, 0]), 0);
+    }
+    let cwd = libc::AT_FDCWD as u64;
+    assert_eq!(
+        known("newfstatat", &|m| [cwd, p(&file), m.at(1), 0, 0, 0]),
+        0
+    );
+    assert_eq!(
+        known("statx", &|m| [cwd, p(&file), 0, 0xfff, m.at(1), 0]),
+        0
+    );
+    assert_eq!(known("statfs", &|m| [p(&top), m.at(1), 0, 0, 0, 0]), 0);
+    assert_eq!(known("readlink", &|m| [p(&link), m.at(1), 100, 0, 0, 0]), 4);
+    assert_eq!(
+        known("readlinkat", &|m| [cwd, p(&link), m.at(1), 100, 0, 0]),
+        4
+    );
+    assert!(known("getdents64", &|m| [dir_fd, m.at(1), 4096, 0, 0, 0]) >= 0);
+    assert!(known("getcwd", &|m| [m.at(1), 4096, 0, 0, 0, 0]) > 0);
+    known("ioctl", &|m| [fd, libc::TCGETS, m.at(1), 0, 0, 0]);
+    assert_eq!(
+        known("ioctl", &|m| [fd, libc::FIONREAD, m.at(1), 0, 0, 0]),
+        0
+    );
+    check("ioctl", Class::Unknown, &|m| {
+        [fd, 0x1234_5678, m.at(1), 0, 0, 0]
+    });
+    assert_eq!(
+        known("fcntl", &|m| {
+            // F_RDLCK from the start.
+            m.put(1, 0, &[0; 32]);
+            [fd, libc::F_GETLK as u64, m.at(1), 0, 0, 0]
+        }),
+        0
+    );
+    known("sendfile", &|m| {
+        m.put(1, 0, &[0; 8]);
+        [fd, fd, m.at(1), 10, 0, 0]
+    });
+}
+
+#[test]
+fn calls_about_sockets_and_waiting() {
+    known("socketpair", &|m| [1, 1, 0, m.at(1), 0, 0]);
+    let mut pair = [0i32; 2];
+    // SAFETY: room for both descriptors.
+    assert_eq!(unsafe { libc::socketpair(1, 2, 0, pair.as_mut_ptr()) }, 0);
+    let (a, b) = (pair[0] as u64, pair[1] as u64);
+    let send = |text: &[u8]| {
+        // SAFETY: `text` is readable.
+        unsafe { libc::send(pair[0], text.as_ptr().cast(), text.len(), 0) };
+    };
+    let got = known("recvfrom", &|m| {
+        send(b"hello");
+        m.put(2, 0, &100u32.to_le_bytes());
+        [b, m.at(1), 4096, 0, m.at(3), m.at(2)]
+    });
+    assert_eq!(got, 5);
+    // More is returned than fits.
+    let got = known("recvfrom", &|m| {
+        send(&[7; 3000]);
+        [b, m.at(1), 20, libc::MSG_TRUNC as u64, 0, 0]
+    });
+    assert_eq!(got, 3000);
+    let got = known("recvmsg", &|m| {
+        send(b"a message");
+        m.put(1, 0, &[0; 56]);
+        m.put(1, 0, &m.at(2).to_le_bytes());
+        m.put(1, 8, &64u32.to_le_bytes());
+        m.put(1, 16, &m.at(3).to_le_bytes());
+        m.put(1, 24, &1u64.to_le_bytes());
+        m.put(1, 32, &m.at(5).to_le_bytes());
+        m.put(1, 40, &256u64.to_le_bytes());
+        m.put(3, 0, &m.at(4).to_le_bytes());
+        m.put(3, 8, &4000u64.to_le_bytes());
+        [b, m.at(1), 0, 0, 0, 0]
+    });
+    assert_eq!(got, 9);
+    let got = known("getsockname", &|m| {
+        m.put(2, 0, &110u32.to_le_bytes());
+        [a, m.at(1), m.at(2), 0, 0, 0]
+    });
+    assert_eq!(got, 0);
+    let got = known("getsockopt", &|m| {
+        m.put(2, 0, &8u32.to_le_bytes());
+        [a, 1, libc::SO_RCVBUF as u64, m.at(1), m.at(2), 0]
+    });
+    assert_eq!(got, 0);
+
+    send(b"x");
+    let poll = |m: &mut Arena| {
+        let mut fd = [0; 8];
+        fd[..4].copy_from_slice(&(b as u32).to_le_bytes());
+        fd[4] = 1;
+        m.put(1, 0, &fd);
+        m.put(2, 0, &[0; 16]);
+    };
+    let got = known("poll", &|m| {
+        poll(m);
+        [m.at(1), 1, 0, 0, 0, 0]
+    });
+    assert_eq!(got, 1);
+    let got = known("ppoll", &|m| {
+        poll(m);
+        [m.at(1), 1, m.at(2), 0, 8, 0]
+    });
+    assert_eq!(got, 1);
+    let got = known("select", &|m| {
+        m.put(1, 0, &[0; 128]);
+        m.put(1, b as usize / 8, &[1 << (b % 8)]);
+        m.put(2, 0, &[0; 16]);
+        [b + 1, m.at(1), 0, 0, m.at(2), 0]
+    });
+    assert_eq!(got, 1);
+    // SAFETY: no pointers.
+    let epoll = unsafe { libc::epoll_create1(0) } as u64;
+    known("epoll_ctl", &|m| {
+        m.put(1, 0, &[1, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9]);
+        [epoll, 1, b, m.at(1), 0, 0]
+    });
+    assert_eq!(known("epoll_wait", &|m| [epoll, m.at(1), 10, 0, 0, 0]), 1);
+    assert_eq!(known("pipe2", &|m| [m.at(1), 0, 0, 0, 0, 0]), 0);
+}
+
+#[test]
+fn calls_about_the_process_and_time() {
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Arena) -> [u64; 6]);
+    let zeros = |m: &mut Arena, slot: usize, n: usize| m.put(slot, 0, &vec![0; n]);
+    let cases: [Case; 27] = [
+        ("uname", &|m| [m.at(1), 0, 0, 0, 0, 0]),
+        ("sysinfo", &|m| [m.at(1), 0, 0, 0, 0, 0]),
+        ("getrusage", &|m| [0, m.at(1), 0, 0, 0, 0]),
+        ("times", &|m| [m.at(1), 0, 0, 0, 0, 0]),
+        ("gettimeofday", &|m| [m.at(1), m.at(2), 0, 0, 0, 0]),
+        ("time", &|m| [m.at(1), 0, 0, 0, 0, 0]),
+        ("clock_gettime", &|m| [1, m.at(1), 0, 0, 0, 0]),
+        ("clock_getres", &|m| [1, m.at(1), 0, 0, 0, 0]),
+        ("adjtimex", &|m| {
+            zeros(m, 1, 208);
+            [m.at(1), 0, 0, 0, 0, 0]
+        }),
+        ("getitimer", &|m| [0, m.at(1), 0, 0, 0, 0]),
+        ("setitimer", &|m| {
+            zeros(m, 1, 32);
+            [0, m.at(1), m.at(2), 0, 0, 0]
+        }),
+        ("getrlimit", &|m| [7, m.at(1), 0, 0, 0, 0]),
+        ("prlimit64", &|m| [0, 7, 0, m.at(1), 0, 0]),
+        ("rt_sigpending", &|m| [m.at(1), 8, 0, 0, 0, 0]),
+        ("rt_sigprocmask", &|m| [0, 0, m.at(1), 8, 0, 0]),
+        ("rt_sigaction", &|m| [10, 0, m.at(1), 8, 0, 0]),
+        ("sigaltstack", &|m| [0, m.at(1), 0, 0, 0, 0]),
+        ("capget", &|m| {
+            m.put(1, 0, &0x20080522u32.to_le_bytes());
+            m.put(1, 4, &[0; 4]);
+            [m.at(1), m.at(2), 0, 0, 0, 0]
+        }),
+        ("getresuid", &|m| [m.at(1), m.at(2), m.at(3), 0, 0, 0]),
+        ("getgroups", &|m| [512, m.at(1), 0, 0, 0, 0]),
+        ("sched_getaffinity", &|m| [0, 128, m.at(1), 0, 0, 0]),
+        ("sched_getparam", &|m| [0, m.at(1), 0, 0, 0, 0]),
+        ("sched_rr_get_interval", &|m| [0, m.at(1), 0, 0, 0, 0]),
+        ("sched_getattr", &|m| [0, m.at(1), 48, 0, 0, 0]),
+        ("getcpu", &|m| [m.at(1), m.at(2), 0, 0, 0, 0]),
+        ("getrandom", &|m| [m.at(1), 3000, 0, 0, 0, 0]),
+        ("prctl", &|m| {
+            [libc::PR_GET_NAME as u64, m.at(1), 0, 0, 0, 0]
+        }),
+    ];
+    for (name, prepare) in cases {
+        let ret = known(name, prepare);
+        assert!(ret >= 0, "{name} returned {ret}");
+    }
+    known("wait4", &|m| [u64::MAX, m.at(1), 1, m.at(2), 0, 0]);
+    known("nanosleep", &|m| {
+        zeros(m, 1, 16);
+        [m.at(1), m.at(2), 0, 0, 0, 0]
+    });
+    known("timer_create", &|m| [0, 0, m.at(1), 0, 0, 0]);
+    check("io_uring_setup", Class::Unknown, &|m| {
+        [0, m.at(1), 0, 0, 0, 0]
+    });
+    check("ptrace", Class::Unknown, &|_| [99999, 0, 0, 0, 0, 0]);
+}
