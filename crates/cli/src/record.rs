@@ -6,7 +6,7 @@ use crate::{args, image, os, program, say, sink, store, symbols};
 use anyhow::{Context, Result};
 use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::{Config, children};
-use hindsight_events::ring::FILE_LEN;
+use hindsight_events::ring::file_len;
 use hindsight_trace::meta::{Ending, Machine};
 use hindsight_trace::{Header, Summary, Text};
 use std::io::Write;
@@ -70,7 +70,7 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     let control = Control::new().with_context(|| {
         format!(
             "cannot make the memory shared with the program (does `ulimit -f` allow {} MiB?)",
-            (FILE_LEN >> 20) + 1
+            (file_len(2) >> 20) + 1
         )
     })?;
     let image = image::file(&config(a, program, control.fd().as_raw_fd())?)?;

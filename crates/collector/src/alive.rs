@@ -31,7 +31,8 @@ pub fn thread(pid: i32, tid: i32) -> bool {
     if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
         return false;
     }
-    !zombie(&format!("/proc/{pid}/task/{tid}/stat"))
+    // Only a process's first thread stays when it has ended. The others are asked for in thousands.
+    tid != pid || !zombie(&format!("/proc/{pid}/task/{tid}/stat"))
 }
 
 /// What cannot be read counts as alive: there may be no `/proc`.

@@ -1,4 +1,4 @@
-use crate::lane::{Lane, Open};
+use crate::lane::{Lane, Open, is_image};
 use crate::{Control, alive, futex};
 use hindsight_events::ring::{RING_BYTES, RINGS, kind, state};
 use hindsight_events::{EndKind, Event};
@@ -33,6 +33,10 @@ const IDLE: Duration = Duration::from_millis(300);
 /// A ring is claimed for this long before its producer is looked after: a child may have to put
 /// its own process id in the place of its parent's, which is gone.
 const CLAIM: Duration = Duration::from_secs(2);
+
+/// Memory of the rings from which on what has been read is given back at once. Below, memory that has
+/// been touched is quicker to write to.
+const BUDGET: u64 = 256 << 20;
 
 /// Longest time to wait, when the program has ended, for processes to appear that it made.
 const NEWBORN: Duration = Duration::from_secs(2);
@@ -106,7 +110,16 @@ impl<W: Write> Collected<W> {
 /// Moves events from the rings to a trace.
 pub struct Collector<'c, W: Write> {
     control: &'c Control,
+    /// The rings that have ever been taken, by number.
     lanes: Vec<Lane>,
+    /// Rings with something in them at the last look.
+    hot: Vec<usize>,
+    /// When all rings were last looked at.
+    looked: Instant,
+    /// The rings take much memory.
+    thrifty: bool,
+    /// The ring that carries each image's mappings and code.
+    images: HashMap<u32, usize>,
     next_stream: StreamId,
     follow: bool,
     /// Process and thread ids that have had a stream.
@@ -134,9 +147,14 @@ impl<'c, W: Write> Collector<'c, W> {
         header: &Header,
         tell: impl Fn(&str) + Send + 'c,
     ) -> io::Result<Collector<'c, W>> {
+        control.take_consumers();
         Ok(Collector {
             control,
-            lanes: control.consumers().into_iter().map(Lane::new).collect(),
+            lanes: Vec::new(),
+            hot: Vec::new(),
+            looked: Instant::now(),
+            thrifty: false,
+            images: HashMap::new(),
             next_stream: 1,
             follow: true,
             known: HashSet::new(),
@@ -175,10 +193,9 @@ impl<'c, W: Write> Collector<'c, W> {
             let stopped = stop.load(Acquire);
             let seen = header.wake.load(Acquire);
             header.sleeping.store(0, Relaxed);
-            let mut busiest = 0;
-            for i in 0..RINGS {
-                busiest = busiest.max(self.drain(i));
-            }
+            let now = Instant::now();
+            let all = last || stopped || now - self.looked >= nap;
+            let busiest = self.look(all);
             self.bury();
             let now = Instant::now();
             if last || now - self.reaped >= REAP_EVERY {
@@ -187,11 +204,10 @@ impl<'c, W: Write> Collector<'c, W> {
             if stopped || last && !self.more(now, *over.get_or_insert(now)) {
                 break;
             }
-            for i in 0..RINGS {
-                let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
-                if self.lanes[i].open.as_ref().is_some_and(ripe) {
-                    self.write(i);
-                }
+            if all {
+                self.looked = now;
+                self.thrifty = self.control.memory() > BUDGET;
+                self.flush(now);
             }
             // A ring this full has more by now.
             if busiest >= RING_BYTES / 4 {
@@ -201,11 +217,58 @@ impl<'c, W: Write> Collector<'c, W> {
             futex::wait(&header.wake, seen, nap);
             nap = (nap * 9 / 8).min(NAP);
         }
-        for i in 0..RINGS {
+        for i in 0..self.lanes.len() {
             self.close(i, true);
         }
         self.out.streams.sort_by_key(|s| s.stream);
         self.out
+    }
+
+    /// Empties the rings that want it, or all of them; the most bytes that one had.
+    fn look(&mut self, all: bool) -> usize {
+        let header = self.control.header();
+        let mut sets = [0u64; RINGS / 64];
+        for ((set, dirty), live) in sets.iter_mut().zip(&header.dirty).zip(&header.live) {
+            *set = if all { live.load(Acquire) } else { 0 };
+            if dirty.load(Relaxed) != 0 {
+                *set |= dirty.swap(0, AcqRel);
+            }
+        }
+        for i in std::mem::take(&mut self.hot) {
+            sets[i / 64] |= 1 << (i % 64);
+        }
+        let mut busiest = 0;
+        for i in members(&sets) {
+            // A program may have overwritten the sets.
+            if i >= self.control.rings() {
+                break;
+            }
+            let n = self.drain(i);
+            if n > 0 {
+                self.hot.push(i);
+            }
+            busiest = busiest.max(n);
+        }
+        busiest
+    }
+
+    /// The rings that are taken, as far as they have been seen.
+    fn taken(&self) -> Vec<usize> {
+        let header = self.control.header();
+        let words: Vec<u64> = header.live.iter().map(|w| w.load(Acquire)).collect();
+        members(&words)
+            .take_while(|i| *i < self.lanes.len())
+            .collect()
+    }
+
+    /// Writes what has been gathered long enough.
+    fn flush(&mut self, now: Instant) {
+        for i in 0..self.lanes.len() {
+            let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
+            if self.lanes[i].open.as_ref().is_some_and(ripe) {
+                self.write(i);
+            }
+        }
     }
 
     /// Whether a process other than the program may still have something to say.
@@ -223,7 +286,7 @@ impl<'c, W: Write> Collector<'c, W> {
     /// Closes the rings whose producers are gone. `all`: also those that were busy a moment ago.
     fn reap(&mut self, now: Instant, all: bool) {
         self.reaped = now;
-        for i in 0..RINGS {
+        for i in self.taken() {
             let lane = &mut self.lanes[i];
             let ctl = lane.ctl();
             let (pid, tid) = (ctl.pid.load(Relaxed), ctl.tid.load(Relaxed));
@@ -232,7 +295,7 @@ impl<'c, W: Write> Collector<'c, W> {
                 state::FREE => lane.active = now,
                 state::CLAIMED => {
                     if idle >= CLAIM && !alive::process(pid) {
-                        lane.free();
+                        lane.free(i, self.control.header(), self.thrifty);
                     }
                 }
                 _ if idle < IDLE && !all => {}
@@ -255,7 +318,7 @@ impl<'c, W: Write> Collector<'c, W> {
     /// Closes the streams of images that processes have left by executing another program.
     fn bury(&mut self) {
         for (image, pid) in std::mem::take(&mut self.replaced) {
-            for i in 0..RINGS {
+            for i in self.taken() {
                 let ctl = self.lanes[i].ctl();
                 let life = ctl.state.load(Acquire);
                 if matches!(life, state::LIVE | state::ENDED)
@@ -271,6 +334,10 @@ impl<'c, W: Write> Collector<'c, W> {
 
     /// Empties ring `i`; the number of bytes.
     fn drain(&mut self, i: usize) -> usize {
+        while self.lanes.len() <= i {
+            let consumer = self.control.consumer(self.lanes.len());
+            self.lanes.push(Lane::new(consumer));
+        }
         let life = self.lanes[i].ctl().state.load(Acquire);
         if matches!(life, state::FREE | state::CLAIMED) {
             return 0;
@@ -278,7 +345,7 @@ impl<'c, W: Write> Collector<'c, W> {
         if self.lanes[i].open.is_none() {
             self.begin(i);
         }
-        let n = self.lanes[i].pull();
+        let n = self.lanes[i].pull(self.thrifty);
         match n {
             None => self.damaged(i),
             Some(0) => {}
@@ -302,7 +369,8 @@ impl<'c, W: Write> Collector<'c, W> {
 
     /// Begins the stream of ring `i`.
     fn begin(&mut self, i: usize) {
-        let executed = self.had_stream(i);
+        let is_image = self.lanes[i].ctl().kind.load(Relaxed) == kind::IMAGE;
+        let executed = is_image && self.had_stream(i);
         let lane = &mut self.lanes[i];
         let mut open = Open::new(lane.consumer.ctl(), self.next_stream);
         lane.active = Instant::now();
@@ -323,6 +391,9 @@ impl<'c, W: Write> Collector<'c, W> {
         for id in [pid, tid] {
             self.known.insert(id);
             self.expected.remove(&id);
+        }
+        if kind == StreamKind::Image {
+            self.images.insert(image, i);
         }
         if kind == StreamKind::Image && image != parent {
             self.begun.insert((parent, pid));
@@ -428,11 +499,9 @@ impl<'c, W: Write> Collector<'c, W> {
     fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder) {
         if info.kind == StreamKind::Thread && builder.events() > 0 {
             // A trace that is cut behind this chunk then holds all code that the chunk runs.
-            for j in 0..RINGS {
-                if self.lanes[j].is_image(info.image) {
-                    self.drain(j);
-                    self.write(j);
-                }
+            if let Some(j) = self.image_ring(info.image) {
+                self.drain(j);
+                self.write(j);
             }
         }
         match &mut self.out.writer {
@@ -444,6 +513,18 @@ impl<'c, W: Write> Collector<'c, W> {
             // Still cut into events: they tell how the program ended.
             None => builder.take(&mut Content::default()),
         }
+    }
+
+    /// The ring that carries the mappings and code of `image`, unless that has ended.
+    fn image_ring(&self, image: u32) -> Option<usize> {
+        if let Some(i) = self.images.get(&image) {
+            return self.lanes[*i].is_image(image).then_some(*i);
+        }
+        let header = self.control.header();
+        let words: Vec<u64> = header.live.iter().map(|w| w.load(Acquire)).collect();
+        members(&words)
+            .take_while(|i| *i < self.control.rings())
+            .find(|i| is_image(self.control.ctl(*i), image))
     }
 
     /// Takes an executable file into the trace.
@@ -486,7 +567,7 @@ impl<'c, W: Write> Collector<'c, W> {
         };
         self.out.streams.push(open.summary(lane.ctl(), lost));
         // Before the trace is written: threads that come and go quickly wait for rings.
-        lane.free();
+        lane.free(i, self.control.header(), self.thrifty);
         let StreamInfo {
             image, pid, tid, ..
         } = open.info;
@@ -504,6 +585,17 @@ impl<'c, W: Write> Collector<'c, W> {
         }
         self.put(&open.info, &mut open.builder);
     }
+}
+
+/// The numbers of the bits that are set.
+fn members(words: &[u64]) -> impl Iterator<Item = usize> {
+    let each = |(w, set): (usize, u64)| {
+        (0..64)
+            .filter(move |b| set >> b & 1 != 0)
+            .map(move |b| w * 64 + b)
+    };
+    let words = words.iter().copied().enumerate();
+    words.filter(|(_, set)| *set != 0).flat_map(each)
 }
 
 fn read_module(path: &[u8]) -> Option<Vec<u8>> {

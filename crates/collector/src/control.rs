@@ -1,5 +1,5 @@
 use crate::futex;
-use hindsight_events::ring::{self, Consumer, Ctl, FILE_LEN, Header, RINGS};
+use hindsight_events::ring::{self, Consumer, Ctl, Header, RINGS, file_len};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 pub struct Control {
     file: File,
     base: *mut u8,
+    rings: usize,
     consumed: AtomicBool,
 }
 
 // SAFETY: the mapping is accessed only through atomics and, below a ring's head, by the one
-// consumer per ring that `consumers` hands out.
+// consumer per ring that the collector takes.
 unsafe impl Send for Control {}
 // SAFETY: as above.
 unsafe impl Sync for Control {}
@@ -38,12 +39,12 @@ impl Control {
                 File::from_raw_fd(high)
             }
         };
-        grow(&file)?;
+        let rings = grow(&file)?;
         // SAFETY: a new mapping of a file of that length, at an address the kernel chooses.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                FILE_LEN,
+                file_len(rings),
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
@@ -56,6 +57,7 @@ impl Control {
         let c = Control {
             file,
             base: base.cast(),
+            rings,
             consumed: AtomicBool::new(false),
         };
         c.header()
@@ -63,6 +65,7 @@ impl Control {
             .store(std::process::id() as i32, Relaxed);
         c.header().collector_fd.store(c.fd().as_raw_fd(), Relaxed);
         c.header().next_image.store(1, Relaxed);
+        c.header().rings.store(rings as u32, Relaxed);
         c.header().magic.store(ring::MAGIC, Release);
         Ok(c)
     }
@@ -81,7 +84,7 @@ impl Control {
 
     /// The control page of ring `i`.
     pub fn ctl(&self, i: usize) -> &Ctl {
-        assert!(i < RINGS);
+        assert!(i < self.rings);
         // SAFETY: within the mapping; only atomics.
         unsafe { &*self.base.add(ring::ctl_offset(i)).cast::<Ctl>() }
     }
@@ -97,51 +100,81 @@ impl Control {
         futex::wake(&self.header().wake);
     }
 
-    /// The reading ends of all rings; once.
-    pub(crate) fn consumers(&self) -> Vec<Consumer> {
+    /// The number of rings.
+    pub fn rings(&self) -> usize {
+        self.rings
+    }
+
+    /// Bytes of memory that the file takes.
+    pub(crate) fn memory(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        self.file.metadata().map_or(0, |m| m.blocks() * 512)
+    }
+
+    /// Says that the caller alone takes the reading ends of the rings, each once.
+    pub(crate) fn take_consumers(&self) {
         assert!(
             !self.consumed.swap(true, AcqRel),
             "the rings have a consumer"
         );
+    }
+
+    /// The reading end of ring `i` (see [`Control::take_consumers`]).
+    pub(crate) fn consumer(&self, i: usize) -> Consumer {
+        assert!(i < self.rings);
         // SAFETY: a mapping of a whole control file, which the borrow checker cannot see to
         // outlive the consumers: `Collector` borrows `self` beside them. One per ring.
-        (0..RINGS)
-            .map(|i| unsafe { Consumer::new(self.base, i) })
-            .collect()
+        unsafe { Consumer::new(self.base, i) }
     }
 }
 
-/// Gives the file its length. A limit on the size of files is meant for files on disk, so it is
-/// lifted for a moment if it may be.
-fn grow(file: &File) -> io::Result<()> {
-    let mut old = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: a valid pointer.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut old) };
-    let low = old.rlim_cur < FILE_LEN as u64;
+/// Bytes of address space that rings may always have.
+const LEAST: u64 = 256 << 20;
+
+/// Gives the file its length; returns the number of rings in it. A limit on the size of files is
+/// meant for files on disk, so it is lifted for a moment if it may be.
+fn grow(file: &File) -> io::Result<usize> {
+    let old = limit(libc::RLIMIT_FSIZE);
+    let low = old.rlim_cur < file_len(RINGS) as u64;
     if low {
         let lifted = libc::rlimit {
             rlim_cur: old.rlim_max,
             ..old
         };
-        // SAFETY: as above.
+        // SAFETY: a valid pointer.
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &lifted) };
     }
-    let grown = file.set_len(FILE_LEN as u64);
+    let room = limit(libc::RLIMIT_FSIZE).rlim_cur;
+    // The program needs most of a limited address space for itself.
+    let space = (limit(libc::RLIMIT_AS).rlim_cur / 8).max(file_len(0) as u64 + LEAST);
+    let rings = ring::rings_in(room.min(space));
+    let grown = if rings < 2 {
+        Err(io::Error::from_raw_os_error(libc::EFBIG))
+    } else {
+        file.set_len(file_len(rings) as u64)
+    };
     if low {
-        // SAFETY: as above.
+        // SAFETY: a valid pointer.
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &old) };
     }
-    grown
+    grown.map(|()| rings)
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut l = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a valid pointer.
+    unsafe { libc::getrlimit(resource, &mut l) };
+    l
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length; no reference outlives `self`.
         unsafe {
-            libc::munmap(self.base.cast(), FILE_LEN);
+            libc::munmap(self.base.cast(), file_len(self.rings));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One ring as the collector sees it.
 
 use crate::futex;
-use hindsight_events::ring::{Consumer, Ctl, kind, state};
+use hindsight_events::ring::{Consumer, Ctl, Header, RING_BYTES, kind, state};
 use hindsight_events::{EndKind, Event};
 use hindsight_trace::meta::{StreamEnd, StreamSummary};
 use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text};
@@ -136,19 +136,22 @@ impl Lane {
         if let Some(open) = &self.open {
             return open.is_image(image);
         }
-        let ctl = self.ctl();
-        matches!(ctl.state.load(Acquire), state::LIVE | state::ENDED)
-            && ctl.kind.load(Relaxed) == kind::IMAGE
-            && ctl.image.load(Relaxed) == image
+        is_image(self.ctl(), image)
     }
 
-    /// Moves what is in the ring to `pending`; the number of bytes, `None` for nonsense.
-    pub fn pull(&mut self) -> Option<usize> {
+    /// Moves what is in the ring to `pending`; the number of bytes, `None` for nonsense. `thrifty`:
+    /// gives the ring's memory back.
+    pub fn pull(&mut self, thrifty: bool) -> Option<usize> {
         let discard = self.broken;
         let pending = &mut self.pending;
-        let n = self.consumer.drain(|bytes| {
+        let push = |bytes: &[u8]| {
             if !discard {
                 pending.extend_from_slice(bytes);
+            }
+        };
+        let n = self.consumer.drain(push, |at, len| {
+            if thrifty {
+                give_back(at, len);
             }
         });
         let ctl = self.consumer.ctl();
@@ -162,9 +165,9 @@ impl Lane {
         n
     }
 
-    /// Lets the next producer have the ring.
-    pub fn free(&mut self) {
-        self.pending.clear();
+    /// Lets the next producer have ring `i`, which this is. `thrifty`: gives its memory back.
+    pub fn free(&mut self, i: usize, header: &Header, thrifty: bool) {
+        self.pending = Vec::new();
         self.broken = false;
         let ctl = self.consumer.ctl();
         for n in [&ctl.position, &ctl.surprises, &ctl.translated, &ctl.flushes] {
@@ -177,10 +180,29 @@ impl Lane {
         for n in [&ctl.kind, &ctl.image, &ctl.parent, &ctl.waiting] {
             n.store(0, Relaxed);
         }
-        // A producer that died may have left the head behind the tail of nonsense.
-        ctl.tail.store(ctl.head.load(Relaxed), Relaxed);
-        ctl.state.store(state::FREE, Release);
+        // The next producer begins where memory has been touched already.
+        for n in [&ctl.head, &ctl.tail] {
+            n.store(0, Relaxed);
+        }
+        if thrifty {
+            give_back(self.consumer.data(), RING_BYTES);
+        }
+        header.free(i, self.consumer.ctl());
     }
+}
+
+/// Gives memory of the control file back; it reads as zero afterwards.
+fn give_back(at: *mut u8, len: usize) {
+    // SAFETY: the callers have whole pages of a ring's data that no producer uses. If the call fails
+    // they stay.
+    unsafe { libc::madvise(at.cast(), len, libc::MADV_REMOVE) };
+}
+
+/// Whether a ring carries the mappings and code of `image`.
+pub fn is_image(ctl: &Ctl, image: u32) -> bool {
+    matches!(ctl.state.load(Acquire), state::LIVE | state::ENDED)
+        && ctl.kind.load(Relaxed) == kind::IMAGE
+        && ctl.image.load(Relaxed) == image
 }
 
 /// The argument vector of a process.

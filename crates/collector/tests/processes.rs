@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use hindsight_events::ring::{RINGS, data_offset, kind};
+use hindsight_events::ring::{data_offset, kind};
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_trace::{Completeness, Trace};
 use std::fs::File;
@@ -19,7 +19,7 @@ fn threads_in_thousands_share_the_rings() {
     let rings = 5;
     let begin = Instant::now();
     let mut o = collect(Disk::default(), |control, _| {
-        let image = Producer::claim(control, 0..RINGS, Who::image(1, 0)).unwrap();
+        let image = Producer::claim(control, 0..control.rings(), Who::image(1, 0)).unwrap();
         std::thread::scope(|s| {
             for _ in 0..WORKERS {
                 s.spawn(move || {

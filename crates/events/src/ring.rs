@@ -1,18 +1,18 @@
 //! The memory that a recorded process and its collector share.
 //!
-//! One memory file: a [`Header`] page, then [`RINGS`] ring control pages, then the data of each
-//! ring ([`RING_BYTES`] each, a power of two). A ring carries whole events back to back; `head`
-//! and `tail` count bytes since the start and never wrap. The producer maps the data of a ring
-//! twice in a row, so that an event is contiguous even at the ring's end.
+//! One sparse memory file: a [`Header`], then one control page for each of [`RINGS`] rings, then the
+//! data of as many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two). Only what is
+//! touched takes memory. A ring carries whole events back to back; `head` and `tail` count bytes
+//! since the ring was taken and never wrap.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x03");
 
-/// Rings in one control file. Each carries the events of one thread, or of one program image as a
-/// whole (see [`kind`]).
-pub const RINGS: usize = 256;
+/// Most rings in one control file. Each carries the events of one thread, or of one program image as
+/// a whole (see [`kind`]).
+pub const RINGS: usize = 16384;
 
 /// Bytes of data of one ring.
 pub const RING_BYTES: usize = 1 << 20;
@@ -20,20 +20,37 @@ pub const RING_BYTES: usize = 1 << 20;
 /// Page size of the layout.
 pub const PAGE: usize = 4096;
 
-/// Size of the control file.
-pub const FILE_LEN: usize = PAGE + RINGS * PAGE + RINGS * RING_BYTES;
+/// Bytes before the first control page.
+const HEADER_BYTES: usize = 2 * PAGE;
+
+/// Bytes before the data of the first ring.
+const DATA: usize = HEADER_BYTES + RINGS * PAGE;
+
+/// Size of a control file with `rings` rings.
+pub const fn file_len(rings: usize) -> usize {
+    DATA + rings * RING_BYTES
+}
+
+/// The most rings, up to [`RINGS`], that fit a control file of `len` bytes.
+pub const fn rings_in(len: u64) -> usize {
+    let n = len.saturating_sub(DATA as u64) / RING_BYTES as u64;
+    if n < RINGS as u64 { n as usize } else { RINGS }
+}
 
 /// Offset of the control page of ring `i`.
 pub const fn ctl_offset(i: usize) -> usize {
-    PAGE + i * PAGE
+    HEADER_BYTES + i * PAGE
 }
 
 /// Offset of the data of ring `i`.
 pub const fn data_offset(i: usize) -> usize {
-    PAGE + RINGS * PAGE + i * RING_BYTES
+    DATA + i * RING_BYTES
 }
 
-/// First page of the control file.
+/// A set of rings, one bit each.
+pub type Set = [AtomicU64; RINGS / 64];
+
+/// First pages of the control file.
 #[repr(C)]
 pub struct Header {
     /// [`MAGIC`]; set by the collector.
@@ -57,6 +74,63 @@ pub struct Header {
     pub next_image: AtomicU32,
     /// Number for the next sequencing event.
     pub sequence: AtomicU64,
+    /// Rings in this file; set by the collector.
+    pub rings: AtomicU32,
+    /// Processes that are about to be made and have no ring yet.
+    pub unborn: AtomicU32,
+    /// Rings that are taken: the collector looks only at these. A hint for producers; the ring's
+    /// [`Ctl::state`] decides.
+    pub live: Set,
+    /// Rings that want the collector's attention now.
+    pub dirty: Set,
+}
+
+const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
+
+impl Header {
+    /// Takes a free ring for the calling producer, whose state is then [`state::CLAIMED`]. `ctl` gives
+    /// the control page of a ring. `None`: all are taken.
+    pub fn claim<'c>(&self, ctl: impl Fn(usize) -> &'c Ctl) -> Option<usize> {
+        let rings = self.rings.load(Relaxed) as usize;
+        for (w, word) in self.live.iter().enumerate() {
+            let mut free = !word.load(Relaxed);
+            while free != 0 {
+                let i = w * 64 + free.trailing_zeros() as usize;
+                if i >= rings {
+                    return None;
+                }
+                if self.claim_one(i, ctl(i)) {
+                    return Some(i);
+                }
+                free &= free - 1;
+            }
+        }
+        None
+    }
+
+    /// Takes ring `i`, if it is free.
+    pub fn claim_one(&self, i: usize, ctl: &Ctl) -> bool {
+        let taken = ctl
+            .state
+            .compare_exchange(state::FREE, state::CLAIMED, AcqRel, Relaxed)
+            .is_ok();
+        if taken {
+            self.live[i / 64].fetch_or(1 << (i % 64), AcqRel);
+        }
+        taken
+    }
+
+    /// Collector: lets the next producer have ring `i`.
+    pub fn free(&self, i: usize, ctl: &Ctl) {
+        // In this order: a producer that takes the ring sets the bit again.
+        self.live[i / 64].fetch_and(!(1 << (i % 64)), AcqRel);
+        ctl.state.store(state::FREE, Release);
+    }
+
+    /// Says that ring `i` wants the collector's attention.
+    pub fn mark(&self, i: usize) {
+        self.dirty[i / 64].fetch_or(1 << (i % 64), AcqRel);
+    }
 }
 
 /// Life of a ring.
@@ -115,6 +189,8 @@ pub struct Ctl {
     pub exits: [AtomicU64; 16],
 }
 
+const _: () = assert!(size_of::<Ctl>() <= PAGE);
+
 /// The consumer's side of one ring.
 pub struct Consumer {
     ctl: *const Ctl,
@@ -127,9 +203,8 @@ unsafe impl Send for Consumer {}
 impl Consumer {
     /// # Safety
     /// `base` is the start of a mapping of a whole control file that outlives the consumer;
-    /// `i < RINGS`; there is one consumer per ring.
+    /// the file has more than `i` rings; there is one consumer per ring.
     pub unsafe fn new(base: *const u8, i: usize) -> Consumer {
-        assert!(i < RINGS);
         // SAFETY: both offsets lie in the mapping.
         unsafe {
             Consumer {
@@ -145,10 +220,15 @@ impl Consumer {
         unsafe { &*self.ctl }
     }
 
-    /// Appends what is unread to `out` through `push` in at most two pieces, and frees it.
+    /// Hands what is unread to `push` in at most two pieces, then to `release` what of the ring's
+    /// memory nobody uses at the moment (whole pages), and frees it.
     /// Returns the number of bytes, or `None` if the indices make no sense (a recorded process
     /// that overwrote its ring).
-    pub fn drain(&mut self, mut push: impl FnMut(&[u8])) -> Option<usize> {
+    pub fn drain(
+        &mut self,
+        mut push: impl FnMut(&[u8]),
+        mut release: impl FnMut(*mut u8, usize),
+    ) -> Option<usize> {
         let tail = self.ctl().tail.load(Relaxed);
         let head = self.ctl().head.load(Acquire);
         let n = head.wrapping_sub(tail) as usize;
@@ -165,7 +245,25 @@ impl Consumer {
                 push(core::slice::from_raw_parts(self.data, n - first));
             }
         }
+        for (from, to) in [(start, start + first), (0, n - first)] {
+            // The producer may be writing behind the head, and in a ring that is nearly full also
+            // before the tail.
+            let from = if n <= RING_BYTES / 2 {
+                from / PAGE * PAGE
+            } else {
+                from.next_multiple_of(PAGE)
+            };
+            let to = to / PAGE * PAGE;
+            if from < to {
+                release(self.data.cast_mut().wrapping_add(from), to - from);
+            }
+        }
         self.ctl().tail.store(head, Release);
         Some(n)
+    }
+
+    /// The ring's data, for the collector to give its memory back when no producer has the ring.
+    pub fn data(&self) -> *mut u8 {
+        self.data.cast_mut()
     }
 }

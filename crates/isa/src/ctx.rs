@@ -33,8 +33,9 @@ pub struct LookupEntry {
 impl LookupEntry {
     /// An entry for slot `i` that matches no address which belongs there.
     const fn empty(i: usize) -> LookupEntry {
-        // 1 is the negation of the very last address, 0 that of the very first one.
-        let neg_pc = if i == LOOKUP_ENTRIES - 1 { 0 } else { 1 };
+        // 1 is the negation of the very last address, 0 that of the very first one, which belongs in
+        // slot 0: fresh memory is a table of empty entries but for that one.
+        let neg_pc = if i == 0 { 1 } else { 0 };
         LookupEntry { neg_pc, host: 0 }
     }
 }
@@ -125,6 +126,12 @@ pub mod d {
 }
 
 impl Ctx {
+    /// Makes a block whose memory is all zero one without indirect-branch targets, and touches no
+    /// more of that memory than it must.
+    pub fn begin_lookup(&mut self) {
+        self.lookup[0] = LookupEntry::empty(0);
+    }
+
     /// Forgets all indirect-branch targets.
     pub fn clear_lookup(&mut self) {
         for (i, e) in self.lookup.iter_mut().enumerate() {

@@ -8,38 +8,60 @@ use linux_raw_sys::general::MAP_FIXED_NOREPLACE;
 
 /// First address: that of the recorder's image (see `build.rs`).
 pub const START: u64 = 0x6800_0000_0000;
-/// End of the range.
-pub const END: u64 = 0x6c00_0000_0000;
 
-static NEXT: AtomicU64 = AtomicU64::new(START + (4 << 30));
+/// The parts of the address space. The second is for the windows of threads in thousands, and lies
+/// where neither programs nor the common sanitizers have anything.
+const RANGES: [(u64, u64); 2] = [
+    (START, 0x7000_0000_0000),
+    (0x3000_0000_0000, 0x5000_0000_0000),
+];
+
+/// The next free place in each.
+static NEXT: [AtomicU64; 2] = [
+    AtomicU64::new(START + (4 << 30)),
+    AtomicU64::new(RANGES[1].0),
+];
 
 /// Maps memory at the next free place, with a hole before it.
 pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result<u64> {
     let len = len.next_multiple_of(PAGE);
-    loop {
-        let step = len + 16 * PAGE;
-        let at = NEXT.fetch_add(step, Relaxed) + 16 * PAGE;
-        if at + len > END {
-            return Err(linux_raw_sys::errno::ENOMEM as i32);
-        }
-        match sys::mmap(at, len, prot, flags | MAP_FIXED_NOREPLACE, fd, offset) {
-            Ok(got) if got == at => {
-                // A core dump is to be the program's, and not twice its size.
-                sys::madvise_dontdump(at, len);
-                return Ok(at);
+    let step = len + 16 * PAGE;
+    for (next, (_, end)) in NEXT.iter().zip(RANGES) {
+        loop {
+            let at = next.load(Relaxed);
+            if at + step > end {
+                break;
             }
-            // Kernels before 4.17 take the flag for a hint.
-            Ok(got) => {
-                let _ = sys::munmap(got, len);
-                return Err(EINVAL as i32);
+            if next
+                .compare_exchange(at, at + step, Relaxed, Relaxed)
+                .is_err()
+            {
+                continue;
             }
-            Err(e) if e == EEXIST as i32 => {}
-            Err(e) => return Err(e),
+            let at = at + 16 * PAGE;
+            match sys::mmap(at, len, prot, flags | MAP_FIXED_NOREPLACE, fd, offset) {
+                Ok(got) if got == at => {
+                    // A core dump is to be the program's, and not twice its size.
+                    sys::madvise_dontdump(at, len);
+                    return Ok(at);
+                }
+                // Kernels before 4.17 take the flag for a hint.
+                Ok(got) => {
+                    let _ = sys::munmap(got, len);
+                    return Err(EINVAL as i32);
+                }
+                Err(e) if e == EEXIST as i32 => {}
+                Err(e) => return Err(e),
+            }
         }
     }
+    Err(linux_raw_sys::errno::ENOMEM as i32)
 }
 
 /// Whether any byte of `addr..addr+len` is the recorder's.
 pub fn overlaps(addr: u64, len: u64) -> bool {
-    addr < END && addr.saturating_add(len.max(1)) > START
+    let last = addr.saturating_add(len.max(1));
+    RANGES
+        .iter()
+        .any(|(start, end)| addr < *end && last > *start)
 }

@@ -5,9 +5,9 @@
 use crate::lock::Lock;
 use crate::ring::{self, Emitter};
 use crate::signals::{self, AltStack, State};
-use crate::sys::{self, PAGE};
-use crate::thread::Thread;
-use crate::{arena, cache, dispatch, fail, guard, line};
+use crate::sys;
+use crate::thread::{STACK, Thread};
+use crate::{cache, dispatch, fail, guard, line};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -15,9 +15,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
-
-/// Bytes of a thread's stack in the runtime, and of its stack for signal handlers.
-const STACK: u64 = 128 << 10;
 
 /// `CLONE_CLEAR_SIGHAND`
 pub const CLEAR_SIGHAND: u64 = 1 << 32;
@@ -215,13 +212,13 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     let Some(child) = prepare(t, &r) else {
         return crate::syscalls::errno(EAGAIN);
     };
-    let stack = child.stack;
-    let top = stack + PAGE + STACK;
+    let stack = child.place.stack;
+    let top = stack + STACK;
     let mask = sys::set_signal_mask(!0);
     register(child);
     let child: *mut Thread = child;
     let six = if nr == __NR_clone3 {
-        (r.block[5], r.block[6]) = (stack + PAGE, STACK);
+        (r.block[5], r.block[6]) = (stack, STACK);
         [r.block.as_ptr() as u64, r.size, 0, 0, 0, 0]
     } else {
         let ids = if nr == __NR_vfork {
@@ -269,17 +266,10 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     ret
 }
 
-/// The child's thread structure and stacks, with the registers it begins with.
+/// The child's thread structure, with the registers it begins with.
 fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
-    let len = PAGE + 2 * STACK;
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    let stack = arena::map(len, sys::PROT_READ | sys::PROT_WRITE, flags, -1, 0).ok()?;
-    let _ = sys::mprotect(stack, PAGE, sys::PROT_NONE);
-    let Ok(child) = Thread::make(t.predictor, Emitter::silent(), t.layout, t.wide_checks) else {
-        let _ = sys::munmap(stack, len);
-        return None;
-    };
-    child.stack = stack;
+    let silent = Emitter::silent();
+    let child = Thread::make(t.predictor, silent, t.layout, t.wide_checks).ok()?;
     let mut cpu = t.cpu();
     let next = cpu.rip + 2;
     (cpu.gpr[0], cpu.gpr[1]) = (0, next);
@@ -331,8 +321,8 @@ extern "C" fn begin(t: *mut Thread) -> ! {
             None => fail::die(fail::STATUS, &line!("no ring is free for a new thread")),
         }
     }
-    // SAFETY: the upper half of the region that `prepare` made.
-    if let Err(e) = unsafe { sys::sigaltstack(t.stack + PAGE + STACK, STACK) } {
+    // SAFETY: the second stack of the thread's place.
+    if let Err(e) = unsafe { sys::sigaltstack(t.place.stack + STACK, STACK) } {
         fail::die(
             fail::STATUS,
             &line!("cannot set a thread's signal stack (error {e})"),
@@ -357,21 +347,16 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
     t.publish();
     t.emit.end();
     unregister(t);
-    let stack = t.stack;
+    let taken = t.place.taken.as_ptr();
     // SAFETY: the thread is out of the list, its signals are blocked, and nothing below uses it.
     unsafe { discard_structure(t) };
-    // SAFETY: the first call takes the stack away; the second uses registers only.
+    // SAFETY: the store lets another thread have this one's stacks; what follows uses registers only.
     unsafe {
         asm!(
-            "syscall",
-            "mov eax, 60",
-            "mov edi, r12d",
+            "mov dword ptr [rdx], 0",
             "syscall",
             "ud2",
-            in("rax") __NR_munmap as u64,
-            // The first thread's stack is part of the image and stays.
-            in("rdi") stack, in("rsi") if stack == 0 { 0 } else { PAGE + 2 * STACK },
-            in("r12") status,
+            in("rax") __NR_exit as u64, in("rdi") status, in("rdx") taken,
             options(noreturn),
         );
     }
@@ -382,9 +367,9 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
 unsafe fn discard(t: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
-        let stack = (*t).stack;
+        let place = (*t).place;
         discard_structure(t);
-        let _ = sys::munmap(stack, PAGE + 2 * STACK);
+        place.taken.store(0, Release);
     }
 }
 
@@ -394,5 +379,5 @@ unsafe fn discard_structure(t: *mut Thread) {
     // SAFETY: made by `Thread::make`, which leaked the box.
     let mut t = unsafe { Box::from_raw(t) };
     t.emit.release();
-    t.give_back_window();
+    t.give_back_place();
 }

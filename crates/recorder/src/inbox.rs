@@ -14,7 +14,7 @@ pub enum Left {
     Fault,
 }
 
-/// One per thread; lives as long as the process.
+/// One per thread; outlives it (see [`crate::thread::Place`]).
 pub struct Inbox {
     /// A signal waits for delivery. While set, all signals are blocked, so there is never a second.
     pub full: AtomicBool,
@@ -43,6 +43,13 @@ impl Inbox {
             resume: AtomicU64::new(0),
             info: UnsafeCell::new(Info::default()),
             left: UnsafeCell::new((Left::Fault, Context::default(), Info::default())),
+        }
+    }
+
+    /// For a new thread: nothing waits.
+    pub fn reset(&self) {
+        for flag in [&self.full, &self.wanted, &self.stepping] {
+            flag.store(false, Relaxed);
         }
     }
 

@@ -2,13 +2,13 @@
 
 use crate::fail::{self, STATUS};
 use crate::lock::Lock;
-use crate::sys::{self, PROT_NONE, PROT_READ, PROT_WRITE};
+use crate::sys::{self, PROT_READ, PROT_WRITE};
 use crate::{arena, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use hindsight_events::ring::{self, Ctl, FILE_LEN, Header, RING_BYTES, RINGS, kind, state};
+use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, kind, state};
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
-use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
+use linux_raw_sys::general::MAP_SHARED;
 
 /// Start of the mapped control file; null when nothing is recorded.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
@@ -20,8 +20,8 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The collector is in another namespace of process ids.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// The control file's number.
-static FILE: AtomicU64 = AtomicU64::new(0);
+/// The control file's number and length.
+static FILE: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
 
 /// Process id as the collector is told it.
 fn pid() -> i32 {
@@ -43,23 +43,29 @@ fn header() -> Option<&'static Header> {
     (!base.is_null()).then(|| unsafe { &*base.cast::<Header>() })
 }
 
+/// The control page of ring `i`.
+fn ctl_at(i: usize) -> *const Ctl {
+    BASE.load(Acquire).wrapping_add(ring::ctl_offset(i)).cast()
+}
+
 fn ctl(i: usize) -> Option<&'static Ctl> {
-    let base = BASE.load(Acquire);
     // SAFETY: as above; each control page consists of atomics.
-    (!base.is_null()).then(|| unsafe { &*base.add(ring::ctl_offset(i)).cast::<Ctl>() })
+    header().map(|_| unsafe { &*ctl_at(i) })
 }
 
 /// Maps the control file for the rest of the process's life and closes its descriptor. Begins the
 /// image that came from `parent` (0: the first one) by an `execve` of the thread whose ring is `ring`.
 pub fn open(fd: i32, parent: u32, ring: i32) {
-    let base = match arena::map(FILE_LEN as u64, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
+    let (number, len) = sys::fstat(fd).map_or((0, 0), |s| (s.st_ino, s.st_size as u64));
+    let base = match arena::map(len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
         Ok(b) => b as *mut u8,
         Err(e) => fail::die(
             STATUS,
             &line!("cannot map the memory shared with the collector (error {e})"),
         ),
     };
-    FILE.store(sys::fstat(fd).map_or(0, |s| s.st_ino), Relaxed);
+    FILE.0.store(number, Relaxed);
+    FILE.1.store(len, Relaxed);
     sys::close(fd);
     BASE.store(base, Release);
     let Some(h) = header() else { return };
@@ -82,20 +88,18 @@ pub fn open(fd: i32, parent: u32, ring: i32) {
 /// itself, since it goes on when `execve` fails.
 fn succeed(parent: u32, last: i32) {
     let pid = pid();
-    for i in 0..RINGS {
-        let Some(c) = ctl(i).filter(|c| {
-            c.image.load(Relaxed) == parent
-                && c.pid.load(Relaxed) == pid
-                && c.state.load(Acquire) == state::LIVE
-        }) else {
+    for (i, c) in live() {
+        if c.image.load(Relaxed) != parent
+            || c.pid.load(Relaxed) != pid
+            || c.state.load(Acquire) != state::LIVE
+        {
             continue;
-        };
+        }
         if i as i32 == last
-            && let Some(data) = map_data(i)
+            && let Some(mut e) = Emitter::of(i)
         {
             // The last event was the system call, so the position is the same: a new encoder
             // gives the same bytes.
-            let mut e = Emitter::of(c, data);
             e.emit(
                 0,
                 &Event::End {
@@ -107,8 +111,22 @@ fn succeed(parent: u32, last: i32) {
             e.release();
         }
         c.state.store(state::ENDED, Release);
+        attention(i);
     }
     wake(true);
+}
+
+/// The rings that are taken.
+fn live() -> impl Iterator<Item = (usize, &'static Ctl)> {
+    let words = header().map_or(&[][..], |h| &h.live[..]);
+    words.iter().enumerate().flat_map(|(w, word)| {
+        let mut set = word.load(Acquire);
+        core::iter::from_fn(move || {
+            let i = w * 64 + set.trailing_zeros() as usize;
+            (set != 0).then(|| set &= set - 1)?;
+            Some((i, ctl(i)?))
+        })
+    })
 }
 
 /// Gives the process a new image number.
@@ -148,24 +166,13 @@ pub fn hold() -> impl Sized {
 
 /// Whether a descriptor is of the control file.
 pub fn is_control(fd: i32) -> bool {
-    sys::fstat(fd).is_ok_and(|s| s.st_ino == FILE.load(Relaxed) && s.st_size as usize == FILE_LEN)
+    let known = (FILE.0.load(Relaxed), FILE.1.load(Relaxed));
+    sys::fstat(fd).is_ok_and(|s| (s.st_ino, s.st_size as u64) == known)
 }
 
 /// The collector's process id, and its descriptor of the control file.
 pub fn collector() -> Option<(i32, i32)> {
     header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
-}
-
-/// Maps the data of ring `i` twice in a row.
-fn map_data(i: usize) -> Option<*mut u8> {
-    let base = BASE.load(Acquire);
-    let len = RING_BYTES as u64;
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    let data = arena::map(2 * len, PROT_NONE, flags, -1, 0).ok()?;
-    let from = base as u64 + ring::data_offset(i) as u64;
-    sys::duplicate_shared(from, len, data).ok()?;
-    sys::duplicate_shared(from, len, data + len).ok()?;
-    Some(data as *mut u8)
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.
@@ -176,6 +183,8 @@ pub fn next_sequence() -> u64 {
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,
+    /// Its number, and its data.
+    ring: usize,
     data: *mut u8,
     enc: Encoder,
     head: u64,
@@ -191,6 +200,7 @@ impl Emitter {
     pub fn silent() -> Emitter {
         Emitter {
             ctl: None,
+            ring: 0,
             data: null_mut(),
             enc: Encoder::default(),
             head: 0,
@@ -198,16 +208,18 @@ impl Emitter {
         }
     }
 
-    /// Continues the stream in a ring that the caller owns and whose data is mapped at `data`.
-    fn of(c: &'static Ctl, data: *mut u8) -> Emitter {
+    /// Continues the stream in ring `i`, which the caller owns.
+    fn of(i: usize) -> Option<Emitter> {
+        let c = ctl(i)?;
         let head = c.head.load(Relaxed);
-        Emitter {
+        Some(Emitter {
             ctl: Some(c),
-            data,
+            ring: i,
+            data: BASE.load(Relaxed).wrapping_add(ring::data_offset(i)),
             enc: Encoder::default(),
             head,
             looked: head,
-        }
+        })
     }
 
     /// Takes a free ring for the calling thread. Silent when nothing is recorded; `None` when
@@ -228,7 +240,7 @@ impl Emitter {
         }
         c.exits.iter().for_each(|n| n.store(0, Relaxed));
         c.state.store(state::LIVE, Release);
-        Some(Emitter::of(c, map_data(i)?))
+        Emitter::of(i)
     }
 
     /// An emitter for the calling thread.
@@ -238,8 +250,7 @@ impl Emitter {
 
     /// Number of the ring.
     pub fn ring(&self) -> Option<usize> {
-        let page = self.ctl? as *const Ctl as usize - BASE.load(Relaxed) as usize;
-        Some((page - ring::ctl_offset(0)) / ring::PAGE)
+        self.ctl.map(|_| self.ring)
     }
 
     /// The ring's control page, for its counters.
@@ -254,32 +265,49 @@ impl Emitter {
             self.wait(ctl);
         }
         let at = self.head as usize % RING_BYTES;
-        // SAFETY: MAX_EVENT bytes from here are free (checked above) and contiguous, since the
-        // data is mapped twice in a row; the collector does not read behind `head`.
-        let out = unsafe { core::slice::from_raw_parts_mut(self.data.add(at), MAX_EVENT) };
-        self.head += self.enc.encode(pos, ev, out) as u64;
+        if at <= RING_BYTES - MAX_EVENT {
+            // SAFETY: MAX_EVENT bytes from here are free (checked above) and in the ring's data;
+            // the collector does not read behind `head`.
+            let out = unsafe { core::slice::from_raw_parts_mut(self.data.add(at), MAX_EVENT) };
+            self.head += self.enc.encode(pos, ev, out) as u64;
+        } else {
+            self.wrap(at, pos, ev);
+        }
         ctl.head.store(self.head, Release);
         if self.head - self.looked >= RING_BYTES as u64 / 8 {
             self.looked = self.head;
             if self.head - ctl.tail.load(Relaxed) >= RING_BYTES as u64 / 4 {
+                attention(self.ring);
                 wake(false);
             }
         }
     }
 
-    /// Gives the mapping of the ring's data back; nothing can be emitted any more.
+    /// Appends an event near the end of the ring's data, whose rest may stand at the beginning.
+    #[cold]
+    #[inline(never)]
+    fn wrap(&mut self, at: usize, pos: u64, ev: &Event) {
+        let mut whole = [0; MAX_EVENT];
+        let n = self.enc.encode(pos, ev, &mut whole);
+        let first = n.min(RING_BYTES - at);
+        // SAFETY: as in `emit`, in two pieces.
+        unsafe {
+            core::ptr::copy_nonoverlapping(whole.as_ptr(), self.data.add(at), first);
+            core::ptr::copy_nonoverlapping(whole.as_ptr().add(first), self.data, n - first);
+        }
+        self.head += n as u64;
+    }
+
+    /// Lets go of the ring; nothing can be emitted any more.
     pub fn release(&mut self) {
         self.ctl = None;
-        if !self.data.is_null() {
-            let _ = sys::munmap(self.data as u64, 2 * RING_BYTES as u64);
-            self.data = null_mut();
-        }
     }
 
     /// Says that nothing follows in this stream.
     pub fn end(&mut self) {
         if let Some(ctl) = self.ctl {
             ctl.state.store(state::ENDED, Release);
+            attention(self.ring);
             wake(true);
         }
     }
@@ -293,6 +321,7 @@ impl Emitter {
             if self.head - ctl.tail.load(SeqCst) <= (RING_BYTES - MAX_EVENT) as u64 {
                 break;
             }
+            attention(self.ring);
             wake(true);
             sys::futex_wait(&ctl.space, seen, 100);
             alive.check();
@@ -306,15 +335,8 @@ fn find_free() -> Option<usize> {
     let began = sys::seconds();
     let mut alive = Watch::new();
     loop {
-        let take = |i: &usize| {
-            ctl(*i).is_some_and(|c| {
-                c.state.load(Relaxed) == state::FREE
-                    && c.state
-                        .compare_exchange(state::FREE, state::CLAIMED, AcqRel, Relaxed)
-                        .is_ok()
-            })
-        };
-        if let Some(i) = (0..RINGS).find(take) {
+        // SAFETY: ring numbers that `claim` asks for are of this file, as `ctl` wants them.
+        if let Some(i) = header()?.claim(|i| unsafe { &*ctl_at(i) }) {
             return Some(i);
         }
         if sys::seconds() - began > PATIENCE {
@@ -341,6 +363,13 @@ pub fn emit_process(ev: &Event) {
 pub fn end_process() {
     if let Some(e) = PROCESS.lock().as_mut() {
         e.end();
+    }
+}
+
+/// Says that ring `i` wants the collector's attention.
+fn attention(i: usize) {
+    if let Some(h) = header() {
+        h.mark(i);
     }
 }
 
@@ -388,11 +417,12 @@ impl Watch {
 /// Marks all streams of this process as ended, for an end that cannot write events any more.
 pub fn abandon() {
     let pid = pid();
-    for c in (0..RINGS).filter_map(ctl) {
+    for (i, c) in live() {
         if c.pid.load(Relaxed) == pid && c.image.load(Relaxed) == image() {
             let _ = c
                 .state
                 .compare_exchange(state::LIVE, state::ENDED, AcqRel, Relaxed);
+            attention(i);
         }
     }
     wake(true);

@@ -6,13 +6,12 @@
 
 use crate::context::{Context, Info};
 use crate::guard::Fault;
-use crate::inbox::{Inbox, Left};
+use crate::inbox::Left;
 use crate::lock::Lock;
 use crate::sighandler::{SYNCHRONOUS, entry, restorer};
 use crate::sys::{self, SigAction};
 use crate::thread::Thread;
 use crate::{arena, cache, fail, line, sigframe};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hindsight_events::{EndKind, Event};
@@ -100,11 +99,6 @@ impl State {
             actions: Arc::new(Lock::new([NONE; 65])),
         }
     }
-}
-
-/// A new inbox, for [`Thread::new`].
-pub fn new_inbox() -> &'static Inbox {
-    Box::leak(Box::new(Inbox::new()))
 }
 
 /// Installs the recorder's handlers and stack for them. The thread's GS base is set.

@@ -5,7 +5,7 @@ use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::{config, signals, sys};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
@@ -20,8 +20,51 @@ pub const ZERO_LIMIT: u64 = 1 << 30;
 /// Instructions between key frames per byte of the program's memory.
 const KEYFRAME_COST: u64 = 128;
 
-/// Windows of threads that have ended.
-static FREE_WINDOWS: Lock<Vec<u64>> = Lock::new(Vec::new());
+/// What a thread needs of the address space: stacks for the runtime and for signal handlers, the
+/// context block and the window, one behind the other. It outlives the thread and serves the next one.
+pub struct Place {
+    window: u64,
+    /// Start of the stacks.
+    pub stack: u64,
+    inbox: Inbox,
+    /// Nonzero as long as the thread uses a stack.
+    pub taken: AtomicU32,
+}
+
+/// Places of threads that have ended, with everything but the stacks zeroed.
+static FREE: Lock<Vec<&'static Place>> = Lock::new(Vec::new());
+
+/// Bytes of a thread's stack in the runtime, and of its stack for signal handlers behind it.
+pub const STACK: u64 = 128 << 10;
+
+impl Place {
+    /// The place of the thread that ended last, or a new one. `Err` is the errno of the failed mapping.
+    fn take(predictor: Predictor) -> Result<&'static Place, i32> {
+        let mut free = FREE.lock();
+        // A thread that has just ended may still be on its way out, on its stack.
+        let left = |p: &&'static Place| p.taken.load(Acquire) == 0;
+        let place = match free.iter().rposition(left) {
+            Some(i) => free.remove(i),
+            None => {
+                drop(free);
+                Place::map(predictor)?
+            }
+        };
+        place.taken.store(1, Relaxed);
+        place.inbox.reset();
+        Ok(place)
+    }
+
+    fn map(predictor: Predictor) -> Result<&'static Place, i32> {
+        let (stack, window) = map_window(predictor)?;
+        Ok(alloc::boxed::Box::leak(alloc::boxed::Box::new(Place {
+            window,
+            stack,
+            inbox: Inbox::new(),
+            taken: AtomicU32::new(0),
+        })))
+    }
+}
 
 /// A recorded thread. Lives at a fixed address for the thread's whole life; `ctx.runtime` points to it.
 pub struct Thread {
@@ -54,8 +97,10 @@ pub struct Thread {
     pub generation: u64,
     /// The same for other threads to see; the greatest number while it runs no translated code.
     pub seen: AtomicU64,
-    /// Start of the thread's stacks (see [`crate::birth`]); 0 for the first thread.
-    pub stack: u64,
+    /// Where it lives.
+    pub place: &'static Place,
+    /// The window has not been touched since it was made or emptied.
+    untouched: bool,
     /// Nothing is recorded of it.
     pub is_silent: bool,
     /// It is a process of its own in its parent's memory, until it executes a program or ends.
@@ -88,14 +133,12 @@ impl Thread {
         layout: Layout,
         wide_checks: bool,
     ) -> Result<&'static mut Thread, i32> {
-        let window = match FREE_WINDOWS.lock().pop() {
-            Some(w) => w,
-            None => map_window(predictor)?,
-        };
+        let place = Place::take(predictor)?;
+        let window = place.window;
         let base = window - CTX_SIZE as u64;
-        // SAFETY: `map_window` made CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
+        // SAFETY: a free place has CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
         let ctx = unsafe { &mut *(base as *mut Ctx) };
-        ctx.clear_lookup();
+        ctx.begin_lookup();
         ctx.exit_ptr = hindsight_glue::exit_address();
         ctx.cell_mask = predictor.size() - 1;
         let t = alloc::boxed::Box::leak(alloc::boxed::Box::new(Thread {
@@ -107,7 +150,7 @@ impl Thread {
             area: Area::default(),
             wide_checks,
             layout,
-            inbox: crate::signals::new_inbox(),
+            inbox: &place.inbox,
             signals: signals::State::new(),
             next_observation: u64::MAX,
             next_keyframe: u64::MAX,
@@ -116,7 +159,8 @@ impl Thread {
             surprises: 0,
             generation: crate::cache::generation(),
             seen: AtomicU64::new(crate::cache::generation()),
-            stack: 0,
+            place,
+            untouched: true,
             is_silent: false,
             borrows: false,
             clear_handlers: false,
@@ -234,7 +278,9 @@ impl Thread {
             cpu: &cpu,
             vec: &vec,
         });
-        self.empty_window();
+        if !core::mem::take(&mut self.untouched) {
+            self.empty_window();
+        }
         let later = |n: u64| {
             if n == 0 {
                 u64::MAX
@@ -287,15 +333,15 @@ impl Thread {
         }
     }
 
-    /// Gives context and window, zeroed, to the next thread.
-    pub fn give_back_window(&mut self) {
+    /// Gives the thread's place, zeroed, to the next thread, which waits for [`Place::taken`].
+    pub fn give_back_place(&mut self) {
         self.empty_window();
         let ctx = self.window - CTX_SIZE as u64;
         let whole = (ctx.next_multiple_of(4096), (self.window - SKEW) & !4095);
         // SAFETY: the part of the context block before its first whole page, which nothing uses now.
         unsafe { core::ptr::write_bytes(ctx as *mut u8, 0, (whole.0 - ctx) as usize) };
         sys::madvise_dontneed(whole.0, whole.1 - whole.0);
-        FREE_WINDOWS.lock().push(self.window);
+        FREE.lock().push(self.place);
     }
 
     /// In a child that has a copy of the memory: begins a stream of its own. The window is empty
@@ -307,7 +353,7 @@ impl Thread {
         self.ctx.count = 0;
         self.tid = sys::gettid();
         // Those of threads that have ended share their first pages with the parent's.
-        core::mem::take(&mut *FREE_WINDOWS.lock());
+        core::mem::take(&mut *FREE.lock());
         map_shared(self.window - SKEW, self.predictor)
     }
 
@@ -334,20 +380,15 @@ const SKEW: u64 = 0x840;
 const SHARED: u64 = 8192;
 const _: () = assert!(SHARED >= SKEW + ALIAS as u64);
 
-/// Reserves context block, window, the alias of its first cells, and guard pages. Returns the window.
-fn map_window(p: Predictor) -> Result<u64, i32> {
-    let guard = 0x1_0000;
-    let before = CTX_SIZE as u64;
-    let total = guard + before + p.size().max(SHARED) + SHARED + guard;
-    let at = sys::mmap_anon_noreserve(0, total, sys::PROT_NONE)?;
-    let first = at + guard + before;
-    sys::mprotect(
-        at + guard,
-        before + p.size(),
-        sys::PROT_READ | sys::PROT_WRITE,
-    )?;
+/// Reserves stacks, context block, window, and the alias of its first cells, with holes around them as
+/// guards. Returns the stacks and the window.
+fn map_window(p: Predictor) -> Result<(u64, u64), i32> {
+    let before = 2 * STACK + CTX_SIZE as u64;
+    let total = before + p.size().max(SHARED) + SHARED;
+    let stack = sys::mmap_anon_noreserve(0, total, sys::PROT_READ | sys::PROT_WRITE)?;
+    let first = stack + before;
     sys::madvise_wipe_on_fork(first + SHARED, p.size() - SHARED);
-    map_shared(first, p).map(|_| first + SKEW)
+    map_shared(first, p).map(|_| (stack, first + SKEW))
 }
 
 /// Maps fresh memory for the first cells of the window that begins at `first`, and again behind
@@ -357,7 +398,7 @@ fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
     sys::duplicate_shared(first, SHARED, first + p.size())
 }
 
-/// Keeps the list of free windows from changing while the process is copied.
+/// Keeps the list of free places from changing while the process is copied.
 pub fn hold() -> impl Sized {
-    FREE_WINDOWS.lock()
+    FREE.lock()
 }

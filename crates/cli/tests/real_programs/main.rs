@@ -10,3 +10,4 @@ mod loading;
 mod processes;
 mod signals;
 mod sinks;
+mod threads;

@@ -71,11 +71,7 @@ impl<'c> Producer<'c> {
 
     /// Takes the first free ring.
     pub fn claim(control: &'c Control, mut rings: Range<usize>, who: Who) -> Option<Producer<'c>> {
-        let free = |i: &usize| {
-            let state = &control.ctl(*i).state;
-            let (from, to) = (state::FREE, state::CLAIMED);
-            state.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
-        };
+        let free = |i: &usize| control.header().claim_one(*i, control.ctl(*i));
         let ring = rings.find(free)?;
         let ctl = control.ctl(ring);
         ctl.kind.store(who.kind, Relaxed);
@@ -104,6 +100,7 @@ impl<'c> Producer<'c> {
         let head = ctl.head.load(Relaxed);
         while head + b.len() as u64 - ctl.tail.load(Acquire) > RING_BYTES as u64 {
             ctl.waiting.store(1, SeqCst);
+            self.control.header().mark(self.ring);
             self.control.wake();
             std::thread::yield_now();
         }
@@ -123,6 +120,7 @@ impl<'c> Producer<'c> {
             .ctl(self.ring)
             .state
             .store(state::ENDED, Release);
+        self.control.header().mark(self.ring);
         self.control.wake();
     }
 }

@@ -1,0 +1,73 @@
+//! Threads in great numbers, and how they end.
+
+use crate::harness::{Scene, end, words};
+use std::io::{Read, Write};
+use std::time::Duration;
+
+#[test]
+fn thousands_live_at_once() {
+    let scene = Scene::new();
+    let program = scene.compile("crowd.c", &[]);
+    scene.same(&words(&program, &["live", "5000"]));
+    let info = scene.info(&scene.path("trace.hst"));
+    assert_eq!(info["threads"], 5001);
+}
+
+#[test]
+fn thousands_come_and_go() {
+    let scene = Scene::new();
+    let program = scene.compile("crowd.c", &[]);
+    scene.same(&words(&program, &["short", "4000"]));
+    let info = scene.info(&scene.path("trace.hst"));
+    assert_eq!(info["threads"], 4005);
+    // What one thread leaves serves the next.
+    assert!(info["peak_rss_kib"].as_u64().unwrap() < 100 << 10);
+}
+
+#[test]
+fn the_first_may_leave_before_the_others() {
+    let scene = Scene::new();
+    let program = scene.compile("crowd.c", &[]);
+    scene.same(&words(&program, &["leave"]));
+}
+
+#[test]
+fn a_process_may_end_while_its_threads_begin_and_end() {
+    let scene = Scene::new();
+    let program = scene.compile("crowd.c", &[]);
+    for wait in ["0", "1", "7", "20", "50"] {
+        let (done, trace) = scene.record(&words(&program, &["race", wait]));
+        assert_eq!(end(done.status), (Some(7), None), "{}", done.messages());
+        scene.must_verify(&trace);
+        assert_eq!(scene.info(&trace)["ending"]["exit"], 7);
+    }
+}
+
+#[test]
+fn a_slow_reader_makes_the_threads_wait() {
+    let scene = Scene::new();
+    let program = scene.compile("noise.c", &[]);
+    let mut command = scene.hindsight(&["record", "--quiet", "-o", "-", "--"]);
+    command.arg(&program).arg("16");
+    let mut child = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stream = child.stdout.take().unwrap();
+    // Rings and pipe are full long before.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(child.try_wait().unwrap().is_none());
+    let mut trace = std::fs::File::create(scene.path("slow.hst")).unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let n = stream.read(&mut buffer).unwrap();
+        if n == 0 {
+            break;
+        }
+        trace.write_all(&buffer[..n]).unwrap();
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    scene.must_verify(&scene.path("slow.hst"));
+    assert_eq!(scene.info(&scene.path("slow.hst"))["complete"], true);
+}
