@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use hindsight_events::select::Function;
 use hindsight_isa::Predictor;
 use hindsight_isa::cpuid::Baseline;
 use std::ffi::OsString;
@@ -55,6 +56,23 @@ pub struct Record {
     /// Processes that the program makes: `follow` records them too, `none` lets them run unrecorded.
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Children::Follow)]
     pub children: Children,
+    /// Record only the code of modules that match: by path, file name, or file name up to `.so`, with
+    /// `*` and `?`; `[vdso]` and `[anonymous]` (code made at run time) are names too. May be repeated.
+    #[arg(long, value_name = "GLOB", conflicts_with = "plain")]
+    pub only_module: Vec<String>,
+    /// Do not record the code of modules that match; wins over --only-module. May be repeated.
+    #[arg(long, value_name = "GLOB", conflicts_with = "plain")]
+    pub skip_module: Vec<String>,
+    /// Record each thread only from where it enters this function (until it returns, or --to):
+    /// `name`, `module!name`, or `module+0x123` with an address as `nm` shows it.
+    #[arg(long, value_name = "FUNCTION", value_parser = function, conflicts_with = "plain")]
+    pub from: Vec<String>,
+    /// Record each thread only to where it enters this function.
+    #[arg(long, value_name = "FUNCTION", value_parser = function, conflicts_with = "plain")]
+    pub to: Vec<String>,
+    /// Record nothing until the program asks for it (`hindsight.h`, or the crate `hindsight-mark`).
+    #[arg(long, conflicts_with = "plain")]
+    pub start_stopped: bool,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,
@@ -72,6 +90,13 @@ pub struct Record {
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,
+}
+
+fn function(text: &str) -> Result<String, &'static str> {
+    match Function::parse(text.as_bytes()) {
+        Some(_) => Ok(text.into()),
+        None => Err("a function is `name`, `module!name` or `module+0x123`"),
+    }
 }
 
 /// What becomes of processes that the program makes.

@@ -5,7 +5,7 @@ use crate::store::println;
 use crate::tree::{self, Node};
 use crate::{args, os, store};
 use anyhow::{Context, Result};
-use hindsight_trace::meta::Ending;
+use hindsight_trace::meta::{Ending, Gaps};
 use hindsight_trace::{Completeness, StreamKind, StreamSummary, Trace};
 use serde_json::json;
 use std::fmt::Write;
@@ -63,6 +63,11 @@ fn image_json(n: &Node) -> serde_json::Value {
     })
 }
 
+/// Per cent of instructions that were not recorded.
+fn share(skipped: u64, recorded: u64) -> f64 {
+    skipped as f64 * 100.0 / (skipped + recorded).max(1) as f64
+}
+
 fn bits(bytes: u64, instructions: u64) -> f64 {
     bytes as f64 * 8.0 / instructions.max(1) as f64
 }
@@ -96,6 +101,8 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "collector_cpu_us": s.map(|s| s.collector_cpu_us),
         "peak_rss_kib": s.map(|s| s.peak_memory_kib),
         "instructions": instructions,
+        "gap_instructions": streams.iter().map(|s| s.gaps.instructions).sum::<u64>(),
+        "gaps": streams.iter().map(|s| s.gaps.small + s.gaps.big).sum::<u64>(),
         "unpredicted_reads": streams.iter().map(|s| s.unpredicted_reads).sum::<u64>(),
         "trace_bytes": t.len(),
         "stream_bytes": stream_bytes,
@@ -181,6 +188,44 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             bits(stored, instructions),
         ),
     );
+    let gaps: Vec<_> = streams
+        .iter()
+        .filter(|s| s.gaps != Gaps::default())
+        .collect();
+    if !gaps.is_empty() {
+        let all: u64 = gaps.iter().map(|s| s.gaps.instructions).sum();
+        row(
+            "not recorded",
+            format!(
+                "{} instructions ({:.2} %) in {} gaps",
+                grouped(all),
+                share(all, instructions),
+                grouped(gaps.iter().map(|s| s.gaps.small + s.gaps.big).sum()),
+            ),
+        );
+    }
+    for s in gaps.iter().take(MOST_STREAMS) {
+        row(
+            "gaps",
+            format!(
+                "thread {} (stream {}): {} into modules that are not recorded, {} for an unknown time; {} instructions ({:.2} %)",
+                s.tid,
+                s.stream,
+                grouped(s.gaps.small),
+                grouped(s.gaps.big),
+                grouped(s.gaps.instructions),
+                share(s.gaps.instructions, s.instructions),
+            ),
+        );
+    }
+    for s in streams {
+        for (name, n) in s.marks.iter().take(MOST_STREAMS) {
+            row(
+                "mark",
+                format!("{name}: {} in thread {}", grouped(*n), s.tid),
+            );
+        }
+    }
     for n in tree::build(t, streams) {
         row("process", tree::line(&n));
     }

@@ -8,6 +8,7 @@ mod os;
 mod program;
 mod record;
 mod replay;
+mod select;
 mod sink;
 mod store;
 mod stream;

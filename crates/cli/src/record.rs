@@ -2,7 +2,7 @@
 
 use crate::launch::{BEAT, Watch};
 use crate::program::Program;
-use crate::{args, image, os, program, say, sink, store, symbols};
+use crate::{args, image, os, program, say, select, sink, store, symbols};
 use anyhow::{Context, Result};
 use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::{Config, children};
@@ -138,7 +138,7 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     };
     let summary = finish(&mut collected, summary);
     // A program that could not be loaded leaves nothing worth keeping; the recorder said why.
-    let began = summary.instructions() > 0;
+    let began = summary.instructions() + summary.gap_instructions() > 0;
     if let Some(path) = &sink.stored {
         if began {
             store::prune(&name, a.keep, path);
@@ -146,6 +146,9 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
             let _ = std::fs::remove_file(path);
         }
     }
+    select::unmatched(a, control.header())
+        .iter()
+        .for_each(|m| say(m));
     if let Some(message) = &refusal {
         say(&format!(
             "{message}; the recording ends there: {}",
@@ -239,6 +242,7 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32) -> Result<Config> {
         args::Children::Follow => children::FOLLOW,
         args::Children::None => children::NONE,
     };
+    select::fill(&mut c.select, a)?;
     c.keyframe_interval = a.keyframe_interval;
     c.digest_interval = a.digest_interval;
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;

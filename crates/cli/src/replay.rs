@@ -49,7 +49,7 @@ fn as_text(r: &Report) -> String {
     }
     let compared: u64 = r.events.iter().sum();
     format!(
-        "verified: {} instructions, {} reads and {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second)",
+        "verified: {} instructions, {} reads and {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second){}",
         grouped(r.instructions),
         grouped(r.reads),
         grouped(compared),
@@ -61,6 +61,15 @@ fn as_text(r: &Report) -> String {
         },
         r.elapsed.as_secs_f64(),
         r.mips(),
+        match r.gaps {
+            0 => String::new(),
+            n => format!(
+                "; {} gap{} with {} instructions that were not recorded",
+                grouped(n),
+                if n == 1 { "" } else { "s" },
+                grouped(r.skipped)
+            ),
+        },
     )
 }
 
@@ -78,6 +87,8 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
         "instructions": r.instructions,
         "reads": r.reads,
         "events": events,
+        "gaps": r.gaps,
+        "skipped": r.skipped,
         "threads": r.threads,
         "images": r.images,
         "parts": r.parts,

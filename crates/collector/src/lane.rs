@@ -3,10 +3,14 @@
 use crate::futex;
 use hindsight_events::ring::{Consumer, Ctl, Header, RING_BYTES, kind, state};
 use hindsight_events::{EndKind, Event};
-use hindsight_trace::meta::{StreamEnd, StreamSummary};
+use hindsight_trace::meta::{Gaps, StreamEnd, StreamSummary};
 use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
+
+/// Names of marks that are counted in one stream.
+const MOST_NAMES: usize = 1000;
 
 /// The stream that a ring carries at the moment.
 pub struct Open {
@@ -16,6 +20,11 @@ pub struct Open {
     pub first: Option<u64>,
     pub end: Option<(EndKind, u32, String)>,
     pub sequence: Option<u64>,
+    gaps: Gaps,
+    /// The gap at hand: where it began, and whether it is a big one.
+    gap: Option<(u64, bool)>,
+    /// Names, at most [`MOST_NAMES`], and how often they were said.
+    marks: BTreeMap<String, u64>,
     /// A system call that makes a process or thread waits for its result.
     pub forking: bool,
     /// When the oldest event of `builder` came.
@@ -46,6 +55,9 @@ impl Open {
             first: None,
             end: None,
             sequence: None,
+            gaps: Gaps::default(),
+            gap: None,
+            marks: BTreeMap::new(),
             forking: false,
             oldest: Instant::now(),
         }
@@ -77,18 +89,46 @@ impl Open {
                 code,
                 message,
             } => self.end = Some((kind, code, String::from_utf8_lossy(message).into_owned())),
+            Event::GapBegin { reason } => {
+                let (from, big) = self.gap.unwrap_or((pos, false));
+                self.gap = Some((from, big || reason.is_big()));
+            }
+            Event::GapEnd { .. } => self.end_gap(pos),
+            Event::Mark { name, bytes } => {
+                let name = String::from_utf8_lossy(&bytes[..name]).into_owned();
+                if self.marks.len() < MOST_NAMES || self.marks.contains_key(&name) {
+                    *self.marks.entry(name).or_default() += 1;
+                }
+            }
             _ => {}
         }
     }
 
+    fn end_gap(&mut self, pos: u64) {
+        if let Some((from, big)) = self.gap.take() {
+            let n = if big {
+                &mut self.gaps.big
+            } else {
+                &mut self.gaps.small
+            };
+            *n += 1;
+            self.gaps.instructions += pos.saturating_sub(from);
+        }
+    }
+
     /// What the summary says about the stream; the control page has the counts.
-    pub fn summary(&self, ctl: &Ctl, lost: bool) -> StreamSummary {
+    pub fn summary(&mut self, ctl: &Ctl, lost: bool) -> StreamSummary {
         let last = ctl.position.load(Relaxed).max(self.builder.position());
+        self.end_gap(last);
         let thread = self.info.kind == StreamKind::Thread;
         StreamSummary {
             stream: self.info.stream,
             tid: self.info.tid,
-            instructions: last.saturating_sub(self.first.unwrap_or(0)),
+            instructions: last
+                .saturating_sub(self.first.unwrap_or(0))
+                .saturating_sub(self.gaps.instructions),
+            gaps: self.gaps,
+            marks: std::mem::take(&mut self.marks),
             unpredicted_reads: ctl.surprises.load(Relaxed),
             translated: ctl.translated.load(Relaxed),
             cache_flushes: ctl.flushes.load(Relaxed),

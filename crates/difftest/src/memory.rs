@@ -1,6 +1,6 @@
 //! Guest memory at chosen addresses, and predictor windows.
 
-use hindsight_isa::ctx::CTX_SIZE;
+use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor};
 
@@ -142,7 +142,7 @@ impl Window {
         }
         let w = Window { base, predictor };
         let ctx = w.ctx();
-        ctx.clear_lookup();
+        ctx.clear_lookup(table::CHECKED);
         ctx.exit_ptr = hindsight_glue::exit_address();
         ctx.cell_mask = predictor.size() - 1;
         w

@@ -1,6 +1,8 @@
 //! What the command line tells the recorder before it starts it: a block in the recorder's data
 //! that the command line fills in the executable image, found by its marker.
 
+use crate::select::SELECT_LEN;
+
 /// Marks the block in the image.
 pub const MARKER: [u8; 16] = *b"hindsight-config";
 
@@ -45,6 +47,8 @@ pub struct Config {
     pub keyframe_interval: u64,
     /// Least number of instructions between digests of all registers; 0: none.
     pub digest_interval: u64,
+    /// What of the program is recorded: see [`crate::select`]. Empty: everything.
+    pub select: [u8; SELECT_LEN],
     /// The program file to load (after `#!` and PATH were resolved).
     pub exe: [u8; PATH_LEN],
     /// What AT_EXECFN shows, and whose last component is the command name.
@@ -68,6 +72,7 @@ impl Config {
             foreign: 0,
             keyframe_interval: 0,
             digest_interval: 0,
+            select: [0; SELECT_LEN],
             exe: [0; PATH_LEN],
             execfn: [0; PATH_LEN],
         }
@@ -80,7 +85,7 @@ impl Config {
     }
 }
 
-const _: () = assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 16 + 2 * PATH_LEN);
+const _: () = assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 16 + SELECT_LEN + 2 * PATH_LEN);
 
 impl Default for Config {
     fn default() -> Self {

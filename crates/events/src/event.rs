@@ -32,6 +32,29 @@ pub enum EndKind {
     Exec = 3,
 }
 
+/// Why a thread went on unrecorded.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum GapReason {
+    /// It came to code of a module that is not recorded: a small gap, with a known cause.
+    Module = 0,
+    /// Outside the stretch between the functions that were asked for: a big gap.
+    Window = 1,
+    /// The program asked for it, or has not yet asked for recording to begin: a big gap.
+    Stopped = 2,
+}
+
+impl GapReason {
+    /// All, in the order of their numbers.
+    pub const ALL: [GapReason; 3] = [GapReason::Module, GapReason::Window, GapReason::Stopped];
+
+    /// Whether nothing is known about what happened in the gap and how long it may be; otherwise
+    /// it is a call (or return) into a module that is not recorded.
+    pub fn is_big(self) -> bool {
+        self != GapReason::Module
+    }
+}
+
 /// One event. See the module for positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
@@ -81,6 +104,20 @@ pub enum Event<'a> {
     /// A sequencing event: the thread stands at this place of the order of all threads and
     /// processes. Numbers are unique in a recording and grow along each stream.
     Seq { number: u64 },
+    /// From here on the thread runs unrecorded. Its registers are known, its memory is not.
+    GapBegin { reason: GapReason },
+    /// It is recorded again. The CPU state's words of `mask` (order as in its serialized form) are
+    /// `values` now, and the vector state's parts of `parts` are `vec` (see
+    /// [`hindsight_isa::state::changes`]); all others are as when the gap began.
+    GapEnd {
+        mask: u32,
+        values: [u64; 20],
+        parts: u64,
+        vec: &'a [u8],
+    },
+    /// The program says something: the first `name` of `bytes` are a name, the others what it
+    /// belongs to.
+    Mark { name: usize, bytes: &'a [u8] },
     /// Nothing follows in this stream.
     End {
         kind: EndKind,
@@ -125,6 +162,11 @@ pub mod tag {
     pub const MAP: u8 = 14;
     pub const UNMAP: u8 = 15;
     pub const SEQ: u8 = 16;
+    pub const GAP_BEGIN: u8 = 17;
+    pub const GAP_END: u8 = 18;
+    pub const MARK: u8 = 19;
+    /// Number of tags.
+    pub const COUNT: usize = 20;
 }
 
 /// Writes events of one stream.
@@ -156,6 +198,9 @@ impl Encoder {
             Event::Map { .. } => tag::MAP,
             Event::Unmap { .. } => tag::UNMAP,
             Event::Seq { .. } => tag::SEQ,
+            Event::GapBegin { .. } => tag::GAP_BEGIN,
+            Event::GapEnd { .. } => tag::GAP_END,
+            Event::Mark { .. } => tag::MARK,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -228,6 +273,26 @@ impl Encoder {
             }
             Event::CodeEpoch { epoch } => int(&mut at, epoch),
             Event::Seq { number } => int(&mut at, number),
+            Event::GapBegin { reason } => int(&mut at, reason as u64),
+            Event::GapEnd {
+                mask,
+                values,
+                parts,
+                vec,
+            } => {
+                int(&mut at, mask as u64);
+                for (i, v) in values.iter().enumerate() {
+                    if mask & (1 << i) != 0 {
+                        int(&mut at, *v);
+                    }
+                }
+                int(&mut at, parts);
+                at = put_bytes(out, at, vec);
+            }
+            Event::Mark { name, bytes } => {
+                int(&mut at, name as u64);
+                at = put_bytes(out, at, bytes);
+            }
             Event::End {
                 kind,
                 code,
@@ -367,6 +432,35 @@ impl Decoder {
             },
             tag::CODE_EPOCH => Event::CodeEpoch { epoch: r.int()? },
             tag::SEQ => Event::Seq { number: r.int()? },
+            tag::GAP_BEGIN => Event::GapBegin {
+                reason: *GapReason::ALL.get(usize::try_from(r.int()?).ok()?)?,
+            },
+            tag::GAP_END => {
+                let mask = r.int()?;
+                if mask >= 1 << 20 {
+                    return None;
+                }
+                let mut values = [0; 20];
+                for (i, v) in values.iter_mut().enumerate() {
+                    if mask & (1 << i) != 0 {
+                        *v = r.int()?;
+                    }
+                }
+                Event::GapEnd {
+                    mask: mask as u32,
+                    values,
+                    parts: r.int()?,
+                    vec: r.bytes()?,
+                }
+            }
+            tag::MARK => {
+                let name = usize::try_from(r.int()?).ok()?;
+                let bytes = r.bytes()?;
+                if name > bytes.len() {
+                    return None;
+                }
+                Event::Mark { name, bytes }
+            }
             tag::END => Event::End {
                 kind: match r.int()? {
                     0 => EndKind::Exit,
@@ -441,7 +535,22 @@ mod tests {
         let mut values = [0; 19];
         values[3] = u64::MAX;
         values[18] = 5;
+        let mut words = [0; 20];
+        (words[16], words[19]) = (u64::MAX, 1);
         let evs = [
+            Event::GapBegin {
+                reason: GapReason::Stopped,
+            },
+            Event::GapEnd {
+                mask: 1 << 16 | 1 << 19,
+                values: words,
+                parts: 1 << 50,
+                vec: &[7; 9],
+            },
+            Event::Mark {
+                name: 2,
+                bytes: b"abc",
+            },
             Event::Patch {
                 line: 0x7fff_ffff_ffc0,
                 mask: 0x81,

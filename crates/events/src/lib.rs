@@ -6,6 +6,7 @@ pub mod config;
 pub mod event;
 pub mod ring;
 pub mod script;
+pub mod select;
 pub mod varint;
 
-pub use event::{Decoder, Encoder, EndKind, Event, MAX_EVENT};
+pub use event::{Decoder, Encoder, EndKind, Event, GapReason, MAX_EVENT};

@@ -74,6 +74,10 @@ pub struct Header {
     pub next_image: AtomicU32,
     /// Number for the next sequencing event.
     pub sequence: AtomicU64,
+    /// A bit for each rule (see [`crate::select`]) that has matched a module or a function.
+    pub matched: AtomicU64,
+    /// A bit for each rule whose function was entered, or whose module's code was executed.
+    pub reached: AtomicU64,
     /// Rings in this file; set by the collector.
     pub rings: AtomicU32,
     /// Processes that are about to be made and have no ring yet.

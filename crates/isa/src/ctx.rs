@@ -6,7 +6,7 @@
 use core::mem::offset_of;
 
 /// Bytes reserved for [`Ctx`] below the window.
-pub const CTX_SIZE: usize = 2 << 20;
+pub const CTX_SIZE: usize = 3 << 20;
 
 /// Entries of the indirect-branch lookup table, indexed by the low 16 bits of the target.
 pub const LOOKUP_ENTRIES: usize = 1 << 16;
@@ -88,8 +88,8 @@ pub struct Ctx {
     pub k7: u64,
     /// Guest xmm0 to xmm15 outside translated code (low 128 bits only).
     pub xmm: [[u8; 16]; 16],
-    /// Indirect-branch lookup table.
-    pub lookup: [LookupEntry; LOOKUP_ENTRIES],
+    /// Indirect-branch lookup tables: of code that records or replays, and of plain code.
+    pub lookup: [[LookupEntry; LOOKUP_ENTRIES]; 2],
 }
 
 const _: () = assert!(size_of::<Ctx>() <= CTX_SIZE);
@@ -123,36 +123,47 @@ pub mod d {
     pub const K7: i32 = disp(offset_of!(Ctx, k7));
     pub const XMM: i32 = disp(offset_of!(Ctx, xmm));
     pub const LOOKUP: i32 = disp(offset_of!(Ctx, lookup));
+    pub const PLAIN_LOOKUP: i32 = LOOKUP + size_of::<[LookupEntry; LOOKUP_ENTRIES]>() as i32;
+}
+
+/// Numbers of the tables in [`Ctx::lookup`].
+pub mod table {
+    /// Of code that records or replays.
+    pub const CHECKED: usize = 0;
+    /// Of plain code.
+    pub const PLAIN: usize = 1;
 }
 
 impl Ctx {
     /// Makes a block whose memory is all zero one without indirect-branch targets, and touches no
     /// more of that memory than it must.
     pub fn begin_lookup(&mut self) {
-        self.lookup[0] = LookupEntry::empty(0);
+        for table in &mut self.lookup {
+            table[0] = LookupEntry::empty(0);
+        }
     }
 
-    /// Forgets all indirect-branch targets.
-    pub fn clear_lookup(&mut self) {
-        for (i, e) in self.lookup.iter_mut().enumerate() {
+    /// Forgets all indirect-branch targets of table `table`.
+    pub fn clear_lookup(&mut self, table: usize) {
+        for (i, e) in self.lookup[table].iter_mut().enumerate() {
             if e.neg_pc != LookupEntry::empty(i).neg_pc {
                 *e = LookupEntry::empty(i);
             }
         }
     }
 
-    /// Enters `pc` → `host` into the indirect-branch table.
-    pub fn set_lookup(&mut self, pc: u64, host: u64) {
-        self.lookup[pc as usize & (LOOKUP_ENTRIES - 1)] = LookupEntry {
+    /// Enters `pc` → `host` into an indirect-branch table.
+    pub fn set_lookup(&mut self, table: usize, pc: u64, host: u64) {
+        self.lookup[table][pc as usize & (LOOKUP_ENTRIES - 1)] = LookupEntry {
             neg_pc: pc.wrapping_neg(),
             host,
         };
     }
 
-    /// Removes `pc` from the indirect-branch table.
-    pub fn forget_lookup(&mut self, pc: u64) {
+    /// Removes `pc` from an indirect-branch table.
+    pub fn forget_lookup(&mut self, table: usize, pc: u64) {
         let i = pc as usize & (LOOKUP_ENTRIES - 1);
-        let e = &mut self.lookup[i];
+        let e = &mut self.lookup[table][i];
         if e.neg_pc == pc.wrapping_neg() {
             *e = LookupEntry::empty(i);
         }

@@ -94,7 +94,7 @@ pub fn order_matters() {
 impl Thread {
     /// A sequencing event, where there is anything to be ordered against.
     pub fn sequence(&mut self) {
-        if MANY.load(Relaxed) {
+        if MANY.load(Relaxed) && self.gap.is_none() {
             self.sequence_always();
         }
     }
@@ -293,6 +293,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     };
     child.signals = State::with_mask(t.signals.mask);
     child.signals.alt = alt;
+    child.wanted = t.wanted.of_child();
     child.is_silent = t.is_silent;
     child.borrows = r.flags & CLONE_THREAD as u64 == 0;
     if child.borrows && crate::config().children == hindsight_events::config::children::NONE {

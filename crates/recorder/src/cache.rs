@@ -10,12 +10,12 @@ use crate::context::{Context, R11, RIP};
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
-use crate::{arena, birth, code, fail, guard, line};
+use crate::{arena, birth, code, fail, guard, line, select};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
 use hindsight_events::Event;
-use hindsight_isa::ctx::{CNT_REG, SCR_REG, d};
+use hindsight_isa::ctx::{CNT_REG, SCR_REG, d, table};
 use hindsight_isa::{CpuState, Desc};
 use hindsight_translate::{Input, Mode, Policy, Translator};
 use linux_raw_sys::general::{
@@ -44,6 +44,8 @@ struct Block {
     hot: u32,
     hot_len: u32,
     self_check: bool,
+    /// Plain code, which no thread that is recorded runs.
+    plain: bool,
     /// As [`Translator::ordered`] was.
     ordered: bool,
     live: bool,
@@ -102,6 +104,7 @@ pub struct Cache {
     translator: Translator,
     /// The block whose map the translator holds: segment and index.
     mapped: Option<(usize, usize)>,
+    /// By [`key`].
     by_pc: Map<u64, u32>,
     by_page: Map<u64, Vec<u32>>,
     pub code: code::Recorder,
@@ -230,17 +233,22 @@ impl Cache {
     /// The translation of `pc`, made if necessary. May begin a new generation.
     pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
         notice(t);
-        if self.code.epoch != t.code_epoch {
-            t.code_epoch = self.code.epoch;
-            let epoch = self.code.epoch;
-            t.event(&Event::CodeEpoch { epoch });
-        }
-        match self.by_pc.get(&pc) {
+        self.tell_epoch(t);
+        match self.by_pc.get(&key(pc, t.is_plain())) {
             Some(i) => {
                 let s = &self.segments[self.current];
                 Ok(base() + s.blocks[*i as usize].hot as u64)
             }
             None => self.translate(t, pc),
+        }
+    }
+
+    /// Says in the thread's stream which code it runs from here on.
+    fn tell_epoch(&mut self, t: &mut Thread) {
+        let epoch = self.code.epoch;
+        if epoch != t.code_epoch && !t.is_plain() {
+            t.code_epoch = epoch;
+            t.event(&Event::CodeEpoch { epoch });
         }
     }
 
@@ -276,35 +284,35 @@ impl Cache {
                 n
             }
         };
-        let input = Input {
-            pc,
-            code: &source[..n],
-            max_instrs: u32::MAX,
-            self_check: writable,
-            peeked: &[],
-        };
+        let plain = t.is_plain();
         let mut pages = Vec::new();
         self.mapped = None;
         self.translator.want_map = false;
-        if self
-            .translator
-            .translate(&input, &mut |at| code::peek(at, &mut pages))
-            .is_err()
-        {
+        self.translator.policy.mode = mode(plain);
+        let mut translate = |n: usize| {
+            let input = Input {
+                pc,
+                code: &source[..n],
+                max_instrs: u32::MAX,
+                self_check: writable,
+                peeked: &[],
+            };
+            let peek = &mut |at| code::peek(at, &mut pages);
+            self.translator.translate(&input, peek).is_ok()
+        };
+        // A place where recording begins or ends begins a block, unless an instruction lies across it.
+        let limit = select::room(pc, n);
+        if !(translate(limit) || limit < n && translate(n)) {
             return Err(Fetch::NotMapped);
         }
         let src_len = self.translator.block.src_len as usize;
         let src = &source[..src_len];
-        if self.code.record(pc, src, writable) {
+        if !plain && self.code.record(pc, src, writable) {
             // Other threads may be running what this code replaces: they must not come to the
             // new code before their streams say so.
             self.renew(t);
         }
-        if self.code.epoch != t.code_epoch {
-            t.code_epoch = self.code.epoch;
-            let epoch = self.code.epoch;
-            t.event(&Event::CodeEpoch { epoch });
-        }
+        self.tell_epoch(t);
         let (hot_len, cold_len) = (
             self.translator.block.hot.len() as u64,
             self.translator.block.cold.len() as u64,
@@ -337,6 +345,7 @@ impl Cache {
             hot: (hot - base()) as u32,
             hot_len: hot_len as u32,
             self_check: writable,
+            plain,
             ordered: self.translator.ordered,
             live: true,
             bytes: s.bytes.len() as u32,
@@ -344,7 +353,7 @@ impl Cache {
         });
         s.bytes.extend_from_slice(src);
         s.bytes.extend_from_slice(&self.translator.block.peeked);
-        self.by_pc.insert(pc, index);
+        self.by_pc.insert(key(pc, plain), index);
         // The pages looked at count too: other code there may need other flags.
         pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
         pages.sort_unstable();
@@ -436,7 +445,7 @@ impl Cache {
 
     /// Drops the block at `pc`, whose source has changed.
     pub fn drop_block(&mut self, t: &mut Thread, pc: u64) {
-        if let Some(i) = self.by_pc.get(&pc).copied() {
+        if let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() {
             self.kill(t, i);
         }
     }
@@ -483,10 +492,12 @@ impl Cache {
         };
         b.live = false;
         let (pc, hot) = (b.pc, base() + b.hot as u64);
-        if self.by_pc.get(&pc) == Some(&index) {
-            self.by_pc.remove(&pc);
+        let key = key(pc, b.plain);
+        if self.by_pc.get(&key) == Some(&index) {
+            self.by_pc.remove(&key);
         }
-        t.ctx.forget_lookup(pc);
+        t.ctx.forget_lookup(table::CHECKED, pc);
+        t.ctx.forget_lookup(table::PLAIN, pc);
         let seg = &mut self.segments[self.current];
         if seg.cold < seg.hot + MARGIN / 2 {
             return self.flush(t);
@@ -565,6 +576,7 @@ impl Cache {
             peeked,
         };
         let present = core::mem::replace(&mut self.translator.ordered, b.ordered);
+        self.translator.policy.mode = mode(b.plain);
         self.translator.want_map = true;
         let made = self.translator.translate(&input, &mut |_| &[]);
         self.translator.want_map = false;
@@ -583,15 +595,28 @@ fn notice(t: &mut Thread) {
     let now = generation();
     if t.generation != now {
         t.generation = now;
-        t.ctx.clear_lookup();
+        t.ctx.clear_lookup(table::CHECKED);
+        if t.is_plain() || t.spare_gap.is_some() {
+            t.ctx.clear_lookup(table::PLAIN);
+        }
     }
     t.seen.store(now, Release);
+}
+
+/// Distinguishes plain from other code of one address: of addresses that can be, the two highest bits
+/// are equal.
+fn key(pc: u64, plain: bool) -> u64 {
+    pc ^ (plain as u64) << 63
+}
+
+fn mode(plain: bool) -> Mode {
+    if plain { Mode::Plain } else { Mode::Record }
 }
 
 /// Policy for the recorder's configuration on this machine.
 pub fn policy(plain: bool, predictor: hindsight_isa::Predictor, wide_checks: bool) -> Policy {
     Policy {
-        mode: if plain { Mode::Plain } else { Mode::Record },
+        mode: mode(plain),
         predictor,
         wide_checks: wide_checks && !plain,
     }

@@ -1,6 +1,7 @@
 //! The main loop: enter translated code, act on its exits, observe signals between instructions.
 
 use crate::cache;
+use crate::select;
 use crate::signals;
 use crate::slow;
 use crate::syscalls::{self, Flow};
@@ -24,6 +25,7 @@ pub fn run(t: &mut Thread) -> ! {
         signals::deliver_pending(t);
         observe(t);
         let pc = t.ctx.rip;
+        select::arrive(t, pc);
         // Between two instructions it runs no code of any generation, however long it waits here.
         t.seen.store(u64::MAX, Release);
         let host = cache::cache().get(t, pc);
@@ -78,14 +80,18 @@ fn execute(t: &mut Thread, host: u64) {
 /// Translation of the place where the thread stands; linked to the exit that led there.
 fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     // The exit may be linked only to code of the generation it belongs to.
-    let entered = t.generation;
+    let (entered, plain) = (t.generation, t.is_plain());
+    select::arrive(t, pc);
     t.seen.store(u64::MAX, Release);
     let mut cache = cache::cache();
     let host = cache.get(t, pc).ok()?;
-    if t.generation == entered {
+    if t.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
         match desc.kind() {
             DescKind::Exit => cache.link(desc.patch, host),
-            DescKind::Indirect => t.ctx.set_lookup(pc, host),
+            DescKind::Indirect => {
+                let table = t.table();
+                t.ctx.set_lookup(table, pc, host);
+            }
             _ => {}
         }
     }

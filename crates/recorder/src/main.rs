@@ -17,12 +17,14 @@ mod context;
 mod dispatch;
 mod exec;
 mod fail;
+mod gap;
 mod guard;
 mod heap;
 mod inbox;
 mod loader;
 mod lock;
 mod maps;
+mod mark;
 mod mem;
 mod memcalls;
 mod nondet;
@@ -32,6 +34,7 @@ mod process;
 mod procmaps;
 mod ring;
 mod script;
+mod select;
 mod sigcalls;
 mod sigframe;
 mod sighandler;
@@ -40,6 +43,7 @@ mod slow;
 mod stack;
 mod stub;
 mod surprise;
+mod symtab;
 mod sys;
 mod syscalls;
 mod thread;
@@ -97,6 +101,7 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
     sys::allow_fsgsbase(stack.aux(AT_HWCAP2).unwrap_or(0) & 2 != 0);
     let _ = sys::mprotect(&raw const hindsight_stack as u64, sys::PAGE, sys::PROT_NONE);
     let config = config();
+    select::init();
     if config.ctl_fd >= 0 {
         ring::open(config.ctl_fd, config.parent, config.ring);
     }

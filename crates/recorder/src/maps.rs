@@ -6,6 +6,7 @@ use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
 use crate::{arena, ring};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_PRIVATE, MAP_SHARED};
 
@@ -63,6 +64,20 @@ static REGIONS: Lock<Regions> = Lock::new(Regions {
     list: Vec::new(),
     paths: Vec::new(),
 });
+
+/// Increases when what may be executed changes.
+static VERSION: AtomicU64 = AtomicU64::new(1);
+
+/// A number that is greater when what may be executed has changed.
+pub fn version() -> u64 {
+    VERSION.load(Acquire)
+}
+
+fn changed(r: &Region) {
+    if r.prot & PROT_EXEC != 0 {
+        VERSION.fetch_add(1, AcqRel);
+    }
+}
 
 /// The process's mappings.
 pub fn regions() -> Guard<'static, Regions> {
@@ -134,6 +149,7 @@ impl Regions {
 
     fn insert(&mut self, r: Region) {
         self.take(r.start, r.end);
+        changed(&r);
         self.emit(&r);
         let mut i = self.list.partition_point(|o| o.start < r.start);
         self.list.insert(i, r);
@@ -151,6 +167,7 @@ impl Regions {
         let mut out = Vec::new();
         let mut i = self.list.partition_point(|r| r.end <= start);
         while let Some(&r) = self.list.get(i).filter(|r| r.start < end) {
+            changed(&r);
             out.push(r.cut(r.start.max(start), r.end.min(end)));
             match (r.start < start, r.end > end) {
                 (false, false) => drop(self.list.remove(i)),

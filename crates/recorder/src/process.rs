@@ -4,7 +4,7 @@ use crate::ring::{self, Emitter};
 use crate::syscalls::{Flow, args, errno};
 use crate::thread::Thread;
 use crate::{birth, cache, config, fail, guard, heap, line, maps, memcalls, pathcalls};
-use crate::{signals, sys, thread};
+use crate::{select, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -89,7 +89,13 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
 fn copy(t: &Thread, r: &Request) -> u64 {
     let actions = t.signals.actions.lock();
     let held = (pathcalls::hold(), memcalls::hold(), cache::cache());
-    let more = (maps::regions(), ring::hold(), birth::hold(), thread::hold());
+    let more = (
+        select::hold(),
+        maps::regions(),
+        ring::hold(),
+        birth::hold(),
+        thread::hold(),
+    );
     let last = heap::hold();
     // SAFETY: the child has a copy of this stack, and `r` names no other.
     let ret = unsafe { sys::raw(r.nr, r.args) };

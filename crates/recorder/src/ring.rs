@@ -180,6 +180,21 @@ pub fn next_sequence() -> u64 {
     header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel))
 }
 
+/// Tells the command line that rule `i` of the selection has found what it names; `reached`: and that
+/// it was executed.
+pub fn note_rule(i: usize, reached: bool) {
+    let Some(h) = header() else { return };
+    let bit = 1 << (i & 63);
+    for word in [&h.matched, &h.reached]
+        .into_iter()
+        .take(1 + reached as usize)
+    {
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+}
+
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,

@@ -26,6 +26,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     }
     use Mnemonic::*;
     let done = match i.mnemonic() {
+        Nop => return crate::mark::execute(t, desc),
         Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => {
             nondet::execute(t, &i)
         }
@@ -37,7 +38,8 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     finish(t, desc, done)
 }
 
-fn finish(t: &mut Thread, desc: &Desc, done: Result<(), Fault>) -> Next {
+/// The instruction is done, or has failed.
+pub fn finish(t: &mut Thread, desc: &Desc, done: Result<(), Fault>) -> Next {
     match done {
         Ok(()) if signals::waiting(t) => {
             t.ctx.rip = desc.pc + desc.ilen as u64;
@@ -166,6 +168,11 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
         rdi: g[7],
         rflags: t.ctx.rflags,
     };
+    if t.is_plain() {
+        let done = op.execute(&mut regs, base, &mut Real);
+        store(t, &regs);
+        return finish(t, desc, done);
+    }
     if op.operands_collide(&regs, base, t.predictor) {
         return collide(t, desc, op, regs, base);
     }

@@ -1,13 +1,15 @@
 //! One recorded thread: its context block, predictor window, register state and event stream.
 
+use crate::gap::{self, Gap};
 use crate::inbox::Inbox;
 use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::{config, signals, sys};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
-use hindsight_isa::ctx::CTX_SIZE;
+use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, Layout};
@@ -109,6 +111,12 @@ pub struct Thread {
     pub clear_handlers: bool,
     /// The kernel's number; 0 as long as the thread has not begun.
     pub tid: i32,
+    /// Runs plain code: in a gap, or since nothing is recorded at all.
+    pub gap: Option<Box<Gap>>,
+    /// The memory of the last gap.
+    pub spare_gap: Option<Box<Gap>>,
+    /// Which of its code is wanted.
+    pub wanted: crate::select::Wanted,
     /// What it is about to execute.
     pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
 }
@@ -165,6 +173,9 @@ impl Thread {
             borrows: false,
             clear_handlers: false,
             tid: 0,
+            gap: None,
+            spare_gap: None,
+            wanted: crate::select::Wanted::new(),
             plan: None,
         }));
         t.ctx.runtime = t as *mut Thread as u64;
@@ -173,7 +184,24 @@ impl Thread {
 
     /// Appends an event at the present position.
     pub fn event(&mut self, ev: &Event) {
-        self.emit.emit(self.pos, ev);
+        if self.gap.as_mut().is_none_or(|g| g.lets_pass(ev)) {
+            self.emit.emit(self.pos, ev);
+        }
+    }
+
+    /// Whether it runs plain code, which leaves the window alone: in a gap, or where nothing is
+    /// recorded at all.
+    pub fn is_plain(&self) -> bool {
+        self.gap.is_some() || config().plain != 0
+    }
+
+    /// Number of its table of indirect jumps.
+    pub fn table(&self) -> usize {
+        if self.is_plain() {
+            table::PLAIN
+        } else {
+            table::CHECKED
+        }
     }
 
     /// The instruction at hand is done.
@@ -250,8 +278,12 @@ impl Thread {
 
     /// Writes the first key frame: the state in which the recording begins.
     pub fn begin(&mut self) {
+        let gap = self.gap.take();
         self.keyframe();
         self.schedule();
+        if let Some(g) = gap {
+            gap::begin(self, g.reason);
+        }
     }
 
     /// Writes key frames and digests that are due.
@@ -266,7 +298,8 @@ impl Thread {
         self.schedule();
     }
 
-    fn schedule(&mut self) {
+    /// Says when [`Thread::observe`] has something to do.
+    pub fn schedule(&mut self) {
         self.next_observation = self.next_keyframe.min(self.next_digest);
     }
 
@@ -300,8 +333,11 @@ impl Thread {
     }
 
     /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of
-    /// [`ZERO_LIMIT`] and more are left alone.
+    /// [`ZERO_LIMIT`] and more are left alone, and so is all of it in a gap.
     pub fn zero_window(&mut self, addr: u64, len: u64) {
+        if self.gap.is_some() {
+            return;
+        }
         if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
             return;
         }

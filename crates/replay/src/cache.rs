@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::memory::Mapping;
 use hindsight_isa::Ctx;
+use hindsight_isa::ctx::table;
 use hindsight_translate::Block as Translated;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -171,14 +172,14 @@ impl Cache {
                         .write_unaligned(displacement)
                 }
             }
-            ctx.forget_lookup(b.key.pc);
+            ctx.forget_lookup(table::CHECKED, b.key.pc);
             self.index.remove(&b.key);
         }
     }
 
     /// Drops everything.
     pub fn flush(&mut self, ctx: &mut Ctx) {
-        ctx.clear_lookup();
+        ctx.clear_lookup(table::CHECKED);
         self.hot = 0;
         self.cold = PART;
         self.blocks.clear();

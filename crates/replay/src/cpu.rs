@@ -7,6 +7,7 @@ use crate::host::{Fault, HostFloat, Prepared, SignalStack};
 use crate::queue::{Op, Queue};
 use crate::window::Window;
 use crate::{Difference, Error};
+use hindsight_isa::ctx::table;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState};
@@ -319,7 +320,9 @@ impl Cpu {
                             return Left::Link(patch, id);
                         }
                         if std::mem::take(&mut self.lookup) {
-                            self.window.ctx_mut().set_lookup(key.pc, entry);
+                            self.window
+                                .ctx_mut()
+                                .set_lookup(table::CHECKED, key.pc, entry);
                         }
                     }
                     (entry, self.pos)

@@ -7,6 +7,7 @@ use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::slow;
 use hindsight_events::{EndKind, Event};
+use hindsight_isa::state::change;
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, Predictor, VecState};
 use iced_x86::Mnemonic;
@@ -49,6 +50,10 @@ pub struct Machine<'a> {
     started: bool,
     /// A system call waits for its result.
     open: bool,
+    /// The thread runs unrecorded: only the position changes.
+    gap: bool,
+    /// Instructions in gaps, in all runs.
+    skipped: u64,
     end: Option<End>,
     order: Option<Arc<Order>>,
 }
@@ -62,6 +67,8 @@ impl<'a> Machine<'a> {
             queue: nothing,
             started: false,
             open: false,
+            gap: false,
+            skipped: 0,
             end: None,
             order: None,
         })
@@ -87,6 +94,7 @@ impl<'a> Machine<'a> {
         }
         self.started = false;
         self.open = false;
+        self.gap = false;
         self.end = None;
         self.cpu.pos = 0;
         let first = self.queue.prepare()?;
@@ -144,6 +152,17 @@ impl<'a> Machine<'a> {
         self.cpu.reads()
     }
 
+    /// Whether the thread runs unrecorded at this position: its registers are those with which the gap
+    /// began.
+    pub fn in_gap(&self) -> bool {
+        self.gap
+    }
+
+    /// Instructions of all runs that were not recorded.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
     /// Instructions executed by this machine in all its runs.
     pub fn executed(&self) -> u64 {
         self.cpu.executed
@@ -168,6 +187,18 @@ impl<'a> Machine<'a> {
             let Some(next) = self.queue.prepare()? else {
                 return Ok(Stop::OutOfEvents);
             };
+            if self.gap {
+                match next.op {
+                    _ if next.pos > self.cpu.pos => {
+                        let to = next.pos.min(position);
+                        self.skipped += to - self.cpu.pos;
+                        self.cpu.pos = to;
+                    }
+                    Op::Other(at) => self.event(at)?,
+                    _ => return Err(self.corrupt("a patch within a gap")),
+                }
+                continue;
+            }
             if next.pos > self.cpu.pos && self.open {
                 return Err(self.cpu.difference("the result of a system call", "none"));
             }
@@ -236,8 +267,46 @@ impl<'a> Machine<'a> {
                 .cpu
                 .difference("the result of a system call", "another event"));
         }
+        if self.gap {
+            match event {
+                Event::GapEnd { .. } | Event::End { .. } | Event::CodeEpoch { .. } => {}
+                // They say when processes were made, and what the program wanted to be known.
+                Event::Syscall { .. } | Event::SyscallRet { .. } | Event::Mark { .. } => {
+                    self.queue.advance();
+                    return Ok(());
+                }
+                Event::Seq { .. } => {}
+                _ => return Err(self.corrupt("an event within a gap")),
+            }
+        }
         let cpu = &mut self.cpu;
         match event {
+            Event::GapBegin { .. } => self.gap = true,
+            Event::GapEnd {
+                mask,
+                values,
+                parts,
+                vec,
+            } => {
+                if !self.gap {
+                    return Err(self.corrupt("the end of a gap that did not begin"));
+                }
+                let mut bytes = cpu.registers().to_bytes();
+                for (i, v) in values.iter().enumerate() {
+                    if mask & (1 << i) != 0 {
+                        bytes[8 * i..8 * i + 8].copy_from_slice(&v.to_le_bytes());
+                    }
+                }
+                let mut vectors = cpu.vectors().to_bytes();
+                if !change(&mut vectors, parts, vec) {
+                    return Err(self.corrupt("vector registers behind a gap"));
+                }
+                cpu.set_registers(&CpuState::from_bytes(&bytes));
+                cpu.set_vectors(&VecState::from_bytes(&vectors));
+                self.gap = false;
+            }
+            // The instruction has no effect but what follows.
+            Event::Mark { .. } => {}
             Event::KeyFrame {
                 code_epoch,
                 cpu: regs,

@@ -41,7 +41,7 @@ pub struct Entry {
 }
 
 /// Counts of events by tag.
-pub type Counts = [u64; tag::SEQ as usize + 1];
+pub type Counts = [u64; tag::COUNT];
 
 /// The rest of a stream.
 pub struct Queue<'a> {

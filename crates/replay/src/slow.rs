@@ -41,6 +41,8 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
     }
     use Mnemonic::*;
     match i.mnemonic() {
+        // Asks the recorder for something; the answer would be an event.
+        Nop => {}
         Rdfsbase => write_register(cpu.window.ctx_mut(), i.op0_register(), |c| c.fs_base),
         Rdgsbase => write_register(cpu.window.ctx_mut(), i.op0_register(), |c| c.gs_base),
         Wrfsbase => {

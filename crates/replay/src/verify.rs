@@ -5,6 +5,7 @@ use crate::part::{self, Outcome, Part};
 use crate::queue::{Counts, Numbers};
 use crate::symbols::{self, Place};
 use crate::{Code, Difference, End, Error, Machine};
+use hindsight_events::event::tag;
 use hindsight_isa::Predictor;
 use hindsight_trace::{Completeness, StreamId, Trace};
 use std::collections::{BTreeMap, HashSet};
@@ -62,6 +63,10 @@ pub struct Report {
     pub reads: u64,
     /// Events compared or applied, by their tag.
     pub events: Counts,
+    /// Stretches that were not recorded.
+    pub gaps: u64,
+    /// Instructions in these.
+    pub skipped: u64,
     /// Threads of all processes.
     pub threads: usize,
     /// Program images: processes, and programs that they executed.
@@ -90,7 +95,7 @@ impl Report {
 
     /// Events by name, those that occurred.
     pub fn events_by_name(&self) -> Vec<(&'static str, u64)> {
-        const NAMES: [&str; 17] = [
+        const NAMES: [&str; tag::COUNT] = [
             "patch",
             "patch bytes",
             "system call",
@@ -108,6 +113,9 @@ impl Report {
             "map",
             "unmap",
             "sequence",
+            "gap begin",
+            "gap end",
+            "mark",
         ];
         NAMES
             .into_iter()
@@ -153,6 +161,7 @@ pub fn verify(
     let first_bad = AtomicUsize::new(usize::MAX);
     let done = AtomicU64::new(0);
     let reads = AtomicU64::new(0);
+    let skipped = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     let work = || -> Result<(), Error> {
         let mut machine = Machine::new(Arc::default(), Predictor { bits })?;
@@ -161,6 +170,7 @@ pub fn verify(
             let i = next.fetch_add(1, Relaxed);
             let Some(part) = parts.get(i) else {
                 reads.fetch_add(machine.reads(), Relaxed);
+                skipped.fetch_add(machine.skipped(), Relaxed);
                 return Ok(());
             };
             if i > first_bad.load(Relaxed) {
@@ -212,7 +222,8 @@ pub fn verify(
         warnings: damaged,
         ..Report::default()
     };
-    report.instructions = done.load(Relaxed);
+    report.skipped = skipped.load(Relaxed);
+    report.instructions = done.load(Relaxed).saturating_sub(report.skipped);
     report.reads = reads.load(Relaxed);
     match trace.completeness() {
         Completeness::Complete => {}
@@ -264,8 +275,9 @@ pub fn verify(
             Outcome::Failed(e) => return Err(e),
         }
     }
+    report.gaps = report.events[tag::GAP_BEGIN as usize];
     report.elapsed = begin.elapsed();
-    progress(report.instructions, total);
+    progress(done.load(Relaxed), total);
     Ok(report)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::memory::Mapping;
-use hindsight_isa::ctx::CTX_SIZE;
+use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor};
 
@@ -23,7 +23,7 @@ impl Window {
         map.protect(CTX_SIZE + size + ALIAS, GUARD)?;
         map.alias(CTX_SIZE, CTX_SIZE + size, ALIAS)?;
         let mut w = Window { map, predictor };
-        w.ctx_mut().clear_lookup();
+        w.ctx_mut().clear_lookup(table::CHECKED);
         w.ctx_mut().exit_ptr = hindsight_glue::exit_address();
         w.ctx_mut().cell_mask = predictor.size() - 1;
         Ok(w)

@@ -77,6 +77,15 @@ fn shape(t: u8) -> Option<Shape> {
         tag::KEY_FRAME => s(1, STATE),
         tag::ZERO | tag::UNMAP => s(2, 0),
         tag::DIGEST => s(0, 16),
+        tag::GAP_BEGIN => s(1, 0),
+        // Mask, its values, parts, length.
+        tag::GAP_END => Some(Shape {
+            ints: 3,
+            masked: true,
+            bulk: 0,
+            string: true,
+        }),
+        tag::MARK => string(2),
         tag::END => string(3),
         tag::CODE => string(3),
         tag::MAP => string(6),

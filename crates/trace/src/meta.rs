@@ -2,6 +2,7 @@
 //! do not know and take defaults for what is missing.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -226,6 +227,18 @@ pub struct StreamEnd {
     pub message: String,
 }
 
+/// Stretches of a thread that were not recorded.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gaps {
+    /// Calls into modules that are not recorded, and the like.
+    pub small: u64,
+    /// Recording was off for an unknown time.
+    pub big: u64,
+    /// Instructions in all of them.
+    pub instructions: u64,
+}
+
 /// Counts of one stream.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -233,7 +246,11 @@ pub struct StreamSummary {
     pub stream: u32,
     /// Thread id on the recording machine.
     pub tid: i32,
+    /// Instructions recorded.
     pub instructions: u64,
+    pub gaps: Gaps,
+    /// How often each mark was made, by its name.
+    pub marks: BTreeMap<String, u64>,
     pub unpredicted_reads: u64,
     pub events: u64,
     pub chunks: u64,
@@ -276,6 +293,11 @@ pub struct Summary {
 impl Summary {
     pub fn instructions(&self) -> u64 {
         self.streams.iter().map(|s| s.instructions).sum()
+    }
+
+    /// Instructions that were not recorded.
+    pub fn gap_instructions(&self) -> u64 {
+        self.streams.iter().map(|s| s.gaps.instructions).sum()
     }
 
     pub fn unpredicted_reads(&self) -> u64 {

@@ -144,12 +144,16 @@ impl Translator {
 
     /// Jumps to the translation of the address in the scratch register. rcx is in `saved`.
     fn lookup(&mut self, saved: i32) {
+        let table = match self.policy.mode {
+            Mode::Plain => d::PLAIN_LOOKUP,
+            Mode::Record | Mode::Replay => d::LOOKUP,
+        };
         let entry = |offset: i32| {
             MemoryOperand::new(
                 Register::None,
                 gpr(RCX, 8),
                 8,
-                (d::LOOKUP + offset) as i64,
+                (table + offset) as i64,
                 8,
                 false,
                 Register::GS,

@@ -1,6 +1,7 @@
 //! Which template an instruction needs.
 
 use hindsight_isa::desc::raise;
+use hindsight_isa::mark::{CODE, MAGIC};
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register,
 };
@@ -80,6 +81,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
             return Plan::Slow;
         }
         Xrstor | Xrstor64 | Fxrstor | Fxrstor64 | Frstor | Fldenv => return Plan::PreRead,
+        Nop if asks_recorder(i) => return Plan::Slow,
         Nop | Endbr64 | Endbr32 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2
         | Prefetchw | Prefetch | Prefetchwt1 | Reservednop | Clflush | Clflushopt | Clwb
         | Cldemote | Rdsspd | Rdsspq => return Plan::Nop,
@@ -216,6 +218,14 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
             }
         }
     }
+}
+
+/// See [`hindsight_isa::mark`].
+fn asks_recorder(i: &Instruction) -> bool {
+    i.code() == Code::Nop_rm32
+        && i.len() == CODE.len()
+        && (i.memory_base(), i.memory_index()) == (Register::RAX, Register::RAX)
+        && i.memory_displacement32() == MAGIC
 }
 
 fn op_access(info: &InstructionInfo, op: u32) -> OpAccess {

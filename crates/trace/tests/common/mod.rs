@@ -1,7 +1,7 @@
 //! Makes events and traces for tests.
 #![allow(dead_code)] // each test file uses its own part
 
-use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
+use hindsight_events::{Encoder, EndKind, Event, GapReason, MAX_EVENT};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{
@@ -124,6 +124,22 @@ fn event<'a>(
             path: bytes,
         },
         15 => Event::Seq { number: r.any() },
+        16 => Event::GapBegin {
+            reason: GapReason::ALL[r.below(3) as usize],
+        },
+        17 => {
+            let mask = r.below(1 << 20) as u32;
+            Event::GapEnd {
+                mask,
+                values: std::array::from_fn(|i| if mask & 1 << i != 0 { r.any() } else { 0 }),
+                parts: r.any(),
+                vec: bytes,
+            }
+        }
+        18 => Event::Mark {
+            name: r.below(bytes.len() as u64 + 1) as usize,
+            bytes,
+        },
         14 => Event::Unmap {
             addr: r.any(),
             len: r.any(),
