@@ -177,7 +177,7 @@ pub fn collector() -> Option<(i32, i32)> {
 
 /// The next number of the recording's order; 0 when nothing is recorded.
 pub fn next_sequence() -> u64 {
-    header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel))
+    header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel) + 1)
 }
 
 /// Tells the command line that rule `i` of the selection has found what it names; `reached`: and that

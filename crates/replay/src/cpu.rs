@@ -31,6 +31,8 @@ enum Left {
     Slow(Desc),
     /// A fault, and the counter as a position.
     Fault(Fault, u64),
+    /// The next instruction is one to stop before.
+    Break,
     /// Translated code did what it must not do.
     Wrong(&'static str),
 }
@@ -53,6 +55,8 @@ pub(crate) struct Cpu {
     /// `rip` was reached by an indirect branch whose target was not in the table.
     lookup: bool,
     stack: SignalStack,
+    /// Position and address of the instruction that is not to be stopped before again.
+    passed: Option<(u64, u64)>,
     /// Sum of the instructions run.
     pub executed: u64,
 }
@@ -85,6 +89,7 @@ impl Cpu {
             link: None,
             lookup: false,
             stack: SignalStack::new(),
+            passed: None,
             executed: 0,
         })
     }
@@ -96,6 +101,45 @@ impl Cpu {
             self.cache.flush(self.window.ctx_mut());
             self.jump(self.rip);
         }
+    }
+
+    /// Stops before instructions at these addresses (ascending) from now on.
+    pub fn set_breaks(&mut self, breaks: Vec<u64>) {
+        let old = std::mem::replace(&mut self.translator.breaks, breaks);
+        let new = &self.translator.breaks;
+        let one = |a: &[u64], b: &u64| a.binary_search(b).is_err();
+        let changed = old
+            .iter()
+            .filter(|a| one(new, a))
+            .chain(new.iter().filter(|a| one(&old, a)));
+        let mut any = false;
+        for page in changed.map(|a| a / PAGE * PAGE).collect::<Vec<_>>() {
+            // A block that reaches over the page's end is known by both.
+            self.cache.drop_page(page, self.window.ctx_mut());
+            any = true;
+        }
+        if any {
+            // What `link` and `resume` name may be gone.
+            self.jump(self.rip);
+        }
+    }
+
+    /// Does not stop before the instruction that comes next, if it comes at this position.
+    pub fn pass(&mut self) {
+        self.passed = Some((self.pos, self.rip));
+    }
+
+    /// Whether to stop before the next instruction.
+    #[inline(always)]
+    pub fn at_break(&self) -> bool {
+        !self.translator.breaks.is_empty()
+            && self.passed != Some((self.pos, self.rip))
+            && self.translator.breaks.binary_search(&self.rip).is_ok()
+    }
+
+    /// As of when the code is.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Prepares this thread to run translated code.
@@ -173,6 +217,11 @@ impl Cpu {
         }
     }
 
+    /// Code bytes at `addr`, as far as known.
+    pub fn code_at(&self, addr: u64, buf: &mut [u8]) -> usize {
+        self.code.fetch(addr, self.epoch, buf)
+    }
+
     fn missing_code(&self) -> Error {
         Error::MissingCode {
             position: self.pos,
@@ -222,7 +271,7 @@ impl Cpu {
             let left = self.inner(queue, target, host);
             self.executed += self.pos.saturating_sub(before);
             match left {
-                Left::Events => return Ok(()),
+                Left::Events | Left::Break => return Ok(()),
                 Left::Translate(key) => self.translate(key)?,
                 Left::Link(patch, id) => {
                     if !self.cache.link(patch, id) {
@@ -295,6 +344,9 @@ impl Cpu {
             if self.pos >= target {
                 return Left::Events;
             }
+            if self.at_break() {
+                return Left::Break;
+            }
             if next.pos <= self.pos {
                 match next.op {
                     Op::Word(addr, value) if next.pos == self.pos => {
@@ -315,7 +367,8 @@ impl Cpu {
                     let Some((id, entry)) = self.cache.find(key) else {
                         return Left::Translate(key);
                     };
-                    if key.limit == 0 {
+                    // What leads to a place to stop at has to come here each time.
+                    if key.limit == 0 && !self.breaks_at(key.pc) {
                         if let Some(patch) = self.link.take() {
                             return Left::Link(patch, id);
                         }
@@ -392,6 +445,10 @@ impl Cpu {
                 }
             }
         }
+    }
+
+    fn breaks_at(&self, pc: u64) -> bool {
+        self.translator.breaks.binary_search(&pc).is_ok()
     }
 
     /// Handles an instruction that translated code does not execute. No event is due at it.

@@ -27,7 +27,7 @@ mod window;
 
 pub use code::Code;
 pub use error::{Difference, Error};
-pub use machine::{End, Machine, Stop};
+pub use machine::{End, Machine, State, Stop};
 pub use order::Order;
 pub use queue::{Counts, Source};
 pub use verify::{Located, Options, Report, verify};

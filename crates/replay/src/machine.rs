@@ -36,10 +36,22 @@ pub struct End {
 pub enum Stop {
     /// The position was reached; events due there have not yet taken effect.
     Position,
+    /// The next instruction is at an address of [`Machine::set_breaks`].
+    Break,
     /// The stream's end event.
     Ended(End),
     /// The stream has no more events and no end: it was cut.
     OutOfEvents,
+}
+
+/// What a virtual processor is between two instructions, without its memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    pub position: u64,
+    /// As of when its code is.
+    pub epoch: u64,
+    pub cpu: CpuState,
+    pub vec: VecState,
 }
 
 /// A virtual processor that plays one stream.
@@ -109,6 +121,51 @@ impl<'a> Machine<'a> {
         };
         self.cpu.pos = first.map_or(0, |e| e.pos);
         self.event(at)
+    }
+
+    /// Begins to play a stream in its middle, at a position where this was the state. `source`
+    /// begins at or before the position; the window is left as it is. Only for states that a
+    /// machine had between two instructions.
+    pub fn resume(&mut self, source: Box<dyn Source + 'a>, state: &State) -> Result<(), Error> {
+        self.queue = Queue::new(source);
+        if let Some(order) = &self.order {
+            self.queue.check_order(Arc::clone(order));
+        }
+        self.open = false;
+        self.end = None;
+        self.started = true;
+        self.cpu.pos = state.position;
+        self.cpu.set_epoch(state.epoch);
+        self.cpu.set_registers(&state.cpu);
+        self.cpu.set_vectors(&state.vec);
+        self.queue.skip_to(state.position)
+    }
+
+    /// The state between two instructions, without memory.
+    pub fn state(&self) -> State {
+        State {
+            position: self.cpu.pos,
+            epoch: self.cpu.epoch(),
+            cpu: self.cpu.registers(),
+            vec: self.cpu.vectors(),
+        }
+    }
+
+    /// Stops before instructions at these addresses from now on ([`Stop::Break`]); each time once.
+    pub fn set_breaks(&mut self, mut addresses: Vec<u64>) {
+        addresses.sort_unstable();
+        addresses.dedup();
+        self.cpu.set_breaks(addresses);
+    }
+
+    /// Does not stop before the instruction that comes next.
+    pub fn pass(&mut self) {
+        self.cpu.pass();
+    }
+
+    /// Known code bytes at `addr`, as of now; returns how many follow one another.
+    pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
+        self.cpu.code_at(addr, buf)
     }
 
     /// Instructions completed.
@@ -183,6 +240,10 @@ impl<'a> Machine<'a> {
             }
             if self.cpu.pos >= position {
                 return Ok(Stop::Position);
+            }
+            if self.cpu.at_break() && !self.open {
+                self.cpu.pass();
+                return Ok(Stop::Break);
             }
             let Some(next) = self.queue.prepare()? else {
                 return Ok(Stop::OutOfEvents);

@@ -166,7 +166,7 @@ fn play_part<'a>(
                 return Ok(None);
             }
             Stop::Position if skip() => return Ok(None),
-            Stop::Position => {}
+            Stop::Position | Stop::Break => {}
             Stop::Ended(end) => return Ok(Some(end)),
             Stop::OutOfEvents => return Ok(None),
         }

@@ -117,6 +117,14 @@ impl<'a> Queue<'a> {
         Ok(self.peek())
     }
 
+    /// Leaves out all entries before `position`.
+    pub fn skip_to(&mut self, position: u64) -> Result<(), Error> {
+        while self.prepare()?.is_some_and(|e| e.pos < position) {
+            self.advance();
+        }
+        Ok(())
+    }
+
     /// The event of an [`Op::Other`] entry that has not been followed by a refill.
     pub fn event(&self, offset: usize) -> Result<Event<'_>, Error> {
         let decoded = self

@@ -68,6 +68,9 @@ pub struct Translator {
     /// Recording several threads: each atomic operation is announced to the runtime
     /// ([`DescKind::Order`]), which holds a lock for it until it is done.
     pub ordered: bool,
+    /// Guest addresses, ascending, at which a block may begin but which it does not go past: there
+    /// the runtime is to have a say.
+    pub breaks: Vec<u64>,
     /// The result of the last [`Translator::translate`].
     pub block: Block,
     pub(crate) a: Asm,
@@ -84,6 +87,7 @@ impl Translator {
             want_map: false,
             count_reads: false,
             ordered: false,
+            breaks: Vec::new(),
             block: Block::default(),
             a: Asm::new(),
             info: InstructionInfoFactory::new(),
@@ -153,6 +157,9 @@ impl Translator {
         let limit = (input.max_instrs as usize).clamp(1, MAX_INSTRS);
         let mut branches = 0;
         while self.instrs.len() < limit && decoder.can_decode() {
+            if !self.instrs.is_empty() && self.breaks.binary_search(&decoder.ip()).is_ok() {
+                break;
+            }
             let i = decoder.decode();
             if i.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
                 break;

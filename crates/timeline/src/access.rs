@@ -1,0 +1,291 @@
+//! What one instruction does to memory, from its bytes and the registers before it: slow, and
+//! the measure for everything that is faster.
+
+use hindsight_isa::string::StringOp;
+use hindsight_isa::{CpuState, VecState};
+use hindsight_translate::vsib::{Elements, gathers};
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register, UsedMemory,
+};
+
+/// A contiguous access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    pub address: u64,
+    pub len: u64,
+    pub read: bool,
+    pub write: bool,
+}
+
+impl Access {
+    /// Whether it shares bytes with a range.
+    pub fn touches(&self, address: u64, len: u64) -> bool {
+        // Neither wraps in a recorded program.
+        self.address < address.saturating_add(len)
+            && address < self.address.saturating_add(self.len)
+    }
+}
+
+/// The instruction at the start of `code`; `None` if the bytes are none.
+pub fn decode(code: &[u8], pc: u64) -> Option<Instruction> {
+    let i = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
+    (!i.is_invalid()).then_some(i)
+}
+
+/// Finds accesses.
+pub struct Finder {
+    info: InstructionInfoFactory,
+}
+
+impl Finder {
+    pub fn new() -> Finder {
+        Finder {
+            info: InstructionInfoFactory::new(),
+        }
+    }
+
+    /// The accesses of the instruction in `code`, which ran in state `before` and left `after`.
+    pub fn find(
+        &mut self,
+        code: &[u8],
+        before: (&CpuState, &VecState),
+        after: &CpuState,
+        out: &mut Vec<Access>,
+    ) {
+        out.clear();
+        let (cpu, vec) = before;
+        if let Some(op) = StringOp::decode(code) {
+            return string(code, &op, cpu, after, out);
+        }
+        let Some(i) = decode(code, cpu.rip) else {
+            return;
+        };
+        let value = |r: Register| register(cpu, r);
+        if i.memory_index().is_vector_register() {
+            if let Some(e) = Elements::of(&i, vec, value) {
+                let gather = gathers(&i);
+                out.extend(e.active.iter().map(|(_, at)| Access {
+                    address: *at,
+                    len: e.size as u64,
+                    read: gather,
+                    write: !gather,
+                }));
+            }
+            return;
+        }
+        for m in self.info.info(&i).used_memory() {
+            let (read, write) = kinds(m.access());
+            if !read && !write {
+                continue;
+            }
+            let Some(address) = m.virtual_address(0, |r, _, _| register(cpu, r)) else {
+                continue;
+            };
+            let address = bit_offset(&i, address, cpu);
+            let access = Access {
+                address,
+                len: size(&i, m) as u64,
+                read,
+                write,
+            };
+            match masked(&i, vec) {
+                Some((step, bits)) => elements(access, step, bits, out),
+                None => out.push(access),
+            }
+        }
+    }
+}
+
+/// Reads and writes that an access means.
+pub fn kinds(a: OpAccess) -> (bool, bool) {
+    match a {
+        OpAccess::Read | OpAccess::CondRead => (true, false),
+        OpAccess::Write | OpAccess::CondWrite => (false, true),
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+        OpAccess::None | OpAccess::NoMemAccess => (false, false),
+    }
+}
+
+fn register(cpu: &CpuState, r: Register) -> Option<u64> {
+    match r {
+        Register::None => Some(0),
+        Register::FS => Some(cpu.fs_base),
+        Register::GS => Some(cpu.gs_base),
+        _ if r.is_segment_register() => Some(0),
+        _ if r.is_gpr() => {
+            let v = cpu.gpr[r.full_register().number() & 15];
+            Some(match r.size() {
+                8 => v,
+                4 => v as u32 as u64,
+                2 => v as u16 as u64,
+                _ => v as u8 as u64,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Bytes of an access, also where the library gives none.
+fn size(i: &Instruction, m: &UsedMemory) -> usize {
+    use Mnemonic::*;
+    match (m.memory_size().size(), i.mnemonic()) {
+        (0, Fxsave | Fxsave64 | Fxrstor | Fxrstor64) => 512,
+        // The legacy area, the header and what follows.
+        (0, Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64) => {
+            2696
+        }
+        (n, _) => n,
+    }
+}
+
+/// A bit test with a register offset reaches beyond its operand.
+fn bit_offset(i: &Instruction, address: u64, cpu: &CpuState) -> u64 {
+    use Mnemonic::*;
+    let far = matches!(i.mnemonic(), Bt | Bts | Btr | Btc)
+        && i.op0_kind() == OpKind::Memory
+        && i.op1_kind() == OpKind::Register;
+    if !far {
+        return address;
+    }
+    let r = i.op1_register();
+    let v = register(cpu, r).unwrap_or(0);
+    let (offset, shift) = match r.size() {
+        2 => (v as i16 as i64, 4),
+        4 => (v as i32 as i64, 5),
+        _ => (v as i64, 6),
+    };
+    address.wrapping_add(((offset >> shift) << (shift - 3)) as u64)
+}
+
+/// Element size and mask of a masked access.
+fn masked(i: &Instruction, vec: &VecState) -> Option<(u64, u64)> {
+    use Mnemonic::*;
+    let signs = |register: Register, step: usize| {
+        let n = register.number();
+        let bits = (0..64 / step).filter(|e| vec.zmm[n][e * step + step - 1] & 0x80 != 0);
+        (step as u64, bits.fold(0, |m, e| m | 1 << e))
+    };
+    let width = |r: Register| {
+        if r.size() < 64 {
+            (1u64 << (r.size() as u64)) - 1
+        } else {
+            u64::MAX
+        }
+    };
+    match i.mnemonic() {
+        Vmaskmovps | Vpmaskmovd | Vmaskmovpd | Vpmaskmovq => {
+            let wide = matches!(i.mnemonic(), Vmaskmovpd | Vpmaskmovq);
+            let (step, bits) = signs(i.op1_register(), if wide { 8 } else { 4 });
+            Some((step, bits & (width(i.op1_register()))))
+        }
+        Maskmovq => {
+            let n = i.op1_register().number();
+            let bits = (0..8).filter(|e| vec.st[n][*e] & 0x80 != 0);
+            Some((1, bits.fold(0, |m, e| m | 1 << e)))
+        }
+        Maskmovdqu | Vmaskmovdqu => {
+            let (step, bits) = signs(i.op1_register(), 1);
+            Some((step, bits & 0xffff))
+        }
+        _ if i.op_mask() != Register::None && !i.is_broadcast() => {
+            let step = i.memory_size().element_size().max(1) as u64;
+            let bits = vec.k[i.op_mask().number()];
+            let count = (i.memory_size().size() as u64 / step).min(64);
+            let within = if count == 64 {
+                u64::MAX
+            } else {
+                (1 << count) - 1
+            };
+            let bits = bits & within;
+            Some(match i.mnemonic() {
+                Vpcompressb | Vpcompressw | Vpcompressd | Vpcompressq | Vcompressps
+                | Vcompresspd | Vpexpandb | Vpexpandw | Vpexpandd | Vpexpandq | Vexpandps
+                | Vexpandpd => match bits.count_ones() {
+                    64 => (step, u64::MAX),
+                    n => (step, (1 << n) - 1),
+                },
+                _ => (step, bits),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The parts of an access that a mask leaves.
+fn elements(whole: Access, step: u64, bits: u64, out: &mut Vec<Access>) {
+    let count = whole.len.checked_div(step).unwrap_or(0);
+    let mut e = 0;
+    while e < count.min(64) {
+        let run = (bits >> e).trailing_ones() as u64;
+        if run == 0 {
+            e += 1;
+            continue;
+        }
+        let run = run.min(count - e);
+        out.push(Access {
+            address: whole.address.wrapping_add(e * step),
+            len: run * step,
+            ..whole
+        });
+        e += run;
+    }
+}
+
+/// A string instruction: its source and its destination, as far as it got.
+fn string(code: &[u8], op: &StringOp, before: &CpuState, after: &CpuState, out: &mut Vec<Access>) {
+    const RCX: usize = 1;
+    const RSI: usize = 6;
+    const RDI: usize = 7;
+    let Some(i) = decode(code, before.rip) else {
+        return;
+    };
+    let size = op.size as u64;
+    let repeats = i.has_rep_prefix() || i.has_repne_prefix();
+    let short = (0..i.op_count())
+        .any(|n| matches!(i.op_kind(n), OpKind::MemorySegESI | OpKind::MemoryESEDI));
+    let count = match (repeats, short) {
+        (false, _) => 1,
+        (true, false) => before.gpr[RCX].wrapping_sub(after.gpr[RCX]),
+        (true, true) => (before.gpr[RCX] as u32).wrapping_sub(after.gpr[RCX] as u32) as u64,
+    };
+    if count == 0 {
+        return;
+    }
+    let down = before.rflags & 0x400 != 0;
+    let mut add = |register: usize, base: u64, read, write| {
+        let at = before.gpr[register];
+        let at = if short { at as u32 as u64 } else { at };
+        let len = count.saturating_mul(size);
+        let first = at.wrapping_add(base);
+        let address = match down {
+            false => first,
+            true => first.wrapping_add(size).wrapping_sub(len),
+        };
+        out.push(Access {
+            address,
+            len,
+            read,
+            write,
+        });
+    };
+    let base = match i.segment_prefix() {
+        Register::FS => before.fs_base,
+        Register::GS => before.gs_base,
+        _ => 0,
+    };
+    use Mnemonic::*;
+    match i.mnemonic() {
+        Movsb | Movsw | Movsd | Movsq => {
+            add(RSI, base, true, false);
+            add(RDI, 0, false, true);
+        }
+        Cmpsb | Cmpsw | Cmpsd | Cmpsq => {
+            add(RSI, base, true, false);
+            add(RDI, 0, true, false);
+        }
+        Stosb | Stosw | Stosd | Stosq => add(RDI, 0, false, true),
+        Lodsb | Lodsw | Lodsd | Lodsq => add(RSI, base, true, false),
+        _ => add(RDI, 0, true, false),
+    }
+}

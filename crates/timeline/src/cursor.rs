@@ -1,0 +1,417 @@
+//! A place in a recording from which to look and to move.
+
+use crate::access::{self, Access, Finder};
+use crate::memory::*;
+use crate::player::Player;
+use crate::search;
+use crate::stops::*;
+use crate::{Error, Position, Result, ThreadId, Timeline};
+use hindsight_isa::{CpuState, VecState};
+use iced_x86::FlowControl;
+use std::collections::VecDeque;
+
+/// Threads whose virtual processors are kept.
+const PLAYERS: usize = 4;
+const RSP: usize = 4;
+
+/// A place in a recording. Several can exist at the same time.
+pub struct Cursor {
+    timeline: Timeline,
+    thread: ThreadId,
+    count: u64,
+    /// The cursor's own thread first.
+    players: VecDeque<Player>,
+}
+
+impl Cursor {
+    pub(crate) fn new(timeline: Timeline) -> Result<Cursor> {
+        let threads = timeline.trace().threads();
+        let thread = ThreadId(*threads.first().ok_or(Error::Empty)?);
+        let mut c = Cursor {
+            timeline,
+            thread,
+            count: 0,
+            players: VecDeque::new(),
+        };
+        c.count = c.player(thread)?.from;
+        c.place(thread, c.count)?;
+        Ok(c)
+    }
+
+    /// The recording.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// The thread that the cursor is in.
+    pub fn thread(&self) -> ThreadId {
+        self.thread
+    }
+
+    /// The program image whose code it executes.
+    pub fn image(&self) -> u32 {
+        self.timeline.0.image(self.thread)
+    }
+
+    /// Instructions that the thread has completed.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Where the cursor is.
+    pub fn position(&self) -> Result<Position> {
+        self.timeline.position(self.thread, self.count)
+    }
+
+    /// Goes to a position.
+    pub fn seek(&mut self, position: Position) -> Result<()> {
+        let (thread, count) = self.timeline.locate(position)?;
+        self.place(thread, count)
+    }
+
+    /// Goes to where a thread has completed this many instructions; beyond its ends, to those.
+    pub fn seek_count(&mut self, thread: ThreadId, count: u64) -> Result<()> {
+        self.place(thread, count)
+    }
+
+    /// General registers, instruction pointer, flags and segment bases.
+    pub fn registers(&mut self) -> Result<CpuState> {
+        Ok(self.here()?.registers())
+    }
+
+    /// Vector, mask and x87 registers.
+    pub fn vectors(&mut self) -> Result<VecState> {
+        Ok(self.here()?.vectors())
+    }
+
+    /// The registers of any thread as of the cursor's position in the total order; `None` if it has
+    /// not begun.
+    pub fn registers_of(&mut self, thread: ThreadId) -> Result<Option<(CpuState, VecState)>> {
+        let count = match thread == self.thread {
+            true => Some(self.count),
+            false => self.timeline.count_at(thread, self.position()?)?,
+        };
+        let Some(count) = count else { return Ok(None) };
+        let p = self.player(thread)?;
+        p.seek(count)?;
+        let state = (p.registers(), p.vectors());
+        Ok(Some(state))
+    }
+
+    /// What is known of `len` bytes of memory from `address` on.
+    pub fn memory(&mut self, address: u64, len: usize) -> Result<Memory> {
+        crate::value::memory(self, address, len)
+    }
+
+    /// Code bytes at an address as of the cursor's position; those known that follow one another.
+    pub fn code(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
+        let mut buf = vec![0; len];
+        let n = self.here()?.code(address, &mut buf);
+        buf.truncate(n);
+        Ok(buf)
+    }
+
+    /// One instruction further or back.
+    pub fn step(&mut self, direction: Direction, scope: Scope) -> Result<Stop> {
+        let moved = match direction {
+            Direction::Forward => self.after(scope)?,
+            Direction::Backward => self.before(scope)?,
+        };
+        let reason = match (moved, direction) {
+            (Some((thread, count)), _) => {
+                self.place(thread, count)?;
+                Reason::Step
+            }
+            (None, Direction::Forward) => Reason::End,
+            (None, Direction::Backward) => Reason::Begin,
+        };
+        self.stop(reason)
+    }
+
+    /// One instruction further or back in this thread, calls and all they do counting as one.
+    pub fn step_over(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+        let rsp = self.registers()?.gpr[RSP];
+        if direction == Direction::Forward {
+            let Some((i, next)) = self.instruction()? else {
+                return self.step(direction, Scope::Thread);
+            };
+            if i != FlowControl::Call && i != FlowControl::IndirectCall {
+                return self.step(direction, Scope::Thread);
+            }
+            // Recursion comes past it with a lower stack pointer.
+            let mut b = Breakpoint::at(0, next);
+            b.condition = Some(Box::new(move |v| v.registers().gpr[RSP] >= rsp));
+            let mut stops = Stops {
+                breakpoints: vec![b],
+                ..Stops::default()
+            };
+            let stop = self.run(direction, Scope::Thread, &mut stops, cancel)?;
+            return self.done(stop);
+        }
+        let (pc, from) = (self.registers()?.rip, self.count);
+        let back = self.step(direction, Scope::Thread)?;
+        let returned = matches!(self.instruction()?, Some((FlowControl::Return, _)));
+        if back.reason != Reason::Step || !returned {
+            return Ok(back);
+        }
+        // The call that wrote the return address: usually the last write there.
+        let slot = self.registers()?.gpr[RSP];
+        let ret = self.count;
+        while let Some(w) = self.last_write(slot, 8, cancel)? {
+            self.place(w.thread, w.count)?;
+            let call = matches!(
+                self.instruction()?,
+                Some((FlowControl::Call | FlowControl::IndirectCall, next)) if next == pc
+            );
+            if call && w.count < from {
+                return self.stop(Reason::Step);
+            }
+        }
+        self.place(self.thread, ret)?;
+        self.stop(Reason::Step)
+    }
+
+    /// Forwards: behind the return from the present function. Backwards: before the call of it. In
+    /// this thread.
+    pub fn step_out(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+        let stop = search::step_out(self, direction, cancel)?;
+        self.done(stop)
+    }
+
+    /// Runs to the next or previous stop, the end, or until it is cancelled. The cursor's own
+    /// position does not count.
+    pub fn run(
+        &mut self,
+        direction: Direction,
+        scope: Scope,
+        stops: &mut Stops,
+        cancel: &Cancel,
+    ) -> Result<Stop> {
+        search::run(self, direction, scope, stops, cancel)
+    }
+
+    /// The last instruction before the cursor, of any thread of its program image, that wrote any of
+    /// these bytes.
+    pub fn last_write(&mut self, address: u64, len: u64, cancel: &Cancel) -> Result<Option<Found>> {
+        self.find(Direction::Backward, address, len, Watch::Write, cancel)
+    }
+
+    /// The first instruction from the cursor on, of any thread of its program image, that reads or
+    /// writes any of these bytes.
+    pub fn first_use(&mut self, address: u64, len: u64, cancel: &Cancel) -> Result<Option<Found>> {
+        self.find(Direction::Forward, address, len, Watch::Access, cancel)
+    }
+
+    /// The nearest instruction before (or from the cursor on) that accesses any of these bytes in
+    /// this way. The cursor stays.
+    pub fn find(
+        &mut self,
+        direction: Direction,
+        address: u64,
+        len: u64,
+        watch: Watch,
+        cancel: &Cancel,
+    ) -> Result<Option<Found>> {
+        let (thread, count) = (self.thread, self.count);
+        let mut stops = Stops {
+            watchpoints: vec![Watchpoint {
+                id: 0,
+                address,
+                len,
+                watch,
+                image: None,
+            }],
+            ..Stops::default()
+        };
+        let stop = self.run(direction, Scope::Process, &mut stops, cancel);
+        let found = match stop {
+            Ok(Stop {
+                thread,
+                reason:
+                    Reason::Watchpoint {
+                        count,
+                        address,
+                        len,
+                        read,
+                        write,
+                        ..
+                    },
+                ..
+            }) => {
+                self.place(thread, count)?;
+                let pc = self.registers()?.rip;
+                Ok(Some(Found {
+                    thread,
+                    position: self.position()?,
+                    count,
+                    pc,
+                    address,
+                    len,
+                    read,
+                    write,
+                }))
+            }
+            Ok(s) if s.reason == Reason::Cancelled => Err(Error::Cancelled),
+            Ok(_) => Ok(None),
+            Err(e) => Err(e),
+        };
+        self.place(thread, count)?;
+        found
+    }
+
+    /// The accesses to memory of the instruction at the cursor.
+    pub fn accesses(&mut self) -> Result<Vec<Access>> {
+        let count = self.count;
+        let p = self.here()?;
+        let mut out = Vec::new();
+        let (cpu, vec) = (p.registers(), p.vectors());
+        let mut code = [0; 15];
+        let n = p.code(cpu.rip, &mut code);
+        p.run(count + 1)?;
+        let after = p.registers();
+        Finder::new().find(&code[..n], (&cpu, &vec), &after, &mut out);
+        self.place(self.thread, count)?;
+        Ok(out)
+    }
+
+    /// What the instruction at the cursor does to the flow of control, and the address behind it.
+    pub(crate) fn instruction(&mut self) -> Result<Option<(FlowControl, u64)>> {
+        let p = self.here()?;
+        let pc = p.registers().rip;
+        let mut code = [0; 15];
+        let n = p.code(pc, &mut code);
+        Ok(access::decode(&code[..n], pc).map(|i| (i.flow_control(), i.next_ip())))
+    }
+
+    /// An internal stop has done its work.
+    fn done(&self, mut stop: Stop) -> Result<Stop> {
+        if let Reason::Breakpoint { .. } | Reason::Watchpoint { .. } = stop.reason {
+            stop.reason = Reason::Step;
+        }
+        Ok(stop)
+    }
+
+    /// The cursor's place as a stop.
+    pub(crate) fn stop(&self, reason: Reason) -> Result<Stop> {
+        Ok(Stop {
+            thread: self.thread,
+            position: self.position()?,
+            reason,
+        })
+    }
+
+    /// Places the cursor.
+    pub(crate) fn place(&mut self, thread: ThreadId, count: u64) -> Result<()> {
+        let p = self.player(thread)?;
+        let count = count.clamp(p.from, p.to);
+        p.seek(count)?;
+        (self.thread, self.count) = (thread, count);
+        Ok(())
+    }
+
+    /// The virtual processor, at the cursor.
+    pub(crate) fn here(&mut self) -> Result<&mut Player> {
+        let (thread, count) = (self.thread, self.count);
+        let p = self.player(thread)?;
+        if p.count() != count {
+            p.seek(count)?;
+        }
+        Ok(p)
+    }
+
+    /// A thread's virtual processor, wherever it is.
+    pub(crate) fn player(&mut self, thread: ThreadId) -> Result<&mut Player> {
+        match self.players.iter().position(|p| p.thread == thread) {
+            Some(0) => {}
+            Some(i) => {
+                if let Some(p) = self.players.remove(i) {
+                    self.players.push_front(p);
+                }
+            }
+            None => {
+                let p = Player::new(&self.timeline.0, thread)?;
+                self.players.truncate(PLAYERS - 1);
+                self.players.push_front(p);
+            }
+        }
+        Ok(&mut self.players[0])
+    }
+
+    /// The instant one instruction further in a scope.
+    fn after(&self, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
+        let s = self.timeline.segment(self.thread, self.count)?;
+        if self.count < s.to && (self.count + 1 < s.to || scope == Scope::Thread) {
+            return Ok(Some((self.thread, self.count + 1)));
+        }
+        let to = self.timeline.thread(self.thread)?.to;
+        if scope == Scope::Thread {
+            return Ok((self.count < to).then_some((self.thread, self.count + 1)));
+        }
+        // The segment is over: the one that was opened next comes.
+        match self
+            .timeline
+            .opened_after(s.opens, |t| self.within(scope, t))?
+        {
+            Some(next) => Ok(Some((next.thread, next.from))),
+            None if self.count < to => Ok(Some((self.thread, self.count + 1))),
+            None => Ok(None),
+        }
+    }
+
+    /// The instant one instruction back in a scope.
+    fn before(&self, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
+        let s = self.timeline.segment(self.thread, self.count)?;
+        let from = self.timeline.0.scan(self.thread)?.from;
+        if scope == Scope::Thread || self.count > s.from {
+            return Ok((self.count > from).then(|| (self.thread, self.count - 1)));
+        }
+        let last = self
+            .timeline
+            .opened_before(s.opens, |t| self.within(scope, t))?;
+        Ok(last.map(|s| (s.thread, s.to - 1)))
+    }
+
+    /// The first and last instant of a scope, for a cursor in thread `home`.
+    pub(crate) fn scope_ends(
+        &self,
+        home: ThreadId,
+        scope: Scope,
+    ) -> Result<((ThreadId, u64), (ThreadId, u64))> {
+        let scan = self.timeline.0.scan(home)?;
+        let mut ends = ((home, scan.from), (home, scan.to));
+        for (t, s) in self.timeline.scans()? {
+            if !self.within(scope, *t) {
+                continue;
+            }
+            let at = |(t, n): (ThreadId, u64)| self.timeline.position(t, n);
+            if at((*t, s.from))? < at(ends.0)? {
+                ends.0 = (*t, s.from);
+            }
+            if at((*t, s.to))? > at(ends.1)? {
+                ends.1 = (*t, s.to);
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Whether a thread belongs to a scope.
+    pub(crate) fn within(&self, scope: Scope, t: ThreadId) -> bool {
+        match scope {
+            Scope::Thread => t == self.thread,
+            Scope::Process => self.timeline.0.image(t) == self.image(),
+            Scope::All => true,
+        }
+    }
+}
+
+impl View for Player {
+    fn registers(&self) -> CpuState {
+        Player::registers(self)
+    }
+    fn vectors(&self) -> VecState {
+        Player::vectors(self)
+    }
+    fn read(&mut self, address: u64, buf: &mut [u8]) -> Result<bool> {
+        crate::value::read(self, address, buf)
+    }
+}

@@ -1,0 +1,36 @@
+use crate::{Position, ThreadId};
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] hindsight_trace::Error),
+    /// The trace cannot be replayed up to there.
+    #[error("thread {thread}: {source}")]
+    Replay {
+        thread: ThreadId,
+        source: hindsight_replay::Error,
+    },
+    /// No thread has such a segment, or the segment is shorter.
+    #[error("the recording has no position {0}")]
+    NoPosition(Position),
+    /// There is no thread of this number.
+    #[error("the recording has no thread {0}")]
+    NoThread(ThreadId),
+    /// The recording has no thread at all that ran.
+    #[error("the recording holds no instructions")]
+    Empty,
+    /// The recording was made in a way that does not allow it.
+    #[error("{0}")]
+    Unsupported(String),
+    /// An index beside the trace cannot be used or written.
+    #[error("index {path}: {what}")]
+    Index { path: String, what: String },
+    /// It was cancelled ([`crate::Cancel`]).
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// The result of what may fail.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,62 @@
+//! Travel in a recording.
+//!
+//! [`Timeline::open`] opens a trace and lists what is in it: processes, threads, modules, events,
+//! segments. A [`Cursor`] is a place in it: it has registers and memory, steps and runs forwards and
+//! backwards, and answers who accessed memory last or first.
+//!
+//! ```no_run
+//! use hindsight_timeline::{Cancel, Direction, Options, Timeline};
+//! let t = Timeline::open("trace.hst", Options::default())?;
+//! let mut c = t.cursor()?;
+//! c.seek(t.range()?.1)?;
+//! // Who wrote what the stack pointer points to?
+//! let rsp = c.registers()?.gpr[4];
+//! if let Some(w) = c.last_write(rsp, 8, &Cancel::new())? {
+//!     println!("{} {:#x}", w.position, w.pc);
+//!     c.seek(w.position)?;
+//! }
+//! # Ok::<(), hindsight_timeline::Error>(())
+//! ```
+//!
+//! # Time
+//!
+//! Each thread counts its instructions. A [`Position`] names an instant for all threads: the
+//! segment, by the number of the sequencing event that opens it, and the instructions completed in
+//! it. [`Timeline::position`] and [`Timeline::locate`] convert. An instant is before the instruction
+//! with its number; what happens to the thread there (a signal, a system call) has not yet happened.
+//! Where a segment ends, the position is that of the next one's start.
+//!
+//! # Nothing runs
+//!
+//! Everything is replayed on virtual processors that touch no memory but their own and make no
+//! system call for the program. The trace is never changed.
+
+mod access;
+mod cursor;
+mod error;
+mod maps;
+mod memory;
+mod model;
+mod player;
+mod position;
+mod scan;
+mod search;
+mod stops;
+mod timeline;
+mod value;
+
+pub use access::Access;
+pub use cursor::Cursor;
+pub use error::{Error, Result};
+pub use hindsight_isa::{CpuState, VecState};
+pub use hindsight_trace::ModuleHash;
+pub use memory::{Candidate, Found, Ground, Known, Memory};
+pub use model::{
+    Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
+};
+pub use position::{ParsePositionError, Position};
+pub use stops::{
+    Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
+    Watchpoint,
+};
+pub use timeline::{Options, Timeline};

@@ -1,0 +1,243 @@
+//! What was mapped in a program image, and when.
+
+use crate::scan::{Raw, Scan};
+use crate::{Mapping, Module, Position, Result, ThreadId};
+use hindsight_events::{Decoder, Event};
+use hindsight_trace::{ModuleHash, Trace};
+
+/// A change of an image's mappings.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// `None`: there from the beginning.
+    pub when: Option<Position>,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    Map(Mapping),
+    Unmap(u64, u64),
+}
+
+/// System calls that change mappings.
+mod nr {
+    pub const MMAP: u64 = 9;
+    pub const MPROTECT: u64 = 10;
+    pub const MUNMAP: u64 = 11;
+    pub const BRK: u64 = 12;
+    pub const MREMAP: u64 = 25;
+    pub const SHMAT: u64 = 30;
+    pub const SHMDT: u64 = 67;
+    pub const PKEY_MPROTECT: u64 = 329;
+}
+
+/// All changes, in order. The image's own stream says what changed; when it did follows from the
+/// system calls of its threads (`scans`, with the position of an instruction count).
+pub fn changes(
+    trace: &Trace,
+    image: u32,
+    scans: &[(ThreadId, &Scan)],
+    position: &dyn Fn(ThreadId, u64) -> Position,
+) -> Result<Vec<Change>> {
+    let mut calls = Vec::new();
+    let mut heap = None;
+    for (thread, scan) in scans {
+        for (count, raw) in &scan.events {
+            if let Raw::Syscall {
+                number,
+                args,
+                result: Some(result),
+            } = raw
+                && let Some((start, end)) = touched(*number, args, *result, &mut heap)
+            {
+                // It has happened when the call is over.
+                calls.push((position(*thread, count + 1), start, end));
+            }
+        }
+    }
+    calls.sort_by_key(|c| c.0);
+    let mut out = Vec::new();
+    let mut next = 0;
+    let mut when = None;
+    for what in stream(trace, image)? {
+        let (start, end) = match &what {
+            What::Map(m) => (m.start, m.end),
+            What::Unmap(start, end) => (*start, *end),
+        };
+        let explains = |c: &&(Position, u64, u64)| c.1 <= start && end <= c.2;
+        if let Some(i) = calls[next..].iter().position(|c| explains(&c)) {
+            next += i;
+            when = Some(calls[next].0);
+        }
+        out.push(Change { when, what });
+    }
+    Ok(out)
+}
+
+/// The pages that a successful call may have changed. `heap`: where the heap's end was seen last.
+fn touched(
+    number: u64,
+    args: &[u64; 6],
+    result: u64,
+    heap: &mut Option<u64>,
+) -> Option<(u64, u64)> {
+    if result > -4096i64 as u64 {
+        return None;
+    }
+    let up = |a: u64| a.saturating_add(4095) & !4095;
+    match number {
+        nr::MMAP => Some((result, up(result.saturating_add(args[1])))),
+        nr::MUNMAP | nr::MPROTECT | nr::PKEY_MPROTECT => {
+            Some((args[0], up(args[0].saturating_add(args[1]))))
+        }
+        nr::BRK => {
+            let before = heap.replace(up(result))?;
+            Some((before.min(up(result)), before.max(up(result))))
+        }
+        nr::MREMAP => Some((
+            result.min(args[0]),
+            up(result
+                .saturating_add(args[2])
+                .max(args[0].saturating_add(args[1]))),
+        )),
+        nr::SHMAT => Some((result, u64::MAX)),
+        nr::SHMDT => Some((args[0], u64::MAX)),
+        _ => None,
+    }
+}
+
+/// What an image's stream says, in order.
+fn stream(trace: &Trace, image: u32) -> Result<Vec<What>> {
+    let mut out = Vec::new();
+    for s in trace.image(image).map_or(&[][..], |i| &i.streams) {
+        for c in trace.chunks(*s) {
+            let wire = trace.load(c)?;
+            let (mut decoder, mut at) = (Decoder::default(), 0);
+            while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
+                at += n;
+                match event {
+                    Event::Map {
+                        addr,
+                        len,
+                        prot,
+                        flags,
+                        offset,
+                        path,
+                    } => out.push(What::Map(Mapping {
+                        start: addr,
+                        end: addr.saturating_add(len),
+                        prot,
+                        flags,
+                        offset,
+                        path: String::from_utf8_lossy(path).into_owned(),
+                    })),
+                    Event::Unmap { addr, len } => {
+                        out.push(What::Unmap(addr, addr.saturating_add(len)))
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The mappings at a position, in order of address; `None`: at the end.
+pub fn at(changes: &[Change], position: Option<Position>) -> Vec<Mapping> {
+    let mut list = Vec::new();
+    let until = |c: &&Change| position.is_none_or(|p| c.when.is_none_or(|w| w <= p));
+    for c in changes.iter().take_while(until) {
+        match &c.what {
+            What::Map(m) => {
+                cut(&mut list, m.start, m.end);
+                list.push(m.clone());
+            }
+            What::Unmap(start, end) => cut(&mut list, *start, *end),
+        }
+    }
+    list.sort_by_key(|m| m.start);
+    list
+}
+
+/// Takes a range out of a list of mappings.
+fn cut(list: &mut Vec<Mapping>, start: u64, end: u64) {
+    let mut rest = Vec::new();
+    list.retain_mut(|m| {
+        if m.end <= start || end <= m.start {
+            return true;
+        }
+        if end < m.end {
+            let mut behind = m.clone();
+            behind.offset = behind.offset.wrapping_add(end - m.start);
+            behind.start = end;
+            rest.push(behind);
+        }
+        m.end = start;
+        m.start < start
+    });
+    list.append(&mut rest);
+}
+
+/// The files among the mappings, with the times at which they came and went.
+pub fn modules(trace: &Trace, changes: &[Change]) -> Vec<Module> {
+    let mut all: Vec<Module> = Vec::new();
+    let hash = |path: &str| -> Option<ModuleHash> {
+        let bytes = path.as_bytes();
+        let mut found = trace
+            .modules()
+            .iter()
+            .filter(|m| m.path.as_bytes() == bytes);
+        found.next_back().map(|m| m.hash)
+    };
+    // Those that are still there: by number.
+    let mut live: Vec<usize> = Vec::new();
+    for c in changes {
+        let (start, end) = match &c.what {
+            What::Map(m) => (m.start, m.end),
+            What::Unmap(start, end) => (*start, *end),
+        };
+        for i in live.clone() {
+            let m = &mut all[i];
+            let before = m.parts.clone();
+            cut(&mut m.parts, start, end);
+            let same_file = matches!(&c.what, What::Map(n) if n.path == m.path);
+            if m.parts.is_empty() && !same_file {
+                // What it had last stays to be seen.
+                m.parts = before;
+                m.unload = c.when;
+                live.retain(|l| *l != i);
+            }
+        }
+        let What::Map(part) = &c.what else { continue };
+        if !part.path.starts_with('/') {
+            continue;
+        }
+        let near = |m: &Module| {
+            m.path == part.path
+                && part.start <= m.end.saturating_add(1 << 30)
+                && m.start <= part.end.saturating_add(1 << 30)
+        };
+        match live.iter().copied().find(|i| near(&all[*i])) {
+            Some(i) => {
+                let m = &mut all[i];
+                m.start = m.start.min(part.start);
+                m.end = m.end.max(part.end);
+                m.parts.push(part.clone());
+                m.parts.sort_by_key(|p| p.start);
+            }
+            None => {
+                live.push(all.len());
+                all.push(Module {
+                    path: part.path.clone(),
+                    start: part.start,
+                    end: part.end,
+                    parts: vec![part.clone()],
+                    load: c.when,
+                    unload: None,
+                    hash: hash(&part.path),
+                });
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,147 @@
+//! The events of one thread that a front end may ask for, and its segments.
+
+use crate::{Ending, Error, Result, Segment, ThreadId};
+use hindsight_events::event::{EndKind, tag};
+use hindsight_events::{Decoder, Event};
+use hindsight_trace::Trace;
+
+/// What a stream says besides the values that were read.
+#[derive(Default, Debug)]
+pub struct Scan {
+    /// Sequence numbers and the positions at which they stand, both ascending.
+    pub numbers: Vec<(u64, u64)>,
+    /// System calls and signals, with their positions.
+    pub events: Vec<(u64, Raw)>,
+    /// Cells that become zero: position, address, length.
+    pub zeros: Vec<(u64, u64, u64)>,
+    /// First and last position.
+    pub from: u64,
+    pub to: u64,
+    pub ending: Option<Ending>,
+}
+
+/// An event.
+#[derive(Clone, Copy, Debug)]
+pub enum Raw {
+    Syscall {
+        number: u64,
+        args: [u64; 6],
+        result: Option<u64>,
+    },
+    Signal {
+        number: u8,
+        code: i32,
+        address: u64,
+    },
+}
+
+impl Scan {
+    /// Reads all events of a thread.
+    pub fn read(trace: &Trace, thread: ThreadId) -> Result<Scan> {
+        let chunks = trace.chunks(thread.0);
+        let mut scan = Scan {
+            from: chunks.first().map_or(0, |c| c.first_pos),
+            to: chunks.last().map_or(0, |c| c.last_pos),
+            ..Scan::default()
+        };
+        for c in chunks {
+            scan.chunk(&trace.load(c)?, c.offset)?;
+        }
+        Ok(scan)
+    }
+
+    fn chunk(&mut self, wire: &[u8], offset: u64) -> Result<()> {
+        let mut decoder = Decoder::default();
+        let mut at = 0;
+        while at < wire.len() {
+            let Some((pos, event, n)) = decoder.decode(&wire[at..]) else {
+                return Err(Error::Trace(hindsight_trace::Error::Damaged {
+                    offset,
+                    what: "an event does not decode",
+                }));
+            };
+            let t = wire[at];
+            at += n;
+            if t == tag::PATCH || t == tag::PATCH_BYTES {
+                continue;
+            }
+            match event {
+                Event::Seq { number } => self.numbers.push((number, pos)),
+                Event::Syscall { nr, args } => self.events.push((
+                    pos,
+                    Raw::Syscall {
+                        number: nr,
+                        args,
+                        result: None,
+                    },
+                )),
+                Event::SyscallRet { ret } => {
+                    if let Some((p, Raw::Syscall { result, .. })) = self.events.last_mut()
+                        && *p == pos
+                    {
+                        *result = Some(ret);
+                    }
+                }
+                Event::Signal { signo, code, addr } => self.events.push((
+                    pos,
+                    Raw::Signal {
+                        number: signo,
+                        code,
+                        address: addr,
+                    },
+                )),
+                Event::Zero { addr, len } => self.zeros.push((pos, addr, len)),
+                Event::End {
+                    kind,
+                    code,
+                    message,
+                } => {
+                    self.ending = Some(match kind {
+                        EndKind::Exit => Ending::Exit(code),
+                        EndKind::Signal => Ending::Signal(code),
+                        EndKind::Exec => Ending::Exec,
+                        EndKind::Unsupported => {
+                            Ending::Unsupported(String::from_utf8_lossy(message).into_owned())
+                        }
+                    })
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The segment in which the thread has completed `count` instructions; of several the last.
+    pub fn segment(&self, thread: ThreadId, count: u64) -> Segment {
+        let i = self.numbers.partition_point(|n| n.1 <= count);
+        self.nth(thread, i)
+    }
+
+    /// The segments in order, by number: the first is opened by nothing.
+    pub fn nth(&self, thread: ThreadId, i: usize) -> Segment {
+        let opens = i.checked_sub(1).map(|i| self.numbers[i]);
+        let closes = self.numbers.get(i);
+        Segment {
+            thread,
+            opens: opens.map_or(0, |n| n.0),
+            closes: closes.map(|n| n.0),
+            from: opens.map_or(self.from, |n| n.1),
+            to: closes.map_or(self.to, |n| n.1),
+        }
+    }
+
+    /// The segment that this number opens, which must be this thread's; 0: the one before any number.
+    pub fn opened_by(&self, thread: ThreadId, number: u64) -> Option<Segment> {
+        if number == 0 {
+            let first = self.nth(thread, 0);
+            return (self.begins_without_number()).then_some(first);
+        }
+        let i = self.numbers.binary_search_by_key(&number, |n| n.0).ok()?;
+        Some(self.nth(thread, i + 1))
+    }
+
+    /// Whether the thread ran before its first number, as the first thread of a recording does.
+    pub fn begins_without_number(&self) -> bool {
+        self.numbers.first().is_none_or(|n| n.1 > self.from)
+    }
+}

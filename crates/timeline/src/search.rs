@@ -1,0 +1,598 @@
+//! Runs to the next or previous stop.
+
+use crate::access::{Access, Finder};
+use crate::player::Player;
+use crate::scan::Raw;
+use crate::stops::*;
+use crate::{Cursor, Ending, Filter, Kind, KindOf, Position, Result, ThreadId};
+use hindsight_replay::Stop as Halt;
+use iced_x86::FlowControl;
+
+/// Instructions between two looks whether it was cancelled.
+const STRIDE: u64 = 1 << 22;
+const RSP: usize = 4;
+
+/// Something to stop at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hit {
+    pub thread: ThreadId,
+    /// Where the cursor is to be.
+    pub count: u64,
+    pub reason: Reason,
+}
+
+/// A stretch of one thread to be searched.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    thread: ThreadId,
+    /// Instructions `lo..hi` are looked at.
+    lo: u64,
+    hi: u64,
+    /// What is met before an instruction (breakpoints, events) counts from here on, up to `hi`, which
+    /// counts only backwards when it is less.
+    first: u64,
+}
+
+/// See [`Cursor::run`].
+pub fn run(
+    cursor: &mut Cursor,
+    direction: Direction,
+    scope: Scope,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Stop> {
+    let home = (cursor.thread(), cursor.count());
+    let found = match direction {
+        Direction::Forward => forward(cursor, scope, stops, cancel),
+        Direction::Backward => backward(cursor, scope, stops, cancel),
+    };
+    let (hit, cancelled) = match found {
+        Ok(h) => (h, false),
+        Err(crate::Error::Cancelled) => (None, true),
+        Err(e) => {
+            cursor.place(home.0, home.1)?;
+            return Err(e);
+        }
+    };
+    if cancelled {
+        cursor.place(home.0, home.1)?;
+        return cursor.stop(Reason::Cancelled);
+    }
+    if let Some(h) = hit {
+        cursor.place(h.thread, h.count)?;
+        return cursor.stop(h.reason);
+    }
+    // Nothing: to the end of what is in scope.
+    let ends = cursor.scope_ends(home.0, scope)?;
+    let (thread, count, reason) = match direction {
+        Direction::Forward => (ends.1.0, ends.1.1, Reason::End),
+        Direction::Backward => (ends.0.0, ends.0.1, Reason::Begin),
+    };
+    cursor.place(thread, count)?;
+    cursor.stop(reason)
+}
+
+/// Sequence numbers in the first window of a search over several threads.
+const WINDOW: u64 = 1 << 12;
+
+fn forward(
+    cursor: &mut Cursor,
+    scope: Scope,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let home = cursor.thread();
+    let here = cursor.position()?;
+    let timeline = cursor.timeline().clone();
+    let threads: Vec<ThreadId> = (timeline.scans()?.keys().copied())
+        .filter(|t| cursor.within(scope, *t))
+        .collect();
+    // Where each thread stands.
+    let mut at = Vec::new();
+    for t in &threads {
+        let scan = timeline.0.scan(*t)?;
+        at.push(match (*t == home, timeline.count_at(*t, here)?) {
+            (true, _) => (cursor.count(), cursor.count() + 1),
+            (false, Some(n)) => (n, n + 1),
+            (false, None) => (scan.from, scan.from),
+        });
+    }
+    let mut width = WINDOW;
+    let mut until = here.segment;
+    loop {
+        until = match threads.len() {
+            1 => u64::MAX,
+            _ => until.saturating_add(width),
+        };
+        width = width.saturating_mul(2);
+        let mut best: Option<(Position, Hit)> = None;
+        let mut open = false;
+        for (t, state) in threads.iter().zip(&mut at) {
+            let scan = timeline.0.scan(*t)?;
+            let end = scan
+                .nth(*t, scan.numbers.partition_point(|n| n.0 <= until))
+                .to;
+            open |= end < scan.to;
+            let mut hi = end;
+            if let Some((p, _)) = &best {
+                hi = hi.min(timeline.count_at(*t, *p)?.unwrap_or(scan.from));
+            }
+            let stretch = Stretch {
+                thread: *t,
+                lo: state.0,
+                hi,
+                first: state.1,
+            };
+            if let Some(h) = forward_in(cursor, stretch, stops, cancel)? {
+                let p = timeline.position(*t, h.count)?;
+                if best.as_ref().is_none_or(|b| p < b.0) {
+                    best = Some((p, h));
+                }
+            }
+            *state = (end.max(state.0), end.max(state.1));
+        }
+        if best.is_some() || !open {
+            return Ok(best.map(|b| b.1));
+        }
+    }
+}
+
+fn backward(
+    cursor: &mut Cursor,
+    scope: Scope,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let home = cursor.thread();
+    let here = cursor.position()?;
+    let timeline = cursor.timeline().clone();
+    let mut best: Option<(Position, Hit)> = None;
+    let threads: Vec<ThreadId> = (timeline.scans()?.keys().copied())
+        .filter(|t| cursor.within(scope, *t))
+        .collect();
+    let mut at = Vec::new();
+    for t in &threads {
+        at.push(match *t == home {
+            true => Some(cursor.count()),
+            false => timeline.count_at(*t, here)?,
+        });
+    }
+    let mut width = WINDOW;
+    let mut down = here.segment;
+    loop {
+        down = match threads.len() {
+            1 => 0,
+            _ => down.saturating_sub(width),
+        };
+        width = width.saturating_mul(2);
+        for (t, hi) in threads.iter().zip(&mut at) {
+            let Some(high) = *hi else { continue };
+            let scan = timeline.0.scan(*t)?;
+            // The first segment that was opened at `down` or later.
+            let i = match down {
+                0 => 0,
+                _ => scan.numbers.partition_point(|n| n.0 < down) + 1,
+            };
+            let start = match scan.numbers.get(i.wrapping_sub(1)) {
+                _ if i == 0 => scan.from,
+                Some(n) => n.1,
+                None => scan.to,
+            };
+            let mut lo = start.min(high);
+            if let Some((p, _)) = &best {
+                lo = lo
+                    .max(timeline.count_at(*t, *p)?.unwrap_or(scan.from))
+                    .min(high);
+            }
+            let stretch = Stretch {
+                thread: *t,
+                lo,
+                hi: high,
+                first: lo,
+            };
+            if let Some(h) = backward_in(cursor, stretch, stops, cancel)? {
+                let p = timeline.position(*t, h.count)?;
+                if best.as_ref().is_none_or(|b| p > b.0) {
+                    best = Some((p, h));
+                }
+            }
+            *hi = Some(start.min(high));
+        }
+        if best.is_some() || down == 0 {
+            return Ok(best.map(|b| b.1));
+        }
+    }
+}
+
+/// What happens in a stretch that stops, apart from what instructions do: the first or last.
+fn event(cursor: &Cursor, s: Stretch, stops: &Stops, direction: Direction) -> Result<Option<Hit>> {
+    let timeline = cursor.timeline();
+    let scan = timeline.0.scan(s.thread)?;
+    let mut best: Option<(u64, Reason)> = None;
+    let forward = direction == Direction::Forward;
+    let mut offer = |count: u64, reason: Reason| {
+        let within = match forward {
+            true => s.first <= count && count <= s.hi,
+            false => s.lo <= count && count < s.hi,
+        };
+        let better = best.as_ref().is_none_or(|b| match forward {
+            true => count < b.0,
+            false => count >= b.0,
+        });
+        if within && better {
+            best = Some((count, reason));
+        }
+        within
+    };
+    if stops.signals.is_some() || stops.syscalls.is_some() {
+        let a = scan.events.partition_point(|e| e.0 + 1 < s.lo.min(s.first));
+        let b = scan.events.partition_point(|e| e.0 <= s.hi);
+        let chosen = |raw: &Raw| match raw {
+            Raw::Signal { number, .. } => stops
+                .signals
+                .as_ref()
+                .is_some_and(|l| l.is_empty() || l.contains(number)),
+            Raw::Syscall { number, .. } => stops
+                .syscalls
+                .as_ref()
+                .is_some_and(|l| l.is_empty() || l.contains(number)),
+        };
+        let mut one = |e: &(u64, Raw)| match e.1 {
+            Raw::Signal {
+                number,
+                code,
+                address,
+            } => offer(
+                e.0,
+                Reason::Signal {
+                    number,
+                    code,
+                    address,
+                },
+            ),
+            Raw::Syscall { number, result, .. } => {
+                let before = offer(e.0, Reason::Syscall { number });
+                offer(e.0 + 1, Reason::SyscallReturn { number, result }) || before
+            }
+        };
+        let list = scan.events[a..b.max(a)].iter().filter(|e| chosen(&e.1));
+        // The nearest two are enough: one may lie just outside.
+        match forward {
+            true => list.take(2).for_each(|e| {
+                one(e);
+            }),
+            false => {
+                let near: Vec<_> = list.rev().take(2).collect();
+                near.into_iter().rev().for_each(|e| {
+                    one(e);
+                });
+            }
+        }
+    }
+    if stops.threads {
+        offer(scan.from, Reason::ThreadBegin);
+        let ending = scan.ending.clone().unwrap_or(Ending::Unknown);
+        offer(scan.to, Reason::ThreadEnd(ending));
+    }
+    if stops.modules {
+        let filter = Filter {
+            thread: Some(s.thread),
+            kinds: vec![KindOf::Module],
+            ..Filter::default()
+        };
+        for h in timeline.events(&filter)? {
+            match h.kind {
+                Kind::ModuleLoad { path, .. } => offer(h.count, Reason::ModuleLoad { path }),
+                Kind::ModuleUnload { path, .. } => offer(h.count, Reason::ModuleUnload { path }),
+                _ => false,
+            };
+        }
+    }
+    Ok(best.map(|(count, reason)| Hit {
+        thread: s.thread,
+        count,
+        reason,
+    }))
+}
+
+fn forward_in(
+    cursor: &mut Cursor,
+    mut s: Stretch,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let event = event(cursor, s, stops, Direction::Forward)?;
+    if let Some(e) = &event {
+        s.hi = e.count;
+    }
+    let wants = Wants::of(cursor, s.thread, stops);
+    if wants.nothing() {
+        return Ok(event);
+    }
+    let player = cursor.player(s.thread)?;
+    let mut found = None;
+    let mut lo = s.lo;
+    while lo < s.hi && found.is_none() {
+        let hi = s.hi.min((lo / STRIDE + 1) * STRIDE);
+        wants.scan(
+            player,
+            lo,
+            hi,
+            stops,
+            cancel,
+            Direction::Forward,
+            &mut |h| {
+                if h.count >= s.first {
+                    found = Some(h);
+                }
+                found.is_none()
+            },
+        )?;
+        lo = hi;
+    }
+    Ok(found.or(event))
+}
+
+fn backward_in(
+    cursor: &mut Cursor,
+    mut s: Stretch,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let event = event(cursor, s, stops, Direction::Backward)?;
+    if let Some(e) = &event {
+        s.lo = e.count;
+    }
+    let wants = Wants::of(cursor, s.thread, stops);
+    if wants.nothing() {
+        return Ok(event);
+    }
+    let player = cursor.player(s.thread)?;
+    let mut hi = s.hi;
+    while hi > s.lo {
+        let lo = s.lo.max((hi - 1) / STRIDE * STRIDE);
+        let mut last = None;
+        wants.scan(
+            player,
+            lo,
+            hi,
+            stops,
+            cancel,
+            Direction::Backward,
+            &mut |h| {
+                if h.count < s.hi {
+                    last = Some(h);
+                }
+                true
+            },
+        )?;
+        if last.is_some() {
+            return Ok(last);
+        }
+        hi = lo;
+    }
+    Ok(event)
+}
+
+/// What instructions of a thread can do that stops.
+struct Wants {
+    /// Breakpoints by number, with their addresses.
+    breaks: Vec<(usize, u64)>,
+    calls: Vec<u64>,
+    watches: Vec<Watchpoint>,
+    registers: Vec<Register>,
+}
+
+impl Wants {
+    fn of(cursor: &Cursor, thread: ThreadId, stops: &Stops) -> Wants {
+        let image = cursor.timeline().0.image(thread);
+        let here = |i: Option<u32>| i.is_none_or(|i| i == image);
+        Wants {
+            breaks: (stops.breakpoints.iter().enumerate())
+                .filter(|(_, b)| here(b.image) && b.thread.is_none_or(|t| t == thread))
+                .map(|(i, b)| (i, b.address))
+                .collect(),
+            calls: stops.calls.clone(),
+            watches: (stops.watchpoints.iter().copied())
+                .filter(|w| here(w.image) && w.len > 0)
+                .collect(),
+            registers: stops.registers.clone(),
+        }
+    }
+
+    fn nothing(&self) -> bool {
+        self.breaks.is_empty()
+            && self.calls.is_empty()
+            && self.watches.is_empty()
+            && self.registers.is_empty()
+    }
+
+    /// Shows `found` all hits of instructions `lo..hi`, in order, as long as it wants more.
+    #[allow(clippy::too_many_arguments)]
+    fn scan(
+        &self,
+        player: &mut Player,
+        lo: u64,
+        hi: u64,
+        stops: &mut Stops,
+        cancel: &Cancel,
+        direction: Direction,
+        found: &mut dyn FnMut(Hit) -> bool,
+    ) -> Result<()> {
+        if cancel.is_cancelled() {
+            return Err(crate::Error::Cancelled);
+        }
+        player.seek(lo)?;
+        if !self.watches.is_empty() || !self.registers.is_empty() {
+            return self.step_through(player, hi, stops, cancel, direction, found);
+        }
+        let addresses = self
+            .breaks
+            .iter()
+            .map(|b| b.1)
+            .chain(self.calls.iter().copied());
+        player.set_breaks(addresses.collect());
+        let mut looks = 0u32;
+        while player.run(hi)? == Halt::Break {
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(256) && cancel.is_cancelled() {
+                return Err(crate::Error::Cancelled);
+            }
+            if let Some(h) = self.stops_here(player, stops)
+                && !found(h)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The stop that the instruction at the player's place is, before it runs.
+    fn stops_here(&self, player: &mut Player, stops: &mut Stops) -> Option<Hit> {
+        let (pc, count, thread) = (player.registers().rip, player.count(), player.thread);
+        let hit = |reason| Hit {
+            thread,
+            count,
+            reason,
+        };
+        for (i, address) in self.breaks.iter().filter(|b| b.1 == pc) {
+            let b = &mut stops.breakpoints[*i];
+            let holds = match &mut b.condition {
+                Some(c) => c(player),
+                None => true,
+            };
+            if holds {
+                return Some(hit(Reason::Breakpoint {
+                    id: b.id,
+                    address: *address,
+                }));
+            }
+        }
+        self.calls
+            .contains(&pc)
+            .then(|| hit(Reason::Call { function: pc }))
+    }
+
+    /// The same for everything, one instruction after the other.
+    fn step_through(
+        &self,
+        player: &mut Player,
+        hi: u64,
+        stops: &mut Stops,
+        cancel: &Cancel,
+        direction: Direction,
+        found: &mut dyn FnMut(Hit) -> bool,
+    ) -> Result<()> {
+        let mut finder = Finder::new();
+        let mut list: Vec<Access> = Vec::new();
+        let thread = player.thread;
+        let mut code = [0; 15];
+        while player.count() < hi {
+            if cancel.is_cancelled() {
+                return Err(crate::Error::Cancelled);
+            }
+            if let Some(h) = self.stops_here(player, stops)
+                && !found(h)
+            {
+                return Ok(());
+            }
+            let count = player.count();
+            let (cpu, vec) = (player.registers(), player.vectors());
+            let n = player.code(cpu.rip, &mut code);
+            if player.run(count + 1)? != Halt::Position {
+                return Ok(());
+            }
+            let (after, after_vec) = (player.registers(), player.vectors());
+            finder.find(&code[..n], (&cpu, &vec), &after, &mut list);
+            let place = match direction {
+                Direction::Forward => count + 1,
+                Direction::Backward => count,
+            };
+            let mut reason = None;
+            for w in &self.watches {
+                let fits = |a: &&Access| {
+                    a.touches(w.address, w.len)
+                        && match w.watch {
+                            Watch::Read => a.read,
+                            Watch::Write => a.write,
+                            Watch::Access => true,
+                        }
+                };
+                if let Some(a) = list.iter().find(fits) {
+                    reason = Some(Reason::Watchpoint {
+                        id: w.id,
+                        count,
+                        address: a.address,
+                        len: a.len,
+                        read: a.read,
+                        write: a.write,
+                    });
+                    break;
+                }
+            }
+            let changed = |r: &&Register| r.differs((&cpu, &vec), (&after, &after_vec));
+            let reason = reason.or_else(|| {
+                self.registers
+                    .iter()
+                    .find(changed)
+                    .map(|r| Reason::Register(*r))
+            });
+            if let Some(reason) = reason
+                && !found(Hit {
+                    thread,
+                    count: place,
+                    reason,
+                })
+            {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// See [`Cursor::step_out`].
+pub fn step_out(cursor: &mut Cursor, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+    match direction {
+        Direction::Forward => out_forward(cursor, cancel),
+        Direction::Backward => out_backward(cursor, cancel),
+    }
+}
+
+/// The return is the first one whose address lies at the present stack pointer or above.
+fn out_forward(cursor: &mut Cursor, cancel: &Cancel) -> Result<Stop> {
+    let floor = cursor.registers()?.gpr[RSP];
+    loop {
+        if cancel.is_cancelled() {
+            return cursor.stop(Reason::Cancelled);
+        }
+        let flow = cursor.instruction()?.map(|i| i.0);
+        let rsp = cursor.registers()?.gpr[RSP];
+        let stop = cursor.step_over(Direction::Forward, cancel)?;
+        if stop.reason != Reason::Step || (flow == Some(FlowControl::Return) && rsp >= floor) {
+            return Ok(stop);
+        }
+    }
+}
+
+/// The call is the last one whose return address lies where the stack pointer has not been above since.
+fn out_backward(cursor: &mut Cursor, cancel: &Cancel) -> Result<Stop> {
+    let mut floor = cursor.registers()?.gpr[RSP];
+    loop {
+        if cancel.is_cancelled() {
+            return cursor.stop(Reason::Cancelled);
+        }
+        let stop = cursor.step_over(Direction::Backward, cancel)?;
+        if stop.reason != Reason::Step {
+            return Ok(stop);
+        }
+        let rsp = cursor.registers()?.gpr[RSP];
+        let flow = cursor.instruction()?.map(|i| i.0);
+        let call = matches!(flow, Some(FlowControl::Call | FlowControl::IndirectCall));
+        // A call that was stepped over as a whole leaves the stack pointer as it was.
+        if call && rsp.wrapping_sub(8) >= floor {
+            return Ok(stop);
+        }
+        floor = floor.max(rsp);
+    }
+}
