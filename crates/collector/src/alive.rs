@@ -35,12 +35,24 @@ pub fn thread(pid: i32, tid: i32) -> bool {
     tid != pid || !zombie(&format!("/proc/{pid}/task/{tid}/stat"))
 }
 
+/// Whether a thread has a processor or waits for one; also if that cannot be known.
+pub fn running(pid: i32, tid: i32) -> bool {
+    matches!(
+        state(&format!("/proc/{pid}/task/{tid}/stat")),
+        Some(b'R') | None
+    )
+}
+
 /// What cannot be read counts as alive: there may be no `/proc`.
 fn zombie(stat: &str) -> bool {
-    let text = fs::read(stat).unwrap_or_default();
-    let end = text.iter().rposition(|b| *b == b')');
-    let state = end.and_then(|e| text.get(e + 2));
-    matches!(state, Some(b'Z' | b'X'))
+    matches!(state(stat), Some(b'Z' | b'X'))
+}
+
+/// The state letter.
+fn state(stat: &str) -> Option<u8> {
+    let text = fs::read(stat).ok()?;
+    let end = text.iter().rposition(|b| *b == b')')?;
+    text.get(end + 2).copied()
 }
 
 #[cfg(test)]

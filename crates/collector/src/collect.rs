@@ -1,4 +1,5 @@
 use crate::lane::{Lane, Open, is_image};
+use crate::locks::Locks;
 use crate::{Control, alive, futex};
 use hindsight_events::ring::{RING_BYTES, RINGS, kind, state};
 use hindsight_events::{EndKind, Event};
@@ -76,6 +77,7 @@ pub struct Refusal {
 pub struct Collected<W: Write> {
     writer: Option<Writer<W>>,
     streams: Vec<StreamSummary>,
+    stolen_locks: u32,
     /// Executable parts of files as they were mapped, in order.
     pub maps: Vec<MappedFile>,
     /// Processes that the recorder could not go on with.
@@ -94,6 +96,7 @@ impl<W: Write> Collected<W> {
     /// failed, and the summary as it is (or would be) in the trace.
     pub fn finish(&mut self, mut summary: Summary) -> (Option<W>, Summary) {
         summary.streams = std::mem::take(&mut self.streams);
+        summary.stolen_locks = self.stolen_locks;
         let Some(w) = self.writer.take() else {
             return (None, summary);
         };
@@ -134,6 +137,7 @@ pub struct Collector<'c, W: Write> {
     /// threads are no more.
     replaced: Vec<(u32, i32)>,
     reaped: Instant,
+    locks: Locks,
     paths: HashSet<Vec<u8>>,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
@@ -163,10 +167,12 @@ impl<'c, W: Write> Collector<'c, W> {
             expected: HashMap::new(),
             replaced: Vec::new(),
             reaped: Instant::now(),
+            locks: Locks::default(),
             paths: HashSet::new(),
             out: Collected {
                 writer: Some(Writer::new(sink, header)?),
                 streams: Vec::new(),
+                stolen_locks: 0,
                 maps: Vec::new(),
                 refusals: Vec::new(),
                 error: None,
@@ -197,6 +203,7 @@ impl<'c, W: Write> Collector<'c, W> {
             let all = last || stopped || now - self.looked >= nap;
             let busiest = self.look(all);
             self.bury();
+            self.locks.look(self.control);
             let now = Instant::now();
             if last || now - self.reaped >= REAP_EVERY {
                 self.reap(now, last && over.is_none());
@@ -221,6 +228,7 @@ impl<'c, W: Write> Collector<'c, W> {
             self.close(i, true);
         }
         self.out.streams.sort_by_key(|s| s.stream);
+        self.out.stolen_locks = header.stolen.load(Relaxed);
         self.out
     }
 
@@ -566,6 +574,9 @@ impl<'c, W: Write> Collector<'c, W> {
             return;
         };
         self.out.streams.push(open.summary(lane.ctl(), lost));
+        if lost {
+            Locks::release(self.control, i);
+        }
         // Before the trace is written: threads that come and go quickly wait for rings.
         lane.free(i, self.control.header(), self.thrifty);
         let StreamInfo {

@@ -1,5 +1,5 @@
 use crate::futex;
-use hindsight_events::ring::{self, Consumer, Ctl, Header, RINGS, file_len};
+use hindsight_events::ring::{self, Consumer, Ctl, Header, RINGS, Stripe, file_len};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -66,6 +66,7 @@ impl Control {
         c.header().collector_fd.store(c.fd().as_raw_fd(), Relaxed);
         c.header().next_image.store(1, Relaxed);
         c.header().rings.store(rings as u32, Relaxed);
+        c.header().sequence.store(1, Relaxed);
         c.header().magic.store(ring::MAGIC, Release);
         Ok(c)
     }
@@ -87,6 +88,15 @@ impl Control {
         assert!(i < self.rings);
         // SAFETY: within the mapping; only atomics.
         unsafe { &*self.base.add(ring::ctl_offset(i)).cast::<Ctl>() }
+    }
+
+    /// The locks for atomic operations.
+    pub fn stripes(&self) -> &[Stripe] {
+        // SAFETY: within the mapping, at a multiple of a page; only atomics.
+        unsafe {
+            let first = self.base.add(ring::STRIPES_OFFSET).cast::<Stripe>();
+            std::slice::from_raw_parts(first, ring::STRIPES)
+        }
     }
 
     /// Tells the recorded process that the collector lives; a few times a second.

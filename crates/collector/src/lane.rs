@@ -19,7 +19,6 @@ pub struct Open {
     /// Position of the first event.
     pub first: Option<u64>,
     pub end: Option<(EndKind, u32, String)>,
-    pub sequence: Option<u64>,
     gaps: Gaps,
     /// The gap at hand: where it began, and whether it is a big one.
     gap: Option<(u64, bool)>,
@@ -54,7 +53,6 @@ impl Open {
             builder: ChunkBuilder::default(),
             first: None,
             end: None,
-            sequence: None,
             gaps: Gaps::default(),
             gap: None,
             marks: BTreeMap::new(),
@@ -79,11 +77,10 @@ impl Open {
         self.info.kind == StreamKind::Image && self.info.image == image
     }
 
-    /// Takes note of an event that is no patch.
+    /// Takes note of an event that is neither a patch nor a sequence number.
     pub fn see(&mut self, pos: u64, event: &Event) {
         self.first.get_or_insert(pos);
         match *event {
-            Event::Seq { number } => self.sequence = Some(number),
             Event::End {
                 kind,
                 code,
@@ -138,7 +135,7 @@ impl Open {
                 code: *code,
                 message: message.clone(),
             }),
-            last_sequence: self.sequence,
+            last_sequence: self.builder.number(),
             lost: lost && thread,
             ..StreamSummary::default()
         }

@@ -10,6 +10,7 @@ mod collect;
 mod control;
 mod futex;
 mod lane;
+mod locks;
 
 pub use collect::{Collected, Collector, MappedFile, Refusal};
 pub use control::Control;

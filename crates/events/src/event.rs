@@ -170,9 +170,13 @@ pub mod tag {
 }
 
 /// Writes events of one stream.
+#[repr(C)]
 #[derive(Clone, Default, Debug)]
 pub struct Encoder {
-    pos: u64,
+    /// Position of the last event.
+    pub pos: u64,
+    /// The last sequence number.
+    pub number: u64,
     line: u64,
 }
 
@@ -272,7 +276,10 @@ impl Encoder {
                 at += 16;
             }
             Event::CodeEpoch { epoch } => int(&mut at, epoch),
-            Event::Seq { number } => int(&mut at, number),
+            Event::Seq { number } => {
+                int(&mut at, number.wrapping_sub(self.number));
+                self.number = number;
+            }
             Event::GapBegin { reason } => int(&mut at, reason as u64),
             Event::GapEnd {
                 mask,
@@ -336,6 +343,7 @@ fn put_bytes(out: &mut [u8], at: usize, b: &[u8]) -> usize {
 #[derive(Clone, Default, Debug)]
 pub struct Decoder {
     pos: u64,
+    number: u64,
     line: u64,
 }
 
@@ -347,7 +355,7 @@ impl Decoder {
         let (delta, at) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
         let mut r = Reader { b, at };
-        let mut line = self.line;
+        let (mut line, mut last) = (self.line, self.number);
         let ev = match tag {
             tag::PATCH => {
                 let d = unzigzag(r.int()?);
@@ -431,7 +439,10 @@ impl Decoder {
                 vec: r.word()?,
             },
             tag::CODE_EPOCH => Event::CodeEpoch { epoch: r.int()? },
-            tag::SEQ => Event::Seq { number: r.int()? },
+            tag::SEQ => {
+                last = last.wrapping_add(r.int()?);
+                Event::Seq { number: last }
+            }
             tag::GAP_BEGIN => Event::GapBegin {
                 reason: *GapReason::ALL.get(usize::try_from(r.int()?).ok()?)?,
             },
@@ -488,7 +499,7 @@ impl Decoder {
             _ => return None,
         };
         self.pos = pos;
-        self.line = line;
+        (self.line, self.number) = (line, last);
         Some((pos, ev, r.at))
     }
 }

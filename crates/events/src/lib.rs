@@ -4,9 +4,11 @@
 
 pub mod config;
 pub mod event;
+pub mod pen;
 pub mod ring;
 pub mod script;
 pub mod select;
 pub mod varint;
 
 pub use event::{Decoder, Encoder, EndKind, Event, GapReason, MAX_EVENT};
+pub use pen::Pen;

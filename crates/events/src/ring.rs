@@ -1,14 +1,14 @@
 //! The memory that a recorded process and its collector share.
 //!
-//! One sparse memory file: a [`Header`], then one control page for each of [`RINGS`] rings, then the
-//! data of as many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two). Only what is
-//! touched takes memory. A ring carries whole events back to back; `head` and `tail` count bytes
-//! since the ring was taken and never wrap.
+//! One sparse memory file: a [`Header`], then [`STRIPES`] lock words for atomic operations, then one
+//! control page for each of [`RINGS`] rings, then the data of as many rings as [`Header::rings`] says
+//! ([`RING_BYTES`] each, a power of two). Only what is touched takes memory. A ring carries whole events
+//! back to back; `head` and `tail` count bytes since the ring was taken and never wrap.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x03");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x04");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as
 /// a whole (see [`kind`]).
@@ -20,11 +20,24 @@ pub const RING_BYTES: usize = 1 << 20;
 /// Page size of the layout.
 pub const PAGE: usize = 4096;
 
-/// Bytes before the first control page.
+/// Bytes before the lock words.
 const HEADER_BYTES: usize = 2 * PAGE;
 
+/// Lock words for atomic operations: one for each [`GRANULE`] of a page. Since the offset in a page is
+/// the same wherever the page is mapped, so is the lock, in all processes.
+pub const STRIPES: usize = PAGE / GRANULE;
+
+/// Bytes that share a lock word. No aligned operation touches more than one granule.
+pub const GRANULE: usize = 16;
+
+/// Offset of the first [`Stripe`].
+pub const STRIPES_OFFSET: usize = HEADER_BYTES;
+
+/// Bytes before the first control page.
+const CTLS: usize = STRIPES_OFFSET + STRIPES * size_of::<Stripe>();
+
 /// Bytes before the data of the first ring.
-const DATA: usize = HEADER_BYTES + RINGS * PAGE;
+const DATA: usize = CTLS + RINGS * PAGE;
 
 /// Size of a control file with `rings` rings.
 pub const fn file_len(rings: usize) -> usize {
@@ -39,12 +52,24 @@ pub const fn rings_in(len: u64) -> usize {
 
 /// Offset of the control page of ring `i`.
 pub const fn ctl_offset(i: usize) -> usize {
-    HEADER_BYTES + i * PAGE
+    CTLS + i * PAGE
 }
 
 /// Offset of the data of ring `i`.
 pub const fn data_offset(i: usize) -> usize {
     DATA + i * RING_BYTES
+}
+
+/// Number of the stripe of guest address `a`.
+pub const fn stripe_of(a: u64) -> usize {
+    a as usize / GRANULE % STRIPES
+}
+
+/// A lock for the atomic operations on some bytes, on a cache line of its own.
+#[repr(C, align(64))]
+pub struct Stripe {
+    /// Number of the ring of the thread that holds it, plus one; 0: free.
+    pub owner: AtomicU32,
 }
 
 /// A set of rings, one bit each.
@@ -72,7 +97,13 @@ pub struct Header {
     pub collector_fd: AtomicI32,
     /// Number for the next program image; the collector sets it to 1.
     pub next_image: AtomicU32,
-    /// Number for the next sequencing event.
+    /// Incremented by a recorder that has waited long for a [`Stripe`]: its owner may be gone.
+    pub stuck: AtomicU32,
+    /// Locks that were taken away from threads that were stopped while they held them: the place of
+    /// one atomic operation of each is not exact.
+    pub stolen: AtomicU32,
+    _pad: [u64; 8],
+    /// Number for the next sequencing event; the collector sets it to 1.
     pub sequence: AtomicU64,
     /// A bit for each rule (see [`crate::select`]) that has matched a module or a function.
     pub matched: AtomicU64,

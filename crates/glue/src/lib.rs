@@ -5,6 +5,10 @@
 //! guest's r10 and r11 stay in the context block throughout.
 #![no_std]
 
+mod order;
+
+pub use order::{in_order, order_address};
+
 use core::arch::global_asm;
 use hindsight_isa::Ctx;
 use hindsight_isa::ctx::d;

@@ -67,6 +67,18 @@ pub struct Ctx {
     /// Address of the 32-bit lock word that an atomic operation in progress holds (it is stored 0 to
     /// release it), or 0.
     pub stripe: u64,
+    /// Bytes that it covers.
+    pub size: u64,
+    /// Address of the trampoline that finds an atomic operation its place in the order.
+    pub order_ptr: u64,
+    /// What that trampoline needs: address of the first lock word, what a held one says, address of
+    /// the counter of sequence numbers, address of the thread's pen (`hindsight_events::Pen`).
+    pub stripes: u64,
+    pub owner: u64,
+    pub sequence: u64,
+    pub pen: u64,
+    /// Guest registers in that trampoline: rax, status flags, rcx, rdx.
+    pub order_save: [u64; 4],
     /// Value handed to the runtime by a stub.
     pub value: u64,
     /// Host stack pointer while translated code runs; 0 otherwise.
@@ -112,6 +124,13 @@ pub mod d {
     pub const DESC: i32 = disp(offset_of!(Ctx, desc));
     pub const EA: i32 = disp(offset_of!(Ctx, ea));
     pub const STRIPE: i32 = disp(offset_of!(Ctx, stripe));
+    pub const SIZE: i32 = disp(offset_of!(Ctx, size));
+    pub const ORDER_PTR: i32 = disp(offset_of!(Ctx, order_ptr));
+    pub const STRIPES: i32 = disp(offset_of!(Ctx, stripes));
+    pub const OWNER: i32 = disp(offset_of!(Ctx, owner));
+    pub const SEQUENCE: i32 = disp(offset_of!(Ctx, sequence));
+    pub const PEN: i32 = disp(offset_of!(Ctx, pen));
+    pub const ORDER_SAVE: i32 = disp(offset_of!(Ctx, order_save));
     pub const VALUE: i32 = disp(offset_of!(Ctx, value));
     pub const HOST_RSP: i32 = disp(offset_of!(Ctx, host_rsp));
     pub const EXIT_PTR: i32 = disp(offset_of!(Ctx, exit_ptr));

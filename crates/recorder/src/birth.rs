@@ -3,15 +3,15 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::lock::Lock;
-use crate::ring::{self, Emitter};
+use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
-use crate::{cache, dispatch, fail, guard, line};
+use crate::{cache, dispatch, fail, guard, line, order};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use core::sync::atomic::Ordering::*;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
@@ -28,9 +28,6 @@ struct Known(*const Thread);
 // SAFETY: only `Thread::seen`, an atomic, is used through the pointer, and the thread leaves the
 // list before its memory goes.
 unsafe impl Send for Known {}
-
-/// More than one thread or process is recorded, so their order matters.
-static MANY: AtomicBool = AtomicBool::new(false);
 
 /// Number of recorded threads in this memory.
 pub fn threads() -> usize {
@@ -59,10 +56,6 @@ pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
     list.clear();
     list.push(Known(t));
-    // The threads that held them are not here.
-    for s in &STRIPES {
-        s.0.store(0, Relaxed);
-    }
 }
 
 /// Keeps the list from changing while the process is copied.
@@ -83,66 +76,6 @@ fn returned(child: *mut Thread, tid: u64) {
         drop(list);
         // SAFETY: the kernel has told that the child has left this memory.
         unsafe { discard(child) };
-    }
-}
-
-/// From now on system calls are sequencing events.
-pub fn order_matters() {
-    MANY.store(true, Release);
-}
-
-impl Thread {
-    /// A sequencing event, where there is anything to be ordered against.
-    pub fn sequence(&mut self) {
-        if MANY.load(Relaxed) && self.gap.is_none() {
-            self.sequence_always();
-        }
-    }
-
-    /// A sequencing event.
-    pub fn sequence_always(&mut self) {
-        let number = ring::next_sequence();
-        self.event(&Event::Seq { number });
-    }
-}
-
-/// Locks for atomic operations, by cache line.
-static STRIPES: [Stripe; 256] = [const { Stripe(AtomicU32::new(0)) }; 256];
-
-/// A lock word on a cache line of its own.
-#[repr(align(64))]
-struct Stripe(AtomicU32);
-
-impl Thread {
-    /// Before the atomic operation at `ctx.ea`: takes the lock of its line, which translated code
-    /// releases after the operation, and records its number. Operations on the same line so take
-    /// effect in the order of their numbers.
-    pub fn order_atomic(&mut self) {
-        let line = self.ctx.ea >> 6;
-        let stripe = &STRIPES[(line ^ line >> 8) as usize % STRIPES.len()].0;
-        let mut spins = 0u32;
-        while stripe
-            .compare_exchange_weak(0, 1, Acquire, Relaxed)
-            .is_err()
-        {
-            spins += 1;
-            if spins.is_multiple_of(256) {
-                sys::sched_yield();
-            } else {
-                core::hint::spin_loop();
-            }
-        }
-        self.ctx.stripe = stripe.as_ptr() as u64;
-        self.sequence_always();
-    }
-
-    /// The atomic operation has failed: releases the lock.
-    pub fn release_atomic(&mut self) {
-        if self.ctx.stripe != 0 {
-            // SAFETY: the address of a lock in `STRIPES`, held by this thread.
-            unsafe { &*(self.ctx.stripe as *const AtomicU32) }.store(0, Release);
-            self.ctx.stripe = 0;
-        }
     }
 }
 
@@ -204,7 +137,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         Ok(r) => r,
         Err(e) => return crate::syscalls::errno(e),
     };
-    order_matters();
+    order::matters();
     if !t.is_silent {
         cache::cache().order_atomics(t);
     }
@@ -318,7 +251,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     }
     if !t.is_silent {
         match Emitter::thread() {
-            Some(e) => t.emit = e,
+            Some(e) => t.set_emitter(e),
             None => fail::die(fail::STATUS, &line!("no ring is free for a new thread")),
         }
     }

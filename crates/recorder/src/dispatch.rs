@@ -124,7 +124,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             slow::precheck(t, desc)
         }
         DescKind::Order => {
-            t.order_atomic();
+            t.order_atomic(desc.size);
             resume(t, desc)
         }
         DescKind::Syscall => {

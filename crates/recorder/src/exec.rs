@@ -394,7 +394,7 @@ fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
 /// The thread goes on after all: with a new stream, before the system call.
 fn reborn(t: &mut Thread) {
     t.emit.release();
-    t.emit = Emitter::thread().unwrap_or_else(Emitter::silent);
+    t.set_emitter(Emitter::thread().unwrap_or_else(Emitter::silent));
     (t.pos, t.ctx.count, t.surprises) = (0, 0, 0);
     t.sequence_always();
     t.begin();

@@ -28,6 +28,7 @@ mod mark;
 mod mem;
 mod memcalls;
 mod nondet;
+mod order;
 mod pathcalls;
 mod precheck;
 mod process;
@@ -106,7 +107,7 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
         ring::open(config.ctl_fd, config.parent, config.ring);
     }
     if config.parent != 0 {
-        birth::order_matters();
+        order::matters();
     }
     maps::regions().add_initial();
     let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");

@@ -151,6 +151,9 @@ impl Regions {
         self.take(r.start, r.end);
         changed(&r);
         self.emit(&r);
+        if r.flags & MAP_SHARED != 0 && r.prot & PROT_WRITE != 0 {
+            crate::order::shares();
+        }
         let mut i = self.list.partition_point(|o| o.start < r.start);
         self.list.insert(i, r);
         if self.list.get(i + 1).is_some_and(|n| n.follows(&r)) {

@@ -10,7 +10,7 @@ use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
 use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
-use crate::{arena, loader};
+use crate::{arena, loader, order};
 use alloc::vec::Vec;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -68,6 +68,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         __NR_shmdt => shmdt(t, a),
         _ => return None,
     };
+    order::attend(t);
     Some(done.map(|()| Flow::Next))
 }
 

@@ -3,7 +3,7 @@
 use crate::ring::{self, Emitter};
 use crate::syscalls::{Flow, args, errno};
 use crate::thread::Thread;
-use crate::{birth, cache, config, fail, guard, heap, line, maps, memcalls, pathcalls};
+use crate::{birth, cache, config, fail, guard, heap, line, maps, memcalls, order, pathcalls};
 use crate::{select, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
@@ -69,7 +69,8 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     if nr == __NR_clone3 {
         r.args[0] = r.block.as_ptr() as u64;
     }
-    birth::order_matters();
+    order::matters();
+    order::attend(t);
     t.sequence_always();
     let _ = sys::set_signal_mask(!0);
     if signals::waiting(t) {

@@ -6,8 +6,8 @@ use crate::sys::{self, PROT_READ, PROT_WRITE};
 use crate::{arena, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, kind, state};
-use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
+use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state};
+use hindsight_events::{EndKind, Event, MAX_EVENT, Pen};
 use linux_raw_sys::general::MAP_SHARED;
 
 /// Start of the mapped control file; null when nothing is recorded.
@@ -175,9 +175,16 @@ pub fn collector() -> Option<(i32, i32)> {
     header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
 }
 
+/// The counter of sequence numbers, and the locks for atomic operations; `None` when nothing is
+/// recorded.
+pub fn order() -> Option<(&'static AtomicU64, *const Stripe)> {
+    let stripes = BASE.load(Acquire).wrapping_add(STRIPES_OFFSET);
+    header().map(|h| (&h.sequence, stripes.cast_const().cast()))
+}
+
 /// The next number of the recording's order; 0 when nothing is recorded.
 pub fn next_sequence() -> u64 {
-    header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel) + 1)
+    header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel))
 }
 
 /// Tells the command line that rule `i` of the selection has found what it names; `reached`: and that
@@ -195,15 +202,23 @@ pub fn note_rule(i: usize, reached: bool) {
     }
 }
 
+/// Asks the collector to take locks away from threads that are gone or stopped.
+pub fn complain() {
+    if let Some(h) = header() {
+        h.stuck.fetch_add(1, AcqRel);
+        wake(true);
+    }
+}
+
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,
     /// Its number, and its data.
     ring: usize,
     data: *mut u8,
-    enc: Encoder,
-    head: u64,
-    /// `head` when the collector's sleep was last looked at.
+    /// Translated code uses it too.
+    pen: Pen,
+    /// The ring's head when the collector's sleep was last looked at.
     looked: u64,
 }
 
@@ -217,8 +232,7 @@ impl Emitter {
             ctl: None,
             ring: 0,
             data: null_mut(),
-            enc: Encoder::default(),
-            head: 0,
+            pen: Pen::default(),
             looked: 0,
         }
     }
@@ -226,14 +240,15 @@ impl Emitter {
     /// Continues the stream in ring `i`, which the caller owns.
     fn of(i: usize) -> Option<Emitter> {
         let c = ctl(i)?;
-        let head = c.head.load(Relaxed);
         Some(Emitter {
             ctl: Some(c),
             ring: i,
             data: BASE.load(Relaxed).wrapping_add(ring::data_offset(i)),
-            enc: Encoder::default(),
-            head,
-            looked: head,
+            pen: Pen {
+                head: c.head.as_ptr() as u64,
+                ..Pen::default()
+            },
+            looked: c.head.load(Relaxed),
         })
     }
 
@@ -273,49 +288,71 @@ impl Emitter {
         self.ctl
     }
 
+    /// Where the next event goes. Valid as long as the emitter is where it is.
+    pub fn pen(&mut self) -> *mut Pen {
+        &raw mut self.pen
+    }
+
     /// Appends an event. Waits while the ring is full; ends the process when the collector is gone.
     pub fn emit(&mut self, pos: u64, ev: &Event) {
         let Some(ctl) = self.ctl else { return };
-        if self.head - ctl.tail.load(Acquire) > (RING_BYTES - MAX_EVENT) as u64 {
-            self.wait(ctl);
+        if self.pen.at >= self.pen.limit && !self.turn(ctl) {
+            return self.wrap(ctl, pos, ev);
         }
-        let at = self.head as usize % RING_BYTES;
-        if at <= RING_BYTES - MAX_EVENT {
-            // SAFETY: MAX_EVENT bytes from here are free (checked above) and in the ring's data;
-            // the collector does not read behind `head`.
-            let out = unsafe { core::slice::from_raw_parts_mut(self.data.add(at), MAX_EVENT) };
-            self.head += self.enc.encode(pos, ev, out) as u64;
-        } else {
-            self.wrap(at, pos, ev);
+        // SAFETY: MAX_EVENT bytes from below the limit on are free and in the ring's data; the
+        // collector does not read behind `head`.
+        let out = unsafe { core::slice::from_raw_parts_mut(self.pen.at as *mut u8, MAX_EVENT) };
+        let n = self.pen.encoder.encode(pos, ev, out) as u64;
+        self.pen.at += n;
+        // Nobody else changes it.
+        ctl.head.store(ctl.head.load(Relaxed) + n, Release);
+    }
+
+    /// Finds room for an eighth of the ring, or what there is before its end; waits while there is none.
+    /// `false`: the next event may reach the end of the data.
+    #[cold]
+    fn turn(&mut self, ctl: &Ctl) -> bool {
+        const MOST: u64 = (RING_BYTES - MAX_EVENT) as u64;
+        let head = ctl.head.load(Relaxed);
+        if head - ctl.tail.load(Acquire) > MOST {
+            self.wait(ctl, head);
         }
-        ctl.head.store(self.head, Release);
-        if self.head - self.looked >= RING_BYTES as u64 / 8 {
-            self.looked = self.head;
-            if self.head - ctl.tail.load(Relaxed) >= RING_BYTES as u64 / 4 {
+        let used = head - ctl.tail.load(Acquire);
+        if head - self.looked >= RING_BYTES as u64 / 8 {
+            self.looked = head;
+            if used >= RING_BYTES as u64 / 4 {
                 attention(self.ring);
                 wake(false);
             }
         }
+        let at = head % RING_BYTES as u64;
+        let room = (MOST + 1).saturating_sub(at);
+        self.pen.at = self.data as u64 + at;
+        self.pen.limit = self.pen.at + room.min(MOST - used + 1).min(RING_BYTES as u64 / 8);
+        room > 0
     }
 
     /// Appends an event near the end of the ring's data, whose rest may stand at the beginning.
     #[cold]
     #[inline(never)]
-    fn wrap(&mut self, at: usize, pos: u64, ev: &Event) {
+    fn wrap(&mut self, ctl: &Ctl, pos: u64, ev: &Event) {
         let mut whole = [0; MAX_EVENT];
-        let n = self.enc.encode(pos, ev, &mut whole);
+        let n = self.pen.encoder.encode(pos, ev, &mut whole);
+        let head = ctl.head.load(Relaxed);
+        let at = head as usize % RING_BYTES;
         let first = n.min(RING_BYTES - at);
         // SAFETY: as in `emit`, in two pieces.
         unsafe {
             core::ptr::copy_nonoverlapping(whole.as_ptr(), self.data.add(at), first);
             core::ptr::copy_nonoverlapping(whole.as_ptr().add(first), self.data, n - first);
         }
-        self.head += n as u64;
+        ctl.head.store(head + n as u64, Release);
     }
 
     /// Lets go of the ring; nothing can be emitted any more.
     pub fn release(&mut self) {
         self.ctl = None;
+        self.pen = Pen::default();
     }
 
     /// Says that nothing follows in this stream.
@@ -328,12 +365,12 @@ impl Emitter {
     }
 
     #[cold]
-    fn wait(&mut self, ctl: &Ctl) {
+    fn wait(&mut self, ctl: &Ctl, head: u64) {
         let mut alive = Watch::new();
         loop {
             let seen = ctl.space.load(Acquire);
             ctl.waiting.store(1, SeqCst);
-            if self.head - ctl.tail.load(SeqCst) <= (RING_BYTES - MAX_EVENT) as u64 {
+            if head - ctl.tail.load(SeqCst) <= (RING_BYTES - MAX_EVENT) as u64 {
                 break;
             }
             attention(self.ring);

@@ -157,6 +157,9 @@ fn arm(inbox: &Inbox, ctx: *mut Ctx) {
 /// Runtime, as the last thing before translated code is entered at `ctx.resume`: makes sure
 /// that neither a waiting signal nor the wish to stop soon is overlooked.
 pub fn before_enter(t: &mut Thread) {
+    if t.second.is_some() {
+        t.inbox.wanted.store(true, Relaxed);
+    }
     compiler_fence(SeqCst);
     if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) {
         arm(t.inbox, &raw mut *t.ctx);
@@ -218,6 +221,9 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
         // On its way out; the trap will be waiting at the way back in.
         inbox.stepping.store(false, Relaxed);
         uc.regs[EFLAGS] &= !TF;
+        if hindsight_glue::in_order(pc) {
+            arm(inbox, ctx);
+        }
     }
     true
 }

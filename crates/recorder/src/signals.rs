@@ -315,6 +315,7 @@ pub fn left(t: &mut Thread) {
             t.ctx.rip = pc;
             t.ctx.count = pos;
             t.pos = pos;
+            t.release_second();
             deliver_pending(t);
         }
         Left::Fault => {

@@ -107,6 +107,8 @@ pub struct Thread {
     pub is_silent: bool,
     /// It is a process of its own in its parent's memory, until it executes a program or ends.
     pub borrows: bool,
+    /// A second lock that its atomic operation holds (see [`crate::order`]).
+    pub second: Option<usize>,
     /// Its first act is to set its handlers to the default.
     pub clear_handlers: bool,
     /// The kernel's number; 0 as long as the thread has not begun.
@@ -171,6 +173,7 @@ impl Thread {
             untouched: true,
             is_silent: false,
             borrows: false,
+            second: None,
             clear_handlers: false,
             tid: 0,
             gap: None,
@@ -179,7 +182,15 @@ impl Thread {
             plan: None,
         }));
         t.ctx.runtime = t as *mut Thread as u64;
+        t.ctx.order_ptr = hindsight_glue::order_address();
+        t.attach_order();
         Ok(t)
+    }
+
+    /// Continues in another stream.
+    pub fn set_emitter(&mut self, emit: Emitter) {
+        self.emit = emit;
+        self.attach_order();
     }
 
     /// Appends an event at the present position.
@@ -384,7 +395,7 @@ impl Thread {
     /// already, except for what is still shared with the parent.
     pub fn forked(&mut self, emit: Emitter) -> Result<(), i32> {
         self.emit.release();
-        self.emit = emit;
+        self.set_emitter(emit);
         (self.pos, self.surprises) = (0, 0);
         self.ctx.count = 0;
         self.tid = sys::gettid();

@@ -270,6 +270,12 @@ impl<'a> Machine<'a> {
                     self.event(at)?;
                     continue;
                 }
+                Op::BadNumber(number) => {
+                    return Err(self.cpu.difference(
+                        "a sequence number that grows and occurs once",
+                        number.to_string(),
+                    ));
+                }
                 _ => {}
             }
             self.cpu.run(&mut self.queue, position, &host)?;
@@ -321,7 +327,6 @@ impl<'a> Machine<'a> {
                     | Event::End { .. }
                     | Event::Zero { .. }
                     | Event::Signal { .. }
-                    | Event::Seq { .. }
             )
         {
             return Err(self
@@ -466,13 +471,6 @@ impl<'a> Machine<'a> {
             }
             Event::Zero { addr, len } => cpu.window.zero(addr, len)?,
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
-            // Only those are left that cannot be.
-            Event::Seq { number } => {
-                return Err(cpu.difference(
-                    "a sequence number that grows and occurs once",
-                    number.to_string(),
-                ));
-            }
             Event::End {
                 kind,
                 code,
@@ -487,6 +485,7 @@ impl<'a> Machine<'a> {
             }
             Event::Patch { .. }
             | Event::PatchBytes { .. }
+            | Event::Seq { .. }
             | Event::Code { .. }
             | Event::Map { .. }
             | Event::Unmap { .. } => {

@@ -29,6 +29,8 @@ pub enum Op {
     Word(u64, u64),
     /// As many cells take the low bytes of the value.
     Bytes(u64, u8, u64),
+    /// A sequence number that cannot be: it does not grow, or has occurred before.
+    BadNumber(u64),
     /// The event at this offset of the chunk.
     Other(usize),
 }
@@ -200,7 +202,7 @@ impl<'a> Queue<'a> {
                         last: number,
                     });
                     if !(grows && unique) {
-                        push(Op::Other(self.at));
+                        push(Op::BadNumber(number));
                     }
                 }
                 _ => push(Op::Other(self.at)),

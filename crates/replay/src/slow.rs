@@ -206,6 +206,7 @@ impl StringMemory for Cells<'_, '_> {
                 Op::Word(..) | Op::Bytes(..) if !ours => break,
                 Op::Word(addr, value) => self.cpu.window.set_word(addr, value),
                 Op::Bytes(addr, len, value) => self.cpu.window.set_bytes(addr, len, value),
+                Op::BadNumber(_) => return Err(Stop::Interrupted),
                 Op::Other(at) => match queue.event(at)? {
                     Event::RepChunk { iterations } if iterations == done => ours = true,
                     Event::RepChunk { iterations } if iterations > done => break,

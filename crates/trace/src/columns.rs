@@ -134,6 +134,9 @@ pub struct ChunkBuilder {
     /// Position and line relative to which the chunk's next event is written.
     chunk_pos: u64,
     chunk_line: u64,
+    /// The last sequence number, and the one relative to which the chunk's next is written.
+    number: Option<u64>,
+    chunk_number: u64,
     first_pos: u64,
     events: u32,
     keyframe: bool,
@@ -151,7 +154,8 @@ pub struct Content {
 
 impl ChunkBuilder {
     /// Takes whole events from `wire`, which continues what was pushed before. Returns the number
-    /// of bytes taken. `seen` is shown each event that is not a patch, with its position.
+    /// of bytes taken. `seen` is shown each event that is neither a patch nor a sequence number, with its
+    /// position.
     pub fn push(&mut self, wire: &[u8], mut seen: impl FnMut(u64, &Event)) -> (usize, Pushed) {
         let mut at = 0;
         loop {
@@ -166,6 +170,7 @@ impl ChunkBuilder {
             }
             let n = match t {
                 tag::PATCH => self.patch(&wire[at..]),
+                tag::SEQ => self.sequence(&wire[at..]),
                 _ => self.other(t, &wire[at..], &mut seen),
             };
             match n {
@@ -205,7 +210,7 @@ impl ChunkBuilder {
         out.last_pos = self.pos;
         out.events = self.events;
         out.keyframe = self.keyframe;
-        (self.chunk_pos, self.chunk_line) = (0, 0);
+        (self.chunk_pos, self.chunk_line, self.chunk_number) = (0, 0, 0);
         (self.events, self.keyframe) = (0, false);
     }
 
@@ -220,7 +225,26 @@ impl ChunkBuilder {
         self.events += 1;
     }
 
-    // Nearly all events are patches: no `Event` is made of them.
+    /// The last sequence number.
+    pub fn number(&self) -> Option<u64> {
+        self.number
+    }
+
+    fn sequence(&mut self, b: &[u8]) -> Option<usize> {
+        let (delta, at) = get(b, 1)?;
+        let (distance, at) = get(b, at)?;
+        let pos = self.pos.checked_add(delta)?;
+        self.begin_event(tag::SEQ, pos);
+        let number = self.number.unwrap_or(0).wrapping_add(distance);
+        put(
+            &mut self.columns[col::INT],
+            number.wrapping_sub(self.chunk_number),
+        );
+        (self.number, self.chunk_number) = (Some(number), number);
+        Some(at)
+    }
+
+    // Nearly all events are patches and sequence numbers: no `Event` is made of them.
     fn patch(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, at) = get(b, 1)?;
         let (line_delta, at) = get(b, at)?;

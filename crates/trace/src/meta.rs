@@ -285,6 +285,9 @@ pub struct Summary {
     /// Most resident memory of the recorded program, its predictor included, KiB.
     pub peak_memory_kib: u64,
     pub streams: Vec<StreamSummary>,
+    /// Atomic operations whose place in the order is not exact: their threads were stopped in the middle
+    /// of them while other processes waited.
+    pub stolen_locks: u32,
     pub module_bytes: u64,
     /// Bytes of the trace before this chunk.
     pub trace_bytes: u64,

@@ -142,7 +142,7 @@ fn other_versions_and_other_files_are_named() {
             Err(Error::NotATrace)
         ));
     }
-    for cut in [&b""[..], b"HST", b"HSTRACE\x02"] {
+    for cut in [&b""[..], b"HST", b"HSTRACE\x03"] {
         assert!(matches!(
             Trace::from_bytes(cut.into()),
             Err(Error::NoHeader)

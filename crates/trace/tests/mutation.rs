@@ -98,7 +98,7 @@ fn headers_with_valid_checksums_and_any_content_are_survived() {
 fn any_header_bytes_are_survived() {
     fuzz(|r| {
         let mut b: [u8; HEADER_LEN] = std::array::from_fn(|_| r.any() as u8);
-        b[..8].copy_from_slice(b"HSTRACE\x02");
+        b[..8].copy_from_slice(b"HSTRACE\x03");
         let crc = crc32fast::hash(&b[..60]);
         b[60..].copy_from_slice(&crc.to_le_bytes());
         if let Ok(h) = ChunkHeader::from_bytes(&b, 0) {

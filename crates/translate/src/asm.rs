@@ -269,9 +269,24 @@ impl Asm {
         b[from as usize - 1] = dist as u8;
     }
 
+    /// `lea reg, [rip + …]` of a place set later with [`Asm::aim`]; returns the fixup's index.
+    pub fn address(&mut self, reg: u8) -> usize {
+        let rex = 0x48 | (reg >> 3) << 2;
+        self.jump_later(&[rex, 0x8d, 0x05 | (reg & 7) << 3])
+    }
+
     /// Leaves translated code with a descriptor that the caller appends with [`Asm::desc`];
     /// returns what that needs. In the cold part only.
     pub fn exit(&mut self) -> usize {
+        let index = self.exit_desc();
+        // jmp qword gs:[EXIT_PTR]
+        self.bytes(&[0x65, 0xff, 0x24, 0x25]);
+        self.bytes(&d::EXIT_PTR.to_le_bytes());
+        index
+    }
+
+    /// Only says which descriptor a later exit is to have.
+    pub fn exit_desc(&mut self) -> usize {
         // mov dword gs:[DESC], imm32
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
         self.bytes(&d::DESC.to_le_bytes());
@@ -282,11 +297,7 @@ impl Asm {
             target: at,
             relative: false,
         });
-        let index = self.fixups.len() - 1;
-        // jmp qword gs:[EXIT_PTR]
-        self.bytes(&[0x65, 0xff, 0x24, 0x25]);
-        self.bytes(&d::EXIT_PTR.to_le_bytes());
-        index
+        self.fixups.len() - 1
     }
 
     /// Appends the descriptor of `exit`. `resume` and `patch` become offsets from the cache base.

@@ -6,15 +6,16 @@ use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::{Mem, apply};
 use crate::plan::mem_op;
-use crate::regs::{RAX, RDX, SCR, gpr, number};
+use crate::regs::{CNT, RAX, RDX, SCR, gpr, number};
 use crate::simple::with_register;
-use hindsight_isa::DescKind;
 use hindsight_isa::ctx::d;
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use hindsight_isa::{Desc, DescKind};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 impl Translator {
-    /// Before an atomic operation at `m`: fixes its place in the order of all of them.
-    fn order(&mut self, m: &Mem) {
+    /// Before an atomic operation on `size` bytes at `m`: fixes its place in the order of all of them
+    /// (see `hindsight_glue`'s trampoline for that).
+    fn order(&mut self, m: &Mem, size: usize) {
         if !self.ordered {
             return;
         }
@@ -23,7 +24,28 @@ impl Translator {
             None => self.a.lea(SCR, m.real),
         }
         self.a.spill(d::EA, SCR);
-        self.runtime(DescKind::Order, 0, true);
+        self.put2(asm::ctx(d::SIZE), Code::Mov_rm32_imm32, size as i32);
+        let exit = self.a.exit_desc();
+        let resume = self.a.address(SCR);
+        self.a.spill(d::RESUME, SCR);
+        self.a.lea(SCR, asm::based(CNT, -(self.cur.ahead as i32)));
+        // jmp qword gs:[ORDER_PTR]
+        self.a.bytes(&[0x65, 0xff, 0x24, 0x25]);
+        self.a.bytes(&d::ORDER_PTR.to_le_bytes());
+        let back = self.place_here();
+        self.a.aim(resume, back);
+        self.a.cold(true);
+        let mut desc = Desc::new(DescKind::Order, self.cur.pc, self.cur.ahead);
+        desc.size = size as u8;
+        self.a.desc(exit, &desc, Some(back), None);
+        self.a.cold(false);
+    }
+
+    fn put2(&mut self, mem: MemoryOperand, code: Code, value: i32) {
+        match Instruction::with2(code, mem, value) {
+            Ok(i) => self.a.put(&i),
+            Err(_) => self.a.failed = true,
+        }
     }
 
     /// After it: the next one may follow.
@@ -32,19 +54,11 @@ impl Translator {
             return;
         }
         self.a.unspill(SCR, d::STRIPE);
-        let words = [
-            (asm::based(SCR, 0), Code::Mov_rm32_imm32),
-            (asm::ctx(d::STRIPE), Code::Mov_rm64_imm32),
-        ];
-        for (mem, code) in words {
-            match Instruction::with2(code, mem, 0i32) {
-                Ok(i) => self.a.put(&i),
-                Err(_) => self.a.failed = true,
-            }
-        }
+        self.put2(asm::based(SCR, 0), Code::Mov_rm32_imm32, 0);
+        self.put2(asm::ctx(d::STRIPE), Code::Mov_rm64_imm32, 0);
     }
 
-    fn put_with(&mut self, i: &Instruction, m: &iced_x86::MemoryOperand, lock: bool) {
+    fn put_with(&mut self, i: &Instruction, m: &MemoryOperand, lock: bool) {
         let mut i = *i;
         apply(&mut i, m);
         i.set_has_lock_prefix(lock);
@@ -86,7 +100,7 @@ impl Translator {
             return self.unsupported();
         };
         let size = r.size();
-        self.order(&m);
+        self.order(&m, size);
         // The old value goes through the scratch register, so that the guest's register changes last.
         let new = r;
         self.zero_extend(SCR, new, size);
@@ -131,7 +145,7 @@ impl Translator {
         if crate::regs::is_high_byte(r) {
             return self.unsupported();
         }
-        self.order(&m);
+        self.order(&m, size);
         self.zero_extend(SCR, r, size);
         let mut x = *i;
         x.set_op_register(op, gpr(SCR, size));
@@ -174,7 +188,7 @@ impl Translator {
     }
 
     fn cmpxchg_at(&mut self, i: &Instruction, m: &Mem, size: usize) {
-        self.order(m);
+        self.order(m, size);
         self.a.spill(slot::VALUE, RAX);
         self.put_with(i, &m.real, i.has_lock_prefix());
         self.zero_extend(SCR, gpr(RAX, size), size);
@@ -210,7 +224,7 @@ impl Translator {
                 fixed: None,
             };
         }
-        self.order(&m);
+        self.order(&m, 2 * size);
         let high = self.borrow_reg();
         // Only ZF changes: the other flags must survive, so everything here is flag-free except
         // the operation itself, done twice with the same outcome.
@@ -264,7 +278,7 @@ impl Translator {
             // adc and sbb: a failed exchange would lose the carry.
             return self.unsupported();
         }
-        self.order(&m);
+        self.order(&m, size);
         self.borrow_this(RAX);
         if src_rax {
             let copy = self.borrow_reg();
@@ -278,11 +292,90 @@ impl Translator {
             self.a.bytes(&[0x9f, 0x0f, 0x90, 0xc0]);
             self.a.spill(slot::VALUE, RAX);
         }
+        let body = with_register(&work_op, op, gpr(SCR, size));
+        self.exchange(&body, &m, size);
+        self.check_value(SCR, size, &m, 0);
+        if keep {
+            self.a.unspill(RAX, slot::VALUE);
+            // add al, 127 (overflows for 1); sahf
+            self.a.bytes(&[0x04, 0x7f, 0x9e]);
+        }
+        // On the cell, for the flags and the new value.
+        self.put_with(&work_op, &m.cell, false);
+        self.ordered();
+    }
+
+    /// `lock bts [m], r` and its kin, whose offset reaches beyond the operand: as [`Self::locked_rmw`] on
+    /// the word that holds the bit.
+    pub(crate) fn locked_bit(&mut self, i: &Instruction) {
+        self.cur.scr_taken = true;
+        let offset = i.op_register(1);
+        let size = offset.size();
+        let narrow = |r: Register| r != Register::None && r.size() == 4;
+        self.cur.used.add(RAX);
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
+        let short = narrow(m.real.base) || narrow(m.real.index) || i.memory_displ_size() == 4;
+        let (at, bit) = (self.borrow_reg(), self.borrow_reg());
+        match m.fixed {
+            Some(fixed) => self.a.imm(at, fixed),
+            None => self.a.lea(at, m.real),
+        }
+        let extend = match size {
+            2 => Code::Movsx_r64_rm16,
+            4 => Code::Movsxd_r64_rm32,
+            _ => Code::Mov_r64_rm64,
+        };
+        self.a.rr(extend, gpr(bit, 8), offset);
+        self.borrow_this(RAX);
+        // lahf; seto al
+        self.a.bytes(&[0x9f, 0x0f, 0x90, 0xc0]);
+        self.a.spill(slot::VALUE, RAX);
+        self.a.mov(SCR, bit);
+        let shift = (8 * size).trailing_zeros();
+        match Instruction::with2(Code::Sar_rm64_imm8, gpr(SCR, 8), shift) {
+            Ok(i) => self.a.put(&i),
+            Err(_) => self.a.failed = true,
+        }
+        let word = MemoryOperand::with_base_index_scale(gpr(at, 8), gpr(SCR, 8), size as u32);
+        if short {
+            self.a.rm(Code::Lea_r32_m, gpr(at, 4), word);
+        } else {
+            self.a.lea(at, word);
+        }
+        // add al, 127; sahf: a fault shows the guest's flags.
+        self.a.bytes(&[0x04, 0x7f, 0x9e]);
+        let real = asm::based(at, 0);
+        let Some(cell) = self.cell_of(&real) else {
+            return self.unsupported();
+        };
+        let m = Mem {
+            real,
+            cell,
+            fixed: None,
+        };
+        self.order(&m, size);
+        let mut body = with_register(i, 0, gpr(SCR, size));
+        body.set_op_register(1, gpr(bit, size));
+        self.exchange(&body, &m, size);
+        self.check_value(SCR, size, &m, 0);
+        self.a.unspill(RAX, slot::VALUE);
+        self.a.bytes(&[0x04, 0x7f, 0x9e]);
+        // On the cell, for the carry and the new value.
+        self.a.load(SCR, size, m.cell);
+        self.copy(&body);
+        self.a.store(m.cell, SCR, size);
+        self.ordered();
+    }
+
+    /// Does `body`, on the scratch register, to the memory at `m` as one step, with rax as accumulator;
+    /// what was read is in the scratch register afterwards.
+    fn exchange(&mut self, body: &Instruction, m: &Mem, size: usize) {
         self.a.load(RAX, size, m.real);
         let retry = self.place_here();
         self.a.mov(SCR, RAX);
-        let body = with_register(&work_op, op, gpr(SCR, size));
-        self.copy(&body);
+        self.copy(body);
         // lock cmpxchg [at], scratch
         let code = [
             Code::Cmpxchg_rm8_r8,
@@ -296,14 +389,5 @@ impl Translator {
         }
         self.a.jump(&[0x0f, 0x85], retry);
         self.zero_extend(SCR, gpr(RAX, size), size);
-        self.check_value(SCR, size, &m, 0);
-        if keep {
-            self.a.unspill(RAX, slot::VALUE);
-            // add al, 127 (overflows for 1); sahf
-            self.a.bytes(&[0x04, 0x7f, 0x9e]);
-        }
-        // On the cell, for the flags and the new value.
-        self.put_with(&work_op, &m.cell, false);
-        self.ordered();
     }
 }

@@ -50,6 +50,9 @@ impl Translator {
             {
                 self.runtime(DescKind::Slow, 0, true)
             }
+            Plan::BitMem if self.checked() && i.has_lock_prefix() => {
+                self.renamed(i, written, true, |t, i| t.locked_bit(i))
+            }
             Plan::BitMem => {
                 if self.checked() {
                     self.runtime(DescKind::PreCheck, 0, true);

@@ -1,6 +1,7 @@
 //! Records real programs, compares them with native runs, and verifies their replay. The programs
 //! in `c/` are compiled with the system's compiler when the tests run.
 
+mod atomics;
 mod code;
 mod damage;
 mod faults;

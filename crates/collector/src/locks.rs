@@ -1,0 +1,130 @@
+//! Takes the locks of atomic operations away from threads that cannot give them back.
+
+use crate::{Control, alive};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// A thread that holds a lock for this long without running is stopped.
+const STOPPED: Duration = Duration::from_millis(20);
+
+/// As [`STOPPED`] for threads of which is not known whether they run.
+const UNKNOWN: Duration = Duration::from_secs(2);
+
+/// Locks that others wait for: owner, its ring's head, since when.
+#[derive(Default)]
+pub struct Locks {
+    complaints: u32,
+    held: HashMap<usize, (u32, u64, Instant)>,
+}
+
+impl Locks {
+    /// The thread of ring `i` is gone.
+    pub fn release(control: &Control, i: usize) {
+        for s in control.stripes() {
+            let _ = s.owner.compare_exchange(i as u32 + 1, 0, AcqRel, Relaxed);
+        }
+    }
+
+    /// If a recorder waits for a lock, looks whether its owner can give it back.
+    pub fn look(&mut self, control: &Control) {
+        let header = control.header();
+        let complaints = header.stuck.load(Acquire);
+        if complaints == self.complaints {
+            return;
+        }
+        self.complaints = complaints;
+        let now = Instant::now();
+        for (i, s) in control.stripes().iter().enumerate() {
+            let owner = s.owner.load(Acquire);
+            if owner == 0 || owner > header.rings.load(Relaxed) {
+                self.held.remove(&i);
+                continue;
+            }
+            let ctl = control.ctl(owner as usize - 1);
+            let (pid, tid) = (ctl.pid.load(Relaxed), ctl.tid.load(Relaxed));
+            let head = ctl.head.load(Relaxed);
+            let since = match self.held.get(&i) {
+                Some((o, h, since)) if (*o, *h) == (owner, head) => *since,
+                _ => {
+                    self.held.insert(i, (owner, head, now));
+                    now
+                }
+            };
+            let gone = pid >= 0 && !alive::thread(pid, tid);
+            let patience = if pid >= 0 { STOPPED } else { UNKNOWN };
+            let stopped = now - since >= patience && (pid < 0 || !alive::running(pid, tid));
+            if (gone || stopped) && s.owner.compare_exchange(owner, 0, AcqRel, Relaxed).is_ok() {
+                self.held.remove(&i);
+                if !gone {
+                    header.stolen.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hindsight_events::ring::state;
+
+    fn held_by(control: &Control, pid: i32) {
+        let ctl = control.ctl(7);
+        ctl.pid.store(pid, Relaxed);
+        ctl.tid.store(pid, Relaxed);
+        ctl.state.store(state::LIVE, Release);
+        control.stripes()[9].owner.store(8, Release);
+    }
+
+    fn owner(control: &Control) -> u32 {
+        control.stripes()[9].owner.load(Acquire)
+    }
+
+    #[test]
+    fn the_running_keep_their_locks_and_others_lose_them() {
+        let control = Control::new().unwrap();
+        let mut locks = Locks::default();
+        // Sleeps, and so does not run.
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        held_by(&control, child.id() as i32);
+        locks.look(&control);
+        assert_eq!(owner(&control), 8, "nobody complained");
+        let begin = Instant::now();
+        while owner(&control) != 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+            control.header().stuck.fetch_add(1, AcqRel);
+            locks.look(&control);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(begin.elapsed() >= STOPPED);
+        assert_eq!(control.header().stolen.load(Relaxed), 1);
+
+        held_by(&control, child.id() as i32);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        control.header().stuck.fetch_add(1, AcqRel);
+        locks.look(&control);
+        assert_eq!(owner(&control), 0, "at once");
+
+        // This thread runs.
+        held_by(&control, std::process::id() as i32);
+        // SAFETY: asks for a number.
+        let tid = unsafe { libc::gettid() };
+        control.ctl(7).tid.store(tid, Relaxed);
+        let begin = Instant::now();
+        while begin.elapsed() < 3 * STOPPED {
+            control.header().stuck.fetch_add(1, AcqRel);
+            locks.look(&control);
+        }
+        assert_eq!(owner(&control), 8);
+        Locks::release(&control, 6);
+        assert_eq!(owner(&control), 8);
+        Locks::release(&control, 7);
+        assert_eq!(owner(&control), 0);
+        assert_eq!(control.header().stolen.load(Relaxed), 1);
+    }
+}

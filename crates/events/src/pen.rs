@@ -1,0 +1,27 @@
+//! Where a stream's next event goes. Translated code appends sequence numbers through it.
+
+use crate::Encoder;
+use core::mem::offset_of;
+
+/// The writing end of a ring.
+#[repr(C)]
+#[derive(Default, Debug)]
+pub struct Pen {
+    /// Address of the next event.
+    pub at: u64,
+    /// The pen needs attention before an event is written here or behind.
+    pub limit: u64,
+    /// Address of the ring's [`crate::ring::Ctl::head`].
+    pub head: u64,
+    pub encoder: Encoder,
+}
+
+/// Offsets of the fields, for assembly.
+pub mod offset {
+    use super::*;
+    pub const AT: usize = offset_of!(Pen, at);
+    pub const LIMIT: usize = offset_of!(Pen, limit);
+    pub const HEAD: usize = offset_of!(Pen, head);
+    pub const POS: usize = offset_of!(Pen, encoder) + offset_of!(Encoder, pos);
+    pub const NUMBER: usize = offset_of!(Pen, encoder) + offset_of!(Encoder, number);
+}
