@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-static IMAGE: &[u8] = include_bytes!(env!("HINDSIGHT_RECORDER"));
+/// The recorder's executable, not configured.
+pub static IMAGE: &[u8] = include_bytes!(env!("HINDSIGHT_RECORDER"));
 
 /// Copies a path into a zero-terminated field.
 pub fn set_path(field: &mut [u8], path: &OsStr) -> io::Result<()> {

@@ -177,6 +177,48 @@ pub fn die_by(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
+/// Limits of which the recorder's own memory is to take nothing from the program.
+const MEMORY_LIMITS: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
+
+/// The limits on address space and data, soft and hard, which the recorder keeps for the program.
+pub fn memory_limits() -> [[u64; 2]; 2] {
+    MEMORY_LIMITS.map(|r| {
+        let l = limit(r);
+        [l.rlim_cur, l.rlim_max]
+    })
+}
+
+/// Lifts them as far as that is allowed.
+fn lift_memory_limits() {
+    for r in MEMORY_LIMITS {
+        let old = limit(r);
+        let free = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        let most = libc::rlimit {
+            rlim_cur: old.rlim_max,
+            ..old
+        };
+        // SAFETY: valid pointers.
+        unsafe {
+            if libc::setrlimit(r, &free) != 0 {
+                libc::setrlimit(r, &most);
+            }
+        }
+    }
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut l = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a valid pointer.
+    unsafe { libc::getrlimit(resource, &mut l) };
+    l
+}
+
 /// How to start a program.
 pub struct Exec<'a> {
     pub image: &'a File,
@@ -221,6 +263,7 @@ pub fn spawn(e: &Exec) -> io::Result<i32> {
         if e.ignore_child {
             libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         }
+        lift_memory_limits();
         e.blocked.restore();
         libc::fexecve(
             e.image.as_raw_fd(),

@@ -73,6 +73,9 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
             (file_len(2) >> 20) + 1
         )
     })?;
+    control
+        .set_image(image::IMAGE)
+        .context("the recorder's image")?;
     let image = image::file(&config(a, program, control.fd().as_raw_fd())?)?;
     let sink = sink::open(a.output.as_deref(), &name, started.as_secs() as i64)?;
     let header = Header {
@@ -243,6 +246,7 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32) -> Result<Config> {
         args::Children::None => children::NONE,
     };
     select::fill(&mut c.select, a)?;
+    c.limits = os::memory_limits();
     c.keyframe_interval = a.keyframe_interval;
     c.digest_interval = a.digest_interval;
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;

@@ -3,6 +3,7 @@ use hindsight_events::ring::{self, Consumer, Ctl, Header, RINGS, Stripe, file_le
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 /// The control file: the memory shared with the recorded process.
@@ -108,6 +109,16 @@ impl Control {
     pub fn wake(&self) {
         self.header().wake.fetch_add(1, Release);
         futex::wake(&self.header().wake);
+    }
+
+    /// Puts the recorder's executable image there, for the programs that the recorded one executes.
+    pub fn set_image(&self, image: &[u8]) -> io::Result<()> {
+        if image.len() > ring::IMAGE_BYTES {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        self.file.write_all_at(image, ring::IMAGE as u64)?;
+        self.header().image_len.store(image.len() as u32, Release);
+        Ok(())
     }
 
     /// The number of rings.

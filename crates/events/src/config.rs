@@ -25,7 +25,7 @@ pub struct Config {
     pub marker: [u8; 16],
     /// [`crate::ring::MAGIC`], so that halves of different builds notice.
     pub magic: u64,
-    /// Descriptor of the control file (see [`crate::ring`]); the recorder closes it.
+    /// Descriptor of the control file (see [`crate::ring`]); the recorder keeps it to itself.
     pub ctl_fd: i32,
     /// `log2` of the predictor's cells.
     pub predictor_bits: u8,
@@ -49,6 +49,9 @@ pub struct Config {
     pub digest_interval: u64,
     /// What of the program is recorded: see [`crate::select`]. Empty: everything.
     pub select: [u8; SELECT_LEN],
+    /// Limits on address space and data, soft and hard, as the program knows them; the kernel's are
+    /// lifted as far as that is allowed.
+    pub limits: [[u64; 2]; 2],
     /// The program file to load (after `#!` and PATH were resolved).
     pub exe: [u8; PATH_LEN],
     /// What AT_EXECFN shows, and whose last component is the command name.
@@ -73,6 +76,7 @@ impl Config {
             keyframe_interval: 0,
             digest_interval: 0,
             select: [0; SELECT_LEN],
+            limits: [[u64::MAX; 2]; 2],
             exe: [0; PATH_LEN],
             execfn: [0; PATH_LEN],
         }
@@ -85,7 +89,8 @@ impl Config {
     }
 }
 
-const _: () = assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 16 + SELECT_LEN + 2 * PATH_LEN);
+const _: () =
+    assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 16 + SELECT_LEN + 32 + 2 * PATH_LEN);
 
 impl Default for Config {
     fn default() -> Self {

@@ -1,9 +1,10 @@
 //! The memory that a recorded process and its collector share.
 //!
 //! One sparse memory file: a [`Header`], then [`STRIPES`] lock words for atomic operations, then one
-//! control page for each of [`RINGS`] rings, then the data of as many rings as [`Header::rings`] says
-//! ([`RING_BYTES`] each, a power of two). Only what is touched takes memory. A ring carries whole events
-//! back to back; `head` and `tail` count bytes since the ring was taken and never wrap.
+//! control page for each of [`RINGS`] rings, then the recorder's executable image, then the data of as
+//! many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two). Only what is touched takes
+//! memory. A ring carries whole events back to back; `head` and `tail` count bytes since the ring was
+//! taken and never wrap.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
@@ -36,8 +37,14 @@ pub const STRIPES_OFFSET: usize = HEADER_BYTES;
 /// Bytes before the first control page.
 const CTLS: usize = STRIPES_OFFSET + STRIPES * size_of::<Stripe>();
 
+/// Offset of the recorder's executable image as it was before it ran, for programs that are executed.
+pub const IMAGE: usize = CTLS + RINGS * PAGE;
+
+/// Room for that.
+pub const IMAGE_BYTES: usize = 8 << 20;
+
 /// Bytes before the data of the first ring.
-const DATA: usize = CTLS + RINGS * PAGE;
+const DATA: usize = IMAGE + IMAGE_BYTES;
 
 /// Size of a control file with `rings` rings.
 pub const fn file_len(rings: usize) -> usize {
@@ -111,6 +118,8 @@ pub struct Header {
     pub reached: AtomicU64,
     /// Rings in this file; set by the collector.
     pub rings: AtomicU32,
+    /// Bytes at [`IMAGE`].
+    pub image_len: AtomicU32,
     /// Processes that are about to be made and have no ring yet.
     pub unborn: AtomicU32,
     /// Rings that are taken: the collector looks only at these. A hint for producers; the ring's

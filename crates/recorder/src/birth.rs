@@ -9,6 +9,7 @@ use crate::sys;
 use crate::thread::{STACK, Thread};
 use crate::{cache, dispatch, fail, guard, line, order};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::sync::atomic::Ordering::*;
@@ -232,6 +233,11 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     if child.borrows && crate::config().children == hindsight_events::config::children::NONE {
         child.is_silent = true;
     }
+    child.limits = if child.borrows {
+        Arc::new(Lock::new(*t.limits.lock()))
+    } else {
+        t.limits.clone()
+    };
     if r.flags & CLONE_SIGHAND as u64 != 0 {
         child.signals.actions = t.signals.actions.clone();
     } else {

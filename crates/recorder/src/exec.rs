@@ -8,7 +8,7 @@ use crate::loader::{self, Verdict};
 use crate::ring::{self, Emitter};
 use crate::syscalls::{args, errno};
 use crate::thread::Thread;
-use crate::{arena, config, guard, line, pathcalls, script, signals, stub, sys};
+use crate::{arena, channel, config, guard, limits, line, pathcalls, script, signals, stub, sys};
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -55,13 +55,6 @@ struct Request {
 /// An open descriptor, closed in the end.
 struct Fd(i32);
 
-impl Fd {
-    /// The descriptor, which stays open.
-    fn take(self) -> i32 {
-        core::mem::ManuallyDrop::new(self).0
-    }
-}
-
 impl Drop for Fd {
     fn drop(&mut self) {
         sys::close(self.0);
@@ -77,10 +70,14 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     if t.is_silent {
         return native(t, &q, None);
     }
+    let raised = limits::Raised::new();
     match program(&q) {
-        Ok((exe, front)) => follow(t, &q, exe, front),
+        Ok((exe, front)) => follow(t, &q, exe, front, raised),
         Err(Stop::Fails(e)) => Some(errno(e)),
-        Err(Stop::Native(why)) => native(t, &q, Some(why)),
+        Err(Stop::Native(why)) => {
+            drop(raised);
+            native(t, &q, Some(why))
+        }
     }
 }
 
@@ -165,7 +162,11 @@ fn execfn(q: &Request) -> CString {
 
 /// Opens a file for reading if the kernel would execute it.
 fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd, Stop> {
-    let fails = |e: i32| Stop::Fails(e as u32);
+    // The kernel needs no descriptor for this.
+    let fails = |e: i32| match e as u32 {
+        EMFILE | ENFILE => Stop::Native("no descriptor is free"),
+        e => Stop::Fails(e),
+    };
     let empty = path.is_empty();
     if empty && flags & AT_EMPTY_PATH == 0 {
         return Err(Stop::Fails(ENOENT));
@@ -249,7 +250,13 @@ fn changes_identity(fd: i32) -> Option<&'static str> {
 }
 
 /// Has a new recorder load `exe`.
-fn follow(t: &mut Thread, q: &Request, exe: Fd, front: Vec<CString>) -> Option<u64> {
+fn follow(
+    t: &mut Thread,
+    q: &Request,
+    exe: Fd,
+    front: Vec<CString>,
+    raised: limits::Raised,
+) -> Option<u64> {
     let argv = if front.is_empty() {
         Vec::new()
     } else {
@@ -264,10 +271,15 @@ fn follow(t: &mut Thread, q: &Request, exe: Fd, front: Vec<CString>) -> Option<u
         argv,
         config: config().clone(),
     });
-    let image = match prepare(&mut plan, &exe, t.emit.ring()) {
+    plan.config.limits = *t.limits.lock();
+    let (image, control) = match prepare(&mut plan, &exe, t.emit.ring()) {
         Ok(i) => i,
-        Err(why) => return native(t, q, Some(why)),
+        Err(why) => {
+            drop(raised);
+            return native(t, q, Some(why));
+        }
     };
+    drop(raised);
     let argv = if plan.front.is_empty() {
         q.argv
     } else {
@@ -275,12 +287,14 @@ fn follow(t: &mut Thread, q: &Request, exe: Fd, front: Vec<CString>) -> Option<u
     };
     let flags = AT_EMPTY_PATH as u64;
     let call = [image.0 as u64, c"".as_ptr() as u64, argv, q.envp, flags, 0];
-    sys::keep_on_exec(exe.0);
-    let control = Fd(plan.config.ctl_fd);
-    sys::keep_on_exec(control.0);
+    sys::set_close_on_exec(exe.0, false);
+    let held = plan.config.ctl_fd;
+    sys::set_close_on_exec(held, false);
     t.plan = Some(plan);
     let ret = replace(t, __NR_execveat, call);
     t.plan = None;
+    sys::set_close_on_exec(held, true);
+    drop(control);
     ret
 }
 
@@ -307,43 +321,74 @@ fn arguments(at: u64, front: &[CString]) -> Result<Vec<u64>, u32> {
     Ok(out)
 }
 
-/// Makes the image of the recorder that is to load `exe`.
-fn prepare(plan: &mut Plan, exe: &Fd, ring: Option<usize>) -> Result<Fd, &'static str> {
+/// Makes the image of the recorder that is to load `exe`. The second descriptor is of the control file,
+/// if it had to be opened.
+fn prepare(
+    plan: &mut Plan,
+    exe: &Fd,
+    ring: Option<usize>,
+) -> Result<(Fd, Option<Fd>), &'static str> {
     let c = &mut plan.config;
     c.exe_fd = exe.0;
     set_path(&mut c.exe, &loader::fd_path(exe.0));
     set_path(&mut c.execfn, plan.path.to_bytes());
     (c.ctl_fd, c.parent, c.ring) = (-1, ring::image(), ring.map_or(-1, |r| r as i32));
     c.foreign = ring::foreign() as u32;
-    let own = sys::open_read(c"/proc/self/exe").map_err(|_| "/proc is out of reach")?;
-    let own = Fd(own);
-    let len = sys::fstat(own.0).map_or(0, |s| s.st_size as u64);
-    if len > sys::file_size_limit() {
-        return Err("the limit on the size of files is too low");
+    let mut opened = None;
+    if ring::image() != 0 {
+        c.ctl_fd = match channel::fd().filter(|fd| ring::is_control(*fd)) {
+            Some(fd) => fd,
+            None => opened.insert(find_control()?).0,
+        };
     }
     let offset = config_offset().ok_or("the recorder's image has an unknown form")?;
     let image = sys::memfd_create(c"hindsight").map_err(|_| "no descriptor is free")?;
     let image = Fd(image);
-    if !sys::copy_file(own.0, image.0, len) || !sys::pwrite(image.0, c.as_bytes(), offset) {
-        return Err("there is no memory for the recorder's image");
+    copy_image(image.0)?;
+    if !sys::pwrite(image.0, c.as_bytes(), offset) {
+        return Err(NO_MEMORY);
     }
-    if let Some((pid, fd)) = ring::collector() {
-        let link = line!("/proc/{pid}/fd/{fd}\0");
-        let link = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
-        // Under another /proc the path may be another process's.
-        c.ctl_fd = sys::openat(AT_FDCWD, link, O_RDWR | O_CLOEXEC | O_NONBLOCK)
-            .map(Fd)
-            .ok()
-            .filter(|fd| ring::is_control(fd.0))
-            .map(Fd::take)
-            .ok_or("the recorder cannot be reached from where it runs")?;
-        let at = core::mem::offset_of!(Config, ctl_fd) as u64;
-        if !sys::pwrite(image.0, &c.ctl_fd.to_le_bytes(), offset + at) {
-            sys::close(c.ctl_fd);
-            return Err("there is no memory for the recorder's image");
-        }
+    Ok((image, opened))
+}
+
+const NO_MEMORY: &str = "there is no memory for the recorder's image";
+
+/// Opens the control file of a process that had to close it.
+fn find_control() -> Result<Fd, &'static str> {
+    let (pid, fd) = ring::collector().unwrap_or_default();
+    let link = line!("/proc/{pid}/fd/{fd}\0");
+    let link = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
+    // Under another /proc the path may be another process's.
+    sys::openat(AT_FDCWD, link, O_RDWR | O_CLOEXEC | O_NONBLOCK)
+        .map(Fd)
+        .ok()
+        .filter(|fd| ring::is_control(fd.0))
+        .ok_or("the recorder cannot be reached from where it runs")
+}
+
+/// Writes the recorder's image as it was before it ran.
+fn copy_image(to: i32) -> Result<(), &'static str> {
+    let fits = |len: u64| match len <= limits::get(RLIMIT_FSIZE).0 {
+        true => Ok(()),
+        false => Err("the limit on the size of files is too low"),
+    };
+    if let Some(image) = ring::recorder() {
+        fits(image.len() as u64)?;
+        return if sys::pwrite(to, image, 0) {
+            Ok(())
+        } else {
+            Err(NO_MEMORY)
+        };
     }
-    Ok(image)
+    let own = sys::open_read(c"/proc/self/exe").map_err(|_| "/proc is out of reach")?;
+    let own = Fd(own);
+    let len = sys::fstat(own.0).map_or(0, |s| s.st_size as u64);
+    fits(len)?;
+    if sys::copy_file(own.0, to, len) {
+        Ok(())
+    } else {
+        Err(NO_MEMORY)
+    }
 }
 
 fn set_path(field: &mut [u8; PATH_LEN], path: &[u8]) {
@@ -384,7 +429,9 @@ fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
         t.publish();
         t.emit.end();
     }
+    limits::apply(t);
     let ret = replace(t, __NR_execveat, call);
+    limits::lift();
     if recorded && why.is_some() {
         reborn(t);
     }

@@ -12,6 +12,7 @@ extern crate alloc;
 mod arena;
 mod birth;
 mod cache;
+mod channel;
 mod code;
 mod context;
 mod dispatch;
@@ -21,6 +22,7 @@ mod gap;
 mod guard;
 mod heap;
 mod inbox;
+mod limits;
 mod loader;
 mod lock;
 mod maps;
@@ -56,7 +58,7 @@ use core::ffi::CStr;
 use hindsight_events::config::Config;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{Predictor, VecState};
-use linux_raw_sys::auxvec::AT_HWCAP2;
+use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 use stack::Stack;
 use thread::Thread;
 
@@ -109,14 +111,19 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
     if config.parent != 0 {
         order::matters();
     }
-    maps::regions().add_initial();
+    let vdso = stack.aux(AT_SYSINFO_EHDR);
+    let end = stack.aux(AT_EXECFN).unwrap_or(stack.pointer()) + 1;
+    maps::regions().add_initial(stack.pointer()..end, vdso);
     let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");
+    // The kernel would need no descriptor for the program's interpreter.
+    let raised = limits::Raised::new();
     let program = loader::load(
         config.exe_fd,
         path(&config.exe),
         path(&config.execfn),
         &mut stack,
     );
+    drop(raised);
     memcalls::set_brk(program.brk);
     pathcalls::set_exe(program.exe.clone());
     start(&program, stack.pointer())

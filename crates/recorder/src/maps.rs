@@ -54,6 +54,12 @@ impl Region {
     }
 }
 
+/// What the kernel maps of a new program's stack below its pointer.
+const STACK_START: u64 = 128 << 10;
+
+/// Size of the vDSO's code on all kernels so far.
+const VDSO: u64 = 2 * PAGE;
+
 /// All mappings of the program, in order of address.
 pub struct Regions {
     list: Vec<Region>,
@@ -85,6 +91,11 @@ pub fn regions() -> Guard<'static, Regions> {
 }
 
 impl Regions {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Region> {
+        self.list.iter()
+    }
+
     /// The mapping that contains `addr`.
     pub fn find(&self, addr: u64) -> Option<&Region> {
         let i = self.list.partition_point(|r| r.end <= addr);
@@ -246,9 +257,20 @@ impl Regions {
         });
     }
 
-    /// Notes what the kernel had mapped before the recorder began: stack, vDSO and its data.
-    pub fn add_initial(&mut self) {
+    /// Notes what the kernel had mapped before the recorder began: stack, vDSO and its data. `stack`
+    /// and `vdso` are addresses in them, for where there is no `/proc`.
+    pub fn add_initial(&mut self, stack: core::ops::Range<u64>, vdso: Option<u64>) {
         let text = read_maps();
+        if text.is_empty() {
+            let anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+            let start = (stack.start & !(PAGE - 1)).saturating_sub(STACK_START);
+            let len = stack.end.next_multiple_of(PAGE) - start;
+            let (rw, rx) = (PROT_READ | PROT_WRITE, PROT_READ | PROT_EXEC);
+            self.add(start, len, rw, anonymous | MAP_GROWSDOWN, 0, b"[stack]");
+            if let Some(at) = vdso {
+                self.add(at, VDSO, rx, anonymous, 0, b"[vdso]");
+            }
+        }
         for line in text.split(|b| *b == b'\n') {
             if let Some(m) = parse(line)
                 && !arena::overlaps(m.start, m.end - m.start)

@@ -10,7 +10,7 @@ use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
 use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
-use crate::{arena, loader, order};
+use crate::{arena, limits, loader, order};
 use alloc::vec::Vec;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -95,6 +95,12 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         returned(t, errno(e));
         return Some(());
     }
+    let data = prot as u32 & PROT_WRITE != 0 && flags & MAP_TYPE == MAP_PRIVATE;
+    let replaced = (flags & MAP_FIXED != 0).then_some(addr);
+    if !limits::allow(t, pages(len), replaced, data) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
     let mut call = *a;
     if arena::overlaps(addr, len) {
         // Only a wish: the kernel is to choose elsewhere.
@@ -172,6 +178,14 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         returned(t, errno(ENOMEM));
         return Some(());
     }
+    let more = pages(new_len).saturating_sub(pages(old_len));
+    let data = regions()
+        .find(old)
+        .is_some_and(|r| r.prot & PROT_WRITE != 0 && !r.is_shared());
+    if more > 0 && !limits::allow(t, more, None, data) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
     let ret = pass(t, __NR_mremap, a)?;
     returned(t, ret);
     let Ok(at) = result(ret) else { return Some(()) };
@@ -205,7 +219,8 @@ fn brk(t: &mut Thread, wanted: u64) {
         {
             false
         } else if new > old {
-            sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
+            limits::allow(t, new - old, None, true)
+                && sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
         } else if new < old {
             sys::munmap(new, old - new).is_ok()
         } else {

@@ -3,7 +3,7 @@
 use crate::fail::{self, STATUS};
 use crate::lock::Lock;
 use crate::sys::{self, PROT_READ, PROT_WRITE};
-use crate::{arena, line};
+use crate::{arena, channel, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state};
@@ -66,7 +66,7 @@ pub fn open(fd: i32, parent: u32, ring: i32) {
     };
     FILE.0.store(number, Relaxed);
     FILE.1.store(len, Relaxed);
-    sys::close(fd);
+    channel::keep(fd);
     BASE.store(base, Release);
     let Some(h) = header() else { return };
     if h.magic.load(Acquire) != ring::MAGIC {
@@ -156,6 +156,7 @@ pub fn forked(follow: bool) {
         begin_image(image());
     } else {
         BASE.store(null_mut(), Release);
+        channel::close();
     }
 }
 
@@ -180,6 +181,13 @@ pub fn collector() -> Option<(i32, i32)> {
 pub fn order() -> Option<(&'static AtomicU64, *const Stripe)> {
     let stripes = BASE.load(Acquire).wrapping_add(STRIPES_OFFSET);
     header().map(|h| (&h.sequence, stripes.cast_const().cast()))
+}
+
+/// The recorder's executable image as it was before it ran.
+pub fn recorder() -> Option<&'static [u8]> {
+    let len = (header()?.image_len.load(Relaxed) as usize).min(ring::IMAGE_BYTES);
+    // SAFETY: in the mapping of the control file; nothing changes it after the first image began.
+    Some(unsafe { core::slice::from_raw_parts(BASE.load(Acquire).add(ring::IMAGE), len) })
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.

@@ -97,10 +97,19 @@ pub fn has_attribute(fd: i32, name: &CStr) -> bool {
 
 /// Flags of the mount that an open file is on.
 pub fn mount_flags(fd: i32) -> u64 {
+    // f_flags, behind seven words and the file system's id and lengths.
+    fstatfs(fd)[10]
+}
+
+/// Kind of the file system that an open file is on.
+pub fn file_system(fd: i32) -> u64 {
+    fstatfs(fd)[0]
+}
+
+fn fstatfs(fd: i32) -> [u64; 15] {
     let mut st = [0u64; 15];
     let _ = call(__NR_fstatfs, [fd as u64, st.as_mut_ptr() as u64]);
-    // f_flags, behind seven words and the file system's id and lengths.
-    st[10]
+    st
 }
 
 /// Effective user and group.
@@ -115,12 +124,30 @@ pub fn no_new_privileges() -> bool {
     call(__NR_prctl, [get, 0, 0, 0, 0]) == Ok(1)
 }
 
-/// Most bytes a file may have.
-pub fn file_size_limit() -> u64 {
-    let mut limit = [u64::MAX; 2];
-    let a = [0, RLIMIT_FSIZE as u64, 0, limit.as_mut_ptr() as u64];
-    let _ = call(__NR_prlimit64, a);
-    limit[0]
+/// The kernel's limit on a resource of this process, soft and hard; sets it to `new`, if given.
+pub fn limit(resource: u32, new: Option<(u64, u64)>) -> Result<(u64, u64)> {
+    let new = new.map(|(soft, hard)| [soft, hard]);
+    let mut old = [u64::MAX; 2];
+    let at = new.as_ref().map_or(0, |n| n.as_ptr() as u64);
+    let a = [0, resource as u64, at, old.as_mut_ptr() as u64];
+    call(__NR_prlimit64, a).map(|_| (old[0], old[1]))
+}
+
+/// Whether the process may raise hard limits (CAP_SYS_RESOURCE).
+pub fn may_raise_limits() -> bool {
+    const VERSION: u32 = 0x2008_0522;
+    const SYS_RESOURCE: u32 = 24;
+    let header = [VERSION, 0];
+    // Effective, permitted and inheritable, twice.
+    let mut sets = [0u32; 6];
+    let a = [header.as_ptr() as u64, sets.as_mut_ptr() as u64];
+    call(__NR_capget, a).is_ok() && sets[0] >> SYS_RESOURCE & 1 != 0
+}
+
+/// Opens a descriptor again, closed on `execve`, under the first free number from `from` on.
+pub fn duplicate_from(fd: i32, from: i32) -> Result<i32> {
+    let a = [fd as u64, F_DUPFD_CLOEXEC as u64, from as u64];
+    call(__NR_fcntl, a).map(|fd| fd as i32)
 }
 
 /// Whether `execve` closes a descriptor.
@@ -128,9 +155,10 @@ pub fn closes_on_exec(fd: i32) -> bool {
     call(__NR_fcntl, [fd as u64, F_GETFD as u64]).is_ok_and(|f| f & 1 != 0)
 }
 
-/// Has a descriptor outlast `execve`.
-pub fn keep_on_exec(fd: i32) {
-    let _ = call(__NR_fcntl, [fd as u64, F_SETFD as u64, 0]);
+/// Whether `execve` is to close a descriptor.
+pub fn set_close_on_exec(fd: i32, yes: bool) {
+    let flag = if yes { FD_CLOEXEC as u64 } else { 0 };
+    let _ = call(__NR_fcntl, [fd as u64, F_SETFD as u64, flag]);
 }
 
 /// Appends `len` bytes of a file to another; whether that has succeeded.

@@ -6,7 +6,7 @@ use crate::sigcalls::{self, returned};
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{birth, exec, memcalls, pathcalls, process, stub};
+use crate::{birth, channel, exec, limits, memcalls, pathcalls, process, stub};
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -73,7 +73,7 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_mlockall => Some(0),
         _ => match memcalls::perform(t, nr, &a) {
             Some(flow) => return flow.unwrap_or_else(|| interrupted(t)),
-            None => pathcalls::perform(t, nr, &a).unwrap_or_else(|| pass(t, nr, &a)),
+            None => other(t, nr, &a),
         },
     };
     match ret {
@@ -86,6 +86,21 @@ pub fn perform(t: &mut Thread) -> Flow {
         }
         None => interrupted(t),
     }
+}
+
+/// Calls that are passed on unless they name something of the recorder's.
+fn other(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
+    if let Some(ret) = limits::perform(t, nr, a) {
+        return Some(ret);
+    }
+    if let Some(ret) = channel::perform(t, nr, a).or_else(|| pathcalls::perform(t, nr, a)) {
+        return ret;
+    }
+    let ret = pass(t, nr, a)?;
+    if ret == errno(EMFILE) && channel::give_way() {
+        return pass(t, nr, a);
+    }
+    Some(ret)
 }
 
 /// Makes the call for the program as it is. `None`: a signal comes first.

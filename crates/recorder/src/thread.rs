@@ -6,6 +6,7 @@ use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::{config, signals, sys};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
@@ -119,6 +120,8 @@ pub struct Thread {
     pub spare_gap: Option<Box<Gap>>,
     /// Which of its code is wanted.
     pub wanted: crate::select::Wanted,
+    /// Limits that the kernel does not know.
+    pub limits: crate::limits::Shared,
     /// What it is about to execute.
     pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
 }
@@ -179,6 +182,7 @@ impl Thread {
             gap: None,
             spare_gap: None,
             wanted: crate::select::Wanted::new(),
+            limits: Arc::new(Lock::new(config().limits)),
             plan: None,
         }));
         t.ctx.runtime = t as *mut Thread as u64;

@@ -6,6 +6,7 @@ mod code;
 mod damage;
 mod faults;
 mod harness;
+mod hiding;
 mod kills;
 mod loading;
 mod processes;
