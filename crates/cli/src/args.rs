@@ -4,6 +4,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use hindsight_events::select::Function;
 use hindsight_isa::Predictor;
 use hindsight_isa::cpuid::Baseline;
+use hindsight_timeline::Position;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -19,8 +20,10 @@ pub struct Args {
 pub enum Command {
     /// Run a program and record it.
     Record(Record),
-    /// Play a recording again.
+    /// Debug a recording with gdb, or play it again and compare.
     Replay(Replay),
+    /// Offer a recording to gdb or lldb over their remote protocol.
+    Gdbserver(Gdbserver),
     /// Show what a recording holds.
     Info(Info),
     /// List the recordings in the store.
@@ -110,6 +113,12 @@ pub enum Children {
 pub struct Replay {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
+    /// Begin at this position (1A2:3F) instead of the first instruction.
+    #[arg(long, value_name = "POSITION", conflicts_with = "verify")]
+    pub at: Option<Position>,
+    /// The program image to debug, by its number in `info`; default: the first, or that of --at.
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["verify", "at"])]
+    pub process: Option<u32>,
     /// Replay everything and compare all that was recorded. Exit status 0: all equal; 1: a
     /// difference; 2: the recording cannot be read.
     #[arg(long)]
@@ -120,6 +129,42 @@ pub struct Replay {
     /// For scripts.
     #[arg(long)]
     pub json: bool,
+    /// Arguments for gdb.
+    #[arg(last = true, value_name = "GDB ARGS", conflicts_with = "verify")]
+    pub gdb: Vec<OsString>,
+}
+
+#[derive(ClapArgs)]
+pub struct Gdbserver {
+    /// File, or name in the store.
+    pub file: PathBuf,
+    /// Listen on this port of the loopback interface; 0 takes a free one, which is printed. One client
+    /// after the other is served.
+    #[arg(
+        long,
+        value_name = "PORT",
+        required_unless_present = "stdio",
+        conflicts_with = "stdio"
+    )]
+    pub port: Option<u16>,
+    /// Listen on this address instead of loopback. The protocol is neither encrypted nor
+    /// authenticated: whoever can connect can read the recording.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1",
+        requires = "port"
+    )]
+    pub host: String,
+    /// Serve one client on standard input and output: `target remote | hindsight gdbserver …`.
+    #[arg(long)]
+    pub stdio: bool,
+    /// Begin at this position (1A2:3F) instead of the first instruction.
+    #[arg(long, value_name = "POSITION")]
+    pub at: Option<Position>,
+    /// The program image to debug, by its number in `info`; default: the first, or that of --at.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "at")]
+    pub process: Option<u32>,
 }
 
 #[derive(ClapArgs)]

@@ -1,6 +1,7 @@
 //! The command line: `hindsight record`, `info`, `replay`, and the store of recordings.
 
 mod args;
+mod debugger;
 mod image;
 mod info;
 mod launch;
@@ -35,7 +36,9 @@ pub fn run() -> i32 {
     };
     let result = match args.command {
         Command::Record(a) => return record::run(a),
+        Command::Replay(a) if !a.verify => debugger::run(&a),
         Command::Replay(a) => replay::run(&a),
+        Command::Gdbserver(a) => debugger::serve(&a),
         Command::Info(a) => info::run(&a),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),

@@ -3,7 +3,7 @@
 use crate::record::grouped;
 use crate::store::println;
 use crate::{args, say, store};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hindsight_replay::{End, Options, Report, verify};
 use hindsight_trace::Trace;
 use serde_json::json;
@@ -14,11 +14,8 @@ use std::time::{Duration, Instant};
 /// Exit status when replay and recording disagree.
 const DIFFERENT: i32 = 1;
 
-/// Replays a recording.
+/// Replays a recording and compares.
 pub fn run(a: &args::Replay) -> Result<i32> {
-    if !a.verify {
-        bail!("only `replay --verify` is there yet; the debugger on a recording comes later");
-    }
     let path = store::find(a.file.as_deref())?;
     let trace = Trace::open(&path).with_context(|| path.display().to_string())?;
     let mut options = Options::default();

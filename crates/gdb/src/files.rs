@@ -1,0 +1,154 @@
+//! Files that gdb reads through the connection: the program's own, from the trace, and those of
+//! `/proc` that it wants.
+
+use gdbstub::target::ext::host_io::{HostIoErrno, HostIoOpenMode, HostIoStat};
+use hindsight_timeline::{Position, Timeline};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Where separate debug files are read from the machine itself.
+const DEBUG_FILES: &str = "/usr/lib/debug/";
+/// Open files at a time.
+const MAX_FILES: usize = 64;
+
+/// The open files.
+#[derive(Default)]
+pub struct Files {
+    open: Vec<Option<Arc<Vec<u8>>>>,
+}
+
+impl Files {
+    /// Opens a file of a program image as of a position.
+    pub fn open(
+        &mut self,
+        timeline: &Timeline,
+        image: u32,
+        at: Position,
+        name: &[u8],
+    ) -> Result<u32, HostIoErrno> {
+        let name = std::str::from_utf8(name).map_err(|_| HostIoErrno::ENOENT)?;
+        let content = content(timeline, image, at, name).ok_or(HostIoErrno::ENOENT)?;
+        let free = self.open.iter().position(Option::is_none);
+        let fd = match free {
+            Some(i) => i,
+            None if self.open.len() < MAX_FILES => {
+                self.open.push(None);
+                self.open.len() - 1
+            }
+            None => return Err(HostIoErrno::EMFILE),
+        };
+        self.open[fd] = Some(Arc::new(content));
+        Ok(fd as u32)
+    }
+
+    fn file(&self, fd: u32) -> Result<&Arc<Vec<u8>>, HostIoErrno> {
+        let file = self.open.get(fd as usize).and_then(Option::as_ref);
+        file.ok_or(HostIoErrno::EBADF)
+    }
+
+    /// Copies from `offset` on; returns the number of bytes.
+    pub fn read(&self, fd: u32, offset: u64, buf: &mut [u8]) -> Result<usize, HostIoErrno> {
+        let file = self.file(fd)?;
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(file.len());
+        let part = &file[from..];
+        let n = part.len().min(buf.len());
+        buf[..n].copy_from_slice(&part[..n]);
+        Ok(n)
+    }
+
+    pub fn stat(&self, fd: u32) -> Result<HostIoStat, HostIoErrno> {
+        let size = self.file(fd)?.len() as u64;
+        Ok(HostIoStat {
+            st_dev: 0,
+            st_ino: fd + 1,
+            st_mode: HostIoOpenMode::S_IFREG | HostIoOpenMode::S_IRUSR,
+            st_nlink: 1,
+            st_uid: 0,
+            st_gid: 0,
+            st_rdev: 0,
+            st_size: size,
+            st_blksize: 4096,
+            st_blocks: size.div_ceil(512),
+            st_atime: 0,
+            st_mtime: 0,
+            st_ctime: 0,
+        })
+    }
+
+    pub fn close(&mut self, fd: u32) -> Result<(), HostIoErrno> {
+        self.file(fd)?;
+        self.open[fd as usize] = None;
+        Ok(())
+    }
+}
+
+fn content(timeline: &Timeline, image: u32, at: Position, name: &str) -> Option<Vec<u8>> {
+    if let Some(rest) = name.strip_prefix("/proc/") {
+        let (_, what) = rest.split_once('/')?;
+        return proc_file(timeline, image, at, what);
+    }
+    let modules = timeline.modules(image).ok()?;
+    // Programs name files by links too (`/lib64/ld-linux-x86-64.so.2`).
+    let exact = modules.iter().find(|m| m.path == name);
+    let alike = || {
+        let file = |p: &str| p.rsplit('/').next().map(str::to_string);
+        modules.iter().find(|m| file(&m.path) == file(name))
+    };
+    if let Some(m) = exact.or_else(alike).filter(|m| m.hash.is_some()) {
+        return timeline.module_bytes(m.hash?).ok();
+    }
+    let debug = name.starts_with(DEBUG_FILES) && !name.contains("/../");
+    debug.then(|| std::fs::read(name).ok()).flatten()
+}
+
+fn proc_file(timeline: &Timeline, image: u32, at: Position, what: &str) -> Option<Vec<u8>> {
+    let what = what.rsplit("task/").next().unwrap_or(what);
+    let what = what.rsplit('/').next().unwrap_or(what);
+    match what {
+        "maps" | "smaps" => Some(maps(timeline, image, at)?.into_bytes()),
+        "cmdline" => {
+            let first = timeline.processes().ok()?.into_iter().next()?;
+            let header = timeline.trace().header();
+            if first.image == image {
+                let mut out = Vec::new();
+                for a in &header.argv {
+                    out.extend_from_slice(a.as_bytes());
+                    out.push(0);
+                }
+                return Some(out);
+            }
+            Some(
+                timeline
+                    .trace()
+                    .command(image)
+                    .replace(' ', "\0")
+                    .into_bytes(),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// What is mapped, as `/proc/PID/maps` shows it.
+pub fn maps(timeline: &Timeline, image: u32, at: Position) -> Option<String> {
+    let mut out = String::new();
+    for m in timeline.mappings(image, at).ok()? {
+        let flag = |bit: u32, c: char| if m.prot & bit != 0 { c } else { '-' };
+        let shared = if m.flags & 1 != 0 { 's' } else { 'p' };
+        let _ = writeln!(
+            out,
+            "{:x}-{:x} {}{}{}{} {:08x} 00:00 0 {:>26}",
+            m.start,
+            m.end,
+            flag(1, 'r'),
+            flag(2, 'w'),
+            flag(4, 'x'),
+            shared,
+            m.offset,
+            m.path
+        );
+    }
+    Some(out)
+}

@@ -1,0 +1,257 @@
+//! The part of the protocol that the library does not know: conditions of breakpoints, threads with
+//! names, what came with a signal, and which signals are not to stop. Packets about these are taken out of the incoming stream and
+//! answered here; all others pass.
+
+use std::collections::VecDeque;
+
+/// Longest packet that is taken.
+pub const MAX_PACKET: usize = 1 << 16;
+/// Bytes of an answer to a `qXfer` read.
+const MAX_READ: usize = 0x2000;
+
+/// What came in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// For the library.
+    Pass(Vec<u8>),
+    /// A packet about something added here: its content, without frame and checksum.
+    Own(Vec<u8>),
+    /// An interrupt request outside of packets.
+    Interrupt,
+}
+
+/// Cuts the incoming bytes into packets.
+#[derive(Default)]
+pub struct Framer {
+    packet: Vec<u8>,
+    /// Within a packet.
+    inside: bool,
+    /// Bytes of the checksum still to come.
+    checksum: usize,
+}
+
+impl Framer {
+    /// Takes the next byte.
+    pub fn push(&mut self, byte: u8) -> Option<Incoming> {
+        if self.checksum > 0 {
+            self.packet.push(byte);
+            self.checksum -= 1;
+            if self.checksum > 0 {
+                return None;
+            }
+            self.inside = false;
+            let raw = std::mem::take(&mut self.packet);
+            let content = &raw[1..raw.len() - 3];
+            let own = is_own(content) && raw[raw.len() - 2..] == *checksum(content).as_bytes();
+            return Some(match own {
+                true => Incoming::Own(content.to_vec()),
+                false => Incoming::Pass(raw),
+            });
+        }
+        if !self.inside {
+            return match byte {
+                b'$' => {
+                    self.inside = true;
+                    self.packet = vec![byte];
+                    None
+                }
+                0x03 => Some(Incoming::Interrupt),
+                other => Some(Incoming::Pass(vec![other])),
+            };
+        }
+        if byte == b'$' {
+            // A packet begins anew.
+            self.packet.clear();
+        }
+        self.packet.push(byte);
+        if byte == b'#' {
+            self.checksum = 2;
+        } else if self.packet.len() > MAX_PACKET {
+            self.inside = false;
+            self.packet.clear();
+        }
+        None
+    }
+}
+
+fn is_own(content: &[u8]) -> bool {
+    let conditional =
+        (content.starts_with(b"Z0,") || content.starts_with(b"Z1,")) && content.contains(&b';');
+    conditional
+        || content.starts_with(b"qXfer:siginfo:read:")
+        || content.starts_with(b"qXfer:threads:read:")
+        || content.starts_with(b"QPassSignals:")
+}
+
+fn checksum(content: &[u8]) -> String {
+    let sum = content.iter().fold(0u8, |s, b| s.wrapping_add(*b));
+    format!("{sum:02x}")
+}
+
+/// A packet with this content.
+pub fn frame(content: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'$'];
+    out.extend_from_slice(content);
+    out.push(b'#');
+    out.extend_from_slice(checksum(content).as_bytes());
+    out
+}
+
+/// The answer to `qXfer:…:read:annex:offset,length` for this whole content, escaped.
+pub fn answer_read(request: &[u8], whole: &[u8]) -> Vec<u8> {
+    let range = std::str::from_utf8(request).ok().and_then(|r| {
+        let (offset, len) = r.rsplit(':').next()?.split_once(',')?;
+        let number = |s| usize::from_str_radix(s, 16).ok();
+        Some((number(offset)?, number(len)?.min(MAX_READ)))
+    });
+    let Some((offset, len)) = range else {
+        return b"E00".to_vec();
+    };
+    let part = whole.get(offset..).unwrap_or(&[]);
+    let (mark, part) = match part.len() <= len {
+        true => (b'l', part),
+        false => (b'm', &part[..len]),
+    };
+    let mut out = vec![mark];
+    for b in part {
+        if matches!(b, b'#' | b'$' | b'}' | b'*') {
+            out.extend([b'}', b ^ 0x20]);
+        } else {
+            out.push(*b);
+        }
+    }
+    out
+}
+
+/// The outgoing side: what the library writes, with the added features in its answer to `qSupported`.
+pub struct Outgoing<W> {
+    to: W,
+    buffer: VecDeque<u8>,
+    /// The next packet answers `qSupported`.
+    pub supported: bool,
+    /// Packets are no longer acknowledged.
+    pub no_ack: bool,
+}
+
+const FEATURES: &[u8] =
+    b";ConditionalBreakpoints+;QPassSignals+;qXfer:siginfo:read+;qXfer:threads:read+";
+
+impl<W: std::io::Write> Outgoing<W> {
+    pub fn new(to: W) -> Outgoing<W> {
+        Outgoing {
+            to,
+            buffer: VecDeque::new(),
+            supported: false,
+            no_ack: false,
+        }
+    }
+
+    /// Sends an answer of our own, acknowledging the packet first where that is still done.
+    pub fn answer(&mut self, content: &[u8]) -> std::io::Result<()> {
+        if !self.no_ack {
+            self.to.write_all(b"+")?;
+        }
+        self.to.write_all(&frame(content))?;
+        self.to.flush()
+    }
+}
+
+impl<W: std::io::Write> gdbstub::conn::Connection for Outgoing<W> {
+    type Error = std::io::Error;
+
+    fn write(&mut self, byte: u8) -> std::io::Result<()> {
+        self.buffer.push_back(byte);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let mut bytes: Vec<u8> = self.buffer.drain(..).collect();
+        let start = bytes.iter().position(|b| *b == b'$');
+        if self.supported
+            && let Some(start) = start
+            && let Some(end) = bytes[start..].iter().position(|b| *b == b'#')
+        {
+            self.supported = false;
+            let mut content = bytes[start + 1..start + end].to_vec();
+            content.extend_from_slice(FEATURES);
+            let rest = bytes.split_off((start + end + 3).min(bytes.len()));
+            bytes.truncate(start);
+            bytes.extend(frame(&content));
+            bytes.extend(rest);
+        }
+        self.to.write_all(&bytes)?;
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gdbstub::conn::Connection;
+
+    fn push(bytes: &[u8]) -> Vec<Incoming> {
+        let mut f = Framer::default();
+        bytes.iter().filter_map(|b| f.push(*b)).collect()
+    }
+
+    #[test]
+    fn packets_are_told_apart() {
+        let own = frame(b"Z0,401000,1;X3,220127");
+        assert_eq!(
+            push(&own),
+            [Incoming::Own(b"Z0,401000,1;X3,220127".to_vec())]
+        );
+        let plain = frame(b"Z0,401000,1");
+        assert_eq!(push(&plain), [Incoming::Pass(plain.clone())]);
+        let mut bytes = b"+\x03".to_vec();
+        bytes.extend(frame(b"g"));
+        let expected = [
+            Incoming::Pass(b"+".to_vec()),
+            Incoming::Interrupt,
+            Incoming::Pass(frame(b"g")),
+        ];
+        assert_eq!(push(&bytes), expected);
+        // A wrong checksum is the library's business: it asks for the packet again.
+        let mut wrong = own.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        assert_eq!(push(&wrong), [Incoming::Pass(wrong.clone())]);
+        // Too long: forgotten.
+        let mut long = vec![b'$'];
+        long.resize(MAX_PACKET + 10, b'a');
+        assert!(
+            push(&long)
+                .iter()
+                .all(|i| matches!(i, Incoming::Pass(b) if b.len() == 1))
+        );
+    }
+
+    #[test]
+    fn reads_in_pieces() {
+        assert_eq!(answer_read(b"qXfer:threads:read::0,4", b"abcdef"), b"mabcd");
+        assert_eq!(answer_read(b"qXfer:threads:read::4,4", b"abcdef"), b"lef");
+        assert_eq!(answer_read(b"qXfer:threads:read::40,4", b"abcdef"), b"l");
+        assert_eq!(
+            answer_read(b"qXfer:threads:read::0,40", b"a#b"),
+            b"la}\x03b"
+        );
+        assert_eq!(answer_read(b"qXfer:threads:read:", b"a"), b"E00");
+    }
+
+    #[test]
+    fn features_are_added_once() {
+        let mut sent = Vec::new();
+        let mut out = Outgoing::new(&mut sent);
+        out.supported = true;
+        out.write_all(b"+").unwrap();
+        out.write_all(&frame(b"PacketSize=1000")).unwrap();
+        out.flush().unwrap();
+        out.write_all(&frame(b"OK")).unwrap();
+        out.flush().unwrap();
+        let mut expected = b"+".to_vec();
+        let mut content = b"PacketSize=1000".to_vec();
+        content.extend_from_slice(FEATURES);
+        expected.extend(frame(&content));
+        expected.extend(frame(b"OK"));
+        assert_eq!(sent, expected);
+    }
+}

@@ -1,0 +1,81 @@
+set confirm off
+set breakpoint pending on
+set non-stop off
+set remotetimeout 3600
+
+define hindsight-moved
+  maintenance flush register-cache
+  maintenance flush dcache
+  frame
+end
+document hindsight-moved
+Makes gdb look again after the recording was moved.
+end
+
+define when
+  monitor when
+end
+document when
+Shows the present position of the recording.
+end
+
+define seek
+  monitor seek $arg0
+  hindsight-moved
+end
+document seek
+Goes to a position of the recording: seek 1A2:3F, seek 50%, seek begin, seek end.
+end
+
+define checkpoint
+  if $argc == 0
+    monitor checkpoint
+  else
+    monitor checkpoint $arg0
+  end
+end
+document checkpoint
+Gives the present position a name, which is kept with the trace: checkpoint [NAME].
+end
+
+define checkpoints
+  monitor checkpoints
+end
+document checkpoints
+Lists the named positions.
+end
+
+define restart
+  monitor restart $arg0
+  hindsight-moved
+end
+document restart
+Goes to a named position: restart NAME.
+end
+
+define last-write
+  eval "monitor last-write %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  hindsight-moved
+end
+document last-write
+Goes to the instruction that wrote a variable last: last-write EXPR.
+end
+
+define threads-at
+  monitor threads-at
+end
+document threads-at
+Shows where each thread is at the present position.
+end
+
+define events
+  if $argc == 0
+    monitor events
+  else
+    monitor events $arg0
+  end
+end
+document events
+Lists what happened: events [syscall|signal|thread|process|module].
+end
+set confirm on

@@ -1,0 +1,48 @@
+//! A recording as a target of gdb's remote protocol: gdb's own commands go forwards and backwards in
+//! it.
+//!
+//! [`serve`] talks to one client over any pair of byte streams. The packets are taken apart by the
+//! `gdbstub` library; what it does not know is in [`filter`]. All knowledge of the recording comes
+//! from [`hindsight_timeline`]; nothing a client sends changes it.
+
+mod agent;
+mod arch;
+mod auxv;
+mod bookmarks;
+mod files;
+mod filter;
+mod libraries;
+mod monitor;
+mod server;
+mod session;
+mod signals;
+mod target;
+
+pub use bookmarks::Bookmarks;
+pub use server::serve;
+pub use session::Session;
+
+use hindsight_timeline::Position;
+
+/// Commands for gdb that go with a connection to [`serve`]: a file for its `-x` option.
+pub const SCRIPT: &str = include_str!("hindsight.gdb");
+
+/// Why a session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Timeline(#[from] hindsight_timeline::Error),
+    #[error("the recording has no program image {0}; `hindsight info` lists them")]
+    NoProcess(u32),
+    #[error("no thread {0} at this position")]
+    NoThread(usize),
+    #[error("position {0} is in program image {1}: open it with --process {1}")]
+    OtherProcess(Position, u32),
+    #[error("the connection failed: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("the client does not keep to the protocol: {0}")]
+    Protocol(String),
+}
+
+/// The result of what can fail for one of these reasons.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,275 @@
+//! gdb's `monitor` commands.
+
+use crate::session::Session;
+use crate::{Error, Result};
+use hindsight_timeline::{Ending, Filter, Found, Happening, Kind, KindOf, Position};
+use std::fmt::Write;
+
+const HELP: &str = "\
+when                     the position, the thread, and how far it is
+seek POSITION            goes to a position (1A2:3F), a part of the run (50%), begin or end
+checkpoint [NAME]        gives the position a name that is kept with the trace
+checkpoints              lists them
+restart NAME             goes to one
+forget NAME              removes one
+last-write ADDR [LEN]    the last instruction that wrote there
+first-use ADDR [LEN]     the next instruction that reads or writes there
+events [KIND]            what happened: syscall, signal, thread, process, module
+threads-at               where each thread is at this position
+processes                the program images of the recording
+why                      why the last run ended early, if it did
+After a command that moves, gdb must forget what it knows of registers and memory; the commands
+of the same names without `monitor` see to that.
+";
+/// Lines of a list before it is cut.
+const MAX_LINES: usize = 200;
+
+/// Runs a command and gives what it prints.
+pub fn run(session: &mut Session, line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let done = match words[..] {
+        [] | ["help"] => Ok(HELP.into()),
+        ["when"] => when(session),
+        ["seek", to] => seek(session, to),
+        ["checkpoint"] => {
+            let name = session.marks.next_name();
+            checkpoint(session, &name)
+        }
+        ["checkpoint", name] => checkpoint(session, name),
+        ["checkpoints"] => Ok(checkpoints(session)),
+        ["restart", name] => match session.marks.get(name) {
+            Some(p) => session.seek(p).and_then(|()| when(session)),
+            None => Ok(format!("no checkpoint {name}\n")),
+        },
+        ["forget", name] => match session.marks.remove(name) {
+            Ok(true) => Ok(String::new()),
+            Ok(false) => Ok(format!("no checkpoint {name}\n")),
+            Err(e) => Err(e.into()),
+        },
+        ["last-write", addr] => last_write(session, addr, "8"),
+        ["last-write", addr, len] => last_write(session, addr, len),
+        ["first-use", addr] => first_use(session, addr, "8"),
+        ["first-use", addr, len] => first_use(session, addr, len),
+        ["events"] => events(session, None),
+        ["events", kind] => events(session, Some(kind)),
+        ["threads-at"] => threads_at(session),
+        ["processes"] => processes(session),
+        ["why"] => {
+            let none = || "nothing went wrong\n".into();
+            Ok(session.trouble.take().map_or_else(none, |t| t + "\n"))
+        }
+        _ => Ok(format!(
+            "no such command: {line} (monitor help lists them)\n"
+        )),
+    };
+    done.unwrap_or_else(|e| format!("{e}\n"))
+}
+
+fn when(s: &mut Session) -> Result<String> {
+    let t = s.timeline.thread(s.cursor.thread())?;
+    let (done, all) = (s.cursor.count() - t.from, (t.to - t.from).max(1));
+    Ok(format!(
+        "{} thread {} ({}), {} instructions, {:.2}% of the thread\n",
+        s.cursor.position()?,
+        t.tid,
+        t.name,
+        done,
+        done as f64 * 100.0 / all as f64
+    ))
+}
+
+fn seek(s: &mut Session, to: &str) -> Result<String> {
+    let (begin, end) = s.range()?;
+    let position = match (to, to.strip_suffix('%')) {
+        ("begin", _) => begin,
+        ("end", _) => end,
+        (_, Some(part)) => {
+            let Ok(percent) = part.parse::<f64>() else {
+                return Ok(format!("{to} is no part of a run\n"));
+            };
+            let t = s.timeline.thread(s.cursor.thread())?;
+            let n = (t.to - t.from) as f64 * percent.clamp(0.0, 100.0) / 100.0;
+            s.timeline.position(t.id, t.from + n as u64)?
+        }
+        _ => match to.parse::<Position>() {
+            Ok(p) => p,
+            Err(e) => return Ok(format!("{to}: {e}\n")),
+        },
+    };
+    s.seek(position)?;
+    when(s)
+}
+
+fn checkpoint(s: &mut Session, name: &str) -> Result<String> {
+    let here = s.cursor.position()?;
+    s.marks.set(name, here)?;
+    Ok(format!("checkpoint {name} at {here}\n"))
+}
+
+fn checkpoints(s: &Session) -> String {
+    let list: String = s.marks.iter().map(|(n, p)| format!("{n} {p}\n")).collect();
+    match list.is_empty() {
+        true => "no checkpoints\n".into(),
+        false => list,
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn range(addr: &str, len: &str) -> std::result::Result<(u64, u64), String> {
+    let bad = |t: &str| format!("{t} is no number\n");
+    Ok((
+        number(addr).ok_or_else(|| bad(addr))?,
+        number(len).ok_or_else(|| bad(len))?,
+    ))
+}
+
+fn show(found: Option<Found>, what: &str) -> String {
+    match found {
+        Some(f) => format!(
+            "{} at {:#x} {} {} bytes at {:#x}\n",
+            f.position,
+            f.pc,
+            if f.write { "writes" } else { "reads" },
+            f.len,
+            f.address
+        ),
+        None => format!("no instruction of the program {what}\n"),
+    }
+}
+
+fn last_write(s: &mut Session, addr: &str, len: &str) -> Result<String> {
+    let (addr, len) = match range(addr, len) {
+        Ok(r) => r,
+        Err(text) => return Ok(text),
+    };
+    let cancel = s.cancel.clone();
+    let found = s.cursor.last_write(addr, len, &cancel)?;
+    if let Some(f) = found {
+        s.seek(f.position)?;
+    }
+    Ok(show(found, "wrote there before"))
+}
+
+fn first_use(s: &mut Session, addr: &str, len: &str) -> Result<String> {
+    let (addr, len) = match range(addr, len) {
+        Ok(r) => r,
+        Err(text) => return Ok(text),
+    };
+    let cancel = s.cancel.clone();
+    let found = s.cursor.first_use(addr, len, &cancel)?;
+    if let Some(f) = found {
+        s.seek(f.position)?;
+    }
+    Ok(show(found, "uses it from here on"))
+}
+
+fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {
+    let kinds = match kind {
+        None => vec![],
+        Some("syscall") => vec![KindOf::Syscall],
+        Some("signal") => vec![KindOf::Signal],
+        Some("thread") => vec![KindOf::Thread],
+        Some("process") => vec![KindOf::Process],
+        Some("module") => vec![KindOf::Module],
+        Some(other) => return Ok(format!("no kind of event: {other}\n")),
+    };
+    let all = s.timeline.events(&Filter {
+        image: Some(s.image),
+        kinds,
+        ..Filter::default()
+    })?;
+    let here = s.cursor.position()?;
+    // Around the present position.
+    let at = all.partition_point(|e| e.position < here);
+    let from = at.saturating_sub(MAX_LINES / 2);
+    let mut out = String::new();
+    for (i, e) in all.iter().enumerate().skip(from).take(MAX_LINES) {
+        let mark = if i == at { '>' } else { ' ' };
+        let _ = writeln!(out, "{mark} {}", describe(s, e));
+    }
+    let left = all.len().saturating_sub(MAX_LINES);
+    if left > 0 {
+        let _ = writeln!(out, "  ({left} more: `hindsight events` lists all)");
+    }
+    Ok(out)
+}
+
+fn describe(s: &Session, e: &Happening) -> String {
+    let what = match &e.kind {
+        Kind::Syscall {
+            number,
+            args,
+            result,
+        } => {
+            let name = hindsight_syscalls::name(*number).unwrap_or("?");
+            let result = match result {
+                Some(r) if *r > -4096i64 as u64 => format!(" = {}", *r as i64),
+                Some(r) => format!(" = {r:#x}"),
+                None => String::new(),
+            };
+            let args: Vec<String> = args.iter().map(|a| format!("{a:#x}")).collect();
+            format!("{name}({}){result}", args.join(", "))
+        }
+        Kind::Signal {
+            number,
+            code,
+            address,
+        } => format!("signal {number}, code {code}, address {address:#x}"),
+        Kind::ThreadBegin => "thread begins".into(),
+        Kind::ThreadEnd(end) => format!("thread ends{}", ending(end)),
+        Kind::ProcessBegin { image } => format!("program image {image} begins"),
+        Kind::ProcessEnd { image } => format!("program image {image} ends"),
+        Kind::ModuleLoad { path, start, .. } => format!("{path} mapped at {start:#x}"),
+        Kind::ModuleUnload { path, .. } => format!("{path} unmapped"),
+    };
+    format!("{} thread {} {what}", e.position, s.tid(e.thread))
+}
+
+fn ending(e: &Ending) -> String {
+    match e {
+        Ending::Exit(n) => format!(": exit status {n}"),
+        Ending::Signal(n) => format!(": signal {n}"),
+        Ending::Exec => ": execve".into(),
+        Ending::Unsupported(why) => format!(": {why}"),
+        _ => String::new(),
+    }
+}
+
+fn threads_at(s: &mut Session) -> Result<String> {
+    let mut out = String::new();
+    for tid in s.live()? {
+        let id = s.thread(tid).ok_or(Error::NoThread(tid.get()))?;
+        let state = s.registers(tid)?;
+        let count = s.timeline.count_at(id, s.cursor.position()?)?.unwrap_or(0);
+        let t = s.timeline.thread(id)?;
+        let here = if id == s.cursor.thread() { '>' } else { ' ' };
+        let _ = writeln!(
+            out,
+            "{here} {} ({}) {} at {:#x}",
+            t.tid,
+            t.name,
+            s.timeline.position(id, count)?,
+            state.cpu.rip
+        );
+    }
+    Ok(out)
+}
+
+fn processes(s: &Session) -> Result<String> {
+    let mut out = String::new();
+    for p in s.timeline.processes()? {
+        let here = if p.image == s.image { '>' } else { ' ' };
+        let _ = writeln!(
+            out,
+            "{here} image {} process {} from {} to {}: {}",
+            p.image, p.pid, p.begin, p.end, p.command
+        );
+    }
+    Ok(out)
+}

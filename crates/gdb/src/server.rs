@@ -1,0 +1,176 @@
+//! The loop between a client and a session.
+
+use crate::filter::{self, Framer, Incoming, MAX_PACKET, Outgoing};
+use crate::session::{Break, Session};
+use crate::{Error, Result, agent, libraries, signals};
+use gdbstub::stub::state_machine::GdbStubStateMachine;
+use gdbstub::stub::{GdbStubBuilder, GdbStubError};
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, channel};
+
+/// Talks to one client until it leaves. `from` is read by a thread of its own, so that an interrupt
+/// is noticed while the session runs.
+pub fn serve(
+    session: &mut Session,
+    mut from: impl Read + Send + 'static,
+    to: impl Write,
+) -> Result<()> {
+    let (send, incoming) = channel();
+    let cancel = session.cancel.clone();
+    std::thread::spawn(move || {
+        let mut framer = Framer::default();
+        let mut buf = [0; 4096];
+        while let Ok(n @ 1..) = from.read(&mut buf) {
+            for item in buf[..n].iter().filter_map(|b| framer.push(*b)) {
+                if item == Incoming::Interrupt {
+                    cancel.cancel();
+                }
+                if send.send(item).is_err() {
+                    return;
+                }
+            }
+        }
+        // The client is gone, or speaks to nobody: what runs is of no use.
+        cancel.cancel();
+    });
+    let mut buffer = vec![0; MAX_PACKET];
+    let stub = GdbStubBuilder::new(Outgoing::new(to))
+        .with_packet_buffer(&mut buffer)
+        .build()
+        .map_err(|e| Error::Protocol(e.to_string()))?;
+    let machine = stub.run_state_machine(session).map_err(failed)?;
+    run(session, machine, &incoming)
+}
+
+fn failed(e: GdbStubError<Error, std::io::Error>) -> Error {
+    if e.is_target_error() {
+        return e
+            .into_target_error()
+            .unwrap_or(Error::Protocol("unknown".into()));
+    }
+    match e.is_connection_error() {
+        true => e
+            .into_connection_error()
+            .map_or(Error::Protocol("unknown".into()), |(e, _)| e.into()),
+        false => Error::Protocol(e.to_string()),
+    }
+}
+
+fn run<W: Write>(
+    session: &mut Session,
+    mut machine: GdbStubStateMachine<'_, Session, Outgoing<W>>,
+    incoming: &Receiver<Incoming>,
+) -> Result<()> {
+    loop {
+        machine = match machine {
+            GdbStubStateMachine::Idle(mut idle) => match incoming.recv() {
+                Err(_) => return Ok(()),
+                Ok(Incoming::Interrupt) => {
+                    session.cancel.reset();
+                    idle.into()
+                }
+                Ok(Incoming::Own(packet)) => {
+                    let answer = own(session, &packet);
+                    idle.borrow_conn().answer(&answer)?;
+                    idle.into()
+                }
+                Ok(Incoming::Pass(bytes)) => {
+                    let out = idle.borrow_conn();
+                    out.supported |= bytes.starts_with(b"$qSupported");
+                    out.no_ack |= bytes.starts_with(b"$QStartNoAckMode");
+                    let mut machine = GdbStubStateMachine::Idle(idle);
+                    for b in bytes {
+                        machine = match machine {
+                            GdbStubStateMachine::Idle(i) => {
+                                i.incoming_data(session, b).map_err(failed)?
+                            }
+                            GdbStubStateMachine::Running(r) => {
+                                r.incoming_data(session, b).map_err(failed)?
+                            }
+                            other => other,
+                        };
+                    }
+                    machine
+                }
+            },
+            GdbStubStateMachine::Running(running) => {
+                let told = session.go();
+                session.cancel.reset();
+                let told = match told {
+                    Ok(told) => told,
+                    Err(e) => {
+                        // The client is told that it stopped, and asks for the reason by `monitor why`.
+                        session.trouble = Some(e.to_string());
+                        session.stopped()
+                    }
+                };
+                running.report_stop(session, told).map_err(failed)?
+            }
+            GdbStubStateMachine::CtrlCInterrupt(c) => {
+                let told = session.stopped();
+                c.interrupt_handled(session, Some(told)).map_err(failed)?
+            }
+            GdbStubStateMachine::Disconnected(_) => return Ok(()),
+        };
+    }
+}
+
+/// Answers what the library does not know.
+fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
+    if let Some(list) = packet.strip_prefix(b"QPassSignals:") {
+        let list = String::from_utf8_lossy(list);
+        let numbers = list
+            .split(';')
+            .filter_map(|n| u8::from_str_radix(n, 16).ok());
+        session.passed = numbers.filter_map(signals::from_gdb).collect();
+        return b"OK".to_vec();
+    }
+    if packet.starts_with(b"qXfer:siginfo:read:") {
+        return match session.signal {
+            Some(s) => filter::answer_read(packet, &siginfo(s.number, s.code, s.address)),
+            None => b"E01".to_vec(),
+        };
+    }
+    if packet.starts_with(b"qXfer:threads:read:") {
+        return match threads(session) {
+            Ok(list) => filter::answer_read(packet, list.as_bytes()),
+            Err(_) => b"E01".to_vec(),
+        };
+    }
+    breakpoint(session, packet).map_or(b"E01".to_vec(), |()| b"OK".to_vec())
+}
+
+/// `Z0,addr,kind;X…`: a breakpoint with conditions.
+fn breakpoint(session: &mut Session, packet: &[u8]) -> Option<()> {
+    let split = packet.iter().position(|b| *b == b';')?;
+    let conditions = agent::parse(&packet[split..])?;
+    let mut head = std::str::from_utf8(&packet[..split]).ok()?.split(',');
+    let hardware = head.next()? == "Z1";
+    let address = u64::from_str_radix(head.next()?, 16).ok()?;
+    session.set_break(Break {
+        address,
+        hardware,
+        conditions,
+    });
+    Some(())
+}
+
+fn threads(session: &mut Session) -> Result<String> {
+    let mut out = String::from("<threads>");
+    for tid in session.live()? {
+        let id = session.thread(tid).ok_or(Error::NoThread(tid.get()))?;
+        let t = session.timeline.thread(id)?;
+        let name = libraries::escape(&t.name);
+        out += &format!(r#"<thread id="p1.{tid:x}" name="{name}">stream {id}</thread>"#);
+    }
+    Ok(out + "</threads>")
+}
+
+/// The kernel's `siginfo_t` with what is recorded of it.
+fn siginfo(number: u8, code: i32, address: u64) -> [u8; 128] {
+    let mut out = [0; 128];
+    out[0] = number;
+    out[8..12].copy_from_slice(&code.to_le_bytes());
+    out[16..24].copy_from_slice(&address.to_le_bytes());
+    out
+}

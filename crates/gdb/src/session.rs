@@ -1,0 +1,404 @@
+//! What gdb is connected to: a place in a recording, and what it is to stop at.
+
+use crate::agent::{At, Program};
+use crate::arch::State;
+use crate::bookmarks::Bookmarks;
+use crate::files::Files;
+use crate::{Error, Result};
+use gdbstub::common::{Signal, Tid};
+use gdbstub::stub::MultiThreadStopReason;
+use gdbstub::target::ext::base::reverse_exec::ReplayLogPosition;
+use gdbstub::target::ext::breakpoints::WatchKind;
+use gdbstub::target::ext::catch_syscalls::CatchSyscallPosition;
+use hindsight_timeline::{
+    Breakpoint, Cancel, Cursor, Direction, Position, Reason, Scope, Stop, Stops, ThreadId,
+    Timeline, Watch, Watchpoint,
+};
+use std::collections::BTreeSet;
+
+/// Most instructions of one range step before gdb is told where it is.
+const MAX_RANGE: u32 = 1 << 20;
+/// Linux signal numbers.
+const SIGNALS: std::ops::Range<u8> = 1..65;
+
+/// A breakpoint that gdb has set.
+pub struct Break {
+    pub address: u64,
+    pub hardware: bool,
+    /// Any of these lets it stop; empty: always.
+    pub conditions: Vec<Program>,
+}
+
+/// What gdb asked for last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    Continue,
+    Step(Tid),
+    Range(Tid, u64, u64),
+    ReverseStep(Tid),
+    ReverseContinue,
+}
+
+/// What came with the signal at which the cursor stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalInfo {
+    pub number: u8,
+    pub code: i32,
+    pub address: u64,
+}
+
+/// How gdb was told that it stopped.
+pub type Told = MultiThreadStopReason<u64>;
+
+/// A debugging session.
+pub struct Session {
+    pub timeline: Timeline,
+    pub cursor: Cursor,
+    /// The program image that is looked at.
+    pub image: u32,
+    /// Threads of the image and their names for gdb.
+    tids: Vec<(Tid, ThreadId)>,
+    pub breaks: Vec<Break>,
+    pub watches: Vec<Watchpoint>,
+    /// System calls at which to stop; `Some` of an empty list: all.
+    pub catch: Option<Vec<u64>>,
+    /// Signals (Linux numbers) at which not to stop.
+    pub passed: BTreeSet<u8>,
+    pub action: Action,
+    /// Only the thread that was named runs.
+    pub locked: bool,
+    /// The thread that is to continue.
+    pub continued: Option<Tid>,
+    pub cancel: Cancel,
+    pub signal: Option<SignalInfo>,
+    pub files: Files,
+    pub marks: Bookmarks,
+    pub auxv: Vec<u8>,
+    /// What went wrong in the last run.
+    pub trouble: Option<String>,
+}
+
+impl Session {
+    /// Begins at `at`, or with the first instruction of `image`, or of the recording.
+    pub fn new(timeline: Timeline, image: Option<u32>, at: Option<Position>) -> Result<Session> {
+        let mut cursor = timeline.cursor()?;
+        if let Some(image) = image {
+            let all = timeline.processes()?;
+            let process = all.iter().find(|p| p.image == image);
+            let process = process.ok_or(Error::NoProcess(image))?;
+            cursor.seek(process.begin)?;
+        }
+        let begin = cursor.position()?;
+        if let Some(at) = at {
+            cursor.seek(at)?;
+        }
+        let image = cursor.image();
+        let mut used = BTreeSet::new();
+        let threads = timeline.threads()?;
+        let mine = threads.iter().filter(|t| t.image == image);
+        let tids = mine
+            .map(|t| {
+                // Numbers may have been used again.
+                let mut n = t.tid.unsigned_abs().max(1) as usize;
+                while !used.insert(n) {
+                    n += 1 << 22;
+                }
+                (Tid::new(n).unwrap_or(Tid::MIN), t.id)
+            })
+            .collect();
+        let marks = Bookmarks::open(timeline.path());
+        let mut s = Session {
+            cursor,
+            image,
+            tids,
+            breaks: Vec::new(),
+            watches: Vec::new(),
+            catch: None,
+            passed: BTreeSet::new(),
+            action: Action::Continue,
+            locked: false,
+            continued: None,
+            cancel: Cancel::new(),
+            signal: None,
+            files: Files::default(),
+            marks,
+            auxv: Vec::new(),
+            trouble: None,
+            timeline,
+        };
+        s.auxv = crate::auxv::find(&mut s, begin)?;
+        Ok(s)
+    }
+
+    /// gdb's name of a thread.
+    pub fn tid(&self, id: ThreadId) -> Tid {
+        let found = self.tids.iter().find(|(_, t)| *t == id);
+        found.map_or(Tid::MIN, |(tid, _)| *tid)
+    }
+
+    /// The thread of this name.
+    pub fn thread(&self, tid: Tid) -> Option<ThreadId> {
+        self.tids.iter().find(|(n, _)| *n == tid).map(|(_, t)| *t)
+    }
+
+    /// Threads that have begun and not ended at the cursor's position; its own in any case.
+    pub fn live(&self) -> Result<Vec<Tid>> {
+        let here = self.cursor.position()?;
+        let mut out = vec![self.tid(self.cursor.thread())];
+        for (tid, id) in &self.tids {
+            if *id == self.cursor.thread() {
+                continue;
+            }
+            let t = self.timeline.thread(*id)?;
+            let count = self.timeline.count_at(*id, here)?;
+            if count.is_some_and(|c| c < t.to) {
+                out.push(*tid);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Registers of a thread now.
+    pub fn registers(&mut self, tid: Tid) -> Result<State> {
+        let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
+        let found = self.cursor.registers_of(id)?;
+        let (cpu, vec) = found.ok_or(Error::NoThread(tid.get()))?;
+        Ok(State {
+            cpu,
+            vec: Box::new(vec),
+            ..State::default()
+        })
+    }
+
+    /// Goes to a position of the same program image.
+    pub fn seek(&mut self, to: Position) -> Result<()> {
+        let (thread, _) = self.timeline.locate(to)?;
+        let image = self.timeline.thread(thread)?.image;
+        if image != self.image {
+            return Err(Error::OtherProcess(to, image));
+        }
+        self.cursor.seek(to)?;
+        self.signal = None;
+        Ok(())
+    }
+
+    /// Moves the cursor to a thread, at the same time.
+    fn switch(&mut self, tid: Tid) -> Result<()> {
+        let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
+        if id != self.cursor.thread() {
+            let count = self.timeline.count_at(id, self.cursor.position()?)?;
+            let count = count.ok_or(Error::NoThread(tid.get()))?;
+            self.cursor.seek_count(id, count)?;
+        }
+        Ok(())
+    }
+
+    /// Does what gdb asked for.
+    pub fn go(&mut self) -> Result<Told> {
+        self.signal = None;
+        match self.action {
+            Action::Continue => self.run(Direction::Forward),
+            Action::ReverseContinue => self.run(Direction::Backward),
+            Action::Step(tid) => {
+                self.switch(tid)?;
+                self.step(Direction::Forward)
+            }
+            Action::ReverseStep(tid) => {
+                self.switch(tid)?;
+                self.step(Direction::Backward)
+            }
+            Action::Range(tid, start, end) => {
+                self.switch(tid)?;
+                self.step_range(start, end)
+            }
+        }
+    }
+
+    fn step_range(&mut self, start: u64, end: u64) -> Result<Told> {
+        for _ in 0..MAX_RANGE {
+            let told = self.step(Direction::Forward)?;
+            let trap = Told::SignalWithThread {
+                tid: self.tid(self.cursor.thread()),
+                signal: Signal::SIGTRAP,
+            };
+            let pc = self.cursor.registers()?.rip;
+            let stops = self.breaks.iter().any(|b| b.address == pc);
+            if told != trap || !(start..end).contains(&pc) || stops || self.cancel.is_cancelled() {
+                return Ok(told);
+            }
+        }
+        Ok(self.trap())
+    }
+
+    /// One instruction. gdb is told of watchpoints that it touches.
+    fn step(&mut self, direction: Direction) -> Result<Told> {
+        let before = match direction {
+            Direction::Forward => self.touched()?,
+            Direction::Backward => None,
+        };
+        let stop = self.cursor.step(direction, Scope::Thread)?;
+        let touched = match direction {
+            Direction::Forward => before,
+            Direction::Backward => self.touched()?,
+        };
+        match (touched, &stop.reason) {
+            (Some((kind, addr)), Reason::Step) => Ok(Told::Watch {
+                tid: self.tid(stop.thread),
+                kind,
+                addr,
+            }),
+            _ => self.tell(stop),
+        }
+    }
+
+    /// The watchpoint that the instruction at the cursor touches.
+    fn touched(&mut self) -> Result<Option<(WatchKind, u64)>> {
+        if self.watches.is_empty() {
+            return Ok(None);
+        }
+        for a in self.cursor.accesses()? {
+            for w in &self.watches {
+                let wanted = match w.watch {
+                    Watch::Read => a.read,
+                    Watch::Write => a.write,
+                    Watch::Access => true,
+                };
+                if wanted && a.touches(w.address, w.len) {
+                    return Ok(Some((kind(w.watch), w.address)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn run(&mut self, direction: Direction) -> Result<Told> {
+        if let Some(tid) = self.continued.take().filter(|_| self.locked) {
+            self.switch(tid)?;
+        }
+        let breakpoints = self
+            .breaks
+            .iter()
+            .enumerate()
+            .map(|(i, b)| {
+                let mut stop = Breakpoint::at(i as u64, b.address);
+                stop.image = Some(self.image);
+                if !b.conditions.is_empty() {
+                    let conditions = b.conditions.clone();
+                    stop.condition = Some(Box::new(move |view| {
+                        // What cannot be evaluated stops: the user is to see it.
+                        conditions
+                            .iter()
+                            .any(|c| c.run(&mut At(view)).is_none_or(|v| v != 0))
+                    }));
+                }
+                stop
+            })
+            .collect();
+        let signals = SIGNALS.filter(|n| !self.passed.contains(n)).collect();
+        let mut stops = Stops {
+            breakpoints,
+            watchpoints: self.watches.clone(),
+            signals: Some(signals),
+            syscalls: self.catch.clone(),
+            ..Stops::default()
+        };
+        let cancel = self.cancel.clone();
+        let scope = match self.locked {
+            true => Scope::Thread,
+            false => Scope::Process,
+        };
+        let stop = self.cursor.run(direction, scope, &mut stops, &cancel)?;
+        self.tell(stop)
+    }
+
+    /// First and last position of the program image.
+    pub fn range(&self) -> Result<(Position, Position)> {
+        let all = self.timeline.processes()?;
+        let p = all.iter().find(|p| p.image == self.image);
+        let p = p.ok_or(Error::NoProcess(self.image))?;
+        Ok((p.begin, p.end))
+    }
+
+    /// What gdb is told when a run ends without a result.
+    pub fn stopped(&self) -> Told {
+        Told::SignalWithThread {
+            tid: self.tid(self.cursor.thread()),
+            signal: Signal::SIGINT,
+        }
+    }
+
+    fn trap(&self) -> Told {
+        Told::SignalWithThread {
+            tid: self.tid(self.cursor.thread()),
+            signal: Signal::SIGTRAP,
+        }
+    }
+
+    /// A stop in gdb's words.
+    fn tell(&mut self, stop: Stop) -> Result<Told> {
+        let tid = self.tid(stop.thread);
+        Ok(match stop.reason {
+            Reason::Breakpoint { id, .. } => {
+                match self.breaks.get(id as usize).is_some_and(|b| b.hardware) {
+                    true => Told::HwBreak(tid),
+                    false => Told::SwBreak(tid),
+                }
+            }
+            Reason::Watchpoint { id, .. } => {
+                let w = self.watches.iter().find(|w| w.id == id);
+                match w {
+                    Some(w) => Told::Watch {
+                        tid,
+                        kind: kind(w.watch),
+                        addr: w.address,
+                    },
+                    None => self.trap(),
+                }
+            }
+            Reason::Signal {
+                number,
+                code,
+                address,
+            } => {
+                self.signal = Some(SignalInfo {
+                    number,
+                    code,
+                    address,
+                });
+                let signal = Signal(crate::signals::to_gdb(number));
+                Told::SignalWithThread { tid, signal }
+            }
+            Reason::Syscall { number } => Told::CatchSyscall {
+                tid: Some(tid),
+                number,
+                position: CatchSyscallPosition::Entry,
+            },
+            Reason::SyscallReturn { number, .. } => Told::CatchSyscall {
+                tid: Some(tid),
+                number,
+                position: CatchSyscallPosition::Return,
+            },
+            Reason::Cancelled => Told::SignalWithThread {
+                tid,
+                signal: Signal::SIGINT,
+            },
+            Reason::End => Told::ReplayLog {
+                tid: Some(tid),
+                pos: ReplayLogPosition::End,
+            },
+            Reason::Begin => Told::ReplayLog {
+                tid: Some(tid),
+                pos: ReplayLogPosition::Begin,
+            },
+            _ => self.trap(),
+        })
+    }
+}
+
+fn kind(w: Watch) -> WatchKind {
+    match w {
+        Watch::Read => WatchKind::Read,
+        Watch::Write => WatchKind::Write,
+        Watch::Access => WatchKind::ReadWrite,
+    }
+}

@@ -1,0 +1,451 @@
+//! The session as the protocol library wants it.
+
+use crate::arch::{Number, State, X86_64};
+use crate::session::{Action, Break, Session};
+use crate::{Error, libraries, monitor};
+use gdbstub::common::{Pid, Signal, Tid};
+use gdbstub::target::ext::auxv::{Auxv, AuxvOps};
+use gdbstub::target::ext::base::BaseOps;
+use gdbstub::target::ext::base::multithread::*;
+use gdbstub::target::ext::base::reverse_exec::*;
+use gdbstub::target::ext::base::single_register_access::*;
+use gdbstub::target::ext::breakpoints::*;
+use gdbstub::target::ext::catch_syscalls::*;
+use gdbstub::target::ext::exec_file::{ExecFile, ExecFileOps};
+use gdbstub::target::ext::host_io::*;
+use gdbstub::target::ext::libraries::{LibrariesSvr4, LibrariesSvr4Ops};
+use gdbstub::target::ext::monitor_cmd::{ConsoleOutput, MonitorCmd, MonitorCmdOps};
+use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
+use gdbstub::target::{Target, TargetError, TargetResult};
+use hindsight_timeline::{Watch, Watchpoint};
+
+/// EFAULT: memory whose value is not known.
+const UNKNOWN: u8 = 14;
+/// EPERM: the recording cannot be changed.
+const CONSTANT: u8 = 1;
+const ENOENT: u8 = 2;
+
+fn whole<T>(r: crate::Result<T>) -> TargetResult<T, Session> {
+    // What one question runs into must not end the session.
+    r.map_err(|_| TargetError::NonFatal)
+}
+
+/// A part of a content that is asked for in pieces.
+fn piece(content: &[u8], offset: u64, length: usize, buf: &mut [u8]) -> usize {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX);
+    let rest = content.get(from..).unwrap_or(&[]);
+    let n = rest.len().min(length).min(buf.len());
+    buf[..n].copy_from_slice(&rest[..n]);
+    n
+}
+
+impl Target for Session {
+    type Arch = X86_64;
+    type Error = Error;
+
+    fn base_ops(&mut self) -> BaseOps<'_, X86_64, Error> {
+        BaseOps::MultiThread(self)
+    }
+    fn support_breakpoints(&mut self) -> Option<BreakpointsOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_catch_syscalls(&mut self) -> Option<CatchSyscallsOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_auxv(&mut self) -> Option<AuxvOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_exec_file(&mut self) -> Option<ExecFileOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_libraries_svr4(&mut self) -> Option<LibrariesSvr4Ops<'_, Self>> {
+        Some(self)
+    }
+    fn support_host_io(&mut self) -> Option<HostIoOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_monitor_cmd(&mut self) -> Option<MonitorCmdOps<'_, Self>> {
+        Some(self)
+    }
+    // Conditions come as programs; commands are not run here.
+    fn use_rle(&self) -> bool {
+        true
+    }
+}
+
+impl MultiThreadBase for Session {
+    fn read_registers(&mut self, regs: &mut State, tid: Tid) -> TargetResult<(), Self> {
+        *regs = whole(self.registers(tid))?;
+        Ok(())
+    }
+
+    fn write_registers(&mut self, regs: &State, tid: Tid) -> TargetResult<(), Self> {
+        // gdb restores registers that it has not changed, after a call that failed.
+        match whole(self.registers(tid))?.cpu == regs.cpu {
+            true => Ok(()),
+            false => Err(TargetError::Errno(CONSTANT)),
+        }
+    }
+
+    fn support_single_register_access(&mut self) -> Option<SingleRegisterAccessOps<'_, Tid, Self>> {
+        Some(self)
+    }
+
+    fn read_addrs(&mut self, start: u64, data: &mut [u8], _tid: Tid) -> TargetResult<usize, Self> {
+        let memory = whole(self.cursor.memory(start, data.len()).map_err(Error::from))?;
+        let known = memory.prefix();
+        if known.is_empty() && !data.is_empty() {
+            return Err(TargetError::Errno(UNKNOWN));
+        }
+        data[..known.len()].copy_from_slice(&known);
+        Ok(known.len())
+    }
+
+    fn write_addrs(&mut self, start: u64, data: &[u8], _tid: Tid) -> TargetResult<(), Self> {
+        let memory = whole(self.cursor.memory(start, data.len()).map_err(Error::from))?;
+        match memory.whole().as_deref() == Some(data) {
+            true => Ok(()),
+            false => Err(TargetError::Errno(CONSTANT)),
+        }
+    }
+
+    fn list_active_threads(&mut self, register: &mut dyn FnMut(Tid)) -> Result<(), Error> {
+        self.live()?.into_iter().for_each(register);
+        Ok(())
+    }
+
+    fn is_thread_alive(&mut self, tid: Tid) -> Result<bool, Error> {
+        Ok(self.live()?.contains(&tid))
+    }
+
+    fn support_resume(&mut self) -> Option<MultiThreadResumeOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_thread_extra_info(&mut self) -> Option<ThreadExtraInfoOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl SingleRegisterAccess<Tid> for Session {
+    fn read_register(
+        &mut self,
+        tid: Tid,
+        reg: Number,
+        buf: &mut [u8],
+    ) -> TargetResult<usize, Self> {
+        let state = whole(self.registers(tid))?;
+        let bytes = state.register(reg.0).ok_or(TargetError::NonFatal)?;
+        let n = bytes.len().min(buf.len());
+        buf[..n].copy_from_slice(&bytes[..n]);
+        Ok(n)
+    }
+
+    fn write_register(&mut self, tid: Tid, reg: Number, val: &[u8]) -> TargetResult<(), Self> {
+        let state = whole(self.registers(tid))?;
+        match state.register(reg.0).as_deref() == Some(val) {
+            true => Ok(()),
+            false => Err(TargetError::Errno(CONSTANT)),
+        }
+    }
+}
+
+impl MultiThreadResume for Session {
+    fn resume(&mut self) -> Result<(), Error> {
+        // Done by the server once the library has said that it is running.
+        Ok(())
+    }
+    fn clear_resume_actions(&mut self) -> Result<(), Error> {
+        self.action = Action::Continue;
+        self.locked = false;
+        Ok(())
+    }
+    fn set_resume_action_continue(&mut self, tid: Tid, _: Option<Signal>) -> Result<(), Error> {
+        // Signals are as they were; and a step of one thread is done before the others run.
+        self.continued = Some(tid);
+        Ok(())
+    }
+    fn support_single_step(&mut self) -> Option<MultiThreadSingleStepOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_range_step(&mut self) -> Option<MultiThreadRangeSteppingOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_scheduler_locking(&mut self) -> Option<MultiThreadSchedulerLockingOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_reverse_step(&mut self) -> Option<ReverseStepOps<'_, Tid, Self>> {
+        Some(self)
+    }
+    fn support_reverse_cont(&mut self) -> Option<ReverseContOps<'_, Tid, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadSingleStep for Session {
+    fn set_resume_action_step(&mut self, tid: Tid, _: Option<Signal>) -> Result<(), Error> {
+        self.action = Action::Step(tid);
+        Ok(())
+    }
+}
+
+impl MultiThreadRangeStepping for Session {
+    fn set_resume_action_range_step(
+        &mut self,
+        tid: Tid,
+        start: u64,
+        end: u64,
+    ) -> Result<(), Error> {
+        self.action = Action::Range(tid, start, end);
+        Ok(())
+    }
+}
+
+impl MultiThreadSchedulerLocking for Session {
+    fn set_resume_action_scheduler_lock(&mut self) -> Result<(), Error> {
+        self.locked = true;
+        Ok(())
+    }
+}
+
+impl ReverseStep<Tid> for Session {
+    fn reverse_step(&mut self, tid: Tid) -> Result<(), Error> {
+        self.action = Action::ReverseStep(tid);
+        Ok(())
+    }
+}
+
+impl ReverseCont<Tid> for Session {
+    fn reverse_cont(&mut self) -> Result<(), Error> {
+        self.action = Action::ReverseContinue;
+        Ok(())
+    }
+}
+
+impl Breakpoints for Session {
+    fn support_sw_breakpoint(&mut self) -> Option<SwBreakpointOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_hw_breakpoint(&mut self) -> Option<HwBreakpointOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_hw_watchpoint(&mut self) -> Option<HwWatchpointOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl Session {
+    /// Sets a breakpoint, in place of one that is there.
+    pub fn set_break(&mut self, new: Break) {
+        self.breaks
+            .retain(|b| (b.address, b.hardware) != (new.address, new.hardware));
+        self.breaks.push(new);
+    }
+
+    fn remove_break(&mut self, address: u64, hardware: bool) -> bool {
+        let before = self.breaks.len();
+        self.breaks
+            .retain(|b| (b.address, b.hardware) != (address, hardware));
+        self.breaks.len() < before
+    }
+}
+
+impl SwBreakpoint for Session {
+    fn add_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        self.set_break(Break {
+            address,
+            hardware: false,
+            conditions: Vec::new(),
+        });
+        Ok(true)
+    }
+    fn remove_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        Ok(self.remove_break(address, false))
+    }
+}
+
+impl HwBreakpoint for Session {
+    fn add_hw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        self.set_break(Break {
+            address,
+            hardware: true,
+            conditions: Vec::new(),
+        });
+        Ok(true)
+    }
+    fn remove_hw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        Ok(self.remove_break(address, true))
+    }
+}
+
+fn watch(kind: WatchKind) -> Watch {
+    match kind {
+        WatchKind::Write => Watch::Write,
+        WatchKind::Read => Watch::Read,
+        WatchKind::ReadWrite => Watch::Access,
+    }
+}
+
+impl HwWatchpoint for Session {
+    fn add_hw_watchpoint(
+        &mut self,
+        address: u64,
+        len: u64,
+        kind: WatchKind,
+    ) -> TargetResult<bool, Self> {
+        let id = self.watches.iter().map(|w| w.id).max().map_or(0, |n| n + 1);
+        self.watches.push(Watchpoint {
+            id,
+            address,
+            len,
+            watch: watch(kind),
+            image: Some(self.image),
+        });
+        Ok(true)
+    }
+    fn remove_hw_watchpoint(
+        &mut self,
+        address: u64,
+        len: u64,
+        kind: WatchKind,
+    ) -> TargetResult<bool, Self> {
+        let is = |w: &Watchpoint| (w.address, w.len, w.watch) == (address, len, watch(kind));
+        let found = self.watches.iter().position(is);
+        if let Some(i) = found {
+            self.watches.remove(i);
+        }
+        Ok(found.is_some())
+    }
+}
+
+impl CatchSyscalls for Session {
+    fn enable_catch_syscalls(
+        &mut self,
+        filter: Option<SyscallNumbers<'_, u64>>,
+    ) -> TargetResult<(), Self> {
+        self.catch = Some(filter.map_or(Vec::new(), Iterator::collect));
+        Ok(())
+    }
+    fn disable_catch_syscalls(&mut self) -> TargetResult<(), Self> {
+        self.catch = None;
+        Ok(())
+    }
+}
+
+impl Auxv for Session {
+    fn get_auxv(&self, offset: u64, length: usize, buf: &mut [u8]) -> TargetResult<usize, Self> {
+        Ok(piece(&self.auxv, offset, length, buf))
+    }
+}
+
+impl ExecFile for Session {
+    fn get_exec_file(
+        &self,
+        _: Option<Pid>,
+        offset: u64,
+        length: usize,
+        buf: &mut [u8],
+    ) -> TargetResult<usize, Self> {
+        let modules = whole(self.timeline.modules(self.image).map_err(Error::from))?;
+        let program = modules.first().ok_or(TargetError::Errno(ENOENT))?;
+        Ok(piece(program.path.as_bytes(), offset, length, buf))
+    }
+}
+
+impl LibrariesSvr4 for Session {
+    fn get_libraries_svr4(
+        &self,
+        offset: u64,
+        length: usize,
+        buf: &mut [u8],
+    ) -> TargetResult<usize, Self> {
+        let here = whole(self.cursor.position().map_err(Error::from))?;
+        let list = libraries::list(&self.timeline, self.image, here);
+        Ok(piece(list.as_bytes(), offset, length, buf))
+    }
+}
+
+impl ThreadExtraInfo for Session {
+    fn thread_extra_info(&self, tid: Tid, buf: &mut [u8]) -> Result<usize, Error> {
+        let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
+        let name = self.timeline.thread(id)?.name;
+        Ok(piece(name.as_bytes(), 0, buf.len(), buf))
+    }
+}
+
+impl MonitorCmd for Session {
+    fn handle_monitor_cmd(&mut self, cmd: &[u8], mut out: ConsoleOutput<'_>) -> Result<(), Error> {
+        let text = monitor::run(self, &String::from_utf8_lossy(cmd));
+        out.write_raw(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl HostIo for Session {
+    fn support_open(&mut self) -> Option<HostIoOpenOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_close(&mut self) -> Option<HostIoCloseOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_pread(&mut self) -> Option<HostIoPreadOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_fstat(&mut self) -> Option<HostIoFstatOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_setfs(&mut self) -> Option<HostIoSetfsOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl HostIoOpen for Session {
+    fn open(
+        &mut self,
+        filename: &[u8],
+        flags: HostIoOpenFlags,
+        _: HostIoOpenMode,
+    ) -> HostIoResult<u32, Self> {
+        if flags.intersects(HostIoOpenFlags::O_WRONLY | HostIoOpenFlags::O_RDWR) {
+            return Err(HostIoError::Errno(HostIoErrno::EROFS));
+        }
+        let here = self
+            .cursor
+            .position()
+            .map_err(|e| HostIoError::Fatal(e.into()))?;
+        let opened = self.files.open(&self.timeline, self.image, here, filename);
+        opened.map_err(HostIoError::Errno)
+    }
+}
+
+impl HostIoClose for Session {
+    fn close(&mut self, fd: u32) -> HostIoResult<(), Self> {
+        self.files.close(fd).map_err(HostIoError::Errno)
+    }
+}
+
+impl HostIoPread for Session {
+    fn pread(
+        &mut self,
+        fd: u32,
+        count: usize,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> HostIoResult<usize, Self> {
+        let n = count.min(buf.len());
+        let read = self.files.read(fd, offset, &mut buf[..n]);
+        read.map_err(HostIoError::Errno)
+    }
+}
+
+impl HostIoFstat for Session {
+    fn fstat(&mut self, fd: u32) -> HostIoResult<HostIoStat, Self> {
+        self.files.stat(fd).map_err(HostIoError::Errno)
+    }
+}
+
+impl HostIoSetfs for Session {
+    fn setfs(&mut self, _: FsKind) -> HostIoResult<(), Self> {
+        Ok(())
+    }
+}
