@@ -108,7 +108,7 @@ pub enum Event<'a> {
     GapBegin { reason: GapReason },
     /// It is recorded again. The CPU state's words of `mask` (order as in its serialized form) are
     /// `values` now, and the vector state's parts of `parts` are `vec` (see
-    /// [`hindsight_isa::state::changes`]); all others are as when the gap began.
+    /// [`hindsight_isa::state::change`]); all others are as when the gap began.
     GapEnd {
         mask: u32,
         values: [u64; 20],

@@ -3,6 +3,7 @@
 //! Source: Intel SDM volume 1, chapter 13; component offsets are read from CPUID leaf 0Dh.
 
 use crate::VecState;
+use crate::state::VEC_STATE_LEN;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 
 /// State components that belong to the guest: x87, SSE, AVX, and the three of AVX-512.
@@ -138,6 +139,69 @@ impl Layout {
         v
     }
 
+    /// The parts (see [`crate::state::change`]) in which the state of `to` differs from that of `from`:
+    /// their mask, and the number of their bytes, which are in `out`.
+    pub fn changes(&self, from: &Area, to: &Area, out: &mut [u8; VEC_STATE_LEN]) -> (u64, usize) {
+        let bits = |a: &Area| u64::from_le_bytes(core::array::from_fn(|i| a.0[512 + i]));
+        let (old, new) = (bits(from) & self.mask, bits(to) & self.mask);
+        // Components that both have in their initial state are not looked at.
+        let of = |i: u32, at: usize, size: usize| Component {
+            at,
+            size,
+            old: old >> i & 1 != 0,
+            new: new >> i & 1 != 0,
+        };
+        let [xmm, ymm, zmm, hi16, k] = [
+            of(1, 160, 16),
+            of(2, self.ymm, 16),
+            of(6, self.zmm_hi, 32),
+            of(7, self.hi16, 64),
+            of(5, self.opmask, 64),
+        ];
+        let (mut mask, mut len) = (0, 0);
+        // One after the other, in the order of the parts.
+        let mut part = |number: usize, components: &[(&Component, usize)]| {
+            if components.iter().any(|(c, i)| c.differs(from, to, *i, 1)) {
+                mask |= 1 << number;
+                for (c, i) in components {
+                    c.put(to, *i, &mut out[len..len + c.size]);
+                    len += c.size;
+                }
+            }
+        };
+        let differ = |c: &Component| c.differs(from, to, 0, 16);
+        if differ(&xmm) {
+            (0..16).for_each(|i| part(i, &[(&xmm, i)]));
+        }
+        if differ(&ymm) || differ(&zmm) {
+            (0..16).for_each(|i| part(16 + i, &[(&ymm, i), (&zmm, i)]));
+        }
+        if differ(&hi16) {
+            (0..16).for_each(|i| part(32 + i, &[(&hi16, i)]));
+        }
+        part(48, &[(&k, 0)]);
+        // The rest is seldom used and in another form.
+        let x87 = of(0, 0, 160).differs(from, to, 0, 1);
+        let mxcsr = from.0[24..28] != to.0[24..28];
+        if x87 || mxcsr {
+            let (a, b) = (self.to_state(from), self.to_state(to));
+            if a.st != b.st {
+                mask |= 1 << 49;
+                for s in &b.st {
+                    out[len..len + 16].copy_from_slice(s);
+                    len += 16;
+                }
+            }
+            let words = |v: &VecState| (v.mxcsr, v.fcw, v.fsw, v.ftw);
+            if words(&a) != words(&b) {
+                mask |= 1 << 50;
+                out[len..len + 9].copy_from_slice(&b.to_bytes()[VEC_STATE_LEN - 9..]);
+                len += 9;
+            }
+        }
+        (mask, len)
+    }
+
     /// Writes `v` into an area from which XRSTOR with [`Layout::mask`] loads it. Parts the host
     /// does not have are dropped.
     pub fn from_state(&self, v: &VecState, area: &mut Area) {
@@ -170,6 +234,45 @@ impl Layout {
     }
 }
 
+/// Registers of one kind in two areas.
+struct Component {
+    at: usize,
+    /// Bytes of one register.
+    size: usize,
+    /// Whether the areas hold them; otherwise they are zero.
+    old: bool,
+    new: bool,
+}
+
+impl Component {
+    fn slice<'a>(&self, a: &'a Area, i: usize, n: usize) -> &'a [u8] {
+        let at = self.at + i * self.size;
+        &a.0[at..at + n * self.size]
+    }
+
+    /// Whether any of `n` registers from number `i` on differs.
+    fn differs(&self, from: &Area, to: &Area, i: usize, n: usize) -> bool {
+        let (a, b) = (self.slice(from, i, n), self.slice(to, i, n));
+        let word = |w: &[u8; 8]| u64::from_le_bytes(*w);
+        let (a, b) = (a.as_chunks().0.iter(), b.as_chunks().0.iter());
+        0 != match (self.old, self.new) {
+            (false, false) => 0,
+            (true, true) => a.zip(b).fold(0, |d, (a, b)| d | (word(a) ^ word(b))),
+            (true, false) => a.fold(0, |d, a| d | word(a)),
+            (false, true) => b.fold(0, |d, b| d | word(b)),
+        }
+    }
+
+    /// Copies register `i`.
+    fn put(&self, to: &Area, i: usize, out: &mut [u8]) {
+        if self.new {
+            out.copy_from_slice(self.slice(to, i, 1));
+        } else {
+            out.fill(0);
+        }
+    }
+}
+
 /// Reads XCR0.
 ///
 /// # Safety
@@ -178,4 +281,56 @@ impl Layout {
 unsafe fn xcr0() -> u64 {
     // SAFETY: the caller checked OSXSAVE.
     unsafe { _xgetbv(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::change;
+
+    #[test]
+    fn changes_of_vector_state_round_trip() {
+        let Some(layout) = Layout::detect() else {
+            return;
+        };
+        // Only what this processor has: the rest cannot be in an area.
+        let reduce = |v: &VecState| {
+            let mut area = Area::default();
+            layout.from_state(v, &mut area);
+            (layout.to_state(&area), area)
+        };
+        let (start, from) = reduce(&VecState::default());
+        for at in 0..VEC_STATE_LEN {
+            let mut bytes = start.to_bytes();
+            bytes[at] ^= 5;
+            bytes[(at * 7) % VEC_STATE_LEN] ^= 1;
+            let (want, to) = reduce(&VecState::from_bytes(&bytes));
+            let mut out = [0; VEC_STATE_LEN];
+            for (a, b, first, last) in [(&from, &to, &start, &want), (&to, &from, &want, &start)] {
+                // Components in their initial state need not be there.
+                for (bits, other) in [(!0, !0), (3, !0), (!0, 3)] {
+                    let clear = |a: &Area, v: &VecState, bits: u64| {
+                        let mut a = a.clone();
+                        let mut v = *v;
+                        if bits != !0 {
+                            a.0[512..520].copy_from_slice(&bits.to_le_bytes());
+                            v = layout.to_state(&a);
+                        }
+                        (a, v)
+                    };
+                    let ((a, first), (b, last)) = (clear(a, first, bits), clear(b, last, other));
+                    let (mask, len) = layout.changes(&a, &b, &mut out);
+                    let mut made = first.to_bytes();
+                    assert!(change(&mut made, mask, &out[..len]), "{at}");
+                    assert_eq!(VecState::from_bytes(&made), last, "{at} {mask:x}");
+                    assert_eq!(mask == 0, first == last, "{at}");
+                    if len > 0 {
+                        assert!(!change(&mut made, mask, &out[..len - 1]));
+                    }
+                    assert!(!change(&mut made, mask, &out[..len + 1]));
+                }
+            }
+        }
+        assert!(!change(&mut start.to_bytes(), 1 << 51, &[]));
+    }
 }

@@ -5,7 +5,9 @@
 use crate::thread::Thread;
 use alloc::boxed::Box;
 use hindsight_events::{Event, GapReason};
-use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN, changes};
+use hindsight_isa::CpuState;
+use hindsight_isa::state::VEC_STATE_LEN;
+use hindsight_isa::xsave::Area;
 
 /// `fork`, `vfork`, `clone`, `clone3`: the collector waits for what they make.
 const FORKS: [u64; 4] = [56, 57, 58, 435];
@@ -14,10 +16,12 @@ const FORKS: [u64; 4] = [56, 57, 58, 435];
 pub struct Gap {
     pub reason: GapReason,
     /// The registers with which it began.
-    cpu: [u8; CPU_STATE_LEN],
-    vec: [u8; VEC_STATE_LEN],
+    cpu: CpuState,
+    vec: Area,
     /// A system call has been recorded, and its result is to be.
     call: bool,
+    /// Room for the registers that have changed when it ends.
+    out: [u8; VEC_STATE_LEN],
 }
 
 impl Gap {
@@ -39,19 +43,19 @@ impl Gap {
 pub fn begin(t: &mut Thread, reason: GapReason) {
     t.sequence();
     t.event(&Event::GapBegin { reason });
-    let gap = Gap {
-        reason,
-        cpu: t.cpu().to_bytes(),
-        vec: t.vec().to_bytes(),
-        call: false,
-    };
-    t.gap = Some(match t.spare_gap.take() {
-        Some(mut spare) => {
-            *spare = gap;
-            spare
-        }
-        None => Box::new(gap),
+    let mut gap = t.spare_gap.take().unwrap_or_else(|| {
+        Box::new(Gap {
+            reason,
+            cpu: CpuState::default(),
+            vec: Area::default(),
+            call: false,
+            out: [0; VEC_STATE_LEN],
+        })
     });
+    (gap.reason, gap.call) = (reason, false);
+    gap.cpu = t.cpu();
+    t.save_area(&mut gap.vec);
+    t.gap = Some(gap);
     t.next_observation = u64::MAX;
 }
 
@@ -65,31 +69,33 @@ pub fn widen(t: &mut Thread, reason: GapReason) {
 
 /// The thread, which stands between two instructions, is recorded again.
 pub fn end(t: &mut Thread) {
-    let Some(gap) = t.gap.take() else { return };
-    let (cpu, vec) = (t.cpu().to_bytes(), t.vec().to_bytes());
-    let mut values = [0; 20];
+    let Some(mut gap) = t.gap.take() else { return };
+    let cpu = t.cpu();
+    let values = words(&cpu);
     // What replay has of the flags may differ where they were not needed.
     let mut mask = 1 << 17;
-    for (i, v) in values.iter_mut().enumerate() {
-        let word = |b: &[u8; CPU_STATE_LEN]| {
-            let mut w = [0; 8];
-            w.copy_from_slice(&b[8 * i..8 * i + 8]);
-            u64::from_le_bytes(w)
-        };
-        *v = word(&cpu);
-        if *v != word(&gap.cpu) {
+    for (i, (new, old)) in values.iter().zip(words(&gap.cpu)).enumerate() {
+        if *new != old {
             mask |= 1 << i;
         }
     }
-    let mut out = [0; VEC_STATE_LEN];
-    let (parts, len) = changes(&gap.vec, &vec, &mut out);
+    let layout = t.layout;
+    let (parts, len) = layout.changes(&gap.vec, t.area(), &mut gap.out);
     t.event(&Event::GapEnd {
         mask,
         values,
         parts,
-        vec: &out[..len],
+        vec: &gap.out[..len],
     });
     t.spare_gap = Some(gap);
     t.sequence();
     t.schedule();
+}
+
+/// In the order of the serialized form.
+fn words(s: &CpuState) -> [u64; 20] {
+    let mut w = [0; 20];
+    w[..16].copy_from_slice(&s.gpr);
+    w[16..].copy_from_slice(&[s.rip, s.rflags, s.fs_base, s.gs_base]);
+    w
 }

@@ -250,18 +250,14 @@ impl Thread {
     /// The guest's vector state in the processor's own format, complete. x87 instruction and data
     /// pointers (which would be the translator's) are zero.
     pub fn area(&mut self) -> &mut Area {
-        hindsight_glue::save_area(&mut self.area);
-        let a = &mut self.area.0;
-        for (i, x) in self.ctx.xmm.iter().enumerate() {
-            a[160 + 16 * i..176 + 16 * i].copy_from_slice(x);
-        }
-        a[512] |= 2;
-        a[6..24].fill(0);
-        if self.wide_checks {
-            self.layout
-                .set_wide(&mut self.area, &self.ctx.zmm31, self.ctx.k7);
-        }
+        let wide = self.wide_checks.then_some(&self.layout);
+        save(&mut self.area, self.ctx, wide);
         &mut self.area
+    }
+
+    /// Writes what [`Thread::area`] gives to `area`.
+    pub fn save_area(&self, area: &mut Area) {
+        save(area, self.ctx, self.wide_checks.then_some(&self.layout));
     }
 
     /// Loads the guest's vector state.
@@ -419,6 +415,20 @@ impl Thread {
     /// Empties the whole predictor (the stream's key frame says so).
     pub fn empty_window(&mut self) {
         self.zero_cells(0, self.predictor.size());
+    }
+}
+
+/// Saves the guest's vector state. `wide`: zmm31 and k7 are in the context block.
+fn save(area: &mut Area, ctx: &Ctx, wide: Option<&Layout>) {
+    hindsight_glue::save_area(area);
+    let a = &mut area.0;
+    for (i, x) in ctx.xmm.iter().enumerate() {
+        a[160 + 16 * i..176 + 16 * i].copy_from_slice(x);
+    }
+    a[512] |= 2;
+    a[6..24].fill(0);
+    if let Some(layout) = wide {
+        layout.set_wide(area, &ctx.zmm31, ctx.k7);
     }
 }
 
