@@ -93,6 +93,7 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "predictor_bits": h.predictor_bits,
         "keyframe_interval": h.keyframe_interval,
         "digest_interval": h.digest_interval,
+        "part": h.part,
         "complete": t.completeness() == Completeness::Complete,
         "completeness": t.completeness().to_string(),
         "ending": s.and_then(|s| s.ending.clone()),
@@ -149,6 +150,9 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             b => format!("cache of {}", size(1 << b)),
         },
     );
+    if !h.part.is_empty() {
+        row("part", h.part.join(" "));
+    }
     let s = t.summary();
     row(
         "ended",

@@ -294,6 +294,7 @@ fn header(a: &args::Record, p: &Program) -> Header {
         predictor_bits: a.predictor.bits,
         keyframe_interval: a.keyframe_interval,
         digest_interval: a.digest_interval,
+        part: select::options(a),
         ..Header::default()
     }
 }

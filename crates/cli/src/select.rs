@@ -36,6 +36,21 @@ pub fn fill(block: &mut [u8; SELECT_LEN], a: &Record) -> Result<()> {
     Ok(())
 }
 
+/// The rules as they were given.
+pub fn options(a: &Record) -> Vec<String> {
+    let option = |(what, text): (What, &str)| {
+        let name = match what {
+            What::Only => "--only-module ",
+            What::Skip => "--skip-module ",
+            What::From => "--from ",
+            What::To => "--to ",
+            What::Stopped => "--start-stopped",
+        };
+        format!("{name}{text}")
+    };
+    rules(a).into_iter().map(option).collect()
+}
+
 /// What is to be said about rules that found nothing.
 pub fn unmatched(a: &Record, header: &Header) -> Vec<String> {
     let (matched, reached) = (header.matched.load(Relaxed), header.reached.load(Relaxed));

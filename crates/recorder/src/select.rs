@@ -198,7 +198,7 @@ fn window(t: &mut Thread, pc: u64, hit: Option<(What, usize)>, flags: u32) {
     let sp = t.ctx.gpr[4];
     if t.wanted.on {
         // The call has returned; or what it called has left it in another way.
-        let over = |u: &Return| pc == u.pc && sp >= u.sp || sp > u.sp && u.stack.contains(&sp);
+        let over = |u: &Return| sp >= u.sp && (pc == u.pc || u.stack.contains(&sp));
         if t.wanted.until.as_ref().is_some_and(over) {
             (t.wanted.on, t.wanted.until) = (false, None);
         } else if let Some((What::To, rule)) = hit {

@@ -98,6 +98,8 @@ pub struct Header {
     pub predictor_bits: u8,
     pub keyframe_interval: u64,
     pub digest_interval: u64,
+    /// The part of the program that is recorded, as options of the command line; empty: all of it.
+    pub part: Vec<String>,
 }
 
 impl Header {

@@ -13,3 +13,4 @@ mod processes;
 mod signals;
 mod sinks;
 mod threads;
+mod windows;

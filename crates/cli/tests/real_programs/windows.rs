@@ -1,0 +1,225 @@
+//! Parts of programs are recorded: modules, functions, and what the program asks for.
+
+use crate::harness::{Done, Scene, end, words};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Records with `options`.
+fn record(scene: &Scene, options: &[&str], argv: &[OsString]) -> (Done, PathBuf) {
+    let trace = scene.path("part.hst");
+    let mut command = scene.hindsight(&["record", "--quiet", "-o"]);
+    command.arg(&trace).args(options).arg("--").args(argv);
+    (scene.run(&mut command), trace)
+}
+
+/// Runs a program natively and recorded with `options`, demands the same, and verifies. Returns what
+/// `info` says.
+fn part(scene: &Scene, options: &[&str], argv: &[OsString]) -> Value {
+    let native = scene.native(argv);
+    let (recorded, trace) = record(scene, options, argv);
+    assert_eq!(recorded.text(), native.text(), "{}", recorded.messages());
+    assert_eq!(recorded.messages(), native.messages());
+    assert_eq!(end(recorded.status), end(native.status));
+    scene.must_verify(&trace);
+    scene.info(&trace)
+}
+
+/// Small gaps, big gaps, and instructions recorded of all threads together.
+fn counts(info: &Value) -> (u64, u64, u64) {
+    let streams = info["streams"].as_array().unwrap();
+    let sum = |kind: &str| {
+        let n = streams.iter().map(|s| s["gaps"][kind].as_u64().unwrap());
+        n.sum()
+    };
+    (
+        sum("small"),
+        sum("big"),
+        info["instructions"].as_u64().unwrap(),
+    )
+}
+
+#[test]
+fn a_call_is_recorded_until_it_returns() {
+    let scene = Scene::new();
+    for options in [&["-O2"][..], &["-O0"], &["-O2", "-fno-pie", "-no-pie"]] {
+        let program = scene.compile("windows.c", options);
+        // One gap before, one after each of three calls; the calls within are none.
+        for name in ["recursive", "windows!recursive"] {
+            let info = part(&scene, &["--from", name], &words(&program, &["recursive"]));
+            let (small, big, recorded) = counts(&info);
+            assert_eq!((small, big), (0, 4), "{name}");
+            assert!((10_000..500_000).contains(&recorded), "{recorded}");
+        }
+        // It is never returned from.
+        let info = part(&scene, &["--from", "jumper"], &words(&program, &["jumper"]));
+        let (small, big, recorded) = counts(&info);
+        assert_eq!((small, big), (0, 4));
+        assert!((3_000..60_000).contains(&recorded), "{recorded}");
+    }
+}
+
+#[test]
+fn recording_lasts_from_one_function_to_another() {
+    let scene = Scene::new();
+    let program = scene.compile("windows.c", &[]);
+    let window = ["--from", "begin_here", "--to", "end_here"];
+    let between = words(&program, &["between"]);
+    let (small, big, recorded) = counts(&part(&scene, &window, &between));
+    assert_eq!((small, big), (0, 5));
+    // That one is there and is not called.
+    let endless = ["--from", "begin_here", "--to", "recursive"];
+    let (done, trace) = record(&scene, &endless, &between);
+    assert!(done.messages().contains("recursive was never called"));
+    scene.must_verify(&trace);
+    let (_, one, all) = counts(&scene.info(&trace));
+    assert_eq!(one, 1);
+    assert!(recorded < all, "{recorded} {all}");
+    let (_, last, first) = counts(&part(&scene, &["--to", "begin_here"], &between));
+    assert_eq!(last, 1);
+    assert!(first > 50_000, "{first}");
+    for what in ["threads", "signals", "faults", "forks"] {
+        let info = part(&scene, &window, &words(&program, &[what]));
+        let (small, big, _) = counts(&info);
+        assert_eq!(small, 0, "{what}");
+        let least = match what {
+            "threads" => 6 * 101 + 1,
+            "signals" => 2,
+            "faults" => 6,
+            // The child is in its parent's window, or is not.
+            _ => 4 + 3,
+        };
+        assert!(big >= least, "{what}: {big}");
+    }
+}
+
+#[test]
+fn functions_have_addresses() {
+    let scene = Scene::new();
+    let program = scene.compile("windows.c", &[]);
+    let nm = scene.run(scene.command("nm").arg(&program));
+    let text = nm.text();
+    let line = text.lines().find(|l| l.ends_with(" recursive")).unwrap();
+    let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+    let from = format!("windows+{address:#x}");
+    let info = part(&scene, &["--from", &from], &words(&program, &["recursive"]));
+    assert_eq!(counts(&info).1, 4);
+}
+
+#[test]
+fn what_is_not_found_is_said() {
+    let scene = Scene::new();
+    let program = scene.compile("windows.c", &[]);
+    let say = |options: &[&str]| {
+        let (done, trace) = record(&scene, options, &words(&program, &["between"]));
+        assert_eq!(done.status.code(), Some(0));
+        scene.must_verify(&trace);
+        done.messages()
+    };
+    for (options, expected) in [
+        (&["--from", "no_such"][..], "has a function no_such"),
+        (&["--from", "recursive"], "recursive was never called"),
+        (&["--to", "libc!no_such"], "has a function libc!no_such"),
+        (&["--only-module", "no_such"], "matches no_such"),
+    ] {
+        let messages = say(options);
+        assert!(messages.contains(expected), "{options:?}: {messages}");
+    }
+    assert_eq!(say(&["--from", "main"]), "");
+    let (done, _) = record(&scene, &["--from", "module!"], &words(&program, &[]));
+    assert_eq!(done.status.code(), Some(125));
+    assert!(
+        done.messages().contains("module!name"),
+        "{}",
+        done.messages()
+    );
+}
+
+#[test]
+fn modules_are_chosen() {
+    let scene = Scene::new();
+    let program = scene.compile("windows.c", &[]);
+    for what in ["threads", "signals", "faults", "forks", "jumper"] {
+        for options in [
+            ["--only-module", "windows"],
+            ["--skip-module", "windows"],
+            ["--skip-module", "libc"],
+        ] {
+            let (small, big, recorded) = counts(&part(&scene, &options, &words(&program, &[what])));
+            assert!(
+                small > 1 && big == 0 && recorded > 100,
+                "{what} {options:?}"
+            );
+        }
+    }
+    let exceptions = scene.compile("exceptions.cpp", &["-O1"]);
+    part(
+        &scene,
+        &["--skip-module", "libgcc_s"],
+        &words(&exceptions, &[]),
+    );
+    part(
+        &scene,
+        &["--only-module", "libgcc_s"],
+        &words(&exceptions, &[]),
+    );
+    let jit = scene.compile("jit.c", &[]);
+    let info = part(&scene, &["--skip-module", "[anonymous]"], &words(&jit, &[]));
+    assert!(counts(&info).0 > 1);
+}
+
+#[test]
+fn parts_of_installed_programs() {
+    let scene = Scene::new();
+    let argv = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
+    let python = argv(&[
+        "/usr/bin/python3",
+        "-c",
+        "import sqlite3; c = sqlite3.connect(':memory:'); c.execute('create table t(a)'); \
+         c.executemany('insert into t values(?)', [(i,) for i in range(300)]); \
+         print(c.execute('select sum(a) from t').fetchone())",
+    ]);
+    let (_, _, all) = counts(&part(&scene, &[], &python));
+    for module in ["_sqlite3*", "libsqlite3"] {
+        let (small, big, some) = counts(&part(&scene, &["--only-module", module], &python));
+        assert!(small > 300 && big == 0, "{module}");
+        assert!(some > 1000 && some < all / 5, "{module}: {some} of {all}");
+    }
+    let sql =
+        "create table t(a); insert into t values(1),(2),(3); select sum(a), upper('x') from t;";
+    let sqlite = argv(&["sqlite3", ":memory:", sql]);
+    assert!(counts(&part(&scene, &["--skip-module", "libc"], &sqlite)).0 > 100);
+    let shell = argv(&["sh", "-c", "ls / | wc -l; echo $(uname)"]);
+    part(&scene, &["--skip-module", "libc"], &shell);
+}
+
+#[test]
+fn the_program_says_what_is_recorded() {
+    let scene = Scene::new();
+    let header = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../mark");
+    let program = scene.compile("marks.c", &[header]);
+    let info = part(&scene, &["--start-stopped"], &words(&program, &[]));
+    let marks = |info: &Value, name: &str| -> u64 {
+        let streams = info["streams"].as_array().unwrap();
+        let n = streams.iter().filter_map(|s| s["marks"][name].as_u64());
+        n.sum()
+    };
+    let (_, big, recorded) = counts(&info);
+    // Before and after in the first thread, and once in the other.
+    assert_eq!(big, 3);
+    assert!((1_000..300_000).contains(&recorded), "{recorded}");
+    for (name, n) in [("round", 10), ("in a gap", 1), ("end", 1)] {
+        assert_eq!(marks(&info, name), n, "{name}");
+    }
+    let (_, big, _) = counts(&part(&scene, &[], &words(&program, &[])));
+    assert_eq!(big, 2);
+    let tells = words(&program, &["tell"]);
+    let first = |d: &Done| d.text().lines().next().unwrap_or_default().to_owned();
+    assert_eq!(first(&scene.native(&tells)), "0 0 0 0");
+    assert_eq!(
+        first(&record(&scene, &["--start-stopped"], &tells).0),
+        "0 1 1 0"
+    );
+    assert_eq!(first(&record(&scene, &[], &tells).0), "1 1 1 0");
+    assert_eq!(first(&record(&scene, &["--plain"], &tells).0), "0 0 0 0");
+}
