@@ -1,13 +1,13 @@
 use crate::lane::{Lane, Open, is_image};
 use crate::locks::Locks;
+use crate::modules::Modules;
 use crate::{Control, alive, futex};
 use hindsight_events::ring::{RING_BYTES, RINGS, kind, state};
 use hindsight_events::{EndKind, Event};
-use hindsight_trace::chunk::MAX_MODULE;
 use hindsight_trace::columns::Content;
 use hindsight_trace::meta::StreamSummary;
 use hindsight_trace::{
-    ChunkBuilder, Header, Pushed, StreamId, StreamInfo, StreamKind, Summary, Text, Writer,
+    ChunkBuilder, Header, Pushed, StreamId, StreamInfo, StreamKind, Summary, Writer,
 };
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -138,7 +138,7 @@ pub struct Collector<'c, W: Write> {
     replaced: Vec<(u32, i32)>,
     reaped: Instant,
     locks: Locks,
-    paths: HashSet<Vec<u8>>,
+    modules: Modules,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
 }
@@ -168,7 +168,7 @@ impl<'c, W: Write> Collector<'c, W> {
             replaced: Vec::new(),
             reaped: Instant::now(),
             locks: Locks::default(),
-            paths: HashSet::new(),
+            modules: Modules::default(),
             out: Collected {
                 writer: Some(Writer::new(sink, header)?),
                 streams: Vec::new(),
@@ -402,6 +402,10 @@ impl<'c, W: Write> Collector<'c, W> {
         }
         if kind == StreamKind::Image {
             self.images.insert(image, i);
+            if parent < image {
+                // A trace that is cut behind this then holds the code that a forked process inherits.
+                self.settle(parent);
+            }
         }
         if kind == StreamKind::Image && image != parent {
             self.begun.insert((parent, pid));
@@ -425,7 +429,8 @@ impl<'c, W: Write> Collector<'c, W> {
             if builder.events() == 0 {
                 open.oldest = Instant::now();
             }
-            let mut mapped = Vec::new();
+            let (modules, out) = (&mut self.modules, &mut self.out);
+            let mut failure = None;
             let mut born = None;
             let image = open.info.image;
             let (n, pushed) = builder.push(&lane.pending[at..], |pos, e| {
@@ -439,7 +444,10 @@ impl<'c, W: Write> Collector<'c, W> {
                         path,
                         ..
                     } if prot & PROT_EXEC != 0 && path.starts_with(b"/") => {
-                        mapped.push(MappedFile {
+                        if let Some(w) = &mut out.writer {
+                            failure = modules.add(w, path).err().or(failure.take());
+                        }
+                        out.maps.push(MappedFile {
                             image,
                             addr,
                             len,
@@ -453,6 +461,7 @@ impl<'c, W: Write> Collector<'c, W> {
                     }
                     _ => {}
                 }
+                modules.stand_in(e)
             });
             open.builder = builder;
             at += n;
@@ -462,9 +471,8 @@ impl<'c, W: Write> Collector<'c, W> {
             {
                 self.expected.insert(pid, Instant::now());
             }
-            for m in mapped {
-                self.module(m.path.clone());
-                self.out.maps.push(m);
+            if let Some(e) = failure {
+                self.fail(e);
             }
             match pushed {
                 Pushed::More => break,
@@ -507,10 +515,7 @@ impl<'c, W: Write> Collector<'c, W> {
     fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder) {
         if info.kind == StreamKind::Thread && builder.events() > 0 {
             // A trace that is cut behind this chunk then holds all code that the chunk runs.
-            if let Some(j) = self.image_ring(info.image) {
-                self.drain(j);
-                self.write(j);
-            }
+            self.settle(info.image);
         }
         match &mut self.out.writer {
             Some(w) => {
@@ -535,22 +540,12 @@ impl<'c, W: Write> Collector<'c, W> {
             .find(|i| is_image(self.control.ctl(*i), image))
     }
 
-    /// Takes an executable file into the trace.
-    fn module(&mut self, path: Vec<u8>) {
-        let Some(w) = &mut self.out.writer else {
-            return;
-        };
-        if self.paths.contains(&path) {
-            return;
+    /// Writes what is there of the mappings and code of `image`.
+    fn settle(&mut self, image: u32) {
+        if let Some(j) = self.image_ring(image) {
+            self.drain(j);
+            self.write(j);
         }
-        // A file that is gone or not ours to read is not an error: the code that ran is in the
-        // streams, only names for it are missing.
-        if let Some(content) = read_module(&path)
-            && let Err(e) = w.module(Text::from(&path[..]), &content)
-        {
-            self.fail(e);
-        }
-        self.paths.insert(path);
     }
 
     fn fail(&mut self, e: io::Error) {
@@ -607,14 +602,4 @@ fn members(words: &[u64]) -> impl Iterator<Item = usize> {
     };
     let words = words.iter().copied().enumerate();
     words.filter(|(_, set)| *set != 0).flat_map(each)
-}
-
-fn read_module(path: &[u8]) -> Option<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::OsStr::from_bytes(path);
-    let m = std::fs::metadata(path).ok()?;
-    if !m.is_file() || m.len() > MAX_MODULE {
-        return None;
-    }
-    std::fs::read(path).ok()
 }

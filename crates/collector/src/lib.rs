@@ -11,6 +11,7 @@ mod control;
 mod futex;
 mod lane;
 mod locks;
+mod modules;
 
 pub use collect::{Collected, Collector, MappedFile, Refusal};
 pub use control::Control;

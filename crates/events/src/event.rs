@@ -141,6 +141,19 @@ pub enum Event<'a> {
     },
     /// Process stream: memory was unmapped.
     Unmap { addr: u64, len: u64 },
+    /// Process stream: the code at `addr` as of `epoch` is `len` bytes of the trace's module number
+    /// `module` (from 0) from `offset` on, with zeros behind the module's end. Written by the collector
+    /// in place of [`Event::Code`].
+    CodeOf {
+        epoch: u64,
+        addr: u64,
+        len: u32,
+        module: u32,
+        offset: u64,
+    },
+    /// Process stream of a forked process: what it does not hold of the code is as the parent image
+    /// had it as of this epoch, with which the process's own epochs begin.
+    CodeFrom { epoch: u64 },
 }
 
 /// Tag bytes of the wire form.
@@ -165,8 +178,10 @@ pub mod tag {
     pub const GAP_BEGIN: u8 = 17;
     pub const GAP_END: u8 = 18;
     pub const MARK: u8 = 19;
+    pub const CODE_FROM: u8 = 20;
+    pub const CODE_OF: u8 = 21;
     /// Number of tags.
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 22;
 }
 
 /// Writes events of one stream.
@@ -205,6 +220,8 @@ impl Encoder {
             Event::GapBegin { .. } => tag::GAP_BEGIN,
             Event::GapEnd { .. } => tag::GAP_END,
             Event::Mark { .. } => tag::MARK,
+            Event::CodeFrom { .. } => tag::CODE_FROM,
+            Event::CodeOf { .. } => tag::CODE_OF,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -275,7 +292,7 @@ impl Encoder {
                 out[at + 8..at + 16].copy_from_slice(&vec.to_le_bytes());
                 at += 16;
             }
-            Event::CodeEpoch { epoch } => int(&mut at, epoch),
+            Event::CodeEpoch { epoch } | Event::CodeFrom { epoch } => int(&mut at, epoch),
             Event::Seq { number } => {
                 int(&mut at, number.wrapping_sub(self.number));
                 self.number = number;
@@ -308,6 +325,17 @@ impl Encoder {
                 int(&mut at, kind as u64);
                 int(&mut at, code as u64);
                 at = put_bytes(out, at, message);
+            }
+            Event::CodeOf {
+                epoch,
+                addr,
+                len,
+                module,
+                offset,
+            } => {
+                for v in [epoch, addr, len as u64, module as u64, offset] {
+                    int(&mut at, v);
+                }
             }
             Event::Code { epoch, addr, bytes } => {
                 int(&mut at, epoch);
@@ -472,6 +500,16 @@ impl Decoder {
                 }
                 Event::Mark { name, bytes }
             }
+            tag::CODE_FROM => Event::CodeFrom { epoch: r.int()? },
+            tag::CODE_OF => Event::CodeOf {
+                epoch: r.int()?,
+                addr: r.int()?,
+                len: u32::try_from(r.int()?)
+                    .ok()
+                    .filter(|n| *n as usize <= MAX_BYTES)?,
+                module: u32::try_from(r.int()?).ok()?,
+                offset: r.int()?,
+            },
             tag::END => Event::End {
                 kind: match r.int()? {
                     0 => EndKind::Exit,
@@ -628,6 +666,14 @@ mod tests {
                 path: b"/bin/true",
             },
             Event::Unmap { addr: 1, len: 2 },
+            Event::CodeFrom { epoch: 5 },
+            Event::CodeOf {
+                epoch: 1,
+                addr: 0x7fff_ffff_f000,
+                len: 4096,
+                module: 3,
+                offset: 1 << 33,
+            },
         ];
         let mut enc = Encoder::default();
         let mut bytes = Vec::new();

@@ -31,7 +31,8 @@ pub struct LookupEntry {
 }
 
 impl LookupEntry {
-    /// An entry for slot `i` that matches no address which belongs there.
+    /// An entry for slot `i` that matches no address which belongs there: as far as possible zeros,
+    /// which fresh memory holds.
     const fn empty(i: usize) -> LookupEntry {
         // 1 is the negation of the very last address, 0 that of the very first one, which belongs in
         // slot 0: fresh memory is a table of empty entries but for that one.

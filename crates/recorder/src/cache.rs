@@ -10,7 +10,7 @@ use crate::context::{Context, R11, RIP};
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
-use crate::{arena, birth, code, fail, guard, line, select};
+use crate::{arena, birth, code, fail, guard, line, ring, select};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
@@ -177,7 +177,6 @@ pub fn init(policy: Policy) {
             &line!("cannot map memory for translated code (error {e})"),
         ),
     };
-    crate::sys::madvise_wipe_on_fork(base, SIZE * SEGMENTS as u64);
     RANGE[0].store(base, Relaxed);
     RANGE[1].store(base + SIZE * SEGMENTS as u64, Relaxed);
     let segment = |i: usize| Segment::new(base + i as u64 * SIZE);
@@ -411,22 +410,12 @@ impl Cache {
         }
     }
 
-    /// In a child that has a copy of the memory, except for translated code: nothing is translated,
-    /// and nothing is recorded of the code.
-    pub fn begin_anew(&mut self, t: &mut Thread) {
-        for s in &mut self.segments {
-            *s = Segment::new(s.base);
-        }
-        self.current = 0;
-        self.by_pc.clear();
-        self.by_page.clear();
-        self.mapped = None;
-        self.code.reset();
-        self.code.epoch = 0;
+    /// In a child that has a copy of the memory: translations, and what is recorded of the code, are
+    /// its own from here on.
+    pub fn inherit(&mut self) {
+        let epoch = self.code.epoch;
+        ring::emit_process(&Event::CodeFrom { epoch });
         self.translated = 0;
-        GENERATION.fetch_add(1, AcqRel);
-        notice(t);
-        t.code_epoch = 0;
     }
 
     /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`.

@@ -57,11 +57,6 @@ impl Recorder {
         self.epoch != before
     }
 
-    /// Begins anew, in a new image's stream.
-    pub fn reset(&mut self) {
-        self.pages.clear();
-    }
-
     /// The mapping of `addr..addr+len` changed.
     pub fn forget(&mut self, addr: u64, len: u64) {
         let range = addr / PAGE..(addr + len).div_ceil(PAGE);

@@ -122,7 +122,7 @@ fn begin(t: &mut Thread, r: &Request) {
     }
     t.borrows = false;
     maps::regions().tell();
-    cache::cache().begin_anew(t);
+    cache::cache().inherit();
     signals::forked(t);
     if r.nr == __NR_clone3 && r.flags & birth::CLEAR_SIGHAND != 0 {
         signals::clear_handlers(t);

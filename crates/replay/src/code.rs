@@ -3,6 +3,7 @@
 use crate::Error;
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::Trace;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
@@ -29,6 +30,76 @@ impl Version {
     }
 }
 
+/// Where the bytes of a piece are.
+enum Content<'a> {
+    Bytes(&'a [u8]),
+    Module {
+        module: u32,
+        offset: u64,
+        len: usize,
+    },
+}
+
+/// A piece of code as an image's stream has it.
+struct Piece<'a> {
+    epoch: u64,
+    addr: u64,
+    content: Content<'a>,
+}
+
+/// What the stream of an image says about its code.
+#[derive(Default)]
+struct Said<'a> {
+    pieces: Vec<Piece<'a>>,
+    /// The epoch of the parent's code that is under it.
+    inherited: Option<u64>,
+}
+
+fn decode(chunks: &[Vec<u8>]) -> Result<Said<'_>, Error> {
+    let mut said = Said::default();
+    for wire in chunks {
+        let mut decoder = Decoder::default();
+        let mut at = 0;
+        while at < wire.len() {
+            let corrupt = Error::Corrupt {
+                position: 0,
+                what: "the stream of a program image does not decode",
+            };
+            let (_, event, n) = decoder.decode(&wire[at..]).ok_or(corrupt)?;
+            at += n;
+            let (epoch, addr, content) = match event {
+                Event::Code { epoch, addr, bytes } => (epoch, addr, Content::Bytes(bytes)),
+                Event::CodeOf {
+                    epoch,
+                    addr,
+                    len,
+                    module,
+                    offset,
+                } => {
+                    let len = len as usize;
+                    let content = Content::Module {
+                        module,
+                        offset,
+                        len,
+                    };
+                    (epoch, addr, content)
+                }
+                Event::CodeFrom { epoch } => {
+                    said.inherited = Some(epoch);
+                    continue;
+                }
+                _ => continue,
+            };
+            said.pieces.push(Piece {
+                epoch,
+                addr,
+                content,
+            });
+        }
+    }
+    Ok(said)
+}
+
 /// Code bytes by address and epoch.
 #[derive(Default)]
 pub struct Code {
@@ -38,35 +109,48 @@ pub struct Code {
 }
 
 impl Code {
-    /// Reads the code of a program image of a trace.
+    /// Reads the code of a program image of a trace: its own, and under it what it had from those
+    /// that it was forked from.
     pub fn from_trace(trace: &Trace, image: u32) -> Result<Code, Error> {
-        let mut chunks = Vec::new();
-        for stream in trace.image(image).map_or(&[][..], |i| &i.streams) {
-            for c in trace.chunks(*stream) {
-                chunks.push(trace.load(c)?);
-            }
-        }
-        Code::from_wire(&chunks)
-    }
-
-    /// Reads the code of a program image from the wire form of its chunks.
-    pub fn from_wire(chunks: &[Vec<u8>]) -> Result<Code, Error> {
-        let mut pieces = Vec::new();
-        for wire in chunks {
-            let mut decoder = Decoder::default();
-            let mut at = 0;
-            while at < wire.len() {
-                let corrupt = Error::Corrupt {
-                    position: 0,
-                    what: "the stream of a program image does not decode",
-                };
-                let (_, event, n) = decoder.decode(&wire[at..]).ok_or(corrupt)?;
-                at += n;
-                if let Event::Code { epoch, addr, bytes } = event {
-                    pieces.push((epoch, addr, bytes));
+        let mut levels = Vec::new();
+        let (mut number, mut limit) = (image, u64::MAX);
+        loop {
+            let info = trace.image(number);
+            let mut chunks = Vec::new();
+            for stream in info.map_or(&[][..], |i| &i.streams) {
+                for c in trace.chunks(*stream) {
+                    chunks.push(trace.load(c)?);
                 }
             }
+            let inherited = decode(&chunks)?.inherited;
+            levels.push((chunks, limit));
+            match (inherited, info) {
+                // Children have higher numbers; a forged trace may say otherwise.
+                (Some(epoch), Some(i)) if i.parent < number => {
+                    (number, limit) = (i.parent, limit.min(epoch));
+                }
+                _ => break,
+            }
         }
+        let mut pieces = Vec::new();
+        // Of what has one epoch, the younger image's counts.
+        for (chunks, limit) in levels.iter().rev() {
+            for p in decode(chunks)?.pieces {
+                if p.epoch > *limit {
+                    continue;
+                }
+                let bytes = match p.content {
+                    Content::Bytes(b) => Cow::Borrowed(b),
+                    Content::Module {
+                        module,
+                        offset,
+                        len,
+                    } => Cow::Owned(trace.module_part(module, offset, len)?),
+                };
+                pieces.push((p.epoch, p.addr, bytes));
+            }
+        }
+        let mut pieces: Vec<_> = pieces.iter().map(|(e, a, b)| (*e, *a, &b[..])).collect();
         Code::new(&mut pieces)
     }
 

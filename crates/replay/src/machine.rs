@@ -487,6 +487,8 @@ impl<'a> Machine<'a> {
             | Event::PatchBytes { .. }
             | Event::Seq { .. }
             | Event::Code { .. }
+            | Event::CodeFrom { .. }
+            | Event::CodeOf { .. }
             | Event::Map { .. }
             | Event::Unmap { .. } => {
                 return Err(self.corrupt("an event that does not belong to a thread"));

@@ -116,6 +116,8 @@ impl Report {
             "gap begin",
             "gap end",
             "mark",
+            "code of the parent",
+            "code of a module",
         ];
         NAMES
             .into_iter()

@@ -57,7 +57,7 @@ fn long_recording() -> Vec<Owned> {
 fn write_stream<W: std::io::Write>(w: &mut Writer<W>, stream: u32, mut wire: &[u8]) {
     let mut b = ChunkBuilder::default();
     loop {
-        let (n, pushed) = b.push(wire, |_, _| {});
+        let (n, pushed) = b.push(wire, |_, _| None);
         wire = &wire[n..];
         w.stream(stream, &mut b).unwrap();
         match pushed {

@@ -3,7 +3,7 @@
 
 use hindsight_events::event::{LINE, tag};
 use hindsight_events::varint::{self, get, unzigzag, zigzag};
-use hindsight_events::{Decoder, Event};
+use hindsight_events::{Decoder, Encoder, Event};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 
 /// A chunk ends when its events have at least this many bytes in wire form.
@@ -65,7 +65,7 @@ fn shape(t: u8) -> Option<Shape> {
     match t {
         tag::PATCH_BYTES => s(3, 0),
         tag::SYSCALL => s(7, 0),
-        tag::SYSCALL_RET | tag::REP_CHUNK | tag::CODE_EPOCH | tag::SEQ => s(1, 0),
+        tag::SYSCALL_RET | tag::REP_CHUNK | tag::CODE_EPOCH | tag::SEQ | tag::CODE_FROM => s(1, 0),
         tag::REGS => Some(Shape {
             ints: 2,
             masked: true,
@@ -76,6 +76,7 @@ fn shape(t: u8) -> Option<Shape> {
         tag::SET_STATE => s(0, STATE),
         tag::KEY_FRAME => s(1, STATE),
         tag::ZERO | tag::UNMAP => s(2, 0),
+        tag::CODE_OF => s(5, 0),
         tag::DIGEST => s(0, 16),
         tag::GAP_BEGIN => s(1, 0),
         // Mask, its values, parts, length.
@@ -155,8 +156,12 @@ pub struct Content {
 impl ChunkBuilder {
     /// Takes whole events from `wire`, which continues what was pushed before. Returns the number
     /// of bytes taken. `seen` is shown each event that is neither a patch nor a sequence number, with its
-    /// position.
-    pub fn push(&mut self, wire: &[u8], mut seen: impl FnMut(u64, &Event)) -> (usize, Pushed) {
+    /// position; if it returns another event, that is stored instead.
+    pub fn push(
+        &mut self,
+        wire: &[u8],
+        mut seen: impl FnMut(u64, &Event) -> Option<Event<'static>>,
+    ) -> (usize, Pushed) {
         let mut at = 0;
         loop {
             if self.wire_len() >= CHUNK_BYTES {
@@ -263,7 +268,12 @@ impl ChunkBuilder {
         Some(at + 1 + words.len())
     }
 
-    fn other(&mut self, t: u8, b: &[u8], seen: &mut impl FnMut(u64, &Event)) -> Option<usize> {
+    fn other(
+        &mut self,
+        t: u8,
+        b: &[u8],
+        seen: &mut impl FnMut(u64, &Event) -> Option<Event<'static>>,
+    ) -> Option<usize> {
         let s = shape(t)?;
         let (delta, ints_at) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
@@ -273,11 +283,23 @@ impl ChunkBuilder {
         if bulk_at + bulk != len {
             return None;
         }
-        self.begin_event(t, pos);
-        self.columns[col::INT].extend_from_slice(&b[ints_at..bulk_at]);
-        self.columns[col::BULK].extend_from_slice(&b[bulk_at..len]);
-        seen(pos, &event);
+        match seen(pos, &event) {
+            None => self.put(t, pos, &b[ints_at..bulk_at], &b[bulk_at..len]),
+            Some(other) => {
+                // At the position from which the encoder begins: one byte of difference.
+                let mut buf = [0; hindsight_events::MAX_EVENT];
+                let n = Encoder::default().encode(0, &other, &mut buf);
+                let (ints, bulk) = measure(&shape(buf[0])?, &buf[..n], 2)?;
+                self.put(buf[0], pos, &buf[2..2 + ints], &buf[2 + ints..][..bulk]);
+            }
+        }
         Some(len)
+    }
+
+    fn put(&mut self, t: u8, pos: u64, ints: &[u8], bulk: &[u8]) {
+        self.begin_event(t, pos);
+        self.columns[col::INT].extend_from_slice(ints);
+        self.columns[col::BULK].extend_from_slice(bulk);
     }
 }
 

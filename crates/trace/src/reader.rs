@@ -2,10 +2,14 @@ use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind, MAX_MODU
 use crate::meta::command_line;
 use crate::{Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, Summary, columns};
 use hindsight_events::{Decoder, Event};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Pieces of modules that are kept, of a MiB each.
+const KEPT: usize = 64;
 
 /// Number of a stream, in the order in which they began, from 1.
 pub type StreamId = u32;
@@ -119,6 +123,8 @@ pub struct Trace {
     images: Vec<Image>,
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
+    /// Pieces of modules that were read last, by their offsets.
+    kept: Mutex<VecDeque<(u64, Arc<Vec<u8>>)>>,
     summary: Option<Summary>,
     completeness: Completeness,
 }
@@ -270,6 +276,54 @@ impl Trace {
         Ok(out)
     }
 
+    /// `len` bytes of module number `module` (in the order of [`Trace::modules`]) from `offset` on; zeros
+    /// where that is behind its end. Only the checksums of the parts that are read are looked at.
+    pub fn module_part(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        let unknown = Error::Damaged {
+            offset: 0,
+            what: "code is said to be of a module that is not in the trace",
+        };
+        let info = self.modules.get(module as usize).ok_or(unknown)?;
+        let pieces = self.pieces.get(&info.hash).map_or(&[][..], |p| p);
+        let mut out = vec![0; len];
+        let end = offset.saturating_add(len as u64).min(info.size);
+        let mut at = offset;
+        while at < end {
+            let i = pieces.partition_point(|(_, h)| h.first_pos <= at);
+            let missing = Error::Damaged {
+                offset: pieces.first().map_or(0, |p| p.0),
+                what: "a module is not whole",
+            };
+            let Some((place, h)) = i.checked_sub(1).and_then(|i| pieces.get(i)) else {
+                return Err(missing);
+            };
+            let piece = self.piece(*place, h)?;
+            let within = (at - h.first_pos) as usize;
+            let n = piece.len().saturating_sub(within).min((end - at) as usize);
+            if n == 0 {
+                return Err(missing);
+            }
+            let to = (at - offset) as usize;
+            out[to..to + n].copy_from_slice(&piece[within..within + n]);
+            at += n as u64;
+        }
+        Ok(out)
+    }
+
+    /// The payload of a piece; the last ones are kept.
+    fn piece(&self, offset: u64, h: &ChunkHeader) -> Result<Arc<Vec<u8>>, Error> {
+        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, p)) = kept.iter().find(|(o, _)| *o == offset) {
+            return Ok(Arc::clone(p));
+        }
+        let new = Arc::new(self.payload(offset, h)?);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back((offset, Arc::clone(&new)));
+        Ok(new)
+    }
+
     fn payload(&self, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
         let mut stored = vec![0; h.stored_len as usize];
         self.bytes.read(offset + HEADER_LEN as u64, &mut stored)?;
@@ -286,6 +340,7 @@ impl Trace {
             images: Vec::new(),
             modules: Vec::new(),
             pieces: BTreeMap::new(),
+            kept: Mutex::default(),
             summary: None,
             completeness: Completeness::Unfinished,
         };

@@ -57,7 +57,7 @@ proptest! {
             pending.extend_from_slice(&wire[at..at + n]);
             at += n;
             loop {
-                let (n, pushed) = b.push(&pending, |_, _| {});
+                let (n, pushed) = b.push(&pending, |_, _| None);
                 pending.drain(..n);
                 prop_assert_ne!(pushed, Pushed::Bad);
                 if pushed == Pushed::More {
@@ -230,7 +230,7 @@ fn images_form_a_tree() {
         }
         w.begin(&begin).unwrap();
         let mut b = ChunkBuilder::default();
-        b.push(&events, |_, _| {});
+        b.push(&events, |_, _| None);
         w.stream(begin.stream, &mut b).unwrap();
     }
     let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
@@ -273,7 +273,7 @@ fn a_stream_without_description_is_damage() {
             }
         }
         let mut b = ChunkBuilder::default();
-        b.push(&events, |_, _| {});
+        b.push(&events, |_, _| None);
         w.stream(1, &mut b).unwrap();
         let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
         assert!(matches!(t.completeness(), Completeness::Damaged { .. }));

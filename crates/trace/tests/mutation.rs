@@ -111,7 +111,7 @@ fn any_header_bytes_are_survived() {
 fn any_columns_are_survived() {
     let wire = common::wire(&mut Random::new(31), 40);
     let mut b = ChunkBuilder::default();
-    let (_, pushed) = b.push(&wire, |_, _| {});
+    let (_, pushed) = b.push(&wire, |_, _| None);
     assert_ne!(pushed, Pushed::Bad);
     let mut content = columns::Content::default();
     b.take(&mut content);
@@ -144,7 +144,7 @@ fn any_ring_content_is_survived() {
         let mut builder = ChunkBuilder::default();
         let mut at = 0;
         loop {
-            let (n, pushed) = builder.push(&b[at..], |_, _| {});
+            let (n, pushed) = builder.push(&b[at..], |_, _| None);
             at += n;
             let mut content = columns::Content::default();
             builder.take(&mut content);

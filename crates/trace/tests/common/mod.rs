@@ -62,7 +62,7 @@ fn event<'a>(
     vec: &'a [u8; VEC_STATE_LEN],
     bytes: &'a [u8],
 ) -> Event<'a> {
-    match r.below(40) {
+    match r.below(44) {
         0 => Event::PatchBytes {
             addr: r.any(),
             len: 1 + r.below(8) as u8,
@@ -140,6 +140,14 @@ fn event<'a>(
             name: r.below(bytes.len() as u64 + 1) as usize,
             bytes,
         },
+        19 => Event::CodeFrom { epoch: r.any() },
+        20 => Event::CodeOf {
+            epoch: r.any(),
+            addr: r.any(),
+            len: r.below(4097) as u32,
+            module: r.next() as u32,
+            offset: r.any(),
+        },
         14 => Event::Unmap {
             addr: r.any(),
             len: r.any(),
@@ -205,7 +213,7 @@ pub fn write_stream(w: &mut Writer<Vec<u8>>, id: u32, wire: &[u8]) {
     let mut b = ChunkBuilder::default();
     let mut at = 0;
     loop {
-        let (n, pushed) = b.push(&wire[at..], |_, _| {});
+        let (n, pushed) = b.push(&wire[at..], |_, _| None);
         at += n;
         w.stream(id, &mut b).unwrap();
         match pushed {
