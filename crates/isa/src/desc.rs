@@ -94,6 +94,8 @@ pub struct Desc {
 impl Desc {
     /// Descriptor size without instruction bytes.
     pub const SHORT: usize = 20;
+    /// Offset of the guest address in the stored form.
+    pub const PC: usize = 8;
     /// Full descriptor size.
     pub const LONG: usize = 36;
 

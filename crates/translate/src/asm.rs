@@ -23,6 +23,14 @@ pub struct Fixup {
     pub relative: bool,
 }
 
+/// A field whose value grows with the block's guest address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moving {
+    pub at: Place,
+    /// Eight bytes, or the low four of them.
+    pub wide: bool,
+}
+
 /// Writes host code. The current part is switched with [`Asm::cold`].
 pub struct Asm {
     enc: Encoder,
@@ -30,6 +38,9 @@ pub struct Asm {
     pub cold: Vec<u8>,
     in_cold: bool,
     pub fixups: Vec<Fixup>,
+    pub moving: Vec<Moving>,
+    /// The code depends on the block's guest address in another way than [`Asm::moving`] says.
+    pub bound: bool,
     /// Something could not be encoded since [`Asm::mark`].
     pub failed: bool,
 }
@@ -68,6 +79,8 @@ impl Asm {
             cold: Vec::new(),
             in_cold: false,
             fixups: Vec::new(),
+            moving: Vec::new(),
+            bound: false,
             failed: false,
         }
     }
@@ -76,20 +89,28 @@ impl Asm {
         self.hot.clear();
         self.cold.clear();
         self.fixups.clear();
+        self.moving.clear();
+        self.bound = false;
         self.in_cold = false;
     }
 
-    /// Where emission stands: lengths of both parts and the fixups. Clears `failed`.
-    pub fn mark(&mut self) -> [usize; 3] {
+    /// Where emission stands: lengths of both parts, the fixups and the moving fields. Clears `failed`.
+    pub fn mark(&mut self) -> [usize; 4] {
         self.failed = false;
-        [self.hot.len(), self.cold.len(), self.fixups.len()]
+        [
+            self.hot.len(),
+            self.cold.len(),
+            self.fixups.len(),
+            self.moving.len(),
+        ]
     }
 
     /// Takes back everything since the mark.
-    pub fn rewind(&mut self, mark: [usize; 3]) {
+    pub fn rewind(&mut self, mark: [usize; 4]) {
         self.hot.truncate(mark[0]);
         self.cold.truncate(mark[1]);
         self.fixups.truncate(mark[2]);
+        self.moving.truncate(mark[3]);
         self.in_cold = false;
         self.failed = false;
     }
@@ -131,7 +152,20 @@ impl Asm {
             buf.truncate(len);
         }
         *self.buf() = buf;
+        if ok && is_fixed_cell(i) {
+            let offset = self.enc.get_constant_offsets().displacement_offset();
+            self.moves(len + offset, false);
+        }
         ok
+    }
+
+    /// Notes that the field at offset `at` of the present part moves with the block.
+    fn moves(&mut self, at: usize, wide: bool) {
+        let at = Place {
+            cold: self.in_cold,
+            at: at as u32,
+        };
+        self.moving.push(Moving { at, wide });
     }
 
     /// Emits an instruction that is known to be encodable.
@@ -213,6 +247,25 @@ impl Asm {
             Instruction::with2(Code::Mov_r64_imm64, gpr(reg, 8), v)
         };
         self.put_r(r);
+    }
+
+    /// Loads a guest address that is a constant distance from the block.
+    pub fn address(&mut self, reg: u8, v: u64) {
+        self.imm(reg, v);
+        if v > u32::MAX as u64 && v >> 63 == 0 {
+            let end = self.here().at as usize;
+            self.moves(end - 8, true);
+        } else {
+            // Encoded in a form for small numbers.
+            self.bound = true;
+        }
+    }
+
+    /// Loads the low 32 bits of such an address.
+    pub fn short_address(&mut self, reg: u8, v: u32) {
+        self.imm(reg, v as u64);
+        let end = self.here().at as usize;
+        self.moves(end - 4, false);
     }
 
     /// `lea reg, mem` (64-bit, no flags).
@@ -311,6 +364,7 @@ impl Asm {
             Desc::SHORT
         };
         self.bytes(&b[..n]);
+        self.moves(here.at as usize + Desc::PC, true);
         for (offset, target) in [(4, resume), (16, patch)] {
             if let Some(target) = target {
                 let at = Place {
@@ -338,6 +392,28 @@ impl Asm {
             relative: false,
         });
     }
+}
+
+/// The predictor's cell of a constant guest address (see `Translator::mem`).
+pub fn fixed_cell(at: u64) -> MemoryOperand {
+    MemoryOperand::new(
+        Register::None,
+        Register::None,
+        1,
+        at as u32 as i32 as i64,
+        4,
+        false,
+        Register::GS,
+    )
+}
+
+/// Whether `i` has a [`fixed_cell`]: fields of the context block, the other operands without
+/// registers, have wide displacements.
+fn is_fixed_cell(i: &Instruction) -> bool {
+    i.segment_prefix() == Register::GS
+        && i.memory_displ_size() == 4
+        && i.memory_base() == Register::None
+        && i.memory_index() == Register::None
 }
 
 /// The counter's `lea`.

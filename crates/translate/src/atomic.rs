@@ -20,7 +20,7 @@ impl Translator {
             return;
         }
         match m.fixed {
-            Some(at) => self.a.imm(SCR, at),
+            Some(at) => self.a.address(SCR, at),
             None => self.a.lea(SCR, m.real),
         }
         self.a.spill(d::EA, SCR);

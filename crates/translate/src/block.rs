@@ -3,7 +3,7 @@
 use crate::asm::{self, Asm, Place};
 use crate::plan::{Plan, plan};
 use crate::regs::{self, CNT, RCX, RSP, SCR, Set, number};
-use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags};
+use crate::{Block, Error, Input, Look, MapEntry, Mode, Policy, flags};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind, desc::raise};
@@ -140,6 +140,8 @@ impl Translator {
         core::mem::swap(&mut self.block.hot, &mut self.a.hot);
         core::mem::swap(&mut self.block.cold, &mut self.a.cold);
         core::mem::swap(&mut self.block.fixups, &mut self.a.fixups);
+        core::mem::swap(&mut self.block.moving, &mut self.a.moving);
+        self.block.bound = self.a.bound;
         Ok(())
     }
 
@@ -207,18 +209,27 @@ impl Translator {
             .min(input.code.len());
         let peeked = &mut self.block.peeked;
         peeked.clear();
+        let (looks, looked) = (&mut self.block.looks, &mut self.block.looked);
+        looks.clear();
+        looked.clear();
         let mut at = |pc: u64| {
             if let Some(known) = input.peeked.get(peeked.len()) {
                 peeked.push(*known);
                 return flags::unpack(*known);
             }
             let off = pc.wrapping_sub(input.pc) as usize;
-            let code = if off < own {
-                &input.code[off..own]
+            let needed = if off < own {
+                flags::peek(pc, &input.code[off..own]).0
             } else {
-                peek(pc)
+                let code = peek(pc);
+                let (needed, len) = flags::peek(pc, code);
+                looks.push(Look {
+                    distance: off as i64,
+                    len: len as u8,
+                });
+                looked.extend_from_slice(&code[..len]);
+                needed
             };
-            let needed = flags::peek(pc, code);
             peeked.push(flags::pack(needed));
             needed
         };

@@ -67,9 +67,12 @@ impl Translator {
 
     fn push_return(&mut self, pc: u64) {
         match i32::try_from(pc as i64) {
-            Ok(v) => self.push_imm(v),
+            Ok(v) => {
+                self.a.bound = true;
+                self.push_imm(v);
+            }
             Err(_) => {
-                self.a.imm(SCR, pc);
+                self.a.address(SCR, pc);
                 self.push_reg(SCR, 8);
             }
         }
@@ -94,9 +97,12 @@ impl Translator {
     fn call_indirect(&mut self, return_to: u64) {
         let saved = self.borrow_this(RCX);
         match i32::try_from(return_to as i64) {
-            Ok(v) => self.push_imm(v),
+            Ok(v) => {
+                self.a.bound = true;
+                self.push_imm(v);
+            }
             Err(_) => {
-                self.a.imm(RCX, return_to);
+                self.a.address(RCX, return_to);
                 self.push_reg(RCX, 8);
             }
         }

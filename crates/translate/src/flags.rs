@@ -57,8 +57,8 @@ fn killed(i: &Instruction) -> u32 {
 }
 
 /// Flags needed when execution continues at `pc`, whose code begins with `code`. Everything that
-/// is not seen to be overwritten counts as needed.
-pub fn peek(pc: u64, code: &[u8]) -> u32 {
+/// is not seen to be overwritten counts as needed. Also the number of bytes that were looked at.
+pub fn peek(pc: u64, code: &[u8]) -> (u32, usize) {
     let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
     let mut undecided = ALL;
     let mut needed = 0;
@@ -66,9 +66,11 @@ pub fn peek(pc: u64, code: &[u8]) -> u32 {
         if undecided == 0 || !decoder.can_decode() {
             break;
         }
+        let before = decoder.position();
         let i = decoder.decode();
         if i.is_invalid() {
-            break;
+            // Undecided, whatever it is.
+            return (needed | undecided, before);
         }
         needed |= reads(&i) & undecided;
         undecided &= !(killed(&i) | needed);
@@ -76,7 +78,7 @@ pub fn peek(pc: u64, code: &[u8]) -> u32 {
             break;
         }
     }
-    needed | undecided
+    (needed | undecided, decoder.position())
 }
 
 const ORDER: [u32; 6] = [

@@ -21,6 +21,7 @@ mod flags;
 mod forms;
 mod operand;
 mod plan;
+mod portable;
 mod regs;
 mod segment;
 mod simple;
@@ -29,10 +30,11 @@ mod vector;
 pub mod vsib;
 
 use alloc::vec::Vec;
-use asm::Fixup;
+use asm::{Fixup, Moving};
 use hindsight_isa::Predictor;
 
 pub use block::Translator;
+pub use portable::Saved;
 
 /// What translated code does besides what the guest asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,9 +90,25 @@ pub struct Block {
     pub src_len: u32,
     /// Flags found to be needed at the block's exits, in the order in which they were looked at.
     pub peeked: Vec<u8>,
+    /// What was looked at to find them, outside the block's own code.
+    pub looks: Vec<Look>,
+    /// The bytes that were seen there, one look's after the other's.
+    pub looked: Vec<u8>,
     fixups: Vec<Fixup>,
+    moving: Vec<Moving>,
+    /// The block serves only where it was translated.
+    bound: bool,
     /// Guest instruction boundaries, filled when [`Translator::want_map`] is set.
     pub map: Vec<MapEntry>,
+}
+
+/// Code at an exit of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// From the block's start.
+    pub distance: i64,
+    /// Bytes that were looked at.
+    pub len: u8,
 }
 
 /// One guest instruction, or the rest of one, in the hot part of a block.

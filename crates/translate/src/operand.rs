@@ -1,6 +1,6 @@
 //! A memory operand in its two forms: the guest's own and the predictor's cell.
 
-use crate::asm::{based, ctx};
+use crate::asm::{self, based, ctx};
 use crate::block::Translator;
 use crate::regs::{self, gpr};
 use hindsight_isa::ctx::d;
@@ -83,6 +83,8 @@ impl Translator {
             displ_size: i.memory_displ_size(),
             is_broadcast: false,
         };
+        // An address in the instruction itself does not move with the block.
+        self.a.bound |= absolute && base != Register::RIP;
         let fixed = absolute.then_some(if ip { i.ip_rel_memory_address() } else { disp });
         if seg != Register::None {
             if addr32 {
@@ -127,7 +129,7 @@ impl Translator {
         } else if let Some(at) = fixed {
             if !self.replay() {
                 let t = self.scratch();
-                self.a.imm(t, at);
+                self.a.address(t, at);
                 m = MemoryOperand {
                     base: gpr(t, 8),
                     index: Register::None,
@@ -137,15 +139,7 @@ impl Translator {
                 };
             }
             if self.policy.predictor.bits == 32 {
-                let cell = MemoryOperand::new(
-                    Register::None,
-                    Register::None,
-                    1,
-                    at as u32 as i32 as i64,
-                    4,
-                    false,
-                    Register::GS,
-                );
+                let cell = asm::fixed_cell(at);
                 return Some(Mem {
                     real: m,
                     cell,

@@ -76,6 +76,7 @@ impl Translator {
     pub(crate) fn self_check(&mut self, input: &Input) {
         let last = self.instrs[self.instrs.len() - 1];
         let len = (last.next_ip() - input.pc) as usize;
+        self.a.bound = true;
         self.a.spill(slot::CHECK, RCX);
         let mut at = 0;
         let mut misses = Vec::new();

@@ -1,0 +1,204 @@
+//! Translated blocks in a form that can be kept, and placed again for the same code, at the same or
+//! another address.
+//!
+//! Of a block's translation only some fields depend on where its code is: those grow with its address.
+
+use crate::asm::{Fixup, Moving, Place};
+use crate::block::Translator;
+use crate::{Block, Look};
+use alloc::vec::Vec;
+
+/// Blocks whose addresses are all above this have all of them encoded in the same form.
+const LOW: u64 = 1 << 33;
+/// End of the addresses that programs have.
+const HIGH: u64 = 1 << 47;
+
+/// A block in kept form.
+pub struct Saved<'a> {
+    pc: u64,
+    bound: bool,
+    instrs: u32,
+    /// The code that was translated.
+    pub source: &'a [u8],
+    peeked: &'a [u8],
+    looks: &'a [u8],
+    looked: &'a [u8],
+    fixups: &'a [u8],
+    moving: &'a [u8],
+    hot: &'a [u8],
+    cold: &'a [u8],
+}
+
+const HEADER: usize = 8 + 4 + 2 + 1 + 1 + 5 * 4;
+const LOOK: usize = 9;
+const FIXUP: usize = 8;
+const MOVING: usize = 4;
+
+/// The cold part's bit in a packed place.
+const COLD: u32 = 1 << 30;
+/// The additional bit of a packed field.
+const MORE: u32 = 1 << 31;
+
+fn pack(p: Place, more: bool) -> [u8; 4] {
+    let bits = p.at | if p.cold { COLD } else { 0 } | if more { MORE } else { 0 };
+    bits.to_le_bytes()
+}
+
+fn unpack(b: &[u8; 4]) -> (Place, bool) {
+    let v = u32::from_le_bytes(*b);
+    let place = Place {
+        cold: v & COLD != 0,
+        at: v & (COLD - 1),
+    };
+    (place, v & MORE != 0)
+}
+
+impl Block {
+    /// Appends the kept form of the block at `pc`, which was translated from `source` and not placed.
+    pub fn save(&self, pc: u64, source: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&pc.to_le_bytes());
+        out.extend_from_slice(&(self.instrs as u16).to_le_bytes());
+        out.extend_from_slice(&(source.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(self.looks.len() as u16).to_le_bytes());
+        out.push(self.peeked.len() as u8);
+        out.push(self.bound as u8);
+        let lens = [
+            self.looked.len(),
+            self.fixups.len(),
+            self.moving.len(),
+            self.hot.len(),
+            self.cold.len(),
+        ];
+        for n in lens {
+            out.extend_from_slice(&(n as u32).to_le_bytes());
+        }
+        out.extend_from_slice(source);
+        out.extend_from_slice(&self.peeked);
+        for l in &self.looks {
+            out.extend_from_slice(&l.distance.to_le_bytes());
+            out.push(l.len);
+        }
+        out.extend_from_slice(&self.looked);
+        for f in &self.fixups {
+            out.extend_from_slice(&pack(f.at, f.relative));
+            out.extend_from_slice(&pack(f.target, false));
+        }
+        for m in &self.moving {
+            out.extend_from_slice(&pack(m.at, m.wide));
+        }
+        out.extend_from_slice(&self.hot);
+        out.extend_from_slice(&self.cold);
+    }
+}
+
+impl<'a> Saved<'a> {
+    /// Takes apart what [`Block::save`] wrote; `None` if it is something else.
+    pub fn read(bytes: &'a [u8]) -> Option<Saved<'a>> {
+        let (head, mut rest) = bytes.split_at_checked(HEADER)?;
+        let word = |at: usize| {
+            let b = head.get(at..at + 4)?;
+            Some(u32::from_le_bytes(b.try_into().ok()?) as usize)
+        };
+        let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]) as usize;
+        let mut take = |n: usize| {
+            let (part, more) = rest.split_at_checked(n)?;
+            rest = more;
+            Some(part)
+        };
+        let saved = Saved {
+            pc: u64::from_le_bytes(head[..8].try_into().ok()?),
+            instrs: half(8) as u32,
+            bound: head[15] != 0,
+            source: take(half(10))?,
+            peeked: take(head[14] as usize)?,
+            looks: take(half(12) * LOOK)?,
+            looked: take(word(16)?)?,
+            fixups: take(word(20)?.checked_mul(FIXUP)?)?,
+            moving: take(word(24)?.checked_mul(MOVING)?)?,
+            hot: take(word(28)?)?,
+            cold: take(word(32)?)?,
+        };
+        rest.is_empty().then_some(saved)
+    }
+
+    /// Whether the block serves at `pc`, if the same code is there.
+    pub fn serves(&self, pc: u64) -> bool {
+        let range = LOW..HIGH;
+        pc == self.pc || !self.bound && range.contains(&pc) && range.contains(&self.pc)
+    }
+
+    /// What was looked at besides the source: distance from the block, and what was there.
+    pub fn looks(&self) -> impl Iterator<Item = (i64, &'a [u8])> {
+        let mut rest = self.looked;
+        self.looks.as_chunks::<LOOK>().0.iter().map_while(move |l| {
+            let (distance, len) = l.split_first_chunk::<8>()?;
+            let (part, more) = rest.split_at_checked(len[0] as usize)?;
+            rest = more;
+            Some((i64::from_le_bytes(*distance), part))
+        })
+    }
+}
+
+impl Translator {
+    /// Makes the block at `pc`, where it [serves](Saved::serves), the translator's present one. `None`
+    /// if it is not whole.
+    pub fn restore(&mut self, pc: u64, s: &Saved) -> Option<()> {
+        let b = &mut self.block;
+        b.map.clear();
+        b.instrs = s.instrs;
+        b.src_len = s.source.len() as u32;
+        b.bound = s.bound;
+        let set = |to: &mut Vec<u8>, from: &[u8]| {
+            to.clear();
+            to.extend_from_slice(from);
+        };
+        set(&mut b.peeked, s.peeked);
+        set(&mut b.hot, s.hot);
+        set(&mut b.cold, s.cold);
+        set(&mut b.looked, s.looked);
+        b.looks.clear();
+        b.looks.extend(s.looks().map(|(distance, l)| Look {
+            distance,
+            len: l.len() as u8,
+        }));
+        let fits = |p: Place, n: usize| {
+            let len = if p.cold { s.cold.len() } else { s.hot.len() };
+            p.at as usize + n <= len
+        };
+        b.fixups.clear();
+        for f in s.fixups.as_chunks::<FIXUP>().0 {
+            let (at, target) = f.split_first_chunk::<4>()?;
+            let (at, relative) = unpack(at);
+            let (target, _) = unpack(target.first_chunk()?);
+            if !fits(at, 4) || !fits(target, 0) {
+                return None;
+            }
+            b.fixups.push(Fixup {
+                at,
+                target,
+                relative,
+            });
+        }
+        let delta = pc.wrapping_sub(s.pc);
+        b.moving.clear();
+        for m in s.moving.as_chunks::<MOVING>().0 {
+            let (at, wide) = unpack(m);
+            if !fits(at, if wide { 8 } else { 4 }) {
+                return None;
+            }
+            b.moving.push(Moving { at, wide });
+            let part = if at.cold { &mut b.cold } else { &mut b.hot };
+            let field = &mut part[at.at as usize..];
+            if wide {
+                let f = field.first_chunk_mut::<8>()?;
+                *f = u64::from_le_bytes(*f).wrapping_add(delta).to_le_bytes();
+            } else {
+                let f = field.first_chunk_mut::<4>()?;
+                *f = u32::from_le_bytes(*f)
+                    .wrapping_add(delta as u32)
+                    .to_le_bytes();
+            }
+        }
+        Some(())
+    }
+}
