@@ -8,6 +8,7 @@ pub mod pen;
 pub mod ring;
 pub mod script;
 pub mod select;
+pub mod shelf;
 pub mod varint;
 
 pub use event::{Decoder, Encoder, EndKind, Event, GapReason, MAX_EVENT};

@@ -1,8 +1,8 @@
 //! The memory that a recorded process and its collector share.
 //!
 //! One sparse memory file: a [`Header`], then [`STRIPES`] lock words for atomic operations, then one
-//! control page for each of [`RINGS`] rings, then the recorder's executable image, then the data of as
-//! many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two). Only what is touched takes
+//! control page for each of [`RINGS`] rings, then the recorder's executable image, then the
+//! [shelf](crate::shelf) of translated code that program images share, then the data of as many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two). Only what is touched takes
 //! memory. A ring carries whole events back to back; `head` and `tail` count bytes since the ring was
 //! taken and never wrap.
 
@@ -43,8 +43,11 @@ pub const IMAGE: usize = CTLS + RINGS * PAGE;
 /// Room for that.
 pub const IMAGE_BYTES: usize = 8 << 20;
 
+/// Offset of the [shelf](crate::shelf) of translated code.
+pub const SHELF: usize = IMAGE + IMAGE_BYTES;
+
 /// Bytes before the data of the first ring.
-const DATA: usize = IMAGE + IMAGE_BYTES;
+const DATA: usize = SHELF + crate::shelf::LEN;
 
 /// Size of a control file with `rings` rings.
 pub const fn file_len(rings: usize) -> usize {

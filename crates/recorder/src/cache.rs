@@ -10,7 +10,7 @@ use crate::context::{Context, R11, RIP};
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
-use crate::{arena, birth, code, fail, guard, line, ring, select};
+use crate::{arena, birth, code, fail, guard, kept, line, ring, select};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
@@ -288,21 +288,28 @@ impl Cache {
         self.mapped = None;
         self.translator.want_map = false;
         self.translator.policy.mode = mode(plain);
-        let mut translate = |n: usize| {
-            let input = Input {
-                pc,
-                code: &source[..n],
-                max_instrs: u32::MAX,
-                self_check: writable,
-                peeked: &[],
-            };
-            let peek = &mut |at| code::peek(at, &mut pages);
-            self.translator.translate(&input, peek).is_ok()
-        };
         // A place where recording begins or ends begins a block, unless an instruction lies across it.
         let limit = select::room(pc, n);
-        if !(translate(limit) || limit < n && translate(n)) {
-            return Err(Fetch::NotMapped);
+        let known = &source[..limit];
+        if writable || !kept::restore(&mut self.translator, pc, known, &mut pages) {
+            let mut translate = |n: usize| {
+                let input = Input {
+                    pc,
+                    code: &source[..n],
+                    max_instrs: u32::MAX,
+                    self_check: writable,
+                    peeked: &[],
+                };
+                let peek = &mut |at| code::peek(at, &mut pages);
+                self.translator.translate(&input, peek).is_ok()
+            };
+            let within = translate(limit);
+            if !within && !(limit < n && translate(n)) {
+                return Err(Fetch::NotMapped);
+            }
+            if within && !writable {
+                kept::keep(&self.translator, pc, known);
+            }
         }
         let src_len = self.translator.block.src_len as usize;
         let src = &source[..src_len];

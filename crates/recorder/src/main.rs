@@ -22,6 +22,7 @@ mod gap;
 mod guard;
 mod heap;
 mod inbox;
+mod kept;
 mod limits;
 mod loader;
 mod lock;

@@ -7,6 +7,7 @@ use crate::{arena, channel, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state};
+use hindsight_events::shelf::Shelf;
 use hindsight_events::{EndKind, Event, MAX_EVENT, Pen};
 use linux_raw_sys::general::MAP_SHARED;
 
@@ -176,18 +177,9 @@ pub fn collector() -> Option<(i32, i32)> {
     header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
 }
 
-/// The counter of sequence numbers, and the locks for atomic operations; `None` when nothing is
-/// recorded.
-pub fn order() -> Option<(&'static AtomicU64, *const Stripe)> {
-    let stripes = BASE.load(Acquire).wrapping_add(STRIPES_OFFSET);
-    header().map(|h| (&h.sequence, stripes.cast_const().cast()))
-}
-
-/// The recorder's executable image as it was before it ran.
-pub fn recorder() -> Option<&'static [u8]> {
-    let len = (header()?.image_len.load(Relaxed) as usize).min(ring::IMAGE_BYTES);
-    // SAFETY: in the mapping of the control file; nothing changes it after the first image began.
-    Some(unsafe { core::slice::from_raw_parts(BASE.load(Acquire).add(ring::IMAGE), len) })
+use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state};
+use hindsight_events::shelf::Shelf;
+use hindsight_events::{EndKind, Event, MAX_EVENT, Pen};
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.

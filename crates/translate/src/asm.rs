@@ -250,7 +250,7 @@ impl Asm {
     }
 
     /// Loads a guest address that is a constant distance from the block.
-    pub fn address(&mut self, reg: u8, v: u64) {
+    pub fn guest_address(&mut self, reg: u8, v: u64) {
         self.imm(reg, v);
         if v > u32::MAX as u64 && v >> 63 == 0 {
             let end = self.here().at as usize;
@@ -262,7 +262,7 @@ impl Asm {
     }
 
     /// Loads the low 32 bits of such an address.
-    pub fn short_address(&mut self, reg: u8, v: u32) {
+    pub fn short_guest_address(&mut self, reg: u8, v: u32) {
         self.imm(reg, v as u64);
         let end = self.here().at as usize;
         self.moves(end - 4, false);

@@ -20,7 +20,7 @@ impl Translator {
             return;
         }
         match m.fixed {
-            Some(at) => self.a.address(SCR, at),
+            Some(at) => self.a.guest_address(SCR, at),
             None => self.a.lea(SCR, m.real),
         }
         self.a.spill(d::EA, SCR);
@@ -319,7 +319,7 @@ impl Translator {
         let short = narrow(m.real.base) || narrow(m.real.index) || i.memory_displ_size() == 4;
         let (at, bit) = (self.borrow_reg(), self.borrow_reg());
         match m.fixed {
-            Some(fixed) => self.a.imm(at, fixed),
+            Some(fixed) => self.a.guest_address(at, fixed),
             None => self.a.lea(at, m.real),
         }
         let extend = match size {

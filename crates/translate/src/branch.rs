@@ -72,7 +72,7 @@ impl Translator {
                 self.push_imm(v);
             }
             Err(_) => {
-                self.a.address(SCR, pc);
+                self.a.guest_address(SCR, pc);
                 self.push_reg(SCR, 8);
             }
         }
@@ -102,7 +102,7 @@ impl Translator {
                 self.push_imm(v);
             }
             Err(_) => {
-                self.a.address(RCX, return_to);
+                self.a.guest_address(RCX, return_to);
                 self.push_reg(RCX, 8);
             }
         }

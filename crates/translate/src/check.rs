@@ -132,7 +132,7 @@ impl Translator {
         }
         before(self);
         match m.fixed {
-            Some(at) => self.a.address(SCR, at),
+            Some(at) => self.a.guest_address(SCR, at),
             None => self.a.lea(SCR, m.real),
         }
         self.a.spill(hindsight_isa::ctx::d::EA, SCR);

@@ -129,7 +129,7 @@ impl Translator {
         } else if let Some(at) = fixed {
             if !self.replay() {
                 let t = self.scratch();
-                self.a.address(t, at);
+                self.a.guest_address(t, at);
                 m = MemoryOperand {
                     base: gpr(t, 8),
                     index: Register::None,

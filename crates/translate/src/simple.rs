@@ -211,14 +211,16 @@ impl Translator {
             };
             match r.size() {
                 8 if i.memory_base() == Register::RIP => {
-                    self.a.address(n, i.ip_rel_memory_address());
+                    self.a.guest_address(n, i.ip_rel_memory_address());
                 }
                 8 => {
                     // The address has 32 bits.
                     self.a.bound = true;
                     self.a.imm(n, i.ip_rel_memory_address());
                 }
-                4 => self.a.short_address(n, i.ip_rel_memory_address() as u32),
+                4 => self
+                    .a
+                    .short_guest_address(n, i.ip_rel_memory_address() as u32),
                 _ => self.unsupported(),
             }
             return;
@@ -349,9 +351,9 @@ impl Translator {
         }
         let last = m.plus(size as i64 - 1);
         if let (Some(base), Some(end), true) = (m.fixed, last.fixed, size > 8) {
-            self.a.address(SCR, end);
+            self.a.guest_address(SCR, end);
             self.a.load(SCR, 1, asm::based(SCR, 0));
-            self.a.address(SCR, base);
+            self.a.guest_address(SCR, base);
         }
         let mut c = self.check_begin(self.cur.before);
         let mut at = 0;
@@ -367,7 +369,7 @@ impl Translator {
             match part.fixed {
                 // Each value overwrites the address.
                 Some(here) if at > 0 => {
-                    self.a.address(SCR, here);
+                    self.a.guest_address(SCR, here);
                     self.a.load(SCR, n, asm::based(SCR, 0));
                 }
                 _ => self.a.load(SCR, n, part.real),
@@ -424,7 +426,7 @@ impl Translator {
         let size = i.op_register(1).size();
         let (at, word, bits) = (self.borrow_reg(), self.borrow_reg(), self.borrow_reg());
         match m.fixed {
-            Some(fixed) => self.a.address(at, fixed),
+            Some(fixed) => self.a.guest_address(at, fixed),
             None => self.a.lea(at, m.real),
         }
         let extend = match size {

@@ -1,0 +1,54 @@
+//! Translations that all program images of a recording share.
+//!
+//! What one image has translated, another takes from the shelf, if the code is the same byte by byte:
+//! that of the block and what was looked at behind its exits. Only code that the program may not
+//! write is kept.
+
+use crate::{code, ring};
+use alloc::vec::Vec;
+use hindsight_translate::{Saved, Translator};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes of the code at a block's start by which it is found.
+const PREFIX: usize = 32;
+
+/// Under what name a block is kept.
+fn key(translator: &Translator, pc: u64, source: &[u8]) -> u64 {
+    let way = translator.policy.mode as u64 * 2 + translator.ordered as u64;
+    let seed = pc & 0xfff | way << 12;
+    xxh3_64_with_seed(&source[..source.len().min(PREFIX)], seed)
+}
+
+/// Makes the kept translation of the code at `pc`, which begins with `source`, the translator's
+/// present block, and adds the pages that it depends on to `pages`. `false` if there is none.
+pub fn restore(translator: &mut Translator, pc: u64, source: &[u8], pages: &mut Vec<u64>) -> bool {
+    let Some(shelf) = ring::shelf() else {
+        return false;
+    };
+    let key = key(translator, pc, source);
+    shelf.find(key).any(|content| {
+        let Some(saved) = Saved::read(content) else {
+            return false;
+        };
+        let same = |(distance, seen): (i64, &[u8])| {
+            seen.is_empty() || code::peek(pc.wrapping_add_signed(distance), pages).starts_with(seen)
+        };
+        let good = saved.serves(pc)
+            && source.starts_with(saved.source)
+            && saved.looks().all(same)
+            && translator.restore(pc, &saved).is_some();
+        if !good {
+            pages.clear();
+        }
+        good
+    })
+}
+
+/// Keeps the translator's present block, made from the code at `pc`, which begins with `source`.
+pub fn keep(translator: &Translator, pc: u64, source: &[u8]) {
+    let Some(shelf) = ring::shelf() else { return };
+    let block = &translator.block;
+    let mut content = Vec::new();
+    block.save(pc, &source[..block.src_len as usize], &mut content);
+    shelf.put(key(translator, pc, source), &content);
+}
