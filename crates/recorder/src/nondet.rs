@@ -5,6 +5,7 @@ use crate::thread::Thread;
 use crate::{config, slow};
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_isa::cpuid::Baseline;
 use iced_x86::{Instruction, Mnemonic};
@@ -30,10 +31,19 @@ fn host_xcr0() -> u64 {
 
 /// Size of a standard XSAVE area with all of [`xcr0`].
 fn area_size() -> u32 {
-    (2..63).filter(|i| xcr0() >> i & 1 != 0).fold(576, |n, i| {
+    // The dynamic linker asks dozens of times, and each answer takes several questions.
+    static KNOWN: AtomicU32 = AtomicU32::new(0);
+    let known = KNOWN.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let shown = xcr0();
+    let size = (2..63).filter(|i| shown >> i & 1 != 0).fold(576, |n, i| {
         let l = __cpuid_count(0xd, i);
         n.max(l.eax + l.ebx)
-    })
+    });
+    KNOWN.store(size, Relaxed);
+    size
 }
 
 /// Executes `i` and records which registers it changed.
