@@ -404,20 +404,6 @@ impl Thread {
         map_shared(self.window - SKEW, self.predictor)
     }
 
-    /// Forgets all indirect-branch targets.
-    pub fn clear_lookup(&mut self) {
-        let table = self.ctx.lookup.as_mut_ptr_range();
-        let (start, end) = (table.start as u64, table.end as u64);
-        let whole = (start.next_multiple_of(4096), end & !4095);
-        // SAFETY: the parts of the table outside its whole pages, which are given back.
-        unsafe {
-            core::ptr::write_bytes(start as *mut u8, 0, (whole.0 - start) as usize);
-            core::ptr::write_bytes(whole.1 as *mut u8, 0, (end - whole.1) as usize);
-        }
-        sys::madvise_dontneed(whole.0, whole.1 - whole.0);
-        self.ctx.begin_lookup();
-    }
-
     /// Counters for the collector.
     pub fn publish(&self) {
         if let Some(c) = self.emit.ctl() {
