@@ -177,9 +177,25 @@ pub fn collector() -> Option<(i32, i32)> {
     header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
 }
 
-use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state};
-use hindsight_events::shelf::Shelf;
-use hindsight_events::{EndKind, Event, MAX_EVENT, Pen};
+/// The counter of sequence numbers, and the locks for atomic operations; `None` when nothing is
+/// recorded.
+pub fn order() -> Option<(&'static AtomicU64, *const Stripe)> {
+    let stripes = BASE.load(Acquire).wrapping_add(STRIPES_OFFSET);
+    header().map(|h| (&h.sequence, stripes.cast_const().cast()))
+}
+
+/// The recorder's executable image as it was before it ran.
+pub fn recorder() -> Option<&'static [u8]> {
+    let len = (header()?.image_len.load(Relaxed) as usize).min(ring::IMAGE_BYTES);
+    // SAFETY: in the mapping of the control file; nothing changes it after the first image began.
+    Some(unsafe { core::slice::from_raw_parts(BASE.load(Acquire).add(ring::IMAGE), len) })
+}
+
+/// Translated code that all images of the recording share.
+pub fn shelf() -> Option<Shelf<'static>> {
+    let base = BASE.load(Acquire);
+    // SAFETY: a mapped control file stays mapped; the shelf's part of it is used through this only.
+    (!base.is_null()).then(|| unsafe { Shelf::new(base.add(ring::SHELF)) })
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.
