@@ -304,7 +304,7 @@ impl Cache {
                 self.translator.translate(&input, peek).is_ok()
             };
             let within = translate(limit);
-            if !within && !(limit < n && translate(n)) {
+            if !(within || limit < n && translate(n)) {
                 return Err(Fetch::NotMapped);
             }
             if within && !writable {
