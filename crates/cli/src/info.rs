@@ -53,7 +53,11 @@ fn image_json(n: &Node) -> serde_json::Value {
         "image": n.image,
         "parent": n.parent,
         "pid": n.pid,
-        "by": if n.by_exec { "exec" } else { "fork" },
+        "by": match (n.borrowed, n.by_exec) {
+            (true, _) => "vfork",
+            (false, true) => "exec",
+            (false, false) => "fork",
+        },
         "command": n.command,
         "threads": n.threads,
         "instructions": n.instructions,

@@ -85,10 +85,6 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     };
     let collector = Collector::new(&control, sink.out, &header, say)
         .with_context(|| format!("cannot write the recording to {}", sink.name))?;
-    let collector = match a.children {
-        args::Children::Follow => collector,
-        args::Children::None => collector.without_children(),
-    };
 
     let clock = Instant::now();
     let mut exec = exec(&image, program, &watch)?;

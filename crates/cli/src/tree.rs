@@ -14,6 +14,8 @@ pub struct Node {
     pub parent: u32,
     pub pid: i32,
     pub by_exec: bool,
+    /// A child that runs in the memory of `image`, which is its parent's.
+    pub borrowed: bool,
     pub command: String,
     pub threads: usize,
     pub instructions: u64,
@@ -51,6 +53,7 @@ pub fn build(t: &Trace, streams: &[StreamSummary]) -> Vec<Node> {
             depth,
             ..node(t, image, &counts)
         });
+        out.extend(unrecorded(t, image, &counts, depth + 1));
     }
     out
 }
@@ -60,6 +63,7 @@ fn node(t: &Trace, image: &Image, counts: &BTreeMap<u32, &StreamSummary>) -> Nod
         .threads
         .iter()
         .filter_map(|s| counts.get(s).copied())
+        .filter(|s| borrowed_end(t, image, s).is_none())
         .collect();
     // A child that borrows the memory ends on its own.
     let own = |s: &&&StreamSummary| t.stream_info(s.stream).is_some_and(|i| i.pid == image.pid);
@@ -80,6 +84,7 @@ fn node(t: &Trace, image: &Image, counts: &BTreeMap<u32, &StreamSummary>) -> Nod
         parent: image.parent,
         pid: image.pid,
         by_exec: image.by_exec,
+        borrowed: false,
         command: t.command(image.number),
         threads: threads.len(),
         instructions: threads.iter().map(|s| s.instructions).sum(),
@@ -92,6 +97,43 @@ fn node(t: &Trace, image: &Image, counts: &BTreeMap<u32, &StreamSummary>) -> Nod
         message: last.map_or(String::new(), |e| e.message.clone()),
         depth: 0,
     }
+}
+
+/// The process id of such a child, and how its stream ended.
+fn borrowed_end<'a>(
+    t: &Trace,
+    image: &Image,
+    s: &'a StreamSummary,
+) -> Option<(i32, &'a StreamEnd)> {
+    let pid = t.stream_info(s.stream)?.pid;
+    let end = s.end.as_ref().filter(|e| e.kind == "exec")?;
+    (pid != image.pid && !end.message.is_empty()).then_some((pid, end))
+}
+
+/// Children that ran in the memory of `image` until they executed a program that is not recorded.
+fn unrecorded<'a>(
+    t: &'a Trace,
+    image: &'a Image,
+    counts: &'a BTreeMap<u32, &StreamSummary>,
+    depth: usize,
+) -> impl Iterator<Item = Node> + 'a {
+    image.threads.iter().filter_map(move |s| {
+        let s = counts.get(s)?;
+        let (pid, end) = borrowed_end(t, image, s)?;
+        Some(Node {
+            image: image.number,
+            parent: image.number,
+            pid,
+            borrowed: true,
+            threads: 1,
+            instructions: s.instructions,
+            unpredicted_reads: s.unpredicted_reads,
+            ended: ended(end),
+            message: end.message.clone(),
+            depth,
+            ..Node::default()
+        })
+    })
 }
 
 fn ended(e: &StreamEnd) -> String {

@@ -43,6 +43,18 @@ pub fn running(pid: i32, tid: i32) -> bool {
     )
 }
 
+/// Whether the recorder's image still runs in a process. Where that cannot be known, there may be no
+/// `/proc`, or it is another user's program.
+pub fn recorded(pid: i32) -> bool {
+    match fs::read_link(format!("/proc/{pid}/exe")) {
+        Ok(exe) => exe
+            .as_os_str()
+            .as_encoded_bytes()
+            .starts_with(b"/memfd:hindsight"),
+        Err(e) => e.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// What cannot be read counts as alive: there may be no `/proc`.
 fn zombie(stat: &str) -> bool {
     matches!(state(stat), Some(b'Z' | b'X'))

@@ -46,9 +46,6 @@ const NEWBORN: Duration = Duration::from_secs(2);
 /// known whether it lives.
 const UNKNOWN: Duration = Duration::from_secs(3);
 
-/// `clone`, `fork`, `vfork`, `clone3`.
-const FORKS: [u64; 4] = [56, 57, 58, 435];
-
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;
 
@@ -124,14 +121,13 @@ pub struct Collector<'c, W: Write> {
     /// The ring that carries each image's mappings and code.
     images: HashMap<u32, usize>,
     next_stream: StreamId,
-    follow: bool,
-    /// Process and thread ids that have had a stream.
-    known: HashSet<i32>,
-    /// Who has had a stream, as (image, process id).
-    streams: HashSet<(u32, i32)>,
+    /// Processes that are about to be made, and since when as many.
+    unborn: (u32, Instant),
+    /// Images that processes have left for programs which are not recorded, as (image, process id).
+    left: HashSet<(u32, i32)>,
     /// Images that began, as (parent, process id).
     begun: HashSet<(u32, i32)>,
-    /// Processes that should appear, and since when.
+    /// Processes that executed a program and should appear again, and since when.
     expected: HashMap<i32, Instant>,
     /// Processes that executed another program, as (former image, process id): their former
     /// threads are no more.
@@ -160,9 +156,8 @@ impl<'c, W: Write> Collector<'c, W> {
             thrifty: false,
             images: HashMap::new(),
             next_stream: 1,
-            follow: true,
-            known: HashSet::new(),
-            streams: HashSet::new(),
+            unborn: (0, Instant::now()),
+            left: HashSet::new(),
             begun: HashSet::new(),
             expected: HashMap::new(),
             replaced: Vec::new(),
@@ -179,12 +174,6 @@ impl<'c, W: Write> Collector<'c, W> {
             },
             tell: Box::new(tell),
         })
-    }
-
-    /// Says that processes which the program makes are not recorded.
-    pub fn without_children(mut self) -> Self {
-        self.follow = false;
-        self
     }
 
     /// Collects until `ended` is set (by whoever saw the program end, who then calls
@@ -288,7 +277,13 @@ impl<'c, W: Write> Collector<'c, W> {
         };
         self.expected
             .retain(|pid, since| now - over.max(*since) < NEWBORN && alive::process(*pid));
-        !self.expected.is_empty() || !self.lanes.iter().all(free)
+        let unborn = self.control.header().unborn.load(Acquire);
+        if unborn != self.unborn.0 {
+            self.unborn = (unborn, now);
+        }
+        // What is killed before it has a ring stays in that number.
+        let newborn = unborn > 0 && now - over.max(self.unborn.1) < NEWBORN;
+        newborn || !self.expected.is_empty() || !self.lanes.iter().all(free)
     }
 
     /// Closes the rings whose producers are gone. `all`: also those that were busy a moment ago.
@@ -309,7 +304,9 @@ impl<'c, W: Write> Collector<'c, W> {
                 _ if idle < IDLE && !all => {}
                 _ => {
                     let alive = if ctl.kind.load(Relaxed) == kind::IMAGE {
+                        let image = ctl.image.load(Relaxed);
                         alive::process(pid)
+                            && (!self.left.contains(&(image, pid)) || alive::recorded(pid))
                     } else {
                         alive::thread(pid, tid)
                     };
@@ -365,41 +362,20 @@ impl<'c, W: Write> Collector<'c, W> {
         n.unwrap_or(0)
     }
 
-    /// Whether the process of ring `i` has already had a stream in the parent of its image.
-    fn had_stream(&self, i: usize) -> bool {
-        let who = |l: &Lane| (l.ctl().image.load(Relaxed), l.ctl().pid.load(Relaxed));
-        let before = (
-            self.lanes[i].ctl().parent.load(Relaxed),
-            who(&self.lanes[i]).1,
-        );
-        self.streams.contains(&before) || self.lanes.iter().any(|l| who(l) == before)
-    }
-
     /// Begins the stream of ring `i`.
     fn begin(&mut self, i: usize) {
-        let is_image = self.lanes[i].ctl().kind.load(Relaxed) == kind::IMAGE;
-        let executed = is_image && self.had_stream(i);
         let lane = &mut self.lanes[i];
-        let mut open = Open::new(lane.consumer.ctl(), self.next_stream);
+        let open = Open::new(lane.consumer.ctl(), self.next_stream);
         lane.active = Instant::now();
         self.next_stream += 1;
         let StreamInfo {
             image,
             parent,
             pid,
-            tid,
             kind,
             ..
         } = open.info;
-        // A forked process runs its parent's program.
-        if kind == StreamKind::Image && executed {
-            open.find_command(lane.consumer.ctl());
-        }
-        self.streams.insert((image, pid));
-        for id in [pid, tid] {
-            self.known.insert(id);
-            self.expected.remove(&id);
-        }
+        self.expected.remove(&pid);
         if kind == StreamKind::Image {
             self.images.insert(image, i);
             if parent < image {
@@ -431,7 +407,6 @@ impl<'c, W: Write> Collector<'c, W> {
             }
             let (modules, out) = (&mut self.modules, &mut self.out);
             let mut failure = None;
-            let mut born = None;
             let image = open.info.image;
             let (n, pushed) = builder.push(&lane.pending[at..], |pos, e| {
                 open.see(pos, e);
@@ -455,22 +430,12 @@ impl<'c, W: Write> Collector<'c, W> {
                             path: path.to_vec(),
                         });
                     }
-                    Event::Syscall { nr, .. } => open.forking = FORKS.contains(&nr),
-                    Event::SyscallRet { ret } if std::mem::take(&mut open.forking) => {
-                        born = i32::try_from(ret).ok().filter(|pid| *pid > 0).or(born);
-                    }
                     _ => {}
                 }
                 modules.stand_in(e)
             });
             open.builder = builder;
             at += n;
-            if let Some(pid) = born
-                && self.follow
-                && !self.known.contains(&pid)
-            {
-                self.expected.insert(pid, Instant::now());
-            }
             if let Some(e) = failure {
                 self.fail(e);
             }
@@ -584,6 +549,9 @@ impl<'c, W: Write> Collector<'c, W> {
                 tid,
                 message,
             }),
+            Some((EndKind::Exec, _, message)) if !message.is_empty() => {
+                self.left.insert((image, pid));
+            }
             Some((EndKind::Exec, ..)) if !self.begun.contains(&(image, pid)) => {
                 self.expected.insert(pid, Instant::now());
             }

@@ -1,7 +1,7 @@
 //! One ring as the collector sees it.
 
 use crate::futex;
-use hindsight_events::ring::{Consumer, Ctl, Header, RING_BYTES, kind, state};
+use hindsight_events::ring::{COMMAND, Consumer, Ctl, Header, RING_BYTES, kind, state};
 use hindsight_events::{EndKind, Event};
 use hindsight_trace::meta::{Gaps, StreamEnd, StreamSummary};
 use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text};
@@ -24,8 +24,6 @@ pub struct Open {
     gap: Option<(u64, bool)>,
     /// Names, at most [`MOST_NAMES`], and how often they were said.
     marks: BTreeMap<String, u64>,
-    /// A system call that makes a process or thread waits for its result.
-    pub forking: bool,
     /// When the oldest event of `builder` came.
     pub oldest: Instant,
 }
@@ -46,7 +44,7 @@ impl Open {
             parent: ctl.parent.load(Relaxed),
             pid,
             tid: ctl.tid.load(Relaxed),
-            command: Vec::new(),
+            command: if image { command(ctl) } else { Vec::new() },
         };
         Open {
             info,
@@ -56,20 +54,7 @@ impl Open {
             gaps: Gaps::default(),
             gap: None,
             marks: BTreeMap::new(),
-            forking: false,
             oldest: Instant::now(),
-        }
-    }
-
-    /// Looks the argument vector up, unless the stream has ended.
-    pub fn find_command(&mut self, ctl: &Ctl) {
-        let live = || ctl.state.load(SeqCst) == state::LIVE;
-        if live() {
-            let command = command(self.info.pid);
-            // Otherwise the process may have executed another program meanwhile.
-            if live() {
-                self.info.command = command;
-            }
         }
     }
 
@@ -242,12 +227,13 @@ pub fn is_image(ctl: &Ctl, image: u32) -> bool {
         && ctl.image.load(Relaxed) == image
 }
 
-/// The argument vector of a process.
-fn command(pid: i32) -> Vec<Text> {
-    let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let text = text.strip_suffix(b"\0").unwrap_or(&text);
+/// The argument vector in a control page.
+fn command(ctl: &Ctl) -> Vec<Text> {
+    let n = (ctl.command_len.load(Acquire) as usize).min(COMMAND);
+    let text: Vec<u8> = ctl.command[..n].iter().map(|b| b.load(Relaxed)).collect();
     if text.is_empty() {
         return Vec::new();
     }
+    let text = text.strip_suffix(b"\0").unwrap_or(&text);
     text.split(|b| *b == 0).map(Text::from).collect()
 }

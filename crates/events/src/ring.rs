@@ -6,7 +6,7 @@
 //! memory. A ring carries whole events back to back; `head` and `tail` count bytes since the ring was
 //! taken and never wrap.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x04");
@@ -234,6 +234,24 @@ pub struct Ctl {
     pub flushes: AtomicU64,
     /// Times translated code was left, by cause, for profiling (see the recorder).
     pub exits: [AtomicU64; 16],
+    /// Of an image that came by `execve`: bytes of [`Ctl::command`].
+    pub command_len: AtomicU32,
+    /// Its argument vector, each argument with a terminating zero; cut to fit.
+    pub command: [AtomicU8; COMMAND],
+}
+
+/// Longest argument vector of a control page.
+pub const COMMAND: usize = 2048;
+
+impl Ctl {
+    /// Sets the argument vector.
+    pub fn set_command(&self, command: &[u8]) {
+        let n = command.len().min(COMMAND);
+        for (to, from) in self.command.iter().zip(&command[..n]) {
+            to.store(*from, Relaxed);
+        }
+        self.command_len.store(n as u32, Release);
+    }
 }
 
 const _: () = assert!(size_of::<Ctl>() <= PAGE);

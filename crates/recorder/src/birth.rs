@@ -7,12 +7,12 @@ use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
-use crate::{cache, dispatch, fail, guard, line, order};
+use crate::{cache, dispatch, fail, guard, line, order, ring};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::arch::asm;
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
@@ -62,6 +62,42 @@ pub fn alone(t: &Thread) {
 /// Keeps the list from changing while the process is copied.
 pub fn hold() -> impl Sized {
     THREADS.lock()
+}
+
+/// There have been children that borrow this memory and for whose end nobody waits.
+static BORROWERS: AtomicBool = AtomicBool::new(false);
+
+/// Lets go of children that borrowed this memory, were not made by `vfork`, and have left it.
+fn sweep() {
+    if !BORROWERS.load(Acquire) {
+        return;
+    }
+    let mut left = Vec::new();
+    THREADS.lock().retain(|k| {
+        // SAFETY: threads leave the list before their memory goes.
+        let gone = unsafe { has_left(k.0) };
+        if gone {
+            left.push(k.0);
+        }
+        !gone
+    });
+    for t in left {
+        // SAFETY: it is in no list, and executes nothing here any more.
+        unsafe { discard(t.cast_mut()) };
+    }
+}
+
+/// Whether a child has left the memory that it borrowed: it is gone, or a new program image has ended
+/// its stream.
+///
+/// # Safety
+/// `t` is in the list of threads.
+unsafe fn has_left(t: *const Thread) -> bool {
+    // SAFETY: the caller's; these are set before the thread is in the list or are atomics.
+    let (borrows, tid, ring) = unsafe { ((*t).borrows, (*t).tid, (*t).ring.load(Acquire)) };
+    borrows
+        && tid != 0
+        && (!sys::process_exists(tid) || ring >= 0 && !ring::carries(ring as usize, tid))
 }
 
 /// Takes a child that borrowed this memory out of the list, if it is still in it: it has executed
@@ -143,12 +179,20 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         cache::cache().order_atomics(t);
     }
     t.sequence_always();
+    sweep();
     let Some(child) = prepare(t, &r) else {
         return crate::syscalls::errno(EAGAIN);
     };
     let stack = child.place.stack;
     let top = stack + STACK;
     let mask = sys::set_signal_mask(!0);
+    let expected = !child.is_silent && child.borrows;
+    if expected {
+        ring::expect_process();
+    }
+    if child.borrows && r.flags & CLONE_VFORK as u64 == 0 {
+        BORROWERS.store(true, Release);
+    }
     register(child);
     let child: *mut Thread = child;
     let six = if nr == __NR_clone3 {
@@ -190,6 +234,9 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         );
     }
     if ret > -4096i64 as u64 {
+        if expected {
+            ring::expected_process();
+        }
         unregister(child);
         // SAFETY: no child has been made.
         unsafe { discard(child) };
@@ -259,6 +306,11 @@ extern "C" fn begin(t: *mut Thread) -> ! {
         match Emitter::thread() {
             Some(e) => t.set_emitter(e),
             None => fail::die(fail::STATUS, &line!("no ring is free for a new thread")),
+        }
+        t.ring
+            .store(t.emit.ring().map_or(-1, |r| r as i32), Release);
+        if t.borrows {
+            ring::expected_process();
         }
     }
     // SAFETY: the second stack of the thread's place.

@@ -427,6 +427,7 @@ fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
             message: message.as_bytes(),
         });
         t.publish();
+        t.ring.store(-1, core::sync::atomic::Ordering::Release);
         t.emit.end();
     }
     limits::apply(t);

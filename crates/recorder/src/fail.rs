@@ -97,6 +97,7 @@ pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
         message,
     });
     t.publish();
+    t.ring.store(-1, core::sync::atomic::Ordering::Release);
     t.emit.end();
     if !t.borrows && birth::threads() == 1 {
         ring::end_process();

@@ -107,7 +107,7 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
     let config = config();
     select::init();
     if config.ctl_fd >= 0 {
-        ring::open(config.ctl_fd, config.parent, config.ring);
+        ring::open(config.ctl_fd, config.parent, config.ring, stack.arguments());
     }
     if config.parent != 0 {
         order::matters();

@@ -76,7 +76,14 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     if signals::waiting(t) {
         return None;
     }
+    let follow = follows(t);
+    if follow {
+        ring::expect_process();
+    }
     let ret = copy(t, &r);
+    if follow && sys::result(ret).is_err() {
+        ring::expected_process();
+    }
     if ret == 0 {
         begin(t, &r);
         signals::unblock(t);
@@ -86,9 +93,14 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     Some((ret, Flow::Next))
 }
 
+/// Whether the children of a thread are recorded.
+fn follows(t: &Thread) -> bool {
+    !t.is_silent && config().children == children::FOLLOW
+}
+
 /// Makes the call while no other thread changes what the child is to find consistent.
 fn copy(t: &Thread, r: &Request) -> u64 {
-    let actions = t.signals.actions.lock();
+    let actions = (t.signals.actions.lock(), t.limits.lock());
     let held = (pathcalls::hold(), memcalls::hold(), cache::cache());
     let more = (
         select::hold(),
@@ -107,12 +119,15 @@ fn copy(t: &Thread, r: &Request) -> u64 {
 /// The child's first acts.
 fn begin(t: &mut Thread, r: &Request) {
     birth::alone(t);
-    let follow = !t.is_silent && config().children == children::FOLLOW;
+    let follow = follows(t);
     t.is_silent = !follow;
     ring::forked(follow);
     let emit = Emitter::thread();
     if emit.is_none() {
         fail::die(fail::STATUS, &line!("no ring is free for a new process"))
+    }
+    if follow {
+        ring::expected_process();
     }
     if let Err(e) = t.forked(emit.unwrap_or_else(Emitter::silent)) {
         fail::die(

@@ -18,6 +18,9 @@ static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static IMAGE: AtomicU32 = AtomicU32::new(0);
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
+/// Argument vector of the program, until it runs.
+static COMMAND: Lock<&[u8]> = Lock::new(&[]);
+
 /// The collector is in another namespace of process ids.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
@@ -56,7 +59,9 @@ fn ctl(i: usize) -> Option<&'static Ctl> {
 
 /// Maps the control file for the rest of the process's life and closes its descriptor. Begins the
 /// image that came from `parent` (0: the first one) by an `execve` of the thread whose ring is `ring`.
-pub fn open(fd: i32, parent: u32, ring: i32) {
+/// `command` is its argument vector.
+pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
+    *COMMAND.lock() = command;
     let (number, len) = sys::fstat(fd).map_or((0, 0), |s| (s.st_ino, s.st_size as u64));
     let base = match arena::map(len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
         Ok(b) => b as *mut u8,
@@ -164,6 +169,29 @@ pub fn forked(follow: bool) {
 /// Keeps the process stream from changing while the process is copied.
 pub fn hold() -> impl Sized {
     PROCESS.lock()
+}
+
+/// Says that a process is about to be made which will have a ring: the collector waits for it.
+pub fn expect_process() {
+    if let Some(h) = header() {
+        h.unborn.fetch_add(1, AcqRel);
+    }
+}
+
+/// That process has its ring, or could not be made.
+pub fn expected_process() {
+    if let Some(h) = header() {
+        h.unborn.fetch_sub(1, AcqRel);
+    }
+}
+
+/// Whether ring `i` carries thread `tid` of this image.
+pub fn carries(i: usize, tid: i32) -> bool {
+    ctl(i).is_some_and(|c| {
+        c.state.load(Acquire) == state::LIVE
+            && c.kind.load(Relaxed) == kind::THREAD
+            && (c.image.load(Relaxed), c.tid.load(Relaxed)) == (image(), tid)
+    })
 }
 
 /// Whether a descriptor is of the control file.
@@ -285,6 +313,12 @@ impl Emitter {
             n.store(0, Relaxed);
         }
         c.exits.iter().for_each(|n| n.store(0, Relaxed));
+        let command = if kind == kind::IMAGE {
+            core::mem::take(&mut *COMMAND.lock())
+        } else {
+            &[]
+        };
+        c.set_command(command);
         c.state.store(state::LIVE, Release);
         Emitter::of(i)
     }

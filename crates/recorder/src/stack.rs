@@ -1,7 +1,7 @@
 //! The stack that the kernel made for the process: it becomes the program's. Arguments,
 //! environment and most of the auxiliary vector are the program's already.
 
-use linux_raw_sys::auxvec::{AT_IGNORE, AT_NULL};
+use linux_raw_sys::auxvec::{AT_EXECFN, AT_IGNORE, AT_NULL};
 
 /// The initial stack.
 pub struct Stack {
@@ -30,6 +30,24 @@ impl Stack {
     /// The stack pointer with which the program begins.
     pub fn pointer(&self) -> u64 {
         self.sp as u64
+    }
+
+    /// The arguments as the kernel has put them there, one behind the other with their zeros.
+    pub fn arguments(&mut self) -> &'static [u8] {
+        // Behind them are the variables of the environment, and behind those the file's name.
+        let name = self.aux(AT_EXECFN);
+        // SAFETY: behind the number of arguments are their addresses and a zero, then those of the
+        // environment's variables and a zero; the strings stay at least until the program runs.
+        unsafe {
+            let n = self.sp.read() as usize;
+            let (first, variable) = (self.sp.add(1).read(), self.sp.add(n + 2).read());
+            let end = if variable != 0 { Some(variable) } else { name };
+            let len = end.unwrap_or(0).saturating_sub(first);
+            if n == 0 {
+                return &[];
+            }
+            core::slice::from_raw_parts(first as *const u8, len as usize)
+        }
     }
 
     fn entry(&mut self, key: u32) -> Option<&mut [u64; 2]> {

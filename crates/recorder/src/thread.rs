@@ -8,7 +8,7 @@ use crate::{config, signals, sys};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
@@ -112,6 +112,8 @@ pub struct Thread {
     pub second: Option<usize>,
     /// Its first act is to set its handlers to the default.
     pub clear_handlers: bool,
+    /// Its ring, as long as the thread has not itself ended the stream; otherwise -1.
+    pub ring: AtomicI32,
     /// The kernel's number; 0 as long as the thread has not begun.
     pub tid: i32,
     /// Runs plain code: in a gap, or since nothing is recorded at all.
@@ -178,6 +180,7 @@ impl Thread {
             borrows: false,
             second: None,
             clear_handlers: false,
+            ring: AtomicI32::new(-1),
             tid: 0,
             gap: None,
             spare_gap: None,

@@ -15,18 +15,10 @@ fn images(scene: &Scene, trace: &Path) -> Vec<Value> {
     info["images"].as_array().unwrap().clone()
 }
 
-/// The image whose command begins with `command` and that ended with `ended`. A program that ends
-/// before its arguments could be read is shown by its file.
+/// The image whose command begins with `command` and that ended with `ended`.
 fn find<'a>(images: &'a [Value], command: &str, ended: &str) -> &'a Value {
-    let program = command.split(' ').next().unwrap();
-    let is = |i: &&Value| {
-        let shown = i["command"].as_str().unwrap();
-        let named = shown.starts_with(command)
-            || shown == program
-            || shown == format!("/usr{program}")
-            || (program == "/bin/sh" && shown.ends_with("/dash"));
-        named && i["ended"] == ended
-    };
+    let is =
+        |i: &&Value| i["command"].as_str().unwrap().starts_with(command) && i["ended"] == ended;
     images
         .iter()
         .find(is)
@@ -154,4 +146,81 @@ fn a_child_that_is_not_supported_does_not_end_the_rest() {
         );
     }
     scene.must_verify(&trace);
+}
+
+#[test]
+fn children_that_share_memory_leave_nothing() {
+    let scene = Scene::new();
+    let program = scene.compile("spawns.c", &[]);
+    let done = scene.same(&words(&program, &["share"]));
+    assert!(done.text().contains("as before"), "{}", done.text());
+}
+
+#[test]
+fn a_child_outlives_a_parent_that_was_killed_in_the_fork() {
+    let scene = Scene::new();
+    let program = scene.compile("spawns.c", &[]);
+    for us in ["1000", "4000", "9000", "20000"] {
+        let (done, trace) = scene.record(&words(&program, &["orphan", us]));
+        assert_eq!(end(done.status), (None, Some(libc::SIGKILL)));
+        // All that began came to their ends.
+        let count = |c| done.text().matches(c).count();
+        assert_eq!(count("b"), count("d"), "{}", done.messages());
+        scene.must_verify(&trace);
+        assert_eq!(scene.info(&trace)["complete"], true);
+    }
+}
+
+#[test]
+fn programs_of_another_architecture_are_marked() {
+    let scene = Scene::new();
+    let (source, object, program) = (scene.path("i.s"), scene.path("i.o"), scene.path("i386"));
+    let text = ".globl _start\n_start: movl $1, %eax\n movl $6, %ebx\n int $0x80\n";
+    std::fs::write(&source, text).unwrap();
+    let tool = |name: &str, args: &[&std::ffi::OsStr]| {
+        let done = scene.run(scene.command(name).args(args));
+        assert!(done.status.success(), "{}", done.messages());
+    };
+    let o = "-o".as_ref();
+    tool(
+        "as",
+        &["--32".as_ref(), source.as_ref(), o, object.as_ref()],
+    );
+    let form: [&std::ffi::OsStr; 2] = ["-m".as_ref(), "elf_i386".as_ref()];
+    tool(
+        "ld",
+        &[form[0], form[1], object.as_ref(), o, program.as_ref()],
+    );
+    let spawns = scene.compile("spawns.c", &[]);
+    let began = std::time::Instant::now();
+    let done = scene.same(&words(&spawns, &["spawn", program.to_str().unwrap()]));
+    assert!(began.elapsed() < std::time::Duration::from_secs(20));
+    // A kernel that cannot run it fails both.
+    if done.text().starts_with("0 600\n") {
+        let all = images(&scene, &scene.path("trace.hst"));
+        let marked = |by: &str| {
+            let is = |i: &&Value| {
+                i["by"] == by
+                    && i["message"]
+                        .as_str()
+                        .unwrap()
+                        .contains("i386 runs unrecorded")
+            };
+            all.iter().filter(is).count()
+        };
+        assert_eq!((marked("vfork"), marked("fork")), (1, 1), "{all:#?}");
+    }
+}
+
+#[test]
+fn what_the_shortest_program_was_called_with_is_known() {
+    let scene = Scene::new();
+    let script = "for i in 1 2 3 4 5 6 7 8; do /bin/true $i 'and more'; done";
+    let (done, trace) = scene.record(&shell(script));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    let all = images(&scene, &trace);
+    for i in 1..=8 {
+        let command = format!("/bin/true {i} 'and more'");
+        assert!(all.iter().any(|i| i["command"] == command), "{all:#?}");
+    }
 }

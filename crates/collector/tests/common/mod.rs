@@ -79,6 +79,9 @@ impl<'c> Producer<'c> {
         ctl.parent.store(who.parent, Relaxed);
         ctl.pid.store(who.pid, Relaxed);
         ctl.tid.store(who.tid, Relaxed);
+        if who.parent != 0 {
+            ctl.set_command(b"what\0it executes\0");
+        }
         ctl.state.store(state::LIVE, Release);
         let file = File::from(control.fd().try_clone_to_owned().unwrap());
         Some(Producer {
