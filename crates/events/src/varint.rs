@@ -4,6 +4,7 @@
 pub const MAX: usize = 10;
 
 /// Writes `v` at `out[at..]`, returns the position behind it. `out` must have [`MAX`] bytes left.
+#[inline]
 pub fn put(out: &mut [u8], mut at: usize, mut v: u64) -> usize {
     while v >= 0x80 {
         out[at] = v as u8 | 0x80;
@@ -16,7 +17,15 @@ pub fn put(out: &mut [u8], mut at: usize, mut v: u64) -> usize {
 
 /// Reads an integer at `b[at..]`: value and position behind it. `None` when `b` ends too early or
 /// the value does not fit.
-pub fn get(b: &[u8], mut at: usize) -> Option<(u64, usize)> {
+#[inline]
+pub fn get(b: &[u8], at: usize) -> Option<(u64, usize)> {
+    match *b.get(at)? {
+        v @ 0..0x80 => Some((v as u64, at + 1)),
+        _ => long(b, at),
+    }
+}
+
+fn long(b: &[u8], mut at: usize) -> Option<(u64, usize)> {
     let mut v = 0u64;
     for i in 0..MAX {
         let byte = *b.get(at)?;

@@ -180,6 +180,12 @@ impl Ctx {
         };
     }
 
+    /// What an indirect-branch table says of `pc`.
+    pub fn find_lookup(&self, table: usize, pc: u64) -> Option<u64> {
+        let e = &self.lookup[table][pc as usize & (LOOKUP_ENTRIES - 1)];
+        (e.neg_pc == pc.wrapping_neg()).then_some(e.host)
+    }
+
     /// Removes `pc` from an indirect-branch table.
     pub fn forget_lookup(&mut self, table: usize, pc: u64) {
         let i = pc as usize & (LOOKUP_ENTRIES - 1);

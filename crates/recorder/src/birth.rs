@@ -39,7 +39,7 @@ pub fn threads() -> usize {
 pub fn oldest_generation() -> u64 {
     let list = THREADS.lock();
     // SAFETY: see `Known`.
-    let seen = |k: &Known| unsafe { (*k.0).seen.load(Acquire) };
+    let seen = |k: &Known| unsafe { (*k.0).seen.load(SeqCst) };
     list.iter().map(seen).min().unwrap_or(u64::MAX)
 }
 

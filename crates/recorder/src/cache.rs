@@ -388,7 +388,7 @@ impl Cache {
     /// Begins a new generation: nothing is translated.
     pub fn flush(&mut self, t: &mut Thread) {
         self.segments[self.current].generation = generation();
-        GENERATION.fetch_add(1, AcqRel);
+        GENERATION.fetch_add(1, SeqCst);
         notice(t);
         self.by_pc.clear();
         self.by_page.clear();
@@ -584,6 +584,18 @@ impl Cache {
         self.mapped = Some((segment, i));
         Some(())
     }
+}
+
+/// Translation of `pc` of the present generation, if the thread's table of indirect jumps has it.
+pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
+    // Whoever begins a generation and then looks who may run code of the old one sees this, or this
+    // thread sees the new generation.
+    t.seen.store(t.generation, SeqCst);
+    if GENERATION.load(SeqCst) != t.generation {
+        return None;
+    }
+    let table = t.table();
+    t.ctx.find_lookup(table, pc)
 }
 
 /// Takes note of the present generation, before the thread runs code of it.

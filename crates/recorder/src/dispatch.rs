@@ -82,13 +82,19 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     // The exit may be linked only to code of the generation it belongs to.
     let (entered, plain) = (t.generation, t.is_plain());
     select::arrive(t, pc);
+    // Without the lock, if it can be.
+    if desc.kind() == DescKind::Syscall
+        && let Some(host) = cache::known(t, pc)
+    {
+        return Some(host);
+    }
     t.seen.store(u64::MAX, Release);
     let mut cache = cache::cache();
     let host = cache.get(t, pc).ok()?;
     if t.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
         match desc.kind() {
             DescKind::Exit => cache.link(desc.patch, host),
-            DescKind::Indirect => {
+            DescKind::Indirect | DescKind::Syscall => {
                 let table = t.table();
                 t.ctx.set_lookup(table, pc, host);
             }

@@ -176,6 +176,8 @@ impl ChunkBuilder {
             let n = match t {
                 tag::PATCH => self.patch(&wire[at..]),
                 tag::SEQ => self.sequence(&wire[at..]),
+                tag::SYSCALL => self.call(&wire[at..], &mut seen),
+                tag::SYSCALL_RET => self.returned(&wire[at..], &mut seen),
                 _ => self.other(t, &wire[at..], &mut seen),
             };
             match n {
@@ -249,7 +251,32 @@ impl ChunkBuilder {
         Some(at)
     }
 
-    // Nearly all events are patches and sequence numbers: no `Event` is made of them.
+    fn call(&mut self, b: &[u8], seen: &mut impl FnMut(u64, &Event)) -> Option<usize> {
+        let (delta, from) = get(b, 1)?;
+        let pos = self.pos.checked_add(delta)?;
+        let (nr, mut at) = get(b, from)?;
+        let mut args = [0; 6];
+        for a in &mut args {
+            (*a, at) = get(b, at)?;
+        }
+        self.begin_event(tag::SYSCALL, pos);
+        append(&mut self.columns[col::INT], &b[from..at]);
+        seen(pos, &Event::Syscall { nr, args });
+        Some(at)
+    }
+
+    fn returned(&mut self, b: &[u8], seen: &mut impl FnMut(u64, &Event)) -> Option<usize> {
+        let (delta, from) = get(b, 1)?;
+        let pos = self.pos.checked_add(delta)?;
+        let (ret, at) = get(b, from)?;
+        self.begin_event(tag::SYSCALL_RET, pos);
+        append(&mut self.columns[col::INT], &b[from..at]);
+        seen(pos, &Event::SyscallRet { ret });
+        Some(at)
+    }
+
+    // Nearly all events are patches, sequence numbers and system calls: none of them goes through a
+    // decoder.
     fn patch(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, at) = get(b, 1)?;
         let (line_delta, at) = get(b, at)?;
@@ -264,7 +291,7 @@ impl ChunkBuilder {
         put(&mut self.columns[col::LINE], zigzag(relative));
         self.chunk_line = self.line;
         self.columns[col::MASK].push(mask);
-        self.columns[col::WORD].extend_from_slice(words);
+        append(&mut self.columns[col::WORD], words);
         Some(at + 1 + words.len())
     }
 
@@ -301,6 +328,13 @@ impl ChunkBuilder {
         self.columns[col::INT].extend_from_slice(ints);
         self.columns[col::BULK].extend_from_slice(bulk);
     }
+}
+
+/// Appends a few bytes, for which a call of `memcpy` would take longer.
+fn append(out: &mut Vec<u8>, bytes: &[u8]) {
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().for_each(|w| out.extend_from_slice(w));
+    rest.iter().for_each(|b| out.push(*b));
 }
 
 fn put(out: &mut Vec<u8>, v: u64) {
