@@ -251,7 +251,11 @@ impl ChunkBuilder {
         Some(at)
     }
 
-    fn call(&mut self, b: &[u8], seen: &mut impl FnMut(u64, &Event)) -> Option<usize> {
+    fn call(
+        &mut self,
+        b: &[u8],
+        seen: &mut impl FnMut(u64, &Event) -> Option<Event<'static>>,
+    ) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
         let (nr, mut at) = get(b, from)?;
@@ -259,19 +263,25 @@ impl ChunkBuilder {
         for a in &mut args {
             (*a, at) = get(b, at)?;
         }
-        self.begin_event(tag::SYSCALL, pos);
-        append(&mut self.columns[col::INT], &b[from..at]);
-        seen(pos, &Event::Syscall { nr, args });
+        match seen(pos, &Event::Syscall { nr, args }) {
+            None => self.put(tag::SYSCALL, pos, &b[from..at], &[]),
+            Some(other) => self.replace(pos, &other)?,
+        }
         Some(at)
     }
 
-    fn returned(&mut self, b: &[u8], seen: &mut impl FnMut(u64, &Event)) -> Option<usize> {
+    fn returned(
+        &mut self,
+        b: &[u8],
+        seen: &mut impl FnMut(u64, &Event) -> Option<Event<'static>>,
+    ) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
         let (ret, at) = get(b, from)?;
-        self.begin_event(tag::SYSCALL_RET, pos);
-        append(&mut self.columns[col::INT], &b[from..at]);
-        seen(pos, &Event::SyscallRet { ret });
+        match seen(pos, &Event::SyscallRet { ret }) {
+            None => self.put(tag::SYSCALL_RET, pos, &b[from..at], &[]),
+            Some(other) => self.replace(pos, &other)?,
+        }
         Some(at)
     }
 
@@ -295,6 +305,17 @@ impl ChunkBuilder {
         Some(at + 1 + words.len())
     }
 
+    /// Appends another event than the one that came.
+    #[cold]
+    fn replace(&mut self, pos: u64, other: &Event) -> Option<()> {
+        // At the position from which the encoder begins: one byte of difference.
+        let mut buf = [0; hindsight_events::MAX_EVENT];
+        let n = Encoder::default().encode(0, other, &mut buf);
+        let (ints, bulk) = measure(&shape(buf[0])?, &buf[..n], 2)?;
+        self.put(buf[0], pos, &buf[2..2 + ints], &buf[2 + ints..][..bulk]);
+        Some(())
+    }
+
     fn other(
         &mut self,
         t: u8,
@@ -312,21 +333,18 @@ impl ChunkBuilder {
         }
         match seen(pos, &event) {
             None => self.put(t, pos, &b[ints_at..bulk_at], &b[bulk_at..len]),
-            Some(other) => {
-                // At the position from which the encoder begins: one byte of difference.
-                let mut buf = [0; hindsight_events::MAX_EVENT];
-                let n = Encoder::default().encode(0, &other, &mut buf);
-                let (ints, bulk) = measure(&shape(buf[0])?, &buf[..n], 2)?;
-                self.put(buf[0], pos, &buf[2..2 + ints], &buf[2 + ints..][..bulk]);
-            }
+            Some(other) => self.replace(pos, &other)?,
         }
         Some(len)
     }
 
+    #[inline]
     fn put(&mut self, t: u8, pos: u64, ints: &[u8], bulk: &[u8]) {
         self.begin_event(t, pos);
-        self.columns[col::INT].extend_from_slice(ints);
-        self.columns[col::BULK].extend_from_slice(bulk);
+        append(&mut self.columns[col::INT], ints);
+        if !bulk.is_empty() {
+            self.columns[col::BULK].extend_from_slice(bulk);
+        }
     }
 }
 
