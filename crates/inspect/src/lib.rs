@@ -1,0 +1,267 @@
+//! A place in a recording in terms of the program's source: functions, lines, call stacks,
+//! variables, disassembly. What [`hindsight_timeline`] knows of bytes and [`hindsight_symbols`] of
+//! files, together; every front end shows places through it.
+
+use hindsight_symbols::{
+    CallFrame, DebugPaths, Frame, Location, Module, Place, Registers, SourceLine, Space, Variable,
+};
+use hindsight_timeline::{Cursor, ModuleHash, Position, Timeline};
+use iced_x86::{
+    Decoder, DecoderOptions, Formatter, FormatterOutput, FormatterTextKind, Instruction,
+    IntelFormatter, SymbolResolver, SymbolResult,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use hindsight_symbols as symbols;
+
+/// Longest call stack.
+pub const MAX_FRAMES: usize = 1000;
+/// Longest x86 instruction.
+const LONGEST: usize = 15;
+
+/// Why a place cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Timeline(#[from] hindsight_timeline::Error),
+    #[error(transparent)]
+    Symbols(#[from] hindsight_symbols::Error),
+}
+
+/// The result of what can fail for one of these reasons.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An instruction as text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    pub addr: u64,
+    pub bytes: Vec<u8>,
+    /// In Intel's notation, targets with their function.
+    pub text: String,
+}
+
+/// A variable with its value, where that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Value {
+    pub variable: Variable,
+    /// Its bytes, as many as its size says, each known or not. Empty where it has no place.
+    pub bytes: Vec<Option<u8>>,
+}
+
+impl Value {
+    /// The value as an integer, if it has at most 8 bytes and all are known.
+    pub fn integer(&self) -> Option<u64> {
+        if !(1..=8).contains(&self.bytes.len()) {
+            return None;
+        }
+        let bytes = self.bytes.iter().rev();
+        bytes
+            .into_iter()
+            .try_fold(0, |acc, b| Some(acc << 8 | (*b)? as u64))
+    }
+}
+
+/// Shows places of one recording. Files are read once.
+pub struct Inspector {
+    timeline: Timeline,
+    paths: DebugPaths,
+    modules: HashMap<ModuleHash, Option<Arc<Module>>>,
+    /// The last address space that was asked for.
+    last: Option<(u32, Position, Arc<Space>)>,
+}
+
+impl Inspector {
+    /// Separate debug files are looked for in the usual places.
+    pub fn new(timeline: Timeline) -> Inspector {
+        Inspector::with_paths(timeline, DebugPaths::default())
+    }
+
+    /// Separate debug files are looked for there.
+    pub fn with_paths(timeline: Timeline, paths: DebugPaths) -> Inspector {
+        Inspector {
+            timeline,
+            paths,
+            modules: HashMap::new(),
+            last: None,
+        }
+    }
+
+    /// The modules of a program image at a position.
+    pub fn space(&mut self, image: u32, at: Position) -> Result<Arc<Space>> {
+        if let Some((i, p, s)) = &self.last
+            && (*i, *p) == (image, at)
+        {
+            return Ok(Arc::clone(s));
+        }
+        let hashes: HashMap<String, ModuleHash> = (self.timeline.modules(image)?.into_iter())
+            .filter_map(|m| Some((m.path, m.hash?)))
+            .collect();
+        let mut space = Space::new();
+        for m in self.timeline.mappings(image, at)? {
+            if let Some(hash) = hashes.get(&m.path)
+                && let Some(module) = self.module(&m.path, *hash)
+            {
+                space.map(&module, m.start, m.end - m.start, m.offset);
+            }
+        }
+        let space = Arc::new(space);
+        self.last = Some((image, at, Arc::clone(&space)));
+        Ok(space)
+    }
+
+    fn module(&mut self, path: &str, hash: ModuleHash) -> Option<Arc<Module>> {
+        let (timeline, paths) = (&self.timeline, &self.paths);
+        let read = || {
+            let data = timeline.module_bytes(hash).ok()?;
+            Module::parse(path, data, paths).ok().map(Arc::new)
+        };
+        self.modules.entry(hash).or_insert_with(read).clone()
+    }
+
+    /// The modules where the cursor is.
+    pub fn here(&mut self, cursor: &Cursor) -> Result<Arc<Space>> {
+        self.space(cursor.image(), cursor.position()?)
+    }
+
+    /// What lies at an address at the cursor's position.
+    pub fn place(&mut self, cursor: &Cursor, addr: u64) -> Result<Option<Place>> {
+        Ok(self.here(cursor)?.place(addr))
+    }
+
+    /// The functions at an address with their source lines, innermost first.
+    pub fn frames(&mut self, cursor: &Cursor, addr: u64) -> Result<Vec<Frame>> {
+        Ok(self.here(cursor)?.frames(addr))
+    }
+
+    /// Source line of an address.
+    pub fn line(&mut self, cursor: &Cursor, addr: u64) -> Result<Option<SourceLine>> {
+        let frames = self.frames(cursor, addr)?;
+        Ok(frames.into_iter().next().and_then(|f| f.source))
+    }
+
+    /// The call stack at the cursor, as far as the stack's memory is known.
+    pub fn backtrace(&mut self, cursor: &mut Cursor) -> Result<Vec<CallFrame>> {
+        let space = self.here(cursor)?;
+        let r = cursor.registers()?;
+        let mut failed = None;
+        let mut read = |addr: u64| {
+            word(cursor, addr).unwrap_or_else(|e| {
+                failed = Some(e);
+                None
+            })
+        };
+        let out = space.backtrace(r.rip, r.gpr[4], r.gpr[5], &mut read, MAX_FRAMES);
+        match failed {
+            Some(e) => Err(e),
+            None => Ok(out),
+        }
+    }
+
+    /// The parameters and variables in scope at the cursor, with their values.
+    pub fn variables(&mut self, cursor: &mut Cursor) -> Result<Vec<Value>> {
+        let space = self.here(cursor)?;
+        let r = cursor.registers()?;
+        let Some(m) = space.mapping(r.rip) else {
+            return Ok(Vec::new());
+        };
+        let registers = Registers {
+            gpr: r.gpr,
+            rip: r.rip,
+            fs_base: r.fs_base,
+        };
+        let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
+        let found = m.module.variables(&registers, m.bias, &mut read)?;
+        let mut out = Vec::new();
+        for variable in found {
+            let len = variable.size.unwrap_or(0).min(1 << 16) as usize;
+            let known = |v: u64| {
+                let bytes = v.to_le_bytes().map(Some);
+                bytes[..len.min(8)].to_vec()
+            };
+            let bytes = match variable.location {
+                Location::Memory(addr) => {
+                    let m = cursor.memory(addr, len)?;
+                    m.bytes.iter().map(|b| b.map(|k| k.value)).collect()
+                }
+                Location::Register(n) => known(r.gpr[n as usize & 15]),
+                Location::Value(v) => known(v),
+                _ => Vec::new(),
+            };
+            out.push(Value { variable, bytes });
+        }
+        Ok(out)
+    }
+
+    /// At most `count` instructions from `addr` on, as far as their bytes are known.
+    pub fn disassemble(
+        &mut self,
+        cursor: &mut Cursor,
+        addr: u64,
+        count: usize,
+    ) -> Result<Vec<Line>> {
+        let space = self.here(cursor)?;
+        let bytes = cursor.code(addr, count.saturating_mul(LONGEST))?;
+        let mut decoder = Decoder::with_ip(64, &bytes, addr, DecoderOptions::NONE);
+        let mut formatter =
+            IntelFormatter::with_options(Some(Box::new(Names(Arc::clone(&space)))), None);
+        let options = formatter.options_mut();
+        options.set_space_after_operand_separator(true);
+        options.set_hex_prefix("0x");
+        options.set_hex_suffix("");
+        options.set_rip_relative_addresses(false);
+        options.set_branch_leading_zeros(false);
+        let mut out = Vec::new();
+        let mut at = 0;
+        while out.len() < count && decoder.can_decode() {
+            let i = decoder.decode();
+            if i.is_invalid() {
+                break;
+            }
+            let mut text = Text(String::new());
+            formatter.format(&i, &mut text);
+            out.push(Line {
+                addr: i.ip(),
+                bytes: bytes[at..at + i.len()].to_vec(),
+                text: text.0,
+            });
+            at += i.len();
+        }
+        Ok(out)
+    }
+}
+
+/// The 8 bytes at an address, if they are known.
+fn word(cursor: &mut Cursor, addr: u64) -> Result<Option<u64>> {
+    let bytes = cursor.memory(addr, 8)?.whole();
+    Ok(bytes.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?))))
+}
+
+struct Text(String);
+
+impl FormatterOutput for Text {
+    fn write(&mut self, text: &str, _: FormatterTextKind) {
+        self.0.push_str(text);
+    }
+}
+
+/// Names the targets of branches and of addresses.
+struct Names(Arc<Space>);
+
+impl SymbolResolver for Names {
+    fn symbol(
+        &mut self,
+        _: &Instruction,
+        _: u32,
+        _: Option<u32>,
+        address: u64,
+        _: u32,
+    ) -> Option<SymbolResult<'_>> {
+        let place = self.0.place(address)?;
+        let (name, distance) = place.function?;
+        Some(SymbolResult::with_string(
+            address.wrapping_sub(distance),
+            name,
+        ))
+    }
+}
