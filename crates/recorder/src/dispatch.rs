@@ -25,9 +25,9 @@ pub fn run(t: &mut Thread) -> ! {
         signals::deliver_pending(t);
         observe(t);
         let pc = t.ctx.rip;
-        select::arrive(t, pc);
         // Between two instructions it runs no code of any generation, however long it waits here.
         t.seen.store(u64::MAX, Release);
+        select::arrive(t, pc);
         let host = cache::cache().get(t, pc);
         match host {
             Ok(host) => execute(t, host),

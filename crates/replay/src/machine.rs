@@ -241,7 +241,7 @@ impl<'a> Machine<'a> {
             if self.cpu.pos >= position {
                 return Ok(Stop::Position);
             }
-            if self.cpu.at_break() && !self.open {
+            if self.cpu.at_break() && !self.open && !self.gap {
                 self.cpu.pass();
                 return Ok(Stop::Break);
             }
@@ -256,7 +256,7 @@ impl<'a> Machine<'a> {
                         self.cpu.pos = to;
                     }
                     Op::Other(at) => self.event(at)?,
-                    _ => return Err(self.corrupt("a patch within a gap")),
+                    _ => return Err(self.corrupt("an event within a gap")),
                 }
                 continue;
             }
