@@ -26,6 +26,10 @@ pub enum Command {
     Gdbserver(Gdbserver),
     /// Show what a recording holds.
     Info(Info),
+    /// Show a place of a recording: registers, source line, instructions, call stack, variables.
+    At(At),
+    /// Show the call stack at a place of a recording.
+    Backtrace(Backtrace),
     /// List the recordings in the store.
     Ls(List),
     /// Delete recordings from the store.
@@ -165,6 +169,31 @@ pub struct Gdbserver {
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
     #[arg(long, value_name = "IMAGE", conflicts_with = "at")]
     pub process: Option<u32>,
+}
+
+#[derive(ClapArgs)]
+pub struct At {
+    /// File, or name in the store.
+    pub file: PathBuf,
+    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
+    pub position: String,
+    /// Instructions to show.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub instructions: usize,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Backtrace {
+    /// File, or name in the store.
+    pub file: PathBuf,
+    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
+    pub position: String,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(ClapArgs)]

@@ -1,6 +1,7 @@
 //! The command line: `hindsight record`, `info`, `replay`, and the store of recordings.
 
 mod args;
+mod at;
 mod debugger;
 mod image;
 mod info;
@@ -39,6 +40,8 @@ pub fn run() -> i32 {
         Command::Replay(a) if !a.verify => debugger::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Gdbserver(a) => debugger::serve(&a),
+        Command::At(a) => at::run(&a),
+        Command::Backtrace(a) => at::backtrace(&a),
         Command::Info(a) => info::run(&a),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),

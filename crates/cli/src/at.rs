@@ -1,0 +1,295 @@
+//! `hindsight at` and `hindsight backtrace`: a place of a recording in words.
+
+use crate::store::println;
+use crate::{args, store};
+use anyhow::{Context, Result};
+use hindsight_inspect::symbols::{CallFrame, Frame, Location, Place};
+use hindsight_inspect::{Inspector, Line, Value};
+use hindsight_timeline::{Cursor, Options, Position, Timeline};
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+use std::path::Path;
+
+const NAMES: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+/// Flags that programs see.
+const FLAGS: [(u32, &str); 9] = [
+    (0, "CF"),
+    (2, "PF"),
+    (4, "AF"),
+    (6, "ZF"),
+    (7, "SF"),
+    (10, "DF"),
+    (11, "OF"),
+    (18, "AC"),
+    (21, "ID"),
+];
+/// Bytes of a variable's value that are shown.
+const SHOWN: usize = 32;
+
+/// Opens a recording at a place: a position, a part of the run (`50%`), `begin` or `end`.
+pub fn open(file: &Path, place: &str) -> Result<(Inspector, Cursor)> {
+    let path = store::find(Some(file))?;
+    let timeline =
+        Timeline::open(&path, Options::default()).with_context(|| path.display().to_string())?;
+    let mut cursor = timeline.cursor()?;
+    cursor.seek(position(&timeline, place)?)?;
+    Ok((Inspector::new(timeline), cursor))
+}
+
+/// A position as users write it.
+pub fn position(timeline: &Timeline, text: &str) -> Result<Position> {
+    let (begin, end) = timeline.range()?;
+    Ok(match (text, text.strip_suffix('%')) {
+        ("begin", _) => begin,
+        ("end", _) => end,
+        (_, Some(part)) => {
+            let percent = part
+                .parse()
+                .with_context(|| format!("{text} is no part of a run"))?;
+            timeline.percent(percent)?
+        }
+        _ => text.parse().with_context(|| text.to_string())?,
+    })
+}
+
+/// Shows registers, source line, instructions, call stack and variables at a position.
+pub fn run(a: &args::At) -> Result<i32> {
+    let (mut inspector, mut cursor) = open(&a.file, &a.position)?;
+    let shown = Shown::of(&mut inspector, &mut cursor, a.instructions)?;
+    println(&match a.json {
+        true => serde_json::to_string_pretty(&shown.json())?,
+        false => shown.text(),
+    });
+    Ok(0)
+}
+
+/// Shows the call stack at a position.
+pub fn backtrace(a: &args::Backtrace) -> Result<i32> {
+    let (mut inspector, mut cursor) = open(&a.file, &a.position)?;
+    let frames = inspector.backtrace(&mut cursor)?;
+    println(&match a.json {
+        true => serde_json::to_string_pretty(&stack_json(&frames))?,
+        false => stack_text(&frames).trim_end().into(),
+    });
+    Ok(0)
+}
+
+/// All that is known of a place.
+struct Shown {
+    position: Position,
+    thread: hindsight_timeline::Thread,
+    count: u64,
+    cpu: hindsight_timeline::CpuState,
+    place: Option<Place>,
+    frames: Vec<Frame>,
+    code: Vec<Line>,
+    stack: Vec<CallFrame>,
+    variables: Vec<Value>,
+}
+
+impl Shown {
+    fn of(inspector: &mut Inspector, cursor: &mut Cursor, instructions: usize) -> Result<Shown> {
+        let cpu = cursor.registers()?;
+        Ok(Shown {
+            position: cursor.position()?,
+            thread: cursor.timeline().thread(cursor.thread())?,
+            count: cursor.count(),
+            place: inspector.place(cursor, cpu.rip)?,
+            frames: inspector.frames(cursor, cpu.rip)?,
+            code: inspector.disassemble(cursor, cpu.rip, instructions)?,
+            stack: inspector.backtrace(cursor)?,
+            variables: inspector.variables(cursor)?,
+            cpu,
+        })
+    }
+
+    fn text(&self) -> String {
+        let t = &self.thread;
+        let mut out = format!(
+            "position {}: thread {} of process {} ({}), {} instructions\n",
+            self.position, t.tid, t.pid, t.name, self.count
+        );
+        let place = self.place.as_ref().map_or("?".into(), Place::to_string);
+        let _ = writeln!(out, "{:#x} {place}", self.cpu.rip);
+        for f in &self.frames {
+            let _ = writeln!(out, "  {}", frame_text(f));
+        }
+        out.push('\n');
+        for (i, row) in NAMES.chunks(4).enumerate() {
+            for (j, name) in row.iter().enumerate() {
+                let _ = write!(out, "{name:>4} {:016x}", self.cpu.gpr[4 * i + j]);
+            }
+            out.push('\n');
+        }
+        let flags: Vec<&str> = FLAGS
+            .iter()
+            .filter(|(bit, _)| self.cpu.rflags >> bit & 1 != 0)
+            .map(|(_, n)| *n)
+            .collect();
+        let _ = writeln!(
+            out,
+            " flags {}  fs_base {:x}  gs_base {:x}\n",
+            if flags.is_empty() {
+                "-".into()
+            } else {
+                flags.join(" ")
+            },
+            self.cpu.fs_base,
+            self.cpu.gs_base
+        );
+        for l in &self.code {
+            let _ = writeln!(out, "{:>16x}  {}", l.addr, l.text);
+        }
+        out += "\ncall stack\n";
+        out += &stack_text(&self.stack);
+        if !self.variables.is_empty() {
+            out += "\nvariables\n";
+            for v in &self.variables {
+                let _ = writeln!(out, "  {}", variable_text(v));
+            }
+        }
+        out.trim_end().into()
+    }
+
+    fn json(&self) -> Json {
+        let registers: serde_json::Map<String, Json> = NAMES
+            .iter()
+            .zip(self.cpu.gpr)
+            .map(|(n, v)| (n.to_string(), hex(v)))
+            .chain([
+                ("rip".into(), hex(self.cpu.rip)),
+                ("rflags".into(), hex(self.cpu.rflags)),
+                ("fs_base".into(), hex(self.cpu.fs_base)),
+                ("gs_base".into(), hex(self.cpu.gs_base)),
+            ])
+            .collect();
+        json!({
+            "position": self.position.to_string(),
+            "thread": { "stream": self.thread.id.0, "tid": self.thread.tid, "pid": self.thread.pid,
+                        "name": self.thread.name },
+            "instructions": self.count,
+            "registers": registers,
+            "place": self.place.as_ref().map(place_json),
+            "frames": self.frames.iter().map(frame_json).collect::<Vec<_>>(),
+            "code": self.code.iter().map(|l| json!({
+                "address": hex(l.addr), "bytes": bytes_text(l.bytes.iter().map(|b| Some(*b))),
+                "text": l.text,
+            })).collect::<Vec<_>>(),
+            "stack": stack_json(&self.stack),
+            "variables": self.variables.iter().map(variable_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn hex(v: u64) -> Json {
+    format!("{v:#x}").into()
+}
+
+fn place_json(p: &Place) -> Json {
+    json!({
+        "module": p.module, "address": hex(p.addr),
+        "function": p.function.as_ref().map(|f| &f.0),
+        "distance": p.function.as_ref().map(|f| f.1),
+    })
+}
+
+fn frame_text(f: &Frame) -> String {
+    let name = f.function.as_deref().unwrap_or("?");
+    let inlined = if f.inlined { " (inlined)" } else { "" };
+    match &f.source {
+        Some(s) => format!("{name}{inlined} at {}:{}", s.file, s.line),
+        None => format!("{name}{inlined}"),
+    }
+}
+
+fn frame_json(f: &Frame) -> Json {
+    json!({
+        "function": f.function, "inlined": f.inlined,
+        "file": f.source.as_ref().map(|s| &s.file),
+        "line": f.source.as_ref().map(|s| s.line),
+        "column": f.source.as_ref().map(|s| s.column),
+    })
+}
+
+fn stack_text(frames: &[CallFrame]) -> String {
+    let mut out = String::new();
+    let mut n = 0;
+    for f in frames {
+        let place = f.place.as_ref().map_or("?".into(), Place::to_string);
+        if f.frames.is_empty() {
+            let _ = writeln!(out, "#{n:<3} {:#018x} {place}", f.pc);
+            n += 1;
+        }
+        for inner in &f.frames {
+            let text = match inner.source {
+                Some(_) => frame_text(inner),
+                None => place.clone(),
+            };
+            let _ = writeln!(out, "#{n:<3} {:#018x} {text}", f.pc);
+            n += 1;
+        }
+    }
+    out
+}
+
+fn stack_json(frames: &[CallFrame]) -> Json {
+    let all = frames.iter().map(|f| {
+        json!({
+            "pc": hex(f.pc), "cfa": f.cfa.map(hex),
+            "place": f.place.as_ref().map(place_json),
+            "frames": f.frames.iter().map(frame_json).collect::<Vec<_>>(),
+        })
+    });
+    all.collect()
+}
+
+fn bytes_text(bytes: impl Iterator<Item = Option<u8>>) -> String {
+    let all: Vec<String> = bytes
+        .map(|b| b.map_or("??".into(), |b| format!("{b:02x}")))
+        .collect();
+    all.join(" ")
+}
+
+fn location(l: &Location) -> String {
+    match l {
+        Location::Memory(a) => format!("at {a:#x}"),
+        Location::Register(n) => format!("in {}", NAMES[*n as usize & 15]),
+        Location::Value(_) => "constant".into(),
+        Location::Complex => "in several places".into(),
+        Location::OptimizedOut => "optimized out".into(),
+    }
+}
+
+fn variable_text(v: &Value) -> String {
+    let value = match (v.integer(), v.bytes.is_empty()) {
+        (Some(n), _) => format!(" = {n:#x}"),
+        (None, true) => String::new(),
+        (None, false) => {
+            let dots = if v.bytes.len() > SHOWN { " …" } else { "" };
+            format!(
+                " = {}{dots}",
+                bytes_text(v.bytes.iter().take(SHOWN).copied())
+            )
+        }
+    };
+    let x = &v.variable;
+    format!(
+        "{} {}{value}  ({})",
+        x.type_name,
+        x.name,
+        location(&x.location)
+    )
+}
+
+fn variable_json(v: &Value) -> Json {
+    let x = &v.variable;
+    json!({
+        "name": x.name, "type": x.type_name, "size": x.size, "parameter": x.parameter,
+        "location": location(&x.location),
+        "bytes": bytes_text(v.bytes.iter().copied()),
+        "integer": v.integer().map(hex),
+    })
+}
