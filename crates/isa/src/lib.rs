@@ -10,6 +10,7 @@ pub mod cpuid;
 pub mod ctx;
 pub mod desc;
 pub mod mark;
+pub mod observe;
 pub mod predictor;
 pub mod state;
 pub mod string;

@@ -1,16 +1,17 @@
 //! One virtual processor: registers, window, code cache, and the loop that runs translated code
 //! between events.
 
+use crate::access::Finder;
 use crate::cache::{Cache, Key};
 use crate::code::Code;
 use crate::host::{Fault, HostFloat, Prepared, SignalStack};
 use crate::queue::{Op, Queue};
-use crate::window::Window;
+use crate::window::{Marks, Window};
 use crate::{Difference, Error};
 use hindsight_isa::ctx::table;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
-use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState};
+use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState, observe};
 use hindsight_translate::{Input, Mode, Policy, Translator};
 use std::sync::Arc;
 
@@ -55,6 +56,7 @@ pub(crate) struct Cpu {
     /// `rip` was reached by an indirect branch whose target was not in the table.
     lookup: bool,
     stack: SignalStack,
+    finder: Finder,
     /// Position and address of the instruction that is not to be stopped before again.
     passed: Option<(u64, u64)>,
     /// Sum of the instructions run.
@@ -62,7 +64,8 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Cpu, Error> {
+    /// With `observe` all accesses are marked.
+    pub fn new(code: Arc<Code>, predictor: Predictor, observe: bool) -> Result<Cpu, Error> {
         let Some(layout) = Layout::detect() else {
             let what = "this processor has no XSAVE".to_string();
             return Err(Error::Unsupported {
@@ -73,13 +76,20 @@ impl Cpu {
         };
         Ok(Cpu {
             code,
-            window: Window::new(predictor)?,
+            window: match observe {
+                true => Window::observed()?,
+                false => Window::new(predictor)?,
+            },
             cache: Cache::new()?,
-            translator: counting(Translator::new(Policy {
-                mode: Mode::Replay,
-                predictor,
-                wide_checks: false,
-            })),
+            translator: counting(
+                Translator::new(Policy {
+                    mode: Mode::Replay,
+                    predictor,
+                    wide_checks: false,
+                }),
+                observe,
+            ),
+            finder: Finder::new(),
             area: Box::default(),
             layout,
             rip: 0,
@@ -127,6 +137,11 @@ impl Cpu {
     /// Does not stop before the instruction that comes next, if it comes at this position.
     pub fn pass(&mut self) {
         self.passed = Some((self.pos, self.rip));
+    }
+
+    /// Takes [`Cpu::pass`] back.
+    pub fn look_again(&mut self) {
+        self.passed = None;
     }
 
     /// Whether to stop before the next instruction.
@@ -350,10 +365,12 @@ impl Cpu {
             if next.pos <= self.pos {
                 match next.op {
                     Op::Word(addr, value) if next.pos == self.pos => {
-                        self.window.set_word(addr, value)
+                        self.window.set_word(addr, value);
+                        self.window.mark_word(addr, 8);
                     }
                     Op::Bytes(addr, len, value) if next.pos == self.pos => {
-                        self.window.set_bytes(addr, len, value)
+                        self.window.set_bytes(addr, len, value);
+                        self.window.mark_word(addr, len);
                     }
                     _ => return Left::Events,
                 }
@@ -456,6 +473,11 @@ impl Cpu {
         let counter = self.pos + desc.ahead as u64;
         match desc.kind() {
             DescKind::Slow => {}
+            DescKind::PreCheck => {
+                self.mark_all(&desc.bytes[..(desc.ilen as usize).min(15)]);
+                self.resume = Some((self.cache.base() + desc.resume as u64, counter));
+                return Ok(());
+            }
             DescKind::Syscall => return Err(self.difference("no event", "a system call")),
             DescKind::Raise => {
                 return Err(match desc.size {
@@ -477,6 +499,32 @@ impl Cpu {
             self.resume = Some(resume);
         }
         Ok(())
+    }
+
+    /// Marks memory, if accesses are marked.
+    pub fn mark(&mut self, marks: Marks, addr: u64, len: usize) {
+        if self.window.has_marks() {
+            self.window
+                .set_marks(marks, addr, len as u64, observe::MARK);
+        }
+    }
+
+    /// Marks what the instruction in `bytes`, which comes next, accesses.
+    fn mark_all(&mut self, bytes: &[u8]) {
+        let (cpu, vec) = (self.registers(), self.vectors());
+        let mut list = Vec::new();
+        self.finder.find(bytes, (&cpu, &vec), &cpu, &mut list);
+        for a in list {
+            let w = &mut self.window;
+            if a.read {
+                w.set_marks(Marks::Reads, a.address, a.len, observe::MARK);
+            }
+            if a.unknown {
+                w.unknown(a.address, a.len);
+            } else if a.write {
+                w.set_marks(Marks::Writes, a.address, a.len, observe::MARK);
+            }
+        }
     }
 
     fn translate(&mut self, key: Key) -> Result<(), Error> {
@@ -558,8 +606,9 @@ impl Cpu {
     }
 }
 
-fn counting(mut t: Translator) -> Translator {
-    t.count_reads = true;
+fn counting(mut t: Translator, observe: bool) -> Translator {
+    t.count_reads = !observe;
+    t.observe = observe;
     t
 }
 

@@ -10,6 +10,7 @@
 //! the registers at key frames and digests. [`verify`] does this for all threads of a trace, in
 //! parallel between key frames.
 
+pub mod access;
 mod cache;
 mod code;
 mod cpu;
@@ -18,6 +19,7 @@ mod host;
 mod machine;
 mod memory;
 mod order;
+mod pagemap;
 mod part;
 mod queue;
 mod slow;
@@ -31,3 +33,4 @@ pub use machine::{End, Machine, State, Stop};
 pub use order::Order;
 pub use queue::{Counts, Source};
 pub use verify::{Located, Options, Report, verify};
+pub use window::Marks;

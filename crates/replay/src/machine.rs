@@ -6,6 +6,7 @@ use crate::cpu::Cpu;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::slow;
+use crate::window::Marks;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::state::change;
 use hindsight_isa::string::StringOp;
@@ -73,9 +74,19 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Makes a processor with a predictor of this size that executes `code`.
     pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine<'a>, Error> {
+        Machine::make(code, predictor, false)
+    }
+
+    /// Makes a processor with a predictor of 32 bits that marks each byte it reads or writes. Slower
+    /// than one that does not, by a few instructions per access.
+    pub fn observing(code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        Machine::make(code, Predictor::WINDOW, true)
+    }
+
+    fn make(code: Arc<Code>, predictor: Predictor, observe: bool) -> Result<Machine<'a>, Error> {
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
         Ok(Machine {
-            cpu: Cpu::new(code, predictor)?,
+            cpu: Cpu::new(code, predictor, observe)?,
             queue: nothing,
             started: false,
             open: false,
@@ -158,9 +169,9 @@ impl<'a> Machine<'a> {
         self.cpu.set_breaks(addresses);
     }
 
-    /// Does not stop before the instruction that comes next.
-    pub fn pass(&mut self) {
-        self.cpu.pass();
+    /// Stops again before the instruction that comes next, if it did.
+    pub fn look_again(&mut self) {
+        self.cpu.look_again();
     }
 
     /// Known code bytes at `addr`, as of now; returns how many follow one another.
@@ -187,6 +198,44 @@ impl<'a> Machine<'a> {
     /// written there since the last key frame, unless another address took the cell.
     pub fn read_window(&self, addr: u64, buf: &mut [u8]) {
         self.cpu.window.read(addr, buf);
+    }
+
+    /// Stores into the cells of the addresses from `addr` on.
+    pub fn write_window(&mut self, addr: u64, buf: &[u8]) {
+        self.cpu.window.write(addr, buf);
+    }
+
+    /// Empties all cells.
+    pub fn clear_window(&mut self) -> Result<(), Error> {
+        self.cpu.window.clear()
+    }
+
+    /// Numbers of the pages (4096 cells each) that hold anything but zero, and perhaps of others;
+    /// ascending.
+    pub fn window_pages(&self) -> Result<Vec<u32>, Error> {
+        self.cpu.window.pages()
+    }
+
+    /// Numbers of the pages of cells that have marks, ascending. Only of an observing machine.
+    pub fn marked_pages(&self, marks: Marks) -> Result<Vec<u32>, Error> {
+        self.cpu.window.marked(marks)
+    }
+
+    /// Copies the marks of the cells of `addr` and following ones: 0 if not accessed since
+    /// [`Machine::clear_marks`], 0xff if the value is what the cell holds, else the value is not
+    /// known any more.
+    pub fn read_marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
+        self.cpu.window.marks(marks, addr, buf);
+    }
+
+    /// Replaces marks of the cells of `addr` and following ones.
+    pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
+        self.cpu.window.write_marks(marks, addr, new);
+    }
+
+    /// Takes all marks back.
+    pub fn clear_marks(&mut self) -> Result<(), Error> {
+        self.cpu.window.clear_marks()
     }
 
     /// Position of the next event; `None` when there is no more.
@@ -469,7 +518,10 @@ impl<'a> Machine<'a> {
                 cpu.set_registers(&CpuState::from_bytes(regs));
                 cpu.set_vectors(&VecState::from_bytes(vec));
             }
-            Event::Zero { addr, len } => cpu.window.zero(addr, len)?,
+            Event::Zero { addr, len } => {
+                cpu.window.zero(addr, len)?;
+                cpu.window.forget(addr, len)?;
+            }
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
             Event::End {
                 kind,

@@ -1,6 +1,6 @@
 //! Memory mappings that belong to their owner.
 
-use crate::Error;
+use crate::{Error, pagemap};
 use std::ptr::null_mut;
 
 /// A private anonymous mapping.
@@ -48,6 +48,22 @@ impl Mapping {
             return Err(Error::last_os("cannot release memory"));
         }
         Ok(())
+    }
+
+    /// Asks for pages of 4 KiB only.
+    pub fn small_pages(&mut self) {
+        // SAFETY: advice about our own mapping; whether it is taken does not matter.
+        unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_NOHUGEPAGE) };
+    }
+
+    /// Numbers of the pages of a range that are in memory, counted from its start, ascending.
+    pub fn present(&self, offset: usize, len: usize) -> Result<Vec<u32>, Error> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        let start = self.base as u64 + offset as u64;
+        pagemap::present(start, start + len as u64).map_err(|source| Error::System {
+            what: "cannot find out which pages are in memory",
+            source,
+        })
     }
 
     /// Makes pages inaccessible.

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::cpu::Cpu;
 use crate::queue::{Op, Queue};
+use crate::window::Marks;
 use hindsight_events::Event;
 use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};
@@ -204,8 +205,14 @@ impl StringMemory for Cells<'_, '_> {
             match next.op {
                 // Only what follows a mark of this chunk belongs to it.
                 Op::Word(..) | Op::Bytes(..) if !ours => break,
-                Op::Word(addr, value) => self.cpu.window.set_word(addr, value),
-                Op::Bytes(addr, len, value) => self.cpu.window.set_bytes(addr, len, value),
+                Op::Word(addr, value) => {
+                    self.cpu.window.set_word(addr, value);
+                    self.cpu.window.mark_word(addr, 8);
+                }
+                Op::Bytes(addr, len, value) => {
+                    self.cpu.window.set_bytes(addr, len, value);
+                    self.cpu.window.mark_word(addr, len);
+                }
                 Op::BadNumber(_) => return Err(Stop::Interrupted),
                 Op::Other(at) => match queue.event(at)? {
                     Event::RepChunk { iterations } if iterations == done => ours = true,
@@ -231,12 +238,14 @@ impl StringMemory for Cells<'_, '_> {
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Stop> {
         self.check(addr)?;
         self.cpu.window.read(addr, buf);
+        self.cpu.mark(Marks::Reads, addr, buf.len());
         Ok(())
     }
 
     fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Stop> {
         self.check(addr)?;
         self.cpu.window.write(addr, buf);
+        self.cpu.mark(Marks::Writes, addr, buf.len());
         Ok(())
     }
 }

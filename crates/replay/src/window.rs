@@ -4,16 +4,41 @@ use crate::Error;
 use crate::memory::Mapping;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
-use hindsight_isa::{Ctx, Predictor};
+use hindsight_isa::{Ctx, Predictor, observe};
 
 const PAGE: u64 = 4096;
 /// Inaccessible bytes behind the alias page: no access that begins in the window passes them.
 const GUARD: usize = 64 << 10;
 
-/// Context block, cells, a second view of the first page of cells, and a guard, in this order.
+/// Bytes before the context block where there are marks: those of writes, and what keeps them apart.
+const FRONT: usize = -observe::WRITES as usize - CTX_SIZE;
+/// End of the marks of reads, from the first cell on.
+const REAR: usize = observe::READS as usize + (4 << 30) + PAGE as usize;
+
+/// Context block, cells, a second view of the first page of cells, and a guard, in this order; with
+/// marks, those of writes before and those of reads behind it.
 pub struct Window {
     map: Mapping,
+    /// Where in the mapping the context block begins.
+    at: usize,
     predictor: Predictor,
+}
+
+/// Which accesses are marked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Marks {
+    Reads,
+    Writes,
+}
+
+impl Marks {
+    /// Where they are, from the first cell on.
+    fn offset(self) -> i64 {
+        match self {
+            Marks::Reads => observe::READS,
+            Marks::Writes => observe::WRITES,
+        }
+    }
 }
 
 impl Window {
@@ -22,7 +47,24 @@ impl Window {
         let mut map = Mapping::new(CTX_SIZE + size + ALIAS + GUARD, false)?;
         map.protect(CTX_SIZE + size + ALIAS, GUARD)?;
         map.alias(CTX_SIZE, CTX_SIZE + size, ALIAS)?;
-        let mut w = Window { map, predictor };
+        Window::begin(map, 0, predictor)
+    }
+
+    /// A window of 2^32 cells with marks.
+    pub fn observed() -> Result<Window, Error> {
+        let predictor = Predictor::WINDOW;
+        let size = predictor.size() as usize;
+        let first = FRONT + CTX_SIZE;
+        let mut map = Mapping::new(first + REAR, false)?;
+        // Huge pages would make everything look touched.
+        map.small_pages();
+        map.protect(first + size + ALIAS, GUARD)?;
+        map.alias(first, first + size, ALIAS)?;
+        Window::begin(map, FRONT, predictor)
+    }
+
+    fn begin(map: Mapping, at: usize, predictor: Predictor) -> Result<Window, Error> {
+        let mut w = Window { map, at, predictor };
         w.ctx_mut().clear_lookup(table::CHECKED);
         w.ctx_mut().exit_ptr = hindsight_glue::exit_address();
         w.ctx_mut().cell_mask = predictor.size() - 1;
@@ -31,15 +73,16 @@ impl Window {
 
     /// Address of the first cell, which is what the GS base must be.
     pub fn base(&self) -> u64 {
-        self.map.base() as u64 + CTX_SIZE as u64
+        self.map.base() as u64 + (self.at + CTX_SIZE) as u64
     }
 
     pub fn ctx_ptr(&self) -> *mut Ctx {
-        self.map.base().cast()
+        // SAFETY: the context block lies in the mapping.
+        unsafe { self.map.base().add(self.at).cast() }
     }
 
     pub fn ctx(&self) -> &Ctx {
-        // SAFETY: the mapping begins with CTX_SIZE bytes for it, any content is valid, and
+        // SAFETY: the mapping has CTX_SIZE bytes for it there, any content is valid, and
         // translated code runs only while no reference exists.
         unsafe { &*self.ctx_ptr() }
     }
@@ -53,7 +96,7 @@ impl Window {
     fn cell(&self, addr: u64) -> *mut u8 {
         let offset = self.predictor.cell(addr) as usize;
         // SAFETY: a cell's offset is below the window's size, and the alias page follows it.
-        unsafe { self.map.base().add(CTX_SIZE + offset) }
+        unsafe { self.map.base().add(self.at + CTX_SIZE + offset) }
     }
 
     /// Stores a word in the cells of `addr`.
@@ -97,7 +140,7 @@ impl Window {
     pub fn clear(&mut self) -> Result<(), Error> {
         let size = self.predictor.size() as usize;
         self.write(0, &[0; ALIAS]);
-        self.map.discard(CTX_SIZE + ALIAS, size - ALIAS)
+        self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)
     }
 
     /// Empties the cells of an address range.
@@ -123,7 +166,168 @@ impl Window {
         self.fill_zero(start, first);
         self.fill_zero(last, end);
         self.map
-            .discard(CTX_SIZE + first as usize, (last - first) as usize)
+            .discard(self.at + CTX_SIZE + first as usize, (last - first) as usize)
+    }
+
+    /// Marks a word that the recording gives: it was read, and is no longer what was written.
+    ///
+    /// Like everything that runs between blocks it calls nothing (see `Cpu::spin`).
+    #[inline(always)]
+    pub fn mark_word(&mut self, addr: u64, len: u8) {
+        if self.at == 0 {
+            return;
+        }
+        let cell = self.predictor.cell(addr);
+        let (r, w) = (
+            self.mark_ptr(Marks::Reads, cell),
+            self.mark_ptr(Marks::Writes, cell),
+        );
+        for i in 0..len.min(8) as usize {
+            // SAFETY: behind the last marks there is slack.
+            unsafe {
+                r.add(i).write_volatile(observe::MARK);
+                w.add(i)
+                    .write_volatile(w.add(i).read_volatile() & observe::UNKNOWN);
+            }
+        }
+    }
+
+    /// What these cells hold is not known to be the program's any more.
+    pub fn forget(&mut self, addr: u64, len: u64) -> Result<(), Error> {
+        if self.at == 0 {
+            return Ok(());
+        }
+        let size = self.predictor.size();
+        let (first, len) = (self.predictor.cell(addr), len.min(size));
+        for (start, end) in [
+            (first, (first + len).min(size)),
+            (0, (first + len).saturating_sub(size)),
+        ] {
+            for marks in [Marks::Reads, Marks::Writes] {
+                self.forget_cells(marks, start, end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_cells(&mut self, marks: Marks, start: u64, end: u64) -> Result<(), Error> {
+        if start >= end {
+            return Ok(());
+        }
+        let low = start / PAGE * PAGE;
+        let pages = match end - start {
+            ..=PAGE => (0..(end.div_ceil(PAGE) - start / PAGE) as u32).collect(),
+            _ => {
+                let len = (end.div_ceil(PAGE) * PAGE - low) as usize;
+                self.present(marks.offset() + low as i64, len)?
+            }
+        };
+        for page in pages {
+            let page = low + page as u64 * PAGE;
+            for cell in page.max(start)..(page + PAGE).min(end) {
+                let p = self.mark_ptr(marks, cell);
+                // SAFETY: marks are plain memory.
+                unsafe { *p &= observe::UNKNOWN }
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers of the pages of cells that hold something, ascending.
+    pub fn pages(&self) -> Result<Vec<u32>, Error> {
+        self.present(0, self.predictor.size() as usize)
+    }
+
+    fn present(&self, from: i64, len: usize) -> Result<Vec<u32>, Error> {
+        let start = (self.at + CTX_SIZE) as i64 + from;
+        self.map.present(start as usize, len)
+    }
+
+    /// Numbers of the pages of cells that have marks, ascending.
+    pub fn marked(&self, marks: Marks) -> Result<Vec<u32>, Error> {
+        self.present(marks.offset(), self.predictor.size() as usize)
+    }
+
+    fn mark_ptr(&self, marks: Marks, cell: u64) -> *mut u8 {
+        let at = (self.at + CTX_SIZE) as i64 + marks.offset() + cell as i64;
+        debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
+        // SAFETY: a window with marks has as many of them as cells, and some slack behind.
+        unsafe { self.map.base().add(at as usize) }
+    }
+
+    /// Replaces marks.
+    pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
+        for (i, b) in new.iter().enumerate() {
+            let cell = self.predictor.cell(addr.wrapping_add(i as u64));
+            // SAFETY: marks are plain memory.
+            unsafe { *self.mark_ptr(marks, cell) = *b }
+        }
+    }
+
+    /// Copies the marks of the cells of `addr` and following ones.
+    pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
+        let first = self.predictor.cell(addr);
+        let end = first + buf.len() as u64;
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() {
+            // SAFETY: the range lies among the marks; the buffer does not.
+            unsafe {
+                let from = self.mark_ptr(marks, first);
+                std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
+            }
+            return;
+        }
+        for (i, b) in buf.iter_mut().enumerate() {
+            let cell = self.predictor.cell(addr.wrapping_add(i as u64));
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *b = *self.mark_ptr(marks, cell);
+                if cell < observe::SLACK as u64 {
+                    // What began in the last cells.
+                    *b |= *self.mark_ptr(marks, self.predictor.size() + cell);
+                }
+            }
+        }
+    }
+
+    /// Marks cells.
+    pub fn set_marks(&mut self, marks: Marks, addr: u64, len: u64, mark: u8) {
+        let size = self.predictor.size();
+        let first = self.predictor.cell(addr);
+        let len = len.min(size);
+        let here = len.min(size - first);
+        // SAFETY: both parts lie in the stretch.
+        unsafe {
+            self.mark_ptr(marks, first).write_bytes(mark, here as usize);
+            self.mark_ptr(marks, 0)
+                .write_bytes(mark, (len - here) as usize);
+        }
+    }
+
+    /// Marks what was written with a value that is not known.
+    pub fn unknown(&mut self, addr: u64, len: u64) {
+        for i in 0..len {
+            let cell = self.predictor.cell(addr.wrapping_add(i));
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *self.mark_ptr(Marks::Reads, cell) &= observe::UNKNOWN;
+                *self.mark_ptr(Marks::Writes, cell) = observe::UNKNOWN;
+            }
+        }
+    }
+
+    /// Whether marks are made here.
+    pub fn has_marks(&self) -> bool {
+        self.at != 0
+    }
+
+    /// Takes all marks back.
+    pub fn clear_marks(&mut self) -> Result<(), Error> {
+        for marks in [Marks::Reads, Marks::Writes] {
+            let at = (self.at + CTX_SIZE) as i64 + marks.offset();
+            let len = self.predictor.size() as usize + PAGE as usize;
+            self.map.discard(at as usize, len)?;
+        }
+        Ok(())
     }
 
     fn fill_zero(&mut self, start: u64, end: u64) {

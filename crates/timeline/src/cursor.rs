@@ -1,12 +1,12 @@
 //! A place in a recording from which to look and to move.
 
-use crate::access::{self, Access, Finder};
 use crate::memory::*;
 use crate::player::Player;
 use crate::search;
 use crate::stops::*;
 use crate::{Error, Position, Result, ThreadId, Timeline};
 use hindsight_isa::{CpuState, VecState};
+use hindsight_replay::access::{self, Access, Finder};
 use iced_x86::FlowControl;
 use std::collections::VecDeque;
 

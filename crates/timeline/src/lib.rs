@@ -31,9 +31,9 @@
 //! Everything is replayed on virtual processors that touch no memory but their own and make no
 //! system call for the program. The trace is never changed.
 
-mod access;
 mod cursor;
 mod error;
+mod index;
 mod maps;
 mod memory;
 mod model;
@@ -45,10 +45,10 @@ mod stops;
 mod timeline;
 mod value;
 
-pub use access::Access;
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use hindsight_isa::{CpuState, VecState};
+pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
 pub use memory::{Candidate, Found, Ground, Known, Memory};
 pub use model::{

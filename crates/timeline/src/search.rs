@@ -1,16 +1,21 @@
 //! Runs to the next or previous stop.
 
-use crate::access::{Access, Finder};
+use crate::index::Interval;
 use crate::player::Player;
 use crate::scan::Raw;
 use crate::stops::*;
 use crate::{Cursor, Ending, Filter, Kind, KindOf, Position, Result, ThreadId};
 use hindsight_replay::Stop as Halt;
+use hindsight_replay::access::{Access, Finder};
 use iced_x86::FlowControl;
 
 /// Instructions between two looks whether it was cancelled.
 const STRIDE: u64 = 1 << 22;
 const RSP: usize = 4;
+/// Parts into which a stretch is cut to find an access in it.
+const SLICES: u64 = 16;
+/// Instructions that are looked at one by one.
+const FEW: u64 = 24;
 
 /// Something to stop at.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -306,29 +311,37 @@ fn forward_in(
         s.hi = e.count;
     }
     let wants = Wants::of(cursor, s.thread, stops);
-    if wants.nothing() {
-        return Ok(event);
-    }
     let player = cursor.player(s.thread)?;
     let mut found = None;
-    let mut lo = s.lo;
-    while lo < s.hi && found.is_none() {
-        let hi = s.hi.min((lo / STRIDE + 1) * STRIDE);
-        wants.scan(
-            player,
-            lo,
-            hi,
-            stops,
-            cancel,
-            Direction::Forward,
-            &mut |h| {
+    if wants.breaks() {
+        let mut lo = s.lo;
+        while lo < s.hi && found.is_none() {
+            let hi = s.hi.min((lo / STRIDE + 1) * STRIDE);
+            wants.breaks_in(player, lo, hi, stops, cancel, &mut |h| {
                 if h.count >= s.first {
                     found = Some(h);
                 }
                 found.is_none()
-            },
-        )?;
-        lo = hi;
+            })?;
+            lo = hi;
+        }
+    }
+    if let Some(h) = &found {
+        s.hi = h.count;
+    }
+    if wants.steps() {
+        let mut lo = s.lo;
+        while lo < s.hi {
+            let part = player.index(lo)?;
+            let interval = &part.intervals[part.interval(lo)];
+            let hi = s.hi.min(interval.to.max(lo + 1));
+            if wants.touched(interval)
+                && let Some(h) = wants.effects(player, lo, hi, Direction::Forward, cancel)?
+            {
+                return Ok(Some(h));
+            }
+            lo = hi;
+        }
     }
     Ok(found.or(event))
 }
@@ -344,28 +357,32 @@ fn backward_in(
         s.lo = e.count;
     }
     let wants = Wants::of(cursor, s.thread, stops);
-    if wants.nothing() {
+    if !wants.breaks() && !wants.steps() {
         return Ok(event);
     }
     let player = cursor.player(s.thread)?;
     let mut hi = s.hi;
     while hi > s.lo {
-        let lo = s.lo.max((hi - 1) / STRIDE * STRIDE);
+        let part = player.index(hi - 1)?;
+        let interval = &part.intervals[part.interval(hi - 1)];
+        let lo = s.lo.max(interval.from).min(hi - 1);
+        let mut from = lo;
         let mut last = None;
-        wants.scan(
-            player,
-            lo,
-            hi,
-            stops,
-            cancel,
-            Direction::Backward,
-            &mut |h| {
-                if h.count < s.hi {
-                    last = Some(h);
-                }
+        if wants.breaks() {
+            wants.breaks_in(player, lo, hi, stops, cancel, &mut |h| {
+                last = Some(h);
                 true
-            },
-        )?;
+            })?;
+            if let Some(h) = &last {
+                from = h.count;
+            }
+        }
+        if wants.steps()
+            && wants.touched(interval)
+            && let Some(h) = wants.effects(player, from, hi, Direction::Backward, cancel)?
+        {
+            return Ok(Some(h));
+        }
         if last.is_some() {
             return Ok(last);
         }
@@ -400,43 +417,45 @@ impl Wants {
         }
     }
 
-    fn nothing(&self) -> bool {
-        self.breaks.is_empty()
-            && self.calls.is_empty()
-            && self.watches.is_empty()
-            && self.registers.is_empty()
+    /// Whether some instructions are to be stopped before.
+    fn breaks(&self) -> bool {
+        !self.breaks.is_empty() || !self.calls.is_empty()
     }
 
-    /// Shows `found` all hits of instructions `lo..hi`, in order, as long as it wants more.
-    #[allow(clippy::too_many_arguments)]
-    fn scan(
+    /// Whether it matters what instructions do.
+    fn steps(&self) -> bool {
+        !self.watches.is_empty() || !self.registers.is_empty()
+    }
+
+    /// Whether an interval may have effects that stop.
+    fn touched(&self, interval: &Interval) -> bool {
+        let by = |w: &Watchpoint| {
+            let (reads, writes) = w.watch.kinds();
+            interval.touches(w.address, w.len, reads, writes)
+        };
+        !self.registers.is_empty() || self.watches.iter().any(by)
+    }
+
+    /// Shows `found` all places to stop before among instructions `lo..hi`, in order, as long as it
+    /// wants more.
+    fn breaks_in(
         &self,
         player: &mut Player,
         lo: u64,
         hi: u64,
         stops: &mut Stops,
         cancel: &Cancel,
-        direction: Direction,
         found: &mut dyn FnMut(Hit) -> bool,
     ) -> Result<()> {
-        if cancel.is_cancelled() {
-            return Err(crate::Error::Cancelled);
-        }
+        check(cancel)?;
         player.seek(lo)?;
-        if !self.watches.is_empty() || !self.registers.is_empty() {
-            return self.step_through(player, hi, stops, cancel, direction, found);
-        }
-        let addresses = self
-            .breaks
-            .iter()
-            .map(|b| b.1)
-            .chain(self.calls.iter().copied());
-        player.set_breaks(addresses.collect());
+        let addresses = self.breaks.iter().map(|b| b.1);
+        player.set_breaks(addresses.chain(self.calls.iter().copied()).collect());
         let mut looks = 0u32;
         while player.run(hi)? == Halt::Break {
             looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(256) && cancel.is_cancelled() {
-                return Err(crate::Error::Cancelled);
+            if looks.is_multiple_of(256) {
+                check(cancel)?;
             }
             if let Some(h) = self.stops_here(player, stops)
                 && !found(h)
@@ -445,6 +464,74 @@ impl Wants {
             }
         }
         Ok(())
+    }
+
+    /// The first or last instruction among `lo..hi` whose effect stops.
+    fn effects(
+        &self,
+        player: &mut Player,
+        lo: u64,
+        hi: u64,
+        direction: Direction,
+        cancel: &Cancel,
+    ) -> Result<Option<Hit>> {
+        check(cancel)?;
+        if hi <= lo {
+            return Ok(None);
+        }
+        player.seek(lo)?;
+        player.set_breaks(Vec::new());
+        if !self.registers.is_empty() || hi - lo <= FEW {
+            return self.step_through(player, hi, cancel, direction);
+        }
+        player.snapshot()?;
+        let size = ((hi - lo) / SLICES).max(1);
+        let mut touched = Vec::new();
+        let mut a = lo;
+        self.clear(player);
+        while a < hi {
+            let b = hi.min(a + size);
+            if player.run(b)? != Halt::Position {
+                // The thread's end.
+                touched.push((a, b));
+                break;
+            }
+            if self.clear(player) {
+                touched.push((a, b));
+                if direction == Direction::Forward {
+                    player.spoil();
+                    if let Some(h) = self.effects(player, a, b, direction, cancel)? {
+                        return Ok(Some(h));
+                    }
+                    touched.pop();
+                    player.seek(b)?;
+                    self.clear(player);
+                }
+            }
+            a = b;
+        }
+        player.spoil();
+        if direction == Direction::Forward {
+            touched.reverse();
+        }
+        while let Some((a, b)) = touched.pop() {
+            if let Some(h) = self.effects(player, a, b, direction, cancel)? {
+                return Ok(Some(h));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the marks of all that is watched; whether there were any.
+    fn clear(&self, player: &mut Player) -> bool {
+        let mut any = false;
+        for w in &self.watches {
+            let [r, wr] = player.take_marks(w.address, w.len);
+            let (reads, writes) = w.watch.kinds();
+            any |= reads && r.iter().any(|m| *m != 0);
+            any |= writes && wr.iter().any(|m| *m != 0);
+        }
+        any
     }
 
     /// The stop that the instruction at the player's place is, before it runs.
@@ -473,81 +560,135 @@ impl Wants {
             .then(|| hit(Reason::Call { function: pc }))
     }
 
-    /// The same for everything, one instruction after the other.
+    /// The same one instruction after the other, from where the player is.
     fn step_through(
         &self,
         player: &mut Player,
         hi: u64,
-        stops: &mut Stops,
         cancel: &Cancel,
         direction: Direction,
-        found: &mut dyn FnMut(Hit) -> bool,
-    ) -> Result<()> {
+    ) -> Result<Option<Hit>> {
         let mut finder = Finder::new();
         let mut list: Vec<Access> = Vec::new();
         let thread = player.thread;
         let mut code = [0; 15];
+        let mut last = None;
         while player.count() < hi {
-            if cancel.is_cancelled() {
-                return Err(crate::Error::Cancelled);
-            }
-            if let Some(h) = self.stops_here(player, stops)
-                && !found(h)
-            {
-                return Ok(());
-            }
+            check(cancel)?;
             let count = player.count();
             let (cpu, vec) = (player.registers(), player.vectors());
             let n = player.code(cpu.rip, &mut code);
             if player.run(count + 1)? != Halt::Position {
-                return Ok(());
+                break;
             }
-            let (after, after_vec) = (player.registers(), player.vectors());
+            let after = player.registers();
             finder.find(&code[..n], (&cpu, &vec), &after, &mut list);
-            let place = match direction {
-                Direction::Forward => count + 1,
-                Direction::Backward => count,
-            };
-            let mut reason = None;
-            for w in &self.watches {
-                let fits = |a: &&Access| {
-                    a.touches(w.address, w.len)
-                        && match w.watch {
-                            Watch::Read => a.read,
-                            Watch::Write => a.write,
-                            Watch::Access => true,
-                        }
-                };
-                if let Some(a) = list.iter().find(fits) {
-                    reason = Some(Reason::Watchpoint {
-                        id: w.id,
-                        count,
-                        address: a.address,
-                        len: a.len,
-                        read: a.read,
-                        write: a.write,
-                    });
-                    break;
-                }
-            }
-            let changed = |r: &&Register| r.differs((&cpu, &vec), (&after, &after_vec));
-            let reason = reason.or_else(|| {
-                self.registers
-                    .iter()
-                    .find(changed)
-                    .map(|r| Reason::Register(*r))
+            let reason = self.watched(count, &list).or_else(|| {
+                let after_vec = player.vectors();
+                let changed = |r: &&Register| r.differs((&cpu, &vec), (&after, &after_vec));
+                let register = self.registers.iter().find(changed);
+                register.map(|r| Reason::Register(*r))
             });
-            if let Some(reason) = reason
-                && !found(Hit {
-                    thread,
-                    count: place,
-                    reason,
-                })
-            {
-                return Ok(());
+            let Some(reason) = reason else { continue };
+            last = Some(Hit {
+                thread,
+                count: match direction {
+                    Direction::Forward => count + 1,
+                    Direction::Backward => count,
+                },
+                reason,
+            });
+            if direction == Direction::Forward {
+                break;
             }
         }
-        Ok(())
+        Ok(last)
+    }
+
+    /// The watchpoint that one of an instruction's accesses meets.
+    fn watched(&self, count: u64, list: &[Access]) -> Option<Reason> {
+        for w in &self.watches {
+            let (reads, writes) = w.watch.kinds();
+            let fits =
+                |a: &&Access| a.touches(w.address, w.len) && (a.read && reads || a.write && writes);
+            if let Some(a) = list.iter().find(fits) {
+                return Some(Reason::Watchpoint {
+                    id: w.id,
+                    count,
+                    address: a.address,
+                    len: a.len,
+                    read: a.read,
+                    write: a.write,
+                });
+            }
+        }
+        None
+    }
+}
+
+/// An access that was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Effect {
+    /// Instructions completed before it.
+    pub count: u64,
+    pub address: u64,
+    pub len: u64,
+    pub write: bool,
+}
+
+/// The last access of one thread to these bytes by instructions `lo..hi`.
+pub fn last_effect(
+    player: &mut Player,
+    address: u64,
+    len: u64,
+    watch: Watch,
+    lo: u64,
+    hi: u64,
+    cancel: &Cancel,
+) -> Result<Option<Effect>> {
+    let wants = Wants {
+        breaks: Vec::new(),
+        calls: Vec::new(),
+        watches: vec![Watchpoint {
+            id: 0,
+            address,
+            len,
+            watch,
+            image: None,
+        }],
+        registers: Vec::new(),
+    };
+    let mut hi = hi;
+    while hi > lo {
+        let part = player.index(hi - 1)?;
+        let interval = &part.intervals[part.interval(hi - 1)];
+        let from = lo.max(interval.from).min(hi - 1);
+        if wants.touched(interval)
+            && let Some(h) = wants.effects(player, from, hi, Direction::Backward, cancel)?
+            && let Reason::Watchpoint {
+                count,
+                address,
+                len,
+                write,
+                ..
+            } = h.reason
+        {
+            return Ok(Some(Effect {
+                count,
+                address,
+                len,
+                write,
+            }));
+        }
+        hi = from;
+    }
+    Ok(None)
+}
+
+fn check(cancel: &Cancel) -> Result<()> {
+    match cancel.is_cancelled() {
+        true => Err(crate::Error::Cancelled),
+        false => Ok(()),
     }
 }
 

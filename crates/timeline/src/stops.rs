@@ -97,6 +97,17 @@ pub enum Watch {
     Access,
 }
 
+impl Watch {
+    /// Whether reads count, and whether writes do.
+    pub(crate) fn kinds(self) -> (bool, bool) {
+        match self {
+            Watch::Read => (true, false),
+            Watch::Write => (false, true),
+            Watch::Access => (true, true),
+        }
+    }
+}
+
 /// Stops at accesses to memory by instructions of the program. Forwards behind the instruction,
 /// backwards before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
 //! An opened recording.
 
+use crate::index::{self, Part, Place};
 use crate::maps::{self, Change};
 use crate::model::*;
 use crate::scan::{Raw, Scan};
@@ -7,7 +8,7 @@ use crate::{Cursor, Error, Position, Result};
 use hindsight_isa::Predictor;
 use hindsight_replay::Code;
 use hindsight_trace::{ModuleHash, Trace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -16,6 +17,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct Options {
     /// Threads that may replay at the same time; 0: as many as there are processors.
     pub jobs: usize,
+    /// Instructions between the frames of an index that is built: fewer make travel faster and the
+    /// index larger, which is made coarser where it would become too large. 0: about eight million.
+    pub interval: u64,
 }
 
 /// A recording, and what has been found out about it. Cheap to clone; may be used from several threads.
@@ -26,11 +30,25 @@ pub(crate) struct Inner {
     pub trace: Trace,
     pub path: PathBuf,
     pub jobs: usize,
+    /// Instructions of an interval.
+    pub interval: u64,
     threads: Vec<ThreadId>,
     scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
+    /// Indexed parts of threads, by their first instruction.
+    parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
+    /// Chunks in wire form that were used lately, the last one first.
+    chunks: Mutex<VecDeque<Wire>>,
 }
+
+/// A chunk in wire form, by thread and number.
+type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
+
+/// Chunks that are kept in wire form, of about a mebibyte each.
+const CHUNKS: usize = 16;
+/// What an index may have besides twice the bytes of its trace.
+pub const INDEX_CONSTANT: u64 = 64 << 20;
 
 impl Timeline {
     /// Opens a trace file. Reads no more than the headers of its chunks; what else is needed is read
@@ -64,10 +82,16 @@ impl Timeline {
             trace,
             path,
             jobs,
+            interval: match options.interval {
+                0 => index::SPAN,
+                n => n,
+            },
             threads,
             scans: OnceLock::new(),
             codes: Mutex::default(),
             changes: Mutex::default(),
+            parts: Mutex::default(),
+            chunks: Mutex::default(),
         })))
     }
 
@@ -445,6 +469,77 @@ impl Inner {
         let code = Arc::new(code);
         all.insert(image, Arc::clone(&code));
         Ok(code)
+    }
+
+    /// A chunk of a thread in wire form; `None` behind the last one.
+    pub fn chunk(
+        &self,
+        t: ThreadId,
+        index: usize,
+    ) -> std::result::Result<Option<Vec<u8>>, hindsight_replay::Error> {
+        let Some(c) = self.trace.chunks(t.0).get(index) else {
+            return Ok(None);
+        };
+        let mut kept = lock(&self.chunks);
+        if let Some(i) = kept.iter().position(|k| k.0 == (t, index))
+            && let Some(found) = kept.remove(i)
+        {
+            let wire = Vec::clone(&found.1);
+            kept.push_front(found);
+            return Ok(Some(wire));
+        }
+        drop(kept);
+        let wire = self.trace.load(c)?;
+        let mut kept = lock(&self.chunks);
+        kept.truncate(CHUNKS - 1);
+        kept.push_front(((t, index), Arc::new(wire.clone())));
+        Ok(Some(wire))
+    }
+
+    /// The index of a part, if there is one.
+    pub fn part_if_built(&self, place: Place) -> Option<Arc<Part>> {
+        lock(&self.parts).get(&(place.thread, place.from)).cloned()
+    }
+
+    /// The index of a part, which is built if there is none.
+    pub fn part(self: &Arc<Self>, place: Place) -> Result<Arc<Part>> {
+        if let Some(p) = self.part_if_built(place) {
+            return Ok(p);
+        }
+        self.build(place, &|_| true)
+    }
+
+    /// Builds the index of a part.
+    pub fn build(
+        self: &Arc<Self>,
+        place: Place,
+        progress: &dyn Fn(u64) -> bool,
+    ) -> Result<Arc<Part>> {
+        let zeros = &self.scan(place.thread)?.zeros;
+        let part = index::build(self, place, zeros, self.budget(place), progress)?;
+        let part = Arc::new(part);
+        lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
+        Ok(part)
+    }
+
+    /// Bytes that the index of a part may have: its share of what the whole may have.
+    fn budget(&self, place: Place) -> u64 {
+        let length = |t: &ThreadId| match self.trace.chunks(t.0) {
+            [first, .., last] => last.last_pos - first.first_pos,
+            _ => 0,
+        };
+        let total: u64 = self.threads.iter().map(length).fold(0, u64::saturating_add);
+        let share = (place.to - place.from) as f64 / total.max(1) as f64;
+        // What is around the parts is little.
+        ((2 * self.trace.len() + INDEX_CONSTANT) as f64 * 0.9 * share) as u64
+    }
+
+    /// A frame that does not decode: the index was changed while it was used.
+    pub fn bad_frame(&self) -> Error {
+        Error::Index {
+            path: self.path.display().to_string(),
+            what: "a frame does not decode; delete the index".into(),
+        }
     }
 
     pub fn scan(&self, t: ThreadId) -> Result<&Scan> {

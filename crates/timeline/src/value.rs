@@ -2,7 +2,14 @@
 
 use crate::memory::*;
 use crate::player::Player;
-use crate::{Cursor, Result};
+use crate::stops::{Cancel, Watch};
+use crate::{Cursor, Position, Result, Segment, ThreadId};
+use hindsight_isa::observe::MARK;
+
+/// Intervals that are replayed at most for one question.
+const REPLAYS: usize = 1000;
+/// Words whose earlier values are kept for conditions.
+const KEPT: usize = 1 << 14;
 
 /// See [`Cursor::memory`].
 pub fn memory(cursor: &mut Cursor, address: u64, len: usize) -> Result<Memory> {
@@ -11,8 +18,226 @@ pub fn memory(cursor: &mut Cursor, address: u64, len: usize) -> Result<Memory> {
         bytes: vec![None; len],
         candidates: Vec::new(),
     };
+    let (home, count) = (cursor.thread(), cursor.count());
+    let here = cursor.position()?;
+    // Who touched any of it, of those that share the memory.
+    let mut touched = Vec::new();
+    let image = cursor.image();
+    let threads: Vec<ThreadId> = (cursor.timeline().scans()?.keys().copied())
+        .filter(|t| cursor.timeline().0.image(*t) == image)
+        .collect();
+    let alone = threads.len() == 1;
+    for t in threads {
+        let n = match t == home {
+            true => Some(count),
+            false => cursor.timeline().count_at(t, here)?,
+        };
+        if let Some(n) = n
+            && (alone || last_interval(cursor.player(t)?, address, len as u64, n)?.is_some())
+        {
+            touched.push((t, n));
+        }
+    }
+    match touched[..] {
+        [] => {}
+        [(t, n)] => one(cursor.player(t)?, n, &mut m)?,
+        _ => several(cursor, &touched, &mut m)?,
+    }
+    cursor.place(home, count)?;
+    if !alone {
+        races(cursor, &mut m)?;
+        cursor.place(home, count)?;
+    }
     code(cursor.here()?, &mut m);
     Ok(m)
+}
+
+/// The start of the last interval before `count` that touched any of these lines.
+fn last_interval(p: &mut Player, address: u64, len: u64, count: u64) -> Result<Option<u64>> {
+    let mut at = count;
+    while at > p.from {
+        let part = p.index(at - 1)?;
+        for i in (0..=part.interval(at - 1)).rev() {
+            let interval = &part.intervals[i];
+            if interval.touches(address, len, true, true) {
+                return Ok(Some(interval.from));
+            }
+            at = interval.from;
+        }
+        at = at.min(part.from);
+        if at == 0 {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// What one thread knows of it, which nobody else has touched.
+fn one(p: &mut Player, count: u64, m: &mut Memory) -> Result<()> {
+    let len = m.bytes.len();
+    // Bytes whose value was lost are not to be looked for further back.
+    let mut lost = vec![false; len];
+    let mut at = count;
+    for _ in 0..REPLAYS {
+        p.seek_end(at)?;
+        take(p, m, &mut lost);
+        let since = p.since();
+        let open = (0..len).find(|i| m.bytes[*i].is_none() && !lost[*i]);
+        let last = (0..len).rfind(|i| m.bytes[*i].is_none() && !lost[*i]);
+        let (Some(first), Some(last)) = (open, last) else {
+            return Ok(());
+        };
+        if since <= p.from {
+            return Ok(());
+        }
+        let (start, n) = (
+            m.address.wrapping_add(first as u64),
+            (last - first + 1) as u64,
+        );
+        match last_interval(p, start, n, since)? {
+            // The last instant of that interval, with marks from its start.
+            Some(from) => at = p.end_of(from)?,
+            None => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Fills in what the player's marks know.
+fn take(p: &Player, m: &mut Memory, lost: &mut [bool]) {
+    let [reads, writes, cells] = p.known(m.address, m.bytes.len());
+    for i in 0..m.bytes.len() {
+        if m.bytes[i].is_some() || lost[i] {
+            continue;
+        }
+        let ground = match (reads[i], writes[i]) {
+            (_, MARK) => Ground::Written,
+            (MARK, _) => Ground::Read,
+            (0, 0) => continue,
+            _ => {
+                lost[i] = true;
+                continue;
+            }
+        };
+        m.bytes[i] = Some(Known {
+            value: cells[i],
+            ground,
+        });
+    }
+}
+
+/// The last access to each byte, of several threads, in the total order.
+fn several(cursor: &mut Cursor, threads: &[(ThreadId, u64)], m: &mut Memory) -> Result<()> {
+    let mut from = 0;
+    while from < m.bytes.len() {
+        let word = (m.address.wrapping_add(from as u64) | 7).wrapping_sub(m.address) as usize + 1;
+        let to = word.min(m.bytes.len());
+        if !word_of(cursor, threads, m, from, to)? {
+            for i in from..to {
+                word_of(cursor, threads, m, i, i + 1)?;
+            }
+        }
+        from = to;
+    }
+    Ok(())
+}
+
+/// The same for bytes that were accessed together; `false` if they were not.
+fn word_of(
+    cursor: &mut Cursor,
+    threads: &[(ThreadId, u64)],
+    m: &mut Memory,
+    from: usize,
+    to: usize,
+) -> Result<bool> {
+    let address = m.address.wrapping_add(from as u64);
+    let len = (to - from) as u64;
+    let mut best: Option<(Position, ThreadId, crate::search::Effect)> = None;
+    for (t, n) in threads {
+        let p = cursor.player(*t)?;
+        let found =
+            crate::search::last_effect(p, address, len, Watch::Access, p.from, *n, &Cancel::new())?;
+        if let Some(e) = found {
+            let at = cursor.timeline().position(*t, e.count)?;
+            if best.as_ref().is_none_or(|b| at > b.0) {
+                best = Some((at, *t, e));
+            }
+        }
+    }
+    let Some((_, t, e)) = best else {
+        return Ok(true);
+    };
+    if e.address > address || e.address + e.len < address + len {
+        return Ok(false);
+    }
+    let p = cursor.player(t)?;
+    p.seek_end(e.count + 1)?;
+    let mut lost = vec![false; to - from];
+    let mut part = Memory {
+        address,
+        bytes: vec![None; to - from],
+        candidates: Vec::new(),
+    };
+    take(p, &mut part, &mut lost);
+    let ground = if e.write {
+        Ground::Written
+    } else {
+        Ground::Read
+    };
+    for (b, k) in m.bytes[from..to].iter_mut().zip(part.bytes) {
+        *b = k.map(|k| Known { ground, ..k });
+    }
+    Ok(true)
+}
+
+/// Values that segments which ran at the same time gave to some of it.
+fn races(cursor: &mut Cursor, m: &mut Memory) -> Result<()> {
+    let (home, count) = (cursor.thread(), cursor.count());
+    let mine: Segment = cursor.timeline().segment(home, count)?;
+    let image = cursor.image();
+    let timeline = cursor.timeline().clone();
+    for (t, scan) in timeline.scans()? {
+        if *t == home || timeline.0.image(*t) != image {
+            continue;
+        }
+        // Their segments that were open while the cursor's was.
+        let first = scan.numbers.partition_point(|n| n.0 <= mine.opens);
+        let end = match mine.closes {
+            Some(c) => scan.numbers.partition_point(|n| n.0 < c),
+            None => scan.numbers.len(),
+        };
+        let begun = first > 0 || scan.begins_without_number();
+        let (lo, hi) = (
+            match begun {
+                true => scan.nth(*t, first).from,
+                false => scan.from,
+            },
+            scan.nth(*t, end.max(first)).to,
+        );
+        let p = cursor.player(*t)?;
+        let len = m.bytes.len() as u64;
+        let found =
+            crate::search::last_effect(p, m.address, len, Watch::Write, lo, hi, &Cancel::new())?;
+        let Some(e) = found else { continue };
+        p.seek_end(e.count + 1)?;
+        let start = e.address.max(m.address);
+        let stop = (e.address + e.len).min(m.address.wrapping_add(len));
+        let [_, _, bytes] = p.known(start, (stop - start) as usize);
+        let offset = (start - m.address) as usize;
+        let same = bytes
+            .iter()
+            .enumerate()
+            .all(|(i, b)| m.bytes[offset + i].is_some_and(|k| k.value == *b));
+        if !same {
+            m.candidates.push(Candidate {
+                address: start,
+                bytes,
+                thread: *t,
+                position: timeline.position(*t, e.count)?,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Fills in what is known because it was executed.
@@ -28,7 +253,58 @@ fn code(p: &Player, m: &mut Memory) {
     }
 }
 
-/// Memory as a condition sees it; `false` if any of it is unknown.
+/// Memory as a condition sees it: what this thread knows of it; `false` if any of it is unknown.
 pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
-    Ok(p.code(address, buf) == buf.len())
+    let mut m = Memory {
+        address,
+        bytes: vec![None; buf.len()],
+        candidates: Vec::new(),
+    };
+    let mut lost = vec![false; buf.len()];
+    take(p, &mut m, &mut lost);
+    for (i, lost) in lost.iter().enumerate() {
+        if m.bytes[i].is_none() && !lost {
+            let at = address.wrapping_add(i as u64);
+            m.bytes[i] = earlier(p, at & !7)?[(at & 7) as usize];
+        }
+    }
+    code(p, &mut m);
+    for (b, k) in buf.iter_mut().zip(&m.bytes) {
+        match k {
+            Some(k) => *b = k.value,
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// What is known of a word as of when the player's marks begin. Asked often, so answers are kept by
+/// the interval that touched the word last.
+fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
+    let since = p.since();
+    let Some(from) = last_interval(p, word, 8, since)? else {
+        return Ok([None; 8]);
+    };
+    if let Some(known) = p.kept.get(&(word, from)) {
+        return Ok(*known);
+    }
+    let mut helper = match p.helper.take() {
+        Some(h) => h,
+        None => Box::new(Player::new(p.inner(), p.thread)?),
+    };
+    let mut m = Memory {
+        address: word,
+        bytes: vec![None; 8],
+        candidates: Vec::new(),
+    };
+    let end = helper.end_of(from)?.min(since);
+    one(&mut helper, end, &mut m)?;
+    p.helper = Some(helper);
+    let mut known = [None; 8];
+    known.copy_from_slice(&m.bytes);
+    if p.kept.len() >= KEPT {
+        p.kept.clear();
+    }
+    p.kept.insert((word, from), known);
+    Ok(known)
 }

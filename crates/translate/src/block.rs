@@ -68,6 +68,10 @@ pub struct Translator {
     /// Recording several threads: each atomic operation is announced to the runtime
     /// ([`DescKind::Order`]), which holds a lock for it until it is done.
     pub ordered: bool,
+    /// Replay: mark all memory that is accessed (see [`hindsight_isa::observe`]). What cannot be marked
+    /// by a few instructions is announced to the runtime ([`DescKind::PreCheck`]). Only with a
+    /// predictor of 32 bits.
+    pub observe: bool,
     /// Guest addresses, ascending, at which a block may begin but which it does not go past: there
     /// the runtime is to have a say.
     pub breaks: Vec<u64>,
@@ -87,6 +91,7 @@ impl Translator {
             want_map: false,
             count_reads: false,
             ordered: false,
+            observe: false,
             breaks: Vec::new(),
             block: Block::default(),
             a: Asm::new(),
@@ -346,6 +351,9 @@ impl Translator {
         self.cur.low_only = (0..i.op_count())
             .any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
         let mark = self.a.mark();
+        if self.observe && self.replay() {
+            self.observe(i);
+        }
         if self.policy.wide_checks && names_wide(i) {
             // The guest's zmm31 and k7 for this instruction; its own checks do without them.
             self.load_wide();

@@ -19,6 +19,7 @@ mod branch;
 mod check;
 mod flags;
 mod forms;
+mod observe;
 mod operand;
 mod plan;
 mod portable;

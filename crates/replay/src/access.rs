@@ -16,6 +16,8 @@ pub struct Access {
     pub len: u64,
     pub read: bool,
     pub write: bool,
+    /// What it wrote is not known: state of the processor that replay does not have.
+    pub unknown: bool,
 }
 
 impl Access {
@@ -38,7 +40,14 @@ pub struct Finder {
     info: InstructionInfoFactory,
 }
 
+impl Default for Finder {
+    fn default() -> Self {
+        Finder::new()
+    }
+}
+
 impl Finder {
+    /// Makes one; its buffers are used again.
     pub fn new() -> Finder {
         Finder {
             info: InstructionInfoFactory::new(),
@@ -70,6 +79,7 @@ impl Finder {
                     len: e.size as u64,
                     read: gather,
                     write: !gather,
+                    unknown: false,
                 }));
             }
             return;
@@ -82,12 +92,13 @@ impl Finder {
             let Some(address) = m.virtual_address(0, |r, _, _| register(cpu, r)) else {
                 continue;
             };
-            let address = bit_offset(&i, address, cpu);
+            let address = bit_offset(&i, address, cpu).wrapping_add(popped(&i, write));
             let access = Access {
                 address,
                 len: size(&i, m) as u64,
                 read,
                 write,
+                unknown: write && saves(&i),
             };
             match masked(&i, vec) {
                 Some((step, bits)) => elements(access, step, bits, out),
@@ -110,6 +121,8 @@ pub fn kinds(a: OpAccess) -> (bool, bool) {
 fn register(cpu: &CpuState, r: Register) -> Option<u64> {
     match r {
         Register::None => Some(0),
+        // The displacement is the address.
+        Register::RIP | Register::EIP => Some(0),
         Register::FS => Some(cpu.fs_base),
         Register::GS => Some(cpu.gs_base),
         _ if r.is_segment_register() => Some(0),
@@ -124,6 +137,26 @@ fn register(cpu: &CpuState, r: Register) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+/// Whether it stores state of the processor.
+fn saves(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(
+        i.mnemonic(),
+        Xsave
+            | Xsave64
+            | Xsavec
+            | Xsavec64
+            | Xsaveopt
+            | Xsaveopt64
+            | Fxsave
+            | Fxsave64
+            | Fnsave
+            | Fsave
+            | Fnstenv
+            | Fstenv
+    )
 }
 
 /// Bytes of an access, also where the library gives none.
@@ -156,6 +189,15 @@ fn bit_offset(i: &Instruction, address: u64, cpu: &CpuState) -> u64 {
         _ => (v as i64, 6),
     };
     address.wrapping_add(((offset >> shift) << (shift - 3)) as u64)
+}
+
+/// The address of what is popped to counts from the stack pointer after the pop.
+fn popped(i: &Instruction, write: bool) -> u64 {
+    let to_memory = i.mnemonic() == Mnemonic::Pop && i.op0_kind() == OpKind::Memory;
+    match to_memory && write && i.memory_base() == Register::RSP {
+        true => i.memory_size().size() as u64,
+        false => 0,
+    }
 }
 
 /// Element size and mask of a masked access.
@@ -267,6 +309,7 @@ fn string(code: &[u8], op: &StringOp, before: &CpuState, after: &CpuState, out: 
             len,
             read,
             write,
+            unknown: false,
         });
     };
     let base = match i.segment_prefix() {

@@ -1,0 +1,158 @@
+//! A plain forward replay, one instruction after the other, that logs everything.
+
+use hindsight_events::{Decoder, Event};
+use hindsight_isa::{CpuState, Predictor};
+use hindsight_replay::access::{Access, Finder};
+use hindsight_replay::{Code, Error, Machine, Source, Stop};
+use hindsight_trace::Trace;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A byte from an instant on: `None` when its value is not known any more.
+pub type Change = (u64, Option<(u8, Why)>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    Written,
+    Read,
+}
+
+/// One thread, completely.
+pub struct Log {
+    pub thread: u32,
+    /// State before each instruction, and at the end.
+    pub states: Vec<CpuState>,
+    /// What each instruction accessed.
+    pub accesses: Vec<Vec<Access>>,
+    /// History of each byte; what stands at `n` is seen when `n` instructions are completed.
+    pub bytes: BTreeMap<u64, Vec<Change>>,
+}
+
+struct Chunks<'a>(&'a Trace, u32, usize);
+
+impl Source for Chunks<'_> {
+    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let Some(c) = self.0.chunks(self.1).get(self.2) else {
+            return Ok(None);
+        };
+        self.2 += 1;
+        Ok(Some(self.0.load(c)?))
+    }
+}
+
+/// Plays a thread whose positions begin at 0.
+pub fn play(trace: &Trace, thread: u32) -> Log {
+    let image = trace.stream_info(thread).unwrap().image;
+    let code = Arc::new(Code::from_trace(trace, image).unwrap());
+    let mut m = Machine::new(code, Predictor::WINDOW).unwrap();
+    m.from_keyframe(Box::new(Chunks(trace, thread, 0))).unwrap();
+    let mut log = Log {
+        thread,
+        states: Vec::new(),
+        accesses: Vec::new(),
+        bytes: BTreeMap::new(),
+    };
+    // What the recording says apart from instructions, by position.
+    let mut patches: BTreeMap<u64, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
+    let mut zeros: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    for c in trace.chunks(thread) {
+        let wire = trace.load(c).unwrap();
+        let (mut d, mut at) = (Decoder::default(), 0);
+        while at < wire.len() {
+            let (pos, event, n) = d.decode(&wire[at..]).unwrap();
+            at += n;
+            match event {
+                Event::Patch { line, mask, words } => {
+                    for (i, w) in words
+                        .iter()
+                        .enumerate()
+                        .filter(|(i, _)| mask & (1 << i) != 0)
+                    {
+                        let word = (line + 8 * i as u64, w.to_le_bytes().to_vec());
+                        patches.entry(pos).or_default().push(word);
+                    }
+                }
+                Event::PatchBytes { addr, len, value } => {
+                    let bytes = value.to_le_bytes()[..len as usize].to_vec();
+                    patches.entry(pos).or_default().push((addr, bytes));
+                }
+                Event::Zero { addr, len } => zeros.entry(pos).or_default().push((addr, len)),
+                _ => {}
+            }
+        }
+    }
+    let mut finder = Finder::new();
+    loop {
+        let count = m.position();
+        assert_eq!(count as usize, log.states.len());
+        let (cpu, vec) = (m.registers(), m.vectors());
+        log.states.push(cpu);
+        let mut code = [0; 15];
+        let n = m.code(cpu.rip, &mut code);
+        if m.run_to(count + 1).unwrap() != Stop::Position {
+            return log;
+        }
+        for (addr, len) in zeros.remove(&count).unwrap_or_default() {
+            for (_, list) in log.bytes.range_mut(addr..addr + len) {
+                list.push((count + 1, None));
+            }
+        }
+        for (addr, bytes) in patches.remove(&count).unwrap_or_default() {
+            for (i, b) in bytes.iter().enumerate() {
+                log.note(addr + i as u64, count + 1, Some((*b, Why::Read)));
+            }
+        }
+        let mut list = Vec::new();
+        finder.find(&code[..n], (&cpu, &vec), &m.registers(), &mut list);
+        for a in list
+            .iter()
+            .filter(|a| a.read)
+            .chain(list.iter().filter(|a| a.write))
+        {
+            let mut now = vec![0; a.len as usize];
+            m.read_window(a.address, &mut now);
+            for (i, b) in now.iter().enumerate() {
+                let why = if a.write { Why::Written } else { Why::Read };
+                let value = (!a.unknown).then_some((*b, why));
+                log.note(a.address + i as u64, count + 1, value);
+            }
+        }
+        log.accesses.push(list);
+    }
+}
+
+impl Log {
+    fn note(&mut self, addr: u64, count: u64, value: Option<(u8, Why)>) {
+        self.bytes.entry(addr).or_default().push((count, value));
+    }
+
+    /// Instructions of the thread.
+    pub fn len(&self) -> u64 {
+        self.accesses.len() as u64
+    }
+
+    /// A byte when `count` instructions are completed, and whether it was written and read.
+    pub fn byte(&self, addr: u64, count: u64) -> Option<(u8, Why)> {
+        let list = self.bytes.get(&addr)?;
+        let i = list.partition_point(|c| c.0 <= count);
+        list[..i].last()?.1
+    }
+
+    /// Whether an instruction wrote the byte before `count`.
+    pub fn written(&self, addr: u64, count: u64) -> bool {
+        let list = self.bytes.get(&addr).map_or(&[][..], |l| l);
+        list.iter()
+            .take_while(|c| c.0 <= count)
+            .any(|c| matches!(c.1, Some((_, Why::Written)) | None))
+    }
+
+    /// Instructions that access any of these bytes in this way, ascending.
+    pub fn touching(&self, addr: u64, len: u64, read: bool, write: bool) -> Vec<u64> {
+        let hits = |l: &Vec<Access>| {
+            l.iter()
+                .any(|a| a.touches(addr, len) && (a.read && read || a.write && write))
+        };
+        let all = self.accesses.iter().enumerate().filter(|(_, l)| hits(l));
+        all.map(|(i, _)| i as u64).collect()
+    }
+}

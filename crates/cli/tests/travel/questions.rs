@@ -1,0 +1,197 @@
+//! Random questions about a recording of one thread.
+
+use crate::harness::Scene;
+use crate::oracle::{self, Log, Why};
+use hindsight_timeline::{
+    Breakpoint, Cancel, Cursor, Direction, Ground, Options, Reason, Scope, Stops, ThreadId,
+    Timeline, Watch, Watchpoint,
+};
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % n.max(1)
+    }
+}
+
+/// A recording, its log, and a cursor in it with a fine index.
+fn scene(s: &Scene, interval: u64) -> (Timeline, Log) {
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let trace = s.path("t.hst");
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "40".as_ref()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let options = Options {
+        interval,
+        ..Options::default()
+    };
+    let t = Timeline::open(&trace, options).unwrap();
+    let threads = t.trace().threads();
+    let log = oracle::play(t.trace(), threads[0]);
+    assert!(log.len() > 10_000);
+    (t, log)
+}
+
+fn memory(c: &mut Cursor, log: &Log, addr: u64, len: usize) {
+    let count = c.count();
+    let m = c.memory(addr, len).unwrap();
+    assert_eq!(c.count(), count);
+    for (i, b) in m.bytes.iter().enumerate() {
+        let at = addr + i as u64;
+        let want = log.byte(at, count);
+        let context = || format!("at {count}, byte {at:#x}: {b:?}, expected {want:?}");
+        match (b, want) {
+            (Some(k), Some((value, why))) => {
+                assert_eq!(k.value, value, "{}", context());
+                match (k.ground, why) {
+                    (Ground::Written, _) => assert!(log.written(at, count), "{}", context()),
+                    (Ground::Read, Why::Read) => {}
+                    _ => panic!("{}", context()),
+                }
+            }
+            (None, None) => {}
+            (Some(k), None) => assert!(
+                !matches!(k.ground, Ground::Written | Ground::Read),
+                "{}",
+                context()
+            ),
+            (None, Some(_)) => panic!("{}", context()),
+        }
+    }
+}
+
+/// An address that the program accesses.
+fn somewhere(log: &Log, r: &mut Rng) -> u64 {
+    loop {
+        let list = &log.accesses[r.below(log.len()) as usize];
+        if !list.is_empty() {
+            let a = list[r.below(list.len() as u64) as usize];
+            return a.address.wrapping_add(r.below(a.len + 12)).wrapping_sub(6);
+        }
+    }
+}
+
+#[test]
+fn registers_and_memory_are_those_of_a_plain_replay() {
+    let s = Scene::new();
+    let (t, log) = scene(&s, 3000);
+    let mut c = t.cursor().unwrap();
+    let mut r = Rng(1);
+    for _ in 0..150 {
+        let count = r.below(log.len() + 1);
+        c.seek_count(ThreadId(log.thread), count).unwrap();
+        assert_eq!(
+            t.locate(c.position().unwrap()).unwrap(),
+            (ThreadId(log.thread), count)
+        );
+        assert_eq!(
+            c.registers().unwrap().comparable(),
+            log.states[count as usize].comparable()
+        );
+        let addr = somewhere(&log, &mut r);
+        memory(&mut c, &log, addr, 1 + r.below(40) as usize);
+        // A walk back and forth.
+        for _ in 0..r.below(6) {
+            let before = c.count();
+            let direction = [Direction::Forward, Direction::Backward][r.below(2) as usize];
+            let stop = c.step(direction, Scope::All).unwrap();
+            let want = match direction {
+                Direction::Forward if before < log.len() => before + 1,
+                Direction::Backward if before > 0 => before - 1,
+                _ => before,
+            };
+            assert_eq!(c.count(), want, "{stop:?}");
+            assert_eq!(
+                c.registers().unwrap().comparable(),
+                log.states[want as usize].comparable()
+            );
+        }
+    }
+}
+
+#[test]
+fn searches_find_what_a_plain_replay_finds() {
+    let s = Scene::new();
+    let (t, log) = scene(&s, 2500);
+    let mut c = t.cursor().unwrap();
+    let mut r = Rng(2);
+    let cancel = Cancel::new();
+    for round in 0..150 {
+        let count = r.below(log.len() + 1);
+        c.seek_count(ThreadId(log.thread), count).unwrap();
+        let (addr, len) = (somewhere(&log, &mut r), 1 + r.below(24));
+        let watch = [Watch::Read, Watch::Write, Watch::Access][r.below(3) as usize];
+        let (read, write) = (watch != Watch::Write, watch != Watch::Read);
+        let all = log.touching(addr, len, read, write);
+        let direction = [Direction::Forward, Direction::Backward][r.below(2) as usize];
+        let want = match direction {
+            Direction::Forward => all.iter().find(|n| **n >= count),
+            Direction::Backward => all.iter().rfind(|n| **n < count),
+        };
+        let found = c.find(direction, addr, len, watch, &cancel).unwrap();
+        let context =
+            format!("round {round}: {direction:?} {watch:?} {addr:#x}+{len} from {count}");
+        assert_eq!(found.map(|f| f.count), want.copied(), "{context}");
+        assert_eq!(c.count(), count);
+
+        // The same together with a breakpoint.
+        let pc = log.states[r.below(log.len()) as usize].rip;
+        let parity = r.below(2);
+        let holds = |n: u64| {
+            log.states[n as usize].rip == pc && log.states[n as usize].gpr[0] & 1 == parity
+        };
+        let mut b = Breakpoint::at(7, pc);
+        b.condition = Some(Box::new(move |v| v.registers().gpr[0] & 1 == parity));
+        let mut stops = Stops {
+            breakpoints: vec![b],
+            watchpoints: vec![Watchpoint {
+                id: 8,
+                address: addr,
+                len,
+                watch,
+                image: None,
+            }],
+            ..Stops::default()
+        };
+        let stop = c
+            .run(direction, Scope::Thread, &mut stops, &cancel)
+            .unwrap();
+        let at = match direction {
+            Direction::Forward => {
+                let b = (count + 1..log.len()).find(|n| holds(*n));
+                let w = want.map(|n| n + 1);
+                b.into_iter().chain(w).min().unwrap_or(log.len())
+            }
+            Direction::Backward => {
+                let b = (0..count.min(log.len())).rev().find(|n| holds(*n));
+                b.into_iter().chain(want.copied()).max().unwrap_or(0)
+            }
+        };
+        let around: Vec<_> = (at.saturating_sub(3)..=at)
+            .map(|n| format!("{:#x}", log.states[n as usize].rip))
+            .collect();
+        assert_eq!(
+            c.count(),
+            at,
+            "{context}, breakpoint {pc:#x}: {stop:?} {around:?}"
+        );
+    }
+    // Nobody writes to code.
+    let pc = log.states[5].rip;
+    c.seek_count(ThreadId(log.thread), log.len()).unwrap();
+    assert!(c.last_write(pc, 1, &cancel).unwrap().is_none());
+    cancel.cancel();
+    let mut stops = Stops {
+        calls: vec![pc],
+        ..Stops::default()
+    };
+    let stop = c
+        .run(Direction::Backward, Scope::All, &mut stops, &cancel)
+        .unwrap();
+    assert_eq!(stop.reason, Reason::Cancelled);
+    assert_eq!(c.count(), log.len());
+}

@@ -1,0 +1,136 @@
+//! Which pages of this process are in memory.
+
+use std::fs::File;
+use std::io::{Error, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+const PAGE: u64 = 4096;
+
+/// `PAGEMAP_SCAN`, since Linux 6.7.
+const SCAN: libc::c_ulong = 0xc060_6610;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+#[repr(C)]
+struct Arg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+const _: () = assert!(size_of::<Arg>() == 0x60);
+
+fn file() -> Result<&'static File> {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let f = FILE.get_or_init(|| File::open("/proc/self/pagemap").ok());
+    f.as_ref()
+        .ok_or_else(|| Error::other("/proc/self/pagemap cannot be opened"))
+}
+
+/// Numbers of the pages of `start..end` (multiples of a page) that are in memory or swapped out,
+/// counted from `start`, ascending.
+pub fn present(start: u64, end: u64) -> Result<Vec<u32>> {
+    let file = file()?;
+    match scan(file, start, end) {
+        Ok(pages) => Ok(pages),
+        Err(_) => entries(file, start, end),
+    }
+}
+
+fn scan(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
+    let mut regions = [Region::default(); 512];
+    let mut out = Vec::new();
+    let mut at = start;
+    while at < end {
+        let mut arg = Arg {
+            size: size_of::<Arg>() as u64,
+            flags: 0,
+            start: at,
+            end,
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: 0,
+            category_inverted: 0,
+            category_mask: 0,
+            category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+            return_mask: IS_PRESENT | IS_SWAPPED,
+        };
+        // SAFETY: the structure is the kernel's, and the vector has the length that it says.
+        let n = unsafe { libc::ioctl(file.as_raw_fd(), SCAN as _, &mut arg) };
+        if n < 0 {
+            return Err(Error::last_os_error());
+        }
+        for r in &regions[..(n as usize).min(regions.len())] {
+            out.extend((r.start - start) / PAGE..(r.end - start) / PAGE);
+        }
+        if arg.walk_end <= at {
+            break;
+        }
+        at = arg.walk_end;
+    }
+    Ok(out.into_iter().map(|p| p as u32).collect())
+}
+
+/// The same where the kernel is older: a word for each page.
+fn entries(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
+    let mut out = Vec::new();
+    let mut buf = vec![0; 1 << 18];
+    let mut page = start / PAGE;
+    while page < end / PAGE {
+        let n = ((end / PAGE - page) as usize * 8).min(buf.len());
+        file.read_exact_at(&mut buf[..n], page * 8)?;
+        for (i, e) in buf[..n].chunks_exact(8).enumerate() {
+            // Bit 63: present; 62: swapped out.
+            if e[7] & 0xc0 != 0 {
+                out.push((page - start / PAGE) as u32 + i as u32);
+            }
+        }
+        page += n as u64 / 8;
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Mapping;
+
+    #[test]
+    fn finds_touched_pages() {
+        let mut m = Mapping::new(1 << 22, false).unwrap();
+        m.small_pages();
+        let start = m.base() as u64;
+        for page in [3usize, 4, 700] {
+            // SAFETY: within the mapping.
+            unsafe { m.base().add(page * 4096).write_volatile(1) };
+        }
+        let want = [3, 4, 700];
+        assert_eq!(present(start, start + (1 << 22)).unwrap(), want);
+        assert_eq!(
+            entries(file().unwrap(), start, start + (1 << 22)).unwrap(),
+            want
+        );
+        m.discard(3 * 4096, 4096).unwrap();
+        assert_eq!(present(start, start + (1 << 22)).unwrap(), [4, 700]);
+    }
+}

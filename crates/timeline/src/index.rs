@@ -1,0 +1,490 @@
+//! What makes travel fast: frames from which replay can begin, and which memory was touched between
+//! two of them.
+//!
+//! A *part* is a thread's stream from one of the recording's own key frames to the next. It is replayed
+//! once, with marks of all accesses, in intervals. Of each interval are kept:
+//!
+//! * a frame: the registers at its start, and those lines of memory that the interval reads, as they
+//!   were then. A replay of the interval needs no more;
+//! * its history: for each page the words (8 bytes) that were read and that were written.
+//!
+//! Pages and lines are those of the window: addresses modulo 2^32.
+
+use crate::player::Chunks;
+use crate::timeline::{Inner, replay};
+use crate::{Error, Result, ThreadId};
+use hindsight_events::varint;
+use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
+use hindsight_isa::{CpuState, VecState};
+use hindsight_replay::{Machine, Marks, State, Stop};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Instructions of an interval, unless the index would become too large.
+pub const SPAN: u64 = 8 << 20;
+pub const PAGE: usize = 4096;
+pub const LINE: usize = 64;
+const LEVEL: i32 = 1;
+
+pub type Page = [u8; PAGE];
+
+/// Bytes of a page's lines, by their number.
+type Lines = BTreeMap<u32, (u64, Box<Page>)>;
+
+/// A place at which replay can begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub position: u64,
+    /// State and lines, compressed.
+    pub blob: Vec<u8>,
+}
+
+/// What was touched of a page: a bit for each line, and of each line that was read or written two
+/// bytes with a bit for each word of 8 bytes, for reads and for writes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Touched {
+    pub page: u32,
+    pub reads: u64,
+    pub writes: u64,
+    pub words: Box<[u8]>,
+}
+
+impl Touched {
+    /// Makes it from the words of a page: the bytes of all its lines.
+    fn new(page: u32, words: &[[u8; 2]; 64]) -> Touched {
+        let mask = |k: usize| (0..64).fold(0u64, |m, i| m | ((words[i][k] != 0) as u64) << i);
+        Touched {
+            page,
+            reads: mask(0),
+            writes: mask(1),
+            words: words
+                .iter()
+                .filter(|w| **w != [0; 2])
+                .flatten()
+                .copied()
+                .collect(),
+        }
+    }
+
+    /// The words of a line that were read, and those that were written.
+    fn line(&self, i: usize) -> [u8; 2] {
+        let any = self.reads | self.writes;
+        if any & (1 << i) == 0 {
+            return [0; 2];
+        }
+        let rank = (any & ((1 << i) - 1)).count_ones() as usize;
+        match self.words.get(2 * rank..2 * rank + 2) {
+            Some(w) => [w[0], w[1]],
+            None => [0xff; 2],
+        }
+    }
+
+    fn lines(&self) -> [[u8; 2]; 64] {
+        std::array::from_fn(|i| self.line(i))
+    }
+}
+
+/// A stretch of a thread between two frames.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interval {
+    pub from: u64,
+    pub to: u64,
+    pub frame: Frame,
+    /// By page, ascending.
+    pub history: Vec<Touched>,
+}
+
+/// The index of one part of a thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    pub thread: ThreadId,
+    pub from: u64,
+    pub to: u64,
+    pub intervals: Vec<Interval>,
+}
+
+impl Frame {
+    fn pack(state: &State, lines: &Lines) -> Result<Frame> {
+        let mut out = Vec::new();
+        put(&mut out, state.epoch);
+        out.extend_from_slice(&state.cpu.to_bytes());
+        out.extend_from_slice(&state.vec.to_bytes());
+        put(&mut out, lines.len() as u64);
+        let mut before = 0;
+        for (page, (mask, _)) in lines {
+            put(&mut out, (*page - before) as u64);
+            before = *page;
+            out.extend_from_slice(&mask.to_le_bytes());
+        }
+        for (mask, bytes) in lines.values() {
+            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
+                out.extend_from_slice(&bytes[i * LINE..(i + 1) * LINE]);
+            }
+        }
+        Ok(Frame {
+            position: state.position,
+            blob: pack(&out)?,
+        })
+    }
+
+    /// The state, and the lines with their pages and masks.
+    fn unpack(&self) -> Option<(State, Lines)> {
+        let raw = unpack(&self.blob)?;
+        let mut r = Reader { b: &raw, at: 0 };
+        let epoch = r.int()?;
+        let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
+        let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
+        let n = r.int()?;
+        let mut masks = Vec::new();
+        let mut page = 0u32;
+        for _ in 0..n {
+            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+            masks.push((page, r.word()?));
+        }
+        let mut lines = Lines::new();
+        for (page, mask) in masks {
+            let mut bytes = Box::new([0; PAGE]);
+            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
+                bytes[i * LINE..(i + 1) * LINE].copy_from_slice(r.take(LINE)?);
+            }
+            lines.insert(page, (mask, bytes));
+        }
+        let state = State {
+            position: self.position,
+            epoch,
+            cpu,
+            vec,
+        };
+        (r.at == raw.len() && page < 1 << 20).then_some((state, lines))
+    }
+
+    /// Brings what the interval needs into a machine's window; the state at its start.
+    pub fn load(&self, machine: &mut Machine) -> Option<State> {
+        let (state, lines) = self.unpack()?;
+        for (page, (mask, bytes)) in lines {
+            let mut i = 0;
+            while i < 64 {
+                let run = (mask >> i).trailing_ones() as usize;
+                if run > 0 {
+                    let part = i * LINE..(i + run) * LINE;
+                    let at = page as u64 * PAGE as u64 + part.start as u64;
+                    machine.write_window(at, &bytes[part]);
+                }
+                i += run.max(1);
+            }
+        }
+        Some(state)
+    }
+}
+
+impl Interval {
+    /// What was touched of a page.
+    pub fn touched(&self, page: u32) -> Option<&Touched> {
+        let i = self.history.binary_search_by_key(&page, |t| t.page);
+        Some(&self.history[i.ok()?])
+    }
+
+    /// Whether any word of these bytes was read, or written.
+    pub fn touches(&self, address: u64, len: u64, reads: bool, writes: bool) -> bool {
+        let end = address.saturating_add(len);
+        let mut at = address & !7;
+        while at < end {
+            let next = (at & !(PAGE as u64 - 1)) + PAGE as u64;
+            if let Some(t) = self.touched((at as u32) / PAGE as u32) {
+                let stop = end.min(next);
+                while at < stop {
+                    let [r, w] = t.line(at as usize % PAGE / LINE);
+                    let behind = (at & !(LINE as u64 - 1)) + LINE as u64;
+                    let first = (at as usize % LINE) / 8;
+                    let last = ((stop.min(behind) - 1) as usize % LINE) / 8;
+                    let wanted = (0xff << first) & (0xff >> (7 - last));
+                    if (reads && r & wanted != 0) || (writes && w & wanted != 0) {
+                        return true;
+                    }
+                    at = behind;
+                }
+            }
+            at = next;
+        }
+        false
+    }
+
+    fn size(&self) -> usize {
+        let words: usize = self.history.iter().map(|t| 4 + t.words.len() / 2).sum();
+        self.frame.blob.len() + words + 16
+    }
+
+    /// This interval and the one that follows it as one.
+    fn join(&self, next: &Interval) -> Result<Interval> {
+        let damaged = || Error::Unsupported("a frame in memory does not decode".into());
+        let (state, mut lines) = self.frame.unpack().ok_or_else(damaged)?;
+        let (_, more) = next.frame.unpack().ok_or_else(damaged)?;
+        for (page, (mask, bytes)) in more {
+            let (have, mine) = lines
+                .entry(page)
+                .or_insert_with(|| (0, Box::new([0; PAGE])));
+            // Lines that this interval read are there as of its start. Others it has not touched, or
+            // has written what of them is read later: the later content serves.
+            let zero = self.touched(page).map_or(0, |t| t.reads);
+            let new = mask & !*have & !zero;
+            for i in (0..64).filter(|i| new & (1 << i) != 0) {
+                let part = i * LINE..(i + 1) * LINE;
+                mine[part.clone()].copy_from_slice(&bytes[part]);
+            }
+            *have |= new;
+        }
+        lines.retain(|_, l| l.0 != 0);
+        let mut pages: BTreeMap<u32, [[u8; 2]; 64]> = BTreeMap::new();
+        for t in self.history.iter().chain(&next.history) {
+            let mine = pages.entry(t.page).or_insert([[0; 2]; 64]);
+            for (a, b) in mine.iter_mut().zip(t.lines()) {
+                *a = [a[0] | b[0], a[1] | b[1]];
+            }
+        }
+        Ok(Interval {
+            from: self.from,
+            to: next.to,
+            frame: Frame::pack(&state, &lines)?,
+            history: pages.iter().map(|(p, w)| Touched::new(*p, w)).collect(),
+        })
+    }
+}
+
+impl Part {
+    /// The number of the interval in which `count` instructions are completed; at a border that which begins.
+    pub fn interval(&self, count: u64) -> usize {
+        let i = self.intervals.partition_point(|i| i.from <= count);
+        i.saturating_sub(1)
+    }
+
+    fn size(&self) -> usize {
+        self.intervals.iter().map(Interval::size).sum()
+    }
+
+    /// Halves the number of frames.
+    fn thin(&mut self) -> Result<()> {
+        let joined = self.intervals.chunks(2).map(|pair| match pair {
+            [a, b] => a.join(b),
+            _ => Ok(pair[0].clone()),
+        });
+        self.intervals = joined.collect::<Result<_>>()?;
+        Ok(())
+    }
+}
+
+/// Where a part lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub thread: ThreadId,
+    /// Its first chunk.
+    pub chunk: usize,
+    pub from: u64,
+    pub to: u64,
+    /// The thread ends there, and not with a key frame.
+    pub last: bool,
+}
+
+/// The parts of a thread.
+pub fn places(inner: &Inner, thread: ThreadId) -> Vec<Place> {
+    let chunks = inner.trace.chunks(thread.0);
+    let end = chunks.last().map_or(0, |c| c.last_pos);
+    let mut starts: Vec<usize> = (0..chunks.len()).filter(|i| chunks[*i].keyframe).collect();
+    if starts.is_empty() && !chunks.is_empty() {
+        starts.push(0);
+    }
+    let ends = starts.iter().skip(1).map(|s| chunks[*s].first_pos);
+    let ends: Vec<u64> = ends.chain([end]).collect();
+    (starts.iter().zip(&ends).enumerate())
+        .map(|(i, (chunk, to))| Place {
+            thread,
+            chunk: *chunk,
+            from: chunks[*chunk].first_pos,
+            to: *to,
+            last: i + 1 == starts.len(),
+        })
+        .collect()
+}
+
+/// Replays a part and makes its index of at most about `budget` bytes. `progress` is told how many
+/// instructions are done and answers whether to go on.
+pub fn build(
+    inner: &Arc<Inner>,
+    place: Place,
+    zeros: &[(u64, u64, u64)],
+    budget: u64,
+    progress: &dyn Fn(u64) -> bool,
+) -> Result<Part> {
+    let thread = place.thread;
+    let fail = |e| replay(thread, e);
+    let code = inner.code(inner.image(thread), thread)?;
+    let mut m = Machine::observing(code).map_err(fail)?;
+    let source = Chunks::new(inner, thread, place.chunk);
+    m.from_keyframe(Box::new(source)).map_err(fail)?;
+    let mut part = Part {
+        thread,
+        from: place.from,
+        to: place.to,
+        intervals: Vec::new(),
+    };
+    let mut shadow: HashMap<u32, Box<Page>> = HashMap::new();
+    let mut span = inner.interval;
+    let mut size = 0u64;
+    loop {
+        let state = m.state();
+        let from = state.position;
+        let stop = m.run_to(from.saturating_add(span).min(place.to));
+        let done = m.position();
+        let more = match stop {
+            Ok(Stop::Position | Stop::Break) => done < place.to,
+            Ok(_) => false,
+            // What is missing at the end of a cut trace.
+            Err(hindsight_replay::Error::MissingCode { .. })
+                if inner.trace.completeness() != hindsight_trace::Completeness::Complete =>
+            {
+                false
+            }
+            Err(e) => return Err(fail(e)),
+        };
+        let (lines, history) = harvest(&m, &mut shadow).map_err(fail)?;
+        let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
+        for (_, addr, len) in zeros.iter().filter(between) {
+            renew(&m, &mut shadow, *addr, *len);
+        }
+        m.clear_marks().map_err(fail)?;
+        let interval = Interval {
+            from,
+            to: done,
+            frame: Frame::pack(&state, &lines)?,
+            history,
+        };
+        size += interval.size() as u64;
+        part.intervals.push(interval);
+        if size > budget && part.intervals.len() > 1 {
+            part.thin()?;
+            size = part.size() as u64;
+            span = span.saturating_mul(2);
+        }
+        if !progress(done - from) {
+            return Err(Error::Cancelled);
+        }
+        if !more {
+            return Ok(part);
+        }
+    }
+}
+
+/// Takes what the marks tell: the lines that were read, as they were at the start, and the history.
+fn harvest(
+    m: &Machine,
+    shadow: &mut HashMap<u32, Box<Page>>,
+) -> std::result::Result<(Lines, Vec<Touched>), hindsight_replay::Error> {
+    let mut pages = m.marked_pages(Marks::Reads)?;
+    pages.extend(m.marked_pages(Marks::Writes)?);
+    pages.sort_unstable();
+    pages.dedup();
+    let mut lines = Lines::new();
+    let mut history = Vec::new();
+    let mut now = [0; PAGE];
+    for page in pages {
+        let at = page as u64 * PAGE as u64;
+        let mut words = [[0; 2]; 64];
+        for (k, marks) in [Marks::Reads, Marks::Writes].into_iter().enumerate() {
+            m.read_marks(marks, at, &mut now);
+            let some = now
+                .chunks_exact(8)
+                .enumerate()
+                .filter(|(_, w)| *w != [0; 8]);
+            for (i, _) in some {
+                words[i / 8][k] |= 1 << (i % 8);
+            }
+        }
+        let touched = Touched::new(page, &words);
+        let (reads, writes) = (touched.reads, touched.writes);
+        if reads | writes == 0 {
+            continue;
+        }
+        history.push(touched);
+        let old = shadow.entry(page).or_insert_with(|| Box::new([0; PAGE]));
+        let line = |b: &Page, i: usize| b[i * LINE..(i + 1) * LINE] != [0; LINE];
+        let wanted = (0..64).filter(|i| reads & (1 << i) != 0 && line(old, *i));
+        let wanted = wanted.fold(0u64, |m, i| m | 1 << i);
+        if wanted != 0 {
+            lines.insert(page, (wanted, old.clone()));
+        }
+        m.read_window(at, &mut now);
+        for i in (0..64).filter(|i| (reads | writes) & (1 << i) != 0) {
+            let part = i * LINE..(i + 1) * LINE;
+            old[part.clone()].copy_from_slice(&now[part]);
+        }
+    }
+    Ok((lines, history))
+}
+
+/// Brings the shadow of a range up to date.
+fn renew(m: &Machine, shadow: &mut HashMap<u32, Box<Page>>, addr: u64, len: u64) {
+    let first = addr / PAGE as u64;
+    let last = addr.saturating_add(len).div_ceil(PAGE as u64);
+    let one =
+        |page: u32, old: &mut Box<Page>| m.read_window(page as u64 * PAGE as u64, &mut old[..]);
+    if last - first > shadow.len() as u64 {
+        for (page, old) in shadow.iter_mut() {
+            one(*page, old);
+        }
+        return;
+    }
+    for page in first..last {
+        let page = page as u32 & 0xf_ffff;
+        if let Some(old) = shadow.get_mut(&page) {
+            one(page, old);
+        }
+    }
+}
+
+/// Writes an integer.
+pub fn put(out: &mut Vec<u8>, v: u64) {
+    let mut b = [0; varint::MAX];
+    let n = varint::put(&mut b, 0, v);
+    out.extend_from_slice(&b[..n]);
+}
+
+pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
+    let mut out = (raw.len() as u64).to_le_bytes().to_vec();
+    out.extend_from_slice(&zstd::bulk::compress(raw, LEVEL).map_err(failed)?);
+    Ok(out)
+}
+
+/// Most bytes that a compressed piece may stand for.
+const MAX_RAW: u64 = 1 << 31;
+
+pub fn unpack(b: &[u8]) -> Option<Vec<u8>> {
+    let (len, rest) = b.split_first_chunk::<8>()?;
+    let len = u64::from_le_bytes(*len);
+    if len > MAX_RAW || len / 4096 > rest.len() as u64 * 8 + 64 {
+        return None;
+    }
+    let raw = zstd::bulk::decompress(rest, len as usize).ok()?;
+    (raw.len() as u64 == len).then_some(raw)
+}
+
+/// Reads what [`put`] and its kin wrote.
+pub struct Reader<'a> {
+    pub b: &'a [u8],
+    pub at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn int(&mut self) -> Option<u64> {
+        let (v, at) = varint::get(self.b, self.at)?;
+        self.at = at;
+        Some(v)
+    }
+    pub fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let s = self.b.get(self.at..self.at.checked_add(n)?)?;
+        self.at += n;
+        Some(s)
+    }
+    pub fn word(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+}

@@ -1,0 +1,189 @@
+//! Marks of what is accessed: for each byte of the window one byte in each of two further stretches,
+//! for reads and for writes. They say which memory an execution touched, at full speed.
+
+use crate::asm::{based, ctx};
+use crate::block::{Translator, slot};
+use crate::regs::{self, SCR, gpr};
+use hindsight_isa::ctx::d;
+use hindsight_isa::observe::{READS, WRITES};
+use hindsight_isa::{DescKind, ctx::CNT_REG, ctx::SCR_REG};
+use iced_x86::{
+    Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
+};
+
+/// Longest operand that is marked inline, in bytes.
+const INLINE: usize = 64;
+
+/// One term of an address.
+#[derive(Clone, Copy)]
+enum Term {
+    /// A host register that holds the guest's.
+    Host(Register),
+    /// A field of the context block.
+    Field(i32),
+}
+
+impl Translator {
+    /// Marks what `i` is about to access.
+    pub(crate) fn observe(&mut self, i: &Instruction) {
+        if i.is_string_instruction() {
+            // The runtime marks it.
+            return;
+        }
+        let list: alloc::vec::Vec<UsedMemory> = self.info.info(i).used_memory().to_vec();
+        let touched =
+            |m: &&UsedMemory| !matches!(m.access(), OpAccess::None | OpAccess::NoMemAccess);
+        if list.iter().any(|m| touched(&m)) && !inline(i, &list) {
+            return self.runtime(DescKind::PreCheck, 0, true);
+        }
+        for m in list.iter().filter(touched) {
+            let (reads, writes) = match m.access() {
+                OpAccess::Read | OpAccess::CondRead => (true, false),
+                OpAccess::Write | OpAccess::CondWrite => (false, true),
+                _ => (true, true),
+            };
+            for (on, offset) in [(reads, READS), (writes, WRITES)] {
+                if on {
+                    self.address(m);
+                    self.mark(offset, m.memory_size().size());
+                }
+            }
+        }
+    }
+
+    /// The low 32 bits of an operand's address, in the scratch register.
+    fn address(&mut self, m: &UsedMemory) {
+        let low = |r: Register| match regs::number(r) {
+            Some(n) if n as usize == SCR_REG || n as usize == CNT_REG => {
+                Some(Term::Field(d::GPR + 8 * n as i32))
+            }
+            Some(n) => Some(Term::Host(gpr(n, 8))),
+            None => None,
+        };
+        let base = low(m.base());
+        let index = low(m.index());
+        let segment = match m.segment() {
+            Register::FS => Some(Term::Field(d::FS_BASE)),
+            Register::GS => Some(Term::Field(d::GS_BASE)),
+            _ => None,
+        };
+        let disp = m.displacement() as u32 as i32;
+        // Index and base in host registers: one instruction.
+        if segment.is_none()
+            && !matches!(base, Some(Term::Field(_)))
+            && !matches!(index, Some(Term::Field(_)))
+        {
+            let host = |t: Option<Term>| match t {
+                Some(Term::Host(r)) => r,
+                _ => Register::None,
+            };
+            let (b, x) = (host(base), host(index));
+            if b == Register::None && x == Register::None {
+                return self.a.imm(SCR, disp as u32 as u64);
+            }
+            let scale = if x == Register::None { 1 } else { m.scale() };
+            self.lea32(MemoryOperand::new(
+                b,
+                x,
+                scale,
+                disp as i64,
+                8,
+                false,
+                Register::None,
+            ));
+            return;
+        }
+        // Otherwise their sum, term by term, through a borrowed register where the term is in memory.
+        self.a.imm(SCR, disp as u32 as u64);
+        let scr = gpr(SCR, 8);
+        for (term, scale) in [(segment, 1), (base, 1), (index, m.scale())] {
+            match term {
+                None => {}
+                Some(Term::Host(r)) if r == Register::RSP => {
+                    self.lea32(MemoryOperand::with_base_index(r, scr));
+                }
+                Some(Term::Host(r)) => {
+                    self.lea32(MemoryOperand::with_base_index_scale(scr, r, scale));
+                }
+                Some(Term::Field(at)) => {
+                    self.a.spill(slot::LENT, regs::RAX);
+                    self.a.load(regs::RAX, 8, ctx(at));
+                    let sum = MemoryOperand::with_base_index_scale(scr, gpr(regs::RAX, 8), scale);
+                    self.lea32(sum);
+                    self.a.unspill(regs::RAX, slot::LENT);
+                }
+            }
+        }
+    }
+
+    fn lea32(&mut self, m: MemoryOperand) {
+        self.a.rm(Code::Lea_r32_m, gpr(SCR, 4), m);
+    }
+
+    /// Marks `size` bytes of a stretch at the address in the scratch register.
+    fn mark(&mut self, offset: i64, size: usize) {
+        // A displacement has 32 bits and a sign; the stretches are further away.
+        let step = if offset < 0 { i32::MIN } else { i32::MAX };
+        let mut left = offset;
+        while i32::try_from(left + 64).is_err() || i32::try_from(left).is_err() {
+            self.a.lea(SCR, based(SCR, step));
+            left -= step as i64;
+        }
+        let mut at = 0;
+        while at < size {
+            let (n, code) = match size - at {
+                8.. => (8, Code::Mov_rm64_imm32),
+                4.. => (4, Code::Mov_rm32_imm32),
+                2.. => (2, Code::Mov_rm16_imm16),
+                _ => (1, Code::Mov_rm8_imm8),
+            };
+            let m = MemoryOperand {
+                segment_prefix: Register::GS,
+                ..based(SCR, left as i32 + at as i32)
+            };
+            match Instruction::with2(code, m, -1i32) {
+                Ok(i) => self.a.put(&i),
+                Err(_) => self.a.failed = true,
+            }
+            at += n;
+        }
+    }
+}
+
+/// Whether the addresses and lengths of all operands are plain.
+fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
+    use Mnemonic::*;
+    let far = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op1_kind() == OpKind::Register;
+    // Its address counts from the stack pointer after the pop.
+    let pop =
+        i.mnemonic() == Pop && i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RSP;
+    let masked = i.op_mask() != Register::None
+        || matches!(
+            i.mnemonic(),
+            Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq | Maskmovq | Maskmovdqu | Vmaskmovdqu
+        );
+    let unknown = matches!(
+        i.mnemonic(),
+        Xsave
+            | Xsave64
+            | Xsavec
+            | Xsavec64
+            | Xsaveopt
+            | Xsaveopt64
+            | Fxsave
+            | Fxsave64
+            | Fnsave
+            | Fsave
+            | Fnstenv
+            | Fstenv
+    );
+    let plain = |r: Register| r == Register::None || (r.is_gpr() && r.size() >= 4);
+    !far && !pop
+        && !masked
+        && !unknown
+        && list.iter().all(|m| {
+            (1..=INLINE).contains(&m.memory_size().size())
+                && (plain(m.base()) || matches!(m.base(), Register::RIP | Register::EIP))
+                && plain(m.index())
+        })
+}
