@@ -49,6 +49,8 @@ pub enum Stop {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     pub position: u64,
+    /// It lies in a gap: nothing is recorded there, and the rest is as it was at the gap's beginning.
+    pub gap: bool,
     /// As of when its code is.
     pub epoch: u64,
     pub cpu: CpuState,
@@ -145,6 +147,7 @@ impl<'a> Machine<'a> {
         self.open = false;
         self.end = None;
         self.started = true;
+        self.gap = state.gap;
         self.cpu.pos = state.position;
         self.cpu.set_epoch(state.epoch);
         self.cpu.set_registers(&state.cpu);
@@ -156,6 +159,7 @@ impl<'a> Machine<'a> {
     pub fn state(&self) -> State {
         State {
             position: self.cpu.pos,
+            gap: self.gap,
             epoch: self.cpu.epoch(),
             cpu: self.cpu.registers(),
             vec: self.cpu.vectors(),
@@ -418,6 +422,8 @@ impl<'a> Machine<'a> {
                 }
                 cpu.set_registers(&CpuState::from_bytes(&bytes));
                 cpu.set_vectors(&VecState::from_bytes(&vectors));
+                // Whatever was known may have changed meanwhile.
+                cpu.window.forget(0, u64::MAX)?;
                 self.gap = false;
             }
             // The instruction has no effect but what follows.

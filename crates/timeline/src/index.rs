@@ -107,6 +107,7 @@ impl Frame {
     fn pack(state: &State, lines: &Lines) -> Result<Frame> {
         let mut out = Vec::new();
         put(&mut out, state.epoch);
+        put(&mut out, state.gap as u64);
         out.extend_from_slice(&state.cpu.to_bytes());
         out.extend_from_slice(&state.vec.to_bytes());
         put(&mut out, lines.len() as u64);
@@ -132,6 +133,7 @@ impl Frame {
         let raw = unpack(&self.blob)?;
         let mut r = Reader { b: &raw, at: 0 };
         let epoch = r.int()?;
+        let gap = r.int()? != 0;
         let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
         let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
         let n = r.int()?;
@@ -151,6 +153,7 @@ impl Frame {
         }
         let state = State {
             position: self.position,
+            gap,
             epoch,
             cpu,
             vec,

@@ -14,6 +14,8 @@ pub struct Scan {
     pub events: Vec<(u64, Raw)>,
     /// Cells that become zero: position, address, length.
     pub zeros: Vec<(u64, u64, u64)>,
+    /// Where gaps end: what was known before is not known to hold behind.
+    pub gaps: Vec<u64>,
     /// First and last position.
     pub from: u64,
     pub to: u64,
@@ -90,6 +92,7 @@ impl Scan {
                         address: addr,
                     },
                 )),
+                Event::GapEnd { .. } => self.gaps.push(pos),
                 Event::Zero { addr, len } => self.zeros.push((pos, addr, len)),
                 Event::End {
                     kind,

@@ -78,6 +78,10 @@ fn one(p: &mut Player, count: u64, m: &mut Memory) -> Result<()> {
     // Bytes whose value was lost are not to be looked for further back.
     let mut lost = vec![false; len];
     let mut at = count;
+    // Nothing is known across a gap. One within an interval is the player's business.
+    let gaps = &p.inner().scan(p.thread)?.gaps;
+    let gap = gaps[..gaps.partition_point(|g| *g < count)].last();
+    let floor = gap.copied().unwrap_or(0).max(p.from);
     for _ in 0..REPLAYS {
         p.seek_end(at)?;
         take(p, m, &mut lost);
@@ -87,7 +91,7 @@ fn one(p: &mut Player, count: u64, m: &mut Memory) -> Result<()> {
         let (Some(first), Some(last)) = (open, last) else {
             return Ok(());
         };
-        if since <= p.from {
+        if since <= floor {
             return Ok(());
         }
         let (start, n) = (
@@ -96,6 +100,7 @@ fn one(p: &mut Player, count: u64, m: &mut Memory) -> Result<()> {
         );
         match last_interval(p, start, n, since)? {
             // The last instant of that interval, with marks from its start.
+            Some(from) if p.end_of(from)? <= floor => return Ok(()),
             Some(from) => at = p.end_of(from)?,
             None => return Ok(()),
         }
