@@ -1,10 +1,12 @@
 //! What can be said on the command line.
 
+use crate::keep::{self, KeepOn, Retry};
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use hindsight_events::select::Function;
 use hindsight_isa::Predictor;
 use hindsight_isa::cpuid::Baseline;
 use hindsight_timeline::Position;
+use hindsight_trace::Limit;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -34,6 +36,8 @@ pub enum Command {
     Ls(List),
     /// Delete recordings from the store.
     Rm(Remove),
+    /// Take what a circular recording (`record --ring`) holds now; it goes on.
+    Dump(Dump),
     /// Accept one recording that `record -o tcp:HOST:PORT` sends.
     Receive(Receive),
     /// Print a completion script.
@@ -60,8 +64,10 @@ pub struct Record {
     /// Instructions between digests of all registers, which replay compares; 0: none.
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub digest_interval: u64,
-    /// Processes that the program makes: `follow` records them too, `none` lets them run unrecorded.
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Children::Follow)]
+    /// Processes that the program makes: `follow` records them too, `none` lets them run
+    /// unrecorded, `only-matching=GLOB` records those whose program's name (or path, if GLOB has a
+    /// slash) matches.
+    #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]
     pub children: Children,
     /// Record only the code of modules that match: by path, file name, or file name up to `.so`, with
     /// `*` and `?`; `[vdso]` and `[anonymous]` (code made at run time) are names too. May be repeated.
@@ -80,6 +86,27 @@ pub struct Record {
     /// Record nothing until the program asks for it (`hindsight.h`, or the crate `hindsight-mark`).
     #[arg(long, conflicts_with = "plain")]
     pub start_stopped: bool,
+    /// Keep only the latest part of the recording, in memory: this many bytes, such as `64M`, or what
+    /// happened in the last seconds, such as `10s`. It is written when the program ends (see
+    /// `--keep-on`) and by `hindsight dump`.
+    #[arg(long, value_name = "SIZE|SECONDS", value_parser = keep::limit, conflicts_with = "plain")]
+    pub ring: Option<Limit>,
+    /// Hold the ring in a file without a name, where the recording is to go.
+    #[arg(long, requires = "ring")]
+    pub ring_on_disk: bool,
+    /// Keep the recording only if the program ends like this: `failure` (by a signal or with a
+    /// status other than 0), `crash` (by a signal), `signal=N`, or `always`. Default: `failure` with
+    /// `--ring` or `--retry`, otherwise `always`.
+    #[arg(long, value_name = "END", value_parser = KeepOn::parse, conflicts_with = "plain")]
+    pub keep_on: Option<KeepOn>,
+    /// Run the program again, at most N times, until a recording is kept. The status is then that of
+    /// this run, otherwise 0.
+    #[arg(long, value_name = "N|until-failure", value_parser = Retry::parse, conflicts_with = "plain")]
+    pub retry: Option<Retry>,
+    /// Disturb the timing of threads and processes, to bring rare interleavings out. Every SEED
+    /// disturbs in another way; with `--retry`, each run takes the next one.
+    #[arg(long, value_name = "SEED")]
+    pub chaos: Option<u32>,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,
@@ -106,11 +133,22 @@ fn function(text: &str) -> Result<String, &'static str> {
     }
 }
 
+impl Record {
+    /// Which recordings are kept.
+    pub fn keep_on(&self) -> KeepOn {
+        self.keep_on.unwrap_or(match (self.ring, self.retry) {
+            (None, None) => KeepOn::Always,
+            _ => KeepOn::Failure,
+        })
+    }
+}
+
 /// What becomes of processes that the program makes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Children {
     Follow,
     None,
+    Matching(String),
 }
 
 #[derive(ClapArgs)]
@@ -223,6 +261,15 @@ pub struct Remove {
 }
 
 #[derive(ClapArgs)]
+pub struct Dump {
+    /// A recorded process, or the `hindsight` that records it.
+    pub pid: i32,
+    /// File to write; default: a new file in the store.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(ClapArgs)]
 pub struct Receive {
     /// Address to listen on; port 0 takes a free one. The connection is neither encrypted nor
     /// authenticated.
@@ -239,4 +286,20 @@ fn predictor(s: &str) -> Result<Predictor, &'static str> {
 
 fn baseline(s: &str) -> Result<Baseline, String> {
     Baseline::parse(s).ok_or_else(|| format!("expected one of {}", Baseline::NAMES.join(", ")))
+}
+
+fn children(s: &str) -> Result<Children, String> {
+    use hindsight_events::config::PATTERN_LEN;
+    match s {
+        "follow" => return Ok(Children::Follow),
+        "none" => return Ok(Children::None),
+        _ => {}
+    }
+    let pattern = s.strip_prefix("only-matching=");
+    match pattern.filter(|p| !p.is_empty() && p.len() < PATTERN_LEN && !p.contains('\0')) {
+        Some(p) => Ok(Children::Matching(p.into())),
+        None => Err(format!(
+            "expected `follow`, `none` or `only-matching=GLOB` (shorter than {PATTERN_LEN} bytes)"
+        )),
+    }
 }

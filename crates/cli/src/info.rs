@@ -5,8 +5,8 @@ use crate::store::println;
 use crate::tree::{self, Node};
 use crate::{args, os, store};
 use anyhow::{Context, Result};
-use hindsight_trace::meta::{Ending, Gaps};
-use hindsight_trace::{Completeness, StreamKind, StreamSummary, Trace};
+use hindsight_trace::meta::{Circular, Dropped, Ending, Gaps};
+use hindsight_trace::{Completeness, StreamId, StreamKind, StreamSummary, Trace};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
@@ -72,6 +72,55 @@ fn share(skipped: u64, recorded: u64) -> f64 {
     skipped as f64 * 100.0 / (skipped + recorded).max(1) as f64
 }
 
+/// The streams whose beginning was not kept, for scripts: where what was kept of a thread begins.
+fn dropped_json(t: &Trace) -> Vec<serde_json::Value> {
+    let one = |(stream, d): (StreamId, Dropped)| {
+        json!({
+            "stream": stream,
+            "first_position": t.chunks(stream).first().map(|c| c.first_pos),
+            "chunks": d.chunks,
+            "events": d.events,
+            "instructions": d.instructions,
+            "bytes": d.bytes,
+        })
+    };
+    dropped(t).map(one).collect()
+}
+
+/// What was not kept of streams.
+fn dropped(t: &Trace) -> impl Iterator<Item = (StreamId, Dropped)> + '_ {
+    let known = t.all_streams();
+    known.filter_map(|i| Some((i.stream, i.dropped?)))
+}
+
+fn dropped_text(t: &Trace, stream: StreamId) -> String {
+    match dropped(t).find(|(s, _)| *s == stream) {
+        Some((_, d)) => {
+            let first = t.chunks(stream).first().map(|c| c.first_pos);
+            format!(
+                "; from position {}, {} instructions and {} before are not kept",
+                first.map_or("-".into(), grouped),
+                grouped(d.instructions),
+                size(d.bytes)
+            )
+        }
+        None => String::new(),
+    }
+}
+
+fn ring_line(r: &Circular) -> String {
+    let mut line = format!(
+        "the last {}; {} instructions and {} not kept",
+        r.limit,
+        grouped(r.instructions),
+        size(r.bytes)
+    );
+    if r.threads > 0 {
+        line += &format!(", nothing of {} threads", r.threads);
+    }
+    line
+}
+
 fn bits(bytes: u64, instructions: u64) -> f64 {
     bytes as f64 * 8.0 / instructions.max(1) as f64
 }
@@ -98,6 +147,9 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "keyframe_interval": h.keyframe_interval,
         "digest_interval": h.digest_interval,
         "part": h.part,
+        "chaos": h.chaos,
+        "ring": h.ring,
+        "dropped": dropped_json(t),
         "complete": t.completeness() == Completeness::Complete,
         "completeness": t.completeness().to_string(),
         "ending": s.and_then(|s| s.ending.clone()),
@@ -163,9 +215,18 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         match s.and_then(|s| s.ending.as_ref()) {
             Some(Ending::Signal(n)) => format!("killed by signal {n}"),
             Some(e) => e.to_string(),
+            None if h.ring.as_ref().is_some_and(|r| r.running) => {
+                "went on when this was taken from it".into()
+            }
             None => "not known".into(),
         },
     );
+    if let Some(r) = &h.ring {
+        row("ring", ring_line(r));
+    }
+    if let Some(seed) = h.chaos {
+        row("chaos", format!("seed {seed}"));
+    }
     row("trace", t.completeness().to_string());
     if let Some(s) = s {
         let sec = |us: u64| us as f64 / 1e6;
@@ -252,12 +313,13 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         row(
             "stream",
             format!(
-                "{name}: {} instructions, {} events in {} chunks, {} (raw {})",
+                "{name}: {} instructions, {} events in {} chunks, {} (raw {}){}",
                 grouped(s.instructions),
                 grouped(s.events),
                 s.chunks,
                 size(s.stored_bytes),
                 size(s.raw_bytes),
+                dropped_text(t, s.stream),
             ),
         );
     }

@@ -1,6 +1,7 @@
 //! Waits for a recorded program as if it were run directly.
 
 use crate::os::{self, Ended, Signals};
+use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ const FORWARDED: [i32; 6] = [
     libc::SIGUSR2,
 ];
 
+/// Those of them that ask for an end.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+
 /// Time between signs of life for the recorded process.
 pub const BEAT: Duration = Duration::from_millis(250);
 
@@ -22,6 +26,7 @@ pub struct Watch {
     waited: Signals,
     before: Signals,
     child_ignored: bool,
+    ended: Cell<bool>,
 }
 
 impl Watch {
@@ -39,6 +44,7 @@ impl Watch {
             before: quiet,
             waited,
             child_ignored,
+            ended: Cell::new(false),
         }
     }
 
@@ -62,6 +68,11 @@ impl Watch {
         false
     }
 
+    /// Whether somebody, or a key, wanted an end while a program was waited for.
+    pub fn is_over(&self) -> bool {
+        self.ended.get()
+    }
+
     /// Waits for `pid` to end; calls `beat` a few times a second.
     pub fn wait(&self, pid: i32, beat: impl Fn()) -> io::Result<Ended> {
         loop {
@@ -69,7 +80,11 @@ impl Watch {
                 return Ok(ended);
             }
             beat();
-            match self.waited.take(BEAT) {
+            let came = self.waited.take(BEAT);
+            if came.is_some_and(|(signal, _)| ENDING.contains(&signal)) {
+                self.ended.set(true);
+            }
+            match came {
                 // What a key causes goes to the whole foreground group, the program included.
                 Some((signal, true)) if FORWARDED.contains(&signal) => os::kill(pid, signal),
                 _ => {}

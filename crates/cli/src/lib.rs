@@ -3,8 +3,10 @@
 mod args;
 mod at;
 mod debugger;
+mod dump;
 mod image;
 mod info;
+mod keep;
 mod launch;
 mod os;
 mod program;
@@ -45,6 +47,7 @@ pub fn run() -> i32 {
         Command::Info(a) => info::run(&a),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),
+        Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => stream::receive(&a),
         Command::Completions { shell } => {
             clap_complete::generate(

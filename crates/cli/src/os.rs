@@ -44,6 +44,12 @@ pub fn executable(path: &Path) -> bool {
     unsafe { libc::faccessat(libc::AT_FDCWD, p.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
 }
 
+/// The effective user.
+pub fn user() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { libc::geteuid() }
+}
+
 /// A set of signals.
 #[derive(Clone, Copy)]
 pub struct Signals(libc::sigset_t);

@@ -1,15 +1,18 @@
 //! `hindsight record`.
 
+use crate::dump::{self, Listener};
+use crate::keep::KeepOn;
 use crate::launch::{BEAT, Watch};
 use crate::program::Program;
-use crate::{args, image, os, program, say, select, sink, store, symbols};
-use anyhow::{Context, Result};
+use crate::sink::{Out, Place, Target};
+use crate::{args, image, os, program, say, select, store, symbols};
+use anyhow::{Context, Result, bail};
 use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::{Config, children};
 use hindsight_events::ring::file_len;
 use hindsight_trace::meta::{Ending, Machine};
-use hindsight_trace::{Header, Summary, Text};
-use std::io::Write;
+use hindsight_trace::{Header, Ring, Snapshot, Summary, Text};
+use std::io::{IsTerminal, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::sync::mpsc;
@@ -46,17 +49,70 @@ pub fn run(a: args::Record) -> i32 {
 /// Time after which a word is said about what is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Time between words about runs where nobody watches.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
 /// Exit status or deadly signal.
 type Status = Result<i32, i32>;
 
 fn plain(a: &args::Record, program: &Program) -> Result<Status> {
-    let image = image::file(&config(a, program, -1)?)?;
+    let image = image::file(&config(a, program, -1, 0)?)?;
     let watch = Watch::new();
     let pid = os::spawn(&exec(&image, program, &watch)?)?;
     Ok(watch.wait(pid, || {})?.status)
 }
 
+/// Runs the program as often as the options say.
 fn record(a: &args::Record, program: &Program) -> Result<Status> {
+    let target = Target::of(a.output.as_deref());
+    if !target.is_file() && a.ring.is_none() && (a.keep_on.is_some() || a.retry.is_some()) {
+        bail!(
+            "what is sent as it is recorded cannot be taken back: --keep-on and --retry need a file, or --ring"
+        );
+    }
+    let watch = Watch::new();
+    let Some(retry) = a.retry else {
+        return Ok(once(a, program, &target, &watch, 0)?.status);
+    };
+    let mut told = Instant::now();
+    let terminal = std::io::stderr().is_terminal();
+    for n in 1..=retry.0 {
+        let run = once(a, program, &target, &watch, n - 1)?;
+        if run.kept || watch.is_over() {
+            say(&format!("run {n}: {}", run.ending));
+            return Ok(run.status);
+        }
+        if !a.quiet && (terminal || told.elapsed() > REPORT_EVERY) {
+            told = Instant::now();
+            let end = if terminal { "\r" } else { "\n" };
+            let line = format!("hindsight: run {n}: {}, not kept{end}", run.ending);
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+    if !a.quiet {
+        say(&format!(
+            "none of {} runs ended so that it is kept",
+            retry.0
+        ));
+    }
+    Ok(Ok(0))
+}
+
+/// One run of the program.
+struct Run {
+    status: Status,
+    ending: Ending,
+    kept: bool,
+}
+
+/// Runs and records the program once; `number` runs came before.
+fn once(
+    a: &args::Record,
+    program: &Program,
+    target: &Target,
+    watch: &Watch,
+    number: u64,
+) -> Result<Run> {
     let started = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
@@ -66,7 +122,6 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    let watch = Watch::new();
     let control = Control::new().with_context(|| {
         format!(
             "cannot make the memory shared with the program (does `ulimit -f` allow {} MiB?)",
@@ -76,35 +131,60 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     control
         .set_image(image::IMAGE)
         .context("the recorder's image")?;
-    let image = image::file(&config(a, program, control.fd().as_raw_fd())?)?;
-    let sink = sink::open(a.output.as_deref(), &name, started.as_secs() as i64)?;
+    let image = image::file(&config(a, program, control.fd().as_raw_fd(), number)?)?;
     let header = Header {
         name: name.clone(),
         started_ms: started.as_millis() as u64,
+        chaos: a.chaos.map(|seed| seed as u64 + number),
         ..header(a, program)
     };
-    let collector = Collector::new(&control, sink.out, &header, say)
-        .with_context(|| format!("cannot write the recording to {}", sink.name))?;
+    let open = || target.open(&name, started.as_secs() as i64);
+    let mut place = None;
+    let mut listener = None;
+    let collector: Collector<Out> = match a.ring {
+        Some(limit) => {
+            let file = a.ring_on_disk.then(|| target.scratch()).transpose()?;
+            listener = Some(Listener::new()?);
+            Collector::circular(&control, Ring::new(&header, limit, file)?, say)
+        }
+        None => {
+            let sink = open()?;
+            let name = place.insert(sink.place).name.clone();
+            Collector::new(&control, sink.out, &header, say)
+                .with_context(|| format!("cannot write the recording to {name}"))?
+        }
+    };
 
     let clock = Instant::now();
-    let mut exec = exec(&image, program, &watch)?;
+    let mut exec = exec(&image, program, watch)?;
     exec.keep = Some(control.fd().as_raw_fd());
-    exec.merge_output = sink.takes_stdout;
+    exec.merge_output = *target == Target::StandardOutput;
     // The collector's thread is started after the fork, which wants a process of one thread.
     let pid = os::spawn(&exec)?;
     let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let requests = collector.requests();
     let (ended, collected) = std::thread::scope(|s| {
         let (done, finished) = mpsc::channel::<()>();
-        let (over, stop) = (&over, &stop);
+        let (over, stop, control, requests) = (&over, &stop, &control, &requests);
         let collecting = s.spawn(move || {
             // Dropped at the end, however that comes.
             let _done = done;
             collector.run(over, stop)
         });
-        let ended = watch.wait(pid, || control.beat());
+        let beat = || {
+            control.beat();
+            while let Some(peer) = listener.as_ref().and_then(Listener::accept) {
+                let so_far = Summary {
+                    wall_ms: clock.elapsed().as_millis() as u64,
+                    ..Summary::default()
+                };
+                s.spawn(move || dump::answer(peer, control, requests, &so_far));
+            }
+        };
+        let ended = watch.wait(pid, beat);
         over.store(true, Release);
         control.wake();
-        await_others(&watch, &control, &finished, stop, a.quiet);
+        await_others(watch, beat, control, &finished, stop, a.quiet);
         (ended, collecting.join())
     });
     let ended = ended?;
@@ -123,48 +203,91 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
             ));
         }
     }
+    let ending = match (&refusal, ended.status) {
+        (Some(message), _) => Ending::Unsupported(message.clone()),
+        (None, Ok(status)) => Ending::Exit(status),
+        (None, Err(signal)) => Ending::Signal(signal),
+    };
     let summary = Summary {
-        ending: Some(match (&refusal, ended.status) {
-            (Some(message), _) => Ending::Unsupported(message.clone()),
-            (None, Ok(status)) => Ending::Exit(status),
-            (None, Err(signal)) => Ending::Signal(signal),
-        }),
+        ending: Some(ending.clone()),
         wall_ms: clock.elapsed().as_millis() as u64,
         program_cpu_us: ended.cpu.as_micros() as u64,
         collector_cpu_us: os::own_cpu().as_micros() as u64,
         peak_memory_kib: ended.peak_kib,
+        stolen_locks: collected.stolen_locks,
         ..Summary::default()
     };
-    let summary = finish(&mut collected, summary);
-    // A program that could not be loaded leaves nothing worth keeping; the recorder said why.
-    let began = summary.instructions() + summary.gap_instructions() > 0;
-    if let Some(path) = &sink.stored {
-        if began {
-            store::prune(&name, a.keep, path);
-        } else {
-            let _ = std::fs::remove_file(path);
+    let kept = a.keep_on().keeps(&ending);
+    let (summary, began) = match collected.held() {
+        Some(held) if kept && held.instructions() > 0 => {
+            let sink = open()?;
+            let place = place.insert(sink.place);
+            (write_ring(&held, sink.out, summary, place), true)
         }
+        Some(_) => (summary, false),
+        None => {
+            let summary = finish(&mut collected, summary);
+            // A program that could not be loaded leaves nothing worth keeping; the recorder said why.
+            let began = summary.instructions() + summary.gap_instructions() > 0;
+            (summary, began)
+        }
+    };
+    let status = match &refusal {
+        Some(_) => Ok(FAILED),
+        None => ended.status,
+    };
+    conclude(a, &name, kept && began, &summary, place.as_ref());
+    if !kept && a.retry.is_none() && !a.quiet {
+        say(&format!("the recording is not kept: {ending}"));
     }
     select::unmatched(a, control.header())
         .iter()
         .for_each(|m| say(m));
-    if let Some(message) = &refusal {
+    Ok(Run {
+        status,
+        ending,
+        kept,
+    })
+}
+
+/// Sees to the file of a recording and tells the user about it.
+fn conclude(a: &args::Record, name: &str, kept: bool, summary: &Summary, place: Option<&Place>) {
+    let Some(place) = place else { return };
+    if !kept && (place.stored.is_some() || a.keep_on() != KeepOn::Always) {
+        return place.discard();
+    }
+    if let Some(path) = &place.stored {
+        store::prune(name, a.keep, path);
+    }
+    if let Some(Ending::Unsupported(message)) = &summary.ending {
         say(&format!(
             "{message}; the recording ends there: {}",
-            sink.name
+            place.name
         ));
-        return Ok(Ok(FAILED));
+    } else if !a.quiet && kept {
+        say(&report(summary, &place.name));
     }
-    if !a.quiet && began {
-        say(&report(&summary, &sink.name));
+}
+
+/// Writes what the ring holds in the end.
+fn write_ring(held: &Snapshot, out: Out, summary: Summary, place: &Place) -> Summary {
+    match held.write(std::io::BufWriter::new(out), summary.clone()) {
+        Ok((_, summary)) => summary,
+        Err(e) => {
+            say(&format!(
+                "the recording could not be written to {}: {e}; what was written stays readable",
+                place.name
+            ));
+            summary
+        }
     }
-    Ok(ended.status)
 }
 
 /// Sees to the other recorded processes when the program itself has ended, until the collector
 /// says through `finished` that all have.
 fn await_others(
     watch: &Watch,
+    beat: impl Fn(),
     control: &Control,
     finished: &mpsc::Receiver<()>,
     stop: &AtomicBool,
@@ -173,7 +296,7 @@ fn await_others(
     let mut told = quiet;
     let since = Instant::now();
     while finished.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
-        control.beat();
+        beat();
         if watch.told_to_end() {
             stop.store(true, Release);
             control.wake();
@@ -185,7 +308,7 @@ fn await_others(
     }
 }
 
-fn finish(collected: &mut Collected<Box<dyn Write + Send>>, summary: Summary) -> Summary {
+fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
     let told = collected.error.is_some();
     let (_, summary) = collected.finish(summary);
     if let (false, Some(e)) = (told, &collected.error) {
@@ -231,18 +354,24 @@ pub fn size(n: u64) -> String {
     }
 }
 
-fn config(a: &args::Record, p: &Program, ctl_fd: i32) -> Result<Config> {
+fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Config> {
     let mut c = Config::new();
     c.ctl_fd = ctl_fd;
     c.predictor_bits = a.predictor.bits;
     c.baseline = a.cpu as u8;
     c.plain = a.plain as u8;
-    c.children = match a.children {
+    c.children = match &a.children {
         args::Children::Follow => children::FOLLOW,
         args::Children::None => children::NONE,
+        args::Children::Matching(pattern) => {
+            c.matching[..pattern.len()].copy_from_slice(pattern.as_bytes());
+            children::MATCHING
+        }
     };
     select::fill(&mut c.select, a)?;
     c.limits = os::memory_limits();
+    // 0 would be none.
+    c.chaos = a.chaos.map_or(0, |seed| seed as u64 + number + 1);
     c.keyframe_interval = a.keyframe_interval;
     c.digest_interval = a.digest_interval;
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;

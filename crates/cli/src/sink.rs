@@ -8,54 +8,129 @@ use std::io::{IsTerminal, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// A destination that is not open yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A new file in the store.
+    Store,
+    File(PathBuf),
+    StandardOutput,
+    Tcp(String),
+}
+
+/// What is written.
+pub type Out = Box<dyn Write + Send>;
 
 /// An opened destination.
 pub struct Sink {
-    pub out: Box<dyn Write + Send>,
+    pub out: Out,
+    pub place: Place,
+}
+
+/// Where a recording is or goes.
+pub struct Place {
     /// For people.
     pub name: String,
     /// The file in the store that this is, if it is one.
     pub stored: Option<PathBuf>,
-    /// Standard output is taken.
-    pub takes_stdout: bool,
+    /// The file that this is.
+    file: Option<PathBuf>,
 }
 
-/// Opens what `-o` says; by default a new file in the store, named after `program`.
-pub fn open(output: Option<&OsStr>, program: &str, seconds: i64) -> Result<Sink> {
-    let sink = |out, name: String| Sink {
-        out,
-        name,
-        stored: None,
-        takes_stdout: false,
-    };
-    let Some(output) = output else {
-        let (path, file) = store::create(program, seconds)?;
-        let name = path.display().to_string();
-        return Ok(Sink {
-            stored: Some(path),
-            ..sink(Box::new(os::raise(file)?), name)
-        });
-    };
-    if output == "-" {
-        if std::io::stdout().is_terminal() {
-            bail!("a recording is not for a terminal: redirect standard output, or name a file");
+impl Place {
+    /// Deletes the file.
+    pub fn discard(&self) {
+        // Devices and the like stay.
+        if let Some(file) = &self.file
+            && file.symlink_metadata().is_ok_and(|m| m.is_file())
+        {
+            let _ = std::fs::remove_file(file);
         }
-        let file = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
-        let out = Box::new(os::raise(file)?);
-        return Ok(Sink {
-            takes_stdout: true,
-            ..sink(out, "standard output".into())
-        });
     }
-    if let Some(address) = output.as_bytes().strip_prefix(b"tcp:") {
-        let address = String::from_utf8_lossy(address).into_owned();
-        let stream =
-            TcpStream::connect(&address).with_context(|| format!("cannot connect to {address}"))?;
-        let out = Box::new(os::raise(File::from(std::os::fd::OwnedFd::from(stream)))?);
-        return Ok(sink(out, format!("tcp:{address}")));
+}
+
+impl Target {
+    /// What `-o` says; by default a new file in the store.
+    pub fn of(output: Option<&OsStr>) -> Target {
+        let Some(output) = output else {
+            return Target::Store;
+        };
+        if output == "-" {
+            return Target::StandardOutput;
+        }
+        match output.as_bytes().strip_prefix(b"tcp:") {
+            Some(address) => Target::Tcp(String::from_utf8_lossy(address).into_owned()),
+            None => Target::File(output.into()),
+        }
     }
-    let path = PathBuf::from(output);
-    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    Ok(sink(Box::new(os::raise(file)?), path.display().to_string()))
+
+    /// Whether a recording that is not to be kept can be deleted.
+    pub fn is_file(&self) -> bool {
+        matches!(self, Target::Store | Target::File(_))
+    }
+
+    /// Opens it for a recording of `program`, which is part of the name in the store.
+    pub fn open(&self, program: &str, seconds: i64) -> Result<Sink> {
+        let sink = |file: File, name: String, path: Option<&Path>| -> Result<Sink> {
+            Ok(Sink {
+                out: Box::new(os::raise(file)?),
+                place: Place {
+                    name,
+                    stored: None,
+                    file: path.map(PathBuf::from),
+                },
+            })
+        };
+        match self {
+            Target::Store => {
+                let (path, file) = store::create(program, seconds)?;
+                let mut sink = sink(file, path.display().to_string(), Some(&path))?;
+                sink.place.stored = Some(path);
+                Ok(sink)
+            }
+            Target::File(path) => {
+                let file = File::create(path)
+                    .with_context(|| format!("cannot create {}", path.display()))?;
+                sink(file, path.display().to_string(), Some(path))
+            }
+            Target::StandardOutput => {
+                if std::io::stdout().is_terminal() {
+                    bail!(
+                        "a recording is not for a terminal: redirect standard output, or name a file"
+                    );
+                }
+                let file = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+                sink(file, "standard output".into(), None)
+            }
+            Target::Tcp(address) => {
+                let stream = TcpStream::connect(address)
+                    .with_context(|| format!("cannot connect to {address}"))?;
+                let file = File::from(std::os::fd::OwnedFd::from(stream));
+                sink(file, format!("tcp:{address}"), None)
+            }
+        }
+    }
+
+    /// An unnamed file on the disk where the recording goes.
+    pub fn scratch(&self) -> Result<File> {
+        let folder = match self {
+            Target::Store => store::folder()?,
+            Target::File(path) => match path.parent() {
+                Some(p) if !p.as_os_str().is_empty() => p.into(),
+                _ => PathBuf::from("."),
+            },
+            _ => std::env::temp_dir(),
+        };
+        let path = folder.join(format!(".hindsight-ring-{}", std::process::id()));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        Ok(os::raise(file)?)
+    }
 }

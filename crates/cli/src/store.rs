@@ -61,10 +61,16 @@ fn file_safe(program: &str) -> String {
     }
 }
 
-/// A new file for a recording of `program`, locked as long as it is written.
-pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
+/// The store's folder, made if it is not there.
+pub fn folder() -> Result<PathBuf> {
     let dir = dir()?;
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// A new file for a recording of `program`, locked as long as it is written.
+pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
+    let dir = folder()?;
     let stem = format!("{}-{}", file_safe(program), os::local_time(seconds, false));
     for n in 1.. {
         let path = dir.join(format!("{stem}-{n}.{EXTENSION}"));

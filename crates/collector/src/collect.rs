@@ -1,13 +1,13 @@
+use crate::collected::{Collected, MappedFile, Refusal, Requests};
 use crate::lane::{Lane, Open, is_image};
 use crate::locks::Locks;
 use crate::modules::Modules;
+use crate::output::{self, Output};
 use crate::{Control, alive, futex};
 use hindsight_events::ring::{RING_BYTES, RINGS, kind, state};
 use hindsight_events::{EndKind, Event};
-use hindsight_trace::columns::Content;
-use hindsight_trace::meta::StreamSummary;
 use hindsight_trace::{
-    ChunkBuilder, Header, Pushed, StreamId, StreamInfo, StreamKind, Summary, Writer,
+    ChunkBuilder, Header, Pushed, Ring, StreamId, StreamInfo, StreamKind, Writer,
 };
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -49,64 +49,6 @@ const UNKNOWN: Duration = Duration::from_secs(3);
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;
 
-/// Part of a file that was mapped executable.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MappedFile {
-    /// The program image that mapped it.
-    pub image: u32,
-    pub addr: u64,
-    pub len: u64,
-    /// Where in the file it begins.
-    pub offset: u64,
-    pub path: Vec<u8>,
-}
-
-/// A process that the recorder could not go on with.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    pub image: u32,
-    pub pid: i32,
-    pub tid: i32,
-    pub message: String,
-}
-
-/// What became of a recording.
-pub struct Collected<W: Write> {
-    writer: Option<Writer<W>>,
-    streams: Vec<StreamSummary>,
-    stolen_locks: u32,
-    /// Executable parts of files as they were mapped, in order.
-    pub maps: Vec<MappedFile>,
-    /// Processes that the recorder could not go on with.
-    pub refusals: Vec<Refusal>,
-    /// Why the trace is not whole, if it could not be written.
-    pub error: Option<io::Error>,
-}
-
-impl<W: Write> Collected<W> {
-    /// The streams and what is known of them, until the trace is finished.
-    pub fn streams(&self) -> &[StreamSummary] {
-        &self.streams
-    }
-
-    /// Ends the trace with `summary`, whose counts are filled in; returns the sink unless writing
-    /// failed, and the summary as it is (or would be) in the trace.
-    pub fn finish(&mut self, mut summary: Summary) -> (Option<W>, Summary) {
-        summary.streams = std::mem::take(&mut self.streams);
-        summary.stolen_locks = self.stolen_locks;
-        let Some(w) = self.writer.take() else {
-            return (None, summary);
-        };
-        match w.finish(summary.clone()) {
-            Ok((sink, summary)) => (Some(sink), summary),
-            Err(e) => {
-                self.error = Some(e);
-                (None, summary)
-            }
-        }
-    }
-}
-
 /// Moves events from the rings to a trace.
 pub struct Collector<'c, W: Write> {
     control: &'c Control,
@@ -135,6 +77,7 @@ pub struct Collector<'c, W: Write> {
     reaped: Instant,
     locks: Locks,
     modules: Modules,
+    requests: Requests,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
 }
@@ -147,8 +90,26 @@ impl<'c, W: Write> Collector<'c, W> {
         header: &Header,
         tell: impl Fn(&str) + Send + 'c,
     ) -> io::Result<Collector<'c, W>> {
+        let output = Output::trace(Writer::new(sink, header)?);
+        Ok(Collector::with(control, output, tell))
+    }
+
+    /// Keeps the latest part of the recording in `ring`; see [`Collected::held`].
+    pub fn circular(
+        control: &'c Control,
+        ring: Ring,
+        tell: impl Fn(&str) + Send + 'c,
+    ) -> Collector<'c, W> {
+        Collector::with(control, Output::ring(ring), tell)
+    }
+
+    fn with(
+        control: &'c Control,
+        output: Output<W>,
+        tell: impl Fn(&str) + Send + 'c,
+    ) -> Collector<'c, W> {
         control.take_consumers();
-        Ok(Collector {
+        Collector {
             control,
             lanes: Vec::new(),
             hot: Vec::new(),
@@ -164,16 +125,15 @@ impl<'c, W: Write> Collector<'c, W> {
             reaped: Instant::now(),
             locks: Locks::default(),
             modules: Modules::default(),
-            out: Collected {
-                writer: Some(Writer::new(sink, header)?),
-                streams: Vec::new(),
-                stolen_locks: 0,
-                maps: Vec::new(),
-                refusals: Vec::new(),
-                error: None,
-            },
+            requests: Requests::default(),
+            out: Collected::new(output),
             tell: Box::new(tell),
-        })
+        }
+    }
+
+    /// A way to ask for what the ring holds.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
     }
 
     /// Collects until `ended` is set (by whoever saw the program end, who then calls
@@ -205,6 +165,7 @@ impl<'c, W: Write> Collector<'c, W> {
                 self.thrifty = self.control.memory() > BUDGET;
                 self.flush(now);
             }
+            self.answer();
             // A ring this full has more by now.
             if busiest >= RING_BYTES / 4 {
                 continue;
@@ -216,7 +177,11 @@ impl<'c, W: Write> Collector<'c, W> {
         for i in 0..self.lanes.len() {
             self.close(i, true);
         }
-        self.out.streams.sort_by_key(|s| s.stream);
+        // Those who still ask are told by the end of the recording.
+        self.requests.take();
+        if let Some(Output::Trace { streams, .. }) = &mut self.out.output {
+            streams.sort_by_key(|s| s.stream);
+        }
         self.out.stolen_locks = header.stolen.load(Relaxed);
         self.out
     }
@@ -265,6 +230,35 @@ impl<'c, W: Write> Collector<'c, W> {
             if self.lanes[i].open.as_ref().is_some_and(ripe) {
                 self.write(i);
             }
+        }
+    }
+
+    /// Tells those who ask what the ring holds, and has threads make the key frames that it needs.
+    fn answer(&mut self) {
+        let waiting = self.requests.take();
+        if !waiting.is_empty() {
+            self.look(true);
+            (0..self.lanes.len()).for_each(|i| self.write(i));
+        }
+        let Some(Output::Ring(ring)) = &mut self.out.output else {
+            return;
+        };
+        ring.trim();
+        let wishes = ring.take_wishes();
+        let carried = |l: &Lane| l.open.as_ref().map(|o| o.info.stream);
+        for lane in &self.lanes {
+            if carried(lane).is_some_and(|s| wishes.contains(&s)) {
+                lane.ctl().keyframe.store(1, Relaxed);
+            }
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let open = |l: &Lane| Some(l.open.as_ref()?.summary(l.ctl(), false));
+        let live: Vec<_> = self.lanes.iter().filter_map(open).collect();
+        for answer in waiting {
+            // One who has gone meanwhile does not matter.
+            let _ = answer.send(ring.snapshot(live.clone(), true));
         }
     }
 
@@ -387,8 +381,8 @@ impl<'c, W: Write> Collector<'c, W> {
             self.begun.insert((parent, pid));
             self.replaced.push((parent, pid));
         }
-        if let Some(w) = &mut self.out.writer
-            && let Err(e) = w.begin(&open.info)
+        if let Some(out) = &mut self.out.output
+            && let Err(e) = out.begin(&open.info)
         {
             self.fail(e);
         }
@@ -419,7 +413,7 @@ impl<'c, W: Write> Collector<'c, W> {
                         path,
                         ..
                     } if prot & PROT_EXEC != 0 && path.starts_with(b"/") => {
-                        if let Some(w) = &mut out.writer {
+                        if let Some(w) = &mut out.output {
                             failure = modules.add(w, path).err().or(failure.take());
                         }
                         out.maps.push(MappedFile {
@@ -471,25 +465,26 @@ impl<'c, W: Write> Collector<'c, W> {
         };
         let info = open.info.clone();
         let mut builder = std::mem::take(&mut open.builder);
-        self.put(&info, &mut builder);
+        let gaps = open.new_gaps();
+        self.put(&info, &mut builder, gaps);
         if let Some(open) = &mut self.lanes[i].open {
             open.builder = builder;
         }
     }
 
-    fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder) {
+    /// Hands a chunk over; `gaps`: instructions in gaps that ended in it.
+    fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder, gaps: u64) {
         if info.kind == StreamKind::Thread && builder.events() > 0 {
             // A trace that is cut behind this chunk then holds all code that the chunk runs.
             self.settle(info.image);
         }
-        match &mut self.out.writer {
-            Some(w) => {
-                if let Err(e) = w.stream(info.stream, builder) {
+        match &mut self.out.output {
+            Some(out) => {
+                if let Err(e) = out.stream(info.stream, builder, gaps) {
                     self.fail(e);
                 }
             }
-            // Still cut into events: they tell how the program ended.
-            None => builder.take(&mut Content::default()),
+            None => output::discard(builder),
         }
     }
 
@@ -523,7 +518,9 @@ impl<'c, W: Write> Collector<'c, W> {
              what was written stays readable"
         ));
         // Its counts describe what is in the file; they are lost with the summary.
-        self.out.writer = None;
+        if let Some(Output::Trace { streams, .. }) = self.out.output.take() {
+            self.out.streams = streams;
+        }
         self.out.error = Some(e);
     }
 
@@ -533,7 +530,7 @@ impl<'c, W: Write> Collector<'c, W> {
         let Some(mut open) = lane.open.take() else {
             return;
         };
-        self.out.streams.push(open.summary(lane.ctl(), lost));
+        let summary = open.summary(lane.ctl(), lost);
         if lost {
             Locks::release(self.control, i);
         }
@@ -557,7 +554,12 @@ impl<'c, W: Write> Collector<'c, W> {
             }
             _ => {}
         }
-        self.put(&open.info, &mut open.builder);
+        let gaps = open.new_gaps();
+        self.put(&open.info, &mut open.builder, gaps);
+        match &mut self.out.output {
+            Some(out) => out.end(summary),
+            None => self.out.streams.push(summary),
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Open {
     gaps: Gaps,
     /// The gap at hand: where it began, and whether it is a big one.
     gap: Option<(u64, bool)>,
+    /// Instructions in gaps as [`Open::new_gaps`] has told.
+    told: u64,
     /// Names, at most [`MOST_NAMES`], and how often they were said.
     marks: BTreeMap<String, u64>,
     /// When the oldest event of `builder` came.
@@ -45,6 +47,7 @@ impl Open {
             pid,
             tid: ctl.tid.load(Relaxed),
             command: if image { command(ctl) } else { Vec::new() },
+            ..StreamInfo::default()
         };
         Open {
             info,
@@ -53,6 +56,7 @@ impl Open {
             end: None,
             gaps: Gaps::default(),
             gap: None,
+            told: 0,
             marks: BTreeMap::new(),
             oldest: Instant::now(),
         }
@@ -87,30 +91,41 @@ impl Open {
     }
 
     fn end_gap(&mut self, pos: u64) {
-        if let Some((from, big)) = self.gap.take() {
-            let n = if big {
-                &mut self.gaps.big
-            } else {
-                &mut self.gaps.small
-            };
+        self.gaps = self.gaps_until(pos);
+        self.gap = None;
+    }
+
+    /// The gaps so far if the one at hand ended at `pos`.
+    fn gaps_until(&self, pos: u64) -> Gaps {
+        let mut gaps = self.gaps;
+        if let Some((from, big)) = self.gap {
+            let n = if big { &mut gaps.big } else { &mut gaps.small };
             *n += 1;
-            self.gaps.instructions += pos.saturating_sub(from);
+            gaps.instructions += pos.saturating_sub(from);
         }
+        gaps
+    }
+
+    /// Instructions in gaps that ended since this was last asked.
+    pub fn new_gaps(&mut self) -> u64 {
+        let n = self.gaps.instructions - self.told;
+        self.told = self.gaps.instructions;
+        n
     }
 
     /// What the summary says about the stream; the control page has the counts.
-    pub fn summary(&mut self, ctl: &Ctl, lost: bool) -> StreamSummary {
+    pub fn summary(&self, ctl: &Ctl, lost: bool) -> StreamSummary {
         let last = ctl.position.load(Relaxed).max(self.builder.position());
-        self.end_gap(last);
+        let gaps = self.gaps_until(last);
         let thread = self.info.kind == StreamKind::Thread;
         StreamSummary {
             stream: self.info.stream,
             tid: self.info.tid,
             instructions: last
                 .saturating_sub(self.first.unwrap_or(0))
-                .saturating_sub(self.gaps.instructions),
-            gaps: self.gaps,
-            marks: std::mem::take(&mut self.marks),
+                .saturating_sub(gaps.instructions),
+            gaps,
+            marks: self.marks.clone(),
             unpredicted_reads: ctl.surprises.load(Relaxed),
             translated: ctl.translated.load(Relaxed),
             cache_flushes: ctl.flushes.load(Relaxed),
@@ -199,7 +214,13 @@ impl Lane {
         for n in [&ctl.pid, &ctl.tid] {
             n.store(0, Relaxed);
         }
-        for n in [&ctl.kind, &ctl.image, &ctl.parent, &ctl.waiting] {
+        for n in [
+            &ctl.kind,
+            &ctl.image,
+            &ctl.parent,
+            &ctl.waiting,
+            &ctl.keyframe,
+        ] {
             n.store(0, Relaxed);
         }
         // The next producer begins where memory has been touched already.

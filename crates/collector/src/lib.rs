@@ -7,11 +7,14 @@
 
 mod alive;
 mod collect;
+mod collected;
 mod control;
 mod futex;
 mod lane;
 mod locks;
 mod modules;
+mod output;
 
-pub use collect::{Collected, Collector, MappedFile, Refusal};
+pub use collect::Collector;
+pub use collected::{Collected, MappedFile, Refusal, Requests};
 pub use control::Control;

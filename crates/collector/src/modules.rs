@@ -1,9 +1,10 @@
 //! The executable files of a recording: each is stored once, and code that is as the file has it is
 //! not stored again.
 
+use crate::output::Output;
 use hindsight_events::Event;
 use hindsight_trace::chunk::MAX_MODULE;
-use hindsight_trace::{ModuleHash, Text, Writer};
+use hindsight_trace::{ModuleHash, Text};
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
 use std::io::{self, Write};
@@ -24,14 +25,14 @@ pub struct Modules {
 
 impl Modules {
     /// Takes a file into the trace.
-    pub fn add<W: Write>(&mut self, w: &mut Writer<W>, path: &[u8]) -> io::Result<()> {
+    pub fn add<W: Write>(&mut self, out: &mut Output<W>, path: &[u8]) -> io::Result<()> {
         if self.paths.contains(path) {
             return Ok(());
         }
         // A file that is gone or not ours to read is not an error: the code that ran is in the
         // streams, only names for it are missing.
         if let Some(content) = read(path) {
-            let hash = w.module(Text::from(path), &content)?;
+            let hash = out.module(Text::from(path), &content)?;
             if self.hashes.insert(hash) {
                 self.index(&content);
             }

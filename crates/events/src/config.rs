@@ -12,10 +12,16 @@ pub mod children {
     pub const FOLLOW: u8 = 0;
     /// They run unrecorded.
     pub const NONE: u8 = 1;
+    /// Those are recorded that run a program which [`super::Config::matching`] names. The others are
+    /// translated all the same, so that what they execute can be recorded.
+    pub const MATCHING: u8 = 2;
 }
 
 /// Longest path, with its terminating zero.
 pub const PATH_LEN: usize = 4096;
+
+/// Longest pattern, with its terminating zero.
+pub const PATTERN_LEN: usize = 256;
 
 /// Configuration of one recorded program image. Paths are zero-terminated.
 #[repr(C)]
@@ -52,6 +58,14 @@ pub struct Config {
     /// Limits on address space and data, soft and hard, as the program knows them; the kernel's are
     /// lifted as far as that is allowed.
     pub limits: [[u64; 2]; 2],
+    /// Seed of what disturbs the timing of threads; 0: nothing does.
+    pub chaos: u64,
+    /// Of an image that is not recorded, but whose children may be: the collector's process id and
+    /// descriptor of the control file, and that file's number.
+    pub collector: [i32; 2],
+    pub control_file: u64,
+    /// The pattern (see [`crate::select::glob`]) for [`children::MATCHING`], zero-terminated.
+    pub matching: [u8; PATTERN_LEN],
     /// The program file to load (after `#!` and PATH were resolved).
     pub exe: [u8; PATH_LEN],
     /// What AT_EXECFN shows, and whose last component is the command name.
@@ -77,6 +91,10 @@ impl Config {
             digest_interval: 0,
             select: [0; SELECT_LEN],
             limits: [[u64::MAX; 2]; 2],
+            chaos: 0,
+            collector: [0, -1],
+            control_file: 0,
+            matching: [0; PATTERN_LEN],
             exe: [0; PATH_LEN],
             execfn: [0; PATH_LEN],
         }
@@ -89,8 +107,10 @@ impl Config {
     }
 }
 
-const _: () =
-    assert!(size_of::<Config>() == 16 + 8 + 4 + 4 + 16 + 16 + SELECT_LEN + 32 + 2 * PATH_LEN);
+const _: () = assert!(
+    size_of::<Config>()
+        == 16 + 8 + 4 + 4 + 16 + 16 + 32 + 24 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+);
 
 impl Default for Config {
     fn default() -> Self {

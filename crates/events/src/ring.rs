@@ -232,6 +232,9 @@ pub struct Ctl {
     pub translated: AtomicU64,
     /// Times the code cache was emptied.
     pub flushes: AtomicU64,
+    /// Set by the collector when the thread is to make a key frame as soon as it can, and cleared
+    /// by the thread when it has.
+    pub keyframe: AtomicU32,
     /// Times translated code was left, by cause, for profiling (see the recorder).
     pub exits: [AtomicU64; 16],
     /// Of an image that came by `execve`: bytes of [`Ctl::command`].

@@ -118,6 +118,14 @@ pub fn module_matches(pattern: &[u8], path: &[u8]) -> bool {
         .any(|text| glob(pattern, text))
 }
 
+/// Whether the program at `path` matches: by its file name, or by its path if there is a slash in the
+/// pattern.
+pub fn program_matches(pattern: &[u8], path: &[u8]) -> bool {
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+    let by_path = pattern.contains(&b'/');
+    glob(pattern, if by_path { path } else { name })
+}
+
 /// `*` stands for any text, `?` for one byte.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
@@ -159,6 +167,20 @@ mod tests {
         }
         for (p, t) in [("", "a"), ("a*b", "aXc"), ("?", ""), ("*.so", "libm.so.6")] {
             assert!(!glob(p.as_bytes(), t.as_bytes()), "{p} {t}");
+        }
+    }
+
+    #[test]
+    fn programs() {
+        for (pattern, path, yes) in [
+            ("cc1", "/usr/libexec/gcc/cc1", true),
+            ("cc?", "/usr/libexec/gcc/cc1", true),
+            ("/usr/*", "/usr/bin/as", true),
+            ("bin/as", "/usr/bin/as", false),
+            ("as", "/usr/as/gcc", false),
+        ] {
+            let found = program_matches(pattern.as_bytes(), path.as_bytes());
+            assert_eq!(found, yes, "{pattern} {path}");
         }
     }
 

@@ -193,7 +193,7 @@ fn fetch_fault(t: &mut Thread) {
 
 /// Whether a key frame or digest is due.
 fn due(t: &Thread) -> bool {
-    t.pos >= t.next_observation
+    t.pos >= t.next_observation || t.emit.wants_keyframe() && !t.is_plain()
 }
 
 /// Writes key frames and digests when they are due.

@@ -319,6 +319,7 @@ impl Emitter {
             &[]
         };
         c.set_command(command);
+        c.keyframe.store(0, Relaxed);
         c.state.store(state::LIVE, Release);
         Emitter::of(i)
     }
@@ -341,6 +342,11 @@ impl Emitter {
     /// Where the next event goes. Valid as long as the emitter is where it is.
     pub fn pen(&mut self) -> *mut Pen {
         &raw mut self.pen
+    }
+
+    /// Whether the collector wants a key frame.
+    pub fn wants_keyframe(&self) -> bool {
+        self.ctl.is_some_and(|c| c.keyframe.load(Relaxed) != 0)
     }
 
     /// Appends an event. Waits while the ring is full; ends the process when the collector is gone.

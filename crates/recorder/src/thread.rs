@@ -302,7 +302,7 @@ impl Thread {
 
     /// Writes key frames and digests that are due.
     pub fn observe(&mut self) {
-        if self.pos >= self.next_keyframe {
+        if self.pos >= self.next_keyframe || self.emit.wants_keyframe() {
             self.keyframe();
         } else if self.pos >= self.next_digest {
             let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
@@ -320,6 +320,9 @@ impl Thread {
     fn keyframe(&mut self) {
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
         let code_epoch = self.code_epoch;
+        if let Some(c) = self.emit.ctl() {
+            c.keyframe.store(0, Relaxed);
+        }
         self.event(&Event::KeyFrame {
             code_epoch,
             cpu: &cpu,

@@ -11,7 +11,10 @@ pub mod chunk;
 pub mod columns;
 mod error;
 pub mod meta;
+mod pack;
 mod reader;
+pub mod ring;
+mod spill;
 mod writer;
 
 pub use columns::{ChunkBuilder, Pushed};
@@ -20,4 +23,5 @@ pub use meta::{
     Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary, Text,
 };
 pub use reader::{ChunkMeta, Completeness, Image, StreamId, Trace};
+pub use ring::{Limit, Ring, Snapshot};
 pub use writer::Writer;

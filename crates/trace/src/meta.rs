@@ -100,6 +100,29 @@ pub struct Header {
     pub digest_interval: u64,
     /// The part of the program that is recorded, as options of the command line; empty: all of it.
     pub part: Vec<String>,
+    /// Seed of what disturbed the timing of threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chaos: Option<u64>,
+    /// Of a circular recording: what it was limited to, and what became of the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring: Option<Circular>,
+}
+
+/// A recording of which only the latest part was kept.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Circular {
+    /// The limit, for people.
+    pub limit: String,
+    /// The recording went on when this trace was written.
+    pub running: bool,
+    /// Threads of which nothing was kept.
+    pub threads: u64,
+    /// Instructions of all threads that were not kept, those of threads of which something was kept
+    /// included.
+    pub instructions: u64,
+    /// The same of bytes in the trace.
+    pub bytes: u64,
 }
 
 impl Header {
@@ -215,6 +238,22 @@ pub struct StreamInfo {
     pub tid: i32,
     /// Of an image: its argument vector, if it could be seen.
     pub command: Vec<Text>,
+    /// Of an image: it came by `execve`, not `fork`.
+    pub executed: bool,
+    /// What was not kept from the beginning of the stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Dropped>,
+}
+
+/// What was not kept of a stream.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Dropped {
+    pub chunks: u64,
+    pub events: u64,
+    pub instructions: u64,
+    /// Bytes in the trace.
+    pub bytes: u64,
 }
 
 /// The end that the recorder reported of a stream.

@@ -175,6 +175,11 @@ impl Trace {
         self.infos.get(&stream)
     }
 
+    /// All streams that were begun.
+    pub fn all_streams(&self) -> impl Iterator<Item = &StreamInfo> {
+        self.infos.values()
+    }
+
     /// The streams of threads that have chunks, in ascending order.
     pub fn threads(&self) -> Vec<StreamId> {
         let thread = |s: &StreamId| {
@@ -203,8 +208,8 @@ impl Trace {
             if i.number == 1 {
                 return self.header.command();
             }
-            let infos = i.streams.iter().filter_map(|s| self.infos.get(s));
-            if let Some(info) = infos.into_iter().find(|i| !i.command.is_empty()) {
+            let mut infos = i.streams.iter().filter_map(|s| self.infos.get(s));
+            if let Some(info) = infos.find(|i| !i.command.is_empty()) {
                 return command_line(&info.command);
             }
             // A forked process runs its parent's program.
@@ -484,12 +489,13 @@ fn images(infos: &BTreeMap<StreamId, StreamInfo>) -> Vec<Image> {
             // with a process id of its own.
             StreamKind::Image => {
                 image.pid = info.pid;
+                image.by_exec = info.executed;
                 image.streams.push(*id);
             }
         }
     }
     let by_exec = |i: Image| Image {
-        by_exec: pids.contains(&(i.parent, i.pid)),
+        by_exec: i.by_exec || pids.contains(&(i.parent, i.pid)),
         ..i
     };
     all.into_values().map(by_exec).collect()

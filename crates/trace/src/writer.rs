@@ -1,15 +1,9 @@
-use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind};
-use crate::columns::{ChunkBuilder, Content};
+use crate::chunk::{ChunkHeader, Kind};
+use crate::columns::ChunkBuilder;
+use crate::pack::{self, Packer, blank};
 use crate::{Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, Summary, Text};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
-use xxhash_rust::xxh3::xxh3_64;
-
-/// Bytes of a module in one chunk.
-const PIECE: usize = 1 << 20;
-
-/// Shorter content is stored as it is: streams begin by the thousand.
-const WORTH_PACKING: usize = 256;
 
 /// What was written of one stream.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -26,9 +20,7 @@ pub struct StreamTotals {
 /// should be written: a chunk may have been cut.
 pub struct Writer<W: Write> {
     out: W,
-    zstd: zstd::bulk::Compressor<'static>,
-    packed: Vec<u8>,
-    content: Content,
+    packer: Packer,
     streams: BTreeMap<StreamId, StreamTotals>,
     modules: u32,
     known: HashSet<ModuleHash>,
@@ -41,9 +33,7 @@ impl<W: Write> Writer<W> {
     pub fn new(out: W, header: &Header) -> io::Result<Writer<W>> {
         let mut w = Writer {
             out,
-            zstd: zstd::bulk::Compressor::new(1)?,
-            packed: Vec::new(),
-            content: Content::default(),
+            packer: Packer::new()?,
             streams: BTreeMap::new(),
             modules: 0,
             known: HashSet::new(),
@@ -69,59 +59,66 @@ impl<W: Write> Writer<W> {
         if b.events() == 0 {
             return Ok(());
         }
-        let mut content = std::mem::take(&mut self.content);
-        b.take(&mut content);
-        let totals = self.streams.entry(stream).or_default();
-        let header = ChunkHeader {
-            flags: if content.keyframe { FLAG_KEY_FRAME } else { 0 },
-            stream,
-            sequence: totals.chunks,
-            events: content.events,
-            first_pos: content.first_pos,
-            last_pos: content.last_pos,
-            ..blank(Kind::Stream)
-        };
-        totals.chunks += 1;
-        totals.events += content.events as u64;
-        totals.raw_bytes += content.raw.len() as u64;
-        totals.last_pos = content.last_pos;
-        let before = self.written;
-        let result = self.chunk(header, &content.raw);
-        self.content = content;
-        if let Some(t) = self.streams.get_mut(&stream) {
-            t.stored_bytes += self.written - before;
+        let sequence = self.totals(stream).chunks;
+        let (out, written) = (&mut self.out, &mut self.written);
+        let header = self.packer.events(stream, sequence, b, |h, stored| {
+            append(out, written, &h, stored)?;
+            Ok(h)
+        })?;
+        self.count(&header);
+        Ok(())
+    }
+
+    /// Appends a chunk that was packed before.
+    pub(crate) fn packed(&mut self, h: &ChunkHeader, stored: &[u8]) -> io::Result<()> {
+        append(&mut self.out, &mut self.written, h, stored)?;
+        match h.kind {
+            Kind::Stream => self.count(h),
+            Kind::Piece => self.module_bytes += frame_len(h),
+            _ => {}
         }
-        result
+        Ok(())
+    }
+
+    fn count(&mut self, h: &ChunkHeader) {
+        let totals = self.streams.entry(h.stream).or_default();
+        totals.chunks += 1;
+        totals.events += h.events as u64;
+        totals.raw_bytes += h.raw_len as u64;
+        totals.stored_bytes += frame_len(h);
+        totals.last_pos = h.last_pos;
     }
 
     /// Writes that the program uses the file `path`, and its content unless it is known.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         let hash = ModuleHash::of(content);
-        let before = self.written;
         let info = ModuleInfo {
             path,
             hash,
             size: content.len() as u64,
         };
+        self.describe(&info)?;
+        if self.known.insert(hash) {
+            let before = self.written;
+            for (header, piece) in pack::pieces(content) {
+                self.chunk(header, piece)?;
+            }
+            self.module_bytes += self.written - before;
+        }
+        Ok(hash)
+    }
+
+    /// Writes that the program uses a file whose pieces follow or are known.
+    pub(crate) fn describe(&mut self, info: &ModuleInfo) -> io::Result<()> {
+        let before = self.written;
         let header = ChunkHeader {
             sequence: self.modules,
             ..blank(Kind::Module)
         };
-        self.chunk(header, &serde_json::to_vec(&info)?)?;
+        self.chunk(header, &serde_json::to_vec(info)?)?;
         self.modules += 1;
-        if self.known.insert(hash) {
-            for (i, piece) in content.chunks(PIECE).enumerate() {
-                let header = ChunkHeader {
-                    sequence: i as u32,
-                    first_pos: (i * PIECE) as u64,
-                    last_pos: content.len() as u64,
-                    ..blank(Kind::Piece)
-                };
-                self.chunk(header, piece)?;
-            }
-        }
         self.module_bytes += self.written - before;
-        Ok(hash)
+        Ok(())
     }
 
     /// Ends the trace. Sizes that the writer knows are filled in.
@@ -165,44 +162,26 @@ impl<W: Write> Writer<W> {
         self.streams.get(&stream).copied().unwrap_or_default()
     }
 
-    fn chunk(&mut self, mut h: ChunkHeader, raw: &[u8]) -> io::Result<()> {
-        if raw.len() > crate::chunk::MAX_RAW {
-            return Err(io::Error::other("a chunk of the trace would be too long"));
-        }
-        self.packed.clear();
-        if raw.len() >= WORTH_PACKING {
-            self.packed
-                .reserve(zstd::zstd_safe::compress_bound(raw.len()));
-            self.zstd.compress_to_buffer(raw, &mut self.packed)?;
-        }
-        let stored = if !self.packed.is_empty() && self.packed.len() < raw.len() {
-            h.codec = Codec::Zstd;
-            &self.packed[..]
-        } else {
-            raw
-        };
-        h.stored_len = stored.len() as u32;
-        h.raw_len = raw.len() as u32;
-        h.checksum = xxh3_64(stored);
-        self.out.write_all(&h.to_bytes())?;
-        self.out.write_all(stored)?;
-        self.written += (crate::chunk::HEADER_LEN + stored.len()) as u64;
-        Ok(())
+    fn chunk(&mut self, h: ChunkHeader, raw: &[u8]) -> io::Result<()> {
+        let (out, written) = (&mut self.out, &mut self.written);
+        self.packer
+            .chunk(h, raw, |h, stored| append(out, written, &h, stored))
     }
 }
 
-fn blank(kind: Kind) -> ChunkHeader {
-    ChunkHeader {
-        kind,
-        codec: Codec::Plain,
-        flags: 0,
-        stream: 0,
-        sequence: 0,
-        events: 0,
-        first_pos: 0,
-        last_pos: 0,
-        stored_len: 0,
-        raw_len: 0,
-        checksum: 0,
-    }
+fn append(
+    out: &mut impl Write,
+    written: &mut u64,
+    h: &ChunkHeader,
+    stored: &[u8],
+) -> io::Result<()> {
+    out.write_all(&h.to_bytes())?;
+    out.write_all(stored)?;
+    *written += frame_len(h);
+    Ok(())
+}
+
+/// Bytes of a chunk in the file.
+fn frame_len(h: &ChunkHeader) -> u64 {
+    crate::chunk::HEADER_LEN as u64 + h.stored_len as u64
 }

@@ -10,6 +10,7 @@ mod hiding;
 mod kills;
 mod loading;
 mod processes;
+mod rings;
 mod signals;
 mod sinks;
 mod threads;

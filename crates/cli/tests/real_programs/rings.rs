@@ -1,0 +1,151 @@
+//! Circular recordings, and which recordings are kept.
+
+use crate::harness::{Done, Scene, end, kill, words};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Records with `options` into `trace`.
+fn record(scene: &Scene, options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Done {
+    let _ = fs::remove_file(trace);
+    let mut c = scene.hindsight(&["record"]);
+    c.args(options).arg("-o").arg(trace).arg("--");
+    scene.run(c.args(words(program, args)))
+}
+
+/// Every thread begins where what is kept of it begins, and something was dropped.
+fn check_ring(info: &Value) {
+    assert!(info["ring"]["instructions"].as_u64().unwrap() > 0, "{info}");
+    let dropped = info["dropped"].as_array().unwrap();
+    let position = |d: &Value| d["first_position"].as_u64();
+    assert!(dropped.iter().any(|d| position(d) > Some(0)), "{info}");
+}
+
+#[test]
+fn the_end_is_kept_of_a_failure_and_nothing_of_a_success() {
+    let scene = Scene::new();
+    let program = scene.compile("mixed.c", &[]);
+    for place in [&["--ring=4M"][..], &["--ring=4M", "--ring-on-disk"]] {
+        let trace = scene.path("ring.hst");
+        let done = record(&scene, place, &trace, &program, &["7"]);
+        assert_eq!(done.status.code(), Some(7), "{}", done.messages());
+        scene.must_verify(&trace);
+        let info = scene.info(&trace);
+        check_ring(&info);
+        // The limit is for the threads' streams; what the collector had not yet cut comes on top.
+        let bytes = info["stream_bytes"].as_u64().unwrap();
+        assert!((1 << 20..8 << 20).contains(&bytes), "{bytes}");
+        let done = record(&scene, place, &trace, &program, &[]);
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        assert!(!trace.exists() && done.messages().contains("not kept"));
+    }
+}
+
+#[test]
+fn processes_of_the_past_are_forgotten() {
+    let scene = Scene::new();
+    scene.compile("noise.c", &[]);
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do ./noise 2; done; (exit 5); ./noise 3 6";
+    let trace = scene.path("tree.hst");
+    let mut c = scene.hindsight(&["record", "--ring", "4M", "-o"]);
+    let done = scene.run(c.arg(&trace).args(["--", "sh", "-c", script]));
+    assert_eq!(done.status.code(), Some(6), "{}", done.messages());
+    scene.must_verify(&trace);
+    let info = scene.info(&trace);
+    check_ring(&info);
+    let images = info["images"].as_array().unwrap();
+    assert!((2..9).contains(&images.len()), "{info}");
+    let last = images.last().unwrap();
+    assert_eq!(
+        (&last["command"], &last["by"]),
+        (&"./noise 3 6".into(), &"exec".into())
+    );
+}
+
+#[test]
+fn what_a_ring_holds_can_be_had_while_it_goes_on() {
+    let scene = Scene::new();
+    let program = scene.compile("endless.c", &[]);
+    let trace = scene.path("end.hst");
+    let mut c = scene.hindsight(&["record", "--quiet", "--ring", "1s", "-o"]);
+    let running = scene.start(c.arg(&trace).arg("--").arg(&program));
+    let pid: i32 = running.first_line().parse().unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    // By the number of the program, and of the recording process.
+    for (i, wanted) in [pid, running.id()].into_iter().enumerate() {
+        let dump = scene.path(&format!("dump{i}.hst"));
+        let mut c = scene.hindsight(&["dump", &wanted.to_string(), "-o"]);
+        let done = scene.run(c.arg(&dump));
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        scene.must_verify(&dump);
+        let info = scene.info(&dump);
+        check_ring(&info);
+        assert_eq!(info["ring"]["running"], true);
+        assert_eq!(info["complete"], true);
+    }
+    assert!(kill(pid, libc::SIGKILL));
+    let done = running.finish();
+    assert_eq!(end(done.status), (None, Some(libc::SIGKILL)));
+    scene.must_verify(&trace);
+    assert_eq!(scene.info(&trace)["ring"]["running"], false);
+    let done = scene.run(&mut scene.hindsight(&["dump", &pid.to_string()]));
+    assert_eq!(done.status.code(), Some(2), "{}", done.messages());
+}
+
+#[test]
+fn recordings_are_kept_as_asked() {
+    let scene = Scene::new();
+    let noise = scene.compile("noise.c", &[]);
+    let crash = scene.compile("crash.c", &[]);
+    let trace = scene.path("kept.hst");
+    for (option, program, args, kept) in [
+        ("failure", &noise, &["1", "3"][..], true),
+        ("failure", &noise, &["1"], false),
+        ("crash", &noise, &["1", "3"], false),
+        ("crash", &crash, &["read"], true),
+        ("signal=SEGV", &crash, &["read"], true),
+        ("signal=6", &crash, &["read"], false),
+        ("always", &noise, &["1"], true),
+    ] {
+        let native = scene.native(&words(program, args));
+        let done = record(&scene, &["--keep-on", option], &trace, program, args);
+        assert_eq!(end(done.status), end(native.status), "{option}");
+        assert_eq!(trace.exists(), kept, "{option}: {}", done.messages());
+    }
+}
+
+#[test]
+fn a_program_runs_again_until_it_fails() {
+    let scene = Scene::new();
+    let script = r#"n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n; echo run $n
+        test $n -lt 3 || exit 9"#;
+    let run = |retry: &str| {
+        let mut c = scene.hindsight(&["record", "--retry", retry, "--", "sh", "-c", script]);
+        scene.run(&mut c)
+    };
+    let stored = || fs::read_dir(scene.path("store")).unwrap().count();
+    let done = run("2");
+    assert_eq!(
+        (done.status.code(), stored()),
+        (Some(0), 0),
+        "{}",
+        done.messages()
+    );
+    let done = run("until-failure");
+    assert_eq!(
+        (done.status.code(), stored()),
+        (Some(9), 1),
+        "{}",
+        done.messages()
+    );
+    assert_eq!(done.text(), "run 2\nrun 3\n");
+    assert!(
+        done.messages().contains("run 2: exit status 9"),
+        "{}",
+        done.messages()
+    );
+    // A stream cannot be taken back.
+    let mut c = scene.hindsight(&["record", "--retry", "2", "-o", "-", "--", "true"]);
+    assert_eq!(scene.run(&mut c).status.code(), Some(125));
+}

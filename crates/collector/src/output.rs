@@ -1,0 +1,80 @@
+//! Where a recording goes: into a trace as it comes, or into a ring that keeps its latest part.
+
+use hindsight_trace::columns::Content;
+use hindsight_trace::{
+    ChunkBuilder, ModuleHash, Ring, StreamId, StreamInfo, StreamSummary, Summary, Text, Writer,
+};
+use std::io::{self, Write};
+
+/// Takes what is recorded.
+pub enum Output<W: Write> {
+    Trace {
+        writer: Box<Writer<W>>,
+        /// Streams that are complete.
+        streams: Vec<StreamSummary>,
+    },
+    Ring(Box<Ring>),
+}
+
+impl<W: Write> Output<W> {
+    pub fn trace(writer: Writer<W>) -> Output<W> {
+        Output::Trace {
+            writer: Box::new(writer),
+            streams: Vec::new(),
+        }
+    }
+
+    pub fn ring(ring: Ring) -> Output<W> {
+        Output::Ring(Box::new(ring))
+    }
+
+    pub fn begin(&mut self, info: &StreamInfo) -> io::Result<()> {
+        match self {
+            Output::Trace { writer, .. } => writer.begin(info),
+            Output::Ring(r) => {
+                r.begin(info);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a chunk; `gaps`: instructions in gaps that ended in it.
+    pub fn stream(&mut self, stream: StreamId, b: &mut ChunkBuilder, gaps: u64) -> io::Result<()> {
+        match self {
+            Output::Trace { writer, .. } => writer.stream(stream, b),
+            Output::Ring(r) => r.stream(stream, b, gaps),
+        }
+    }
+
+    /// The stream is complete.
+    pub fn end(&mut self, s: StreamSummary) {
+        match self {
+            Output::Trace { streams, .. } => streams.push(s),
+            Output::Ring(r) => r.end(s),
+        }
+    }
+
+    /// Takes a file that was mapped executable.
+    pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
+        match self {
+            Output::Trace { writer, .. } => writer.module(path, content),
+            Output::Ring(r) => r.module(path, content),
+        }
+    }
+
+    /// Ends the trace.
+    pub fn finish(self, summary: Summary) -> io::Result<(Option<W>, Summary)> {
+        match self {
+            Output::Trace { writer, streams } => {
+                let (sink, summary) = writer.finish(Summary { streams, ..summary })?;
+                Ok((Some(sink), summary))
+            }
+            Output::Ring(_) => Ok((None, summary)),
+        }
+    }
+}
+
+/// For when there is nowhere to write: events are still cut, since they tell how programs ended.
+pub fn discard(b: &mut ChunkBuilder) {
+    b.take(&mut Content::default());
+}

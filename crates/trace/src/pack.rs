@@ -1,0 +1,110 @@
+//! Chunks as they stand in a file.
+
+use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind, MAX_RAW};
+use crate::columns::{ChunkBuilder, Content};
+use std::io;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes of a module in one chunk.
+const PIECE: usize = 1 << 20;
+
+/// Shorter content is stored as it is: streams begin by the thousand.
+const WORTH_PACKING: usize = 256;
+
+/// Compresses, with buffers that are used again.
+pub struct Packer {
+    zstd: zstd::bulk::Compressor<'static>,
+    packed: Vec<u8>,
+    content: Content,
+}
+
+impl Packer {
+    pub fn new() -> io::Result<Packer> {
+        Ok(Packer {
+            zstd: zstd::bulk::Compressor::new(1)?,
+            packed: Vec::new(),
+            content: Content::default(),
+        })
+    }
+
+    /// Hands header and payload of the chunk with this content to `to`.
+    pub fn chunk<T>(
+        &mut self,
+        mut h: ChunkHeader,
+        raw: &[u8],
+        to: impl FnOnce(ChunkHeader, &[u8]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if raw.len() > MAX_RAW {
+            return Err(io::Error::other("a chunk of the trace would be too long"));
+        }
+        self.packed.clear();
+        if raw.len() >= WORTH_PACKING {
+            self.packed
+                .reserve(zstd::zstd_safe::compress_bound(raw.len()));
+            self.zstd.compress_to_buffer(raw, &mut self.packed)?;
+        }
+        let stored = if !self.packed.is_empty() && self.packed.len() < raw.len() {
+            h.codec = Codec::Zstd;
+            &self.packed[..]
+        } else {
+            raw
+        };
+        h.stored_len = stored.len() as u32;
+        h.raw_len = raw.len() as u32;
+        h.checksum = xxh3_64(stored);
+        to(h, stored)
+    }
+
+    /// The same for what `b` has gathered of `stream`, as chunk number `sequence`.
+    pub fn events<T>(
+        &mut self,
+        stream: u32,
+        sequence: u32,
+        b: &mut ChunkBuilder,
+        to: impl FnOnce(ChunkHeader, &[u8]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut content = std::mem::take(&mut self.content);
+        b.take(&mut content);
+        let header = ChunkHeader {
+            flags: if content.keyframe { FLAG_KEY_FRAME } else { 0 },
+            stream,
+            sequence,
+            events: content.events,
+            first_pos: content.first_pos,
+            last_pos: content.last_pos,
+            ..blank(Kind::Stream)
+        };
+        let result = self.chunk(header, &content.raw, to);
+        self.content = content;
+        result
+    }
+}
+
+/// The content of a module in parts, with the headers of their chunks.
+pub fn pieces(content: &[u8]) -> impl Iterator<Item = (ChunkHeader, &[u8])> {
+    content.chunks(PIECE).enumerate().map(|(i, piece)| {
+        let header = ChunkHeader {
+            sequence: i as u32,
+            first_pos: (i * PIECE) as u64,
+            last_pos: content.len() as u64,
+            ..blank(Kind::Piece)
+        };
+        (header, piece)
+    })
+}
+
+pub fn blank(kind: Kind) -> ChunkHeader {
+    ChunkHeader {
+        kind,
+        codec: Codec::Plain,
+        flags: 0,
+        stream: 0,
+        sequence: 0,
+        events: 0,
+        first_pos: 0,
+        last_pos: 0,
+        stored_len: 0,
+        raw_len: 0,
+        checksum: 0,
+    }
+}

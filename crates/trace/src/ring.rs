@@ -1,0 +1,524 @@
+//! The latest part of a recording, held until it is wanted.
+//!
+//! A thread's stream is dropped from its beginning by whole key-frame intervals, so that what is
+//! left begins at a key frame. The interval that ended first goes first, whichever thread it is of.
+//! The streams of a program image (mappings, code) stay as long as one of its threads has
+//! anything left or may go on, or one forked from it needs its code. Module files stay.
+
+use crate::chunk::{ChunkHeader, FLAG_KEY_FRAME};
+use crate::columns::ChunkBuilder;
+use crate::meta::{Circular, Dropped};
+use crate::pack::{self, Packer};
+use crate::spill::{Piece, Spill};
+use crate::{
+    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamKind, StreamSummary, Summary, Text,
+    Writer,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How much is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Bytes of the threads' streams in the trace.
+    Bytes(u64),
+    /// What happened within this time.
+    Time(Duration),
+}
+
+/// Key-frame intervals that one thread's share of the ring has room for.
+const INTERVALS: u64 = 4;
+
+/// A thread is not asked for key frames more often than this many bytes.
+const LEAST_INTERVAL: u64 = 64 << 10;
+
+/// A thread that wrote nothing for so long needs no share of the ring.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A thread that waits may keep its last interval if it is at most this part of the ring.
+const MOST_PINNED: u64 = 8;
+
+enum Payload {
+    Memory(Box<[u8]>),
+    File(Piece),
+}
+
+/// A chunk that is held.
+struct Held {
+    header: ChunkHeader,
+    payload: Payload,
+    /// Its place in the order in which chunks came.
+    serial: u64,
+    at: Instant,
+    /// Instructions in gaps that ended in it.
+    gaps: u64,
+}
+
+impl Held {
+    fn is_keyframe(&self) -> bool {
+        self.header.flags & FLAG_KEY_FRAME != 0
+    }
+
+    fn bytes(&self) -> u64 {
+        crate::chunk::HEADER_LEN as u64 + self.header.stored_len as u64
+    }
+
+    fn write(&self, sequence: u32, w: &mut Writer<impl Write>) -> io::Result<()> {
+        let header = ChunkHeader {
+            sequence,
+            ..self.header
+        };
+        match &self.payload {
+            Payload::Memory(bytes) => w.packed(&header, bytes),
+            Payload::File(piece) => w.packed(&header, &piece.read()?),
+        }
+    }
+}
+
+/// A stream of which something is held or may come.
+struct Stream {
+    info: StreamInfo,
+    chunks: VecDeque<Arc<Held>>,
+    /// Position of its first event, kept or not.
+    first: Option<u64>,
+    dropped: Dropped,
+    /// What comes is not kept before the next key frame.
+    suspended: bool,
+    /// A key frame has been asked for.
+    wished: bool,
+    /// Bytes since the last key frame, and when that came.
+    since: u64,
+    keyframe: Instant,
+    latest: Instant,
+    ended: Option<StreamSummary>,
+}
+
+impl Stream {
+    fn is_thread(&self) -> bool {
+        self.info.kind == StreamKind::Thread
+    }
+
+    /// Number of chunks before the second key frame; `None` if there is no second one.
+    fn interval(&self) -> Option<usize> {
+        let second = self.chunks.iter().skip(1).position(|c| c.is_keyframe());
+        second.map(|i| i + 1)
+    }
+
+    fn forget(&mut self, c: &Held) {
+        let d = &mut self.dropped;
+        d.chunks += 1;
+        d.events += c.header.events as u64;
+        d.bytes += c.bytes();
+        let now = self
+            .chunks
+            .front()
+            .map_or(c.header.last_pos, |c| c.header.first_pos);
+        d.instructions = now - self.first.unwrap_or(now);
+    }
+
+    /// Counts of what is held.
+    fn summary(&self, s: StreamSummary) -> StreamSummary {
+        if self.dropped.chunks == 0 {
+            return s;
+        }
+        let span = match (self.chunks.front(), self.chunks.back()) {
+            (Some(a), Some(b)) => b.header.last_pos - a.header.first_pos,
+            _ => 0,
+        };
+        let gaps: u64 = self.chunks.iter().map(|c| c.gaps).sum();
+        StreamSummary {
+            instructions: span.saturating_sub(gaps),
+            gaps: crate::meta::Gaps {
+                instructions: gaps.min(span),
+                ..s.gaps
+            },
+            ..s
+        }
+    }
+}
+
+/// A file that was mapped executable.
+struct Module {
+    info: ModuleInfo,
+    pieces: Arc<Vec<Held>>,
+}
+
+/// The latest part of a recording.
+pub struct Ring {
+    header: Header,
+    limit: Limit,
+    spill: Option<Arc<Spill>>,
+    packer: Packer,
+    streams: BTreeMap<StreamId, Stream>,
+    modules: Vec<Module>,
+    serial: u64,
+    /// Bytes of the threads' streams.
+    bytes: u64,
+    wishes: Vec<StreamId>,
+    gone: Circular,
+    /// Threads that have written lately, and when they were counted.
+    active: (u64, Option<Instant>),
+}
+
+impl Ring {
+    /// Holds the latest part of a recording in memory, or in a file of its own.
+    pub fn new(header: &Header, limit: Limit, file: Option<File>) -> io::Result<Ring> {
+        let limit_text = match limit {
+            Limit::Bytes(n) => format!("{:.1} MiB", n as f64 / (1 << 20) as f64),
+            Limit::Time(t) => format!("{} s", t.as_secs_f64()),
+        };
+        Ok(Ring {
+            header: header.clone(),
+            limit,
+            spill: file.map(Spill::new),
+            packer: Packer::new()?,
+            streams: BTreeMap::new(),
+            modules: Vec::new(),
+            serial: 0,
+            bytes: 0,
+            wishes: Vec::new(),
+            gone: Circular {
+                limit: limit_text,
+                ..Circular::default()
+            },
+            active: (1, None),
+        })
+    }
+
+    /// Begins a stream.
+    pub fn begin(&mut self, info: &StreamInfo) {
+        let now = Instant::now();
+        let stream = Stream {
+            info: info.clone(),
+            chunks: VecDeque::new(),
+            first: None,
+            dropped: Dropped::default(),
+            suspended: false,
+            wished: false,
+            since: 0,
+            keyframe: now,
+            latest: now,
+            ended: None,
+        };
+        self.streams.insert(info.stream, stream);
+    }
+
+    /// Takes what `b` has gathered of `stream`; `gaps`: instructions in gaps that ended in it.
+    pub fn stream(&mut self, stream: StreamId, b: &mut ChunkBuilder, gaps: u64) -> io::Result<()> {
+        if b.events() == 0 {
+            return Ok(());
+        }
+        self.serial += 1;
+        let (serial, spill) = (self.serial, &self.spill);
+        let held = self
+            .packer
+            .events(stream, 0, b, |h, bytes| hold(spill, serial, h, bytes))?;
+        let held = Held { gaps, ..held };
+        let Some(s) = self.streams.get_mut(&stream) else {
+            return Ok(());
+        };
+        let is_thread = s.is_thread();
+        s.first.get_or_insert(held.header.first_pos);
+        s.latest = held.at;
+        if held.is_keyframe() {
+            (s.since, s.keyframe) = (0, held.at);
+            (s.suspended, s.wished) = (false, false);
+        }
+        if s.suspended {
+            s.forget(&held);
+        } else {
+            if s.chunks.is_empty() {
+                let first = s.first.unwrap_or(held.header.first_pos);
+                s.dropped.instructions = held.header.first_pos - first;
+            }
+            s.since += held.bytes();
+            if is_thread {
+                self.bytes += held.bytes();
+            }
+            s.chunks.push_back(Arc::new(held));
+        }
+        if is_thread {
+            self.ask(stream);
+        }
+        self.trim();
+        Ok(())
+    }
+
+    /// Asks for a key frame if the stream's interval has become long enough.
+    fn ask(&mut self, stream: StreamId) {
+        let active = self.active();
+        let Some(s) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let long = match self.limit {
+            Limit::Bytes(n) => s.since > (n / INTERVALS / active).max(LEAST_INTERVAL),
+            Limit::Time(t) => s.keyframe.elapsed() > t / INTERVALS as u32,
+        };
+        if (long || s.suspended) && !s.wished && s.ended.is_none() {
+            s.wished = true;
+            self.wishes.push(stream);
+        }
+    }
+
+    /// Number of threads that share the ring.
+    fn active(&mut self) -> u64 {
+        let now = Instant::now();
+        if self.active.1.is_none_or(|t| now - t > IDLE / 2) {
+            let lately = |s: &&Stream| s.is_thread() && s.ended.is_none() && now - s.latest < IDLE;
+            let n = self.streams.values().filter(lately).count();
+            self.active = (n.max(1) as u64, Some(now));
+        }
+        self.active.0
+    }
+
+    /// Streams whose threads are to make a key frame as soon as they can.
+    pub fn take_wishes(&mut self) -> Vec<StreamId> {
+        std::mem::take(&mut self.wishes)
+    }
+
+    /// The stream is complete.
+    pub fn end(&mut self, summary: StreamSummary) {
+        let Some(s) = self.streams.get_mut(&summary.stream) else {
+            return;
+        };
+        let image = s.info.image;
+        s.ended = Some(summary);
+        self.remove_empty(image);
+    }
+
+    /// Takes a file that was mapped executable.
+    pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
+        let hash = ModuleHash::of(content);
+        let same = self.modules.iter().find(|m| m.info.hash == hash);
+        let pieces = match same {
+            Some(m) => Arc::clone(&m.pieces),
+            None => {
+                let mut list = Vec::new();
+                for (h, piece) in pack::pieces(content) {
+                    let spill = &self.spill;
+                    list.push(
+                        self.packer
+                            .chunk(h, piece, |h, bytes| hold(spill, 0, h, bytes))?,
+                    );
+                }
+                Arc::new(list)
+            }
+        };
+        self.modules.push(Module {
+            info: ModuleInfo {
+                path,
+                hash,
+                size: content.len() as u64,
+            },
+            pieces,
+        });
+        Ok(hash)
+    }
+
+    /// Bytes of the threads' streams that are held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Drops what the limit leaves no room for; to be called now and then.
+    pub fn trim(&mut self) {
+        while let Some((id, n)) = self.victim() {
+            let Some(s) = self.streams.get_mut(&id) else {
+                return;
+            };
+            for _ in 0..n {
+                if let Some(c) = s.chunks.pop_front() {
+                    self.bytes -= c.bytes();
+                    s.forget(&c);
+                }
+            }
+            let (image, live) = (s.info.image, s.ended.is_none());
+            if s.chunks.is_empty() && live {
+                s.suspended = true;
+                if !s.wished {
+                    s.wished = true;
+                    self.wishes.push(id);
+                }
+            } else if s.chunks.is_empty() {
+                self.remove_empty(image);
+            }
+        }
+    }
+
+    /// The stream to drop from, and how many chunks.
+    fn victim(&self) -> Option<(StreamId, usize)> {
+        let (over, most) = match self.limit {
+            Limit::Bytes(n) => (self.bytes > n, n / MOST_PINNED),
+            Limit::Time(_) => (true, u64::MAX),
+        };
+        if !over {
+            return None;
+        }
+        let now = Instant::now();
+        // By the time of its end, the interval that ended first.
+        let mut best: Option<(bool, u64, StreamId, usize, Instant)> = None;
+        for (id, s) in self.streams.iter().filter(|(_, s)| s.is_thread()) {
+            let Some(last) = s.chunks.back() else {
+                continue;
+            };
+            let (n, end, pinned) = match s.interval() {
+                Some(n) => (n, &s.chunks[n - 1], false),
+                None => {
+                    let bytes: u64 = s.chunks.iter().map(|c| c.bytes()).sum();
+                    (s.chunks.len(), last, s.ended.is_none() && bytes <= most)
+                }
+            };
+            // The state of a thread that still lives is worth more than the past of another.
+            let candidate = (pinned, end.serial, *id, n, end.at);
+            if best.is_none_or(|b| candidate < b) {
+                best = Some(candidate);
+            }
+        }
+        let (pinned, _, id, n, at) = best?;
+        match self.limit {
+            Limit::Time(t) if pinned || now - at <= t => None,
+            _ => Some((id, n)),
+        }
+    }
+
+    /// Forgets threads of `image` that have ended and of which nothing is held, and the image
+    /// itself, and those that it was forked from, when nobody needs them.
+    fn remove_empty(&mut self, mut image: u32) {
+        let gone = &mut self.gone;
+        self.streams.retain(|_, s| {
+            let empty =
+                s.info.image == image && s.is_thread() && s.ended.is_some() && s.chunks.is_empty();
+            if empty {
+                gone.threads += 1;
+                gone.instructions += s.dropped.instructions;
+                gone.bytes += s.dropped.bytes;
+            }
+            !empty
+        });
+        loop {
+            let of = |s: &Stream| s.info.image == image;
+            let heir = |s: &Stream| s.info.parent == image && !s.info.executed && !s.is_thread();
+            let needed = |s: &Stream| of(s) && (s.is_thread() || s.ended.is_none()) || heir(s);
+            if self.streams.values().any(needed) {
+                return;
+            }
+            let parent = self.streams.values().find(|s| of(s)).map(|s| s.info.parent);
+            self.streams.retain(|_, s| !of(s));
+            match parent {
+                Some(p) if p < image => image = p,
+                _ => return,
+            }
+        }
+    }
+
+    /// What is held now; it stays as it is while the ring goes on. `live` has the counts of
+    /// the streams that have not ended; `running` says that the recording goes on.
+    pub fn snapshot(&self, live: Vec<StreamSummary>, running: bool) -> Snapshot {
+        let mut circular = Circular {
+            running,
+            ..self.gone.clone()
+        };
+        let mut summaries = Vec::new();
+        let mut streams = Vec::new();
+        for (id, s) in &self.streams {
+            if s.is_thread() {
+                circular.instructions += s.dropped.instructions;
+                circular.bytes += s.dropped.bytes;
+            }
+            let counts = s.ended.as_ref();
+            let counts = counts.or_else(|| live.iter().find(|l| l.stream == *id));
+            let counts = counts.cloned().unwrap_or(StreamSummary {
+                stream: *id,
+                tid: s.info.tid,
+                ..StreamSummary::default()
+            });
+            summaries.push(s.summary(counts));
+            let info = StreamInfo {
+                dropped: (s.dropped.chunks > 0).then_some(s.dropped),
+                ..s.info.clone()
+            };
+            streams.push((info, s.chunks.iter().cloned().collect()));
+        }
+        Snapshot {
+            header: Header {
+                ring: Some(circular),
+                ..self.header.clone()
+            },
+            streams,
+            modules: self
+                .modules
+                .iter()
+                .map(|m| (m.info.clone(), Arc::clone(&m.pieces)))
+                .collect(),
+            summaries,
+        }
+    }
+}
+
+fn hold(
+    spill: &Option<Arc<Spill>>,
+    serial: u64,
+    header: ChunkHeader,
+    bytes: &[u8],
+) -> io::Result<Held> {
+    // What finds no room on the disk is no reason to lose the rest.
+    let filed = spill.as_ref().and_then(|s| s.put(bytes).ok());
+    Ok(Held {
+        header,
+        payload: filed.map_or_else(|| Payload::Memory(bytes.into()), Payload::File),
+        serial,
+        at: Instant::now(),
+        gaps: 0,
+    })
+}
+
+/// What a ring held at a moment.
+pub struct Snapshot {
+    header: Header,
+    streams: Vec<(StreamInfo, Vec<Arc<Held>>)>,
+    modules: Vec<(ModuleInfo, Arc<Vec<Held>>)>,
+    summaries: Vec<StreamSummary>,
+}
+
+impl Snapshot {
+    /// Instructions of all threads, dropped ones included.
+    pub fn instructions(&self) -> u64 {
+        let kept: u64 = self.summaries.iter().map(|s| s.instructions).sum();
+        kept + self.header.ring.as_ref().map_or(0, |r| r.instructions)
+    }
+
+    /// Writes it as a trace that ends with `summary`, whose counts are filled in.
+    pub fn write<W: Write>(&self, out: W, mut summary: Summary) -> io::Result<(W, Summary)> {
+        let mut w = Writer::new(out, &self.header)?;
+        let mut chunks: Vec<&Held> = Vec::new();
+        for (info, held) in &self.streams {
+            w.begin(info)?;
+            if info.kind == StreamKind::Thread {
+                chunks.extend(held.iter().map(|c| &**c));
+            } else {
+                for (i, c) in held.iter().enumerate() {
+                    c.write(i as u32, &mut w)?;
+                }
+            }
+        }
+        let mut known = BTreeSet::new();
+        for (info, pieces) in &self.modules {
+            w.describe(info)?;
+            if known.insert(info.hash) {
+                for p in pieces.iter() {
+                    p.write(p.header.sequence, &mut w)?;
+                }
+            }
+        }
+        // In the order in which they came: a trace that is cut then holds the same time of all.
+        chunks.sort_by_key(|c| c.serial);
+        for c in chunks {
+            c.write(w.totals(c.header.stream).chunks, &mut w)?;
+        }
+        summary.streams.clone_from(&self.summaries);
+        w.finish(summary)
+    }
+}

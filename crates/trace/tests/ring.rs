@@ -1,0 +1,197 @@
+//! The latest part of a recording: what is dropped, and that what is left is a whole trace.
+
+mod common;
+
+use common::{Random, info};
+use hindsight_events::{Encoder, Event, MAX_EVENT};
+use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
+use hindsight_trace::{
+    ChunkBuilder, Completeness, Header, Limit, Ring, StreamInfo, StreamKind, StreamSummary,
+    Summary, Text, Trace,
+};
+use std::time::Duration;
+
+/// Writes a stream into a ring.
+struct Source {
+    id: u32,
+    enc: Encoder,
+    builder: ChunkBuilder,
+    pos: u64,
+}
+
+impl Source {
+    fn new(ring: &mut Ring, id: u32, kind: StreamKind, image: u32, parent: u32) -> Source {
+        ring.begin(&info(id, kind, image, parent, image as i32));
+        Source {
+            id,
+            enc: Encoder::default(),
+            builder: ChunkBuilder::default(),
+            pos: 0,
+        }
+    }
+
+    fn emit(&mut self, e: &Event) {
+        let mut buf = [0; MAX_EVENT];
+        let n = self.enc.encode(self.pos, e, &mut buf);
+        self.builder.push(&buf[..n], |_, _| None);
+        self.pos += 1;
+    }
+
+    /// A chunk of about `kib` that does not compress.
+    fn chunk(&mut self, ring: &mut Ring, r: &mut Random, keyframe: bool, kib: u64) {
+        if keyframe {
+            self.emit(&Event::KeyFrame {
+                code_epoch: 1,
+                cpu: &[0; CPU_STATE_LEN],
+                vec: &[0; VEC_STATE_LEN],
+            });
+        }
+        for _ in 0..kib * 1024 / 64 {
+            let words = std::array::from_fn(|_| r.next());
+            self.emit(&Event::Patch {
+                line: 64,
+                mask: 0xff,
+                words,
+            });
+        }
+        ring.stream(self.id, &mut self.builder, 0).unwrap();
+    }
+
+    fn end(self, ring: &mut Ring) {
+        ring.end(StreamSummary {
+            stream: self.id,
+            ..StreamSummary::default()
+        });
+    }
+}
+
+fn trace(ring: &Ring) -> Trace {
+    let held = ring.snapshot(Vec::new(), true);
+    let t = Trace::from_bytes(held.write(Vec::new(), Summary::default()).unwrap().0).unwrap();
+    assert_eq!(t.completeness(), Completeness::Complete);
+    for s in t.streams() {
+        let chunks = t.chunks(s);
+        chunks.iter().for_each(|c| drop(t.load(c).unwrap()));
+        let dropped = t.stream_info(s).unwrap().dropped;
+        assert!(chunks[0].keyframe || dropped.is_none());
+        let first = dropped.map_or(0, |d| d.instructions);
+        assert_eq!(chunks[0].first_pos, first);
+    }
+    t
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn whole_intervals_are_dropped_from_the_front() {
+    let file = tempfile::tempfile().unwrap();
+    for file in [None, Some(file)] {
+        let r = &mut Random::new(1);
+        let mut ring = Ring::new(&Header::default(), Limit::Bytes(MIB), file).unwrap();
+        let mut a = Source::new(&mut ring, 1, StreamKind::Thread, 1, 0);
+        let mut b = Source::new(&mut ring, 2, StreamKind::Thread, 1, 0);
+        for i in 0..100 {
+            a.chunk(&mut ring, r, i % 3 == 0, 50);
+            b.chunk(&mut ring, r, i % 2 == 0, 20);
+            assert!(ring.bytes() <= MIB);
+            trace(&ring);
+        }
+        assert!(ring.bytes() > MIB / 2);
+        let t = trace(&ring);
+        // Both are there up to their ends.
+        for s in [&a, &b] {
+            assert_eq!(t.chunks(s.id).last().unwrap().last_pos, s.pos - 1);
+        }
+        let gone = t.header().ring.clone().unwrap();
+        let kept: u64 = t.summary().unwrap().instructions();
+        assert_eq!(gone.instructions + kept, a.pos + b.pos - 2);
+    }
+}
+
+#[test]
+fn a_thread_that_waits_does_not_keep_others_out() {
+    let r = &mut Random::new(2);
+    let mut ring = Ring::new(&Header::default(), Limit::Bytes(MIB), None).unwrap();
+    let mut large = Source::new(&mut ring, 1, StreamKind::Thread, 1, 0);
+    let mut small = Source::new(&mut ring, 2, StreamKind::Thread, 1, 0);
+    let mut busy = Source::new(&mut ring, 3, StreamKind::Thread, 1, 0);
+    large.chunk(&mut ring, r, true, 600);
+    assert_eq!(ring.take_wishes(), [1]);
+    small.chunk(&mut ring, r, true, 10);
+    for _ in 0..40 {
+        busy.chunk(&mut ring, r, true, 50);
+    }
+    // The one that holds much has lost it, and is asked for a key frame; the other still has it.
+    let t = trace(&ring);
+    assert!(t.chunks(1).is_empty() && t.chunks(2).len() == 1 && t.chunks(3).len() > 15);
+    large.chunk(&mut ring, r, false, 10);
+    assert!(trace(&ring).chunks(1).is_empty());
+    large.chunk(&mut ring, r, true, 10);
+    assert_eq!(trace(&ring).chunks(1).len(), 1);
+    // One that does not come to a key frame is asked for it once.
+    ring.take_wishes();
+    for _ in 0..10 {
+        busy.chunk(&mut ring, r, false, 50);
+    }
+    assert_eq!(ring.take_wishes(), [3]);
+}
+
+#[test]
+fn images_go_with_the_last_that_needs_them() {
+    let r = &mut Random::new(3);
+    let mut ring = Ring::new(&Header::default(), Limit::Bytes(MIB), None).unwrap();
+    let mut stream = 0;
+    let most = [false, true].map(|executed| {
+        let mut most = 0;
+        for image in stream / 2 + 1..stream / 2 + 40 {
+            let mut code = Source::new(&mut ring, stream + 1, StreamKind::Image, image, image - 1);
+            if executed {
+                ring.begin(&StreamInfo {
+                    executed,
+                    ..info(stream + 1, StreamKind::Image, image, image - 1, 9)
+                });
+            }
+            let mut thread = Source::new(&mut ring, stream + 2, StreamKind::Thread, image, 0);
+            stream += 2;
+            code.emit(&Event::Unmap { addr: 1, len: 2 });
+            ring.stream(code.id, &mut code.builder, 0).unwrap();
+            let path = format!("/bin/{image}");
+            ring.module(Text::from(path.as_str()), path.repeat(99).as_bytes())
+                .unwrap();
+            thread.chunk(&mut ring, r, true, 200);
+            thread.end(&mut ring);
+            code.end(&mut ring);
+            let t = trace(&ring);
+            most = most.max(t.images().len());
+            for m in t.modules() {
+                t.module_bytes(m.hash).unwrap();
+            }
+        }
+        most
+    });
+    // Code is inherited by `fork`, and not by `execve`.
+    assert_eq!(most[0], 39);
+    let t = trace(&ring);
+    assert!(t.images().len() <= 5);
+    assert_eq!(t.header().ring.as_ref().unwrap().threads, 73);
+    // They are named by their number.
+    assert_eq!(t.modules().len(), 78);
+}
+
+#[test]
+fn what_is_older_than_asked_goes() {
+    let r = &mut Random::new(4);
+    let limit = Limit::Time(Duration::from_millis(200));
+    let mut ring = Ring::new(&Header::default(), limit, None).unwrap();
+    let mut a = Source::new(&mut ring, 1, StreamKind::Thread, 1, 0);
+    let mut idle = Source::new(&mut ring, 2, StreamKind::Thread, 1, 0);
+    idle.chunk(&mut ring, r, true, 10);
+    for _ in 0..12 {
+        a.chunk(&mut ring, r, true, 10);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ring.trim();
+    let t = trace(&ring);
+    // Of one that waits, its last interval is what it did within the time.
+    assert!((1..8).contains(&t.chunks(1).len()) && t.chunks(2).len() == 1);
+}
