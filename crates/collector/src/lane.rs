@@ -47,6 +47,7 @@ impl Open {
             pid,
             tid: ctl.tid.load(Relaxed),
             command: if image { command(ctl) } else { Vec::new() },
+            executed: image && ctl.executed.load(Relaxed) != 0,
             ..StreamInfo::default()
         };
         Open {
@@ -220,6 +221,7 @@ impl Lane {
             &ctl.parent,
             &ctl.waiting,
             &ctl.keyframe,
+            &ctl.executed,
         ] {
             n.store(0, Relaxed);
         }

@@ -235,6 +235,8 @@ pub struct Ctl {
     /// Set by the collector when the thread is to make a key frame as soon as it can, and cleared
     /// by the thread when it has.
     pub keyframe: AtomicU32,
+    /// Nonzero: the image came by `execve`, not `fork`.
+    pub executed: AtomicU32,
     /// Times translated code was left, by cause, for profiling (see the recorder).
     pub exits: [AtomicU64; 16],
     /// Of an image that came by `execve`: bytes of [`Ctl::command`].

@@ -20,6 +20,8 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 
 /// Argument vector of the program, until it runs.
 static COMMAND: Lock<&[u8]> = Lock::new(&[]);
+/// This image came by `execve`, not `fork`.
+static EXECUTED: AtomicBool = AtomicBool::new(false);
 
 /// The collector is in another namespace of process ids.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
@@ -87,6 +89,7 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     } else {
         succeed(parent, ring);
     }
+    EXECUTED.store(parent != 0, Relaxed);
     begin_image(parent);
 }
 
@@ -158,6 +161,7 @@ pub fn forked(follow: bool) {
         // The parent is outside, and so is the collector.
         FOREIGN.store(true, Relaxed);
     }
+    EXECUTED.store(false, Relaxed);
     if follow {
         begin_image(image());
     } else {
@@ -320,6 +324,7 @@ impl Emitter {
         };
         c.set_command(command);
         c.keyframe.store(0, Relaxed);
+        c.executed.store(EXECUTED.load(Relaxed) as u32, Relaxed);
         c.state.store(state::LIVE, Release);
         Emitter::of(i)
     }

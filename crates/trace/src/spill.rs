@@ -113,7 +113,9 @@ mod tests {
         r.give(20, 10);
         assert_eq!(r.free, BTreeMap::from([(10, 30)]));
         assert_eq!((r.take(25), r.take(5), r.take(1)), (10, 35, 60));
-        [(60, 1), (50, 10), (40, 10)].map(|(at, n)| r.give(at, n));
+        for (at, n) in [(60, 1), (50, 10), (40, 10)] {
+            r.give(at, n);
+        }
         assert_eq!((r.end, r.free.len()), (40, 0));
     }
 }

@@ -82,6 +82,8 @@ impl<'c> Producer<'c> {
         if who.parent != 0 {
             ctl.set_command(b"what\0it executes\0");
         }
+        let executed = who.kind == kind::IMAGE && who.parent != 0 && who.pid == Who::thread().pid;
+        ctl.executed.store(executed as u32, Relaxed);
         ctl.state.store(state::LIVE, Release);
         let file = File::from(control.fd().try_clone_to_owned().unwrap());
         Some(Producer {
