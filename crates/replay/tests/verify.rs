@@ -83,6 +83,7 @@ fn begin<W: std::io::Write>(
         pid,
         tid: pid + stream as i32,
         command: Vec::new(),
+        ..StreamInfo::default()
     })
     .unwrap();
 }
