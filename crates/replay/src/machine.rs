@@ -298,21 +298,16 @@ impl<'a> Machine<'a> {
                 self.cpu.pass();
                 return Ok(Stop::Break);
             }
-            let Some(next) = self.queue.prepare()? else {
-                return Ok(Stop::OutOfEvents);
-            };
             if self.gap {
-                match next.op {
-                    _ if next.pos > self.cpu.pos => {
-                        let to = next.pos.min(position);
-                        self.skipped += to - self.cpu.pos;
-                        self.cpu.pos = to;
-                    }
-                    Op::Other(at) => self.event(at)?,
-                    _ => return Err(self.corrupt("an event within a gap")),
+                self.leave_gap(position)?;
+                if self.gap && self.cpu.pos < position && self.end.is_none() {
+                    return Ok(Stop::OutOfEvents);
                 }
                 continue;
             }
+            let Some(next) = self.queue.prepare()? else {
+                return Ok(Stop::OutOfEvents);
+            };
             if next.pos > self.cpu.pos && self.open {
                 return Err(self.cpu.difference("the result of a system call", "none"));
             }
@@ -333,6 +328,28 @@ impl<'a> Machine<'a> {
             }
             self.cpu.run(&mut self.queue, position, &host)?;
         }
+    }
+
+    /// Goes to the end of the gap at hand, which takes effect, but not beyond `position`.
+    pub fn leave_gap(&mut self, position: u64) -> Result<(), Error> {
+        while self.gap && self.end.is_none() {
+            let Some(next) = self.queue.prepare()? else {
+                return Ok(());
+            };
+            if next.pos > self.cpu.pos {
+                let to = next.pos.min(position.max(self.cpu.pos));
+                self.skipped += to - self.cpu.pos;
+                self.cpu.pos = to;
+                if to < next.pos {
+                    return Ok(());
+                }
+            }
+            match next.op {
+                Op::Other(at) => self.event(at)?,
+                _ => return Err(self.corrupt("an event within a gap")),
+            }
+        }
+        Ok(())
     }
 
     /// Lets the events that are due now take effect up to the next key frame, which is compared

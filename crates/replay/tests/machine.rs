@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use hindsight_events::{EndKind, Event};
+use hindsight_events::{EndKind, Event, GapReason};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Difference, End, Error, Machine, Stop};
 
@@ -322,4 +322,105 @@ fn new_code_takes_effect_with_its_epoch() {
         m.run_to(pos).unwrap();
         assert_eq!(m.registers().gpr[0], eax, "at {pos}");
     }
+}
+
+/// Recorded up to the call of the function at 33, and again from 37 on, which the thread comes to after
+/// a hundred instructions.
+fn with_gap(end: Event<'static>) -> Vec<Owned> {
+    let mut events = recording();
+    events.truncate(3);
+    let reason = GapReason::Module;
+    events.push(event(33, Event::GapBegin { reason }));
+    let (nr, args) = (57, [0; 6]);
+    events.push(event(60, Event::Syscall { nr, args }));
+    events.push(event(60, Event::SyscallRet { ret: 5 }));
+    let (name, bytes) = (1, &b"mark"[..]);
+    events.push(event(61, Event::Mark { name, bytes }));
+    events.push(event(133, end));
+    events.push(event(140, Event::RepChunk { iterations: 0 }));
+    events
+}
+
+fn gap_end() -> Event<'static> {
+    let mut values = [0; 20];
+    (values[3], values[4], values[16], values[17]) = (77, RSP, RDTSC + 2, 0x40);
+    Event::GapEnd {
+        mask: 1 << 3 | 1 << 4 | 1 << 16 | 1 << 17,
+        values,
+        parts: 1 << 2 | 1 << 48,
+        vec: &[9; 16 + 64],
+    }
+}
+
+#[test]
+fn nothing_is_executed_in_gaps() {
+    let mut m = machine(CODE);
+    let begin = |m: &mut Machine| {
+        let wire = vec![encode(&with_gap(gap_end()))];
+        m.from_keyframe(Box::new(wire.into_iter())).unwrap();
+    };
+    begin(&mut m);
+    assert_eq!(m.run_to(33).unwrap(), Stop::Position);
+    let before = (m.registers(), m.vectors());
+    for at in [34, 60, 61, 90, 132] {
+        assert_eq!(m.run_to(at).unwrap(), Stop::Position);
+        assert!(m.in_gap());
+        assert_eq!((m.position(), m.executed()), (at, 33));
+        assert_eq!((m.registers(), m.vectors()), before, "at {at}");
+    }
+    assert_eq!(m.run_to(133).unwrap(), Stop::Position);
+    assert!(!m.in_gap());
+    assert_eq!(m.skipped(), 100);
+    for whole in [false, true] {
+        if whole {
+            begin(&mut m);
+        }
+        assert_eq!(m.run_to(135).unwrap(), Stop::Position);
+        let (r, v) = (m.registers(), m.vectors());
+        assert_eq!((r.gpr[3], r.gpr[4], r.gpr[11]), (77, RSP, 10));
+        assert_eq!(r.gpr[5], before.0.gpr[5]);
+        assert_eq!(v.zmm[2][..17], [&[9; 16][..], &[0]].concat());
+        assert_eq!((v.k[7], v.zmm[3]), (0x0909_0909_0909_0909, before.1.zmm[3]));
+    }
+    begin(&mut m);
+    m.run_to(40).unwrap();
+    m.leave_gap(100).unwrap();
+    assert_eq!((m.position(), m.in_gap()), (100, true));
+    m.leave_gap(1000).unwrap();
+    assert_eq!((m.position(), m.in_gap()), (133, false));
+}
+
+#[test]
+fn gaps_that_make_no_sense_are_refused() {
+    let refused = |events: &[Owned]| match play(&mut machine(CODE), events) {
+        Err(Error::Corrupt { what, .. }) => what,
+        other => panic!("accepted: {other:?}"),
+    };
+    let mut events = with_gap(gap_end());
+    events.truncate(3);
+    events.push(event(33, gap_end()));
+    events.push(event(40, Event::RepChunk { iterations: 0 }));
+    assert!(refused(&events).contains("did not begin"));
+    for extra in [
+        patch(70, 0x1000, [1; 8]),
+        regs(70, 0, &[(0, 1)]),
+        key_frame(70, start(), VecState::default()),
+    ] {
+        let mut events = with_gap(gap_end());
+        events.insert(7, extra);
+        assert!(refused(&events).contains("within a gap"));
+    }
+    for (parts, vec) in [(1, &[0; 15][..]), (1 << 51, &[]), (0, &[1])] {
+        let end = Event::GapEnd {
+            mask: 0,
+            values: [0; 20],
+            parts,
+            vec,
+        };
+        assert!(refused(&with_gap(end)).contains("behind a gap"));
+    }
+    // A trace that was cut in a gap.
+    let events = with_gap(gap_end());
+    let stop = play(&mut machine(CODE), &events[..6]).unwrap();
+    assert_eq!(stop, Stop::OutOfEvents);
 }

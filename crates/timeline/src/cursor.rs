@@ -119,6 +119,8 @@ impl Cursor {
         };
         let reason = match (moved, direction) {
             (Some((thread, count)), _) => {
+                let scan = self.timeline.0.scan(thread)?;
+                let count = scan.outside_gap(count, direction);
                 self.place(thread, count)?;
                 Reason::Step
             }

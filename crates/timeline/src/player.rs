@@ -362,6 +362,17 @@ impl Player {
         Ok(())
     }
 
+    /// Instructions in gaps that all runs have gone over.
+    pub fn skipped(&self) -> u64 {
+        self.machine.skipped()
+    }
+
+    /// Goes to the end of the gap at hand, but not beyond `count`.
+    pub fn leave_gap(&mut self, count: u64) -> Result<()> {
+        let thread = self.thread;
+        self.machine.leave_gap(count).map_err(|e| replay(thread, e))
+    }
+
     /// Plays until `count` instructions are completed, or a break, or the end.
     pub fn run(&mut self, count: u64) -> Result<Stop> {
         loop {

@@ -1,9 +1,10 @@
 //! The events of one thread that a front end may ask for, and its segments.
 
-use crate::{Ending, Error, Result, Segment, ThreadId};
+use crate::{Direction, Ending, Error, Result, Segment, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::Trace;
+use std::ops::Range;
 
 /// What a stream says besides the values that were read.
 #[derive(Default, Debug)]
@@ -14,8 +15,8 @@ pub struct Scan {
     pub events: Vec<(u64, Raw)>,
     /// Cells that become zero: position, address, length.
     pub zeros: Vec<(u64, u64, u64)>,
-    /// Where gaps end: what was known before is not known to hold behind.
-    pub gaps: Vec<u64>,
+    /// Where the thread ran unrecorded, ascending: what was known before is not known to hold behind.
+    pub gaps: Vec<Range<u64>>,
     /// First and last position.
     pub from: u64,
     pub to: u64,
@@ -92,7 +93,15 @@ impl Scan {
                         address: addr,
                     },
                 )),
-                Event::GapEnd { .. } => self.gaps.push(pos),
+                // A second one within a gap only says more about it.
+                Event::GapBegin { .. } if self.gaps.last().is_none_or(|g| g.end <= pos) => {
+                    self.gaps.push(pos..u64::MAX);
+                }
+                Event::GapEnd { .. } => {
+                    if let Some(g) = self.gaps.last_mut() {
+                        g.end = pos;
+                    }
+                }
                 Event::Zero { addr, len } => self.zeros.push((pos, addr, len)),
                 Event::End {
                     kind,
@@ -112,6 +121,16 @@ impl Scan {
             }
         }
         Ok(())
+    }
+
+    /// `count`, or if the thread runs unrecorded there, the end or begin of that gap.
+    pub fn outside_gap(&self, count: u64, direction: Direction) -> u64 {
+        let i = self.gaps.partition_point(|g| g.end <= count);
+        match (self.gaps.get(i).filter(|g| g.start < count), direction) {
+            (Some(g), Direction::Forward) => g.end.min(self.to),
+            (Some(g), Direction::Backward) => g.start,
+            (None, _) => count,
+        }
     }
 
     /// The segment in which the thread has completed `count` instructions; of several the last.

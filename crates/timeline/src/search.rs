@@ -578,8 +578,14 @@ impl Wants {
             let count = player.count();
             let (cpu, vec) = (player.registers(), player.vectors());
             let n = player.code(cpu.rip, &mut code);
+            let skipped = player.skipped();
             if player.run(count + 1)? != Halt::Position {
                 break;
+            }
+            if player.skipped() != skipped {
+                // What runs in a gap is not known.
+                player.leave_gap(hi)?;
+                continue;
             }
             let after = player.registers();
             finder.find(&code[..n], (&cpu, &vec), &after, &mut list);

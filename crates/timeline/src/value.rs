@@ -80,8 +80,8 @@ fn one(p: &mut Player, count: u64, m: &mut Memory) -> Result<()> {
     let mut at = count;
     // Nothing is known across a gap. One within an interval is the player's business.
     let gaps = &p.inner().scan(p.thread)?.gaps;
-    let gap = gaps[..gaps.partition_point(|g| *g < count)].last();
-    let floor = gap.copied().unwrap_or(0).max(p.from);
+    let gap = gaps[..gaps.partition_point(|g| g.end < count)].last();
+    let floor = gap.map_or(0, |g| g.end).max(p.from);
     for _ in 0..REPLAYS {
         p.seek_end(at)?;
         take(p, m, &mut lost);
