@@ -26,7 +26,7 @@ static THREADS: Lock<Vec<Known>> = Lock::new(Vec::new());
 /// A thread in the list.
 struct Known(*const Thread);
 
-// SAFETY: only `Thread::seen`, an atomic, is used through the pointer, and the thread leaves the
+// SAFETY: only atomics of the thread are used through the pointer, and the thread leaves the
 // list before its memory goes.
 unsafe impl Send for Known {}
 
@@ -41,6 +41,24 @@ pub fn oldest_generation() -> u64 {
     // SAFETY: see `Known`.
     let seen = |k: &Known| unsafe { (*k.0).seen.load(SeqCst) };
     list.iter().map(seen).min().unwrap_or(u64::MAX)
+}
+
+/// The oldest epoch of the code that any thread in `generation`, the present one, may be running. While
+/// the cache is locked.
+pub fn oldest_epoch(generation: u64) -> u64 {
+    let list = THREADS.lock();
+    let epoch = |k: &Known| {
+        // SAFETY: see `Known`.
+        let (seen, announced) =
+            unsafe { ((*k.0).seen.load(SeqCst), (*k.0).announced.load(Acquire)) };
+        // From anywhere else it comes to the cache before it runs code of this generation.
+        if seen == generation {
+            announced
+        } else {
+            u64::MAX
+        }
+    };
+    list.iter().map(epoch).min().unwrap_or(u64::MAX)
 }
 
 /// Adds a thread to the list.

@@ -12,6 +12,7 @@ use crate::maps::regions;
 use crate::thread::Thread;
 use crate::{arena, birth, code, fail, guard, kept, line, ring, select};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
 use hindsight_events::Event;
@@ -33,6 +34,9 @@ const SEGMENTS: usize = 24;
 /// Most source bytes handed to the translator for one block.
 const SOURCE: usize = 512;
 
+/// Exits that are not linked on account of a thread before a new generation begins without it.
+const PATIENCE: u32 = 50_000;
+
 /// Bytes kept free between the two ends.
 const MARGIN: u64 = 64 << 10;
 
@@ -49,6 +53,8 @@ struct Block {
     /// As [`Translator::ordered`] was.
     ordered: bool,
     live: bool,
+    /// Threads whose streams have not announced this epoch of the code must not come here.
+    since: u64,
     /// Where in [`Segment::bytes`] its source is, and behind that what the translator saw at its exits.
     bytes: u32,
     /// Bytes of the latter.
@@ -107,12 +113,18 @@ pub struct Cache {
     /// By [`key`].
     by_pc: Map<u64, u32>,
     by_page: Map<u64, Vec<u32>>,
+    /// Exits that could not be linked, since the present generation began, for a thread that has not
+    /// announced the present code.
+    refused: u32,
     pub code: code::Recorder,
     pub translated: u64,
 }
 
 /// The present generation.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// The present epoch of the code.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 /// The present generation of translated code.
 pub fn generation() -> u64 {
@@ -187,6 +199,7 @@ pub fn init(policy: Policy) {
         mapped: None,
         by_pc: Map::default(),
         by_page: Map::default(),
+        refused: 0,
         code: code::Recorder::new(),
         translated: 0,
     });
@@ -232,6 +245,9 @@ impl Cache {
     /// The translation of `pc`, made if necessary. May begin a new generation.
     pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
         notice(t);
+        if self.refused > PATIENCE {
+            self.flush(t);
+        }
         self.tell_epoch(t);
         match self.by_pc.get(&key(pc, t.is_plain())) {
             Some(i) => {
@@ -245,10 +261,15 @@ impl Cache {
     /// Says in the thread's stream which code it runs from here on.
     fn tell_epoch(&mut self, t: &mut Thread) {
         let epoch = self.code.epoch;
-        if epoch != t.code_epoch && !t.is_plain() {
+        if t.is_plain() {
+            // From its code there is no way to recorded code but through here.
+            return t.announced.store(u64::MAX, Release);
+        }
+        if epoch != t.code_epoch {
             t.code_epoch = epoch;
             t.event(&Event::CodeEpoch { epoch });
         }
+        t.announced.store(epoch, Release);
     }
 
     #[cold]
@@ -313,10 +334,13 @@ impl Cache {
         }
         let src_len = self.translator.block.src_len as usize;
         let src = &source[..src_len];
-        if !plain && self.code.record(pc, src, writable) {
-            // Other threads may be running what this code replaces: they must not come to the
-            // new code before their streams say so.
-            self.renew(t);
+        let mut since = 0;
+        if !plain {
+            if let Some(range) = self.code.record(pc, src, writable) {
+                EPOCH.store(self.code.epoch, SeqCst);
+                self.replaced(t, range);
+            }
+            since = self.code.since(pc..pc + src_len as u64);
         }
         self.tell_epoch(t);
         let (hot_len, cold_len) = (
@@ -354,6 +378,7 @@ impl Cache {
             plain,
             ordered: self.translator.ordered,
             live: true,
+            since,
             bytes: s.bytes.len() as u32,
             peeked: self.translator.block.peeked.len() as u8,
         });
@@ -370,10 +395,23 @@ impl Cache {
         Ok(hot)
     }
 
-    /// Begins a new generation if there are threads that could run old code.
-    fn renew(&mut self, t: &mut Thread) {
-        if birth::threads() > 1 {
-            self.flush(t);
+    /// Code in `range` is not what it was, and its epoch has begun. Blocks with the former code must not
+    /// run any more, even if it comes back: streams would say that it is the new code.
+    fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
+        let pages = range.start >> 12..=(range.end - 1) >> 12;
+        let blocks = &self.segments[self.current].blocks;
+        let overlaps = |i: &u32| {
+            let b = &blocks[*i as usize];
+            b.pc < range.end && b.pc + b.src_len as u64 > range.start
+        };
+        let hit: Vec<u32> = pages
+            .filter_map(|p| self.by_page.get(&p))
+            .flatten()
+            .copied()
+            .filter(overlaps)
+            .collect();
+        for i in hit {
+            self.kill(t, i);
         }
     }
 
@@ -393,6 +431,7 @@ impl Cache {
         self.by_pc.clear();
         self.by_page.clear();
         self.mapped = None;
+        self.refused = 0;
         let mut spins = 0u32;
         loop {
             let oldest = birth::oldest_generation();
@@ -425,11 +464,18 @@ impl Cache {
         self.translated = 0;
     }
 
-    /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`.
-    pub fn link(&mut self, patch: u32, host: u64) {
+    /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`, the block at `pc`,
+    /// if all threads may go there without a look at their streams.
+    pub fn link(&mut self, t: &Thread, patch: u32, pc: u64, host: u64) {
         let at = base() + patch as u64;
         let s = &self.segments[self.current];
+        let i = self.by_pc.get(&key(pc, t.is_plain()));
+        let since = i.map_or(u64::MAX, |i| s.blocks[*i as usize].since);
         if !(s.base..s.base + SIZE).contains(&at) {
+            return;
+        }
+        if since > 0 && since > birth::oldest_epoch(generation()) {
+            self.refused += 1;
             return;
         }
         let rel = host.wrapping_sub(at + 4) as u32;
@@ -439,9 +485,18 @@ impl Cache {
         unsafe { core::ptr::write_volatile(at as *mut [u8; 4], rel.to_le_bytes()) }
     }
 
-    /// Drops the block at `pc`, whose source has changed.
+    /// Drops the block at `pc`, unless its source is as it was: another thread may have put it in the
+    /// place of one that was not.
     pub fn drop_block(&mut self, t: &mut Thread, pc: u64) {
-        if let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() {
+        let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
+            return;
+        };
+        let s = &self.segments[self.current];
+        let b = &s.blocks[i as usize];
+        let source = &s.bytes[b.bytes as usize..][..b.src_len as usize];
+        let mut now = [0; SOURCE];
+        let now = &mut now[..source.len()];
+        if guard::read(pc, now).is_err() || now != source {
             self.kill(t, i);
         }
     }
@@ -498,7 +553,10 @@ impl Cache {
         if seg.cold < seg.hot + MARGIN / 2 {
             return self.flush(t);
         }
-        let desc = Desc::new(hindsight_isa::DescKind::Stale, pc, 0).encode();
+        // An ordinary exit, so that it becomes a jump to the block that takes this one's place.
+        let mut desc = Desc::new(hindsight_isa::DescKind::Exit, pc, 0);
+        desc.patch = (hot + 1 - base()) as u32;
+        let desc = desc.encode();
         // mov dword gs:[DESC], offset; jmp gs:[EXIT_PTR]; descriptor
         let mut stub = [0u8; 20 + Desc::SHORT];
         seg.cold -= stub.len() as u64;
@@ -588,10 +646,12 @@ impl Cache {
 
 /// Translation of `pc` of the present generation, if the thread's table of indirect jumps has it.
 pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
-    // Whoever begins a generation and then looks who may run code of the old one sees this, or this
-    // thread sees the new generation.
+    // Whoever begins a generation or an epoch and then looks who may run code of the old one sees this,
+    // or this thread sees the new one.
     t.seen.store(t.generation, SeqCst);
-    if GENERATION.load(SeqCst) != t.generation {
+    if GENERATION.load(SeqCst) != t.generation
+        || EPOCH.load(SeqCst) != t.code_epoch && !t.is_plain()
+    {
         return None;
     }
     let table = t.table();

@@ -5,6 +5,7 @@ use crate::ring;
 use crate::sys::{PROT_EXEC, PROT_READ};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 use hashbrown::HashMap;
 use hindsight_events::Event;
 use xxhash_rust::xxh3::xxh3_64;
@@ -27,6 +28,8 @@ struct Bytes {
 /// What the process stream holds.
 pub struct Recorder {
     pages: HashMap<u64, Page, foldhash::fast::FixedState>,
+    /// The last epoch with which a page changed, of those that did.
+    changed: HashMap<u64, u64, foldhash::fast::FixedState>,
     pub epoch: u64,
 }
 
@@ -34,27 +37,44 @@ impl Recorder {
     pub fn new() -> Recorder {
         Recorder {
             pages: HashMap::default(),
+            changed: HashMap::default(),
             epoch: 0,
         }
     }
 
-    /// Sees to it that the stream holds `src`, the code at `pc`. Returns whether that replaces other
-    /// code, so that a new epoch has begun.
-    pub fn record(&mut self, pc: u64, src: &[u8], writable: bool) -> bool {
-        let before = self.epoch;
+    /// Sees to it that the stream holds `src`, the code at `pc`. Returns the range in which that replaces
+    /// other code, if it does: a new epoch has begun then.
+    pub fn record(&mut self, pc: u64, src: &[u8], writable: bool) -> Option<Range<u64>> {
+        let mut replaced: Option<Range<u64>> = None;
         let mut at = pc;
         let end = pc + src.len() as u64;
         while at < end {
             let stop = end.min((at & !(PAGE - 1)) + PAGE);
             let part = &src[(at - pc) as usize..(stop - pc) as usize];
-            if writable {
-                self.bytes(at, part);
+            let before = self.epoch;
+            let range = if writable {
+                self.bytes(at, part)
             } else {
-                self.whole(at & !(PAGE - 1), part, at);
+                self.whole(at & !(PAGE - 1), part, at)
+            };
+            if self.epoch != before {
+                self.changed.insert(at / PAGE, self.epoch);
+            }
+            if let Some(r) = range {
+                let all = replaced.unwrap_or(r.clone());
+                replaced = Some(all.start.min(r.start)..all.end.max(r.end));
             }
             at = stop;
         }
-        self.epoch != before
+        replaced
+    }
+
+    /// The epoch that a thread must have announced before it runs the code in `range`: the last one
+    /// with which a page of it changed.
+    pub fn since(&self, range: Range<u64>) -> u64 {
+        let pages = range.start / PAGE..=(range.end - 1) / PAGE;
+        let epochs = pages.filter_map(|p| self.changed.get(&p));
+        epochs.max().copied().unwrap_or(0)
     }
 
     /// The mapping of `addr..addr+len` changed.
@@ -69,9 +89,9 @@ impl Recorder {
         }
     }
 
-    fn whole(&mut self, page: u64, part: &[u8], at: u64) {
+    fn whole(&mut self, page: u64, part: &[u8], at: u64) -> Option<Range<u64>> {
         if let Some(Page::Whole { stale: false, .. }) = self.pages.get(&(page / PAGE)) {
-            return;
+            return None;
         }
         let mut bytes = [0; PAGE as usize];
         if crate::guard::read(page, &mut bytes).is_err() {
@@ -79,52 +99,64 @@ impl Recorder {
             return self.bytes(at, part);
         }
         let hash = xxh3_64(&bytes);
-        match self
+        let before = self
             .pages
-            .insert(page / PAGE, Page::Whole { hash, stale: false })
-        {
-            None => {}
-            Some(Page::Whole { hash: old, .. }) if old == hash => return,
-            Some(_) => self.epoch += 1,
-        }
+            .insert(page / PAGE, Page::Whole { hash, stale: false });
+        let replaced = match before {
+            None => None,
+            Some(Page::Whole { hash: old, .. }) if old == hash => return None,
+            Some(_) => {
+                self.epoch += 1;
+                Some(page..page + PAGE)
+            }
+        };
         ring::emit_process(&Event::Code {
             epoch: self.epoch,
             addr: page,
             bytes: &bytes,
         });
+        replaced
     }
 
-    fn bytes(&mut self, at: u64, part: &[u8]) {
+    fn bytes(&mut self, at: u64, part: &[u8]) -> Option<Range<u64>> {
         let entry = self
             .pages
             .entry(at / PAGE)
             .or_insert_with(|| Page::Bytes(Bytes::unknown()));
+        let mut replaced = None;
         if let Page::Whole { .. } = entry {
             // What the whole page held is not known byte by byte any more: a new epoch.
             *entry = Page::Bytes(Bytes::unknown());
             self.epoch += 1;
+            let page = at & !(PAGE - 1);
+            replaced = Some(page..page + PAGE);
         }
-        let Page::Bytes(b) = entry else { return };
+        let Page::Bytes(b) = entry else { return None };
         let off = (at % PAGE) as usize;
-        let (mut news, mut conflict) = (false, false);
+        let mut news = false;
+        let mut conflict: Option<Range<u64>> = None;
         for (i, v) in part.iter().enumerate() {
             let o = off + i;
             let known = b.known[o / 64] & 1 << (o % 64) != 0;
             news |= !known;
-            conflict |= known && b.bytes[o] != *v;
+            if known && b.bytes[o] != *v {
+                let here = at + i as u64;
+                conflict = Some(conflict.map_or(here, |c| c.start)..here + 1);
+            }
             b.known[o / 64] |= 1 << (o % 64);
             b.bytes[o] = *v;
         }
-        if conflict {
+        if conflict.is_some() {
             self.epoch += 1;
         }
-        if news || conflict {
+        if news || conflict.is_some() {
             ring::emit_process(&Event::Code {
                 epoch: self.epoch,
                 addr: at,
                 bytes: part,
             });
         }
+        replaced.or(conflict)
     }
 }
 

@@ -93,7 +93,7 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     let host = cache.get(t, pc).ok()?;
     if t.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
         match desc.kind() {
-            DescKind::Exit => cache.link(desc.patch, host),
+            DescKind::Exit => cache.link(t, desc.patch, pc, host),
             DescKind::Indirect | DescKind::Syscall => {
                 let table = t.table();
                 t.ctx.set_lookup(table, pc, host);

@@ -100,6 +100,8 @@ pub struct Thread {
     pub generation: u64,
     /// The same for other threads to see; the greatest number while it runs no translated code.
     pub seen: AtomicU64,
+    /// Code epoch of which the stream has said that the thread runs it, for other threads to see.
+    pub announced: AtomicU64,
     /// Where it lives.
     pub place: &'static Place,
     /// The window has not been touched since it was made or emptied.
@@ -174,6 +176,7 @@ impl Thread {
             surprises: 0,
             generation: crate::cache::generation(),
             seen: AtomicU64::new(crate::cache::generation()),
+            announced: AtomicU64::new(0),
             place,
             untouched: true,
             is_silent: false,

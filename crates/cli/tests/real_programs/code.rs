@@ -12,6 +12,33 @@ fn generated_and_patched_code() {
     }
 }
 
+#[test]
+fn code_that_changes_under_threads_and_processes() {
+    let scene = Scene::new();
+    let options = ["-O1", "-pthread", "-Wl,-z,execstack"];
+    let program = scene.compile("patching.c", &options);
+    let done = scene.same(&words(&program, &[]));
+    assert_eq!(done.text().lines().count(), 16);
+}
+
+#[test]
+fn code_of_modules_is_stored_once() {
+    let scene = Scene::new();
+    let script = "for i in 1 2 3 4 5 6 7 8; do /bin/true; /bin/echo $i | /bin/cat; done";
+    let (done, trace) = scene.record(&["/bin/sh", "-c", script]);
+    assert_eq!(done.text(), "1\n2\n3\n4\n5\n6\n7\n8\n");
+    scene.must_verify(&trace);
+    let info = scene.info(&trace);
+    // Each of the two dozen images runs more than 100 KiB of the dynamic linker and the C library.
+    let images = info["images"].as_array().unwrap().len();
+    assert!(images >= 24, "{images} images");
+    let rest = std::fs::metadata(&trace).unwrap().len() - info["module_bytes"].as_u64().unwrap();
+    assert!(
+        rest < images as u64 * 60_000,
+        "{rest} bytes of {images} images"
+    );
+}
+
 /// Runs `argv` natively and recorded with the smallest predictor, and compares.
 fn same_with_few_cells(scene: &Scene, argv: &[std::ffi::OsString]) {
     let trace = scene.path("small.hst");
