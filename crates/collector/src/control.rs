@@ -1,5 +1,6 @@
 use crate::futex;
 use hindsight_events::ring::{self, Consumer, Ctl, Header, RINGS, Stripe, file_len};
+use hindsight_events::shelf;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -161,7 +162,7 @@ const LEAST: u64 = 256 << 20;
 /// meant for files on disk, so it is lifted for a moment if it may be.
 fn grow(file: &File) -> io::Result<usize> {
     let old = limit(libc::RLIMIT_FSIZE);
-    let low = old.rlim_cur < file_len(RINGS) as u64;
+    let low = old.rlim_cur < (file_len(RINGS) + shelf::LEN) as u64;
     if low {
         let lifted = libc::rlimit {
             rlim_cur: old.rlim_max,
@@ -174,8 +175,11 @@ fn grow(file: &File) -> io::Result<usize> {
     // The program needs most of a limited address space for itself.
     let space = (limit(libc::RLIMIT_AS).rlim_cur / 8).max(file_len(0) as u64 + LEAST);
     let rings = ring::rings_in(room.min(space));
+    let whole = (file_len(rings) + shelf::LEN) as u64;
     let grown = if rings < 2 {
         Err(io::Error::from_raw_os_error(libc::EFBIG))
+    } else if rings == RINGS && whole <= room.min(space) {
+        file.set_len(whole)
     } else {
         file.set_len(file_len(rings) as u64)
     };

@@ -1,9 +1,10 @@
 //! The memory that a recorded process and its collector share.
 //!
 //! One sparse memory file: a [`Header`], then [`STRIPES`] lock words for atomic operations, then one
-//! control page for each of [`RINGS`] rings, then the recorder's executable image, then the
-//! [shelf](crate::shelf) of translated code that program images share, then the data of as many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two). Only what is touched takes
-//! memory. A ring carries whole events back to back; `head` and `tail` count bytes since the ring was
+//! control page for each of [`RINGS`] rings, then the recorder's executable image, then the data of as
+//! many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two), then, where no limit stands
+//! against it, the [shelf](crate::shelf) of translated code that program images share. Only what is
+//! touched takes memory. A ring carries whole events back to back; `head` and `tail` count bytes since the ring was
 //! taken and never wrap.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
@@ -43,13 +44,10 @@ pub const IMAGE: usize = CTLS + RINGS * PAGE;
 /// Room for that.
 pub const IMAGE_BYTES: usize = 8 << 20;
 
-/// Offset of the [shelf](crate::shelf) of translated code.
-pub const SHELF: usize = IMAGE + IMAGE_BYTES;
-
 /// Bytes before the data of the first ring.
-const DATA: usize = SHELF + crate::shelf::LEN;
+const DATA: usize = IMAGE + IMAGE_BYTES;
 
-/// Size of a control file with `rings` rings.
+/// Size of a control file with `rings` rings and no shelf; with one, that begins here.
 pub const fn file_len(rings: usize) -> usize {
     DATA + rings * RING_BYTES
 }

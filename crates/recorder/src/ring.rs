@@ -7,7 +7,7 @@ use crate::{arena, channel, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state};
-use hindsight_events::shelf::Shelf;
+use hindsight_events::shelf::{self, Shelf};
 use hindsight_events::{EndKind, Event, MAX_EVENT, Pen};
 use linux_raw_sys::general::MAP_SHARED;
 
@@ -225,9 +225,12 @@ pub fn recorder() -> Option<&'static [u8]> {
 
 /// Translated code that all images of the recording share.
 pub fn shelf() -> Option<Shelf<'static>> {
-    let base = BASE.load(Acquire);
-    // SAFETY: a mapped control file stays mapped; the shelf's part of it is used through this only.
-    (!base.is_null()).then(|| unsafe { Shelf::new(base.add(ring::SHELF)) })
+    let at = ring::file_len(header()?.rings.load(Relaxed) as usize);
+    if FILE.1.load(Relaxed) < (at + shelf::LEN) as u64 {
+        return None;
+    }
+    // SAFETY: the file that long is mapped and stays so; this part of it is used through this only.
+    Some(unsafe { Shelf::new(BASE.load(Acquire).add(at)) })
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.
