@@ -4,7 +4,6 @@ use hindsight_events::shelf;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 /// The control file: the memory shared with the recorded process.
