@@ -1,10 +1,9 @@
 //! The code cache: translated blocks, where they came from, and the jumps between them.
 //!
 //! One mapping of several segments, of which one is in use. In it hot code grows up from the start,
-//! stubs grow down from the end. When they meet, or when code has changed that other threads may
-//! be running, the segment is retired: a new generation begins, whose code is reached only through
-//! the runtime, where each thread notices it. A retired segment is used again when all threads
-//! have noticed.
+//! stubs grow down from the end. When they meet, the segment is retired: a new generation begins, whose
+//! code is reached only through the runtime, where each thread notices it. A retired segment is used
+//! again when all threads have noticed.
 
 use crate::context::{Context, R11, RIP};
 use crate::lock::{Guard, Lock};
