@@ -66,6 +66,10 @@ pub struct Config {
     pub control_file: u64,
     /// The pattern (see [`crate::select::glob`]) for [`children::MATCHING`], zero-terminated.
     pub matching: [u8; PATTERN_LEN],
+    /// Descriptor of a file with what the program before has set for this one, and its length;
+    /// the recorder closes it.
+    pub state_fd: i32,
+    pub state_len: u32,
     /// The program file to load (after `#!` and PATH were resolved).
     pub exe: [u8; PATH_LEN],
     /// What AT_EXECFN shows, and whose last component is the command name.
@@ -95,6 +99,8 @@ impl Config {
             collector: [0, -1],
             control_file: 0,
             matching: [0; PATTERN_LEN],
+            state_fd: -1,
+            state_len: 0,
             exe: [0; PATH_LEN],
             execfn: [0; PATH_LEN],
         }
@@ -109,7 +115,7 @@ impl Config {
 
 const _: () = assert!(
     size_of::<Config>()
-        == 16 + 8 + 4 + 4 + 16 + 16 + 32 + 24 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 16 + 8 + 4 + 4 + 16 + 16 + 32 + 24 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
 );
 
 impl Default for Config {

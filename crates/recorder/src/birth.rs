@@ -61,6 +61,24 @@ pub fn oldest_epoch(generation: u64) -> u64 {
     list.iter().map(epoch).min().unwrap_or(u64::MAX)
 }
 
+/// Blocked signals of a thread, and those that the recorder holds for it.
+pub fn masks(tid: i32) -> Option<(u64, u64)> {
+    let list = THREADS.lock();
+    // SAFETY: threads leave the list before their memory goes.
+    let of = |k: &Known| unsafe { &*k.0 };
+    let t = list.iter().map(of).find(|t| t.tid == tid)?;
+    Some((t.signals.mask, signals::held(t)))
+}
+
+/// Calls `f` with number and filters of each thread.
+pub fn each(mut f: impl FnMut(i32, &crate::filters::Filters)) {
+    for k in THREADS.lock().iter() {
+        // SAFETY: as above.
+        let t = unsafe { &*k.0 };
+        f(t.tid, &t.filters);
+    }
+}
+
 /// Adds a thread to the list.
 pub fn register(t: &Thread) {
     THREADS.lock().push(Known(t));
@@ -293,6 +311,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     child.signals = State::with_mask(t.signals.mask);
     child.signals.alt = alt;
     child.wanted = t.wanted.of_child();
+    child.filters.copy(&t.filters);
     child.is_silent = t.is_silent;
     child.borrows = r.flags & CLONE_THREAD as u64 == 0;
     if child.borrows && crate::config().children == hindsight_events::config::children::NONE {

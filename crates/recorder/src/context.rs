@@ -4,6 +4,7 @@ use hindsight_isa::CpuState;
 use hindsight_isa::state::RFLAGS_MASK;
 
 /// Indices of [`Context::regs`].
+pub const R8: usize = 0;
 pub const R11: usize = 3;
 pub const RDX: usize = 12;
 pub const RCX: usize = 14;

@@ -176,7 +176,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
 
 fn raised(t: &mut Thread, desc: &Desc) {
     match desc.size {
-        raise::UNSUPPORTED => slow::unsupported(t, desc.pc),
+        raise::UNSUPPORTED => slow::interrupt(t, desc.pc),
         raise::BP => {
             // A trap: reported behind the instruction.
             t.ctx.rip = desc.pc + 1;

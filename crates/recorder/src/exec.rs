@@ -5,10 +5,12 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::loader::{self, Verdict};
+use crate::procfiles::{self, File};
+use crate::program::Fd;
 use crate::ring::{self, Emitter};
 use crate::syscalls::{args, errno};
 use crate::thread::Thread;
-use crate::{arena, channel, config, guard, limits, line, pathcalls, script, signals, stub, sys};
+use crate::{arena, channel, config, guard, limits, line, program, script, signals, stub, sys};
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -50,15 +52,10 @@ struct Request {
     argv: u64,
     envp: u64,
     flags: u32,
-}
-
-/// An open descriptor, closed in the end.
-struct Fd(i32);
-
-impl Drop for Fd {
-    fn drop(&mut self) {
-        sys::close(self.0);
-    }
+    /// What the program called it, if that is another path.
+    name: Option<CString>,
+    /// Keeps the file, if that is a copy of the program's own.
+    copy: Option<Fd>,
 }
 
 /// Performs `execve` or `execveat`; returns only if it fails. `None`: a signal comes first.
@@ -89,23 +86,33 @@ fn request(nr: u32, a: &[u64; 6]) -> Option<Request> {
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return None;
     }
-    let mut path = guard::read_path(path)?;
-    if pathcalls::is_exe_link(&path) {
-        path = pathcalls::exe();
-    }
-    Some(Request {
+    let path = guard::read_path(path)?;
+    let own = matches!(procfiles::find(dir, &path), Some((File::Exe, _)));
+    let mut q = Request {
         dir,
         path: CString::new(path).ok()?,
         argv,
         envp,
         flags,
-    })
+        name: None,
+        copy: None,
+    };
+    if own && flags & AT_SYMLINK_NOFOLLOW == 0 {
+        q.name = Some(execfn(&q));
+        (q.path, q.copy) = program::path();
+        q.dir = AT_FDCWD;
+    }
+    Some(q)
 }
 
 /// Finds the ELF file that the kernel would run, and arguments that take the place of the first
 /// one if it is a script's interpreter.
 fn program(q: &Request) -> Result<(Fd, Vec<CString>), Stop> {
     let mut file = open(q.dir, &q.path, q.flags)?;
+    if program::is_recorder(file.0) {
+        // By way of a link to the link.
+        file = open(AT_FDCWD, &program::path().0, 0)?;
+    }
     let mut name = execfn(q);
     let mut front: Vec<CString> = Vec::new();
     for depth in 0.. {
@@ -148,6 +155,9 @@ fn program(q: &Request) -> Result<(Fd, Vec<CString>), Stop> {
 
 /// The name by which the kernel knows what is executed.
 fn execfn(q: &Request) -> CString {
+    if let Some(name) = &q.name {
+        return name.clone();
+    }
     let path = q.path.to_bytes();
     if q.dir == AT_FDCWD || path.starts_with(b"/") {
         return q.path.clone();
@@ -272,8 +282,13 @@ fn follow(
         config: config().clone(),
     });
     plan.config.limits = *t.limits.lock();
-    let (image, control) = match prepare(&mut plan, &exe, t.emit.ring()) {
-        Ok(i) => i,
+    let name = q.copy.is_some().then(program::link);
+    let name = name.unwrap_or_else(|| loader::fd_path(exe.0));
+    set_path(&mut plan.config.exe, &name);
+    let made = legacy(t, &mut plan.config)
+        .and_then(|state| Ok((state, prepare(&mut plan, &exe, t.emit.ring())?)));
+    let (state, (image, control)) = match made {
+        Ok(m) => m,
         Err(why) => {
             drop(raised);
             return native(t, q, Some(why));
@@ -290,6 +305,9 @@ fn follow(
     sys::set_close_on_exec(exe.0, false);
     let held = plan.config.ctl_fd;
     sys::set_close_on_exec(held, false);
+    if let Some(state) = &state {
+        sys::set_close_on_exec(state.0, false);
+    }
     t.plan = Some(plan);
     let ret = replace(t, __NR_execveat, call);
     t.plan = None;
@@ -321,6 +339,22 @@ fn arguments(at: u64, front: &[CString]) -> Result<Vec<u64>, u32> {
     Ok(out)
 }
 
+/// Makes a file with what the program has set for itself and its successors, if it has.
+fn legacy(t: &Thread, c: &mut Config) -> Result<Option<Fd>, &'static str> {
+    let bytes = t.filters.to_bytes();
+    (c.state_fd, c.state_len) = (-1, bytes.len() as u32);
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let file = sys::memfd_create(c"state").map_err(|_| "no descriptor is free")?;
+    let file = Fd(file);
+    if !sys::pwrite(file.0, &bytes, 0) {
+        return Err(NO_MEMORY);
+    }
+    c.state_fd = file.0;
+    Ok(Some(file))
+}
+
 /// Makes the image of the recorder that is to load `exe`. The second descriptor is of the control file,
 /// if it had to be opened.
 fn prepare(
@@ -330,7 +364,6 @@ fn prepare(
 ) -> Result<(Fd, Option<Fd>), &'static str> {
     let c = &mut plan.config;
     c.exe_fd = exe.0;
-    set_path(&mut c.exe, &loader::fd_path(exe.0));
     set_path(&mut c.execfn, plan.path.to_bytes());
     (c.ctl_fd, c.parent, c.ring) = (-1, ring::image(), ring.map_or(-1, |r| r as i32));
     c.foreign = ring::foreign() as u32;
@@ -416,7 +449,14 @@ fn config_offset() -> Option<u64> {
 /// Has the kernel execute the program itself. `why`: what the stream says about it.
 fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
     let [dir, path] = [q.dir as u64, q.path.as_ptr() as u64];
-    let call = [dir, path, q.argv, q.envp, q.flags as u64, 0];
+    let (nr, call) = match q.dir {
+        // The program's filters may know only this one.
+        AT_FDCWD if q.flags == 0 => (__NR_execve, [path, q.argv, q.envp, 0, 0, 0]),
+        _ => (
+            __NR_execveat,
+            [dir, path, q.argv, q.envp, q.flags as u64, 0],
+        ),
+    };
     let recorded = t.emit.ctl().is_some();
     if let (true, Some(why)) = (recorded, why) {
         let name = core::str::from_utf8(q.path.to_bytes()).unwrap_or("a program");
@@ -431,7 +471,7 @@ fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
         t.emit.end();
     }
     limits::apply(t);
-    let ret = replace(t, __NR_execveat, call);
+    let ret = leave(t, nr, call, true);
     limits::lift();
     if recorded && why.is_some() {
         reborn(t);
@@ -450,10 +490,18 @@ fn reborn(t: &mut Thread) {
     t.event(&Event::Syscall { nr, args });
 }
 
-/// The system call itself, with the state of signals that the new program is to find.
 fn replace(t: &mut Thread, nr: u32, call: [u64; 6]) -> Option<u64> {
+    leave(t, nr, call, false)
+}
+
+/// The system call itself, with the state of signals that the new program is to find; `native`: no
+/// recorder runs in it.
+fn leave(t: &mut Thread, nr: u32, call: [u64; 6], native: bool) -> Option<u64> {
     if !signals::before_exec(t) {
         return None;
+    }
+    if native {
+        t.filters.install();
     }
     // SAFETY: if it succeeds, nothing of this program is left.
     let ret = unsafe { stub::call(nr as u64, call, &t.inbox.full) };

@@ -14,10 +14,48 @@ pub struct Fault {
     pub code: i32,
     /// As the kernel reports it (0 for an address that is not canonical).
     pub addr: u64,
+    pub trap: Trap,
+}
+
+impl Fault {
+    /// A general protection fault.
+    pub const GP: Fault = Fault {
+        signo: 11,
+        code: 0x80,
+        addr: 0,
+        trap: Trap {
+            number: 13,
+            error: 0,
+            address: 0,
+        },
+    };
+}
+
+/// What the processor tells about an exception; the kernel puts it into signal frames.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Trap {
+    /// Number of the exception.
+    pub number: u8,
+    /// Its error code.
+    pub error: u32,
+    /// What a page fault leaves in CR2.
+    pub address: u64,
+}
+
+impl Trap {
+    /// For exceptions that have no error code.
+    pub const fn new(number: u8, error: u32) -> Trap {
+        Trap {
+            number,
+            error,
+            address: 0,
+        }
+    }
 }
 
 // Each routine keeps its accesses between two labels. At the failure exit rdx holds the address,
-// rcx the signal (low half) and its code (high half).
+// rcx the signal (low half) and its code (high half), r8 the exception (low half) and its error
+// code (high half).
 global_asm!(
     ".globl hindsight_guard_copy, hindsight_guard_copy_end, hindsight_guard_load, hindsight_guard_load_end",
     ".globl hindsight_guard_line, hindsight_guard_line_end, hindsight_guard_probe, hindsight_guard_probe_end",
@@ -76,7 +114,7 @@ unsafe extern "C" {
 }
 
 /// Where a fault at host address `pc` is to continue, if it is one of this module's accesses.
-/// There rdx must hold the faulting address, rcx `signo | code << 32`.
+/// There rdx must hold the faulting address, rcx `signo | code << 32`, r8 `trap | error << 32`.
 pub fn redirect(pc: u64) -> Option<u64> {
     let ranges = [
         (
@@ -102,26 +140,31 @@ pub fn redirect(pc: u64) -> Option<u64> {
         .then_some(hindsight_guard_failed as *const () as u64)
 }
 
-fn fault(addr: u64, what: u64) -> Fault {
+fn fault(addr: u64, what: u64, trap: u64) -> Fault {
     Fault {
         signo: what as u8,
         code: (what >> 32) as i32,
         addr,
+        trap: Trap {
+            number: trap as u8,
+            error: (trap >> 32) as u32,
+            address: addr,
+        },
     }
 }
 
 fn copy(to: u64, from: u64, len: u64) -> Result<(), Fault> {
-    let (failed, addr, what): (u64, u64, u64);
+    let (failed, addr, what, trap): (u64, u64, u64, u64);
     // SAFETY: one side is the recorder's own buffer of `len` bytes, the other the program's
     // memory, where a fault leads to the failure exit. The flags' direction bit is clear.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_copy, inout("rdi") to => _, inout("rsi") from => _,
-            inout("rcx") len => what, out("rax") failed, out("rdx") addr);
+            inout("rcx") len => what, out("rax") failed, out("rdx") addr, out("r8") trap);
     }
     if failed == 0 {
         Ok(())
     } else {
-        Err(fault(addr, what))
+        Err(fault(addr, what, trap))
     }
 }
 
@@ -137,32 +180,32 @@ pub fn write(addr: u64, buf: &[u8]) -> Result<(), Fault> {
 
 /// Reads 8 bytes at `addr`.
 pub fn load_u64(addr: u64) -> Result<u64, Fault> {
-    let (failed, value, at, what): (u64, u64, u64, u64);
+    let (failed, value, at, what, trap): (u64, u64, u64, u64, u64);
     // SAFETY: a load whose fault leads to the failure exit.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_load, in("rsi") addr, out("rdi") failed, out("rax") value,
-            out("rdx") at, out("rcx") what);
+            out("rdx") at, out("rcx") what, out("r8") trap);
     }
     if failed == 0 {
         Ok(value)
     } else {
-        Err(fault(at, what))
+        Err(fault(at, what, trap))
     }
 }
 
 /// Reads 64 bytes at `addr`.
 pub fn load_line(addr: u64, buf: &mut [u8; 64]) -> Result<(), Fault> {
-    let (failed, at, what): (u64, u64, u64);
+    let (failed, at, what, trap): (u64, u64, u64, u64);
     // SAFETY: loads whose faults lead to the failure exit, stores to the recorder's buffer.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_line, in("rsi") addr, inout("rdi") buf.as_mut_ptr() => _,
-            out("rax") failed, out("rdx") at, out("rcx") what,
+            out("rax") failed, out("rdx") at, out("rcx") what, out("r8") trap,
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _);
     }
     if failed == 0 {
         Ok(())
     } else {
-        Err(fault(at, what))
+        Err(fault(at, what, trap))
     }
 }
 
@@ -184,30 +227,35 @@ pub fn probe_write(addr: u64, len: u64) -> Result<(), Fault> {
 }
 
 fn probe_byte(addr: u64) -> Result<(), Fault> {
-    let (failed, at, what): (u64, u64, u64);
+    let (failed, at, what, trap): (u64, u64, u64, u64);
     // SAFETY: an atomic read and write of the same value; its fault leads to the failure exit.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_probe, in("rsi") addr, out("rdi") _,
-            out("rax") failed, out("rdx") at, out("rcx") what);
+            out("rax") failed, out("rdx") at, out("rcx") what, out("r8") trap);
     }
     if failed == 0 {
         Ok(())
     } else {
-        Err(fault(at, what))
+        Err(fault(at, what, trap))
     }
 }
 
 /// A zero-terminated string of the program, without the zero; `None` when it cannot be read or is
 /// longer than the kernel takes for a path.
 pub fn read_path(addr: u64) -> Option<alloc::vec::Vec<u8>> {
+    const LONGEST: usize = 4096;
     let mut out = alloc::vec::Vec::new();
-    while out.len() < 4096 {
-        let mut b = [0];
-        read(addr + out.len() as u64, &mut b).ok()?;
-        if b[0] == 0 {
+    while out.len() < LONGEST {
+        let at = addr.wrapping_add(out.len() as u64);
+        let mut piece = [0; 64];
+        // Not beyond what must be readable: up to the next multiple of the piece's size.
+        let n = piece.len() - at as usize % piece.len();
+        read(at, &mut piece[..n]).ok()?;
+        if let Some(end) = piece[..n].iter().position(|b| *b == 0) {
+            out.extend_from_slice(&piece[..end]);
             return Some(out);
         }
-        out.push(b[0]);
+        out.extend_from_slice(&piece[..n]);
     }
     None
 }

@@ -4,7 +4,7 @@ use crate::fail::Line;
 use crate::maps::regions;
 use crate::stack::Stack;
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
-use crate::{arena, fail, guard, line};
+use crate::{arena, fail, guard, line, program};
 use alloc::ffi::CString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,8 +30,6 @@ pub struct Program {
     pub entry: u64,
     /// First address after the program's data, where the heap begins.
     pub brk: u64,
-    /// The program file's canonical path.
-    pub exe: Vec<u8>,
 }
 
 /// Why a file was not loaded.
@@ -53,23 +51,48 @@ struct Image {
     /// Whether the stack is to be executable.
     exec_stack: bool,
     path: Vec<u8>,
+    extent: Extent,
+}
+
+/// Where code and data of a program are, as the kernel shows it in `/proc`.
+#[derive(Clone, Copy)]
+struct Extent {
+    code: (u64, u64),
+    data: (u64, u64),
+}
+
+impl Extent {
+    const NONE: Extent = Extent {
+        code: (u64::MAX, 0),
+        data: (0, 0),
+    };
+
+    /// Counts a segment in, as the kernel does.
+    fn add(&mut self, p: &Elf_Phdr, bias: u64) {
+        let start = bias.wrapping_add(p.p_vaddr as u64);
+        let end = start + p.p_filesz as u64;
+        if p.p_flags & 1 != 0 {
+            self.code = (self.code.0.min(start), self.code.1.max(end));
+        }
+        self.data = (self.data.0.max(start), self.data.1.max(end));
+    }
 }
 
 /// Loads the program from `fd` (-1: from `exe`), and makes stack and auxiliary vector say so. Ends the process with a message when
 /// it cannot.
 pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
-    let image = if fd >= 0 {
-        let image = load_fd(fd, Some(DYN_BASE));
-        sys::close(fd);
-        image
-    } else {
-        load_file(exe, Some(DYN_BASE))
+    let fd = match fd {
+        0.. => fd,
+        _ => sys::open_read(exe).unwrap_or_else(|e| refuse(exe, Bad::Open(e))),
     };
-    let image = image.unwrap_or_else(|e| refuse(exe, e));
+    let image = load_fd(fd, Some(DYN_BASE)).unwrap_or_else(|e| refuse(exe, e));
+    program::set(fd, &image.path, exe.to_bytes());
+    sys::close(fd);
     let interp = image
         .interp
         .as_ref()
         .map(|p| load_file(p, None).unwrap_or_else(|e| refuse(p, e)));
+    let [arguments, environment] = stack.strings();
     stack.set_aux(AT_PHDR, image.phdr);
     stack.set_aux(AT_PHENT, PHDR as u64);
     stack.set_aux(AT_PHNUM, image.phnum as u64);
@@ -91,10 +114,16 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     } else {
         0
     };
+    let brk = image.end.next_multiple_of(PAGE) + slide;
+    let Extent { code, data } = image.extent;
+    // Only for others who look at the process, and core dumps: a kernel without it loses nothing.
+    let limits = [code, data, (brk, brk), (stack.pointer(), arguments.0)];
+    let [(a, b), (c, d), (e, f), (g, h)] = limits;
+    let [i, j, k] = [arguments.1, environment.0, environment.1];
+    sys::set_memory_map(&[a, b, c, d, e, f, g, h, i, j, k], stack.aux_bytes());
     Program {
         entry: interp.map_or(image.entry, |i| i.entry),
-        brk: image.end.next_multiple_of(PAGE) + slide,
-        exe: image.path,
+        brk,
     }
 }
 
@@ -213,6 +242,7 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
         interp: None,
         exec_stack: false,
         path: fd_path(fd),
+        extent: Extent::NONE,
     };
     for p in &phdrs {
         match p.p_type {
@@ -225,6 +255,7 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
     for p in phdrs.iter().filter(|p| p.p_type == PT_LOAD) {
         let start = im.bias.wrapping_add(p.p_vaddr as u64);
         map_segment(fd, p, im.bias, &im.path)?;
+        im.extent.add(p, im.bias);
         im.end = im.end.max(start + p.p_memsz as u64);
         let file = p.p_offset..p.p_offset.saturating_add(p.p_filesz);
         if file.contains(&eh.e_phoff) {

@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod arena;
 mod birth;
+mod bpf;
 mod cache;
 mod channel;
 mod code;
@@ -18,6 +19,7 @@ mod context;
 mod dispatch;
 mod exec;
 mod fail;
+mod filters;
 mod gap;
 mod guard;
 mod heap;
@@ -35,7 +37,8 @@ mod order;
 mod pathcalls;
 mod precheck;
 mod process;
-mod procmaps;
+mod procfiles;
+mod program;
 mod ring;
 mod script;
 mod select;
@@ -126,7 +129,7 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
     );
     drop(raised);
     memcalls::set_brk(program.brk);
-    pathcalls::set_exe(program.exe.clone());
+    procfiles::set_auxv(stack.aux_bytes());
     start(&program, stack.pointer())
 }
 
@@ -161,7 +164,9 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         None => fail::die(fail::STATUS, &line!("too many threads")),
     };
     cache::init(cache::policy(plain, predictor, wide_checks));
+    t.tid = sys::gettid();
     birth::register(t);
+    t.filters.inherit(&inherited());
     signals::install(t);
     t.ctx.rip = program.entry;
     t.ctx.gpr[4] = sp;
@@ -174,6 +179,23 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     t.set_area(&initial);
     t.begin();
     dispatch::run(t)
+}
+
+/// What the program that this one replaces has set for its successors.
+fn inherited() -> alloc::vec::Vec<u8> {
+    let config = config();
+    let mut state = alloc::vec![0; config.state_len as usize];
+    if config.state_fd >= 0 {
+        let read = sys::pread(config.state_fd, &mut state, 0);
+        sys::close(config.state_fd);
+        if read != Ok(state.len()) {
+            fail::die(
+                fail::STATUS,
+                &line!("cannot read the filters of system calls that the program has set"),
+            );
+        }
+    }
+    state
 }
 
 /// AVX-512 with vectors of all lengths and the instructions on bytes, words and quadwords that

@@ -344,7 +344,8 @@ pub fn parse(line: &[u8]) -> Option<Line<'_>> {
     })
 }
 
-fn hex(s: &[u8]) -> Option<u64> {
+/// A number as the kernel writes addresses.
+pub fn hex(s: &[u8]) -> Option<u64> {
     u64::from_str_radix(core::str::from_utf8(s).ok()?, 16).ok()
 }
 

@@ -90,11 +90,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
                 // Components in use: all of them is always a correct answer.
                 1 => xcr0(),
                 _ => {
-                    return Err(Fault {
-                        signo: 11,
-                        code: 0x80,
-                        addr: 0,
-                    });
+                    return Err(Fault::GP);
                 }
             };
             set(0, v & 0xffff_ffff);

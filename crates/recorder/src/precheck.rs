@@ -264,11 +264,7 @@ fn gather(t: &mut Thread, i: &Instruction) -> Result<bool, Fault> {
 /// Everything that `xrstor` may read, for the components it is asked for.
 fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
     if !addr.is_multiple_of(64) {
-        return Err(Fault {
-            signo: 11,
-            code: 0x80,
-            addr: 0,
-        });
+        return Err(Fault::GP);
     }
     let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & nondet::xcr0();
     t.fill(addr, 576)?;

@@ -3,8 +3,8 @@
 use crate::ring::{self, Emitter};
 use crate::syscalls::{Flow, args, errno};
 use crate::thread::Thread;
-use crate::{birth, cache, config, fail, guard, heap, line, maps, memcalls, order, pathcalls};
-use crate::{select, signals, sys, thread};
+use crate::{birth, cache, config, fail, guard, heap, line, maps, memcalls, order, procfiles};
+use crate::{program, select, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -101,7 +101,8 @@ fn follows(t: &Thread) -> bool {
 /// Makes the call while no other thread changes what the child is to find consistent.
 fn copy(t: &Thread, r: &Request) -> u64 {
     let actions = (t.signals.actions.lock(), t.limits.lock());
-    let held = (pathcalls::hold(), memcalls::hold(), cache::cache());
+    let own = (program::hold(), procfiles::hold());
+    let held = (memcalls::hold(), cache::cache());
     let more = (
         select::hold(),
         maps::regions(),
@@ -112,7 +113,7 @@ fn copy(t: &Thread, r: &Request) -> u64 {
     let last = heap::hold();
     // SAFETY: the child has a copy of this stack, and `r` names no other.
     let ret = unsafe { sys::raw(r.nr, r.args) };
-    drop((last, more, held, actions));
+    drop((last, more, held, own, actions));
     ret
 }
 

@@ -10,7 +10,7 @@ use crate::lock::Lock;
 use crate::maps::{self, regions};
 use crate::symtab::{self, Sought};
 use crate::thread::Thread;
-use crate::{config, guard, pathcalls, ring};
+use crate::{config, guard, program, ring};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::CStr;
@@ -333,5 +333,5 @@ fn is_selected(path: &[u8]) -> bool {
 fn is_named(pattern: &[u8], path: &[u8]) -> bool {
     let execfn = CStr::from_bytes_until_nul(&config().execfn).map_or(&[][..], CStr::to_bytes);
     module_matches(pattern, path)
-        || !path.is_empty() && path == pathcalls::exe() && module_matches(pattern, execfn)
+        || !path.is_empty() && path == program::loaded() && module_matches(pattern, execfn)
 }

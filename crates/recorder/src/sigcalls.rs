@@ -1,12 +1,12 @@
 //! System calls about signals, answered from the virtual state.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::guard::{self, Fault};
-use crate::sighandler::SYNCHRONOUS;
+use crate::guard;
+use crate::sigframe;
 use crate::signals::{self, AltStack, bit};
 use crate::sys::SigAction;
-use crate::syscalls::{Flow, errno};
+use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
-use crate::{sigframe, stub};
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -165,24 +165,44 @@ fn set_altstack(t: &mut Thread, [base, flags, size]: [u64; 3]) -> Result<(), u32
     Ok(())
 }
 
-/// `rt_sigsuspend(mask, size)`. `None`: a signal comes first.
-pub fn sigsuspend(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
-    let [set, size, ..] = *a;
-    if size != SET {
-        return Some(errno(EINVAL));
-    }
-    let Some([mask]) = read_words(set) else {
-        return Some(errno(EFAULT));
+/// The mask that a call wants for as long as it waits, as it names it: address and size.
+fn temporary_mask(nr: u32, a: &[u64; 6]) -> Option<(u64, u64)> {
+    /// Also defined by the flags of `io_uring_enter`.
+    const GET_EVENTS: u64 = 1;
+    const EXTENDED: u64 = 8;
+    // A structure of address and size.
+    let indirect = |at: u64| read_words(at).map(|[mask, size]| (mask, size));
+    let named = match nr {
+        __NR_rt_sigsuspend => (a[0], a[1]),
+        __NR_ppoll => (a[3], a[4]),
+        __NR_epoll_pwait | __NR_epoll_pwait2 => (a[4], a[5]),
+        __NR_pselect6 | __NR_io_pgetevents if a[5] != 0 => indirect(a[5])?,
+        __NR_io_uring_enter if a[3] & GET_EVENTS == 0 => return None,
+        __NR_io_uring_enter if a[3] & EXTENDED != 0 => {
+            let (mask, size) = indirect(a[4])?;
+            (mask, size & 0xffff_ffff)
+        }
+        __NR_io_uring_enter => (a[4], a[5]),
+        _ => return None,
     };
-    if signals::release_for(t, mask) {
+    (named.0 != 0).then_some(named)
+}
+
+/// A call that waits, perhaps with a mask of its own: a signal that ends it is delivered under that
+/// mask. `None`: a signal comes first.
+pub fn wait(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
+    let mask = match temporary_mask(nr, a) {
+        Some((at, SET)) => read_words(at).map(|[mask]| mask),
+        // The kernel finds the same error.
+        _ => None,
+    };
+    let ret = pass(t, nr, a)?;
+    if let Some(mask) = mask
+        && ret == errno(EINTR)
+        && signals::waiting(t)
+    {
         t.signals.suspended = Some(mask);
-        return Some(errno(EINTR));
     }
-    let kernel = mask & !SYNCHRONOUS;
-    let args = [&raw const kernel as u64, SET, 0, 0, 0, 0];
-    // SAFETY: reads one word; the handler copes with being run.
-    let ret = unsafe { stub::call(__NR_rt_sigsuspend as u64, args, &t.inbox.full) }?;
-    t.signals.suspended = Some(mask);
     Some(ret)
 }
 
@@ -190,14 +210,7 @@ pub fn sigsuspend(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
 pub fn sigreturn(t: &mut Thread) -> Flow {
     let Some(r) = sigframe::pop(t) else {
         // The kernel's answer to a bad frame.
-        signals::fault(
-            t,
-            &Fault {
-                signo: SIGSEGV as u8,
-                code: SI_KERNEL as i32,
-                addr: 0,
-            },
-        );
+        signals::bad_frame(t);
         t.complete();
         return Flow::Jump;
     };

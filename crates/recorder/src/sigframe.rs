@@ -2,7 +2,7 @@
 //!
 //! Layout: Linux `arch/x86/kernel/signal_64.c` (`struct rt_sigframe`) and `fpu/signal.c`.
 
-use crate::context::{CR2, Context, ERROR, Info, TRAPNO};
+use crate::context::{CR2, Context, EFLAGS, ERROR, Info, TRAPNO};
 use crate::guard;
 use crate::signals::AltStack;
 use crate::sys::SigAction;
@@ -33,6 +33,10 @@ const HEADER: usize = 512;
 /// Context flags: there is an XSAVE area; ss is valid, and to be restored.
 const UC_FLAGS: u64 = 7;
 const RED_ZONE: u64 = 128;
+/// The flag that the processor sets in the flags saved at a fault.
+const RESUME: u64 = 1 << 16;
+/// Exceptions reported behind their instruction: debug, breakpoint, overflow.
+const TRAPS: [u8; 3] = [1, 3, 4];
 
 /// State components that the program knows of, and bytes of an XSAVE area for them.
 fn shape(t: &Thread) -> (u64, usize) {
@@ -51,8 +55,8 @@ fn shape(t: &Thread) -> (u64, usize) {
 }
 
 /// Puts the frame of handler `a` on the program's stack and points the registers at the handler.
-/// `at`: the host's context of a fault. False: the stack cannot be written.
-pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, at: Option<&Context>) -> bool {
+/// `fault`: the instruction at hand raised it. False: the stack cannot be written.
+pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) -> bool {
     // The kernel knows no other way back on x86-64.
     if a.flags & SA_RESTORER as u64 == 0 {
         return false;
@@ -75,10 +79,12 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, at: Option<&C
     uc.stack = [alt.base, alt.flags as u64, alt.size];
     uc.fpstate = fpstate;
     uc.mask = mask;
-    if let Some(host) = at {
-        for i in [ERROR, TRAPNO, CR2] {
-            uc.regs[i] = host.regs[i];
-        }
+    let trap = t.signals.trap;
+    uc.regs[TRAPNO] = trap.number as u64;
+    uc.regs[ERROR] = trap.error as u64;
+    uc.regs[CR2] = trap.address;
+    if fault && !TRAPS.contains(&trap.number) {
+        uc.regs[EFLAGS] |= RESUME;
     }
     let frame = Frame {
         restorer: a.restorer,

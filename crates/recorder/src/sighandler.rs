@@ -99,6 +99,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
         uc.regs[RIP] = exit;
         uc.regs[RDX] = info.addr();
         uc.regs[RCX] = signo as u64 | (info.code as u64) << 32;
+        uc.regs[R8] = uc.regs[TRAPNO] | uc.regs[ERROR] << 32;
     } else if cache::contains(pc) {
         inbox.stepping.store(false, Relaxed);
         uc.regs[EFLAGS] &= !TF;

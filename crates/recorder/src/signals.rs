@@ -4,18 +4,20 @@
 //! faults raise, which must always reach the recorder). A signal is delivered between two
 //! instructions of the program, by building the kernel's frame and changing the registers.
 
-use crate::context::{Context, Info};
-use crate::guard::Fault;
+use crate::context::{CR2, ERROR, Info, RIP, TRAPNO};
+use crate::guard::{Fault, Trap};
 use crate::inbox::Left;
 use crate::lock::Lock;
+use crate::maps::regions;
 use crate::sighandler::{SYNCHRONOUS, entry, restorer};
-use crate::sys::{self, SigAction};
+use crate::sys::{self, PAGE, SigAction};
 use crate::thread::Thread;
-use crate::{arena, cache, fail, line, sigframe};
+use crate::{arena, cache, fail, line, sigframe, stub};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::desc::raise;
+use hindsight_isa::state::RFLAGS_MASK;
 use linux_raw_sys::general::*;
 
 pub use crate::sighandler::{LEFT, before_enter};
@@ -29,6 +31,11 @@ const NONE: SigAction = SigAction {
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const DISABLE: u32 = 2;
+
+const PAGE_FAULT: u8 = 14;
+/// Bits of a page fault's error code: by the program, of an instruction.
+const USER: u32 = 4;
+const FETCH: u32 = 16;
 
 /// The program's actions, by signal number. Children that share memory may have their own.
 pub type Actions = Arc<Lock<[SigAction; 65]>>;
@@ -77,10 +84,12 @@ pub struct State {
     /// Signals that the program has blocked.
     pub mask: u64,
     pub alt: AltStack,
-    /// Mask during `sigsuspend`.
+    /// Mask of the call that a signal has ended, if that had one of its own (`sigsuspend`).
     pub suspended: Option<u64>,
     /// Signals of [`SYNCHRONOUS`] that were sent while the program had them blocked.
     held: Vec<Info>,
+    /// The thread's last exception: the kernel shows it in the frames of all signals.
+    pub trap: Trap,
     pub actions: Actions,
 }
 
@@ -96,6 +105,7 @@ impl State {
             alt: AltStack::NONE,
             suspended: None,
             held: Vec::new(),
+            trap: Trap::default(),
             actions: Arc::new(Lock::new([NONE; 65])),
         }
     }
@@ -263,32 +273,49 @@ pub fn set_mask(t: &mut Thread, mask: u64) -> bool {
     true
 }
 
-/// Moves a held signal that is no longer blocked to the inbox.
+/// Keeps a signal that the program has blocked. There is never more than one with a number.
+fn hold(t: &mut Thread, info: Info) {
+    if held(t) & bit(info.signo as u32) == 0 {
+        t.signals.held.push(info);
+    }
+}
+
+/// Moves a held signal that is no longer blocked to the inbox: the one with the lowest number, as
+/// the kernel does.
 fn release_held(t: &mut Thread) {
     let mask = t.signals.mask;
-    if let Some(i) = t
-        .signals
-        .held
-        .iter()
-        .position(|i| bit(i.signo as u32) & mask == 0)
-    {
-        let info = t.signals.held.remove(i);
+    let held = &mut t.signals.held;
+    let free = held.iter().enumerate();
+    let first = free
+        .filter(|(_, i)| bit(i.signo as u32) & mask == 0)
+        .min_by_key(|(_, i)| i.signo);
+    if let Some((n, _)) = first {
+        let info = held.remove(n);
         t.inbox.put(&info);
     }
 }
 
-/// For a thread about to wait with `mask`: whether a held signal can be delivered at once.
-pub fn release_for(t: &mut Thread, mask: u64) -> bool {
-    if held(t) & !mask == 0 {
-        return false;
+/// Makes a system call while signals are held: gives them back to the kernel as long as it lasts,
+/// since the call may be one that looks at them or waits for them. `None`: a signal comes first.
+///
+/// # Safety
+/// As for [`stub::call`].
+pub unsafe fn call_with_held(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
+    sys::set_signal_mask(!0);
+    if waiting(t) {
+        return None;
     }
-    sys::set_signal_mask(!SYNCHRONOUS);
-    if t.inbox.get().is_none() {
-        let own = core::mem::replace(&mut t.signals.mask, mask);
-        release_held(t);
-        t.signals.mask = own;
+    for info in t.signals.held.drain(..) {
+        sys::queue_signal(&info);
     }
-    true
+    sys::set_signal_mask(t.signals.mask);
+    // SAFETY: the caller's.
+    let ret = unsafe { stub::call(nr as u64, *a, &t.inbox.full) };
+    sys::set_signal_mask(!0);
+    if !waiting(t) {
+        unblock(t);
+    }
+    ret
 }
 
 /// Signals that were sent, are blocked, and are not known to the kernel as such.
@@ -321,7 +348,7 @@ pub fn left(t: &mut Thread) {
         Left::Fault => {
             t.release_atomic();
             let Some(f) = cache::fault_state(t, &at) else {
-                let pc = at.regs[crate::context::RIP];
+                let pc = at.regs[RIP];
                 fail::internal(
                     t,
                     &line!(
@@ -337,7 +364,12 @@ pub fn left(t: &mut Thread) {
             if [SIGFPE, SIGILL, SIGTRAP].contains(&(info.signo as u32)) {
                 info.rest[0] = f.cpu.rip;
             }
-            force(t, &info, Some(&at));
+            let trap = Trap {
+                number: at.regs[TRAPNO] as u8,
+                error: at.regs[ERROR] as u32,
+                address: at.regs[CR2],
+            };
+            force(t, &info, Some(trap));
         }
     }
 }
@@ -367,10 +399,10 @@ fn deliver_queued(t: &mut Thread, in_call: bool) {
         let a = action(t, signo);
         let mask = t.signals.suspended.unwrap_or(t.signals.mask);
         if bit(signo) & mask & SYNCHRONOUS != 0 {
-            t.signals.held.push(info);
+            hold(t, info);
         } else if a.handler > SIG_IGN {
             t.inbox.clear();
-            enter_handler(t, &info, &a, None);
+            enter_handler(t, &info, &a, false);
             if in_call {
                 t.complete();
                 t.ctx.count = t.pos;
@@ -390,24 +422,34 @@ fn deliver_queued(t: &mut Thread, in_call: bool) {
 
 /// Delivers a fault of the instruction at `ctx.rip`: to the program's handler, or as death when
 /// it has none or has blocked the signal.
-fn force(t: &mut Thread, info: &Info, at: Option<&Context>) {
+fn force(t: &mut Thread, info: &Info, trap: Option<Trap>) {
     let signo = info.signo as u32;
     let a = action(t, signo);
+    if let Some(new) = trap {
+        let paging = new.number == PAGE_FAULT;
+        let address = if paging {
+            new.address
+        } else {
+            t.signals.trap.address
+        };
+        t.signals.trap = Trap { address, ..new };
+    }
     if a.handler <= SIG_IGN || bit(signo) & t.signals.mask != 0 {
         die(t, info);
     }
-    enter_handler(t, info, &a, at);
+    enter_handler(t, info, &a, trap.is_some());
 }
 
-/// Runs the handler `a` for `info`: makes its frame, changes registers and mask.
-fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, at: Option<&Context>) {
+/// Runs the handler `a` for `info`: makes its frame, changes registers and mask. `fault`: the
+/// instruction at hand raised it.
+fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, fault: bool) {
     let signo = info.signo as u32;
     if a.flags & SA_RESETHAND as u64 != 0 {
         set_action(t, signo, NONE);
     }
     let saved = t.signals.mask;
     let base = t.signals.suspended.take().unwrap_or(saved);
-    if !sigframe::push(t, info, a, saved, at) {
+    if !sigframe::push(t, info, a, saved, fault) {
         // As the kernel does: the thread gets SIGSEGV, for good if that is what failed.
         let fault = Info::fault(SIGSEGV as u8, SI_KERNEL as i32, 0);
         if signo == SIGSEGV {
@@ -430,8 +472,27 @@ fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, at: Option<&Context
     sigframe::emit_state(t);
 }
 
+/// A filter of system calls has raised a signal instead of the call before which the thread stands.
+pub fn refused(t: &mut Thread, info: &Info, next: u64) {
+    // As the call would leave them.
+    t.ctx.gpr[1] = next;
+    t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
+    t.ctx.rip = next;
+    force(t, info, None);
+}
+
+/// Signals that the program ignores, and those that it has handlers for.
+pub fn dispositions(t: &Thread) -> (u64, u64) {
+    let actions = t.signals.actions.lock();
+    let all = |f: fn(u64) -> bool| {
+        let matching = (1..=64).filter(|s| f(actions[*s as usize].handler));
+        matching.fold(0, |m, s| m | bit(s))
+    };
+    (all(|h| h == SIG_IGN), all(|h| h > SIG_IGN))
+}
+
 /// The program dies of a signal.
-fn die(t: &mut Thread, info: &Info) -> ! {
+pub fn die(t: &mut Thread, info: &Info) -> ! {
     let signo = info.signo;
     t.event(&Event::Signal {
         signo: signo as u8,
@@ -448,7 +509,16 @@ fn die(t: &mut Thread, info: &Info) -> ! {
 
 /// Delivers the fault of an access that the runtime made for the instruction at `ctx.rip`.
 pub fn fault(t: &mut Thread, f: &Fault) {
-    force(t, &Info::fault(f.signo, f.code, f.addr), None);
+    let trap = Trap {
+        address: f.addr,
+        ..f.trap
+    };
+    force(t, &Info::fault(f.signo, f.code, f.addr), Some(trap));
+}
+
+/// The answer to a signal frame that cannot be taken back.
+pub fn bad_frame(t: &mut Thread) {
+    force(t, &Info::fault(SIGSEGV as u8, SI_KERNEL as i32, 0), None);
 }
 
 /// Delivers the exception `what` (of [`raise`]) of the instruction at `ctx.rip`. For
@@ -457,18 +527,63 @@ pub fn exception(t: &mut Thread, what: u8) {
     const ILL_ILLOPN: i32 = 2;
     let pc = t.ctx.rip;
     let kernel = SI_KERNEL as i32;
-    let info = match what {
-        raise::UD => Info::fault(SIGILL as u8, ILL_ILLOPN, pc),
-        raise::BP => Info::fault(SIGTRAP as u8, kernel, 0),
+    let (info, trap) = match what {
+        raise::UD => (Info::fault(SIGILL as u8, ILL_ILLOPN, pc), Trap::new(6, 0)),
+        raise::BP => (Info::fault(SIGTRAP as u8, kernel, 0), Trap::new(3, 0)),
         raise::FETCH => {
-            let code = if crate::maps::regions().find(pc).is_some() {
-                SEGV_ACCERR
-            } else {
-                SEGV_MAPERR
+            let regions = regions();
+            // An instruction may begin in a page that can be executed.
+            let at = match regions.is_exec(pc) {
+                true => (pc | (PAGE - 1)) + 1,
+                false => pc,
             };
-            Info::fault(SIGSEGV as u8, code as i32, pc)
+            let prot = regions.find(at).map(|r| r.prot);
+            let code = match prot {
+                Some(_) => SEGV_ACCERR,
+                None => SEGV_MAPERR,
+            };
+            let present = prot.is_some_and(|p| p != PROT_NONE);
+            let trap = Trap {
+                number: PAGE_FAULT,
+                error: USER | FETCH | present as u32,
+                address: at,
+            };
+            (Info::fault(SIGSEGV as u8, code as i32, at), trap)
         }
-        _ => Info::fault(SIGSEGV as u8, kernel, 0),
+        _ => return fault(t, &Fault::GP),
     };
-    force(t, &info, None);
+    force(t, &info, Some(trap));
+}
+
+/// Delivers what `int n` of the instruction at hand means (not 80h); `next` is behind it.
+pub fn interrupt(t: &mut Thread, n: u8, next: u64) {
+    const BREAKPOINT: u8 = 3;
+    const OVERFLOW: u8 = 4;
+    let kernel = SI_KERNEL as i32;
+    match n {
+        BREAKPOINT => {
+            t.ctx.rip = next;
+            exception(t, raise::BP);
+        }
+        OVERFLOW => {
+            t.ctx.rip = next;
+            let info = Info::fault(SIGSEGV as u8, kernel, 0);
+            force(t, &info, Some(Trap::new(OVERFLOW, 0)));
+        }
+        _ => fault(
+            t,
+            &Fault {
+                // The entry of the interrupt table.
+                trap: Trap::new(13, (n as u32) << 3 | 2),
+                ..Fault::GP
+            },
+        ),
+    }
+}
+
+/// Delivers the debug exception of `int1`, before which the thread stands; `next` is behind it.
+pub fn debug_trap(t: &mut Thread, next: u64) {
+    t.ctx.rip = next;
+    let info = Info::fault(SIGTRAP as u8, TRAP_BRKPT as i32, next);
+    force(t, &info, Some(Trap::new(1, 0)));
 }

@@ -67,14 +67,34 @@ pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
     }
 }
 
-/// Ends the recording at an instruction that the recorder does not know.
-pub fn unsupported(t: &mut Thread, pc: u64) -> ! {
+/// The instruction at `pc`, and its bytes.
+fn fetch(pc: u64) -> (Instruction, [u8; 15], usize) {
     let mut bytes = [0; 15];
     let n = (1..=15)
         .rev()
         .find(|n| guard::read(pc, &mut bytes[..*n]).is_ok())
         .unwrap_or(0);
     let i = Decoder::with_ip(64, &bytes[..n], pc, DecoderOptions::NONE).decode();
+    (i, bytes, n)
+}
+
+/// Executes a software interrupt; anything else that the translator does not know ends the
+/// recording.
+pub fn interrupt(t: &mut Thread, pc: u64) {
+    const SYSTEM_CALL: u8 = 0x80;
+    let i = fetch(pc).0;
+    match i.mnemonic() {
+        Mnemonic::Int if i.immediate8() != SYSTEM_CALL => {
+            signals::interrupt(t, i.immediate8(), i.next_ip())
+        }
+        Mnemonic::Int1 => signals::debug_trap(t, i.next_ip()),
+        _ => unsupported(t, pc),
+    }
+}
+
+/// Ends the recording at an instruction that the recorder does not know.
+pub fn unsupported(t: &mut Thread, pc: u64) -> ! {
+    let (i, bytes, n) = fetch(pc);
     let mut l = crate::line!("unsupported instruction {:?} at {pc:#x}, bytes", i.code());
     for b in &bytes[..i.len().max(1).min(n)] {
         let _ = core::fmt::Write::write_fmt(&mut l, format_args!(" {b:02x}"));
@@ -94,11 +114,7 @@ fn base(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         m => {
             let v = low(t.ctx.gpr[n]);
             if (v as i64) << 16 >> 16 != v as i64 {
-                return Err(Fault {
-                    signo: 11,
-                    code: 0x80,
-                    addr: 0,
-                });
+                return Err(Fault::GP);
             }
             if m == Mnemonic::Wrfsbase {
                 t.ctx.fs_base = v;

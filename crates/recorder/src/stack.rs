@@ -64,6 +64,40 @@ impl Stack {
         }
     }
 
+    /// Start and end of the arguments' text, and of the environment's. Only as long as AT_EXECFN is
+    /// as the kernel set it.
+    pub fn strings(&mut self) -> [(u64, u64); 2] {
+        let end = self.aux(AT_EXECFN).unwrap_or(0);
+        // SAFETY: pointers to strings, up to a zero each. The strings lie one behind the other, and
+        // behind them the name of the file.
+        unsafe {
+            let arguments = self.sp.add(1);
+            let environment = arguments.add(self.sp.read() as usize + 1);
+            let first = |list: *const u64| match list.read() {
+                0 => end,
+                p => p,
+            };
+            let middle = first(environment);
+            let start = match arguments.read() {
+                0 => middle,
+                p => p,
+            };
+            [(start, middle), (middle, end)]
+        }
+    }
+
+    /// The auxiliary vector as it is.
+    pub fn aux_bytes(&self) -> &[u8] {
+        let mut n = 1;
+        // SAFETY: the vector ends with AT_NULL, which counts.
+        unsafe {
+            while (*self.aux.add(n - 1))[0] != AT_NULL as u64 {
+                n += 1;
+            }
+            core::slice::from_raw_parts(self.aux.cast(), n * size_of::<[u64; 2]>())
+        }
+    }
+
     /// A value of the auxiliary vector.
     pub fn aux(&mut self, key: u32) -> Option<u64> {
         self.entry(key).map(|e| e[1])

@@ -112,6 +112,55 @@ fn fstatfs(fd: i32) -> [u64; 15] {
     st
 }
 
+/// Has a descriptor of a file in memory be one for reading only; its number stays.
+pub fn make_read_only(fd: i32) -> u64 {
+    let name = crate::line!("/proc/self/fd/{fd}\0");
+    let name = CStr::from_bytes_until_nul(name.as_bytes()).unwrap_or(c"");
+    if let Ok(readable) = openat(AT_FDCWD, name, O_RDONLY | O_CLOEXEC) {
+        let flags = if closes_on_exec(fd) { O_CLOEXEC } else { 0 };
+        let _ = call(__NR_dup3, [readable as u64, fd as u64, flags as u64]);
+        close(readable);
+    }
+    fd as u64
+}
+
+/// Whether the process has a capability in its user namespace.
+pub fn has_capability(number: u32) -> bool {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = [VERSION_3, 0];
+    // Effective, permitted, inheritable, of 32 each.
+    let mut sets = [0u32; 6];
+    let a = [header.as_ptr() as u64, sets.as_mut_ptr() as u64];
+    call(__NR_capget, a).is_ok() && sets[0] >> number & 1 != 0
+}
+
+/// Has the kernel apply a filter of system calls.
+pub fn install_filter(len: u16, code: u64) {
+    const SET_MODE_FILTER: u64 = 1;
+    let program = [len as u64, code];
+    let _ = call(__NR_seccomp, [SET_MODE_FILTER, 0, program.as_ptr() as u64]);
+}
+
+/// Tells the kernel where the process's parts are (`struct prctl_mm_map`, the first eleven fields)
+/// and its auxiliary vector. Only since Linux 3.18, and if it was built for that.
+pub fn set_memory_map(limits: &[u64; 11], auxv: &[u8]) {
+    const PR_SET_MM: u64 = 35;
+    const PR_SET_MM_MAP: u64 = 14;
+    let mut map = [0; 13];
+    map[..11].copy_from_slice(limits);
+    map[11] = auxv.as_ptr() as u64;
+    // The upper half: the program's file stays.
+    map[12] = auxv.len() as u64 | (u32::MAX as u64) << 32;
+    let a = [
+        PR_SET_MM,
+        PR_SET_MM_MAP,
+        map.as_ptr() as u64,
+        size_of_val(&map) as u64,
+        0,
+    ];
+    let _ = call(__NR_prctl, a);
+}
+
 /// Effective user and group.
 pub fn effective_ids() -> (u32, u32) {
     let uid = call(__NR_geteuid, []).unwrap_or(0) as u32;

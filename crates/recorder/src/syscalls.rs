@@ -6,7 +6,7 @@ use crate::sigcalls::{self, returned};
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{birth, channel, exec, limits, memcalls, pathcalls, process, stub};
+use crate::{birth, channel, exec, filters, limits, memcalls, pathcalls, process, stub};
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -48,12 +48,18 @@ pub fn perform(t: &mut Thread) -> Flow {
     let a = args(t);
     // The kernel looks at the low half only.
     let nr = t.ctx.gpr[0] as u32;
+    if !t.filters.is_empty()
+        && let Some(flow) = filters::check(t, nr, &a)
+    {
+        return flow;
+    }
     let ret = match nr {
         __NR_rt_sigreturn => return sigcalls::sigreturn(t),
         __NR_rt_sigaction => Some(sigcalls::sigaction(t, &a)),
         __NR_rt_sigprocmask => sigcalls::sigprocmask(t, &a),
         __NR_rt_sigpending => Some(sigcalls::sigpending(t, &a)),
-        __NR_rt_sigsuspend => sigcalls::sigsuspend(t, &a),
+        __NR_rt_sigsuspend | __NR_ppoll | __NR_pselect6 | __NR_epoll_pwait | __NR_epoll_pwait2
+        | __NR_io_pgetevents | __NR_io_uring_enter => sigcalls::wait(t, nr, &a),
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
         __NR_exit if birth::threads() > 1 => birth::exit(t, a[0] as i32),
         __NR_exit | __NR_exit_group => process::exit(t),
@@ -67,6 +73,8 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_execve | __NR_execveat => exec::perform(t, nr, &a),
         __NR_arch_prctl => arch_prctl(t, &a),
         __NR_prctl if a[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(errno(EINVAL)),
+        __NR_prctl => filters::prctl(t, &a).or_else(|| pass(t, nr, &a)),
+        __NR_seccomp => filters::seccomp(t, &a).or_else(|| pass(t, nr, &a)),
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
         __NR_rseq => Some(errno(ENOSYS)),
         // Would bring the whole predictor into memory.
@@ -106,7 +114,12 @@ fn other(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
 /// Makes the call for the program as it is. `None`: a signal comes first.
 pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     // SAFETY: calls that could harm the recorder are not passed on.
-    unsafe { stub::call(nr as u64, *a, &t.inbox.full) }
+    unsafe {
+        if signals::held(t) != 0 {
+            return signals::call_with_held(t, nr, a);
+        }
+        stub::call(nr as u64, *a, &t.inbox.full)
+    }
 }
 
 /// A signal has come before the call began: it is delivered first, and the program returns from

@@ -126,6 +126,8 @@ pub struct Thread {
     pub wanted: crate::select::Wanted,
     /// Limits that the kernel does not know.
     pub limits: crate::limits::Shared,
+    /// Filters of system calls that the program has set.
+    pub filters: crate::filters::Filters,
     /// What it is about to execute.
     pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
 }
@@ -189,6 +191,7 @@ impl Thread {
             spare_gap: None,
             wanted: crate::select::Wanted::new(),
             limits: Arc::new(Lock::new(config().limits)),
+            filters: crate::filters::Filters::new(),
             plan: None,
         }));
         t.ctx.runtime = t as *mut Thread as u64;

@@ -38,11 +38,7 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             _ => (64, 0),
         };
         if addr % align != 0 {
-            return Err(Fault {
-                signo: 11,
-                code: 0x80,
-                addr: 0,
-            });
+            return Err(Fault::GP);
         }
         match i.mnemonic() {
             Fnstenv | Fstenv => run!("fnstenv [rdi]", 0u32),

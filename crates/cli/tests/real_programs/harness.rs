@@ -50,7 +50,7 @@ impl Scene {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/real_programs/c")
             .join(name);
-        let program = self.path(name.split('.').next().unwrap());
+        let program = self.path(Path::new(name).file_stem().unwrap().to_str().unwrap());
         let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
         let status = Command::new(compiler)
             .args(["-w", "-g"])

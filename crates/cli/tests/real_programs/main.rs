@@ -14,4 +14,5 @@ mod rings;
 mod signals;
 mod sinks;
 mod threads;
+mod transparency;
 mod windows;

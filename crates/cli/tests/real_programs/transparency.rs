@@ -1,0 +1,44 @@
+//! What a program can see of the kernel and of itself is the same recorded: one small program for each
+//! subject, which prints what it sees.
+
+use crate::harness::{Scene, words};
+
+/// Compiles `c/NAME` and compares a native run with a recorded one.
+fn same(name: &str, args: &[&str]) {
+    let scene = Scene::new();
+    let program = scene.compile(name, &[]);
+    scene.same(&words(&program, args));
+}
+
+macro_rules! programs {
+    ($($test:ident: $file:literal $(, $argument:literal)*;)*) => {
+        $(#[test]
+        fn $test() {
+            same($file, &[$($argument),*]);
+        })*
+    };
+}
+
+programs! {
+    blocking_calls_are_interrupted: "signals/blocking.c";
+    masks_of_waiting_calls: "signals/masks.c";
+    contexts_that_handlers_change: "signals/contexts.c";
+    what_faults_tell: "signals/faults.c";
+    alternate_stacks: "signals/stacks.c";
+    stack_overflow_kills: "signals/stacks.c", "o";
+    alternate_stack_is_gone: "signals/stacks.c", "u";
+    frame_cannot_be_written: "signals/stacks.c", "s";
+    blocked_fault_kills: "signals/stacks.c", "b";
+    ignored_fault_kills: "signals/stacks.c", "i";
+    alternate_stack_is_too_small: "signals/stacks.c", "t";
+    signals_of_threads: "signals/threads_signals.c";
+    no_signal_is_lost: "signals/counted.c", "500";
+    children_tell: "signals/children.c";
+    timers_at_high_rates: "signals/rapid.c";
+    own_file: "hiding/exe.c";
+    own_file_is_deleted: "hiding/gone.c";
+    own_files_in_proc: "hiding/procfiles.c";
+    descriptors_are_the_programs: "hiding/descriptors.c";
+    filters_of_system_calls: "hiding/filters.c";
+    other_doors: "hiding/doors.c";
+}

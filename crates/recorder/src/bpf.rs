@@ -1,0 +1,156 @@
+//! Classic BPF as seccomp has it: what the kernel accepts, and what a program of it returns.
+
+/// `struct sock_filter`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Instruction {
+    pub code: u16,
+    /// How far to jump if the condition holds, and if not.
+    pub jump: [u8; 2],
+    pub k: u32,
+}
+
+/// Most instructions of one filter.
+pub const MOST: usize = 4096;
+
+/// What a filter looks at: `struct seccomp_data` in words of 4 bytes.
+pub type Data = [u32; 16];
+
+/// Cells of a filter's own memory.
+const CELLS: usize = 16;
+
+// Classes, and within them kinds.
+const LD: u16 = 0;
+const LDX: u16 = 1;
+const ST: u16 = 2;
+const STX: u16 = 3;
+const ALU: u16 = 4;
+const JMP: u16 = 5;
+const RET: u16 = 6;
+const IMM: u16 = 0x00;
+const ABS: u16 = 0x20;
+const MEM: u16 = 0x60;
+const LEN: u16 = 0x80;
+const X: u16 = 8;
+const DIV: u16 = 0x30;
+const LSH: u16 = 0x60;
+const RSH: u16 = 0x70;
+const NEG: u16 = 0x80;
+const TAX: u16 = 0x07;
+const TXA: u16 = 0x87;
+const RET_A: u16 = 0x16;
+
+/// Whether the kernel accepts the filter.
+pub fn is_valid(code: &[Instruction]) -> bool {
+    if code.is_empty() || code.len() > MOST {
+        return false;
+    }
+    // Cells that have been stored to, on all ways to each instruction.
+    let mut known = alloc::vec![!0u16; code.len()];
+    let mut stored = 0u16;
+    for (at, i) in code.iter().enumerate() {
+        stored &= known[at];
+        let left = code.len() - at - 1;
+        let cell = |k: u32| (k as usize) < CELLS;
+        let fine = match i.code {
+            c if c == LD | ABS => i.k.is_multiple_of(4) && i.k < 64,
+            c if c == LD | LEN || c == LDX | LEN => true,
+            c if c == LD | IMM || c == LDX | IMM => true,
+            c if c == LD | MEM || c == LDX | MEM => cell(i.k) && stored >> i.k & 1 != 0,
+            ST | STX => cell(i.k),
+            TAX | TXA | RET | RET_A => true,
+            c if c & 7 == ALU => arithmetic_is_valid(c, i.k),
+            JMP => (i.k as usize) < left,
+            c if c & 7 == JMP => {
+                let kind = c & 0xf0;
+                c & 0xff00 == 0
+                    && matches!(kind, 0x10 | 0x20 | 0x30 | 0x40)
+                    && i.jump.iter().all(|j| (*j as usize) < left)
+            }
+            _ => false,
+        };
+        if !fine {
+            return false;
+        }
+        if matches!(i.code, ST | STX) {
+            stored |= 1 << i.k;
+        } else if i.code & 7 == JMP {
+            let to: &[usize] = match i.code {
+                JMP => &[i.k as usize],
+                _ => &[i.jump[0] as usize, i.jump[1] as usize],
+            };
+            for t in to {
+                known[at + 1 + t] &= stored;
+            }
+            stored = !0;
+        }
+    }
+    code.last().is_some_and(|i| i.code & 7 == RET)
+}
+
+fn arithmetic_is_valid(code: u16, k: u32) -> bool {
+    let constant = code & X == 0;
+    match code & 0xf0 {
+        _ if code & 0xff00 != 0 => false,
+        DIV => !constant || k != 0,
+        LSH | RSH => !constant || k < 32,
+        NEG => constant,
+        0x00 | 0x10 | 0x20 | 0x40 | 0x50 | 0xa0 => true,
+        _ => false,
+    }
+}
+
+/// Runs a filter that [`is_valid`] on `data`.
+pub fn run(code: &[Instruction], data: &Data) -> u32 {
+    let (mut a, mut x, mut at) = (0u32, 0u32, 0usize);
+    let mut cells = [0u32; CELLS];
+    // Jumps lead forward only.
+    while let Some(i) = code.get(at) {
+        at += 1;
+        let cell = i.k as usize % CELLS;
+        let operand = if i.code & X != 0 { x } else { i.k };
+        match i.code {
+            c if c == LD | ABS => a = data[i.k as usize / 4 % 16],
+            c if c == LD | LEN => a = 64,
+            c if c == LDX | LEN => x = 64,
+            c if c == LD | IMM => a = i.k,
+            c if c == LDX | IMM => x = i.k,
+            c if c == LD | MEM => a = cells[cell],
+            c if c == LDX | MEM => x = cells[cell],
+            ST => cells[cell] = a,
+            STX => cells[cell] = x,
+            TAX => x = a,
+            TXA => a = x,
+            RET => return i.k,
+            RET_A => return a,
+            JMP => at += i.k as usize,
+            c if c & 7 == JMP => {
+                let holds = match c & 0xf0 {
+                    0x10 => a == operand,
+                    0x20 => a > operand,
+                    0x30 => a >= operand,
+                    _ => a & operand != 0,
+                };
+                at += i.jump[!holds as usize] as usize;
+            }
+            c => {
+                a = match c & 0xf0 {
+                    0x00 => a.wrapping_add(operand),
+                    0x10 => a.wrapping_sub(operand),
+                    0x20 => a.wrapping_mul(operand),
+                    DIV => match a.checked_div(operand) {
+                        Some(q) => q,
+                        None => return 0,
+                    },
+                    0x40 => a | operand,
+                    0x50 => a & operand,
+                    LSH => a << (operand & 31),
+                    RSH => a >> (operand & 31),
+                    NEG => a.wrapping_neg(),
+                    _ => a ^ operand,
+                };
+            }
+        }
+    }
+    0
+}
