@@ -2,6 +2,7 @@
 //! libraries, heap and stack, so that neither gets in the other's way.
 
 use crate::sys::{self, PAGE};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use linux_raw_sys::errno::{EEXIST, EINVAL};
 use linux_raw_sys::general::MAP_FIXED_NOREPLACE;
@@ -64,4 +65,22 @@ pub fn overlaps(addr: u64, len: u64) -> bool {
     RANGES
         .iter()
         .any(|(start, end)| addr < *end && last > *start)
+}
+
+/// What of `addr..addr+len` is not the recorder's: start and length of each piece.
+pub fn outside(addr: u64, len: u64) -> Vec<(u64, u64)> {
+    let mut from = addr;
+    let end = addr.saturating_add(len);
+    let mut out = Vec::new();
+    // From the lowest.
+    for (start, after) in RANGES.into_iter().rev() {
+        if from < start.min(end) {
+            out.push((from, start.min(end) - from));
+        }
+        from = from.max(after);
+    }
+    if from < end {
+        out.push((from, end - from));
+    }
+    out
 }

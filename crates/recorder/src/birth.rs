@@ -312,6 +312,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     child.signals.alt = alt;
     child.wanted = t.wanted.of_child();
     child.filters.copy(&t.filters);
+    child.forbidden = t.forbidden;
     child.is_silent = t.is_silent;
     child.borrows = r.flags & CLONE_THREAD as u64 == 0;
     if child.borrows && crate::config().children == hindsight_events::config::children::NONE {

@@ -19,6 +19,7 @@ mod context;
 mod dispatch;
 mod exec;
 mod fail;
+mod features;
 mod filters;
 mod gap;
 mod guard;

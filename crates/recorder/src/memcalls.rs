@@ -83,10 +83,39 @@ fn forget_code(t: &mut Thread, addr: u64, len: u64) {
     }
 }
 
+/// `mlockall(flags)`: nothing is locked, which only takes time.
+pub fn lock_all(flags: u64) -> u64 {
+    let known = (MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) as u64;
+    if flags & !known != 0 || flags & (MCL_CURRENT | MCL_FUTURE) as u64 == 0 {
+        return errno(EINVAL);
+    }
+    0
+}
+
+/// Reserves a range across the recorder's part of the address space: nobody gets there anyway.
+fn reserve(t: &mut Thread, addr: u64, len: u64, flags: u32) {
+    for (at, len) in arena::outside(addr, len) {
+        if let Err(e) = sys::mmap(at, len, PROT_NONE, flags, -1, 0) {
+            return returned(t, errno(e as u32));
+        }
+        forget_code(t, at, len);
+        regions().add(at, len, PROT_NONE, flags, 0, b"");
+    }
+    returned(t, addr);
+}
+
 fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let [addr, len, prot, flags, fd, offset] = *a;
     let flags = flags as u32;
-    if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 && arena::overlaps(addr, len) {
+    let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if fixed && arena::overlaps(addr, len) {
+        let whole = addr.is_multiple_of(PAGE) && addr < 1 << 47 && pages(len) <= (1 << 47) - addr;
+        let empty = prot as u32 == PROT_NONE && flags & MAP_ANONYMOUS != 0;
+        if whole && empty && flags & MAP_FIXED != 0 && !arena::outside(addr, pages(len)).is_empty()
+        {
+            reserve(t, addr, pages(len), flags);
+            return Some(());
+        }
         let e = if flags & MAP_FIXED_NOREPLACE != 0 {
             EEXIST
         } else {
@@ -127,8 +156,17 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
 
 fn munmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let [addr, len, ..] = *a;
-    if arena::overlaps(addr, len) {
-        returned(t, errno(EINVAL));
+    let aligned = addr.is_multiple_of(PAGE) && len != 0 && addr.saturating_add(len) < 1 << 47;
+    if aligned && arena::overlaps(addr, len) {
+        // Nothing of the program's is there.
+        returned(t, 0);
+        for (at, len) in arena::outside(addr, pages(len)) {
+            if sys::munmap(at, len).is_ok() {
+                forget_code(t, at, len);
+                regions().remove(at, len);
+                t.zero_window(at, len);
+            }
+        }
         return Some(());
     }
     let ret = pass(t, __NR_munmap, a)?;

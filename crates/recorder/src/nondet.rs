@@ -56,6 +56,8 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         mask |= 1 << n;
     };
     match i.mnemonic() {
+        Cpuid if t.forbidden.cpuid => return Err(Fault::GP),
+        Rdtsc | Rdtscp if t.forbidden.tsc => return Err(Fault::GP),
         Cpuid => {
             let (leaf, sub) = (t.ctx.gpr[0] as u32, t.ctx.gpr[1] as u32);
             let r = __cpuid_count(leaf, sub);

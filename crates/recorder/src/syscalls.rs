@@ -6,7 +6,7 @@ use crate::sigcalls::{self, returned};
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{birth, channel, exec, filters, limits, memcalls, pathcalls, process, stub};
+use crate::{birth, channel, exec, features, filters, limits, memcalls, pathcalls, process, stub};
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -33,6 +33,8 @@ pub fn args(t: &Thread) -> [u64; 6] {
     ARGS.map(|i| t.ctx.gpr[i])
 }
 
+/// The end of what a program may map.
+const LAST_PAGE: u64 = (1 << 47) - sys::PAGE;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
@@ -73,12 +75,14 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_execve | __NR_execveat => exec::perform(t, nr, &a),
         __NR_arch_prctl => arch_prctl(t, &a),
         __NR_prctl if a[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(errno(EINVAL)),
-        __NR_prctl => filters::prctl(t, &a).or_else(|| pass(t, nr, &a)),
+        __NR_prctl => filters::prctl(t, &a)
+            .or_else(|| features::prctl(t, &a))
+            .or_else(|| pass(t, nr, &a)),
         __NR_seccomp => filters::seccomp(t, &a).or_else(|| pass(t, nr, &a)),
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
         __NR_rseq => Some(errno(ENOSYS)),
         // Would bring the whole predictor into memory.
-        __NR_mlockall => Some(0),
+        __NR_mlockall => Some(memcalls::lock_all(a[0])),
         _ => match memcalls::perform(t, nr, &a) {
             Some(flow) => return flow.unwrap_or_else(|| interrupted(t)),
             None => other(t, nr, &a),
@@ -138,7 +142,7 @@ fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     Some(match code {
         ARCH_GET_FS => put(t.ctx.fs_base),
         ARCH_GET_GS => put(t.ctx.gs_base),
-        ARCH_SET_FS | ARCH_SET_GS if value >= 1 << 47 => errno(EPERM),
+        ARCH_SET_FS | ARCH_SET_GS if value >= LAST_PAGE => errno(EPERM),
         ARCH_SET_FS => {
             t.ctx.fs_base = value;
             sys::set_fs_base(value);
@@ -150,7 +154,9 @@ fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
         }
         ARCH_REQ_XCOMP_PERM => errno(EINVAL),
         c if ARCH_SHSTK.contains(&c) => errno(EINVAL),
-        _ => return pass(t, __NR_arch_prctl, a),
+        _ => {
+            return features::arch_prctl(t, a).or_else(|| pass(t, __NR_arch_prctl, a));
+        }
     })
 }
 

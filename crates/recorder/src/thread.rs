@@ -126,6 +126,7 @@ pub struct Thread {
     pub wanted: crate::select::Wanted,
     /// Limits that the kernel does not know.
     pub limits: crate::limits::Shared,
+    pub forbidden: crate::features::Forbidden,
     /// Filters of system calls that the program has set.
     pub filters: crate::filters::Filters,
     /// What it is about to execute.
@@ -191,6 +192,7 @@ impl Thread {
             spare_gap: None,
             wanted: crate::select::Wanted::new(),
             limits: Arc::new(Lock::new(config().limits)),
+            forbidden: crate::features::Forbidden::default(),
             filters: crate::filters::Filters::new(),
             plan: None,
         }));

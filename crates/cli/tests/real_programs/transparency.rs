@@ -39,6 +39,8 @@ programs! {
     own_file_is_deleted: "hiding/gone.c";
     own_files_in_proc: "hiding/procfiles.c";
     descriptors_are_the_programs: "hiding/descriptors.c";
+    state_of_threads: "hiding/threadstate.c";
+    unusual_ranges_of_memory: "hiding/addresses.c";
     filters_of_system_calls: "hiding/filters.c";
     other_doors: "hiding/doors.c";
 }

@@ -1,0 +1,64 @@
+//! Instructions that the program has forbidden itself: `cpuid` and reading the time stamp counter. The
+//! kernel is not told, since the recorder uses them.
+
+use crate::syscalls::errno;
+use crate::thread::Thread;
+use crate::{guard, sys};
+use linux_raw_sys::errno::*;
+use linux_raw_sys::general::*;
+
+/// What one thread has forbidden; its children inherit it.
+#[derive(Clone, Copy, Default)]
+pub struct Forbidden {
+    pub cpuid: bool,
+    pub tsc: bool,
+}
+
+const ARCH_GET_CPUID: u64 = 0x1011;
+const ARCH_SET_CPUID: u64 = 0x1012;
+const PR_GET_TSC: u64 = 25;
+const PR_SET_TSC: u64 = 26;
+const TSC_ALLOWED: u32 = 1;
+const TSC_FORBIDDEN: u32 = 2;
+
+/// `arch_prctl` of these. `None`: it is another one.
+pub fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    match a[0] {
+        ARCH_GET_CPUID => Some(!t.forbidden.cpuid as u64),
+        ARCH_SET_CPUID => {
+            // Allowing it changes nothing, and tells whether the processor can forbid it.
+            let ask = [ARCH_SET_CPUID, 1, 0, 0, 0, 0];
+            // SAFETY: no pointers.
+            let ret = unsafe { sys::raw(__NR_arch_prctl, ask) };
+            if ret == 0 {
+                t.forbidden.cpuid = a[1] == 0;
+            }
+            Some(ret)
+        }
+        _ => None,
+    }
+}
+
+/// `prctl` of these. `None`: it is another one.
+pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    match a[0] {
+        PR_GET_TSC => {
+            let mode = if t.forbidden.tsc {
+                TSC_FORBIDDEN
+            } else {
+                TSC_ALLOWED
+            };
+            let written = guard::write(a[1], &mode.to_le_bytes());
+            Some(if written.is_ok() { 0 } else { errno(EFAULT) })
+        }
+        PR_SET_TSC => {
+            let mode = a[1] as u32;
+            if mode != TSC_ALLOWED && mode != TSC_FORBIDDEN {
+                return Some(errno(EINVAL));
+            }
+            t.forbidden.tsc = mode == TSC_FORBIDDEN;
+            Some(0)
+        }
+        _ => None,
+    }
+}
