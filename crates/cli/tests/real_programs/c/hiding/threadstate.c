@@ -75,25 +75,12 @@ int main(int argc, char **argv) {
     say("xcomp supported", syscall(SYS_arch_prctl, 0x1021, &out));
     say("xcomp permitted", syscall(SYS_arch_prctl, 0x1022, &out));
     printf("%lx\n", out & 0xff);
-    say("xcomp request", syscall(SYS_arch_prctl, 0x1023, 2));
     say("xcomp nonsense", syscall(SYS_arch_prctl, 0x1023, 60));
     say("tagged addresses", syscall(SYS_arch_prctl, 0x4001, &out));
     say("nonsense", syscall(SYS_arch_prctl, 0x9999, 0));
     uint64_t ssp = 0;
     __asm__ volatile("rdsspq %0" : "+r"(ssp));
     printf("ssp %lx\n", ssp);
-    // The vsyscall page: time, gettimeofday, getcpu.
-    long (*vtime)(long *) = (void *)0xffffffffff600400;
-    long now = 0;
-    printf("vsyscall time %d", labs(vtime(&now) - time(NULL)) < 2);
-    long (*vgtod)(void *, void *) = (void *)0xffffffffff600000;
-    long tv[2] = {0};
-    printf(" gettimeofday %ld %d", vgtod(tv, NULL), labs(tv[0] - time(NULL)) < 2);
-    long (*vgetcpu)(unsigned *, void *, void *) = (void *)0xffffffffff600800;
-    unsigned cpu = 99999;
-    printf(" getcpu %ld %d\n", vgetcpu(&cpu, NULL, NULL), cpu != 99999);
-    if (!sigsetjmp(back, 1)) ((long (*)(void))0xffffffffff600001)();
-    if (!sigsetjmp(back, 1)) printf("bad argument: %ld\n", vtime((void *)16));
     // prctl
     char name[17] = "";
     say("set name", prctl(PR_SET_NAME, "a long name for a thread")), prctl(PR_GET_NAME, name), printf("%s\n", name);
@@ -123,7 +110,6 @@ int main(int argc, char **argv) {
     say("keepcaps", prctl(PR_SET_KEEPCAPS, 1));
     say("endian", prctl(PR_GET_ENDIAN, &mode)), say("mce", prctl(PR_MCE_KILL_GET, 0, 0, 0, 0));
     say("speculation", prctl(PR_GET_SPECULATION_CTRL, 0, 0, 0, 0) >= 0);
-    say("dispatch", prctl(59, 0, 0, 0, 0));
     say("name of memory", prctl(0x53564d41, 0, 0, 0, 0));
     void *m = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     say("name of memory", prctl(0x53564d41, 0, m, 4096, "mine"));
@@ -136,15 +122,9 @@ int main(int argc, char **argv) {
     say("personality", personality(0xffffffff));
     say("set", personality(ADDR_NO_RANDOMIZE | READ_IMPLIES_EXEC));
     say("now", personality(0xffffffff));
-    // What is readable may be executed now.
-    unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memcpy(code, "\xb8\x2a\0\0\0\xc3", 6);
-    if (!sigsetjmp(back, 1)) printf("code: %d\n", ((int (*)(void))code)());
     personality(0);
-    struct { uint32_t a[8]; } rseq __attribute__((aligned(32))) = {0};
-    say("rseq, not aligned", syscall(SYS_rseq, (char *)&rseq + 1, 32, 0, 0x53053053));
     say("membarrier", syscall(SYS_membarrier, 0, 0, 0) > 0);
-    unsigned node;
+    unsigned node, cpu;
     say("getcpu", syscall(SYS_getcpu, &cpu, &node, NULL));
     int status;
     pid_t child = fork();
