@@ -5,7 +5,7 @@ use crate::hindsight::{Facts, Hindsight, must_succeed};
 use crate::process::{Run, Spec, argv, run};
 use crate::snapshot::same_content;
 use crate::stats::{geometric_mean, median, range};
-use crate::workload::Workload;
+use crate::workload::{Aim, Workload};
 use serde::Serialize;
 use std::io;
 use std::path::Path;
@@ -34,6 +34,7 @@ pub struct Pair {
 pub struct Measured {
     pub name: String,
     pub what: String,
+    pub aim: Aim,
     pub pairs: Vec<Pair>,
     /// Why a replay did not verify; its times are then not numbers.
     pub miss: Option<String>,
@@ -98,6 +99,7 @@ pub fn measure(
     Ok(Measured {
         name: workload.name.clone(),
         what: workload.what.clone(),
+        aim: workload.aim,
         pairs: rounds,
         miss,
     })
@@ -176,6 +178,11 @@ impl Measured {
     /// Median ratio of recorded to native CPU.
     pub fn record_ratio(&self) -> f64 {
         self.mid(|p| p.record_cpu / p.native_cpu)
+    }
+
+    /// Median of the milliseconds of CPU that recording adds to each of `units`.
+    pub fn added_ms(&self, units: u32) -> f64 {
+        self.mid(|p| (p.record_cpu - p.native_cpu) * 1e3 / units as f64)
     }
 
     /// Smallest and largest ratio of recorded to native CPU.

@@ -57,6 +57,14 @@ impl Hindsight {
 
     /// `native` as it is to be run recorded into `trace`.
     pub fn recorded(&self, native: &Spec, trace: &Path) -> Spec {
+        Spec {
+            argv: self.recorded_words(&native.argv, trace),
+            ..native.clone()
+        }
+    }
+
+    /// The arguments with which a program is recorded.
+    pub fn recorded_words(&self, native: &[OsString], trace: &Path) -> Vec<OsString> {
         let mut argv: Vec<OsString> = vec![
             self.program.clone().into(),
             "record".into(),
@@ -64,11 +72,8 @@ impl Hindsight {
         ];
         argv.extend(self.record_options.iter().map(OsString::from));
         argv.extend(["-o".into(), trace.into(), "--".into()]);
-        argv.extend(native.argv.iter().cloned());
-        Spec {
-            argv,
-            ..native.clone()
-        }
+        argv.extend(native.iter().cloned());
+        argv
     }
 
     /// Replays `trace` on `jobs` processors; an error unless it verifies.

@@ -5,9 +5,11 @@ mod fidelity;
 mod hindsight;
 mod machine;
 mod process;
+mod servers;
 mod snapshot;
 mod stats;
 mod table;
+mod tasks;
 mod workload;
 
 use clap::{Args, Parser, Subcommand};
@@ -15,6 +17,7 @@ use hindsight::Hindsight;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use workload::Aim;
 
 #[derive(Parser)]
 #[command(version, about)]
@@ -51,7 +54,8 @@ struct Bench {
     /// Rounds per workload.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Only these workloads, by name, separated by commas; `startup` is the start-up measurement.
+    /// Only these workloads and servers, by name, separated by commas; `startup` is the start-up
+    /// measurement.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// JSON file of other workloads, instead of those built in.
@@ -97,6 +101,7 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
         .prefix("hindsight-bench-")
         .tempdir()?;
     let dir = scratch.path();
+    servers::open_to_all(dir)?;
     let workloads = match &o.workloads {
         Some(file) => workload::from_file(file, dir)?,
         None => workload::built_in(dir, &o.only)?,
@@ -106,7 +111,12 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
     let mut failed = 0;
     for w in workloads.iter().filter(|w| chosen(&w.name)) {
         eprintln!("{}: {}", w.name, w.what);
-        match bench::measure(&tool, w, dir, o.pairs) {
+        // The others take long, and their goals are far from what a machine's noise hides.
+        let pairs = match w.aim {
+            Aim::Cpu => o.pairs,
+            _ => o.pairs.min(2),
+        };
+        match bench::measure(&tool, w, dir, pairs) {
             Ok(m) => {
                 eprintln!(
                     "  recorded {:.2}x, replayed {:.2}x",
@@ -118,6 +128,32 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
                     eprintln!("  FAILED: {miss}");
                 }
                 measured.push(m);
+            }
+            Err(e) => {
+                failed += 1;
+                eprintln!("  FAILED: {e}");
+            }
+        }
+    }
+    let mut served = Vec::new();
+    let wanted = |n: &&str| chosen(n) && o.workloads.is_none();
+    for name in servers::NAMES.into_iter().filter(wanted) {
+        let made = servers::make(name, dir);
+        let done = match &made {
+            Ok(server) => {
+                eprintln!("{name}: {}", server.what);
+                servers::measure(&tool, server, dir, o.pairs.min(2))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                eprintln!("{name}: skipped: {e}");
+                continue;
+            }
+            Err(e) => Err(io::Error::other(e.to_string())),
+        };
+        match done {
+            Ok(s) => {
+                eprintln!("  {:.0}% of the native throughput", s.share() * 100.0);
+                served.push(s);
             }
             Err(e) => {
                 failed += 1;
@@ -137,6 +173,7 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
         &version,
         &o.common.options,
         &measured,
+        &served,
         startup.as_ref(),
     );
     if failed > 0 {
@@ -144,7 +181,7 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
     }
     if o.common.json {
         let all = serde_json::json!({ "machine": machine, "version": version, "options": o.common.options,
-            "workloads": measured, "startup": startup, "failed": failed });
+            "workloads": measured, "servers": served, "startup": startup, "failed": failed });
         println!("{all:#}");
     } else {
         print!("{report}");

@@ -1,12 +1,14 @@
 //! The table of a benchmark run, as Markdown that also reads well in a terminal.
 
 use crate::bench::{Measured, Startup, mean};
+use crate::servers::Served;
 use crate::stats::{median, range};
+use crate::workload::Aim;
 use std::fmt::Write;
 
 /// A goal and whether it was met.
 struct Goal {
-    what: &'static str,
+    what: String,
     goal: String,
     seen: String,
     met: bool,
@@ -54,6 +56,7 @@ pub fn report(
     version: &str,
     options: &[String],
     all: &[Measured],
+    served: &[Served],
     startup: Option<&Startup>,
 ) -> String {
     let mut out = format!("Machine: {machine}.\nProgram: {version}");
@@ -75,9 +78,31 @@ pub fn report(
         out,
         "with their range. Outputs were equal in every run, {verified}.\n"
     );
-    out.push_str(&workloads(all));
-    out.push('\n');
-    let goals = goals(all, startup);
+    let is_cpu = |m: &&Measured| m.aim == Aim::Cpu;
+    let cpu: Vec<Measured> = all.iter().filter(is_cpu).cloned().collect();
+    let others: Vec<Measured> = all.iter().filter(|m| !is_cpu(m)).cloned().collect();
+    if !cpu.is_empty() {
+        out.push_str(&workloads(&cpu, true));
+        out.push('\n');
+    }
+    if !others.is_empty() {
+        out.push_str("Threads, processes and system calls (at most two rounds each):\n\n");
+        out.push_str(&workloads(&others, false));
+        out.push('\n');
+    }
+    if !served.is_empty() {
+        out.push_str("Servers under load on the same machine, requests per second:\n\n");
+        out.push_str(&servers(served));
+        out.push('\n');
+    }
+    let mut goals = goals(&cpu, startup);
+    goals.extend(others.iter().filter_map(aimed));
+    goals.extend(served.iter().map(|s| Goal {
+        what: format!("{}, share of the native throughput", s.name),
+        goal: "40% or more".into(),
+        seen: format!("{:.0}%", s.share() * 100.0),
+        met: s.share() >= 0.4,
+    }));
     let mut rows = vec![
         ["figure", "goal", "measured", ""]
             .map(String::from)
@@ -85,7 +110,7 @@ pub fn report(
     ];
     rows.extend(goals.into_iter().map(|g| {
         vec![
-            g.what.into(),
+            g.what,
             g.goal,
             g.seen,
             if g.met { "met" } else { "NOT MET" }.into(),
@@ -95,7 +120,55 @@ pub fn report(
     out
 }
 
-fn workloads(all: &[Measured]) -> String {
+/// The goal of a workload that has one of its own.
+fn aimed(m: &Measured) -> Option<Goal> {
+    let (what, goal, seen, met) = match m.aim {
+        Aim::Ratio(most) => {
+            let ratio = m.record_ratio();
+            let (goal, seen) = (format!("{most:.1}x or less"), format!("{ratio:.2}x"));
+            ("recording, CPU", goal, seen, ratio <= most)
+        }
+        Aim::Each { units, ms } => {
+            let added = m.added_ms(units);
+            let (goal, seen) = (format!("{ms:.0} ms or less"), format!("{added:.2} ms"));
+            ("CPU added to each", goal, seen, added <= ms)
+        }
+        Aim::Cpu | Aim::Runs => return None,
+    };
+    Some(Goal {
+        what: format!("{}, {what}", m.name),
+        goal,
+        seen,
+        met,
+    })
+}
+
+fn servers(all: &[Served]) -> String {
+    let head = [
+        "server",
+        "native/s",
+        "recorded/s",
+        "share",
+        "Ginstr",
+        "trace MiB",
+        "replay s",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    rows.extend(all.iter().map(|s| {
+        vec![
+            s.name.clone(),
+            format!("{:.0}", median(&s.native)),
+            format!("{:.0}", median(&s.recorded)),
+            format!("{:.0}%", s.share() * 100.0),
+            format!("{:.2}", s.facts.instructions as f64 / 1e9),
+            format!("{:.1}", s.facts.trace_bytes as f64 / (1 << 20) as f64),
+            format!("{:.2}", s.replay_cpu),
+        ]
+    }));
+    markdown(&rows)
+}
+
+fn workloads(all: &[Measured], means: bool) -> String {
     let head = [
         "workload",
         "native s",
@@ -142,7 +215,7 @@ fn workloads(all: &[Measured]) -> String {
             format!("{:.4}", m.bits()),
         ]);
     }
-    if all.len() > 1 {
+    if means && all.len() > 1 {
         let mut row = vec![String::new(); head.len()];
         row[0] = "geometric mean".into();
         row[4] = format!("{:.2}", mean(all, Measured::record_ratio));
@@ -158,9 +231,9 @@ fn workloads(all: &[Measured]) -> String {
 
 fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
     let mut goals = Vec::new();
-    let mut add = |what, goal: &str, seen: String, met| {
+    let mut add = |what: &str, goal: &str, seen: String, met| {
         goals.push(Goal {
-            what,
+            what: what.into(),
             goal: goal.into(),
             seen,
             met,

@@ -1,7 +1,8 @@
 //! The benchmark's workloads: small deterministic programs of the kinds people record.
 
-use crate::process::argv;
+use crate::process::{ENVIRONMENT, argv};
 use crate::stats::Random;
+use crate::tasks;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -14,6 +15,20 @@ pub struct Workload {
     pub name: String,
     pub what: String,
     pub argv: Vec<OsString>,
+    pub aim: Aim,
+}
+
+/// What a workload is to show.
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
+pub enum Aim {
+    /// One of the CPU-bound programs, over which the means are taken.
+    Cpu,
+    /// It costs at most so many times what it costs natively.
+    Ratio(f64),
+    /// Each of so many units costs at most so many milliseconds more than natively.
+    Each { units: u32, ms: f64 },
+    /// It runs as natively, and verifies.
+    Runs,
 }
 
 /// A workload as a file given with `--workloads` describes it.
@@ -44,31 +59,36 @@ pub fn from_file(file: &Path, dir: &Path) -> io::Result<Vec<Workload>> {
                 name: d.name,
                 what: d.what,
                 argv: argv(&d.run),
+                aim: Aim::Cpu,
             })
         })
         .collect()
 }
 
-/// Prepares the seven CPU-bound workloads in `dir`; `only` limits them to some names.
+/// Prepares the workloads in `dir`; `only` limits them to some names.
 pub fn built_in(dir: &Path, only: &[String]) -> io::Result<Vec<Workload>> {
     let maker = Maker {
         dir,
         only,
         made: Vec::new(),
     };
-    maker.make_all()
+    let mut maker = maker.make_all()?;
+    tasks::make(&mut maker)?;
+    Ok(maker.made)
 }
 
-struct Maker<'a> {
+/// Makes the workloads that are asked for.
+pub struct Maker<'a> {
     dir: &'a Path,
     only: &'a [String],
     made: Vec<Workload>,
 }
 
-type Preparation<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<OsString>>;
+/// Makes what a workload needs in a directory; its arguments.
+pub type Preparation<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<OsString>>;
 
 impl Maker<'_> {
-    fn make_all(mut self) -> io::Result<Vec<Workload>> {
+    fn make_all(mut self) -> io::Result<Self> {
         self.add("gzip", "gzip -6 of 24 MB of text", &|dir| {
             let text = dir.join("text.txt");
             generate(&text, |f| write_text(f, 24_000_000))?;
@@ -140,16 +160,44 @@ impl Maker<'_> {
         self.add("mm_sse2", "the same for the x86-64 baseline", &|dir| {
             compile(dir, "matrix-sse2", &[])
         })?;
-        Ok(self.made)
+        Ok(self)
+    }
+
+    /// A workload that needs programs which may not be there: it is left out then, with a word.
+    pub fn task(
+        &mut self,
+        name: &str,
+        what: &str,
+        aim: Aim,
+        needs: &[&str],
+        prepare: Preparation,
+    ) -> io::Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
+        if let Err(e) = installed(needs) {
+            eprintln!("{name}: skipped: {e}");
+            return Ok(());
+        }
+        self.add(name, what, prepare)?;
+        if let Some(made) = self.made.last_mut() {
+            made.aim = aim;
+        }
+        Ok(())
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| o == name)
     }
 
     fn add(&mut self, name: &str, what: &str, prepare: Preparation) -> io::Result<()> {
-        if self.only.is_empty() || self.only.iter().any(|o| o == name) {
+        if self.wants(name) {
             let argv = prepare(self.dir).map_err(|e| io::Error::other(format!("{name}: {e}")))?;
             self.made.push(Workload {
                 name: name.into(),
                 what: what.into(),
                 argv,
+                aim: Aim::Cpu,
             });
         }
         Ok(())
@@ -168,20 +216,36 @@ fn compile(dir: &Path, name: &str, options: &[&str]) -> io::Result<Vec<OsString>
     Ok(vec![program.into_os_string(), "512".into(), "20".into()])
 }
 
-fn put(dir: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+/// An error unless all these programs are installed.
+pub fn installed(programs: &[&str]) -> io::Result<()> {
+    let path = ENVIRONMENT.iter().find(|(name, _)| *name == "PATH");
+    let dirs = path.map_or("", |(_, dirs)| *dirs);
+    let found = |p: &str| dirs.split(':').any(|d| Path::new(d).join(p).is_file());
+    match programs.iter().find(|p| !found(p)) {
+        None => Ok(()),
+        Some(p) => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("{p} is not installed"),
+        )),
+    }
+}
+
+/// Writes a file.
+pub fn put(dir: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
     let path = dir.join(name);
     fs::write(&path, content)?;
     Ok(path)
 }
 
 /// Writes a generated file.
-fn generate(path: &Path, write: impl Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub fn generate(path: &Path, write: impl Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     write(&mut file)?;
     file.flush()
 }
 
-fn run(command: &mut Command) -> io::Result<()> {
+/// Runs a command that must succeed.
+pub fn run(command: &mut Command) -> io::Result<()> {
     let status = command.status()?;
     if status.success() {
         Ok(())
