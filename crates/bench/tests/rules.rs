@@ -46,6 +46,12 @@ fn lower_crates_never_import_higher_ones() {
         "trace",
         "collector",
         "replay",
+        "syscalls",
+        "symbols",
+        "mark",
+        "timeline",
+        "inspect",
+        "gdb",
         "cli",
         "bench",
     ];
