@@ -4,7 +4,7 @@ use crate::locks::Locks;
 use crate::modules::Modules;
 use crate::output::{self, Output};
 use crate::{Control, alive, futex};
-use hindsight_events::ring::{RING_BYTES, RINGS, kind, state};
+use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS, kind, state};
 use hindsight_events::{EndKind, Event};
 use hindsight_trace::{
     ChunkBuilder, Header, Pushed, Ring, StreamId, StreamInfo, StreamKind, Writer,
@@ -162,7 +162,7 @@ impl<'c, W: Write> Collector<'c, W> {
             }
             if all {
                 self.looked = now;
-                self.thrifty = self.control.memory() > BUDGET;
+                self.economise();
                 self.flush(now);
             }
             self.answer();
@@ -212,6 +212,14 @@ impl<'c, W: Write> Collector<'c, W> {
             busiest = busiest.max(n);
         }
         busiest
+    }
+
+    /// Sees to it that the rings do not take much more memory than [`BUDGET`].
+    fn economise(&mut self) {
+        self.thrifty = self.control.memory() > BUDGET;
+        let room = BUDGET as usize / self.taken().len().max(1);
+        let room = room.clamp(LEAST_ROOM, RING_BYTES);
+        self.control.header().room.store(room as u32, Relaxed);
     }
 
     /// The rings that are taken, as far as they have been seen.

@@ -66,6 +66,7 @@ impl Control {
             .store(std::process::id() as i32, Relaxed);
         c.header().collector_fd.store(c.fd().as_raw_fd(), Relaxed);
         c.header().next_image.store(1, Relaxed);
+        c.header().room.store(ring::RING_BYTES as u32, Relaxed);
         c.header().rings.store(rings as u32, Relaxed);
         c.header().sequence.store(1, Relaxed);
         c.header().magic.store(ring::MAGIC, Release);

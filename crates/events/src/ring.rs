@@ -19,6 +19,9 @@ pub const RINGS: usize = 16384;
 /// Bytes of data of one ring.
 pub const RING_BYTES: usize = 1 << 20;
 
+/// Least value of [`Header::room`].
+pub const LEAST_ROOM: usize = 64 << 10;
+
 /// Page size of the layout.
 pub const PAGE: usize = 4096;
 
@@ -119,6 +122,9 @@ pub struct Header {
     pub reached: AtomicU64,
     /// Rings in this file; set by the collector.
     pub rings: AtomicU32,
+    /// Bytes that each ring may hold at present; set by the collector, [`LEAST_ROOM`] at least and
+    /// [`RING_BYTES`] at most. Less where many rings would take much memory.
+    pub room: AtomicU32,
     /// Bytes at [`IMAGE`].
     pub image_len: AtomicU32,
     /// Processes that are about to be made and have no ring yet.

@@ -6,7 +6,9 @@ use crate::sys::{self, PROT_READ, PROT_WRITE};
 use crate::{arena, channel, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use hindsight_events::ring::{self, Ctl, Header, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state};
+use hindsight_events::ring::{
+    self, Ctl, Header, LEAST_ROOM, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state,
+};
 use hindsight_events::shelf::{self, Shelf};
 use hindsight_events::{EndKind, Event, MAX_EVENT, Pen};
 use linux_raw_sys::general::MAP_SHARED;
@@ -376,10 +378,11 @@ impl Emitter {
     /// `false`: the next event may reach the end of the data.
     #[cold]
     fn turn(&mut self, ctl: &Ctl) -> bool {
-        const MOST: u64 = (RING_BYTES - MAX_EVENT) as u64;
+        let room = header().map_or(0, |h| h.room.load(Relaxed) as usize);
+        let most = (room.clamp(LEAST_ROOM, RING_BYTES) - MAX_EVENT) as u64;
         let head = ctl.head.load(Relaxed);
-        if head - ctl.tail.load(Acquire) > MOST {
-            self.wait(ctl, head);
+        if head - ctl.tail.load(Acquire) > most {
+            self.wait(ctl, head, most);
         }
         let used = head - ctl.tail.load(Acquire);
         if head - self.looked >= RING_BYTES as u64 / 8 {
@@ -390,9 +393,9 @@ impl Emitter {
             }
         }
         let at = head % RING_BYTES as u64;
-        let room = (MOST + 1).saturating_sub(at);
+        let room = ((RING_BYTES - MAX_EVENT) as u64 + 1).saturating_sub(at);
         self.pen.at = self.data as u64 + at;
-        self.pen.limit = self.pen.at + room.min(MOST - used + 1).min(RING_BYTES as u64 / 8);
+        self.pen.limit = self.pen.at + room.min(most - used + 1).min(RING_BYTES as u64 / 8);
         room > 0
     }
 
@@ -429,12 +432,12 @@ impl Emitter {
     }
 
     #[cold]
-    fn wait(&mut self, ctl: &Ctl, head: u64) {
+    fn wait(&mut self, ctl: &Ctl, head: u64, most: u64) {
         let mut alive = Watch::new();
         loop {
             let seen = ctl.space.load(Acquire);
             ctl.waiting.store(1, SeqCst);
-            if head - ctl.tail.load(SeqCst) <= (RING_BYTES - MAX_EVENT) as u64 {
+            if head - ctl.tail.load(SeqCst) <= most {
                 break;
             }
             attention(self.ring);
