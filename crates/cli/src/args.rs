@@ -32,6 +32,14 @@ pub enum Command {
     At(At),
     /// Show the call stack at a place of a recording.
     Backtrace(Backtrace),
+    /// List what happened in a recording: system calls, signals, threads, processes, modules.
+    Events(Events),
+    /// Show memory at a place of a recording, and why it is known.
+    Mem(Mem),
+    /// List the instructions that wrote to some memory, the last one first.
+    Writes(Writes),
+    /// Make the index of a recording, which makes travel in it fast.
+    Index(Index),
     /// List the recordings in the store.
     Ls(List),
     /// Delete recordings from the store.
@@ -229,6 +237,114 @@ pub struct Backtrace {
     pub file: PathBuf,
     /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
     pub position: String,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Events {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Only these kinds.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub kind: Vec<EventKind>,
+    /// Only these system calls, by name or number.
+    #[arg(long, value_name = "NAME")]
+    pub syscall: Vec<String>,
+    /// Only of this thread (the number of its stream).
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// Only of this program image.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// Not before this position.
+    #[arg(long, value_name = "POSITION")]
+    pub from: Option<String>,
+    /// Before this position.
+    #[arg(long, value_name = "POSITION")]
+    pub until: Option<String>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum EventKind {
+    Syscall,
+    Signal,
+    Thread,
+    Process,
+    Module,
+}
+
+impl EventKind {
+    /// As the library names it.
+    pub fn kind(self) -> hindsight_timeline::KindOf {
+        use hindsight_timeline::KindOf;
+        match self {
+            EventKind::Syscall => KindOf::Syscall,
+            EventKind::Signal => KindOf::Signal,
+            EventKind::Thread => KindOf::Thread,
+            EventKind::Process => KindOf::Process,
+            EventKind::Module => KindOf::Module,
+        }
+    }
+}
+
+#[derive(ClapArgs)]
+pub struct Mem {
+    /// File, or name in the store.
+    pub file: PathBuf,
+    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
+    pub position: String,
+    /// First byte.
+    #[arg(value_parser = crate::travel::number)]
+    pub address: u64,
+    /// Number of bytes.
+    #[arg(value_parser = crate::travel::number)]
+    pub length: u64,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Writes {
+    /// File, or name in the store.
+    pub file: PathBuf,
+    /// First byte.
+    #[arg(value_parser = crate::travel::number)]
+    pub address: u64,
+    /// Number of bytes.
+    #[arg(value_parser = crate::travel::number)]
+    pub length: u64,
+    /// Only before this position, in the program image that is there; default: the end.
+    #[arg(long, value_name = "POSITION")]
+    pub before: Option<String>,
+    /// The program image whose memory is meant; default: that which ends last.
+    #[arg(long, value_name = "N", conflicts_with = "before")]
+    pub image: Option<u32>,
+    /// At most this many.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub count: usize,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Index {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Processors to use, where the recording has key frames or threads; default: all.
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Instructions between the index's own key frames; 0: about eight million. Fewer make travel
+    /// faster; they are made rarer where the index would be larger than twice the recording and 64 MiB.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub interval: u64,
     /// For scripts.
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 
 mod args;
 mod at;
+mod bar;
 mod debugger;
 mod dump;
 mod image;
@@ -17,6 +18,7 @@ mod sink;
 mod store;
 mod stream;
 mod symbols;
+mod travel;
 mod tree;
 
 use args::{Args, Command};
@@ -45,6 +47,10 @@ pub fn run() -> i32 {
         Command::At(a) => at::run(&a),
         Command::Backtrace(a) => at::backtrace(&a),
         Command::Info(a) => info::run(&a),
+        Command::Index(a) => travel::index(&a),
+        Command::Events(a) => travel::events(&a),
+        Command::Mem(a) => travel::mem(&a),
+        Command::Writes(a) => travel::writes(&a),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),
         Command::Dump(a) => dump::run(&a),

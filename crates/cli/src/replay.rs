@@ -1,5 +1,6 @@
 //! `hindsight replay`.
 
+use crate::bar::Bar;
 use crate::record::grouped;
 use crate::store::println;
 use crate::{args, say, store};
@@ -7,9 +8,7 @@ use anyhow::{Context, Result};
 use hindsight_replay::{End, Options, Report, verify};
 use hindsight_trace::Trace;
 use serde_json::json;
-use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// Exit status when replay and recording disagree.
 const DIFFERENT: i32 = 1;
@@ -103,51 +102,4 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
             "found": d.difference.found,
         })),
     })
-}
-
-/// Progress on a terminal.
-struct Bar {
-    wanted: bool,
-    begin: Instant,
-    shown: Option<Instant>,
-}
-
-impl Bar {
-    const WIDTH: usize = 30;
-
-    fn new(wanted: bool) -> Bar {
-        Bar {
-            wanted: wanted && std::io::stderr().is_terminal(),
-            begin: Instant::now(),
-            shown: None,
-        }
-    }
-
-    fn show(&mut self, done: u64, total: u64) {
-        let now = Instant::now();
-        // Nothing flashes up for what takes a moment.
-        let due = match self.shown {
-            None => now - self.begin >= Duration::from_millis(300),
-            Some(last) => now - last >= Duration::from_millis(100),
-        };
-        if !self.wanted || !due {
-            return;
-        }
-        self.shown = Some(now);
-        let part = (done as f64 / total.max(1) as f64).min(1.0);
-        let full = (part * Self::WIDTH as f64) as usize;
-        let bar = "#".repeat(full) + &"-".repeat(Self::WIDTH - full);
-        let speed = done as f64 / 1e6 / (now - self.begin).as_secs_f64();
-        let text = format!(
-            "\r[{bar}] {:3.0}%  {speed:.0} million instructions per second ",
-            part * 100.0
-        );
-        let _ = std::io::stderr().write_all(text.as_bytes());
-    }
-
-    fn clear(&self) {
-        if self.shown.is_some() {
-            let _ = std::io::stderr().write_all(b"\r\x1b[K");
-        }
-    }
 }

@@ -149,6 +149,12 @@ pub fn find(file: Option<&Path>) -> Result<PathBuf> {
     )
 }
 
+/// Deletes a recording and its index.
+fn delete(path: &Path) -> std::io::Result<()> {
+    let _ = std::fs::remove_file(hindsight_timeline::index_path(path));
+    std::fs::remove_file(path)
+}
+
 /// Deletes the oldest recordings of `program` beyond `keep`, but not `current`.
 pub fn prune(program: &str, keep: usize, current: &Path) {
     let program = file_safe(program);
@@ -160,7 +166,7 @@ pub fn prune(program: &str, keep: usize, current: &Path) {
     let excess = (old.len() + 1).saturating_sub(keep.max(1));
     for e in old.iter().take(excess) {
         if !busy(&e.path)
-            && let Err(error) = std::fs::remove_file(&e.path)
+            && let Err(error) = delete(&e.path)
         {
             say(&format!(
                 "cannot delete the old recording {}: {error}",
@@ -286,7 +292,7 @@ pub fn remove(a: &args::Remove) -> Result<i32> {
         if busy(&p) {
             say(&format!("{} is being recorded", p.display()));
             status = 1;
-        } else if let Err(e) = std::fs::remove_file(&p) {
+        } else if let Err(e) = delete(&p) {
             say(&format!("{}: {e}", p.display()));
             status = 1;
         }

@@ -51,7 +51,7 @@ pub struct Touched {
 
 impl Touched {
     /// Makes it from the words of a page: the bytes of all its lines.
-    fn new(page: u32, words: &[[u8; 2]; 64]) -> Touched {
+    pub fn new(page: u32, words: &[[u8; 2]; 64]) -> Touched {
         let mask = |k: usize| (0..64).fold(0u64, |m, i| m | ((words[i][k] != 0) as u64) << i);
         Touched {
             page,

@@ -41,6 +41,7 @@ mod player;
 mod position;
 mod scan;
 mod search;
+mod sidecar;
 mod stops;
 mod timeline;
 mod value;
@@ -55,8 +56,9 @@ pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };
 pub use position::{ParsePositionError, Position};
+pub use sidecar::path as index_path;
 pub use stops::{
     Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
     Watchpoint,
 };
-pub use timeline::{Options, Timeline};
+pub use timeline::{INDEX_CONSTANT, IndexStatus, Options, Timeline};

@@ -4,12 +4,14 @@ use crate::index::{self, Part, Place};
 use crate::maps::{self, Change};
 use crate::model::*;
 use crate::scan::{Raw, Scan};
-use crate::{Cursor, Error, Position, Result};
+use crate::sidecar::{self, Sidecar};
+use crate::{Cancel, Cursor, Error, Position, Result};
 use hindsight_isa::Predictor;
 use hindsight_replay::Code;
 use hindsight_trace::{ModuleHash, Trace};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// How to open a recording.
@@ -20,6 +22,20 @@ pub struct Options {
     /// Instructions between the frames of an index that is built: fewer make travel faster and the
     /// index larger, which is made coarser where it would become too large. 0: about eight million.
     pub interval: u64,
+}
+
+/// What there is of the index beside a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexStatus {
+    pub path: PathBuf,
+    /// Parts that an index of the whole recording has.
+    pub parts: usize,
+    /// Those that are there.
+    pub present: usize,
+    /// Bytes of the file that are used.
+    pub bytes: u64,
+    /// Why some or all of the file is not used.
+    pub problem: Option<String>,
 }
 
 /// A recording, and what has been found out about it. Cheap to clone; may be used from several threads.
@@ -36,6 +52,8 @@ pub(crate) struct Inner {
     scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
+    /// The index beside the trace.
+    sidecar: Sidecar,
     /// Indexed parts of threads, by their first instruction.
     parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
     /// Chunks in wire form that were used lately, the last one first.
@@ -78,7 +96,9 @@ impl Timeline {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             n => n,
         };
+        let sidecar = Sidecar::open(sidecar::path(&path), trace.identity());
         Ok(Timeline(Arc::new(Inner {
+            sidecar,
             trace,
             path,
             jobs,
@@ -178,6 +198,57 @@ impl Timeline {
     /// The content of a module.
     pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>> {
         Ok(self.0.trace.module_bytes(hash)?)
+    }
+
+    /// What there is of the index.
+    pub fn index_status(&self) -> IndexStatus {
+        let places = self.0.places();
+        let s = &self.0.sidecar;
+        IndexStatus {
+            path: s.path.clone(),
+            parts: places.len(),
+            present: places.iter().filter(|p| s.has(**p)).count(),
+            bytes: s.len(),
+            problem: s.problem(),
+        }
+    }
+
+    /// Builds what is missing of the index and writes it beside the trace, several parts at the same
+    /// time. `progress` is told the numbers of instructions done and to do. What was written when it
+    /// fails or is cancelled stays and is used.
+    pub fn build_index(
+        &self,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        cancel: &Cancel,
+    ) -> Result<IndexStatus> {
+        let inner = &self.0;
+        inner.scans()?;
+        let mut places = inner.places();
+        // Those that are damaged show when they are read.
+        places.retain(|p| !inner.sidecar.has(*p) || inner.sidecar.load(*p).is_none());
+        places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
+        let total = places.iter().map(|p| p.to - p.from).sum();
+        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let work = || -> Result<()> {
+            loop {
+                let Some(place) = places.get(next.fetch_add(1, Relaxed)) else {
+                    return Ok(());
+                };
+                let zeros = &inner.scan(place.thread)?.zeros;
+                let budget = inner.budget(*place);
+                let part = index::build(inner, *place, zeros, budget, &|n| {
+                    progress(done.fetch_add(n, Relaxed) + n, total);
+                    !cancel.is_cancelled()
+                })?;
+                inner.sidecar.add(&part)?;
+            }
+        };
+        std::thread::scope(|s| {
+            let n = inner.jobs.min(places.len());
+            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            all.into_iter().try_for_each(joined)
+        })?;
+        Ok(self.index_status())
     }
 
     pub(crate) fn changes(&self, image: u32) -> Result<Arc<Vec<Change>>> {
@@ -498,7 +569,13 @@ impl Inner {
 
     /// The index of a part, if there is one.
     pub fn part_if_built(&self, place: Place) -> Option<Arc<Part>> {
-        lock(&self.parts).get(&(place.thread, place.from)).cloned()
+        let key = (place.thread, place.from);
+        if let Some(p) = lock(&self.parts).get(&key) {
+            return Some(Arc::clone(p));
+        }
+        let part = Arc::new(self.sidecar.load(place)?);
+        lock(&self.parts).insert(key, Arc::clone(&part));
+        Some(part)
     }
 
     /// The index of a part, which is built if there is none.
@@ -520,6 +597,12 @@ impl Inner {
         let part = Arc::new(part);
         lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
         Ok(part)
+    }
+
+    /// All parts of all threads.
+    fn places(&self) -> Vec<Place> {
+        let all = self.threads.iter();
+        all.flat_map(|t| index::places(self, *t)).collect()
     }
 
     /// Bytes that the index of a part may have: its share of what the whole may have.
@@ -550,11 +633,11 @@ impl Inner {
         if let Some(s) = self.scans.get() {
             return Ok(s);
         }
-        let next = std::sync::atomic::AtomicUsize::new(0);
+        let next = AtomicUsize::new(0);
         let done = Mutex::new(BTreeMap::new());
         let work = || -> Result<()> {
             loop {
-                let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let i = next.fetch_add(1, Relaxed);
                 let Some(t) = self.threads.get(i) else {
                     return Ok(());
                 };
@@ -565,10 +648,7 @@ impl Inner {
         std::thread::scope(|s| {
             let n = self.jobs.min(self.threads.len());
             let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
-            all.into_iter().try_for_each(|w| match w.join() {
-                Ok(r) => r,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
+            all.into_iter().try_for_each(joined)
         })?;
         let done = done.into_inner().unwrap_or_else(|e| e.into_inner());
         Ok(self.scans.get_or_init(|| done))
@@ -584,6 +664,13 @@ impl Inner {
             self.position(t, scan, scan.from),
             self.position(t, scan, scan.to),
         )
+    }
+}
+
+fn joined(w: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    match w.join() {
+        Ok(r) => r,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 

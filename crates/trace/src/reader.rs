@@ -165,6 +165,17 @@ impl Trace {
         self.len == 0
     }
 
+    /// A hash of what makes this trace the one it is: its description and the checksums of its chunks.
+    pub fn identity(&self) -> u128 {
+        let mut h = xxhash_rust::xxh3::Xxh3Default::new();
+        h.update(&self.len.to_le_bytes());
+        h.update(&serde_json::to_vec(&self.header).unwrap_or_default());
+        for c in self.streams.values().flatten() {
+            h.update(&c.header.to_bytes());
+        }
+        h.digest128()
+    }
+
     /// The streams that have chunks, in ascending order.
     pub fn streams(&self) -> Vec<StreamId> {
         self.streams.keys().copied().collect()

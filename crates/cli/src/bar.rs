@@ -1,0 +1,54 @@
+//! How far something is.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Progress on a terminal.
+pub struct Bar {
+    wanted: bool,
+    begin: Instant,
+    shown: Option<Instant>,
+}
+
+impl Bar {
+    const WIDTH: usize = 30;
+
+    /// One that is shown if it is wanted and standard error is a terminal.
+    pub fn new(wanted: bool) -> Bar {
+        Bar {
+            wanted: wanted && std::io::stderr().is_terminal(),
+            begin: Instant::now(),
+            shown: None,
+        }
+    }
+
+    /// Instructions done and to do.
+    pub fn show(&mut self, done: u64, total: u64) {
+        let now = Instant::now();
+        // Nothing flashes up for what takes a moment.
+        let due = match self.shown {
+            None => now - self.begin >= Duration::from_millis(300),
+            Some(last) => now - last >= Duration::from_millis(100),
+        };
+        if !self.wanted || !due {
+            return;
+        }
+        self.shown = Some(now);
+        let part = (done as f64 / total.max(1) as f64).min(1.0);
+        let full = (part * Self::WIDTH as f64) as usize;
+        let bar = "#".repeat(full) + &"-".repeat(Self::WIDTH - full);
+        let speed = done as f64 / 1e6 / (now - self.begin).as_secs_f64();
+        let text = format!(
+            "\r[{bar}] {:3.0}%  {speed:.0} million instructions per second ",
+            part * 100.0
+        );
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    /// Takes it away.
+    pub fn clear(&self) {
+        if self.shown.is_some() {
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        }
+    }
+}

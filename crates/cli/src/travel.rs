@@ -1,0 +1,340 @@
+//! `hindsight index`, `events`, `mem` and `writes`: questions about a recording without a debugger.
+
+use crate::at::position;
+use crate::bar::Bar;
+use crate::record::{grouped, size};
+use crate::store::{self, println};
+use crate::{args, say};
+use anyhow::{Context, Result, bail};
+use hindsight_timeline::{
+    Cancel, Ending, Filter, Found, Ground, Happening, Kind, KindOf, Known, Memory, Options,
+    ThreadId, Timeline,
+};
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Bytes that are shown in a line.
+const ROW: usize = 16;
+
+fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
+    let path = store::find(file)?;
+    Timeline::open(&path, options).with_context(|| path.display().to_string())
+}
+
+/// A number as programmers write it: decimal, or hexadecimal with `0x`.
+pub fn number(text: &str) -> Result<u64, String> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
+    .map_err(|_| "expected a number, hexadecimal with 0x before it".into())
+}
+
+/// Builds the index beside a recording.
+pub fn index(a: &args::Index) -> Result<i32> {
+    let options = Options {
+        jobs: a.jobs.unwrap_or(0),
+        interval: a.interval,
+    };
+    let t = open(a.file.as_deref(), options)?;
+    let before = t.index_status();
+    if let Some(problem) = &before.problem {
+        say(&format!(
+            "{}: {problem}; it is made anew",
+            before.path.display()
+        ));
+    }
+    let bar = Mutex::new(Bar::new(!a.json));
+    let progress = |done, total| {
+        if let Ok(mut bar) = bar.try_lock() {
+            bar.show(done, total);
+        }
+    };
+    let built = t.build_index(&progress, &Cancel::new());
+    if let Ok(bar) = bar.lock() {
+        bar.clear();
+    }
+    let s = built?;
+    println(&match a.json {
+        true => serde_json::to_string_pretty(&json!({
+            "index": s.path,
+            "bytes": s.bytes,
+            "trace_bytes": t.trace().len(),
+            "parts": s.parts,
+            "built": s.parts - before.present.min(s.parts),
+        }))?,
+        false => format!("{}: {}", s.path.display(), size(s.bytes)),
+    });
+    Ok(0)
+}
+
+/// Lists what happened.
+pub fn events(a: &args::Events) -> Result<i32> {
+    let t = open(a.file.as_deref(), Options::default())?;
+    let place = |p: &Option<String>| p.as_ref().map(|p| position(&t, p)).transpose();
+    let syscall = |name: &String| match hindsight_syscalls::number(name) {
+        Some(n) => Ok(n),
+        None => number(name).map_err(|_| anyhow::anyhow!("{name}: no such system call")),
+    };
+    let syscalls = a.syscall.iter().map(syscall).collect::<Result<Vec<_>>>()?;
+    let mut kinds: Vec<KindOf> = a.kind.iter().map(|k| k.kind()).collect();
+    if kinds.is_empty() && !syscalls.is_empty() {
+        kinds.push(KindOf::Syscall);
+    }
+    let list = t.events(&Filter {
+        thread: a.thread.map(ThreadId),
+        image: a.image,
+        from: place(&a.from)?,
+        until: place(&a.until)?,
+        kinds,
+        syscalls,
+    })?;
+    if a.json {
+        let list: Vec<Json> = list.iter().map(event_json).collect();
+        println(&serde_json::to_string_pretty(&list)?);
+        return Ok(0);
+    }
+    for h in &list {
+        let position = h.position.to_string();
+        println(&format!(
+            "{position:<16} {:>4}  {}",
+            h.thread.0,
+            event_text(&h.kind)
+        ));
+    }
+    Ok(0)
+}
+
+fn syscall_name(nr: u64) -> String {
+    hindsight_syscalls::name(nr).map_or_else(|| format!("syscall_{nr}"), String::from)
+}
+
+fn ending(e: &Ending) -> String {
+    match e {
+        Ending::Exit(n) => format!("exit status {n}"),
+        Ending::Signal(n) => format!("killed by signal {n}"),
+        Ending::Exec => "executed another program".into(),
+        Ending::Unsupported(why) => format!("not recorded further: {why}"),
+        Ending::Unknown => "its end is not recorded".into(),
+    }
+}
+
+fn event_text(k: &Kind) -> String {
+    match k {
+        Kind::Syscall {
+            number,
+            args,
+            result,
+        } => {
+            let args: Vec<String> = args.iter().map(|a| format!("{a:#x}")).collect();
+            let result = match result {
+                Some(r) if *r > -4096i64 as u64 => format!(" = -{}", r.wrapping_neg()),
+                Some(r) => format!(" = {r:#x}"),
+                None => String::new(),
+            };
+            format!("{}({}){result}", syscall_name(*number), args.join(", "))
+        }
+        Kind::Signal {
+            number,
+            code,
+            address,
+        } => format!("signal {number}, code {code}, address {address:#x}"),
+        Kind::ThreadBegin => "thread begins".into(),
+        Kind::ThreadEnd(e) => format!("thread ends: {}", ending(e)),
+        Kind::ProcessBegin { image } => format!("program image {image} begins"),
+        Kind::ProcessEnd { image } => format!("program image {image} ends"),
+        Kind::ModuleLoad { path, start, end } => format!("{start:#x}-{end:#x} is {path}"),
+        Kind::ModuleUnload { path, start, end } => {
+            format!("{start:#x}-{end:#x} is no longer {path}")
+        }
+    }
+}
+
+fn event_json(h: &Happening) -> Json {
+    let mut j = match &h.kind {
+        Kind::Syscall {
+            number,
+            args,
+            result,
+        } => json!({
+            "kind": "syscall", "number": number, "name": syscall_name(*number),
+            "args": args, "result": result.map(|r| r as i64),
+        }),
+        Kind::Signal {
+            number,
+            code,
+            address,
+        } => json!({"kind": "signal", "number": number, "code": code, "address": address}),
+        Kind::ThreadBegin => json!({"kind": "thread-begin"}),
+        Kind::ThreadEnd(e) => json!({"kind": "thread-end", "how": ending(e)}),
+        Kind::ProcessBegin { image } => json!({"kind": "process-begin", "image": image}),
+        Kind::ProcessEnd { image } => json!({"kind": "process-end", "image": image}),
+        Kind::ModuleLoad { path, start, end } => {
+            json!({"kind": "module-load", "path": path, "start": start, "end": end})
+        }
+        Kind::ModuleUnload { path, start, end } => {
+            json!({"kind": "module-unload", "path": path, "start": start, "end": end})
+        }
+    };
+    j["position"] = h.position.to_string().into();
+    j["thread"] = h.thread.0.into();
+    j["count"] = h.count.into();
+    j
+}
+
+/// Shows memory at a position.
+pub fn mem(a: &args::Mem) -> Result<i32> {
+    if a.length > 1 << 20 {
+        bail!("at most a mebibyte at a time");
+    }
+    let t = open(Some(&a.file), Options::default())?;
+    let mut c = t.cursor()?;
+    c.seek(position(&t, &a.position)?)?;
+    let m = c.memory(a.address, a.length as usize)?;
+    println(&match a.json {
+        true => serde_json::to_string_pretty(&memory_json(&m))?,
+        false => memory_text(&m).trim_end().into(),
+    });
+    Ok(0)
+}
+
+fn ground(g: Ground) -> &'static str {
+    match g {
+        Ground::Written => "written",
+        Ground::Read => "read",
+        Ground::Exposed => "exposed",
+        Ground::Module => "module",
+        Ground::Code => "code",
+        Ground::Snapshot => "snapshot",
+    }
+}
+
+/// Grounds of the bytes, each with the stretches that are known by it.
+fn grounds(m: &Memory) -> Vec<(u64, u64, Option<Ground>)> {
+    let mut out: Vec<(u64, u64, Option<Ground>)> = Vec::new();
+    for (i, b) in m.bytes.iter().enumerate() {
+        let at = m.address.wrapping_add(i as u64);
+        let g = b.map(|k| k.ground);
+        match out.last_mut() {
+            Some(last) if last.2 == g => last.1 += 1,
+            _ => out.push((at, 1, g)),
+        }
+    }
+    out
+}
+
+fn memory_text(m: &Memory) -> String {
+    let mut out = String::new();
+    let hex = |b: &Option<Known>| b.map_or("??".into(), |k| format!("{:02x}", k.value));
+    let char = |b: &Option<Known>| match b {
+        Some(k) if (0x20..0x7f).contains(&k.value) => k.value as char,
+        Some(_) => '.',
+        None => '?',
+    };
+    // Writing to a string cannot fail.
+    for (i, row) in m.bytes.chunks(ROW).enumerate() {
+        let at = m.address.wrapping_add((i * ROW) as u64);
+        let bytes: Vec<String> = row.iter().map(hex).collect();
+        let text: String = row.iter().map(char).collect();
+        let _ = writeln!(out, "{at:#014x}  {:<47}  {text}", bytes.join(" "));
+    }
+    for (at, len, g) in grounds(m) {
+        let why = g.map_or("not known", ground);
+        let _ = writeln!(out, "{at:#x}+{len}: {why}");
+    }
+    for c in &m.candidates {
+        let bytes: Vec<String> = c.bytes.iter().map(|b| format!("{b:02x}")).collect();
+        let _ = writeln!(
+            out,
+            "likely race: {:#x} may also be {}, which thread {} wrote at {}",
+            c.address,
+            bytes.join(" "),
+            c.thread,
+            c.position
+        );
+    }
+    out
+}
+
+fn memory_json(m: &Memory) -> Json {
+    json!({
+        "address": m.address,
+        "bytes": m.bytes.iter().map(|b| b.map(|k| k.value)).collect::<Vec<_>>(),
+        "grounds": grounds(m).iter().map(|(at, len, g)| {
+            json!({"address": at, "length": len, "ground": g.map(ground)})
+        }).collect::<Vec<_>>(),
+        "candidates": m.candidates.iter().map(|c| json!({
+            "address": c.address, "bytes": c.bytes, "thread": c.thread.0,
+            "position": c.position.to_string(),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// Lists the writes to some bytes, the last one first.
+pub fn writes(a: &args::Writes) -> Result<i32> {
+    let t = open(Some(&a.file), Options::default())?;
+    let mut c = t.cursor()?;
+    let end = match &a.before {
+        Some(p) => position(&t, p)?,
+        None => t.range()?.1,
+    };
+    match (a.image, &a.before) {
+        // The end of that image's last thread.
+        (Some(image), None) => {
+            let p = t.processes()?.into_iter().find(|p| p.image == image);
+            c.seek(
+                p.with_context(|| format!("there is no program image {image}"))?
+                    .end,
+            )?;
+        }
+        _ => c.seek(end)?,
+    }
+    let cancel = Cancel::new();
+    let mut list = Vec::new();
+    while list.len() < a.count {
+        let Some(w) = c.last_write(a.address, a.length, &cancel)? else {
+            break;
+        };
+        c.seek_count(w.thread, w.count)?;
+        let value = value_after(&mut c, &w, a)?;
+        if !a.json {
+            let bytes: Vec<String> = value
+                .iter()
+                .map(|b| b.map_or("??".into(), |b| format!("{b:02x}")))
+                .collect();
+            let position = w.position.to_string();
+            println(&format!(
+                "{position:<16} {:>4}  {:#014x}  writes {} bytes at {:#x}; then {}",
+                w.thread.0,
+                w.pc,
+                grouped(w.len),
+                w.address,
+                bytes.join(" ")
+            ));
+        }
+        list.push(json!({
+            "position": w.position.to_string(), "thread": w.thread.0, "count": w.count, "pc": w.pc,
+            "address": w.address, "length": w.len, "value": value,
+        }));
+    }
+    if a.json {
+        println(&serde_json::to_string_pretty(&list)?);
+    } else if list.is_empty() {
+        println("nothing the program did wrote there");
+    }
+    Ok(0)
+}
+
+/// The bytes asked for, behind the write at which the cursor is.
+fn value_after(
+    c: &mut hindsight_timeline::Cursor,
+    w: &Found,
+    a: &args::Writes,
+) -> Result<Vec<Option<u8>>> {
+    c.seek_count(w.thread, w.count + 1)?;
+    let m = c.memory(a.address, a.length.min(ROW as u64) as usize)?;
+    c.seek_count(w.thread, w.count)?;
+    Ok(m.bytes.iter().map(|b| b.map(|k| k.value)).collect())
+}
