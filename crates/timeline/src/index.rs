@@ -25,6 +25,8 @@ pub const SPAN: u64 = 8 << 20;
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
 const LEVEL: i32 = 1;
+/// Intervals from which the size of the whole is foreseen.
+const FORESEE: usize = 8;
 
 pub type Page = [u8; PAGE];
 
@@ -362,7 +364,11 @@ pub fn build(
         };
         size += interval.size() as u64;
         part.intervals.push(interval);
-        if size > budget && part.intervals.len() > 1 {
+        // Foreseen, so that little is made in vain.
+        let share = (done - place.from) as f64 / (place.to - place.from).max(1) as f64;
+        let foreseen = size as f64 / share.max(f64::MIN_POSITIVE) > budget as f64;
+        let n = part.intervals.len();
+        if n > 1 && (size > budget || (foreseen && n >= FORESEE)) {
             part.thin()?;
             size = part.size() as u64;
             span = span.saturating_mul(2);

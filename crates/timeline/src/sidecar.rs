@@ -153,9 +153,16 @@ fn header(identity: u128) -> [u8; HEADER] {
 /// Finds the parts of a file, up to where it is damaged or cut.
 fn scan(file: &File, identity: u128, state: &mut State) -> std::result::Result<(), &'static str> {
     let mut h = [0; HEADER];
-    file.read_exact_at(&mut h, 0).map_err(|_| "it is cut")?;
-    if h[..7] != MAGIC {
+    let len = file.metadata().map_err(|_| "it cannot be read")?.len();
+    let there = len.min(HEADER as u64) as usize;
+    let read = file.read_exact_at(&mut h[..there], 0);
+    read.map_err(|_| "it cannot be read")?;
+    let n = there.min(MAGIC.len());
+    if h[..n] != MAGIC[..n] {
         return Err(NO_INDEX);
+    }
+    if there < HEADER {
+        return Err("it is cut");
     }
     if h[7] != VERSION {
         return Err("it was made by another version of hindsight");
@@ -166,7 +173,6 @@ fn scan(file: &File, identity: u128, state: &mut State) -> std::result::Result<(
     if h[8..24] != identity.to_le_bytes() {
         return Err("it belongs to another recording, or the recording has changed");
     }
-    let len = file.metadata().map_err(|_| "it cannot be read")?.len();
     state.end = HEADER as u64;
     while state.end < len {
         let mut r = [0; RECORD];

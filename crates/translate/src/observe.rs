@@ -45,7 +45,10 @@ impl Translator {
             for (on, offset) in [(reads, READS), (writes, WRITES)] {
                 if on {
                     self.address(m);
-                    self.mark(offset, m.memory_size().size());
+                    match masked_store(i, m) {
+                        Some(code) => self.mark_masked(offset, code, i.op_mask()),
+                        None => self.mark(offset, m.memory_size().size()),
+                    }
                 }
             }
         }
@@ -120,8 +123,9 @@ impl Translator {
         self.a.rm(Code::Lea_r32_m, gpr(SCR, 4), m);
     }
 
-    /// Marks `size` bytes of a stretch at the address in the scratch register.
-    fn mark(&mut self, offset: i64, size: usize) {
+    /// Adds as much of `offset` to the scratch register that a displacement can hold the rest, which
+    /// is returned.
+    fn far(&mut self, offset: i64) -> i32 {
         // A displacement has 32 bits and a sign; the stretches are further away.
         let step = if offset < 0 { i32::MIN } else { i32::MAX };
         let mut left = offset;
@@ -129,6 +133,49 @@ impl Translator {
             self.a.lea(SCR, based(SCR, step));
             left -= step as i64;
         }
+        left as i32
+    }
+
+    /// Marks the elements that a mask register selects: with a store of ones under the same mask.
+    fn mark_masked(&mut self, offset: i64, store: Code, mask: Register) {
+        let left = self.far(offset);
+        let ones = Register::ZMM31;
+        self.a
+            .mr(Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, ctx(d::ZMM31), ones);
+        let set = Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8;
+        match Instruction::with4(set, ones, ones, ones, 0xff) {
+            Ok(i) => self.a.put(&i),
+            Err(_) => self.a.failed = true,
+        }
+        let m = MemoryOperand {
+            segment_prefix: Register::GS,
+            ..based(SCR, left)
+        };
+        let source = match store {
+            Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm
+            | Code::EVEX_Vmovdqu16_xmmm128_k1z_xmm
+            | Code::EVEX_Vmovdqu32_xmmm128_k1z_xmm
+            | Code::EVEX_Vmovdqu64_xmmm128_k1z_xmm => Register::XMM31,
+            Code::EVEX_Vmovdqu8_ymmm256_k1z_ymm
+            | Code::EVEX_Vmovdqu16_ymmm256_k1z_ymm
+            | Code::EVEX_Vmovdqu32_ymmm256_k1z_ymm
+            | Code::EVEX_Vmovdqu64_ymmm256_k1z_ymm => Register::YMM31,
+            _ => ones,
+        };
+        match Instruction::with2(store, m, source) {
+            Ok(mut i) => {
+                i.set_op_mask(mask);
+                self.a.put(&i);
+            }
+            Err(_) => self.a.failed = true,
+        }
+        self.a
+            .rm(Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512, ones, ctx(d::ZMM31));
+    }
+
+    /// Marks `size` bytes of a stretch at the address in the scratch register.
+    fn mark(&mut self, offset: i64, size: usize) {
+        let left = self.far(offset);
         let mut at = 0;
         while at < size {
             let (n, code) = match size - at {
@@ -139,7 +186,7 @@ impl Translator {
             };
             let m = MemoryOperand {
                 segment_prefix: Register::GS,
-                ..based(SCR, left as i32 + at as i32)
+                ..based(SCR, left + at as i32)
             };
             match Instruction::with2(code, m, -1i32) {
                 Ok(i) => self.a.put(&i),
@@ -150,6 +197,50 @@ impl Translator {
     }
 }
 
+/// Whether a mask register selects what of the memory operand is accessed.
+fn by_mask(i: &Instruction) -> bool {
+    i.op_mask() != Register::None && !i.is_broadcast()
+}
+
+/// The store that writes the elements of `m` that the instruction's mask selects.
+fn masked_store(i: &Instruction, m: &UsedMemory) -> Option<Code> {
+    use Mnemonic::*;
+    let packed = matches!(
+        i.mnemonic(),
+        Vpcompressb
+            | Vpcompressw
+            | Vpcompressd
+            | Vpcompressq
+            | Vcompressps
+            | Vcompresspd
+            | Vpexpandb
+            | Vpexpandw
+            | Vpexpandd
+            | Vpexpandq
+            | Vexpandps
+            | Vexpandpd
+    );
+    if !by_mask(i) || packed {
+        return None;
+    }
+    let size = m.memory_size();
+    Some(match (size.element_size(), size.size()) {
+        (1, 16) => Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm,
+        (1, 32) => Code::EVEX_Vmovdqu8_ymmm256_k1z_ymm,
+        (1, 64) => Code::EVEX_Vmovdqu8_zmmm512_k1z_zmm,
+        (2, 16) => Code::EVEX_Vmovdqu16_xmmm128_k1z_xmm,
+        (2, 32) => Code::EVEX_Vmovdqu16_ymmm256_k1z_ymm,
+        (2, 64) => Code::EVEX_Vmovdqu16_zmmm512_k1z_zmm,
+        (4, 16) => Code::EVEX_Vmovdqu32_xmmm128_k1z_xmm,
+        (4, 32) => Code::EVEX_Vmovdqu32_ymmm256_k1z_ymm,
+        (4, 64) => Code::EVEX_Vmovdqu32_zmmm512_k1z_zmm,
+        (8, 16) => Code::EVEX_Vmovdqu64_xmmm128_k1z_xmm,
+        (8, 32) => Code::EVEX_Vmovdqu64_ymmm256_k1z_ymm,
+        (8, 64) => Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm,
+        _ => return None,
+    })
+}
+
 /// Whether the addresses and lengths of all operands are plain.
 fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
     use Mnemonic::*;
@@ -157,7 +248,9 @@ fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
     // Its address counts from the stack pointer after the pop.
     let pop =
         i.mnemonic() == Pop && i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RSP;
-    let masked = i.op_mask() != Register::None
+    let masked = list
+        .iter()
+        .any(|m| by_mask(i) && masked_store(i, m).is_none())
         || matches!(
             i.mnemonic(),
             Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq | Maskmovq | Maskmovdqu | Vmaskmovdqu

@@ -3,5 +3,6 @@
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]
 mod harness;
+mod index;
 mod oracle;
 mod questions;

@@ -1,0 +1,170 @@
+//! The index beside a trace, and what becomes of one that does not fit.
+
+use crate::harness::Scene;
+use hindsight_timeline::{Cancel, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path};
+use std::fs;
+use std::path::Path;
+
+fn open(trace: &Path) -> Timeline {
+    let options = Options {
+        interval: 3000,
+        ..Options::default()
+    };
+    Timeline::open(trace, options).unwrap()
+}
+
+/// What is asked of each: the last writer of a stack slot, and memory.
+fn answer(t: &Timeline) -> String {
+    let mut c = t.cursor().unwrap();
+    let end = t.threads().unwrap()[0].to;
+    let mut out = String::new();
+    for part in [2, 3, 5] {
+        c.seek_count(ThreadId(t.trace().threads()[0]), end / part)
+            .unwrap();
+        let rsp = c.registers().unwrap().gpr[4];
+        let w = c.last_write(rsp, 8, &Cancel::new()).unwrap();
+        out += &format!("{w:?} {:?}\n", c.memory(rsp, 64).unwrap());
+    }
+    out
+}
+
+#[test]
+fn cut_foreign_stale_and_damaged_ones_are_not_used_and_made_anew() {
+    let s = Scene::new();
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let traces = ["a.hst", "b.hst"].map(|n| s.path(n));
+    for (t, rounds) in traces.iter().zip(["20", "21"]) {
+        let run = s.run(&mut s.recording(t, &[program.as_os_str(), rounds.as_ref()]));
+        assert!(run.status.success(), "{}", run.messages());
+    }
+    let want = answer(&open(&traces[0]));
+    let args = [
+        "index".as_ref(),
+        "--interval".as_ref(),
+        "3000".as_ref(),
+        traces[0].as_os_str(),
+    ];
+    let index = index_path(&traces[0]);
+    let make = || {
+        let done = s.run(&mut s.hindsight(&args));
+        assert!(done.status.success(), "{}", done.messages());
+        done.messages()
+    };
+    assert_eq!(make(), "");
+    let good = fs::read(&index).unwrap();
+    assert!(good.len() as u64 <= 2 * fs::metadata(&traces[0]).unwrap().len() + INDEX_CONSTANT);
+    let t = open(&traces[0]);
+    assert_eq!(
+        (t.index_status().present, t.index_status().problem),
+        (1, None)
+    );
+    assert_eq!(answer(&t), want);
+
+    let mut foreign = open(&traces[1]).trace().identity().to_le_bytes().to_vec();
+    foreign = [&good[..8], &foreign, &good[24..]].concat();
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    let mut header = good.clone();
+    header[9] ^= 1;
+    let mut version = good.clone();
+    version[7] += 1;
+    for (bad, what) in [
+        (good[..good.len() - 1].to_vec(), "cut"),
+        (good[..7].to_vec(), "cut"),
+        (foreign, "damaged"),
+        (flipped, "damaged"),
+        (header, "damaged"),
+        (version, "version"),
+    ] {
+        fs::write(&index, &bad).unwrap();
+        let t = open(&traces[0]);
+        assert_eq!(answer(&t), want, "{what}");
+        let problem = t.index_status().problem.unwrap();
+        assert!(problem.contains(what), "{problem}, not {what}");
+        make();
+        let t = open(&traces[0]);
+        assert_eq!(
+            (t.index_status().present, t.index_status().problem),
+            (1, None),
+            "{what}"
+        );
+        assert_eq!(answer(&t), want);
+    }
+    // One that is whole, but of another recording.
+    fs::remove_file(&index).unwrap();
+    make();
+    fs::rename(&index, index_path(&traces[1])).unwrap();
+    let other = open(&traces[1]);
+    assert_eq!(other.index_status().present, 0);
+    assert!(
+        other
+            .index_status()
+            .problem
+            .unwrap()
+            .contains("another recording")
+    );
+    // Something else is not overwritten.
+    fs::write(&index, "something of the user's").unwrap();
+    let done = s.run(&mut s.hindsight(&args));
+    assert_eq!(done.status.code(), Some(2));
+    assert!(
+        done.messages().contains("not replaced"),
+        "{}",
+        done.messages()
+    );
+    assert_eq!(fs::read(&index).unwrap(), b"something of the user's");
+}
+
+#[test]
+fn the_command_line_answers() {
+    let s = Scene::new();
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let trace = s.path("t.hst");
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "5".as_ref()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let file = trace.to_str().unwrap();
+    let json = |args: &[&str]| -> serde_json::Value {
+        let done = s.run(&mut s.hindsight(args));
+        assert!(done.status.success(), "{args:?}: {}", done.messages());
+        serde_json::from_slice(&done.stdout).unwrap()
+    };
+    let calls = json(&["events", file, "--json", "--syscall", "write"]);
+    assert_eq!(calls.as_array().unwrap().len(), 1, "{calls}");
+    let (position, args) = (calls[0]["position"].as_str().unwrap(), &calls[0]["args"]);
+    let (address, len) = (args[1].as_u64().unwrap(), args[2].as_u64().unwrap());
+    let (address, len) = (address.to_string(), len.to_string());
+    // What the program is about to write to its standard output.
+    let memory = json(&["mem", file, position, &address, &len, "--json"]);
+    let bytes: Vec<u8> = memory["bytes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|b| b.as_u64().unwrap() as u8)
+        .collect();
+    assert_eq!(String::from_utf8_lossy(&bytes), run.text());
+    assert_eq!(memory["grounds"][0]["ground"], "written");
+    let writes = json(&[
+        "writes", file, &address, &len, "--json", "--before", position,
+    ]);
+    assert!(!writes.as_array().unwrap().is_empty());
+    // The last one put the newline there.
+    let value = writes[0]["value"].as_array().unwrap();
+    assert_eq!(value.len(), bytes.len().min(16));
+    let text = s
+        .run(&mut s.hindsight(&["mem", file, "begin", "0x1000", "4"]))
+        .text();
+    assert!(
+        text.contains("?? ?? ?? ??") && text.contains("not known"),
+        "{text}"
+    );
+    for bad in [
+        &["mem", file, "1", "0", "4"][..],
+        &["mem", file, "FFFFFF:0", "0", "4"],
+        &["mem", file, "begin", "zero", "4"],
+        &["events", file, "--syscall", "nosuchcall"],
+        &["index", "/nonexistent/file"],
+    ] {
+        let done = s.run(&mut s.hindsight(bad));
+        assert_eq!(done.status.code(), Some(2), "{bad:?}: {}", done.messages());
+    }
+}
