@@ -1,6 +1,7 @@
 //! The main loop: enter translated code, act on its exits, observe signals between instructions.
 
 use crate::cache;
+use crate::chaos;
 use crate::select;
 use crate::signals;
 use crate::slow;
@@ -93,6 +94,12 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     let host = cache.get(t, pc).ok()?;
     if t.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
         match desc.kind() {
+            DescKind::Exit | DescKind::Indirect if chaos::leaves_open(t, pc) => {
+                drop(cache);
+                t.seen.store(u64::MAX, Release);
+                chaos::point(t);
+                return None;
+            }
             DescKind::Exit => cache.link(t, desc.patch, pc, host),
             DescKind::Indirect | DescKind::Syscall => {
                 let table = t.table();
@@ -115,10 +122,12 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             // The real access has succeeded: a fault here means that the memory went away since,
             // and the predictor's old value is as good as any other moment's.
             let _ = t.fill(t.ctx.ea, desc.size as u64);
+            chaos::point(t);
             resume(t, desc)
         }
         DescKind::SurpriseValue => {
             t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
+            chaos::point(t);
             resume(t, desc)
         }
         DescKind::Slow => {
@@ -164,6 +173,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     t.sequence();
     t.event(&Event::Syscall { nr, args });
     t.seen.store(u64::MAX, Release);
+    chaos::point(t);
     if syscalls::perform(t) == Flow::Next {
         // What the instruction itself leaves behind.
         let next = desc.pc + desc.size as u64;
@@ -172,6 +182,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
         t.ctx.rip = next;
     }
     t.sequence();
+    chaos::point(t);
 }
 
 fn raised(t: &mut Thread, desc: &Desc) {

@@ -15,7 +15,8 @@ use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
-use hindsight_events::config::{Config, PATH_LEN};
+use hindsight_events::config::{Config, PATH_LEN, children};
+use hindsight_events::select::program_matches;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::elf::{Elf_Ehdr, Elf_Phdr, PT_LOAD};
 use linux_raw_sys::errno::*;
@@ -64,7 +65,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         // The kernel finds the same fault, or is only asked a question.
         return replace(t, nr, *a);
     };
-    if t.is_silent {
+    if t.is_silent && config().children != children::MATCHING {
         return native(t, &q, None);
     }
     let raised = limits::Raised::new();
@@ -285,6 +286,10 @@ fn follow(
     let name = q.copy.is_some().then(program::link);
     let name = name.unwrap_or_else(|| loader::fd_path(exe.0));
     set_path(&mut plan.config.exe, &name);
+    if config().children == children::MATCHING {
+        let names = [&name[..], plan.path.to_bytes()];
+        plan.config.plain = !names.into_iter().any(matches) as u8;
+    }
     let made = legacy(t, &mut plan.config)
         .and_then(|state| Ok((state, prepare(&mut plan, &exe, t.emit.ring())?)));
     let (state, (image, control)) = match made {
@@ -314,6 +319,12 @@ fn follow(
     sys::set_close_on_exec(held, true);
     drop(control);
     ret
+}
+
+/// Whether a program is to be recorded by its name.
+pub fn matches(path: &[u8]) -> bool {
+    let pattern = CStr::from_bytes_until_nul(&config().matching).unwrap_or(c"");
+    program_matches(pattern.to_bytes(), path)
 }
 
 /// The argument pointers with `front` in place of the first one.

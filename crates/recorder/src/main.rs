@@ -14,6 +14,7 @@ mod birth;
 mod bpf;
 mod cache;
 mod channel;
+mod chaos;
 mod code;
 mod context;
 mod dispatch;

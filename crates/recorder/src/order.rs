@@ -32,6 +32,11 @@ pub fn matters() {
     MANY.store(true, Release);
 }
 
+/// Whether there may be others, threads or processes, that a thread can be ahead of.
+pub fn is_shared() -> bool {
+    MANY.load(Relaxed)
+}
+
 /// The program has memory that other processes can have too.
 pub fn shares() {
     SHARES.store(true, Release);

@@ -3,7 +3,9 @@
 use crate::ring::{self, Emitter};
 use crate::syscalls::{Flow, args, errno};
 use crate::thread::Thread;
-use crate::{birth, cache, config, fail, guard, heap, line, maps, memcalls, order, procfiles};
+use crate::{
+    birth, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
+};
 use crate::{program, select, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
@@ -95,7 +97,12 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
 
 /// Whether the children of a thread are recorded.
 fn follows(t: &Thread) -> bool {
-    !t.is_silent && config().children == children::FOLLOW
+    let wanted = match config().children {
+        children::FOLLOW => true,
+        children::MATCHING => ring::is_recorded() && exec::matches(&program::loaded()),
+        _ => false,
+    };
+    wanted && !t.is_silent
 }
 
 /// Makes the call while no other thread changes what the child is to find consistent.

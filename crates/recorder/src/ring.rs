@@ -6,6 +6,7 @@ use crate::sys::{self, PROT_READ, PROT_WRITE};
 use crate::{arena, channel, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use hindsight_events::config::children;
 use hindsight_events::ring::{
     self, Ctl, Header, LEAST_ROOM, RING_BYTES, STRIPES_OFFSET, Stripe, kind, state,
 };
@@ -22,6 +23,9 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 
 /// Argument vector of the program, until it runs.
 static COMMAND: Lock<&[u8]> = Lock::new(&[]);
+/// Nothing is recorded of this process, but what it executes may be.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
 /// This image came by `execve`, not `fork`.
 static EXECUTED: AtomicBool = AtomicBool::new(false);
 
@@ -91,6 +95,11 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     } else {
         succeed(parent, ring);
     }
+    if crate::config().plain != 0 {
+        SILENT.store(true, Relaxed);
+        // What it executes comes from the last one that was recorded.
+        return IMAGE.store(parent, Relaxed);
+    }
     EXECUTED.store(parent != 0, Relaxed);
     begin_image(parent);
 }
@@ -116,7 +125,11 @@ fn succeed(parent: u32, last: i32) {
                 &Event::End {
                     kind: EndKind::Exec,
                     code: 0,
-                    message: b"",
+                    message: if crate::config().plain != 0 {
+                        b"it goes on unrecorded: the program's name does not match"
+                    } else {
+                        b""
+                    },
                 },
             );
             e.release();
@@ -166,10 +179,17 @@ pub fn forked(follow: bool) {
     EXECUTED.store(false, Relaxed);
     if follow {
         begin_image(image());
+    } else if crate::config().children == children::MATCHING {
+        SILENT.store(true, Relaxed);
     } else {
         BASE.store(null_mut(), Release);
         channel::close();
     }
+}
+
+/// Whether something is recorded of this process.
+pub fn is_recorded() -> bool {
+    header().is_some() && !SILENT.load(Relaxed)
 }
 
 /// Keeps the process stream from changing while the process is copied.
@@ -228,6 +248,10 @@ pub fn recorder() -> Option<&'static [u8]> {
 /// Translated code that all images of the recording share.
 pub fn shelf() -> Option<Shelf<'static>> {
     let at = ring::file_len(header()?.rings.load(Relaxed) as usize);
+    if !is_recorded() {
+        // Its translations are of another kind.
+        return None;
+    }
     if FILE.1.load(Relaxed) < (at + shelf::LEN) as u64 {
         return None;
     }
@@ -308,7 +332,7 @@ impl Emitter {
     /// Takes a free ring for the calling thread. Silent when nothing is recorded; `None` when
     /// all rings stay taken.
     fn claim(kind: u32) -> Option<Emitter> {
-        if BASE.load(Acquire).is_null() {
+        if !is_recorded() {
             return Some(Emitter::silent());
         }
         let i = find_free()?;

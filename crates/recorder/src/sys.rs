@@ -452,6 +452,12 @@ pub fn sleep_ms(millis: u32) {
     let _ = call(__NR_nanosleep, [ts.as_ptr() as u64, 0]);
 }
 
+/// The same, in microseconds; less than a second.
+pub fn sleep_us(micros: u64) {
+    let ts = [0, micros.min(999_999) as i64 * 1000];
+    let _ = call(__NR_nanosleep, [ts.as_ptr() as u64, 0]);
+}
+
 /// Replaces the calling thread's mask of blocked signals; returns the one before.
 pub fn set_signal_mask(mask: u64) -> u64 {
     let mut old = 0u64;

@@ -124,6 +124,8 @@ pub struct Thread {
     pub spare_gap: Option<Box<Gap>>,
     /// Which of its code is wanted.
     pub wanted: crate::select::Wanted,
+    /// How its timing is disturbed.
+    pub chaos: crate::chaos::State,
     /// Limits that the kernel does not know.
     pub limits: crate::limits::Shared,
     pub forbidden: crate::features::Forbidden,
@@ -191,6 +193,7 @@ impl Thread {
             gap: None,
             spare_gap: None,
             wanted: crate::select::Wanted::new(),
+            chaos: crate::chaos::State::new(),
             limits: Arc::new(Lock::new(config().limits)),
             forbidden: crate::features::Forbidden::default(),
             filters: crate::filters::Filters::new(),

@@ -9,6 +9,7 @@ mod harness;
 mod hiding;
 mod kills;
 mod loading;
+mod modes;
 mod processes;
 mod rings;
 mod signals;

@@ -1,0 +1,55 @@
+//! Disturbed timing, and recordings of some children only.
+
+use crate::harness::{Scene, end};
+
+#[test]
+fn chaos_brings_a_rare_race_out() {
+    let scene = Scene::new();
+    let race = scene.compile("race.c", &[]);
+    // Seen within ten runs; natively not in two thousand.
+    let trace = scene.path("race.hst");
+    let args = ["record", "--quiet", "--chaos", "1", "--retry", "500", "-o"];
+    let mut c = scene.hindsight(&args);
+    let done = scene.run(c.arg(&trace).arg("--").arg(&race));
+    assert_eq!(
+        end(done.status),
+        (None, Some(libc::SIGABRT)),
+        "{}",
+        done.messages()
+    );
+    assert!(done.text().starts_with("lost: "), "{}", done.text());
+    scene.must_verify(&trace);
+    assert!(scene.info(&trace)["chaos"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn only_children_that_match_are_recorded() {
+    let scene = Scene::new();
+    let script = "env ls -d /; sh -c 'uname; (uname -m); env uname -s'; exec env uname";
+    let native = scene.native(&["sh", "-c", script]);
+    let trace = scene.path("some.hst");
+    let args = [
+        "record",
+        "--quiet",
+        "--children",
+        "only-matching=una*",
+        "-o",
+    ];
+    let mut c = scene.hindsight(&args);
+    let done = scene.run(c.arg(&trace).args(["--", "sh", "-c", script]));
+    assert_eq!(
+        (done.text(), done.messages(), end(done.status)),
+        (native.text(), native.messages(), end(native.status))
+    );
+    scene.must_verify(&trace);
+    let info = scene.info(&trace);
+    let images = info["images"].as_array().unwrap();
+    let commands: Vec<_> = images
+        .iter()
+        .map(|i| i["command"].as_str().unwrap())
+        .collect();
+    let known = ["uname", "uname -m", "uname -s", "uname"];
+    assert!(commands[0].starts_with("sh -c"), "{commands:?}");
+    assert_eq!(commands[1..], known);
+    assert!(info.to_string().contains("does not match"), "{info}");
+}

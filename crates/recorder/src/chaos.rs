@@ -1,0 +1,93 @@
+//! Disturbs the timing of threads, to bring rare interleavings out (`--chaos SEED`).
+//!
+//! Most races need one thread to stop at the wrong place for longer than usual. So threads are now
+//! and then slow for a stretch of random length, in which they sleep at every other point where they
+//! meet others: at system calls, and where a read has found what another thread wrote, which is
+//! between that read and what the thread makes of it. Some jumps are left unlinked for a while,
+//! which adds points at random places of the code. What is drawn depends on the seed, the program
+//! image and the number of the thread in it alone.
+
+use crate::thread::Thread;
+use crate::{config, order, ring, sys};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Threads that were made so far.
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+/// One jump in so many is left unlinked at first; it then is linked at one in so many visits.
+const OPEN: u64 = 8;
+const VISITS: u64 = 64;
+
+/// What one thread has drawn.
+pub struct State {
+    random: u64,
+    /// Points left in the present stretch.
+    left: u64,
+    is_slow: bool,
+}
+
+impl State {
+    /// That of the next thread.
+    pub fn new() -> State {
+        let number = THREADS.fetch_add(1, Relaxed);
+        let image = ring::image() as u64;
+        State {
+            random: mix(config().chaos ^ mix(image << 32 | number)) | 1,
+            left: 0,
+            is_slow: false,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 11
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// Spreads the bits of a number.
+fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
+}
+
+fn applies() -> bool {
+    config().chaos != 0 && order::is_shared()
+}
+
+/// The thread is where others may come first. It holds no lock.
+pub fn point(t: &mut Thread) {
+    if !applies() || t.ctx.stripe != 0 {
+        return;
+    }
+    let s = &mut t.chaos;
+    if s.left == 0 {
+        let most = 1 << s.below(12);
+        s.left = 1 + s.below(most);
+        s.is_slow = s.below(4) == 0;
+    }
+    s.left -= 1;
+    // Microseconds, seldom many.
+    let sleep = match (s.is_slow, s.below(256)) {
+        (true, 0..8) => 1000 + s.below(8000),
+        (true, 8..128) => 20 + s.below(500),
+        (false, 0) => 100 + s.below(2000),
+        (false, 1..16) => 0,
+        _ => return,
+    };
+    match sleep {
+        0 => sys::sched_yield(),
+        n => sys::sleep_us(n),
+    }
+}
+
+/// Whether the jump to `pc` is to come to the runtime again.
+pub fn leaves_open(t: &mut Thread, pc: u64) -> bool {
+    applies() && mix(config().chaos ^ pc).is_multiple_of(OPEN) && t.chaos.below(VISITS) != 0
+}
