@@ -173,6 +173,10 @@ pub struct Replay {
     /// difference; 2: the recording cannot be read.
     #[arg(long)]
     pub verify: bool,
+    /// Also prove the order of atomic operations: each must have read what the one before it left, or
+    /// what something else that may have come in between wrote. Exit status 1 if one did not.
+    #[arg(long, requires = "verify")]
+    pub check_order: bool,
     /// Processors to use, where the recording has key frames; default: all.
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,

@@ -6,6 +6,7 @@ use crate::store::println;
 use crate::{args, say, store};
 use anyhow::{Context, Result};
 use hindsight_replay::{End, Options, Report, verify};
+use hindsight_timeline::{OrderReport, check_order};
 use hindsight_trace::Trace;
 use serde_json::json;
 use std::path::Path;
@@ -25,18 +26,76 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     let report = verify(&trace, &options, &mut |done, total| bar.show(done, total));
     bar.clear();
     let report = report.with_context(|| path.display().to_string())?;
+    let order = match a.check_order && report.verified() {
+        true => Some(check_order(&trace, options.jobs)?),
+        false => None,
+    };
+    let ordered = order.as_ref().is_none_or(|o| o.wrong == 0);
     if a.json {
-        println(&serde_json::to_string_pretty(&as_json(
-            &path, &trace, &report,
-        ))?);
+        let mut json = as_json(&path, &trace, &report);
+        if let Some(o) = &order {
+            json["order"] = order_as_json(o);
+        }
+        println(&serde_json::to_string_pretty(&json)?);
     } else {
         report
             .warnings
             .iter()
             .for_each(|w| say(&format!("warning: {w}")));
         println(&as_text(&report));
+        if let Some(o) = &order {
+            o.warnings
+                .iter()
+                .for_each(|w| say(&format!("warning: {w}")));
+            println(&order_as_text(o));
+        }
     }
-    Ok(if report.verified() { 0 } else { DIFFERENT })
+    Ok(if report.verified() && ordered {
+        0
+    } else {
+        DIFFERENT
+    })
+}
+
+fn order_as_text(o: &OrderReport) -> String {
+    if let Some(v) = &o.violation {
+        let n = grouped(o.wrong);
+        return format!("WRONG ORDER of {n} atomic operations, the first: {v}");
+    }
+    format!(
+        "order: {} atomic operations: {} read what the one before left, {} what a plain store left, {} were \
+         the first on their bytes, {} are undecided (the kernel, unrecorded code or another process may have \
+         written in between)",
+        grouped(o.operations),
+        grouped(o.proven),
+        grouped(o.stored),
+        grouped(o.first),
+        grouped(o.undecided),
+    )
+}
+
+fn order_as_json(o: &OrderReport) -> serde_json::Value {
+    json!({
+        "operations": o.operations,
+        "proven": o.proven,
+        "stored": o.stored,
+        "first": o.first,
+        "undecided": o.undecided,
+        "wrong": o.wrong,
+        "warnings": o.warnings,
+        "violation": o.violation.as_ref().map(|v| json!({
+            "thread": v.who,
+            "stream": v.thread.0,
+            "position": v.count,
+            "address": v.pc,
+            "place": v.place,
+            "number": v.number,
+            "bytes": { "address": v.address, "length": v.len },
+            "found": v.found,
+            "expected": v.expected,
+            "before": { "number": v.before.0, "stream": v.before.1.0, "position": v.before.2 },
+        })),
+    })
 }
 
 fn as_text(r: &Report) -> String {

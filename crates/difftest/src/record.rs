@@ -300,7 +300,9 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             t.ctx.rip = desc.pc;
             Err(End::Slow)
         }
-        DescKind::Stale | DescKind::Budget => Err(End::Wrong("stale or budget")),
+        DescKind::Stale | DescKind::Budget | DescKind::Watch => {
+            Err(End::Wrong("an exit of replay, or stale code"))
+        }
     }
 }
 

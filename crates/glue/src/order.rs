@@ -35,6 +35,11 @@ global_asm!(
     "mov gs:[{save} + 8], rax",
     "mov gs:[{save} + 16], rcx",
     "mov gs:[{save} + 24], rdx",
+    // Nobody is to wait for room with a lock in hand.
+    "mov rdx, gs:[{pen}]",
+    "mov rcx, [rdx + {at}]",
+    "cmp rcx, [rdx + {limit}]",
+    "jae 9f",
     // Within one granule?
     "mov eax, gs:[{ea}]",
     "mov ecx, eax",
@@ -58,9 +63,6 @@ global_asm!(
     "mov gs:[{value}], rax",
     // Both distances must be small: one byte for that of numbers, two for that of positions.
     "mov rdx, gs:[{pen}]",
-    "mov rcx, [rdx + {at}]",
-    "cmp rcx, [rdx + {limit}]",
-    "jae 9f",
     "mov rcx, rax",
     "sub rcx, [rdx + {number}]",
     "cmp rcx, 0x7f",

@@ -33,6 +33,8 @@ pub enum DescKind {
     /// An atomic operation at `Ctx::ea` comes next: its place among the atomic operations of all
     /// threads is to be fixed and recorded; then resume.
     Order = 10,
+    /// Replay: the instruction at `pc` may write to a place that is watched.
+    Watch = 11,
 }
 
 impl DescKind {
@@ -51,7 +53,8 @@ impl DescKind {
             Budget,
             Stale,
             Order,
-        ][(v as usize).min(10)]
+            Watch,
+        ][(v as usize).min(11)]
     }
 }
 

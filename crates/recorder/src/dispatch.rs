@@ -112,6 +112,10 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
 }
 
 fn exit(t: &mut Thread, desc: &Desc) -> Next {
+    if !matches!(desc.kind(), DescKind::Surprise | DescKind::SurpriseValue) {
+        // Another instruction is at hand by now.
+        t.release_second();
+    }
     match desc.kind() {
         DescKind::Exit => {
             t.ctx.rip = desc.pc;
@@ -151,7 +155,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             raised(t, desc);
             Next::Boundary
         }
-        DescKind::Stale | DescKind::Budget => {
+        DescKind::Stale | DescKind::Budget | DescKind::Watch => {
             t.ctx.rip = desc.pc;
             let pc = desc.pc;
             t.seen.store(u64::MAX, Release);

@@ -85,6 +85,8 @@ impl Thread {
         let number = if self.ctx.stripe != 0 {
             self.ctx.value
         } else {
+            // Nobody is to wait for room with a lock in hand.
+            self.emit.reserve();
             self.lock_granules(size);
             // SAFETY: set by `attach_order`; a counter that is never unmapped.
             unsafe { &*(self.ctx.sequence as *const AtomicU64) }.fetch_add(1, AcqRel)
@@ -116,10 +118,11 @@ impl Thread {
         let mut spins = 0u32;
         while lock.compare_exchange_weak(0, me, Acquire, Relaxed).is_err() {
             spins = spins.wrapping_add(1);
-            if spins.is_multiple_of(SPINS * PATIENCE) {
-                ring::complain();
-                sys::sleep_ms(1);
-            } else if spins.is_multiple_of(SPINS) {
+            if spins.is_multiple_of(SPINS) {
+                if spins.is_multiple_of(SPINS * PATIENCE) {
+                    ring::complain();
+                }
+                // Not asleep: it may hold another lock, and who holds one runs.
                 sys::sched_yield();
             } else {
                 core::hint::spin_loop();

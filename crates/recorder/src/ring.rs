@@ -287,6 +287,15 @@ pub fn complain() {
     }
 }
 
+/// Bytes that may be in a ring when an event is begun.
+fn most() -> u64 {
+    let room = header().map_or(0, |h| h.room.load(Relaxed) as usize);
+    (room.clamp(LEAST_ROOM, RING_BYTES) - MAX_EVENT) as u64
+}
+
+/// Some of these that are kept for those who must not wait.
+const SPARE: u64 = 512;
+
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,
@@ -398,12 +407,20 @@ impl Emitter {
         ctl.head.store(ctl.head.load(Relaxed) + n, Release);
     }
 
+    /// Waits until there is room for a few short events, so that these will not have to.
+    pub fn reserve(&mut self) {
+        let Some(ctl) = self.ctl else { return };
+        let (head, most) = (ctl.head.load(Relaxed), most() - SPARE);
+        if head - ctl.tail.load(Acquire) > most {
+            self.wait(ctl, head, most);
+        }
+    }
+
     /// Finds room for an eighth of the ring, or what there is before its end; waits while there is none.
     /// `false`: the next event may reach the end of the data.
     #[cold]
     fn turn(&mut self, ctl: &Ctl) -> bool {
-        let room = header().map_or(0, |h| h.room.load(Relaxed) as usize);
-        let most = (room.clamp(LEAST_ROOM, RING_BYTES) - MAX_EVENT) as u64;
+        let most = most();
         let head = ctl.head.load(Relaxed);
         if head - ctl.tail.load(Acquire) > most {
             self.wait(ctl, head, most);
@@ -419,7 +436,8 @@ impl Emitter {
         let at = head % RING_BYTES as u64;
         let room = ((RING_BYTES - MAX_EVENT) as u64 + 1).saturating_sub(at);
         self.pen.at = self.data as u64 + at;
-        self.pen.limit = self.pen.at + room.min(most - used + 1).min(RING_BYTES as u64 / 8);
+        let free = (most - SPARE + 1).saturating_sub(used);
+        self.pen.limit = self.pen.at + room.min(free).min(RING_BYTES as u64 / 8);
         room > 0
     }
 

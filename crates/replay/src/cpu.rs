@@ -61,6 +61,7 @@ pub(crate) struct Cpu {
     passed: Option<(u64, u64)>,
     /// Sum of the instructions run.
     pub executed: u64,
+    watched: bool,
 }
 
 impl Cpu {
@@ -101,6 +102,7 @@ impl Cpu {
             stack: SignalStack::new(),
             passed: None,
             executed: 0,
+            watched: false,
         })
     }
 
@@ -132,6 +134,18 @@ impl Cpu {
             // What `link` and `resume` name may be gone.
             self.jump(self.rip);
         }
+    }
+
+    /// Stops before atomic operations and, if there is a table, before what may write to places in it
+    /// (see the translator). Before anything is played.
+    pub fn watch(&mut self, table: Option<u64>) {
+        self.translator.atomics = true;
+        self.translator.watch = table;
+    }
+
+    /// Whether the last run ended before an instruction that may write to a watched place.
+    pub fn take_watched(&mut self) -> bool {
+        std::mem::take(&mut self.watched)
     }
 
     /// Does not stop before the instruction that comes next, if it comes at this position.
@@ -295,6 +309,10 @@ impl Cpu {
                         );
                     }
                 }
+                Left::Slow(desc) if desc.kind() == DescKind::Watch => {
+                    self.watched = true;
+                    return Ok(());
+                }
                 Left::Slow(desc) => self.slow(&desc)?,
                 Left::Fault(fault, counter) => return Err(self.fault(fault, counter)),
                 Left::Wrong(what) => {
@@ -348,9 +366,11 @@ impl Cpu {
         let ctx = self.window.ctx_ptr();
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
+        // An instruction that was announced as one that may write watched memory is not again.
+        let alone = self.translator.watch.is_some() && self.passed == Some((self.pos, self.rip));
         let mut key = Key {
             pc: self.rip,
-            limit: 0,
+            limit: alone as u32,
         };
         loop {
             let Some(next) = queue.peek() else {

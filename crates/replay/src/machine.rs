@@ -173,6 +173,43 @@ impl<'a> Machine<'a> {
         self.cpu.set_breaks(addresses);
     }
 
+    /// Stops before each atomic operation from now on ([`Stop::Break`]) and, if there is a table of places
+    /// (see [`hindsight_translate::watch_index`]; it outlives the machine), before each instruction that
+    /// may write to one of them. Before anything is played.
+    pub fn watch(&mut self, table: Option<u64>) {
+        self.cpu.watch(table);
+    }
+
+    /// Lets what is due before the next instruction take effect: afterwards memory and registers are what
+    /// that instruction begins with.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        while let Some(next) = self.queue.prepare()?
+            && next.pos == self.cpu.pos
+            && self.end.is_none()
+        {
+            match next.op {
+                Op::Word(addr, value) => self.cpu.window.set_word(addr, value),
+                Op::Bytes(addr, len, value) => self.cpu.window.set_bytes(addr, len, value),
+                Op::Other(at) if !self.is_instruction(at)? => {
+                    self.event(at)?;
+                    continue;
+                }
+                _ => break,
+            }
+            self.queue.advance();
+        }
+        Ok(())
+    }
+
+    /// Whether the event stands for the instruction itself, or for a part of it.
+    fn is_instruction(&self, at: usize) -> Result<bool, Error> {
+        let event = self.queue.event(at)?;
+        Ok(
+            matches!(event, Event::Syscall { .. } | Event::RepChunk { .. })
+                || matches!(event, Event::Regs { ilen, .. } if ilen != 0),
+        )
+    }
+
     /// Stops again before the instruction that comes next, if it did.
     pub fn look_again(&mut self) {
         self.cpu.look_again();
@@ -327,6 +364,10 @@ impl<'a> Machine<'a> {
                 _ => {}
             }
             self.cpu.run(&mut self.queue, position, &host)?;
+            if self.cpu.take_watched() {
+                self.cpu.pass();
+                return Ok(Stop::Break);
+            }
         }
     }
 

@@ -37,6 +37,7 @@ mod index;
 mod maps;
 mod memory;
 mod model;
+mod order;
 mod player;
 mod position;
 mod scan;
@@ -55,6 +56,7 @@ pub use memory::{Candidate, Found, Ground, Known, Memory};
 pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };
+pub use order::{OrderReport, Violation, check_order};
 pub use position::{ParsePositionError, Position};
 pub use sidecar::path as index_path;
 pub use stops::{

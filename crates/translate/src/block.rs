@@ -3,7 +3,7 @@
 use crate::asm::{self, Asm, Place};
 use crate::plan::{Plan, plan};
 use crate::regs::{self, CNT, RCX, RSP, SCR, Set, number};
-use crate::{Block, Error, Input, Look, MapEntry, Mode, Policy, flags};
+use crate::{Block, Error, Input, Look, MapEntry, Mode, Policy, flags, watch};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind, desc::raise};
@@ -75,6 +75,14 @@ pub struct Translator {
     /// Guest addresses, ascending, at which a block may begin but which it does not go past: there
     /// the runtime is to have a say.
     pub breaks: Vec<u64>,
+    /// Replay: every atomic operation that is met is added to `breaks`.
+    pub atomics: bool,
+    /// Replay: address of a table ([`crate::watch_index`]) of places; an instruction that may write to one
+    /// of them is announced to the runtime ([`DescKind::Watch`]) unless it is translated alone, or is
+    /// added to `breaks` if where it writes is not plain from its operands.
+    pub watch: Option<u64>,
+    /// The block has one instruction.
+    alone: bool,
     /// The result of the last [`Translator::translate`].
     pub block: Block,
     pub(crate) a: Asm,
@@ -93,6 +101,9 @@ impl Translator {
             ordered: false,
             observe: false,
             breaks: Vec::new(),
+            atomics: false,
+            watch: None,
+            alone: false,
             block: Block::default(),
             a: Asm::new(),
             info: InstructionInfoFactory::new(),
@@ -118,6 +129,7 @@ impl Translator {
         input: &Input,
         peek: &mut dyn FnMut(u64) -> &'a [u8],
     ) -> Result<(), Error> {
+        self.alone = input.max_instrs == 1;
         self.decode(input)?;
         self.liveness(input, peek);
         self.a.clear();
@@ -170,6 +182,16 @@ impl Translator {
             let i = decoder.decode();
             if i.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
                 break;
+            }
+            let special = self.atomics && watch::is_atomic(&i)
+                || self.watch.is_some() && watch::is_opaque(&i);
+            if special {
+                if let Err(at) = self.breaks.binary_search(&i.ip()) {
+                    self.breaks.insert(at, i.ip());
+                }
+                if !self.instrs.is_empty() {
+                    break;
+                }
             }
             self.instrs.push(i);
             branches += ends_segment(&i) as usize;
@@ -353,6 +375,9 @@ impl Translator {
         let mark = self.a.mark();
         if self.observe && self.replay() {
             self.observe(i);
+        }
+        if let Some(table) = self.watch.filter(|_| !self.alone) {
+            self.watch_stores(i, table);
         }
         if self.policy.wide_checks && names_wide(i) {
             // The guest's zmm31 and k7 for this instruction; its own checks do without them.

@@ -29,6 +29,7 @@ mod simple;
 mod stack;
 mod vector;
 pub mod vsib;
+mod watch;
 
 use alloc::vec::Vec;
 use asm::{Fixup, Moving};
@@ -36,6 +37,7 @@ use hindsight_isa::Predictor;
 
 pub use block::Translator;
 pub use portable::Saved;
+pub use watch::{WATCH_TABLE, is_atomic, watch_index};
 
 /// What translated code does besides what the guest asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

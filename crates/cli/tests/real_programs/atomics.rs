@@ -1,28 +1,173 @@
-//! Atomic operations between threads and processes.
+//! Atomic operations between threads and processes, and the proof of their order.
 
-use crate::harness::{Scene, words};
+use crate::harness::{Done, Scene, words};
+use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
+use hindsight_trace::{ChunkBuilder, Pushed, StreamId, StreamKind, Trace, Writer};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
 
-const SCHEMES: [&str; 12] = [
-    "kinds",
-    "split",
-    "ticket",
-    "spin",
-    "seqlock",
-    "queue",
-    "stack",
-    "futex",
-    "mutex",
-    "race",
-    "processes",
-    // One of several processes is stopped again and again, then killed, amid atomic operations.
-    "killed",
-];
+fn check(scene: &Scene, trace: &Path) -> (Done, Value) {
+    let args = ["replay", "--verify", "--check-order", "--json"];
+    let done = scene.run(scene.hindsight(&args).arg(trace));
+    let json: Value =
+        serde_json::from_str(&done.text()).unwrap_or_else(|_| panic!("{}", done.messages()));
+    let order = json["order"].clone();
+    (done, order)
+}
 
-#[test]
-fn atomic_operations_of_every_kind() {
+/// What `atomics.c` does, and how many atomic operations that takes at least.
+fn proven(scheme: &str, least: u64, all_decided: bool) {
     let scene = Scene::new();
     let program = scene.compile("atomics.c", &[]);
-    for scheme in SCHEMES {
-        scene.same(&words(&program, &[scheme]));
+    let argv = words(&program, &[scheme]);
+    scene.same(&argv);
+    let (done, order) = check(&scene, &scene.path("trace.hst"));
+    assert_eq!(done.status.code(), Some(0), "{scheme}: {order}");
+    assert_eq!(order["wrong"], 0);
+    assert!(
+        order["operations"].as_u64().unwrap() >= least,
+        "{scheme}: {order}"
+    );
+    if all_decided {
+        assert_eq!(order["undecided"], 0, "{scheme}: {order}");
+    }
+}
+
+#[test]
+fn every_kind_of_instruction() {
+    proven("kinds", 400_000, true);
+    proven("split", 8_000, true);
+}
+
+#[test]
+fn locks() {
+    proven("ticket", 40_000, true);
+    proven("spin", 40_000, true);
+    proven("mutex", 80_000, true);
+    proven("futex", 2_000, true);
+}
+
+#[test]
+fn without_locks() {
+    proven("seqlock", 40_000, true);
+    proven("queue", 60_000, true);
+    proven("stack", 80_000, true);
+    // Values read under races are those that were consumed, or verification fails.
+    proven("race", 10, true);
+}
+
+#[test]
+fn processes_that_share_memory() {
+    proven("processes", 60_000, false);
+    // One of them is stopped again and again, then killed, amid atomic operations.
+    proven("killed", 60_000, false);
+}
+
+/// The wire form of a stream.
+fn wire(trace: &Trace, stream: StreamId) -> Vec<Vec<u8>> {
+    let chunks = trace.chunks(stream).iter();
+    chunks.map(|c| trace.load(c).unwrap()).collect()
+}
+
+/// Calls `f` with each event of a stream.
+fn events(trace: &Trace, stream: StreamId, mut f: impl FnMut(u64, &Event)) {
+    for wire in wire(trace, stream) {
+        let (mut decoder, mut at) = (Decoder::default(), 0);
+        while at < wire.len() {
+            let (pos, event, n) = decoder.decode(&wire[at..]).unwrap();
+            f(pos, &event);
+            at += n;
+        }
+    }
+}
+
+/// Copies a trace with other sequence numbers.
+fn renumber(trace: &Trace, to: &Path, numbers: &HashMap<u64, u64>) {
+    let mut w = Writer::new(std::fs::File::create(to).unwrap(), trace.header()).unwrap();
+    for m in trace.modules() {
+        let content = trace.module_bytes(m.hash).unwrap();
+        w.module(m.path.clone(), &content).unwrap();
+    }
+    let info = |s: &StreamId| trace.stream_info(*s).unwrap();
+    let mut streams = trace.streams();
+    streams.iter().for_each(|s| w.begin(info(s)).unwrap());
+    streams.sort_by_key(|s| info(s).kind != StreamKind::Image);
+    for s in streams {
+        let mut encoder = Encoder::default();
+        let mut out = Vec::new();
+        events(trace, s, |pos, event| {
+            let mut buf = [0; MAX_EVENT];
+            let changed = match event {
+                Event::Seq { number } => Event::Seq {
+                    number: *numbers.get(number).unwrap_or(number),
+                },
+                other => *other,
+            };
+            let n = encoder.encode(pos, &changed, &mut buf);
+            out.extend_from_slice(&buf[..n]);
+        });
+        let (mut builder, mut at) = (ChunkBuilder::default(), 0);
+        loop {
+            let (n, pushed) = builder.push(&out[at..], |_, _| None);
+            at += n;
+            w.stream(s, &mut builder).unwrap();
+            match pushed {
+                Pushed::Full => {}
+                _ => break assert_eq!(at, out.len()),
+            }
+        }
+    }
+    w.finish(trace.summary().unwrap().clone()).unwrap();
+}
+
+#[test]
+fn a_wrong_order_is_found() {
+    let scene = Scene::new();
+    let program = scene.compile("atomics.c", &[]);
+    for scheme in ["ticket", "mutex", "spin"] {
+        let (_, file) = scene.record(&words(&program, &[scheme]));
+        let trace = Trace::open(&file).unwrap();
+        // Atomic operations of the two threads: numbers, and whose they are.
+        let mut all = Vec::new();
+        for s in &trace.threads()[1..] {
+            events(&trace, *s, |_, event| {
+                if let Event::Seq { number } = event {
+                    all.push((*number, *s));
+                }
+            });
+        }
+        all.sort_unstable();
+        // Where one thread takes over from the other for some time.
+        let half = 40;
+        let turn = all.windows(2 * half).find(|w| {
+            let of = |part: &[(u64, StreamId)]| part.iter().filter(|(_, s)| *s == w[0].1).count();
+            of(&w[..half]) > half / 2 && of(&w[half..]) < half / 2
+        });
+        let turn = turn.expect("both threads ran");
+        // The second one's turn is said to come first.
+        let mut later: Vec<_> = turn.to_vec();
+        later.sort_by_key(|(n, s)| (*s == turn[0].1, *n));
+        let numbers = later
+            .iter()
+            .zip(turn)
+            .map(|((old, _), (new, _))| (*old, *new))
+            .collect();
+        let wrong = scene.path("wrong.hst");
+        renumber(&trace, &wrong, &numbers);
+        // Everything else is as it was.
+        scene.must_verify(&wrong);
+        let (done, order) = check(&scene, &wrong);
+        assert_eq!(done.status.code(), Some(1), "{scheme}: {order}");
+        assert!(order["wrong"].as_u64().unwrap() > 0, "{scheme}: {order}");
+        let number = order["violation"]["number"].as_u64().unwrap();
+        assert!(
+            (turn[0].0..=turn[2 * half - 1].0 + 10).contains(&number),
+            "{scheme}: {order}"
+        );
+        // An identity changes nothing.
+        renumber(&trace, &wrong, &HashMap::new());
+        let (done, order) = check(&scene, &wrong);
+        assert_eq!((done.status.code(), &order["wrong"]), (Some(0), &0.into()));
     }
 }

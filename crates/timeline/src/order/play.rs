@@ -1,0 +1,391 @@
+//! Replays one thread and writes down its atomic operations, and its stores to words of interest.
+
+use hindsight_events::event::tag;
+use hindsight_events::{Decoder, Event};
+use hindsight_isa::string::StringOp;
+use hindsight_isa::{Predictor, VecState};
+use hindsight_replay::access::{Access, Finder, decode};
+use hindsight_replay::{Code, Error, Machine, Source, Stop};
+use hindsight_trace::{ChunkMeta, StreamId, Trace};
+use hindsight_translate::{WATCH_TABLE, is_atomic, watch_index};
+use iced_x86::Mnemonic;
+use std::collections::HashSet;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// What one atomic operation did to the bytes of one word of eight.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    /// Its number in the order, or that of the segment in which it stands if it has none.
+    pub number: u64,
+    /// The thread's next number behind it.
+    pub next: u64,
+    pub stream: StreamId,
+    pub pos: u64,
+    pub pc: u64,
+    /// Address of the word, and which of its bytes.
+    pub word: u64,
+    pub mask: u8,
+    /// The word before and after; other bytes are zero.
+    pub before: u64,
+    pub after: u64,
+}
+
+/// A plain store to bytes of one word.
+#[derive(Clone, Copy, Debug)]
+pub struct Store {
+    pub stream: StreamId,
+    pub pos: u64,
+    /// Numbers between which it took place.
+    pub open: u64,
+    pub close: u64,
+    pub word: u64,
+    pub mask: u8,
+    /// `None`: anything.
+    pub value: Option<u64>,
+}
+
+/// Something that may have changed memory in a way that is not known here.
+#[derive(Clone, Copy, Debug)]
+pub struct Unknown {
+    pub open: u64,
+    pub close: u64,
+}
+
+/// What was found out about one thread.
+#[derive(Default)]
+pub struct Log {
+    pub ops: Vec<Op>,
+    pub stores: Vec<Store>,
+    /// System calls that may write memory, and signals.
+    pub kernel: Vec<Unknown>,
+    /// Stretches that were not recorded, the one behind the end included if the thread was killed.
+    pub missing: Vec<Unknown>,
+}
+
+/// The places to watch.
+pub struct Table {
+    at: *mut u8,
+    pub words: HashSet<u64>,
+}
+
+// SAFETY: written only in `new`.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+impl Table {
+    pub fn new(words: HashSet<u64>) -> std::io::Result<Table> {
+        // SAFETY: new memory, whose pages come into being as they are touched.
+        let at = unsafe {
+            libc::mmap(
+                null_mut(),
+                WATCH_TABLE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let at = at.cast::<u8>();
+        for w in &words {
+            // Also where a store of up to 64 bytes that reaches the word may begin.
+            for start in [*w, w.wrapping_sub(63)] {
+                // SAFETY: an index of the table.
+                unsafe { at.add(watch_index(start)).write(1) }
+            }
+        }
+        Ok(Table { at, words })
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`; no machine uses it any more.
+        unsafe {
+            libc::munmap(self.at.cast(), WATCH_TABLE);
+        }
+    }
+}
+
+/// The sequence numbers of a stream, and what the kernel did, read beside the replay.
+struct Numbers<'a> {
+    trace: &'a Trace,
+    chunks: std::slice::Iter<'a, ChunkMeta>,
+    /// Of the chunk at hand: positions and numbers.
+    list: Vec<(u64, u64)>,
+    at: usize,
+    /// The last number that has been passed.
+    last: u64,
+    calls: Vec<u64>,
+    gaps: Vec<(u64, bool)>,
+    ended: bool,
+}
+
+impl<'a> Numbers<'a> {
+    fn new(trace: &'a Trace, stream: StreamId) -> Numbers<'a> {
+        Numbers {
+            trace,
+            chunks: trace.chunks(stream).iter(),
+            list: Vec::new(),
+            at: 0,
+            last: 0,
+            calls: Vec::new(),
+            gaps: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// The next number, without passing it.
+    fn peek(&mut self) -> Result<Option<(u64, u64)>, Error> {
+        while self.at >= self.list.len() {
+            let Some(c) = self.chunks.next() else {
+                return Ok(None);
+            };
+            self.list.clear();
+            self.at = 0;
+            let wire = self.trace.load(c)?;
+            let (mut decoder, mut at) = (Decoder::default(), 0);
+            while let Some(t) = wire.get(at) {
+                let Some((pos, event, n)) = decoder.decode(&wire[at..]) else {
+                    return Err(Error::Corrupt {
+                        position: c.first_pos,
+                        what: "an event does not decode",
+                    });
+                };
+                at += n;
+                if *t == tag::PATCH {
+                    continue;
+                }
+                match event {
+                    Event::Seq { number } => self.list.push((pos, number)),
+                    Event::Syscall { nr, args } if may_write(nr, &args) => self.calls.push(pos),
+                    Event::Signal { .. } => self.calls.push(pos),
+                    Event::GapBegin { .. } => self.gaps.push((pos, true)),
+                    Event::GapEnd { .. } => self.gaps.push((pos, false)),
+                    Event::End { .. } => self.ended = true,
+                    _ => {}
+                }
+            }
+        }
+        Ok(self.list.get(self.at).copied())
+    }
+
+    /// Passes all numbers before position `pos`, and those at it if `with`; the last one passed, and the
+    /// one that follows.
+    fn pass(&mut self, pos: u64, with: bool) -> Result<(u64, u64), Error> {
+        while let Some((p, number)) = self.peek()? {
+            if p > pos || p == pos && !with {
+                return Ok((self.last, number));
+            }
+            self.last = number;
+            self.at += 1;
+        }
+        Ok((self.last, u64::MAX))
+    }
+}
+
+/// Whether a system call may change memory, as far as its number and arguments tell.
+fn may_write(nr: u64, args: &[u64; 6]) -> bool {
+    const WAKE_OP: u64 = 5;
+    match nr {
+        // write, close, pwrite64, writev, sched_yield, pause, getpid, sendto, kill, getppid, gettid,
+        // tgkill, futimesat's kin that only read
+        1 | 3 | 18 | 20 | 24 | 34 | 39 | 62 | 110 | 186 | 200 | 231 | 234 | 324 => false,
+        // nanosleep and clock_nanosleep without a place for the rest
+        35 => args[1] != 0,
+        230 => args[3] != 0,
+        // futex
+        202 => args[1] & 0x7f == WAKE_OP,
+        _ => true,
+    }
+}
+
+/// Numbers of sequence events in a trace's stream.
+pub fn count(trace: &Trace, stream: StreamId) -> Result<u64, Error> {
+    let mut numbers = Numbers::new(trace, stream);
+    let mut n = 0;
+    while numbers.peek()?.is_some() {
+        n += (numbers.list.len() - numbers.at) as u64;
+        numbers.at = numbers.list.len();
+    }
+    Ok(n)
+}
+
+/// Intervals in which the kernel or unrecorded code of a stream may have changed memory.
+pub fn unknown(trace: &Trace, stream: StreamId, log: &mut Log) -> Result<(), Error> {
+    let mut all = Vec::new();
+    let mut numbers = Numbers::new(trace, stream);
+    while let Some(n) = numbers.peek()? {
+        all.push(n);
+        numbers.at += 1;
+    }
+    let before = |pos: u64| {
+        let i = all.partition_point(|(p, _)| *p < pos);
+        i.checked_sub(1).map_or(0, |i| all[i].1)
+    };
+    let behind = |pos: u64| {
+        let i = all.partition_point(|(p, _)| *p <= pos);
+        all.get(i).map_or(u64::MAX, |n| n.1)
+    };
+    log.kernel.extend(numbers.calls.iter().map(|p| Unknown {
+        open: before(*p),
+        close: behind(*p),
+    }));
+    let mut from = None;
+    for (pos, begins) in &numbers.gaps {
+        if *begins {
+            from.get_or_insert(*pos);
+        } else if let Some(from) = from.take() {
+            log.missing.push(Unknown {
+                open: before(from),
+                close: behind(*pos),
+            });
+        }
+    }
+    if let Some(pos) = from {
+        log.missing.push(Unknown {
+            open: before(pos),
+            close: u64::MAX,
+        });
+    }
+    if !numbers.ended {
+        log.missing.push(Unknown {
+            open: all.last().map_or(0, |n| n.1),
+            close: u64::MAX,
+        });
+    }
+    Ok(())
+}
+
+/// Replays `stream`. Atomic operations on words of which `wanted` says so go to the log; with a table
+/// also all plain stores to its words.
+pub fn play(
+    trace: &Trace,
+    stream: StreamId,
+    code: Arc<Code>,
+    table: Option<&Table>,
+    wanted: &(dyn Fn(u64) -> bool + Sync),
+    log: &mut Log,
+) -> Result<(), Error> {
+    let bits = trace.header().predictor_bits;
+    let mut machine = Machine::new(code, Predictor { bits })?;
+    machine.watch(table.map(|t| t.at as u64));
+    let source = Chunks {
+        trace,
+        rest: trace.chunks(stream).iter(),
+    };
+    let mut numbers = Numbers::new(trace, stream);
+    let mut finder = Finder::new();
+    let none = VecState::default();
+    let (mut accesses, mut old) = (Vec::new(), Vec::new());
+    machine.from_keyframe(Box::new(source))?;
+    while machine.run_to(u64::MAX)? == Stop::Break {
+        let (rip, pos) = (machine.registers().rip, machine.position());
+        machine.settle()?;
+        let cpu = machine.registers();
+        if cpu.rip != rip || machine.position() != pos || machine.in_gap() {
+            continue;
+        }
+        let mut bytes = [0; 15];
+        let n = machine.code(rip, &mut bytes);
+        let Some(i) = decode(&bytes[..n], rip) else {
+            continue;
+        };
+        let atomic = is_atomic(&i);
+        let string = StringOp::decode(&bytes[..n]).is_some();
+        // No atomic operation's place depends on it.
+        let vec = match atomic {
+            true => None,
+            false => Some(machine.vectors()),
+        };
+        let vec = vec.as_ref().unwrap_or(&none);
+        if !string {
+            finder.find(&bytes[..n], (&cpu, vec), &cpu, &mut accesses);
+            parts(&machine, &accesses, &mut old);
+        }
+        if machine.run_to(pos + 1)? != Stop::Position {
+            continue;
+        }
+        if string {
+            let after = machine.registers();
+            finder.find(&bytes[..n], (&cpu, vec), &after, &mut accesses);
+        }
+        let mut new = Vec::new();
+        parts(&machine, &accesses, &mut new);
+        if atomic {
+            let (number, next) = numbers.pass(pos, true)?;
+            for ((word, mask, before), (.., after)) in old.iter().zip(&new) {
+                if wanted(*word) {
+                    log.ops.push(Op {
+                        number,
+                        next,
+                        stream,
+                        pos,
+                        pc: rip,
+                        word: *word,
+                        mask: *mask,
+                        before: *before,
+                        after: *after,
+                    });
+                }
+            }
+        } else if let Some(table) = table {
+            let (open, close) = numbers.pass(pos, true)?;
+            use Mnemonic::*;
+            let blind = matches!(
+                i.mnemonic(),
+                Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
+            );
+            let watched = new.iter().filter(|(word, ..)| table.words.contains(word));
+            log.stores.extend(watched.map(|(word, mask, value)| Store {
+                stream,
+                pos,
+                open,
+                close,
+                word: *word,
+                mask: *mask,
+                value: (!blind).then_some(*value),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// A stream's chunks.
+struct Chunks<'a> {
+    trace: &'a Trace,
+    rest: std::slice::Iter<'a, ChunkMeta>,
+}
+
+impl Source for Chunks<'_> {
+    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(match self.rest.next() {
+            Some(c) => Some(self.trace.load(c)?),
+            None => None,
+        })
+    }
+}
+
+/// The words that the accesses write, with what is in the window now.
+fn parts(machine: &Machine, accesses: &[Access], out: &mut Vec<(u64, u8, u64)>) {
+    out.clear();
+    for a in accesses.iter().filter(|a| a.write) {
+        // A string instruction may go over much; nobody shares that much.
+        let end = a.address.saturating_add(a.len.min(1 << 24));
+        let mut at = a.address;
+        while at < end {
+            let word = at & !7;
+            let n = (word + 8).min(end) - at;
+            let mut b = [0; 8];
+            let from = (at - word) as usize;
+            machine.read_window(at, &mut b[from..from + n as usize]);
+            let mask = ((1u16 << n) - 1) << from;
+            out.push((word, mask as u8, u64::from_le_bytes(b)));
+            at += n;
+        }
+    }
+}
