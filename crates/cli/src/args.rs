@@ -22,6 +22,10 @@ pub struct Args {
 pub enum Command {
     /// Run a program and record it.
     Record(Record),
+    /// Record a process that already runs, until it ends or is detached.
+    Attach(Attach),
+    /// Have a recorded process go on by itself.
+    Detach(Detach),
     /// Debug a recording with gdb, or play it again and compare.
     Replay(Replay),
     /// Offer a recording to gdb or lldb over their remote protocol.
@@ -149,6 +153,48 @@ impl Record {
             _ => KeepOn::Failure,
         })
     }
+}
+
+#[derive(ClapArgs)]
+#[command(
+    after_help = "Ctrl-C detaches: the process goes on by itself, and the recording ends. \
+    Exit status 0: the process was recorded until it was detached or ended; 125: it was not."
+)]
+pub struct Attach {
+    /// The process. All its threads are recorded.
+    pub pid: i32,
+    /// Where the recording goes: a file, `-` for standard output, or `tcp:HOST:PORT`. Default: a
+    /// new file in the store.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<OsString>,
+    /// Detach after this time.
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    pub time: Option<std::time::Duration>,
+    /// What predicts the values that the program reads: see `record`.
+    #[arg(long, default_value = "window", value_parser = predictor)]
+    pub predictor: Predictor,
+    /// Instructions between points from which replay can start; 0: only from the beginning.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
+    pub keyframe_interval: u64,
+    /// Instructions between digests of all registers, which replay compares; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    pub digest_interval: u64,
+    /// Processes that the program makes from now on: see `record`.
+    #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]
+    pub children: Children,
+    /// Recordings of the same program that are kept in the store, this one included.
+    #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
+    pub keep: usize,
+    /// No lines about the recording.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs)]
+#[command(after_help = "Exit status 0: it goes on by itself; 1: it could not be detached.")]
+pub struct Detach {
+    /// The process, recorded by `record` or `attach`.
+    pub pid: i32,
 }
 
 /// What becomes of processes that the program makes.
@@ -402,6 +448,13 @@ pub struct Receive {
 
 fn predictor(s: &str) -> Result<Predictor, &'static str> {
     Predictor::parse(s).ok_or("expected `window` or `cache:SIZE`, a power of two from 4k to 2g")
+}
+
+fn seconds(s: &str) -> Result<std::time::Duration, &'static str> {
+    s.parse()
+        .ok()
+        .and_then(|s| std::time::Duration::try_from_secs_f64(s).ok())
+        .ok_or("expected a number of seconds")
 }
 
 fn baseline(s: &str) -> Result<Baseline, String> {

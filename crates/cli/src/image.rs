@@ -2,6 +2,7 @@
 
 use crate::os;
 use hindsight_events::config::{Config, MARKER};
+use object::{Object, ObjectSymbol};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,14 +24,47 @@ pub fn set_path(field: &mut [u8], path: &OsStr) -> io::Result<()> {
 
 /// A memory file that holds the recorder with this configuration.
 pub fn file(config: &Config) -> io::Result<File> {
-    let at = find(IMAGE)
-        .ok_or_else(|| io::Error::other("the recorder's image has no configuration block"))?;
+    let at = place()?;
     let block = config.as_bytes();
     let mut f = os::memory_file(c"hindsight")?;
     f.write_all(&IMAGE[..at])?;
     f.write_all(block)?;
     f.write_all(&IMAGE[at + block.len()..])?;
     Ok(f)
+}
+
+/// The recorder with this configuration.
+pub fn bytes(config: &Config) -> io::Result<Vec<u8>> {
+    let at = place()?;
+    let mut image = IMAGE.to_vec();
+    let block = config.as_bytes();
+    image[at..at + block.len()].copy_from_slice(block);
+    Ok(image)
+}
+
+/// Addresses of the recorder's symbols with these names.
+pub fn symbols<const N: usize>(names: [&str; N]) -> io::Result<[u64; N]> {
+    // Headers are read in place, which wants them aligned.
+    let image = IMAGE.to_vec();
+    let file = object::File::parse(&*image).map_err(io::Error::other)?;
+    let mut out = [0; N];
+    for s in file.symbols() {
+        if let Some(i) = s
+            .name()
+            .ok()
+            .and_then(|n| names.iter().position(|m| *m == n))
+        {
+            out[i] = s.address();
+        }
+    }
+    match out.contains(&0) {
+        true => Err(io::Error::other("the recorder's image lacks a symbol")),
+        false => Ok(out),
+    }
+}
+
+fn place() -> io::Result<usize> {
+    find(IMAGE).ok_or_else(|| io::Error::other("the recorder's image has no configuration block"))
 }
 
 /// Where the block is: the marker also occurs alone, as a constant. The block is aligned.

@@ -36,7 +36,7 @@ impl KeepOn {
     /// with is: its end is not the program's.
     pub fn keeps(self, ending: &Ending) -> bool {
         match (self, ending) {
-            (KeepOn::Always, _) | (_, Ending::Unsupported(_)) => true,
+            (KeepOn::Always, _) | (_, Ending::Unsupported(_) | Ending::Detached) => true,
             (KeepOn::Failure, Ending::Exit(status)) => *status != 0,
             (KeepOn::Failure | KeepOn::Crash, Ending::Signal(_)) => true,
             (KeepOn::Signal(n), Ending::Signal(signal)) => n == *signal,

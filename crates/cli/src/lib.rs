@@ -2,8 +2,10 @@
 
 mod args;
 mod at;
+mod attach;
 mod bar;
 mod debugger;
+mod detach;
 mod dump;
 mod image;
 mod info;
@@ -18,6 +20,8 @@ mod sink;
 mod store;
 mod stream;
 mod symbols;
+mod takeover;
+mod target;
 mod travel;
 mod tree;
 
@@ -31,7 +35,9 @@ pub fn run() -> i32 {
         Err(e) => {
             let _ = e.print();
             // The lower statuses of `record` are the program's.
-            let recording = std::env::args_os().nth(1).is_some_and(|a| a == "record");
+            let recording = std::env::args_os()
+                .nth(1)
+                .is_some_and(|a| a == "record" || a == "attach");
             return match (e.use_stderr(), recording) {
                 (false, _) => 0,
                 (true, true) => record::FAILED,
@@ -41,6 +47,8 @@ pub fn run() -> i32 {
     };
     let result = match args.command {
         Command::Record(a) => return record::run(a),
+        Command::Attach(a) => return attach::run(&a),
+        Command::Detach(a) => detach::run(&a),
         Command::Replay(a) if !a.verify => debugger::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Gdbserver(a) => debugger::serve(&a),

@@ -215,6 +215,50 @@ fn lift_memory_limits() {
     }
 }
 
+/// As [`memory_limits`], of another process; lifts them as far as that is allowed.
+pub fn lift_limits_of(pid: i32) -> [libc::rlimit; 2] {
+    MEMORY_LIMITS.map(|r| {
+        let Some(old) = limit_of(pid, r, None) else {
+            return limit(r);
+        };
+        let soft = |cur| libc::rlimit {
+            rlim_cur: cur,
+            ..old
+        };
+        let free = libc::rlimit {
+            rlim_max: libc::RLIM_INFINITY,
+            ..soft(libc::RLIM_INFINITY)
+        };
+        if limit_of(pid, r, Some(&free)).is_none() {
+            limit_of(pid, r, Some(&soft(old.rlim_max)));
+        }
+        old
+    })
+}
+
+/// Undoes [`lift_limits_of`].
+pub fn restore_limits_of(pid: i32, old: &[libc::rlimit; 2]) {
+    for (r, old) in MEMORY_LIMITS.into_iter().zip(old) {
+        limit_of(pid, r, Some(old));
+    }
+}
+
+/// Sets (if given) a limit of another process; the one before.
+fn limit_of(
+    pid: i32,
+    resource: libc::__rlimit_resource_t,
+    new: Option<&libc::rlimit>,
+) -> Option<libc::rlimit> {
+    let mut old = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: valid pointers, or none.
+    let done = unsafe { libc::prlimit(pid, resource, new, &mut old) };
+    (done == 0).then_some(old)
+}
+
 fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
     let mut l = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,

@@ -5,7 +5,7 @@ use crate::keep::KeepOn;
 use crate::launch::{BEAT, Watch};
 use crate::program::Program;
 use crate::sink::{Out, Place, Target};
-use crate::{args, image, os, program, say, select, store, symbols};
+use crate::{args, detach, image, os, program, say, select, store, symbols};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::{Config, children};
@@ -173,6 +173,7 @@ fn once(
         });
         let beat = || {
             control.beat();
+            detach::serve(control);
             while let Some(peer) = listener.as_ref().and_then(Listener::accept) {
                 let so_far = Summary {
                     wall_ms: clock.elapsed().as_millis() as u64,
@@ -184,7 +185,8 @@ fn once(
         let ended = watch.wait(pid, beat);
         over.store(true, Release);
         control.wake();
-        await_others(watch, beat, control, &finished, stop, a.quiet);
+        let told = || watch.told_to_end();
+        await_others(told, beat, control, &finished, stop, a.quiet);
         (ended, collecting.join())
     });
     let ended = ended?;
@@ -205,6 +207,7 @@ fn once(
     }
     let ending = match (&refusal, ended.status) {
         (Some(message), _) => Ending::Unsupported(message.clone()),
+        (None, _) if detach::has_left(&collected, pid) => Ending::Detached,
         (None, Ok(status)) => Ending::Exit(status),
         (None, Err(signal)) => Ending::Signal(signal),
     };
@@ -285,8 +288,8 @@ fn write_ring(held: &Snapshot, out: Out, summary: Summary, place: &Place) -> Sum
 
 /// Sees to the other recorded processes when the program itself has ended, until the collector
 /// says through `finished` that all have.
-fn await_others(
-    watch: &Watch,
+pub fn await_others(
+    told_to_end: impl Fn() -> bool,
     beat: impl Fn(),
     control: &Control,
     finished: &mpsc::Receiver<()>,
@@ -297,7 +300,7 @@ fn await_others(
     let since = Instant::now();
     while finished.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
         beat();
-        if watch.told_to_end() {
+        if told_to_end() {
             stop.store(true, Release);
             control.wake();
         }
@@ -308,7 +311,7 @@ fn await_others(
     }
 }
 
-fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
+pub fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
     let told = collected.error.is_some();
     let (_, summary) = collected.finish(summary);
     if let (false, Some(e)) = (told, &collected.error) {
@@ -320,7 +323,7 @@ fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
 }
 
 /// The line at the end.
-fn report(s: &Summary, file: &str) -> String {
+pub fn report(s: &Summary, file: &str) -> String {
     let bits = s.trace_bytes as f64 * 8.0 / s.instructions().max(1) as f64;
     format!(
         "{} instructions, {} unpredicted reads, trace {} ({bits:.4} bit per instruction), peak memory {}: {file}",
@@ -354,13 +357,9 @@ pub fn size(n: u64) -> String {
     }
 }
 
-fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Config> {
-    let mut c = Config::new();
-    c.ctl_fd = ctl_fd;
-    c.predictor_bits = a.predictor.bits;
-    c.baseline = a.cpu as u8;
-    c.plain = a.plain as u8;
-    c.children = match &a.children {
+/// Says what becomes of processes that the program makes.
+pub fn set_children(c: &mut Config, which: &args::Children) {
+    c.children = match which {
         args::Children::Follow => children::FOLLOW,
         args::Children::None => children::NONE,
         args::Children::Matching(pattern) => {
@@ -368,6 +367,15 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Con
             children::MATCHING
         }
     };
+}
+
+fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Config> {
+    let mut c = Config::new();
+    c.ctl_fd = ctl_fd;
+    c.predictor_bits = a.predictor.bits;
+    c.baseline = a.cpu as u8;
+    c.plain = a.plain as u8;
+    set_children(&mut c, &a.children);
     select::fill(&mut c.select, a)?;
     c.limits = os::memory_limits();
     // 0 would be none.
@@ -424,7 +432,7 @@ fn header(a: &args::Record, p: &Program) -> Header {
     }
 }
 
-fn machine() -> Machine {
+pub fn machine() -> Machine {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()

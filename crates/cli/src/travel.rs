@@ -117,6 +117,7 @@ fn ending(e: &Ending) -> String {
         Ending::Signal(n) => format!("killed by signal {n}"),
         Ending::Exec => "executed another program".into(),
         Ending::Unsupported(why) => format!("not recorded further: {why}"),
+        Ending::Detached => "left by the recorder, and went on by itself".into(),
         Ending::Unknown => "its end is not recorded".into(),
     }
 }

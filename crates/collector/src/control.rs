@@ -40,6 +40,11 @@ impl Control {
                 File::from_raw_fd(high)
             }
         };
+        Control::in_file(file)
+    }
+
+    /// As [`Control::new`], in an empty memory file that somebody else has made.
+    pub fn in_file(file: File) -> io::Result<Control> {
         let rings = grow(&file)?;
         // SAFETY: a new mapping of a file of that length, at an address the kernel chooses.
         let base = unsafe {

@@ -121,6 +121,7 @@ impl Open {
         let thread = self.info.kind == StreamKind::Thread;
         StreamSummary {
             stream: self.info.stream,
+            pid: self.info.pid,
             tid: self.info.tid,
             instructions: last
                 .saturating_sub(self.first.unwrap_or(0))

@@ -49,6 +49,10 @@ pub struct Config {
     pub exe_fd: i32,
     /// 1: the collector is in another namespace of process ids (see [`crate::ring::Ctl::pid`]).
     pub foreign: u32,
+    /// 0.
+    pub zero: u32,
+    /// 1: the process ran before it was recorded (see [`crate::attach`]).
+    pub attached: u32,
     /// Least number of instructions between key frames; 0: none but the first.
     pub keyframe_interval: u64,
     /// Least number of instructions between digests of all registers; 0: none.
@@ -91,6 +95,8 @@ impl Config {
             ring: -1,
             exe_fd: -1,
             foreign: 0,
+            zero: 0,
+            attached: 0,
             keyframe_interval: 0,
             digest_interval: 0,
             select: [0; SELECT_LEN],
@@ -115,7 +121,7 @@ impl Config {
 
 const _: () = assert!(
     size_of::<Config>()
-        == 16 + 8 + 4 + 4 + 16 + 16 + 32 + 24 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 16 + 8 + 4 + 4 + 24 + 16 + 32 + 24 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
 );
 
 impl Default for Config {

@@ -30,6 +30,8 @@ pub enum EndKind {
     Unsupported = 2,
     /// `execve` replaced the program.
     Exec = 3,
+    /// The recorder has left the process, which goes on by itself.
+    Detached = 4,
 }
 
 /// Why a thread went on unrecorded.
@@ -516,6 +518,7 @@ impl Decoder {
                     1 => EndKind::Signal,
                     2 => EndKind::Unsupported,
                     3 => EndKind::Exec,
+                    4 => EndKind::Detached,
                     _ => return None,
                 },
                 code: u32::try_from(r.int()?).ok()?,

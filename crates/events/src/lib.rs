@@ -2,6 +2,7 @@
 //! to the collector. Needs neither `std` nor an allocator.
 #![no_std]
 
+pub mod attach;
 pub mod config;
 pub mod event;
 pub mod pen;

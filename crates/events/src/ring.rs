@@ -129,6 +129,9 @@ pub struct Header {
     pub image_len: AtomicU32,
     /// Processes that are about to be made and have no ring yet.
     pub unborn: AtomicU32,
+    /// Process that the collector is asked to leave, by whoever stores its id in place of 0; the
+    /// collector answers with [`DETACHED`] or [`NOT_DETACHED`].
+    pub detach: AtomicI32,
     /// Rings that are taken: the collector looks only at these. A hint for producers; the ring's
     /// [`Ctl::state`] decides.
     pub live: Set,
@@ -183,6 +186,12 @@ impl Header {
         self.dirty[i / 64].fetch_or(1 << (i % 64), AcqRel);
     }
 }
+
+/// Answer in [`Header::detach`]: the process goes on by itself.
+pub const DETACHED: i32 = -1;
+
+/// Answer in [`Header::detach`]: the process could not be left.
+pub const NOT_DETACHED: i32 = -2;
 
 /// Life of a ring.
 pub mod state {

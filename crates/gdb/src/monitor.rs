@@ -236,6 +236,7 @@ fn ending(e: &Ending) -> String {
         Ending::Exit(n) => format!(": exit status {n}"),
         Ending::Signal(n) => format!(": signal {n}"),
         Ending::Exec => ": execve".into(),
+        Ending::Detached => ": detached".into(),
         Ending::Unsupported(why) => format!(": {why}"),
         _ => String::new(),
     }

@@ -283,6 +283,16 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     ret
 }
 
+/// Where the stack begins that a thread has in the runtime.
+pub fn stack_end(t: &Thread) -> u64 {
+    t.place.stack + STACK
+}
+
+/// A thread's stack for signal handlers: start and length.
+pub fn signal_stack(t: &Thread) -> (u64, u64) {
+    (stack_end(t), STACK)
+}
+
 /// The child's thread structure, with the registers it begins with.
 fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     let silent = Emitter::silent();

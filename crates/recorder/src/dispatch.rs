@@ -2,6 +2,7 @@
 
 use crate::cache;
 use crate::chaos;
+use crate::detach;
 use crate::select;
 use crate::signals;
 use crate::slow;
@@ -24,6 +25,10 @@ pub enum Next {
 pub fn run(t: &mut Thread) -> ! {
     loop {
         signals::deliver_pending(t);
+        if detach::wanted() {
+            detach::rest(t);
+            continue;
+        }
         observe(t);
         let pc = t.ctx.rip;
         // Between two instructions it runs no code of any generation, however long it waits here.
@@ -62,7 +67,7 @@ fn execute(t: &mut Thread, host: u64) {
             Next::Resume => {}
             Next::Boundary => {
                 // Straight on when nothing wants attention: the usual case for new code.
-                if signals::waiting(t) || due(t) {
+                if signals::waiting(t) || due(t) || detach::wanted() {
                     return;
                 }
                 let pc = t.ctx.rip;

@@ -378,6 +378,7 @@ fn prepare(
     set_path(&mut c.execfn, plan.path.to_bytes());
     (c.ctl_fd, c.parent, c.ring) = (-1, ring::image(), ring.map_or(-1, |r| r as i32));
     c.foreign = ring::foreign() as u32;
+    c.attached = 0;
     let mut opened = None;
     if ring::image() != 0 {
         c.ctl_fd = match channel::fd().filter(|fd| ring::is_control(*fd)) {

@@ -1,7 +1,7 @@
 //! Ends that are not the program's own.
 
 use crate::thread::Thread;
-use crate::{birth, ring, sys};
+use crate::{attach, birth, ring, sys};
 use core::fmt::Write;
 use hindsight_events::{EndKind, Event};
 
@@ -59,6 +59,7 @@ pub fn say(message: &[u8]) {
 
 /// Ends the process before the program has begun, or where no trace can be written any more.
 pub fn die(status: i32, message: &Line) -> ! {
+    attach::give_up(message);
     say(message.as_bytes());
     sys::exit_group(status)
 }

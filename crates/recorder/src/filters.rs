@@ -14,7 +14,7 @@ use crate::{birth, fail, guard, line, signals, sys};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -25,6 +25,10 @@ struct Filter {
     /// Only reading, writing, returning from handlers and ending are allowed.
     strict: bool,
 }
+
+/// Some thread has filters; the command line looks at it before it would leave the process.
+#[unsafe(no_mangle)]
+static HINDSIGHT_FILTERED: AtomicU32 = AtomicU32::new(0);
 
 /// The filters of a thread.
 pub struct Filters(AtomicPtr<Filter>);
@@ -63,6 +67,7 @@ impl Filters {
             strict,
         };
         self.0.store(Box::leak(Box::new(f)), Release);
+        HINDSIGHT_FILTERED.store(1, Release);
     }
 
     /// The kernel's number for the mode, and the number of filters.

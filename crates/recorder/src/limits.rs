@@ -113,6 +113,15 @@ pub fn apply(t: &Thread) {
     }
 }
 
+/// Gives the kernel the limits for good.
+pub fn restore(t: &Thread) {
+    for (resource, l) in [RLIMIT_AS, RLIMIT_DATA].into_iter().zip(*t.limits.lock()) {
+        if get(resource) != (l[0], l[1]) {
+            let _ = sys::limit(resource, Some((l[0], l[1])));
+        }
+    }
+}
+
 /// Undoes [`apply`].
 pub fn lift() {
     for resource in [RLIMIT_AS, RLIMIT_DATA] {

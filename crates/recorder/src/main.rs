@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod arena;
+mod attach;
 mod birth;
 mod bpf;
 mod cache;
@@ -17,6 +18,7 @@ mod channel;
 mod chaos;
 mod code;
 mod context;
+mod detach;
 mod dispatch;
 mod exec;
 mod fail;
@@ -77,7 +79,7 @@ const STACK: usize = 1 << 20;
 
 // The lowest page of the stack is never touched: it becomes the guard page.
 global_asm!(
-    ".globl _start, hindsight_stack",
+    ".globl _start, hindsight_stack, hindsight_stack_end",
     "_start:",
     "xor ebp, ebp",
     "mov rdi, rsp",
@@ -88,6 +90,7 @@ global_asm!(
     ".balign 4096",
     "hindsight_stack:",
     ".zero {size}",
+    "hindsight_stack_end:",
     ".text",
     size = const STACK,
     main = sym recorder_main,
@@ -137,35 +140,18 @@ extern "C" fn recorder_main(sp: *mut u64) -> ! {
 
 /// Makes the first thread and runs it.
 fn start(program: &loader::Program, sp: u64) -> ! {
-    let config = config();
-    let predictor = Predictor {
-        bits: config.predictor_bits,
-    };
-    let Some(layout) = Layout::detect() else {
-        fail::die(
-            fail::STATUS,
-            &line!("this processor has no XSAVE, or keeps its state in an unknown place"),
-        );
-    };
-    let plain = config.plain != 0;
-    let emit = if plain {
+    let host = Host::detect(config().plain != 0);
+    let emit = if host.plain {
         Some(ring::Emitter::silent())
     } else {
         ring::Emitter::thread()
     };
-    let wide_checks = !plain && layout.mask & 0xe0 == 0xe0 && has_avx512vl();
-    let thread = emit.map(|e| Thread::new(predictor, e, layout, wide_checks));
-    let t = match thread {
-        Some(Ok(t)) => t,
-        Some(Err(e)) => fail::die(
-            fail::STATUS,
-            &line!(
-                "cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k"
-            ),
-        ),
-        None => fail::die(fail::STATUS, &line!("too many threads")),
+    let Some(emit) = emit else {
+        fail::die(fail::STATUS, &line!("too many threads"))
     };
-    cache::init(cache::policy(plain, predictor, wide_checks));
+    let t = host.thread(emit);
+    sys::set_gs_base(t.window);
+    cache::init(host.policy());
     t.tid = sys::gettid();
     birth::register(t);
     t.filters.inherit(&inherited());
@@ -175,7 +161,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     t.ctx.rflags = 0;
     let initial = {
         let mut area = Area::default();
-        layout.from_state(&VecState::default(), &mut area);
+        host.layout.from_state(&VecState::default(), &mut area);
         area
     };
     t.set_area(&initial);
@@ -198,6 +184,50 @@ fn inherited() -> alloc::vec::Vec<u8> {
         }
     }
     state
+}
+
+/// What this processor and the configuration ask of threads and translated code.
+struct Host {
+    plain: bool,
+    predictor: Predictor,
+    layout: Layout,
+    wide_checks: bool,
+}
+
+impl Host {
+    fn detect(plain: bool) -> Host {
+        let Some(layout) = Layout::detect() else {
+            fail::die(
+                fail::STATUS,
+                &line!("this processor has no XSAVE, or keeps its state in an unknown place"),
+            );
+        };
+        Host {
+            plain,
+            predictor: Predictor {
+                bits: config().predictor_bits,
+            },
+            layout,
+            wide_checks: !plain && layout.mask & 0xe0 == 0xe0 && has_avx512vl(),
+        }
+    }
+
+    /// Makes a thread.
+    fn thread(&self, emit: ring::Emitter) -> &'static mut Thread {
+        match Thread::make(self.predictor, emit, self.layout, self.wide_checks) {
+            Ok(t) => t,
+            Err(e) => fail::die(
+                fail::STATUS,
+                &line!(
+                    "cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k"
+                ),
+            ),
+        }
+    }
+
+    fn policy(&self) -> hindsight_translate::Policy {
+        cache::policy(self.plain, self.predictor, self.wide_checks)
+    }
 }
 
 /// AVX-512 with vectors of all lengths and the instructions on bytes, words and quadwords that

@@ -293,6 +293,24 @@ impl Regions {
         }
     }
 
+    /// Notes what a program has mapped that ran before it was recorded.
+    pub fn add_existing(&mut self) {
+        let text = read_maps();
+        for m in text.split(|b| *b == b'\n').filter_map(parse) {
+            if arena::overlaps(m.start, m.end - m.start) || m.end >= 1 << 63 {
+                continue;
+            }
+            let sharing = if m.shared { MAP_SHARED } else { MAP_PRIVATE };
+            let kind = match m.name {
+                b"[stack]" => MAP_ANONYMOUS | MAP_GROWSDOWN,
+                [b'/', ..] => 0,
+                _ => MAP_ANONYMOUS,
+            };
+            let len = m.end - m.start;
+            self.add(m.start, len, m.prot, sharing | kind, m.offset, m.name);
+        }
+    }
+
     /// Asks the kernel how far down the stack has grown. Returns whether it has.
     pub fn refresh_stack(&mut self) -> bool {
         let Some(at) = self.list.iter().position(|r| r.flags & MAP_GROWSDOWN != 0) else {
@@ -322,6 +340,8 @@ pub struct Line<'a> {
     pub start: u64,
     pub end: u64,
     pub prot: u32,
+    pub shared: bool,
+    pub offset: u64,
     pub name: &'a [u8],
 }
 
@@ -340,7 +360,13 @@ pub fn parse(line: &[u8]) -> Option<Line<'_>> {
         start: hex(&range[..dash])?,
         end: hex(&range[dash + 1..])?,
         prot,
-        name: fields.nth(3).unwrap_or(&[]).trim_ascii_end(),
+        shared: perms.contains(&b's'),
+        offset: hex(fields.next()?)?,
+        // What comes before has neither sign; a name may have spaces.
+        name: line
+            .iter()
+            .position(|b| b"/[".contains(b))
+            .map_or(&[], |at| line[at..].trim_ascii_end()),
     })
 }
 
@@ -351,8 +377,13 @@ pub fn hex(s: &[u8]) -> Option<u64> {
 
 /// The text of `/proc/self/maps`.
 pub fn read_maps() -> Vec<u8> {
+    read_file(c"/proc/self/maps")
+}
+
+/// The content of a file; empty if it cannot be read.
+pub fn read_file(path: &core::ffi::CStr) -> Vec<u8> {
     let mut text = Vec::new();
-    if let Ok(fd) = sys::open_read(c"/proc/self/maps") {
+    if let Ok(fd) = sys::open_read(path) {
         let mut buf = [0; 4096];
         while let Ok(n @ 1..) = sys::read(fd, &mut buf) {
             text.extend_from_slice(&buf[..n]);

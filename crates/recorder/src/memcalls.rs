@@ -12,6 +12,7 @@ use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
 use crate::{arena, limits, loader, order};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -21,6 +22,25 @@ static BRK: Lock<(u64, u64)> = Lock::new((0, 0));
 /// Where the program's heap begins.
 pub fn set_brk(start: u64) {
     *BRK.lock() = (start, start);
+}
+
+/// The kernel's idea of the heap is the program's.
+static KERNEL_BRK: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the heap to the kernel, in a process that had one before it was recorded.
+pub fn keep_kernel_brk() {
+    KERNEL_BRK.store(true, Relaxed);
+    let end = sys::kernel_brk();
+    *BRK.lock() = (end, end);
+}
+
+/// The heap, if the kernel does not know of it; else 0 to 0.
+pub fn virtual_heap() -> core::ops::Range<u64> {
+    if KERNEL_BRK.load(Relaxed) {
+        0..0
+    } else {
+        heap()
+    }
 }
 
 /// Keeps the heap's end from changing while the process is copied.
@@ -246,24 +266,29 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     Some(())
 }
 
-/// The heap: the kernel's own idea of it belongs to the recorder's image.
+/// The heap: the kernel's own idea of it belongs to the recorder's image, unless the program
+/// ran before it was recorded.
 fn brk(t: &mut Thread, wanted: u64) {
     let (start, end) = *BRK.lock();
     let (old, new) = (pages(end), pages(wanted));
     let prot = PROT_READ | PROT_WRITE;
     let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    let done =
-        if wanted < start || wanted >= 1 << 47 || arena::overlaps(start, new.saturating_sub(start))
-        {
-            false
-        } else if new > old {
-            limits::allow(t, new - old, None, true)
-                && sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
-        } else if new < old {
-            sys::munmap(new, old - new).is_ok()
-        } else {
-            true
-        };
+    let done = if KERNEL_BRK.load(Relaxed) {
+        (new <= old || limits::allow(t, new - old, None, true))
+            && sys::set_kernel_brk(wanted) == wanted
+    } else if wanted < start
+        || wanted >= 1 << 47
+        || arena::overlaps(start, new.saturating_sub(start))
+    {
+        false
+    } else if new > old {
+        limits::allow(t, new - old, None, true)
+            && sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
+    } else if new < old {
+        sys::munmap(new, old - new).is_ok()
+    } else {
+        true
+    };
     if !done {
         returned(t, end);
         return;

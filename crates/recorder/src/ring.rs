@@ -340,7 +340,7 @@ impl Emitter {
 
     /// Takes a free ring for the calling thread. Silent when nothing is recorded; `None` when
     /// all rings stay taken.
-    fn claim(kind: u32) -> Option<Emitter> {
+    fn claim(kind: u32, tid: i32) -> Option<Emitter> {
         if !is_recorded() {
             return Some(Emitter::silent());
         }
@@ -350,7 +350,7 @@ impl Emitter {
         c.image.store(IMAGE.load(Relaxed), Relaxed);
         c.parent.store(PARENT.load(Relaxed), Relaxed);
         c.pid.store(pid(), Relaxed);
-        c.tid.store(sys::gettid(), Relaxed);
+        c.tid.store(tid, Relaxed);
         for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
             n.store(0, Relaxed);
         }
@@ -369,7 +369,12 @@ impl Emitter {
 
     /// An emitter for the calling thread.
     pub fn thread() -> Option<Emitter> {
-        Emitter::claim(kind::THREAD)
+        Emitter::thread_of(sys::gettid())
+    }
+
+    /// An emitter for the thread `tid` of this process.
+    pub fn thread_of(tid: i32) -> Option<Emitter> {
+        Emitter::claim(kind::THREAD, tid)
     }
 
     /// Number of the ring.
@@ -516,8 +521,10 @@ static PROCESS: Lock<Option<Emitter>> = Lock::new(None);
 /// Appends an event to the process stream.
 pub fn emit_process(ev: &Event) {
     let mut p = PROCESS.lock();
-    p.get_or_insert_with(|| Emitter::claim(kind::IMAGE).unwrap_or_else(Emitter::silent))
-        .emit(0, ev);
+    p.get_or_insert_with(|| {
+        Emitter::claim(kind::IMAGE, sys::gettid()).unwrap_or_else(Emitter::silent)
+    })
+    .emit(0, ev);
 }
 
 /// Says that the process stream is complete.

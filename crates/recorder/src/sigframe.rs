@@ -30,6 +30,8 @@ const MAGIC2: u32 = 0x4650_5845;
 /// Software bytes of the XSAVE area: magic, size with trailer, components, size.
 const SOFTWARE: usize = 464;
 const HEADER: usize = 512;
+/// Most bytes of an area that is taken for one.
+const LARGEST: usize = 16 << 10;
 /// Context flags: there is an XSAVE area; ss is valid, and to be restored.
 const UC_FLAGS: u64 = 7;
 const RED_ZONE: u64 = 128;
@@ -171,12 +173,13 @@ fn read_area(t: &Thread, addr: u64) -> Option<Area> {
     let says = word(&area, SOFTWARE + 16) as usize;
     let mut trailer = [0; 4];
     let whole = word(&area, SOFTWARE) == MAGIC1
-        && (HEADER + 64..=size).contains(&says)
+        // The kernel's own frames have room for components that are not the recorder's.
+        && (HEADER + 64..=LARGEST).contains(&says)
         && guard::read(addr + says as u64, &mut trailer).is_ok()
         && u32::from_le_bytes(trailer) == MAGIC2;
     let mut present = 3;
     if whole {
-        guard::read(addr, &mut area.0[..says]).ok()?;
+        guard::read(addr, &mut area.0[..says.min(size)]).ok()?;
         let bits = |at: usize| word(&area, at) as u64 | (word(&area, at + 4) as u64) << 32;
         present = bits(HEADER) & bits(SOFTWARE + 8) & components;
     }

@@ -9,6 +9,7 @@
 //!   instructions are stepped over until one begins a guest instruction.
 
 use crate::context::*;
+use crate::detach;
 use crate::fail;
 use crate::inbox::{Inbox, Left};
 use crate::thread::Thread;
@@ -68,7 +69,7 @@ fn trap() -> u64 {
 }
 
 /// The calling thread. Only once its GS base has been set.
-fn current() -> *mut Thread {
+pub fn current() -> *mut Thread {
     let t;
     // SAFETY: the GS base is the thread's window, below which its context block lies.
     unsafe {
@@ -90,6 +91,14 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     };
     let pc = uc.regs[RIP];
     if signo as u32 == SIGTRAP && info.code > 0 && stepped(inbox, ctx, uc) {
+        return;
+    }
+    if detach::is_kick(signo, info) {
+        if cache::contains(pc) {
+            step(inbox, ctx, uc);
+        } else {
+            arm(inbox, ctx);
+        }
         return;
     }
     if !info.is_fault() {
@@ -162,7 +171,7 @@ pub fn before_enter(t: &mut Thread) {
         t.inbox.wanted.store(true, Relaxed);
     }
     compiler_fence(SeqCst);
-    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) {
+    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) || detach::wanted() {
         arm(t.inbox, &raw mut *t.ctx);
     }
     compiler_fence(SeqCst);
@@ -198,7 +207,7 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
         uc.regs[RIP] = inbox.resume.load(Relaxed);
         let wanted = inbox.wanted.load(Relaxed);
         inbox.wanted.store(false, Relaxed);
-        if wanted || inbox.full.load(Relaxed) {
+        if wanted || inbox.full.load(Relaxed) || detach::wanted() {
             step(inbox, ctx, uc);
         }
         return true;

@@ -73,6 +73,19 @@ impl AltStack {
         size: 0,
     };
 
+    /// The one that the kernel describes so.
+    pub fn of(base: u64, flags: u64, size: u64) -> AltStack {
+        let flags = flags as u32;
+        if flags & DISABLE != 0 {
+            return AltStack::NONE;
+        }
+        AltStack {
+            base,
+            flags: flags & SS_AUTODISARM,
+            size,
+        }
+    }
+
     /// Whether `sp` lies on it.
     pub fn contains(&self, sp: u64) -> bool {
         self.flags & SS_AUTODISARM == 0 && sp > self.base && sp - self.base <= self.size
@@ -142,6 +155,37 @@ pub fn install(t: &mut Thread) {
     }
     drop(actions);
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+}
+
+/// Puts the recorder's handlers in the place of those that the program has installed by itself.
+pub fn take_over(t: &mut Thread) {
+    let mut actions = t.signals.actions.lock();
+    for signo in 1..=64 {
+        // SAFETY: only asks.
+        if let Ok(own) = unsafe { sys::sigaction(signo, None) } {
+            actions[signo as usize] = own;
+            tell_kernel(signo as u32, &own);
+        }
+    }
+}
+
+/// Makes the program's handlers those of the kernel. All signals are blocked.
+pub fn restore_actions(t: &Thread) {
+    let actions = *t.signals.actions.lock();
+    for signo in (1..=64).filter(|s| bit(*s) & UNBLOCKABLE == 0) {
+        // SAFETY: the program's own; the recorder is about to leave.
+        let _ = unsafe { sys::sigaction(signo as i32, Some(&actions[signo as usize])) };
+    }
+}
+
+/// Makes what else is the program's own that of the kernel: the signals that it would have
+/// pending, and its alternate stack. All signals are blocked.
+pub fn hand_back(t: &mut Thread) {
+    for info in t.signals.held.drain(..) {
+        sys::queue_signal(&info);
+    }
+    let alt = t.signals.alt;
+    sys::restore_altstack([alt.base, alt.flags as u64, alt.size]);
 }
 
 /// Lets the kernel deliver what the program has not blocked.

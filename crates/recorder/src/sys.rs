@@ -516,6 +516,35 @@ pub unsafe fn sigaltstack(base: u64, len: u64) -> Result<()> {
     call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]).map(drop)
 }
 
+/// As [`sigaltstack`], and returns the stack before: start, flags, size.
+///
+/// # Safety
+/// The range is writable and serves nothing else.
+pub unsafe fn exchange_altstack((base, len): (u64, u64)) -> Result<[u64; 3]> {
+    let (ss, mut old) = ([base, 0, len], [0u64; 3]);
+    call(
+        __NR_sigaltstack,
+        [ss.as_ptr() as u64, old.as_mut_ptr() as u64],
+    )
+    .map(|_| old)
+}
+
+/// Makes the program's alternate stack the kernel's: start, flags, size. The calling thread runs
+/// on neither.
+pub fn restore_altstack(ss: [u64; 3]) {
+    let _ = call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]);
+}
+
+/// The end of the heap as the kernel has it.
+pub fn kernel_brk() -> u64 {
+    set_kernel_brk(0)
+}
+
+/// Asks the kernel to move the end of the heap; where it is then.
+pub fn set_kernel_brk(end: u64) -> u64 {
+    call(__NR_brk, [end]).unwrap_or(0)
+}
+
 static FSGSBASE: AtomicBool = AtomicBool::new(false);
 
 /// Says whether the kernel allows the instructions that change segment bases (AT_HWCAP2 bit 1).

@@ -6,7 +6,9 @@ use crate::sigcalls::{self, returned};
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{birth, channel, exec, features, filters, limits, memcalls, pathcalls, process, stub};
+use crate::{
+    attach, birth, channel, exec, features, filters, limits, memcalls, pathcalls, process, stub,
+};
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -79,8 +81,7 @@ pub fn perform(t: &mut Thread) -> Flow {
             .or_else(|| features::prctl(t, &a))
             .or_else(|| pass(t, nr, &a)),
         __NR_seccomp => filters::seccomp(t, &a).or_else(|| pass(t, nr, &a)),
-        // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
-        __NR_rseq => Some(errno(ENOSYS)),
+        __NR_rseq => Some(attach::rseq(t, &a)),
         // Would bring the whole predictor into memory.
         __NR_mlockall => Some(memcalls::lock_all(a[0])),
         _ => match memcalls::perform(t, nr, &a) {

@@ -131,23 +131,13 @@ pub struct Thread {
     pub forbidden: crate::features::Forbidden,
     /// Filters of system calls that the program has set.
     pub filters: crate::filters::Filters,
+    /// The area of restartable sequences that the program has registered.
+    pub rseq: Option<crate::attach::Rseq>,
     /// What it is about to execute.
     pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
 }
 
 impl Thread {
-    /// Makes the first thread: [`Thread::make`] for the calling thread.
-    pub fn new(
-        predictor: Predictor,
-        emit: Emitter,
-        layout: Layout,
-        wide_checks: bool,
-    ) -> Result<&'static mut Thread, i32> {
-        let t = Thread::make(predictor, emit, layout, wide_checks)?;
-        sys::set_gs_base(t.window);
-        Ok(t)
-    }
-
     /// Makes the context block and window of a thread. `Err` is the errno of the failed mapping.
     pub fn make(
         predictor: Predictor,
@@ -197,6 +187,7 @@ impl Thread {
             limits: Arc::new(Lock::new(config().limits)),
             forbidden: crate::features::Forbidden::default(),
             filters: crate::filters::Filters::new(),
+            rseq: None,
             plan: None,
         }));
         t.ctx.runtime = t as *mut Thread as u64;

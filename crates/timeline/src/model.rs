@@ -44,6 +44,8 @@ pub enum Ending {
     Signal(u32),
     /// `execve` replaced the program.
     Exec,
+    /// The recorder left the process, which went on by itself.
+    Detached,
     /// The recorder could not go on, for this reason.
     Unsupported(String),
     /// The recording does not say: the thread was killed by another's end, or the trace is cut.

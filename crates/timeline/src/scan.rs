@@ -112,6 +112,7 @@ impl Scan {
                         EndKind::Exit => Ending::Exit(code),
                         EndKind::Signal => Ending::Signal(code),
                         EndKind::Exec => Ending::Exec,
+                        EndKind::Detached => Ending::Detached,
                         EndKind::Unsupported => {
                             Ending::Unsupported(String::from_utf8_lossy(message).into_owned())
                         }

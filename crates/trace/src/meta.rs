@@ -201,6 +201,8 @@ pub enum Ending {
     Signal(i32),
     /// The recorder could not go on.
     Unsupported(String),
+    /// The recorder has left the program, which went on by itself.
+    Detached,
 }
 
 impl fmt::Display for Ending {
@@ -208,6 +210,7 @@ impl fmt::Display for Ending {
         match self {
             Ending::Exit(n) => write!(f, "exit status {n}"),
             Ending::Signal(n) => write!(f, "signal {n}"),
+            Ending::Detached => write!(f, "detached"),
             Ending::Unsupported(why) => write!(f, "not recorded further: {why}"),
         }
     }
@@ -285,7 +288,8 @@ pub struct Gaps {
 #[serde(default)]
 pub struct StreamSummary {
     pub stream: u32,
-    /// Thread id on the recording machine.
+    /// Process and thread id on the recording machine.
+    pub pid: i32,
     pub tid: i32,
     /// Instructions recorded.
     pub instructions: u64,

@@ -226,6 +226,15 @@ impl Running {
         }
     }
 
+    /// Waits until it has written a whole line of messages.
+    pub fn first_message(&self) {
+        let started = Instant::now();
+        while !fs::read(&self.stderr).unwrap().contains(&b'\n') {
+            assert!(started.elapsed() < LIMIT, "no message from {}", self.what);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits for its end, and takes its status from the kernel.
     pub fn reap(&mut self) {
         self.child.wait().unwrap();

@@ -2,6 +2,7 @@
 //! in `c/` are compiled with the system's compiler when the tests run.
 
 mod atomics;
+mod attach;
 mod code;
 mod damage;
 mod faults;

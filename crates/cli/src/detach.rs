@@ -1,0 +1,462 @@
+//! `hindsight detach`, and how the recording process leaves a recorded one (see
+//! [`hindsight_events::attach`]).
+
+use crate::target::ARENA;
+use crate::{args, image, say};
+use anyhow::{Context, Result, bail};
+use hindsight_collector::{Collected, Control};
+use hindsight_events::attach::{Handoff, Plain};
+use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED, state};
+use hindsight_remote::{Process, Regs, Restart, Status, Stop, Thread};
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// Name of the memory that is shared with the collector, as `/proc` shows it.
+const RINGS_NAME: &str = "/memfd:hindsight-rings (deleted)";
+
+/// Where translated code is, and nothing else that is executable.
+const TRANSLATED: std::ops::Range<u64> = ARENA.start + (4 << 30)..ARENA.end;
+
+/// Time between looks at threads that do not rest yet.
+const ROUND: Duration = Duration::from_millis(3);
+
+/// Time after which a word is said about what is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// `hindsight detach`: asks the process that records `pid`.
+pub fn run(a: &args::Detach) -> Result<i32> {
+    let file = shared_memory(a.pid)?;
+    let shared = Shared::map(&file).context("cannot map the memory shared with the recorder")?;
+    let header = shared.header();
+    let collector = header.collector_pid.load(Relaxed);
+    header.detach.store(a.pid, Release);
+    loop {
+        std::thread::sleep(Duration::from_millis(5));
+        match header.detach.load(Acquire) {
+            DETACHED => return Ok(0),
+            NOT_DETACHED => bail!(
+                "process {} could not be detached; process {collector}, which records it, says why",
+                a.pid
+            ),
+            _ if !fs::exists(format!("/proc/{collector}")).unwrap_or(true) => {
+                bail!("the process that records it, {collector}, is gone");
+            }
+            _ if !fs::exists(format!("/proc/{}", a.pid)).unwrap_or(true) => {
+                say(&format!("process {} has ended", a.pid));
+                return Ok(0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The memory that a recorded process shares with its collector, opened where the collector has it.
+fn shared_memory(pid: i32) -> Result<File> {
+    if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
+        bail!("there is no process {pid}");
+    }
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
+        .with_context(|| format!("cannot see what process {pid} has mapped"))?;
+    let line = maps.lines().find(|l| l.ends_with(RINGS_NAME));
+    let inode = line.and_then(|l| l.split_whitespace().nth(4)?.parse::<u64>().ok());
+    let Some(inode) = inode else {
+        bail!("process {pid} is not recorded");
+    };
+    let processes = fs::read_dir("/proc")?.flatten();
+    for p in processes.filter(|p| p.file_name().to_string_lossy().parse::<i32>().is_ok()) {
+        for fd in fs::read_dir(p.path().join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if !fs::read_link(fd.path()).is_ok_and(|l| l.as_os_str() == RINGS_NAME) {
+                continue;
+            }
+            let file = File::options().read(true).write(true).open(fd.path());
+            if let Ok(file) = file
+                && file.metadata().is_ok_and(|m| m.ino() == inode)
+            {
+                return Ok(file);
+            }
+        }
+    }
+    bail!("the process that records {pid} cannot be found: does it belong to another user?")
+}
+
+/// The first page of the memory shared with a recorded process.
+struct Shared(*mut Header);
+
+impl Shared {
+    fn map(file: &File) -> Result<Shared> {
+        if file.metadata()?.len() < size_of::<Header>() as u64 {
+            bail!("it has another form");
+        }
+        // SAFETY: a new mapping, at an address the kernel chooses, of a file that is longer.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Header>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        let shared = Shared(at.cast());
+        if shared.header().magic.load(Acquire) != hindsight_events::ring::MAGIC {
+            bail!("it was made by another version of hindsight");
+        }
+        Ok(shared)
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: mapped as long as `self` lives; all fields are atomics.
+        unsafe { &*self.0 }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map`.
+        unsafe { libc::munmap(self.0.cast(), size_of::<Header>()) };
+    }
+}
+
+/// Does what `hindsight detach` asks for, if it does.
+pub fn serve(control: &Control) {
+    let wish = &control.header().detach;
+    let pid = wish.load(Acquire);
+    if pid <= 0 {
+        return;
+    }
+    let answer = if !is_recorded(control, pid) {
+        NOT_DETACHED
+    } else {
+        match leave(pid) {
+            Ok(()) => DETACHED,
+            Err(e) => {
+                say(&format!("process {pid} could not be detached: {e:#}"));
+                NOT_DETACHED
+            }
+        }
+    };
+    wish.store(answer, Release);
+}
+
+/// The processes that are being recorded.
+pub fn recorded(control: &Control) -> BTreeSet<i32> {
+    let live = |i: usize| {
+        let c = control.ctl(i);
+        let pid = c.pid.load(Relaxed).abs();
+        let life = c.state.load(Acquire);
+        (pid > 0 && matches!(life, state::LIVE | state::ENDED)).then_some(pid)
+    };
+    (0..control.rings()).filter_map(live).collect()
+}
+
+/// Whether a process is being recorded.
+pub fn is_recorded(control: &Control, pid: i32) -> bool {
+    recorded(control).contains(&pid)
+}
+
+/// Whether a process was left.
+pub fn has_left<W: Write>(c: &Collected<W>, pid: i32) -> bool {
+    let mut ends = c.streams().iter().filter(|s| s.pid == pid);
+    ends.any(|s| s.end.as_ref().is_some_and(|e| e.kind == "detached"))
+}
+
+/// Addresses of the recorder that matter here.
+struct Places {
+    filtered: u64,
+    flag: u64,
+    parked: std::ops::Range<u64>,
+    stub: u64,
+    syscall: u64,
+    cancel: u64,
+    finish: u64,
+}
+
+impl Places {
+    fn find() -> Result<Places> {
+        let [
+            filtered,
+            flag,
+            parked,
+            parked_end,
+            stub,
+            syscall,
+            cancel,
+            finish,
+        ] = image::symbols([
+            "HINDSIGHT_FILTERED",
+            "HINDSIGHT_DETACH",
+            "hindsight_parked",
+            "hindsight_parked_end",
+            "hindsight_stub_begin",
+            "hindsight_stub_syscall",
+            "hindsight_stub_cancel",
+            "hindsight_detach_finish",
+        ])?;
+        Ok(Places {
+            filtered,
+            flag,
+            parked: parked..parked_end,
+            stub,
+            syscall,
+            cancel,
+            finish,
+        })
+    }
+}
+
+/// Has a recorded process go on by itself. If it ends meanwhile that is as well.
+pub fn leave(pid: i32) -> Result<()> {
+    let places = Places::find()?;
+    let mut process = match Process::open(pid) {
+        Ok(p) => p,
+        Err(_) if gone(pid) => return Ok(()),
+        Err(e) => return Err(e).context("its memory is out of reach"),
+    };
+    let mut filtered = [0; 4];
+    if process.read(places.filtered, &mut filtered).is_ok() && filtered != [0; 4] {
+        bail!("it has set filters for system calls (seccomp), which it would lose");
+    }
+    let Some(blocked) = bring_to_rest(&mut process, &places)? else {
+        return Ok(());
+    };
+    let threads = process.threads().to_vec();
+    let mut rests = Vec::new();
+    for t in &threads {
+        let regs = t.regs()?;
+        let mut bytes = vec![0; size_of::<Handoff>()];
+        process.read(regs.rbx, &mut bytes)?;
+        let handoff = Handoff::from_bytes(&bytes).context("too few bytes")?;
+        rests.push((*t, regs, handoff));
+    }
+    let Some(&(first, regs, handoff)) = rests.first() else {
+        return Ok(());
+    };
+    let mut r = regs;
+    (r.rip, r.orig_rax) = (places.finish, u64::MAX);
+    process.run_to(first, &r, places.parked.clone())?;
+    let syscall = process.syscall_instruction()?;
+    if handoff.heap[1] != 0 {
+        restore_heap(&process, first, syscall, &regs, handoff.heap)
+            .context("its heap cannot be made known to the kernel (CONFIG_CHECKPOINT_RESTORE)")
+            .unwrap_or_else(|e| say(&format!("process {pid}: {e:#}")));
+    }
+    if handoff.threads as usize == threads.len() {
+        let args = [ARENA.start, ARENA.end - ARENA.start, 0, 0, 0, 0];
+        process.call(first, syscall, (libc::SYS_munmap, args))?;
+    } else {
+        say(&format!(
+            "process {pid} shares its memory with a process that is still recorded: the recorder \
+             stays in it"
+        ));
+    }
+    for (t, regs, handoff) in &rests {
+        let mut r = guest(regs, handoff);
+        if let Some(nr) = blocked.get(&t.tid()) {
+            let mut code = [0; 2];
+            let there = process.read(r.rip, &mut code).is_ok() && code == [0x0f, 0x05];
+            if there && r.rax == *nr {
+                r.rax = libc::SYS_restart_syscall as u64;
+            }
+        }
+        t.set_regs(&r)?;
+        t.set_mask(handoff.mask)?;
+    }
+    process.release();
+    Ok(())
+}
+
+fn gone(pid: i32) -> bool {
+    Status::of_process(pid).map_or(true, |s| s.has_ended())
+}
+
+/// Registers with which a thread goes on natively.
+fn guest(now: &Regs, h: &Handoff) -> Regs {
+    let mut r = *now;
+    [r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi] =
+        *h.cpu[..8].first_chunk().unwrap_or(&[0; 8]);
+    [r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15] =
+        *h.cpu[8..].first_chunk().unwrap_or(&[0; 8]);
+    [r.rip, r.eflags, r.fs_base, r.gs_base] = *h.cpu[16..].first_chunk().unwrap_or(&[0; 4]);
+    r.eflags |= 0x202;
+    r.orig_rax = u64::MAX;
+    r
+}
+
+/// Has all threads come to rest between two instructions of the program. `None`: the process has
+/// ended. Otherwise the calls that threads waited in and that know what is left of their time.
+fn bring_to_rest(process: &mut Process, places: &Places) -> Result<Option<HashMap<i32, u64>>> {
+    let (mut resting, mut blocked) = (BTreeSet::new(), HashMap::new());
+    let began = Instant::now();
+    let mut told = false;
+    loop {
+        // Each time: it may have executed another program.
+        if process.write(places.flag, &1u32.to_le_bytes()).is_err() {
+            if gone(process.pid()) {
+                return Ok(None);
+            }
+            process.reopen()?;
+        }
+        let new = process.seize_new()?;
+        if new.is_empty() && process.threads().iter().all(|t| resting.contains(&t.tid())) {
+            return Ok(if resting.is_empty() {
+                None
+            } else {
+                Some(blocked)
+            });
+        }
+        for t in process.threads() {
+            if !resting.contains(&t.tid()) {
+                t.interrupt();
+            }
+        }
+        let until = Instant::now() + ROUND;
+        let mut open: BTreeSet<i32> = process.threads().iter().map(|t| t.tid()).collect();
+        open.retain(|t| !resting.contains(t));
+        while !open.is_empty() && Instant::now() < until {
+            let mut idle = true;
+            for t in process.threads().to_vec() {
+                if !open.contains(&t.tid()) {
+                    continue;
+                }
+                let stop = t.poll();
+                idle &= stop == Stop::Running;
+                match stop {
+                    Stop::Running => {}
+                    Stop::Gone => {
+                        open.remove(&t.tid());
+                        process.forget(t);
+                    }
+                    Stop::Signal(s) => t.go_on(s),
+                    Stop::Call => t.go_on(0),
+                    Stop::Interrupted | Stop::Halted => {
+                        if examine(process, t, places, &mut blocked)? {
+                            open.remove(&t.tid());
+                            resting.insert(t.tid());
+                        }
+                    }
+                }
+            }
+            if idle {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        if !told && began.elapsed() > PATIENCE {
+            told = true;
+            say(&format!(
+                "process {}: waiting for threads in system calls that cannot be interrupted",
+                process.pid()
+            ));
+        }
+    }
+}
+
+/// Looks at a stopped thread: whether it rests. If not, it goes on, on its way there.
+fn examine(
+    process: &Process,
+    t: Thread,
+    places: &Places,
+    blocked: &mut HashMap<i32, u64>,
+) -> Result<bool> {
+    let mut r = t.regs()?;
+    if places.parked.contains(&r.rip) {
+        return Ok(true);
+    }
+    let restart = Restart::of(&r);
+    let waits = r.rip == places.syscall + 2 && restart != Restart::None;
+    let before = (places.stub..=places.syscall).contains(&r.rip);
+    if waits || before {
+        // A signal that is due decides by itself how the call ends.
+        if waits && Status::of_thread(process.pid(), t.tid())?.deliverable() != 0 {
+            t.go_on(0);
+            return Ok(false);
+        }
+        if let Restart::Block(nr) = restart {
+            // A handler would make the kernel forget what is left.
+            blocked.insert(t.tid(), nr);
+            t.set_mask(u64::MAX)?;
+        }
+        (r.rip, r.orig_rax) = (places.cancel, u64::MAX);
+        t.set_regs(&r)?;
+    } else if TRANSLATED.contains(&r.rip) {
+        t.queue(libc::SIGTRAP);
+    }
+    t.go_on(0);
+    Ok(false)
+}
+
+/// `struct prctl_mm_map`
+#[repr(C)]
+struct MemoryMap {
+    words: [u64; 12],
+    auxv_size: u32,
+    exe_fd: u32,
+}
+
+// SAFETY: integers without padding.
+unsafe impl Plain for MemoryMap {}
+
+/// Tells the kernel where the heap is: while it was recorded, the kernel's was the recorder's.
+fn restore_heap(
+    process: &Process,
+    t: Thread,
+    syscall: u64,
+    regs: &Regs,
+    heap: [u64; 2],
+) -> Result<()> {
+    const PR_SET_MM: u64 = 35;
+    const PR_SET_MM_MAP: u64 = 14;
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid()))?;
+    let (_, fields) = stat
+        .rsplit_once(')')
+        .context("/proc/PID/stat has another form")?;
+    let fields: Vec<u64> = fields
+        .split_whitespace()
+        .map(|f| f.parse().unwrap_or(0))
+        .collect();
+    // Numbers as in proc(5); the first after the name is the third.
+    let field = |n: usize| fields.get(n - 3).copied().unwrap_or(0);
+    let map = MemoryMap {
+        words: [
+            field(26),
+            field(27),
+            field(45),
+            field(46),
+            heap[0],
+            heap[1],
+            field(28),
+            field(48),
+            field(49),
+            field(50),
+            field(51),
+            0,
+        ],
+        auxv_size: 0,
+        exe_fd: u32::MAX,
+    };
+    // Below what the thread has on the recorder's stack, where it rests.
+    let at = (regs.rsp - 4096) & !63;
+    process.write(at, map.bytes())?;
+    let args = [
+        PR_SET_MM,
+        PR_SET_MM_MAP,
+        at,
+        size_of::<MemoryMap>() as u64,
+        0,
+        0,
+    ];
+    process.call(t, syscall, (libc::SYS_prctl, args))?;
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Whether a process that runs can be recorded, and what is known of it.
+
+use anyhow::{Context, Result, bail};
+use hindsight_remote::{Process, Status};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// The recorder's part of the address space.
+pub const ARENA: std::ops::Range<u64> = 0x6800_0000_0000..0x6c00_0000_0000;
+
+/// A process to be recorded.
+pub struct Target {
+    pub process: Process,
+    pub status: Status,
+    pub exe: PathBuf,
+    pub argv: Vec<OsString>,
+    pub env: Vec<OsString>,
+    pub cwd: PathBuf,
+}
+
+/// Looks at a process; an error says why it cannot be recorded.
+pub fn find(pid: i32) -> Result<Target> {
+    if pid <= 0 || !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
+        bail!("there is no process {pid}");
+    }
+    let status = Status::of_process(pid).with_context(|| format!("process {pid}"))?;
+    let name = &status.name;
+    if pid == std::process::id() as i32 {
+        bail!("process {pid} is this one");
+    }
+    if status.process != pid {
+        bail!(
+            "{pid} is a thread of process {}: all threads of a process are recorded together",
+            status.process
+        );
+    }
+    if status.has_ended() {
+        bail!("process {pid} ({name}) has ended; its parent has not looked at its exit status yet");
+    }
+    if status.no_memory {
+        bail!("process {pid} ({name}) is a thread of the kernel");
+    }
+    let process = Process::open(pid)
+        .map_err(|e| anyhow::anyhow!("process {pid} ({name}) {}", refusal(&e, &status)))?;
+    let mappings = process.mappings()?;
+    if mappings
+        .iter()
+        .any(|m| m.start < ARENA.end && m.end > ARENA.start)
+    {
+        bail!("process {pid} ({name}) is recorded already");
+    }
+    if status.tracer != 0 {
+        let by = Status::of_process(status.tracer).map_or(String::new(), |s| s.name);
+        bail!(
+            "process {pid} ({name}) is already traced, by process {} ({by}): only one at a time can",
+            status.tracer
+        );
+    }
+    if status.seccomp != 0 {
+        bail!(
+            "process {pid} ({name}) has a filter for system calls (seccomp), which the recorder's \
+             own calls might not pass"
+        );
+    }
+    if status.features.contains("shstk") {
+        bail!("process {pid} ({name}) has a shadow stack, which translated code does not keep");
+    }
+    let link = |what: &str| fs::read_link(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let mut start = [0; 5];
+    let elf = fs::File::open(format!("/proc/{pid}/exe"))
+        .and_then(|mut f| io::Read::read_exact(&mut f, &mut start));
+    if elf.is_ok() && start == *b"\x7fELF\x01" {
+        bail!("process {pid} ({name}) runs a 32-bit program: only 64-bit ones can be recorded");
+    }
+    Ok(Target {
+        exe: link("exe"),
+        cwd: link("cwd"),
+        argv: list(pid, "cmdline"),
+        env: list(pid, "environ"),
+        process,
+        status,
+    })
+}
+
+fn list(pid: i32, what: &str) -> Vec<OsString> {
+    let text = fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let text = text.strip_suffix(b"\0").unwrap_or(&text);
+    if text.is_empty() {
+        return Vec::new();
+    }
+    text.split(|b| *b == 0)
+        .map(|s| OsString::from_vec(s.to_vec()))
+        .collect()
+}
+
+/// Why a process may not be traced, and what can be done.
+pub fn refusal(e: &io::Error, status: &Status) -> String {
+    if !matches!(e.raw_os_error(), Some(libc::EPERM | libc::EACCES)) {
+        return format!("cannot be traced: {e}");
+    }
+    // SAFETY: no memory is involved.
+    let own = unsafe { libc::geteuid() };
+    if own != 0 && own != status.user {
+        return format!(
+            "belongs to user {}: record it as that user, or as root",
+            status.user
+        );
+    }
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    match scope.trim() {
+        "1" if own != 0 => {
+            "may not be traced: this system lets processes be traced by their ancestors \
+             only. Run hindsight as root, or allow it until the next start by `sysctl \
+             kernel.yama.ptrace_scope=0`; or start the program by `hindsight record`"
+                .into()
+        }
+        "2" if own != 0 => {
+            "may not be traced: this system lets only root do that (kernel.yama.ptrace_scope is 2)"
+                .into()
+        }
+        "3" => "may not be traced: this system forbids it until its next start \
+             (kernel.yama.ptrace_scope is 3); start the program by `hindsight record`"
+            .into(),
+        _ => "may not be traced: it has rights that this process does not have, has made itself \
+             private (prctl PR_SET_DUMPABLE), or this one may trace none"
+            .into(),
+    }
+}
+
+/// The last component of a path, or else `other`.
+pub fn short_name(path: &std::path::Path, other: &str) -> String {
+    let name = path.file_name().map(|n| n.as_bytes()).unwrap_or_default();
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    match name {
+        // Of a process that was recorded from its beginning, it is the recorder.
+        [] | b"memfd:hindsight" => other.into(),
+        n => String::from_utf8_lossy(n).into_owned(),
+    }
+}

@@ -1,0 +1,193 @@
+//! `hindsight attach` and `detach`: the program notices neither.
+
+use crate::harness::{Scene, end};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Runs a program natively, and a second time while it is recorded `times` times for a fraction of a
+/// second each; demands the same output and end, and verifies. `began`: it prints a line first.
+fn visits(scene: &Scene, command: impl Fn() -> Command, began: bool, times: u32) -> Vec<PathBuf> {
+    let native = scene.run(&mut command());
+    let running = scene.start(&mut command());
+    if began {
+        running.first_line();
+    }
+    let mut traces = Vec::new();
+    for i in 0..times {
+        std::thread::sleep(Duration::from_millis(100));
+        let trace = scene.path(&format!("visit{i}.hst"));
+        let pid = running.id().to_string();
+        let done = scene.run(
+            scene
+                .hindsight(&["attach", &pid, "--for", "0.3", "-o"])
+                .arg(&trace),
+        );
+        // On a slow machine the program may be over before the last visit.
+        if i > 0 && done.messages().contains("ended") {
+            break;
+        }
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        assert!(
+            done.messages().contains("recording process"),
+            "{}",
+            done.messages()
+        );
+        let left = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!left.contains("hindsight"), "{left}");
+        assert!(!left.lines().any(|l| l.starts_with("68")), "{left}");
+        traces.push(trace);
+    }
+    let done = running.finish();
+    assert_eq!(done.text(), native.text(), "{}", done.messages());
+    assert_eq!(end(done.status), end(native.status));
+    for t in &traces {
+        scene.must_verify(t);
+        let info = scene.info(t);
+        assert!(info.to_string().contains("detached"), "{info}");
+    }
+    traces
+}
+
+#[test]
+fn threads_in_all_kinds_of_waits_notice_nothing() {
+    let scene = Scene::new();
+    let program = scene.compile("attach_threads.c", &[]);
+    let command = || {
+        let mut c = scene.command(&program);
+        c.arg("4");
+        c
+    };
+    let traces = visits(&scene, command, true, 3);
+    // Main thread, three workers, five that wait, and those that come and go.
+    let streams = scene.info(&traces[0])["summary"]["streams"]
+        .as_array()
+        .map(Vec::len);
+    assert!(streams.is_none_or(|n| n > 9), "{streams:?}");
+}
+
+#[test]
+fn signals_stay_as_they_are() {
+    let scene = Scene::new();
+    let program = scene.compile("attach_signals.c", &[]);
+    let command = || {
+        let mut c = scene.command(&program);
+        c.arg("2.5");
+        c
+    };
+    visits(&scene, command, true, 4);
+}
+
+#[test]
+fn a_computation_and_a_script_go_on() {
+    let scene = Scene::new();
+    let sql = "with recursive c(x) as (select 1 union all select x+1 from c where x<12000000) \
+               select sum(x*x%7), count(*) from c;";
+    let sqlite = || {
+        let mut c = scene.command("sqlite3");
+        c.args([":memory:", sql]);
+        c
+    };
+    visits(&scene, sqlite, false, 2);
+    let script = "import time\nfor i in range(40):\n print(i, sum(range(i * 1000)), flush=True)\n time.sleep(0.05)";
+    let python = || {
+        let mut c = scene.command("/usr/bin/python3");
+        c.args(["-c", script]);
+        c
+    };
+    visits(&scene, python, true, 3);
+}
+
+/// A shell that waits in `read`: its children from then on are recorded too, to the end.
+#[test]
+fn a_waiting_shell_is_recorded_to_its_end() {
+    let scene = Scene::new();
+    let fifo = scene.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let script = "echo running; read x < fifo; echo got $x $((x * x)); ls -d / | cat; exit 5";
+    let shell = scene.start(scene.command("bash").args(["-c", script]));
+    shell.first_line();
+    let trace = scene.path("shell.hst");
+    let pid = shell.id().to_string();
+    let recording = scene.start(scene.hindsight(&["attach", &pid, "-o"]).arg(&trace));
+    recording.first_message();
+    std::fs::write(&fifo, "12\n").unwrap();
+    let done = shell.finish();
+    assert_eq!(done.text(), "running\ngot 12 144\n/\n");
+    assert_eq!(done.status.code(), Some(5));
+    let done = recording.finish();
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    scene.must_verify(&trace);
+    let info = scene.info(&trace).to_string();
+    assert!(
+        info.contains("\"exit\":5") && info.contains("cat"),
+        "{info}"
+    );
+}
+
+/// A program that was recorded from its beginning goes on by itself, its heap the kernel's again.
+#[test]
+fn a_recorded_program_is_left() {
+    let scene = Scene::new();
+    let script = "import os, time\nprint(os.getpid(), flush=True)\nlist = []\nfor i in range(30):\n \
+                  list.append([str(j) for j in range(3000)])\n time.sleep(0.05)\nprint(len(list), list[29][2999])";
+    let trace = scene.path("left.hst");
+    let running = scene.start(&mut scene.recording(&trace, &["/usr/bin/python3", "-c", script]));
+    let pid = running.first_line();
+    let done = scene.run(&mut scene.hindsight(&["detach", &pid]));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    assert!(
+        maps.contains("[heap]") && !maps.contains("hindsight-rings"),
+        "{maps}"
+    );
+    let again = scene.run(&mut scene.hindsight(&["detach", &pid]));
+    assert_eq!(again.status.code(), Some(2));
+    assert!(
+        again.messages().contains("not recorded"),
+        "{}",
+        again.messages()
+    );
+    let done = running.finish();
+    assert_eq!(done.text(), format!("{pid}\n30 2999\n"));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    scene.must_verify(&trace);
+    assert!(scene.info(&trace).to_string().contains("detached"));
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said() {
+    let scene = Scene::new();
+    let refused = |pid: &str, why: &str| {
+        let trace = scene.path("refused.hst");
+        let done = scene.run(scene.hindsight(&["attach", pid, "-o"]).arg(&trace));
+        assert_eq!(done.status.code(), Some(125), "{}", done.messages());
+        assert!(done.messages().contains(why), "{}", done.messages());
+        assert!(!Path::new(&trace).exists());
+    };
+    refused("2147483647", "there is no process");
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|c| c.trim() == "kthreadd") {
+        refused("2", "a thread of the kernel");
+    }
+    let mut gone = Command::new("true").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    refused(&gone.id().to_string(), "has ended");
+    gone.wait().unwrap();
+    // There is no room for another descriptor: it goes on as if nothing had been.
+    let script = "ulimit -n 3; echo running; while ((SECONDS < 2)); do :; done; echo end";
+    let small = scene.start(scene.command("bash").args(["-c", script]));
+    small.first_line();
+    refused(&small.id().to_string(), "cannot open another file");
+    let done = small.finish();
+    assert_eq!(
+        (done.text(), done.status.code()),
+        ("running\nend\n".into(), Some(0))
+    );
+    // Recorded already.
+    let trace = scene.path("once.hst");
+    let script = "echo $$; sleep 1; echo end";
+    let running = scene.start(&mut scene.recording(&trace, &["bash", "-c", script]));
+    refused(&running.first_line(), "recorded already");
+    assert!(running.finish().text().ends_with("end\n"));
+}

@@ -1,0 +1,104 @@
+//! Leaving a process that goes on by itself (see [`hindsight_events::attach`]).
+//!
+//! The command line traces all threads meanwhile: it takes those that wait in a system call out of
+//! it, and sends those in translated code a signal of its own ([`is_kick`]).
+
+use crate::context::Info;
+use crate::signals;
+use crate::sys;
+use crate::thread::Thread;
+use crate::{attach, birth, channel, limits, memcalls, ring};
+use alloc::boxed::Box;
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, Ordering::*};
+use hindsight_events::attach::Handoff;
+use hindsight_events::{EndKind, Event};
+use hindsight_isa::xsave::COMPONENTS;
+use linux_raw_sys::general::SIGTRAP;
+
+/// Set by the command line: all threads are to come to rest.
+#[unsafe(no_mangle)]
+static HINDSIGHT_DETACH: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the thread is to be left at the next instruction of the program.
+pub fn wanted() -> bool {
+    HINDSIGHT_DETACH.load(Relaxed) != 0
+}
+
+// rbx: the handoff. `hindsight_leave` brings the vector state into the processor and rests.
+global_asm!(
+    ".globl hindsight_detach_finish",
+    "hindsight_detach_finish:",
+    "and rsp, -16",
+    "mov rdi, rbx",
+    "call {finish}",
+    "hindsight_leave:",
+    "mov rcx, [rbx]",
+    "mov eax, {mask}",
+    "xor edx, edx",
+    "xrstor64 [rcx]",
+    "jmp hindsight_parked",
+    finish = sym finish,
+    mask = const COMPONENTS,
+);
+
+unsafe extern "C" {
+    fn hindsight_leave();
+}
+
+/// Whether a signal is the command line's wish that translated code be left.
+pub fn is_kick(signo: i32, info: &Info) -> bool {
+    const SI_QUEUE: i32 = -1;
+    signo as u32 == SIGTRAP && info.code == SI_QUEUE && wanted()
+}
+
+/// The thread stands before the instruction at `ctx.rip`: ends its stream and waits there for the
+/// command line. Returns if a signal has to be delivered first.
+pub fn rest(t: &mut Thread) {
+    sys::set_signal_mask(!0);
+    if signals::waiting(t) {
+        return;
+    }
+    let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
+    t.event(&Event::Digest { cpu, vec });
+    t.sequence();
+    t.event(&Event::End {
+        kind: EndKind::Detached,
+        code: 0,
+        message: b"",
+    });
+    t.publish();
+    t.emit.end();
+    t.emit.release();
+    signals::hand_back(t);
+    attach::restore_rseq(t);
+    let heap = memcalls::virtual_heap();
+    let mut handoff = Box::new(Handoff {
+        area: 0,
+        cpu: [0; 20],
+        mask: t.signals.mask,
+        heap: [heap.start, heap.end],
+        threads: birth::threads() as u64,
+    });
+    let state = t.cpu();
+    handoff.cpu[..16].copy_from_slice(&state.gpr);
+    handoff.cpu[16..].copy_from_slice(&[state.rip, state.rflags, state.fs_base, state.gs_base]);
+    handoff.area = core::ptr::from_mut(t.area()) as u64;
+    t.seen.store(u64::MAX, Release);
+    let handoff = Box::into_raw(handoff);
+    // SAFETY: the thread never continues here; the area is a valid one.
+    unsafe {
+        asm!("mov rbx, {h}", "jmp {f}", h = in(reg) handoff, f = sym hindsight_leave, options(noreturn))
+    }
+}
+
+/// All threads rest: what is the process's goes back to the kernel.
+extern "C" fn finish(_: *const Handoff) {
+    let t = crate::sighandler::current();
+    // SAFETY: the GS base is still that of the calling thread, which rests.
+    let t = unsafe { &*t };
+    signals::restore_actions(t);
+    limits::restore(t);
+    channel::close();
+    ring::end_process();
+}

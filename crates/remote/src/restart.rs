@@ -1,0 +1,120 @@
+//! System calls that a stop has interrupted.
+//!
+//! The kernel decides behind the stop whether such a call is made anew, by its result, which
+//! programs never see. Registers that are changed in the stop would take that decision away, so it
+//! is made here.
+
+use crate::thread::Regs;
+
+const EINTR: i64 = 4;
+const ERESTARTSYS: i64 = 512;
+const ERESTARTNOINTR: i64 = 513;
+const ERESTARTNOHAND: i64 = 514;
+const ERESTART_RESTARTBLOCK: i64 = 516;
+
+/// Length of the instruction.
+const SYSCALL: u64 = 2;
+
+const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// Calls that return EINTR after any stop (see `signal(7)`), or with a timeout on a socket, and
+/// have done nothing then.
+const REPEATABLE: [i64; 21] = [
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_connect,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_io_getevents,
+    SYS_IO_PGETEVENTS,
+    libc::SYS_io_uring_enter,
+];
+
+/// How an interrupted system call goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restart {
+    /// The thread was in none, or the call is complete.
+    None,
+    /// This call is made anew.
+    Same(u64),
+    /// This call goes on, with what is left of its time, by `restart_syscall`.
+    Block(u64),
+}
+
+impl Restart {
+    /// What the registers of a stopped thread mean.
+    pub fn of(r: &Regs) -> Restart {
+        let nr = r.orig_rax as i64;
+        if nr < 0 {
+            return Restart::None;
+        }
+        match -(r.rax as i64) {
+            ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => Restart::Same(r.orig_rax),
+            ERESTART_RESTARTBLOCK => Restart::Block(r.orig_rax),
+            EINTR if REPEATABLE.contains(&nr) => Restart::Same(r.orig_rax),
+            _ => Restart::None,
+        }
+    }
+
+    /// Lets the registers say what the kernel would have made of them.
+    pub fn apply(self, r: &mut Regs) {
+        match self {
+            Restart::None => {}
+            Restart::Same(nr) => {
+                r.rax = nr;
+                r.rip -= SYSCALL;
+            }
+            Restart::Block(_) => {
+                r.rax = libc::SYS_restart_syscall as u64;
+                r.rip -= SYSCALL;
+            }
+        }
+        r.orig_rax = u64::MAX;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regs(orig: i64, rax: i64) -> Regs {
+        let mut r = Regs::zeroed();
+        (r.orig_rax, r.rax, r.rip) = (orig as u64, rax as u64, 0x1002);
+        r
+    }
+
+    fn after(orig: i64, rax: i64) -> (i64, u64) {
+        let mut r = regs(orig, rax);
+        Restart::of(&r).apply(&mut r);
+        assert_eq!(r.orig_rax, u64::MAX);
+        (r.rax as i64, r.rip)
+    }
+
+    #[test]
+    fn interrupted_calls_are_made_anew() {
+        assert_eq!(after(libc::SYS_read, -512), (libc::SYS_read, 0x1000));
+        assert_eq!(after(libc::SYS_pause, -514), (libc::SYS_pause, 0x1000));
+        let nanosleep = after(libc::SYS_nanosleep, -516);
+        assert_eq!(nanosleep, (libc::SYS_restart_syscall, 0x1000));
+        assert_eq!(
+            after(libc::SYS_epoll_wait, -4),
+            (libc::SYS_epoll_wait, 0x1000)
+        );
+        assert_eq!(after(libc::SYS_close, -4), (-4, 0x1002));
+        assert_eq!(after(libc::SYS_read, 17), (17, 0x1002));
+        assert_eq!(after(-1, -512), (-512, 0x1002));
+    }
+}
