@@ -401,6 +401,22 @@ struct Wants {
 }
 
 impl Wants {
+    /// Only accesses to these bytes.
+    fn watching(address: u64, len: u64, watch: Watch) -> Wants {
+        Wants {
+            breaks: Vec::new(),
+            calls: Vec::new(),
+            watches: vec![Watchpoint {
+                id: 0,
+                address,
+                len,
+                watch,
+                image: None,
+            }],
+            registers: Vec::new(),
+        }
+    }
+
     fn of(cursor: &Cursor, thread: ThreadId, stops: &Stops) -> Wants {
         let image = cursor.timeline().0.image(thread);
         let here = |i: Option<u32>| i.is_none_or(|i| i == image);
@@ -642,6 +658,51 @@ pub struct Effect {
     pub write: bool,
 }
 
+impl Hit {
+    /// The access that it is.
+    fn effect(&self) -> Option<Effect> {
+        match self.reason {
+            Reason::Watchpoint {
+                count,
+                address,
+                len,
+                write,
+                ..
+            } => Some(Effect {
+                count,
+                address,
+                len,
+                write,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The first access of one thread to these bytes by instructions `lo..hi`.
+pub fn first_effect(
+    player: &mut Player,
+    address: u64,
+    len: u64,
+    watch: Watch,
+    mut lo: u64,
+    hi: u64,
+) -> Result<Option<Effect>> {
+    let wants = Wants::watching(address, len, watch);
+    while lo < hi {
+        let part = player.index(lo)?;
+        let interval = &part.intervals[part.interval(lo)];
+        let end = hi.min(interval.to.max(lo + 1));
+        if wants.touched(interval)
+            && let Some(h) = wants.effects(player, lo, end, Direction::Forward, &Cancel::new())?
+        {
+            return Ok(h.effect());
+        }
+        lo = end;
+    }
+    Ok(None)
+}
+
 /// The last access of one thread to these bytes by instructions `lo..hi`.
 pub fn last_effect(
     player: &mut Player,
@@ -652,18 +713,7 @@ pub fn last_effect(
     hi: u64,
     cancel: &Cancel,
 ) -> Result<Option<Effect>> {
-    let wants = Wants {
-        breaks: Vec::new(),
-        calls: Vec::new(),
-        watches: vec![Watchpoint {
-            id: 0,
-            address,
-            len,
-            watch,
-            image: None,
-        }],
-        registers: Vec::new(),
-    };
+    let wants = Wants::watching(address, len, watch);
     let mut hi = hi;
     while hi > lo {
         let part = player.index(hi - 1)?;
@@ -671,20 +721,8 @@ pub fn last_effect(
         let from = lo.max(interval.from).min(hi - 1);
         if wants.touched(interval)
             && let Some(h) = wants.effects(player, from, hi, Direction::Backward, cancel)?
-            && let Reason::Watchpoint {
-                count,
-                address,
-                len,
-                write,
-                ..
-            } = h.reason
         {
-            return Ok(Some(Effect {
-                count,
-                address,
-                len,
-                write,
-            }));
+            return Ok(h.effect());
         }
         hi = from;
     }

@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
+    /// Modules that were read lately, the last one first.
+    files: Mutex<VecDeque<(ModuleHash, Arc<Vec<u8>>)>>,
     /// The index beside the trace.
     sidecar: Sidecar,
     /// Indexed parts of threads, by their first instruction.
@@ -98,6 +100,7 @@ impl Timeline {
         };
         let sidecar = Sidecar::open(sidecar::path(&path), trace.identity());
         Ok(Timeline(Arc::new(Inner {
+            files: Mutex::default(),
             sidecar,
             trace,
             path,
@@ -540,6 +543,19 @@ impl Inner {
         let code = Arc::new(code);
         all.insert(image, Arc::clone(&code));
         Ok(code)
+    }
+
+    /// The content of a module; the last few are kept.
+    pub fn file(&self, hash: ModuleHash) -> Result<Arc<Vec<u8>>> {
+        const FILES: usize = 8;
+        let mut kept = lock(&self.files);
+        if let Some((_, f)) = kept.iter().find(|f| f.0 == hash) {
+            return Ok(Arc::clone(f));
+        }
+        let file = Arc::new(self.trace.module_bytes(hash)?);
+        kept.truncate(FILES - 1);
+        kept.push_front((hash, Arc::clone(&file)));
+        Ok(file)
     }
 
     /// A chunk of a thread in wire form; `None` behind the last one.

@@ -2,6 +2,7 @@
 
 use crate::memory::*;
 use crate::player::Player;
+use crate::search;
 use crate::stops::{Cancel, Watch};
 use crate::{Cursor, Position, Result, Segment, ThreadId};
 use hindsight_isa::observe::MARK;
@@ -18,38 +19,194 @@ pub fn memory(cursor: &mut Cursor, address: u64, len: usize) -> Result<Memory> {
         bytes: vec![None; len],
         candidates: Vec::new(),
     };
+    // Bytes whose value is not known, and is not to be had from what was before.
+    let mut lost = vec![false; len];
     let (home, count) = (cursor.thread(), cursor.count());
-    let here = cursor.position()?;
-    // Who touched any of it, of those that share the memory.
+    let mut here = cursor.position()?;
+    let mut image = cursor.image();
+    loop {
+        let alone = accessed(cursor, image, (home, count), here, &mut m, &mut lost)?;
+        if image == cursor.image() {
+            cursor.place(home, count)?;
+            match alone {
+                true => exposed(cursor, &mut m, &lost)?,
+                false => races(cursor, &mut m)?,
+            }
+            cursor.place(home, count)?;
+        }
+        mapped(cursor, image, here, &mut m, &lost)?;
+        if whole(&m, &lost) {
+            break;
+        }
+        // A forked process began with its parent's memory.
+        let trace = cursor.timeline().trace();
+        let Some(forked) = trace.image(image).filter(|i| !i.by_exec && i.parent != 0) else {
+            break;
+        };
+        let parent = forked.parent;
+        let processes = cursor.timeline().processes()?;
+        let Some(begin) = processes.iter().find(|p| p.image == image).map(|p| p.begin) else {
+            break;
+        };
+        (image, here) = (parent, begin);
+    }
+    cursor.place(home, count)?;
+    code(cursor.here()?, &mut m);
+    Ok(m)
+}
+
+fn whole(m: &Memory, lost: &[bool]) -> bool {
+    m.bytes
+        .iter()
+        .zip(lost)
+        .all(|(b, lost)| b.is_some() || *lost)
+}
+
+/// What the threads of an image accessed before a position; whether there is only one thread.
+fn accessed(
+    cursor: &mut Cursor,
+    image: u32,
+    home: (ThreadId, u64),
+    here: Position,
+    m: &mut Memory,
+    lost: &mut [bool],
+) -> Result<bool> {
     let mut touched = Vec::new();
-    let image = cursor.image();
     let threads: Vec<ThreadId> = (cursor.timeline().scans()?.keys().copied())
         .filter(|t| cursor.timeline().0.image(*t) == image)
         .collect();
     let alone = threads.len() == 1;
     for t in threads {
-        let n = match t == home {
-            true => Some(count),
+        let n = match t == home.0 {
+            true => Some(home.1),
             false => cursor.timeline().count_at(t, here)?,
         };
+        let len = m.bytes.len() as u64;
         if let Some(n) = n
-            && (alone || last_interval(cursor.player(t)?, address, len as u64, n)?.is_some())
+            && (alone || last_interval(cursor.player(t)?, m.address, len, n)?.is_some())
         {
             touched.push((t, n));
         }
     }
     match touched[..] {
         [] => {}
-        [(t, n)] => one(cursor.player(t)?, n, &mut m)?,
-        _ => several(cursor, &touched, &mut m)?,
+        [(t, n)] => one(cursor.player(t)?, n, m, lost)?,
+        _ => several(cursor, &touched, m, lost)?,
     }
-    cursor.place(home, count)?;
-    if !alone {
-        races(cursor, &mut m)?;
-        cursor.place(home, count)?;
+    Ok(alone)
+}
+
+/// Moves what is read later to here, where nothing can have changed it in between: no system call,
+/// signal, gap or other thread.
+fn exposed(cursor: &mut Cursor, m: &mut Memory, lost: &[bool]) -> Result<()> {
+    const PRIVATE: u32 = 2;
+    let (t, count, image) = (cursor.thread(), cursor.count(), cursor.image());
+    let timeline = cursor.timeline().clone();
+    let here = timeline.position(t, count)?;
+    let scan = timeline.0.scan(t)?;
+    let barriers = [
+        scan.events.iter().map(|e| e.0).find(|n| *n >= count),
+        scan.zeros.iter().map(|z| z.0).find(|n| *n >= count),
+        scan.gaps.iter().map(|g| g.end).find(|n| *n >= count),
+        scan.numbers.iter().map(|n| n.1).find(|n| *n >= count),
+    ];
+    let until = barriers.into_iter().flatten().min().unwrap_or(scan.to);
+    // Bytes that are written before they are read.
+    let mut shut = lost.to_vec();
+    let mut from = 0;
+    while from < m.bytes.len() {
+        let open = |i: &usize| m.bytes[*i].is_none() && !shut[*i];
+        let Some(first) = (from..m.bytes.len()).find(open) else {
+            return Ok(());
+        };
+        let end = (first..m.bytes.len())
+            .find(|i| !open(i))
+            .unwrap_or(m.bytes.len());
+        from = end;
+        let mut at = first;
+        let mut lo = count;
+        // Memory that others share may change at any time.
+        let address = m.address.wrapping_add(first as u64);
+        let maps = timeline.mappings(image, here)?;
+        let private = maps
+            .iter()
+            .any(|r| r.start <= address && address < r.end && r.flags & PRIVATE != 0);
+        while private && at < end && lo < until {
+            let (start, n) = (m.address.wrapping_add(at as u64), (end - at) as u64);
+            let p = cursor.player(t)?;
+            let Some(e) = search::first_effect(p, start, n, Watch::Access, lo, until)? else {
+                break;
+            };
+            p.seek_end(e.count + 1)?;
+            let [reads, _, cells] = p.known(start, n as usize);
+            for i in 0..n as usize {
+                let byte = start.wrapping_add(i as u64);
+                let within = byte.wrapping_sub(e.address) < e.len;
+                if within && m.bytes[at + i].is_none() && !shut[at + i] {
+                    match reads[i] == MARK && !e.write {
+                        true => {
+                            m.bytes[at + i] = Some(Known {
+                                value: cells[i],
+                                ground: Ground::Exposed,
+                            })
+                        }
+                        // Written first: what was before is not seen any more.
+                        false => shut[at + i] = true,
+                    }
+                }
+            }
+            lo = e.count + 1;
+            while at < end && (m.bytes[at].is_some() || shut[at]) {
+                at += 1;
+            }
+        }
     }
-    code(cursor.here()?, &mut m);
-    Ok(m)
+    Ok(())
+}
+
+/// Fills in what mapped files say where it cannot be written.
+fn mapped(
+    cursor: &Cursor,
+    image: u32,
+    here: Position,
+    m: &mut Memory,
+    lost: &[bool],
+) -> Result<()> {
+    const WRITE: u32 = 2;
+    if whole(m, lost) {
+        return Ok(());
+    }
+    let timeline = cursor.timeline();
+    let end = m.address.saturating_add(m.bytes.len() as u64);
+    for r in timeline.mappings(image, here)? {
+        if r.end <= m.address || end <= r.start || r.prot & WRITE != 0 || !r.path.starts_with('/') {
+            continue;
+        }
+        let modules = timeline.trace().modules().iter();
+        let found = modules
+            .rev()
+            .find(|i| i.path.as_bytes() == r.path.as_bytes());
+        let Some(info) = found else { continue };
+        let file = timeline.0.file(info.hash)?;
+        for (i, lost) in lost.iter().enumerate() {
+            let at = m.address.wrapping_add(i as u64);
+            if at < r.start || r.end <= at || m.bytes[i].is_some() || *lost {
+                continue;
+            }
+            let offset = (at - r.start).wrapping_add(r.offset);
+            // Behind the file's end the page is filled with zeros.
+            let value = match file.get(offset as usize) {
+                Some(v) => *v,
+                None if offset < (file.len() as u64).next_multiple_of(4096) => 0,
+                None => continue,
+            };
+            m.bytes[i] = Some(Known {
+                value,
+                ground: Ground::Module,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The start of the last interval before `count` that touched any of these lines.
@@ -73,10 +230,8 @@ fn last_interval(p: &mut Player, address: u64, len: u64, count: u64) -> Result<O
 }
 
 /// What one thread knows of it, which nobody else has touched.
-fn one(p: &mut Player, count: u64, m: &mut Memory) -> Result<()> {
+fn one(p: &mut Player, count: u64, m: &mut Memory, lost: &mut [bool]) -> Result<()> {
     let len = m.bytes.len();
-    // Bytes whose value was lost are not to be looked for further back.
-    let mut lost = vec![false; len];
     let mut at = count;
     // Nothing is known across a gap. One within an interval is the player's business.
     let gaps = &p.inner().scan(p.thread)?.gaps;
@@ -84,7 +239,7 @@ fn one(p: &mut Player, count: u64, m: &mut Memory) -> Result<()> {
     let floor = gap.map_or(0, |g| g.end).max(p.from);
     for _ in 0..REPLAYS {
         p.seek_end(at)?;
-        take(p, m, &mut lost);
+        take(p, m, lost);
         let since = p.since();
         let open = (0..len).find(|i| m.bytes[*i].is_none() && !lost[*i]);
         let last = (0..len).rfind(|i| m.bytes[*i].is_none() && !lost[*i]);
@@ -132,14 +287,19 @@ fn take(p: &Player, m: &mut Memory, lost: &mut [bool]) {
 }
 
 /// The last access to each byte, of several threads, in the total order.
-fn several(cursor: &mut Cursor, threads: &[(ThreadId, u64)], m: &mut Memory) -> Result<()> {
+fn several(
+    cursor: &mut Cursor,
+    threads: &[(ThreadId, u64)],
+    m: &mut Memory,
+    lost: &mut [bool],
+) -> Result<()> {
     let mut from = 0;
     while from < m.bytes.len() {
         let word = (m.address.wrapping_add(from as u64) | 7).wrapping_sub(m.address) as usize + 1;
         let to = word.min(m.bytes.len());
-        if !word_of(cursor, threads, m, from, to)? {
+        if !word_of(cursor, threads, m, lost, from, to)? {
             for i in from..to {
-                word_of(cursor, threads, m, i, i + 1)?;
+                word_of(cursor, threads, m, lost, i, i + 1)?;
             }
         }
         from = to;
@@ -152,16 +312,17 @@ fn word_of(
     cursor: &mut Cursor,
     threads: &[(ThreadId, u64)],
     m: &mut Memory,
+    lost: &mut [bool],
     from: usize,
     to: usize,
 ) -> Result<bool> {
     let address = m.address.wrapping_add(from as u64);
     let len = (to - from) as u64;
-    let mut best: Option<(Position, ThreadId, crate::search::Effect)> = None;
+    let mut best: Option<(Position, ThreadId, search::Effect)> = None;
     for (t, n) in threads {
         let p = cursor.player(*t)?;
         let found =
-            crate::search::last_effect(p, address, len, Watch::Access, p.from, *n, &Cancel::new())?;
+            search::last_effect(p, address, len, Watch::Access, p.from, *n, &Cancel::new())?;
         if let Some(e) = found {
             let at = cursor.timeline().position(*t, e.count)?;
             if best.as_ref().is_none_or(|b| at > b.0) {
@@ -177,13 +338,13 @@ fn word_of(
     }
     let p = cursor.player(t)?;
     p.seek_end(e.count + 1)?;
-    let mut lost = vec![false; to - from];
+    let lost = &mut lost[from..to];
     let mut part = Memory {
         address,
         bytes: vec![None; to - from],
         candidates: Vec::new(),
     };
-    take(p, &mut part, &mut lost);
+    take(p, &mut part, lost);
     let ground = if e.write {
         Ground::Written
     } else {
@@ -221,8 +382,7 @@ fn races(cursor: &mut Cursor, m: &mut Memory) -> Result<()> {
         );
         let p = cursor.player(*t)?;
         let len = m.bytes.len() as u64;
-        let found =
-            crate::search::last_effect(p, m.address, len, Watch::Write, lo, hi, &Cancel::new())?;
+        let found = search::last_effect(p, m.address, len, Watch::Write, lo, hi, &Cancel::new())?;
         let Some(e) = found else { continue };
         p.seek_end(e.count + 1)?;
         let start = e.address.max(m.address);
@@ -303,7 +463,7 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
         candidates: Vec::new(),
     };
     let end = helper.end_of(from)?.min(since);
-    one(&mut helper, end, &mut m)?;
+    one(&mut helper, end, &mut m, &mut [false; 8])?;
     p.helper = Some(helper);
     let mut known = [None; 8];
     known.copy_from_slice(&m.bytes);

@@ -1,0 +1,171 @@
+//! Memory that was not accessed before, memory that threads race for, and memory of forked processes.
+
+use crate::harness::Scene;
+use hindsight_timeline::{Cancel, Filter, Ground, Kind, KindOf, Options, Timeline};
+use std::path::Path;
+
+fn record(s: &Scene, source: &str, name: &str) -> Timeline {
+    let file = s.path(&format!("{name}.c"));
+    std::fs::write(&file, source).unwrap();
+    let program = s.path(name);
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-O0", "-w", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&file);
+    assert!(gcc.status().unwrap().success());
+    let trace = s.path(&format!("{name}.hst"));
+    let run = s.run(&mut s.recording(Path::new(&trace), &[program.as_os_str()]));
+    assert!(run.status.success(), "{}", run.messages());
+    Timeline::open(&trace, Options::default()).unwrap()
+}
+
+/// Arguments and position of the calls of `close` with these descriptors, which programs make to say
+/// where something is.
+fn calls(t: &Timeline) -> Vec<(hindsight_timeline::Happening, [u64; 6])> {
+    let filter = Filter {
+        kinds: vec![KindOf::Syscall],
+        syscalls: vec![3],
+        ..Filter::default()
+    };
+    let list = t.events(&filter).unwrap().into_iter();
+    let said = list.filter_map(|h| match h.kind {
+        Kind::Syscall { args, .. } if args[0] as i32 == -77 => Some((h, args)),
+        _ => None,
+    });
+    said.collect()
+}
+
+#[test]
+fn what_is_read_later_and_what_files_say() {
+    let s = Scene::new();
+    let t = record(
+        &s,
+        r#"
+        #include <unistd.h>
+        #include <sys/syscall.h>
+        static const char fixed[64] = "never read by anybody";
+        static char later[64] = "later";
+        static char unseen[4096];
+        int main() {
+            syscall(SYS_close, -77, fixed, later, unseen);
+            volatile int wait = 3;
+            volatile char *l = later;
+            char c = l[1];
+            return c == 'a' ? 0 : 1;
+        }"#,
+        "later",
+    );
+    let (h, args) = calls(&t)[0].clone();
+    let mut c = t.cursor().unwrap();
+    // Behind the call.
+    c.seek_count(h.thread, h.count + 1).unwrap();
+    let fixed = c.memory(args[1], 21).unwrap();
+    assert_eq!(fixed.whole().unwrap(), b"never read by anybody");
+    assert!(
+        fixed
+            .bytes
+            .iter()
+            .all(|b| b.unwrap().ground == Ground::Module)
+    );
+    let later = c.memory(args[2] + 1, 1).unwrap().bytes[0].unwrap();
+    assert_eq!((later.value, later.ground), (b'a', Ground::Exposed));
+    // A buffer that nobody touched is not known, and not zero.
+    assert_eq!(c.memory(args[3] + 1000, 8).unwrap().bytes, [None; 8]);
+    // The kernel may have changed it in the call.
+    c.seek_count(h.thread, h.count).unwrap();
+    assert_eq!(c.memory(args[2] + 1, 1).unwrap().bytes[0], None);
+}
+
+#[test]
+fn races_show_candidates_and_order_shows_the_last_writer() {
+    let s = Scene::new();
+    let t = record(
+        &s,
+        r#"
+        #include <pthread.h>
+        #include <unistd.h>
+        #include <sys/syscall.h>
+        static volatile long raced, ordered, ready;
+        static void *other(void *x) {
+            ordered = 5;
+            ready = 1;
+            for (int i = 0; i < 200000; i++) raced = 1000 + i;
+            return 0;
+        }
+        int main() {
+            pthread_t a;
+            ordered = 4;
+            pthread_create(&a, 0, other, 0);
+            while (!ready);
+            for (int i = 0; i < 200000; i++) raced = i;
+            pthread_join(a, 0);
+            raced;
+            syscall(SYS_close, -77, &raced, &ordered);
+            return 0;
+        }"#,
+        "race",
+    );
+    let (h, args) = calls(&t)[0].clone();
+    let mut c = t.cursor().unwrap();
+    c.seek(h.position).unwrap();
+    // After the join the order is known.
+    let m = c.memory(args[2], 8).unwrap();
+    assert_eq!(m.whole().unwrap(), 5u64.to_le_bytes());
+    assert!(m.candidates.is_empty(), "{m:?}");
+    let w = c.last_write(args[2], 8, &Cancel::new()).unwrap().unwrap();
+    assert_ne!(w.thread, h.thread);
+    // In the middle of the other's loop it is not.
+    let threads = t.threads().unwrap();
+    let other = threads.iter().find(|x| x.id == w.thread).unwrap();
+    c.seek_count(other.id, w.count + 1000).unwrap();
+    let m = c.memory(args[1], 8).unwrap();
+    let longest = t
+        .segments(h.thread)
+        .unwrap()
+        .max_by_key(|s| s.to - s.from)
+        .unwrap();
+    let mine = t.segment(other.id, w.count + 1000).unwrap();
+    assert!(
+        !longest.before(&mine) && !mine.before(&longest),
+        "both loops ran at the same time"
+    );
+    assert!(!m.candidates.is_empty(), "{m:?}");
+    assert_eq!(m.candidates[0].thread, h.thread);
+}
+
+#[test]
+fn a_forked_process_begins_with_its_parents_memory() {
+    let s = Scene::new();
+    let t = record(
+        &s,
+        r#"
+        #include <unistd.h>
+        #include <sys/wait.h>
+        #include <sys/syscall.h>
+        static long value, kept;
+        int main() {
+            value = 11;
+            kept = 12;
+            if (fork() == 0) {
+                value = 21;
+                syscall(SYS_close, -77, &value, &kept);
+                _exit(0);
+            }
+            wait(0);
+            return 0;
+        }"#,
+        "fork",
+    );
+    let (h, args) = calls(&t)[0].clone();
+    let mut c = t.cursor().unwrap();
+    c.seek(h.position).unwrap();
+    assert_eq!(c.image(), 2);
+    assert_eq!(
+        c.memory(args[1], 8).unwrap().whole().unwrap(),
+        21u64.to_le_bytes()
+    );
+    assert_eq!(
+        c.memory(args[2], 8).unwrap().whole().unwrap(),
+        12u64.to_le_bytes()
+    );
+}
