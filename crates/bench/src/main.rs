@@ -10,6 +10,7 @@ mod snapshot;
 mod stats;
 mod table;
 mod tasks;
+mod travel;
 mod workload;
 
 use clap::{Args, Parser, Subcommand};
@@ -32,6 +33,8 @@ enum Task {
     Bench(Bench),
     /// Ordinary commands, native and recorded: same output, status and files, and verified.
     Fidelity(Fidelity),
+    /// Times of questions about a recording: seeks, steps back, memory, last writes, searches.
+    Travel(Travel),
 }
 
 #[derive(Args)]
@@ -84,10 +87,23 @@ struct Fidelity {
     misses: bool,
 }
 
+#[derive(Args)]
+struct Travel {
+    /// A trace file. Its index is made beside it if it is not there.
+    trace: PathBuf,
+    /// Random places.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Bench(o) => bench(&o),
         Task::Fidelity(o) => fidelity(&o),
+        Task::Travel(o) => match travel::run(&o.trace, o.rounds as usize) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(e) => Err(io::Error::other(e)),
+        },
     };
     done.unwrap_or_else(|e| {
         eprintln!("hindsight-bench: {e}");

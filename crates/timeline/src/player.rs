@@ -33,7 +33,7 @@ pub struct Player {
     snapshots: Vec<Snapshot>,
     /// For conditions: values of words by the interval that touched them last, and who finds them.
     pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
-    pub helper: Option<Box<Player>>,
+    helper: Option<Box<Player>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,6 +173,17 @@ impl Player {
         self.start_for(count - 1)?;
         self.machine.set_breaks(Vec::new());
         self.advance(count)
+    }
+
+    /// Asks another player of the thread, so that this one stays where it is.
+    pub fn with_helper<T>(&mut self, ask: impl FnOnce(&mut Player) -> Result<T>) -> Result<T> {
+        let mut helper = match self.helper.take() {
+            Some(h) => h,
+            None => Box::new(Player::new(&self.inner, self.thread)?),
+        };
+        let answer = ask(&mut helper);
+        self.helper = Some(helper);
+        answer
     }
 
     /// The end of the interval in which instruction `count` is.

@@ -133,12 +133,16 @@ fn exposed(cursor: &mut Cursor, m: &mut Memory, lost: &[bool]) -> Result<()> {
             .any(|r| r.start <= address && address < r.end && r.flags & PRIVATE != 0);
         while private && at < end && lo < until {
             let (start, n) = (m.address.wrapping_add(at as u64), (end - at) as u64);
-            let p = cursor.player(t)?;
-            let Some(e) = search::first_effect(p, start, n, Watch::Access, lo, until)? else {
+            let found = cursor.player(t)?.with_helper(|h| {
+                let found = search::first_effect(h, start, n, Watch::Access, lo, until)?;
+                if let Some(e) = &found {
+                    h.seek_end(e.count + 1)?;
+                }
+                Ok(found.map(|e| (e, h.known(start, n as usize))))
+            })?;
+            let Some((e, [reads, _, cells])) = found else {
                 break;
             };
-            p.seek_end(e.count + 1)?;
-            let [reads, _, cells] = p.known(start, n as usize);
             for i in 0..n as usize {
                 let byte = start.wrapping_add(i as u64);
                 let within = byte.wrapping_sub(e.address) < e.len;
@@ -229,21 +233,34 @@ fn last_interval(p: &mut Player, address: u64, len: u64, count: u64) -> Result<O
     Ok(None)
 }
 
-/// What one thread knows of it, which nobody else has touched.
+/// What one thread knows of it, which nobody else has touched. The player stays at `count`; what was
+/// before is looked for with its helper.
 fn one(p: &mut Player, count: u64, m: &mut Memory, lost: &mut [bool]) -> Result<()> {
+    p.seek_end(count)?;
+    take(p, m, lost);
+    if whole(m, lost) {
+        return Ok(());
+    }
+    let since = p.since();
+    p.with_helper(|h| back(h, count, since, m, lost))
+}
+
+/// The same for what was accessed before `since`, interval by interval; moves the player.
+fn back(
+    p: &mut Player,
+    count: u64,
+    mut since: u64,
+    m: &mut Memory,
+    lost: &mut [bool],
+) -> Result<()> {
     let len = m.bytes.len();
-    let mut at = count;
     // Nothing is known across a gap. One within an interval is the player's business.
     let gaps = &p.inner().scan(p.thread)?.gaps;
     let gap = gaps[..gaps.partition_point(|g| g.end < count)].last();
     let floor = gap.map_or(0, |g| g.end).max(p.from);
     for _ in 0..REPLAYS {
-        p.seek_end(at)?;
-        take(p, m, lost);
-        let since = p.since();
-        let open = (0..len).find(|i| m.bytes[*i].is_none() && !lost[*i]);
-        let last = (0..len).rfind(|i| m.bytes[*i].is_none() && !lost[*i]);
-        let (Some(first), Some(last)) = (open, last) else {
+        let open = |i: &usize| m.bytes[*i].is_none() && !lost[*i];
+        let (Some(first), Some(last)) = ((0..len).find(open), (0..len).rfind(open)) else {
             return Ok(());
         };
         if since <= floor {
@@ -253,12 +270,13 @@ fn one(p: &mut Player, count: u64, m: &mut Memory, lost: &mut [bool]) -> Result<
             m.address.wrapping_add(first as u64),
             (last - first + 1) as u64,
         );
+        // The last instant of that interval, with marks from its start.
         match last_interval(p, start, n, since)? {
-            // The last instant of that interval, with marks from its start.
-            Some(from) if p.end_of(from)? <= floor => return Ok(()),
-            Some(from) => at = p.end_of(from)?,
-            None => return Ok(()),
+            Some(from) if p.end_of(from)? > floor => p.seek_end(p.end_of(from)?.min(since))?,
+            _ => return Ok(()),
         }
+        take(p, m, lost);
+        since = p.since();
     }
     Ok(())
 }
@@ -453,18 +471,12 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
     if let Some(known) = p.kept.get(&(word, from)) {
         return Ok(*known);
     }
-    let mut helper = match p.helper.take() {
-        Some(h) => h,
-        None => Box::new(Player::new(p.inner(), p.thread)?),
-    };
     let mut m = Memory {
         address: word,
         bytes: vec![None; 8],
         candidates: Vec::new(),
     };
-    let end = helper.end_of(from)?.min(since);
-    one(&mut helper, end, &mut m, &mut [false; 8])?;
-    p.helper = Some(helper);
+    p.with_helper(|h| back(h, since, since, &mut m, &mut [false; 8]))?;
     let mut known = [None; 8];
     known.copy_from_slice(&m.bytes);
     if p.kept.len() >= KEPT {
