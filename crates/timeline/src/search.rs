@@ -679,30 +679,6 @@ impl Hit {
     }
 }
 
-/// The first access of one thread to these bytes by instructions `lo..hi`.
-pub fn first_effect(
-    player: &mut Player,
-    address: u64,
-    len: u64,
-    watch: Watch,
-    mut lo: u64,
-    hi: u64,
-) -> Result<Option<Effect>> {
-    let wants = Wants::watching(address, len, watch);
-    while lo < hi {
-        let part = player.index(lo)?;
-        let interval = &part.intervals[part.interval(lo)];
-        let end = hi.min(interval.to.max(lo + 1));
-        if wants.touched(interval)
-            && let Some(h) = wants.effects(player, lo, end, Direction::Forward, &Cancel::new())?
-        {
-            return Ok(h.effect());
-        }
-        lo = end;
-    }
-    Ok(None)
-}
-
 /// The last access of one thread to these bytes by instructions `lo..hi`.
 pub fn last_effect(
     player: &mut Player,

@@ -1,5 +1,6 @@
 //! The value of memory at a position.
 
+use crate::maps;
 use crate::memory::*;
 use crate::player::Player;
 use crate::search;
@@ -9,6 +10,8 @@ use hindsight_isa::observe::MARK;
 
 /// Intervals that are replayed at most for one question.
 const REPLAYS: usize = 1000;
+/// Intervals that are replayed at most to find what is read later.
+const AHEAD: usize = 4;
 /// Words whose earlier values are kept for conditions.
 const KEPT: usize = 1 << 14;
 
@@ -88,9 +91,13 @@ fn accessed(
             touched.push((t, n));
         }
     }
+    // Marks and window know addresses modulo 2^32. Where that is not enough, the last access is found
+    // by its whole address.
+    let changes = cursor.timeline().changes(image)?;
+    let exact = maps::aliased(&changes, m.address, m.bytes.len() as u64);
     match touched[..] {
         [] => {}
-        [(t, n)] => one(cursor.player(t)?, n, m, lost)?,
+        [(t, n)] if !exact => one(cursor.player(t)?, n, m, lost)?,
         _ => several(cursor, &touched, m, lost)?,
     }
     Ok(alone)
@@ -111,61 +118,47 @@ fn exposed(cursor: &mut Cursor, m: &mut Memory, lost: &[bool]) -> Result<()> {
         scan.numbers.iter().map(|n| n.1).find(|n| *n >= count),
     ];
     let until = barriers.into_iter().flatten().min().unwrap_or(scan.to);
-    // Bytes that are written before they are read.
-    let mut shut = lost.to_vec();
-    let mut from = 0;
-    while from < m.bytes.len() {
-        let open = |i: &usize| m.bytes[*i].is_none() && !shut[*i];
-        let Some(first) = (from..m.bytes.len()).find(open) else {
-            return Ok(());
-        };
-        let end = (first..m.bytes.len())
-            .find(|i| !open(i))
-            .unwrap_or(m.bytes.len());
-        from = end;
-        let mut at = first;
-        let mut lo = count;
-        // Memory that others share may change at any time.
-        let address = m.address.wrapping_add(first as u64);
-        let maps = timeline.mappings(image, here)?;
-        let private = maps
-            .iter()
-            .any(|r| r.start <= address && address < r.end && r.flags & PRIVATE != 0);
-        while private && at < end && lo < until {
-            let (start, n) = (m.address.wrapping_add(at as u64), (end - at) as u64);
-            let found = cursor.player(t)?.with_helper(|h| {
-                let found = search::first_effect(h, start, n, Watch::Access, lo, until)?;
-                if let Some(e) = &found {
-                    h.seek_end(e.count + 1)?;
-                }
-                Ok(found.map(|e| (e, h.known(start, n as usize))))
-            })?;
-            let Some((e, [reads, _, cells])) = found else {
-                break;
-            };
-            for i in 0..n as usize {
-                let byte = start.wrapping_add(i as u64);
-                let within = byte.wrapping_sub(e.address) < e.len;
-                if within && m.bytes[at + i].is_none() && !shut[at + i] {
-                    match reads[i] == MARK && !e.write {
-                        true => {
-                            m.bytes[at + i] = Some(Known {
-                                value: cells[i],
-                                ground: Ground::Exposed,
-                            })
-                        }
-                        // Written first: what was before is not seen any more.
-                        false => shut[at + i] = true,
-                    }
-                }
-            }
-            lo = e.count + 1;
-            while at < end && (m.bytes[at].is_some() || shut[at]) {
-                at += 1;
-            }
-        }
+    // Memory that others share may change at any time.
+    let (address, len) = (m.address, m.bytes.len() as u64);
+    let list = timeline.mappings(image, here)?;
+    let inside = |r: &crate::Mapping| {
+        r.start <= address && address.saturating_add(len) <= r.end && r.flags & PRIVATE != 0
+    };
+    let shared = maps::aliased(&timeline.changes(image)?, address, len);
+    if whole(m, lost) || shared || !list.iter().any(inside) {
+        return Ok(());
     }
-    Ok(())
+    cursor.player(t)?.with_helper(|p| {
+        let mut shut = lost.to_vec();
+        let (mut lo, mut replays) = (count, 0);
+        while lo < until && replays < AHEAD && !whole(m, &shut) {
+            let part = p.index(lo)?;
+            let interval = &part.intervals[part.interval(lo)];
+            let hi = until.min(interval.to.max(lo + 1));
+            if interval.touches(address, len, true, false) {
+                replays += 1;
+                p.seek(lo)?;
+                p.take_marks(address, len);
+                p.set_breaks(Vec::new());
+                p.run(hi)?;
+                let [reads, writes, cells] = p.known(address, len as usize);
+                p.spoil();
+                for (i, b) in m.bytes.iter_mut().enumerate() {
+                    if b.is_none() && !shut[i] && reads[i] == MARK && writes[i] == 0 {
+                        *b = Some(Known {
+                            value: cells[i],
+                            ground: Ground::Exposed,
+                        });
+                    }
+                    shut[i] |= writes[i] != 0;
+                }
+            } else if interval.touches(address, len, false, true) {
+                break;
+            }
+            lo = hi;
+        }
+        Ok(())
+    })
 }
 
 /// Fills in what mapped files say where it cannot be written.

@@ -85,10 +85,11 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
         #include <pthread.h>
         #include <unistd.h>
         #include <sys/syscall.h>
-        static volatile long raced, ordered, ready;
+        static volatile long raced, ordered, ready, go;
         static void *other(void *x) {
             ordered = 5;
             ready = 1;
+            while (!go);
             for (int i = 0; i < 200000; i++) raced = 1000 + i;
             return 0;
         }
@@ -96,6 +97,7 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
             pthread_t a;
             ordered = 4;
             pthread_create(&a, 0, other, 0);
+            go = 1;
             while (!ready);
             for (int i = 0; i < 200000; i++) raced = i;
             pthread_join(a, 0);
@@ -127,7 +129,7 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
     let mine = t.segment(other.id, w.count + 1000).unwrap();
     assert!(
         !longest.before(&mine) && !mine.before(&longest),
-        "both loops ran at the same time"
+        "both loops ran at the same time: {longest:?} {mine:?}"
     );
     assert!(!m.candidates.is_empty(), "{m:?}");
     assert_eq!(m.candidates[0].thread, h.thread);
