@@ -55,7 +55,9 @@ pub trait View {
     fn registers(&self) -> CpuState;
     /// Vector, mask and x87 registers.
     fn vectors(&self) -> VecState;
-    /// Copies memory; `false` if any of it is not known.
+    /// Copies memory as the thread knows it by its own accesses (and code); `false` if any of it is not
+    /// known so. What other threads wrote is seen once this one has read it. Addresses count modulo
+    /// 2^32 here.
     fn read(&mut self, address: u64, buf: &mut [u8]) -> Result<bool>;
 }
 
