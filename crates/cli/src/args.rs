@@ -66,13 +66,19 @@ pub struct Record {
     /// a bounded cache such as `cache:64k`, for a program with little memory to spare.
     #[arg(long, default_value = "window", value_parser = predictor)]
     pub predictor: Predictor,
+    /// How reads are recorded: `quiet` does not check them as long as a process has one thread, shares
+    /// no memory, and all that the kernel changes is known, and checks them from then on; `checked`
+    /// checks them from the beginning. Default: quiet, unless key frames are asked for.
+    #[arg(long, value_enum, value_name = "REGIME")]
+    pub regime: Option<Regime>,
     /// The processor that the program is shown: `host`, or `x86-64-v2`, `-v3`, `-v4` for a
     /// recording that is to be replayed on other machines.
     #[arg(long, default_value = "host", value_parser = baseline)]
     pub cpu: Baseline,
-    /// Instructions between points from which replay can start; 0: only from the beginning.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
-    pub keyframe_interval: u64,
+    /// Instructions between points from which replay can start, of what is checked; 0: only from the
+    /// beginning. [default: 1000000000]
+    #[arg(long, value_name = "N")]
+    pub keyframe_interval: Option<u64>,
     /// Instructions between digests of all registers, which replay compares; 0: none.
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub digest_interval: u64,
@@ -195,6 +201,13 @@ pub struct Attach {
 pub struct Detach {
     /// The process, recorded by `record` or `attach`.
     pub pid: i32,
+}
+
+/// How reads are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Regime {
+    Quiet,
+    Checked,
 }
 
 /// What becomes of processes that the program makes.

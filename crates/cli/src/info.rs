@@ -257,6 +257,18 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             bits(stored, instructions),
         ),
     );
+    for s in streams.iter().take(MOST_STREAMS) {
+        let Some(r) = &s.regime else { continue };
+        let who = format!("thread {} (stream {})", s.tid, s.stream);
+        let text = match r.quiet {
+            true => format!("{who}: quiet, reads are not checked"),
+            false => format!(
+                "{who}: checked from position {} on: {}",
+                r.position, r.reason
+            ),
+        };
+        row("regime", text);
+    }
     let gaps: Vec<_> = streams
         .iter()
         .filter(|s| s.gaps != Gaps::default())

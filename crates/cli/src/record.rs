@@ -8,7 +8,7 @@ use crate::sink::{Out, Place, Target};
 use crate::{args, detach, image, os, program, say, select, store, symbols};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::{Collected, Collector, Control};
-use hindsight_events::config::{Config, children};
+use hindsight_events::config::{Config, children, regime};
 use hindsight_events::ring::file_len;
 use hindsight_trace::meta::{Ending, Machine};
 use hindsight_trace::{Header, Ring, Snapshot, Summary, Text};
@@ -17,6 +17,13 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
+
+/// Instructions between key frames if nothing is said.
+const KEYFRAME_INTERVAL: u64 = 1_000_000_000;
+
+fn keyframe_interval(a: &args::Record) -> u64 {
+    a.keyframe_interval.unwrap_or(KEYFRAME_INTERVAL)
+}
 
 /// Exit status when the program was not recorded (to its end) for a reason of ours.
 pub const FAILED: i32 = 125;
@@ -380,7 +387,16 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Con
     c.limits = os::memory_limits();
     // 0 would be none.
     c.chaos = a.chaos.map_or(0, |seed| seed as u64 + number + 1);
-    c.keyframe_interval = a.keyframe_interval;
+    c.keyframe_interval = keyframe_interval(a);
+    let quiet = match a.regime {
+        Some(r) => r == args::Regime::Quiet,
+        // What is dropped at the front of a ring ends at a key frame.
+        None => a.keyframe_interval.is_none() && a.ring.is_none(),
+    };
+    c.regime = match quiet {
+        true => regime::QUIET,
+        false => regime::CHECKED,
+    };
     c.digest_interval = a.digest_interval;
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;
     image::set_path(&mut c.execfn, p.execfn.as_os_str()).context("the program's path")?;
@@ -425,7 +441,7 @@ fn header(a: &args::Record, p: &Program) -> Header {
         machine: machine(),
         baseline: a.cpu.name().into(),
         predictor_bits: a.predictor.bits,
-        keyframe_interval: a.keyframe_interval,
+        keyframe_interval: keyframe_interval(a),
         digest_interval: a.digest_interval,
         part: select::options(a),
         ..Header::default()

@@ -434,6 +434,12 @@ impl<'c, W: Write> Collector<'c, W> {
                     }
                     _ => {}
                 }
+                if let (Event::File { .. }, Some(w)) = (e, &mut out.output) {
+                    return modules.file(w, e).unwrap_or_else(|e| {
+                        failure = Some(e);
+                        None
+                    });
+                }
                 modules.stand_in(e)
             });
             open.builder = builder;

@@ -3,7 +3,7 @@
 use crate::futex;
 use hindsight_events::ring::{COMMAND, Consumer, Ctl, Header, RING_BYTES, kind, state};
 use hindsight_events::{EndKind, Event};
-use hindsight_trace::meta::{Gaps, StreamEnd, StreamSummary};
+use hindsight_trace::meta::{Gaps, Regime, StreamEnd, StreamSummary};
 use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
@@ -24,6 +24,7 @@ pub struct Open {
     gap: Option<(u64, bool)>,
     /// Instructions in gaps as [`Open::new_gaps`] has told.
     told: u64,
+    regime: Option<Regime>,
     /// Names, at most [`MOST_NAMES`], and how often they were said.
     marks: BTreeMap<String, u64>,
     /// When the oldest event of `builder` came.
@@ -58,6 +59,7 @@ impl Open {
             gaps: Gaps::default(),
             gap: None,
             told: 0,
+            regime: None,
             marks: BTreeMap::new(),
             oldest: Instant::now(),
         }
@@ -81,6 +83,13 @@ impl Open {
                 self.gap = Some((from, big || reason.is_big()));
             }
             Event::GapEnd { .. } => self.end_gap(pos),
+            Event::Regime { quiet, reason } => {
+                self.regime = Some(Regime {
+                    quiet,
+                    position: pos,
+                    reason: String::from_utf8_lossy(reason).into_owned(),
+                });
+            }
             Event::Mark { name, bytes } => {
                 let name = String::from_utf8_lossy(&bytes[..name]).into_owned();
                 if self.marks.len() < MOST_NAMES || self.marks.contains_key(&name) {
@@ -127,6 +136,7 @@ impl Open {
                 .saturating_sub(self.first.unwrap_or(0))
                 .saturating_sub(gaps.instructions),
             gaps,
+            regime: self.regime.clone(),
             marks: self.marks.clone(),
             unpredicted_reads: ctl.surprises.load(Relaxed),
             translated: ctl.translated.load(Relaxed),

@@ -45,6 +45,11 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Code that leaves the window alone does not come to the runtime for surprises.
+    pub fn is_plain(&self) -> bool {
+        false
+    }
+
     /// The guest's vector state.
     pub fn vec(&mut self) -> VecState {
         let mut area = self.area.clone();

@@ -17,6 +17,14 @@ pub mod children {
     pub const MATCHING: u8 = 2;
 }
 
+/// Values of [`Config::regime`].
+pub mod regime {
+    /// All reads are checked.
+    pub const CHECKED: u32 = 0;
+    /// None are, as long as all changes of memory by others are known.
+    pub const QUIET: u32 = 1;
+}
+
 /// Longest path, with its terminating zero.
 pub const PATH_LEN: usize = 4096;
 
@@ -49,8 +57,8 @@ pub struct Config {
     pub exe_fd: i32,
     /// 1: the collector is in another namespace of process ids (see [`crate::ring::Ctl::pid`]).
     pub foreign: u32,
-    /// 0.
-    pub zero: u32,
+    /// How reads are recorded: see [`regime`].
+    pub regime: u32,
     /// 1: the process ran before it was recorded (see [`crate::attach`]).
     pub attached: u32,
     /// Least number of instructions between key frames; 0: none but the first.
@@ -95,7 +103,7 @@ impl Config {
             ring: -1,
             exe_fd: -1,
             foreign: 0,
-            zero: 0,
+            regime: regime::CHECKED,
             attached: 0,
             keyframe_interval: 0,
             digest_interval: 0,

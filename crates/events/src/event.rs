@@ -153,6 +153,35 @@ pub enum Event<'a> {
         module: u32,
         offset: u64,
     },
+    /// Memory is this from here on: what the kernel, or the recorder in its place, wrote. See
+    /// [`Event::Regime`].
+    Memory { addr: u64, bytes: &'a [u8] },
+    /// Memory is a part of a file from here on, with zeros behind the file's end. `device` to
+    /// `modified` (nanoseconds) say which file that was. The collector puts [`Event::FileOf`] in its
+    /// place; where it could not, the content is not known.
+    File {
+        addr: u64,
+        len: u64,
+        offset: u64,
+        device: u64,
+        inode: u64,
+        size: u64,
+        modified: u64,
+        path: &'a [u8],
+    },
+    /// Memory is `len` bytes of the trace's module number `module` (from 0) from `offset` on, with
+    /// zeros behind its end.
+    FileOf {
+        addr: u64,
+        len: u64,
+        module: u32,
+        offset: u64,
+    },
+    /// What was at `from` is at `to` from here on; `from` is zero.
+    Move { from: u64, to: u64, len: u64 },
+    /// How reads are recorded from here on: checked against the predictor or, if `quiet`, not at all,
+    /// since all changes of memory by others are recorded. `reason` says why that is no longer so.
+    Regime { quiet: bool, reason: &'a [u8] },
     /// Process stream of a forked process: what it does not hold of the code is as the parent image
     /// had it as of this epoch, with which the process's own epochs begin.
     CodeFrom { epoch: u64 },
@@ -182,8 +211,13 @@ pub mod tag {
     pub const MARK: u8 = 19;
     pub const CODE_FROM: u8 = 20;
     pub const CODE_OF: u8 = 21;
+    pub const MEMORY: u8 = 22;
+    pub const FILE: u8 = 23;
+    pub const FILE_OF: u8 = 24;
+    pub const MOVE: u8 = 25;
+    pub const REGIME: u8 = 26;
     /// Number of tags.
-    pub const COUNT: usize = 22;
+    pub const COUNT: usize = 27;
 }
 
 /// Writes events of one stream.
@@ -224,6 +258,11 @@ impl Encoder {
             Event::Mark { .. } => tag::MARK,
             Event::CodeFrom { .. } => tag::CODE_FROM,
             Event::CodeOf { .. } => tag::CODE_OF,
+            Event::Memory { .. } => tag::MEMORY,
+            Event::File { .. } => tag::FILE,
+            Event::FileOf { .. } => tag::FILE_OF,
+            Event::Move { .. } => tag::MOVE,
+            Event::Regime { .. } => tag::REGIME,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -327,6 +366,44 @@ impl Encoder {
                 int(&mut at, kind as u64);
                 int(&mut at, code as u64);
                 at = put_bytes(out, at, message);
+            }
+            Event::Memory { addr, bytes } => {
+                int(&mut at, addr);
+                at = put_bytes(out, at, bytes);
+            }
+            Event::File {
+                addr,
+                len,
+                offset,
+                device,
+                inode,
+                size,
+                modified,
+                path,
+            } => {
+                for v in [addr, len, offset, device, inode, size, modified] {
+                    int(&mut at, v);
+                }
+                at = put_bytes(out, at, path);
+            }
+            Event::FileOf {
+                addr,
+                len,
+                module,
+                offset,
+            } => {
+                for v in [addr, len, module as u64, offset] {
+                    int(&mut at, v);
+                }
+            }
+            Event::Move { from, to, len } => {
+                for v in [from, to, len] {
+                    int(&mut at, v);
+                }
+            }
+            Event::Regime { quiet, reason } => {
+                int(&mut at, quiet as u64);
+                at = put_bytes(out, at, reason);
             }
             Event::CodeOf {
                 epoch,
@@ -503,6 +580,35 @@ impl Decoder {
                 Event::Mark { name, bytes }
             }
             tag::CODE_FROM => Event::CodeFrom { epoch: r.int()? },
+            tag::MEMORY => Event::Memory {
+                addr: r.int()?,
+                bytes: r.bytes()?,
+            },
+            tag::FILE => Event::File {
+                addr: r.int()?,
+                len: r.int()?,
+                offset: r.int()?,
+                device: r.int()?,
+                inode: r.int()?,
+                size: r.int()?,
+                modified: r.int()?,
+                path: r.bytes()?,
+            },
+            tag::FILE_OF => Event::FileOf {
+                addr: r.int()?,
+                len: r.int()?,
+                module: u32::try_from(r.int()?).ok()?,
+                offset: r.int()?,
+            },
+            tag::MOVE => Event::Move {
+                from: r.int()?,
+                to: r.int()?,
+                len: r.int()?,
+            },
+            tag::REGIME => Event::Regime {
+                quiet: r.int()? != 0,
+                reason: r.bytes()?,
+            },
             tag::CODE_OF => Event::CodeOf {
                 epoch: r.int()?,
                 addr: r.int()?,
@@ -669,6 +775,35 @@ mod tests {
                 path: b"/bin/true",
             },
             Event::Unmap { addr: 1, len: 2 },
+            Event::Memory {
+                addr: 0x7ffe_0000_0001,
+                bytes: b"hello",
+            },
+            Event::File {
+                addr: 4096,
+                len: 8192,
+                offset: 1 << 40,
+                device: 1,
+                inode: 2,
+                size: 3,
+                modified: u64::MAX,
+                path: b"/lib/x",
+            },
+            Event::FileOf {
+                addr: 4096,
+                len: 8192,
+                module: 7,
+                offset: 12288,
+            },
+            Event::Move {
+                from: 1,
+                to: 2,
+                len: 3,
+            },
+            Event::Regime {
+                quiet: true,
+                reason: b"",
+            },
             Event::CodeFrom { epoch: 5 },
             Event::CodeOf {
                 epoch: 1,

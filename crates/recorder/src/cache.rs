@@ -260,7 +260,7 @@ impl Cache {
     /// Says in the thread's stream which code it runs from here on.
     fn tell_epoch(&mut self, t: &mut Thread) {
         let epoch = self.code.epoch;
-        if t.is_plain() {
+        if t.is_unrecorded() {
             // From its code there is no way to recorded code but through here.
             return t.announced.store(u64::MAX, Release);
         }
@@ -334,7 +334,7 @@ impl Cache {
         let src_len = self.translator.block.src_len as usize;
         let src = &source[..src_len];
         let mut since = 0;
-        if !plain {
+        if !t.is_unrecorded() {
             if let Some(range) = self.code.record(pc, src, writable) {
                 EPOCH.store(self.code.epoch, SeqCst);
                 self.replaced(t, range);
@@ -649,7 +649,7 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     // or this thread sees the new one.
     t.seen.store(t.generation, SeqCst);
     if GENERATION.load(SeqCst) != t.generation
-        || EPOCH.load(SeqCst) != t.code_epoch && !t.is_plain()
+        || EPOCH.load(SeqCst) != t.code_epoch && !t.is_unrecorded()
     {
         return None;
     }
@@ -663,7 +663,7 @@ fn notice(t: &mut Thread) {
     if t.generation != now {
         t.generation = now;
         t.ctx.clear_lookup(table::CHECKED);
-        if t.is_plain() || t.spare_gap.is_some() {
+        if t.is_plain() || t.quiet || t.spare_gap.is_some() {
             t.ctx.clear_lookup(table::PLAIN);
         }
     }

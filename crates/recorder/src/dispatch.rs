@@ -3,11 +3,13 @@
 use crate::cache;
 use crate::chaos;
 use crate::detach;
+use crate::regime;
 use crate::select;
 use crate::signals;
 use crate::slow;
 use crate::syscalls::{self, Flow};
 use crate::thread::Thread;
+
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -33,6 +35,7 @@ pub fn run(t: &mut Thread) -> ! {
         let pc = t.ctx.rip;
         // Between two instructions it runs no code of any generation, however long it waits here.
         t.seen.store(u64::MAX, Release);
+        regime::arrive(t, pc);
         select::arrive(t, pc);
         let host = cache::cache().get(t, pc);
         match host {
@@ -87,6 +90,7 @@ fn execute(t: &mut Thread, host: u64) {
 fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     // The exit may be linked only to code of the generation it belongs to.
     let (entered, plain) = (t.generation, t.is_plain());
+    regime::arrive(t, pc);
     select::arrive(t, pc);
     // Without the lock, if it can be.
     if desc.kind() == DescKind::Syscall
@@ -179,6 +183,7 @@ pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
 fn system_call(t: &mut Thread, desc: &Desc) {
     t.ctx.rip = desc.pc;
     let (nr, args) = (t.ctx.gpr[0], syscalls::args(t));
+    regime::before_call(t, nr as u32, &args);
     t.sequence();
     t.event(&Event::Syscall { nr, args });
     t.seen.store(u64::MAX, Release);
@@ -189,6 +194,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
         t.ctx.gpr[1] = next;
         t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
         t.ctx.rip = next;
+        regime::after_call(t, nr as u32, &args);
     }
     t.sequence();
     chaos::point(t);
@@ -213,7 +219,7 @@ fn fetch_fault(t: &mut Thread) {
 
 /// Whether a key frame or digest is due.
 fn due(t: &Thread) -> bool {
-    t.pos >= t.next_observation || t.emit.wants_keyframe() && !t.is_plain()
+    t.pos >= t.next_observation || t.emit.wants_keyframe() && !t.is_plain() && !t.quiet
 }
 
 /// Writes key frames and digests when they are due.

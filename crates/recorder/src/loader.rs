@@ -4,12 +4,13 @@ use crate::fail::Line;
 use crate::maps::regions;
 use crate::stack::Stack;
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
-use crate::{arena, fail, guard, line, program};
+use crate::{arena, fail, guard, line, place, program, regime};
 use alloc::ffi::CString;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::fmt::Write;
+use core::ops::Range;
 use linux_raw_sys::auxvec::*;
 use linux_raw_sys::elf::*;
 use linux_raw_sys::errno::{ELIBBAD, ENOEXEC};
@@ -30,6 +31,8 @@ pub struct Program {
     pub entry: u64,
     /// First address after the program's data, where the heap begins.
     pub brk: u64,
+    /// What was written into its memory besides mapping files and stack.
+    pub written: Vec<Range<u64>>,
 }
 
 /// Why a file was not loaded.
@@ -44,6 +47,8 @@ enum Bad {
 struct Image {
     entry: u64,
     bias: u64,
+    /// Lowest address.
+    start: u64,
     phdr: u64,
     phnum: u16,
     end: u64,
@@ -52,6 +57,8 @@ struct Image {
     exec_stack: bool,
     path: Vec<u8>,
     extent: Extent,
+    /// Cleared behind the end of its data.
+    written: Vec<Range<u64>>,
 }
 
 /// Where code and data of a program are, as the kernel shows it in `/proc`.
@@ -88,6 +95,9 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     let image = load_fd(fd, Some(DYN_BASE)).unwrap_or_else(|e| refuse(exe, e));
     program::set(fd, &image.path, exe.to_bytes());
     sys::close(fd);
+    if regime::possible() {
+        place::begin(image.start);
+    }
     let interp = image
         .interp
         .as_ref()
@@ -98,8 +108,13 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     stack.set_aux(AT_PHNUM, image.phnum as u64);
     stack.set_aux(AT_BASE, interp.as_ref().map_or(0, |i| i.bias));
     stack.set_aux(AT_ENTRY, image.entry);
-    if let Some(at) = place_string(execfn) {
-        stack.set_aux(AT_EXECFN, at);
+    let mut written = image.written;
+    if let Some(i) = &interp {
+        written.extend(i.written.iter().cloned());
+    }
+    if let Some(range) = place_string(execfn) {
+        stack.set_aux(AT_EXECFN, range.start);
+        written.push(range);
     }
     // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
     stack.remove_aux(AT_RSEQ_FEATURE_SIZE);
@@ -124,6 +139,7 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     Program {
         entry: interp.map_or(image.entry, |i| i.entry),
         brk,
+        written,
     }
 }
 
@@ -236,6 +252,7 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
     let mut im = Image {
         entry: 0,
         bias: 0,
+        start: u64::MAX,
         phdr: 0,
         phnum: eh.e_phnum,
         end: 0,
@@ -243,6 +260,7 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
         exec_stack: false,
         path: fd_path(fd),
         extent: Extent::NONE,
+        written: Vec::new(),
     };
     for p in &phdrs {
         match p.p_type {
@@ -251,10 +269,11 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
             _ => {}
         }
     }
-    im.bias = place(&eh, &phdrs, base)?;
+    im.bias = bias(&eh, &phdrs, base)?;
     for p in phdrs.iter().filter(|p| p.p_type == PT_LOAD) {
         let start = im.bias.wrapping_add(p.p_vaddr as u64);
-        map_segment(fd, p, im.bias, &im.path)?;
+        im.written.extend(map_segment(fd, p, im.bias, &im.path)?);
+        im.start = im.start.min(start);
         im.extent.add(p, im.bias);
         im.end = im.end.max(start + p.p_memsz as u64);
         let file = p.p_offset..p.p_offset.saturating_add(p.p_filesz);
@@ -320,7 +339,7 @@ pub fn fd_path(fd: i32) -> Vec<u8> {
 }
 
 /// Difference between addresses in the file and in memory.
-fn place(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad> {
+fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad> {
     if eh.e_type == ET_EXEC {
         return Ok(0);
     }
@@ -341,22 +360,29 @@ fn place(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Ba
     // The range is found by mapping it, and given back: nothing else runs in the process yet.
     let at = match base {
         Some(b) => {
-            let slide = if randomize() {
-                random() % (1 << 28) * PAGE
-            } else {
-                0
+            let slide = |n: u64| match (randomize(), n) {
+                (true, _) => random() % (1 << 28) * PAGE,
+                (false, n) => n << 24,
             };
-            let at = (b + slide) & !(align - 1);
+            // A quiet program's addresses are not to meet those of its stack.
+            let tries = if regime::possible() { 256 } else { 1 };
+            let all = (0..tries).map(|n| (b + slide(n)) & !(align - 1));
+            let at = all.reduce(|a, next| if place::meets_stack(a, len) { next } else { a });
+            let at = at.unwrap_or(b);
             sys::mmap(at, len, 0, flags | MAP_FIXED_NOREPLACE, -1, 0)
         }
-        None => sys::mmap(0, len, 0, flags, -1, 0),
+        None => match place::choose(len, align) {
+            Some(at) => sys::mmap(at, len, 0, flags | MAP_FIXED_NOREPLACE, -1, 0),
+            None => sys::mmap(0, len, 0, flags, -1, 0),
+        },
     };
     let at = at.map_err(|e| Bad::Map(0, e))?;
     let _ = sys::munmap(at, len);
     Ok(at.wrapping_sub(low))
 }
 
-fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<(), Bad> {
+/// Maps a segment; what of it was cleared.
+fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<Option<Range<u64>>, Bad> {
     let mut prot = 0;
     for (flag, bit) in [(4, PROT_READ), (2, PROT_WRITE), (1, PROT_EXEC)] {
         prot |= if p.p_flags & flag != 0 { bit } else { 0 };
@@ -366,8 +392,9 @@ fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<(), Bad>
     let end = (start + p.p_memsz as u64).next_multiple_of(PAGE);
     let page = start & !(PAGE - 1);
     if end <= page {
-        return Ok(());
+        return Ok(None);
     }
+    let mut cleared = None;
     if arena::overlaps(page, end - page) {
         return Err(Bad::Format("it asks for addresses that the recorder needs"));
     }
@@ -383,6 +410,7 @@ fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<(), Bad>
             let zeros = [0u8; PAGE as usize];
             // A fault means a file that is shorter than it says; the kernel lets that pass too.
             let _ = guard::write(file_end, &zeros[..(at - file_end) as usize]);
+            cleared = Some(file_end..at);
         }
     }
     if at < end {
@@ -390,18 +418,20 @@ fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<(), Bad>
         sys::mmap(at, end - at, prot, flags, -1, 0).map_err(|e| Bad::Map(at, e))?;
         regions().add(at, end - at, prot, flags, 0, b"");
     }
-    Ok(())
+    Ok(cleared)
 }
 
 /// Puts a string where the program can read it.
-fn place_string(s: &CStr) -> Option<u64> {
+fn place_string(s: &CStr) -> Option<Range<u64>> {
     let bytes = s.to_bytes_with_nul();
     let len = (bytes.len() as u64).next_multiple_of(PAGE);
     let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    let at = sys::mmap(0, len, PROT_READ | PROT_WRITE, flags, -1, 0).ok()?;
+    let chosen = place::choose(len, PAGE).map(|at| (at, flags | MAP_FIXED_NOREPLACE));
+    let (at, how) = chosen.unwrap_or((0, flags));
+    let at = sys::mmap(at, len, PROT_READ | PROT_WRITE, how, -1, 0).ok()?;
     guard::write(at, bytes).ok()?;
     regions().add(at, len, PROT_READ | PROT_WRITE, flags, 0, b"");
-    Some(at)
+    Some(at..at + bytes.len() as u64)
 }
 
 fn make_stack_executable(sp: u64) {

@@ -39,10 +39,12 @@ mod memcalls;
 mod nondet;
 mod order;
 mod pathcalls;
+mod place;
 mod precheck;
 mod process;
 mod procfiles;
 mod program;
+mod regime;
 mod ring;
 mod script;
 mod select;
@@ -166,6 +168,9 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     };
     t.set_area(&initial);
     t.begin();
+    if regime::possible() && t.emit.ctl().is_some() {
+        regime::begin(t, &program.written);
+    }
     dispatch::run(t)
 }
 

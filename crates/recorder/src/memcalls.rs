@@ -10,9 +10,10 @@ use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
 use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
-use crate::{arena, limits, loader, order};
+use crate::{arena, limits, loader, order, place, regime};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::*};
+use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -155,7 +156,14 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         // Only a wish: the kernel is to choose elsewhere.
         call[0] = 0;
     }
-    let ret = pass(t, __NR_mmap, &call)?;
+    let ret = match choose(t, &call) {
+        Some(chosen) => match pass(t, __NR_mmap, &chosen)? {
+            // Something that the tables do not know is there.
+            e if result(e).is_err() => pass(t, __NR_mmap, &call)?,
+            at => at,
+        },
+        None => pass(t, __NR_mmap, &call)?,
+    };
     returned(t, ret);
     if let Ok(at) = result(ret) {
         let len = pages(len);
@@ -170,8 +178,24 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         if anonymous || flags & MAP_TYPE == MAP_PRIVATE {
             t.zero_window(at, len);
         }
+        regime::mapped(t, at, len, prot as u32, flags, fd as i32, offset);
     }
     Some(())
+}
+
+/// The call with an address of the recorder's choice, where that is wanted.
+fn choose(t: &Thread, call: &[u64; 6]) -> Option<[u64; 6]> {
+    let [addr, len, prot, flags, fd, offset] = *call;
+    let open = addr == 0 && flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT) == 0;
+    if !t.quiet || !open {
+        return None;
+    }
+    let at = match flags as u32 & MAP_ANONYMOUS != 0 {
+        true => place::choose_fresh(len)?,
+        false => place::choose(len, PAGE)?,
+    };
+    let flags = flags | MAP_FIXED_NOREPLACE as u64;
+    Some([at, len, prot, flags, fd, offset])
 }
 
 fn munmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
@@ -226,6 +250,9 @@ fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
         len,
         prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC),
     );
+    if prot != 0 {
+        regime::accessible(t, addr, len);
+    }
     Some(())
 }
 
@@ -244,7 +271,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         returned(t, errno(ENOMEM));
         return Some(());
     }
-    let ret = pass(t, __NR_mremap, a)?;
+    let ret = resize(t, a)?;
     returned(t, ret);
     let Ok(at) = result(ret) else { return Some(()) };
     let (old_len, new_len) = (pages(old_len), pages(new_len));
@@ -257,13 +284,55 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         return Some(());
     }
     regions().moved(old, old_len, at, new_len, keep);
-    if at != old {
+    if at == old {
+        t.zero_window(at + old_len, new_len - old_len);
+    } else if t.quiet {
+        let len = old_len.min(new_len);
+        t.event(&Event::Move {
+            from: old,
+            to: at,
+            len,
+        });
+        t.zero_window(old + len, old_len - len);
+        t.zero_window(at + len, new_len - len);
+    } else {
         t.zero_window(old, old_len);
         t.zero_window(at, new_len);
-    } else {
-        t.zero_window(at + old_len, new_len - old_len);
     }
+    let anonymous = regions()
+        .find(at)
+        .is_some_and(|r| r.flags & MAP_ANONYMOUS != 0);
+    if keep || !anonymous {
+        regime::over(t, "a mapping is copied, or one of a file is moved");
+    }
+    regime::accessible(t, at, new_len);
     Some(())
+}
+
+/// `mremap`, to a place of the recorder's choice where that is wanted.
+fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    let [old, old_len, new_len, flags, _, _] = *a;
+    if !t.quiet || flags as u32 != MREMAP_MAYMOVE || old_len == 0 {
+        return pass(t, __NR_mremap, a);
+    }
+    let ret = pass(t, __NR_mremap, &[old, old_len, new_len, 0, 0, 0])?;
+    if result(ret) != Err(ENOMEM as i32) {
+        return Some(ret);
+    }
+    let Some(at) = place::choose_fresh(new_len) else {
+        return pass(t, __NR_mremap, a);
+    };
+    // The kernel has no way to say that nothing is to be replaced: the place is taken first.
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    if sys::mmap(at, pages(new_len), 0, flags, -1, 0).is_err() {
+        return pass(t, __NR_mremap, a);
+    }
+    let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as u64;
+    let ret = pass(t, __NR_mremap, &[old, old_len, new_len, flags, at, 0]);
+    if ret.is_none_or(|r| result(r).is_err()) {
+        let _ = sys::munmap(at, pages(new_len));
+    }
+    ret
 }
 
 /// The heap: the kernel's own idea of it belongs to the recorder's image, unless the program
@@ -298,6 +367,7 @@ fn brk(t: &mut Thread, wanted: u64) {
     if new > old {
         regions().add(old, new - old, prot, flags, 0, b"[heap]");
         t.zero_window(old, new - old);
+        regime::accessible(t, old, new - old);
     } else if new < old {
         forget_code(t, new, old - new);
         regions().remove(new, old - new);
@@ -311,10 +381,19 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         returned(t, errno(ENOMEM));
         return Some(());
     }
-    let ret = pass(t, __NR_madvise, a)?;
+    let mut call = *a;
+    if t.quiet && advice as u32 == MADV_FREE {
+        // When the kernel takes the pages away, it could not be known.
+        call[2] = MADV_DONTNEED as u64;
+    }
+    let ret = pass(t, __NR_madvise, &call)?;
     returned(t, ret);
     if ret == 0 && [MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED].contains(&(advice as u32)) {
         forget_code(t, addr, pages(len));
+    }
+    let gone = [MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED, MADV_FREE];
+    if ret == 0 && gone.contains(&(advice as u32)) {
+        regime::discarded(t, addr, pages(len), advice as u32);
     }
     Some(())
 }

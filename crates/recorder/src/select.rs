@@ -133,6 +133,9 @@ pub fn init() {
 /// The program has asked for the calling thread to be recorded, or not.
 pub fn set_stopped(t: &mut Thread, stopped: bool) {
     FLAGS.fetch_or(flag::USED, Relaxed);
+    if stopped {
+        crate::regime::over(t, "the program stopped its recording");
+    }
     t.wanted.stopped = stopped;
 }
 

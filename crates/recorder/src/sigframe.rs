@@ -109,6 +109,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     if written.is_err() {
         return false;
     }
+    crate::regime::tell(t, frame_at, fpstate + size as u64 + 4 - frame_at);
     if alt.flags & SS_AUTODISARM != 0 {
         t.signals.alt = AltStack::NONE;
     }

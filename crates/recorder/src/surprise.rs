@@ -33,6 +33,9 @@ impl Thread {
     pub fn fill_line(&mut self, line: u64) -> Result<bool, Fault> {
         let mut real = [0u8; LINE as usize];
         guard::load_line(line, &mut real)?;
+        if self.is_plain() {
+            return Ok(false);
+        }
         let cell = self.cell(line).cast::<u64>();
         let mut words = [0; 8];
         let mut mask = 0;

@@ -82,6 +82,19 @@ pub fn fstat(fd: i32) -> Result<stat> {
     call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
 }
 
+/// What the kernel knows about the file of a path.
+pub fn stat(path: &CStr) -> Result<stat> {
+    let mut st = core::mem::MaybeUninit::<stat>::zeroed();
+    let a = [
+        AT_FDCWD as i64 as u64,
+        path.as_ptr() as u64,
+        st.as_mut_ptr() as u64,
+        0,
+    ];
+    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
+    call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
+}
+
 /// Whether the process may execute an open file.
 pub fn may_execute(fd: i32) -> Result<()> {
     const X_OK: u64 = 1;

@@ -122,6 +122,12 @@ pub struct Thread {
     pub gap: Option<Box<Gap>>,
     /// The memory of the last gap.
     pub spare_gap: Option<Box<Gap>>,
+    /// Its reads are not checked (see [`crate::regime`]).
+    pub quiet: bool,
+    /// It is quiet, and executes code that is checked all the same.
+    pub in_vdso: bool,
+    /// Why that is to end as soon as the thread stands between two instructions.
+    pub ends_quiet: Option<crate::regime::Reason>,
     /// Which of its code is wanted.
     pub wanted: crate::select::Wanted,
     /// How its timing is disturbed.
@@ -182,6 +188,9 @@ impl Thread {
             tid: 0,
             gap: None,
             spare_gap: None,
+            quiet: false,
+            in_vdso: false,
+            ends_quiet: None,
             wanted: crate::select::Wanted::new(),
             chaos: crate::chaos::State::new(),
             limits: Arc::new(Lock::new(config().limits)),
@@ -209,10 +218,14 @@ impl Thread {
         }
     }
 
-    /// Whether it runs plain code, which leaves the window alone: in a gap, or where nothing is
-    /// recorded at all.
-    pub fn is_plain(&self) -> bool {
+    /// Whether it is not recorded: in a gap, or where nothing is recorded at all.
+    pub fn is_unrecorded(&self) -> bool {
         self.gap.is_some() || config().plain != 0
+    }
+
+    /// Whether it runs plain code, which leaves the window alone.
+    pub fn is_plain(&self) -> bool {
+        self.is_unrecorded() || self.quiet && !self.in_vdso
     }
 
     /// Number of its table of indirect jumps.
@@ -319,6 +332,18 @@ impl Thread {
         self.next_observation = self.next_keyframe.min(self.next_digest);
     }
 
+    /// No key frames: replay needs memory whole.
+    pub fn schedule_quiet(&mut self) {
+        self.next_keyframe = u64::MAX;
+        self.schedule();
+    }
+
+    /// Begins the checked regime.
+    pub fn begin_checked(&mut self) {
+        self.keyframe();
+        self.schedule();
+    }
+
     fn keyframe(&mut self) {
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
         let code_epoch = self.code_epoch;
@@ -355,6 +380,12 @@ impl Thread {
     /// [`ZERO_LIMIT`] and more are left alone, and so is all of it in a gap.
     pub fn zero_window(&mut self, addr: u64, len: u64) {
         if self.gap.is_some() {
+            return;
+        }
+        if self.quiet {
+            if len != 0 && len <= crate::regime::MAX_MAPPING {
+                self.event(&Event::Zero { addr, len });
+            }
             return;
         }
         if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {

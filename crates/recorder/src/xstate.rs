@@ -54,19 +54,19 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             }
         }
         if len != 0 {
-            return guard::write(addr, &out.0[..len]);
+            guard::write(addr, &out.0[..len])?;
+            crate::regime::tell_behind(t, addr, len as u64);
+            return Ok(());
         }
     }
-    write_parts(
-        addr,
-        &out,
-        wanted,
-        matches!(i.mnemonic(), Xsavec | Xsavec64),
-    )
+    let compact = matches!(i.mnemonic(), Xsavec | Xsavec64);
+    let len = write_parts(addr, &out, wanted, compact)?;
+    crate::regime::tell_behind(t, addr, len);
+    Ok(())
 }
 
-/// Writes the parts of an XSAVE image that the instruction writes.
-fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<(), Fault> {
+/// Writes the parts of an XSAVE image that the instruction writes. Returns where they end.
+fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<u64, Fault> {
     let o = &out.0;
     let put = |from: usize, to: usize| guard::write(addr + from as u64, &o[from..to]);
     if wanted & 1 != 0 {
@@ -80,7 +80,7 @@ fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<(), 
         put(160, 416)?;
     }
     put(512, if compact { 576 } else { 520 })?;
-    let mut next = 576;
+    let (mut next, mut end) = (576, 576);
     for c in 2..63u32 {
         if wanted >> c & 1 == 0 {
             continue;
@@ -101,7 +101,8 @@ fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<(), 
         let bv = u64::from_le_bytes(core::array::from_fn(|i| o[512 + i]));
         if !compact || bv >> c & 1 != 0 {
             put(at, at + size)?;
+            end = end.max(at + size);
         }
     }
-    Ok(())
+    Ok(end as u64)
 }

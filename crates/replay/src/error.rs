@@ -37,6 +37,9 @@ pub enum Error {
     /// The program goes on where the trace has no code.
     #[error("at position {position}: the code at {pc:#x} is not in the trace")]
     MissingCode { position: u64, pc: u64 },
+    /// The content of a file that the program had mapped could not be recorded.
+    #[error("at position {position}: the content of {path} is not in the trace")]
+    MissingFile { position: u64, path: String },
     /// The events make no sense.
     #[error("corrupt events near position {position}: {what}")]
     Corrupt { position: u64, what: &'static str },

@@ -24,6 +24,11 @@ const R11: usize = 11;
 /// rdi, rsi, rdx, r10, r8, r9.
 const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
 
+/// Most bytes of a file that are mapped at once, or of memory that moves.
+const MAX_MOVE: u64 = 2 << 30;
+/// Bytes of a file that are copied at a time.
+const FILE_STEP: u64 = 1 << 20;
+
 /// How a stream ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct End {
@@ -437,6 +442,7 @@ impl<'a> Machine<'a> {
                     | Event::SetState { .. }
                     | Event::End { .. }
                     | Event::Zero { .. }
+                    | Event::Memory { .. }
                     | Event::Signal { .. }
             )
         {
@@ -586,6 +592,49 @@ impl<'a> Machine<'a> {
                 cpu.window.zero(addr, len)?;
                 cpu.window.forget(addr, len)?;
             }
+            Event::Memory { addr, bytes } => {
+                cpu.window.write(addr, bytes);
+                cpu.window.forget(addr, bytes.len() as u64)?;
+            }
+            Event::FileOf {
+                addr,
+                len,
+                module,
+                offset,
+            } => {
+                if len > MAX_MOVE {
+                    return Err(self.corrupt("a file in memory is too large"));
+                }
+                let mut done = 0;
+                while done < len {
+                    let n = (len - done).min(FILE_STEP);
+                    let from = offset.saturating_add(done);
+                    let part = self.queue.module(module, from, n as usize)?;
+                    cpu.window.write(addr.wrapping_add(done), &part);
+                    done += n;
+                }
+                cpu.window.forget(addr, len)?;
+            }
+            Event::File { path, .. } => {
+                let path = String::from_utf8_lossy(path).into_owned();
+                return Err(Error::MissingFile {
+                    position: cpu.pos,
+                    path,
+                });
+            }
+            Event::Move { from, to, len } => {
+                if len > MAX_MOVE {
+                    return Err(self.corrupt("moved memory is too large"));
+                }
+                let mut bytes = vec![0; len as usize];
+                cpu.window.read(from, &mut bytes);
+                cpu.window.zero(from, len)?;
+                cpu.window.write(to, &bytes);
+                cpu.window.forget(from, len)?;
+                cpu.window.forget(to, len)?;
+            }
+            // Replay executes both alike.
+            Event::Regime { .. } => {}
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
             Event::End {
                 kind,

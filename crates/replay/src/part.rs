@@ -41,6 +41,10 @@ impl Source for Chunks<'_> {
         }
         Ok(Some(wire))
     }
+
+    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        Ok(self.trace.module_part(module, offset, len)?)
+    }
 }
 
 /// What became of a part.

@@ -9,6 +9,14 @@ use std::sync::Arc;
 pub trait Source {
     /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
     fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error>;
+
+    /// `len` bytes of a module of the trace from `offset` on, with zeros behind its end.
+    fn module(&self, _module: u32, _offset: u64, _len: usize) -> Result<Vec<u8>, Error> {
+        Err(Error::Corrupt {
+            position: 0,
+            what: "memory is said to be of a module that is not in the trace",
+        })
+    }
 }
 
 impl<I: Iterator<Item = Vec<u8>>> Source for I {
@@ -136,6 +144,11 @@ impl<'a> Queue<'a> {
         decoded
             .map(|d| d.1)
             .ok_or(self.corrupt("an event does not decode"))
+    }
+
+    /// A part of a module of the trace.
+    pub fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        self.source.module(module, offset, len)
     }
 
     /// Events consumed or prepared so far, by tag.

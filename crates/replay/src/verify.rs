@@ -118,6 +118,11 @@ impl Report {
             "mark",
             "code of the parent",
             "code of a module",
+            "memory",
+            "file without content",
+            "file",
+            "move",
+            "regime",
         ];
         NAMES
             .into_iter()

@@ -76,6 +76,15 @@ impl Source for Chunks {
         self.next += 1;
         Ok(wire)
     }
+
+    fn module(
+        &self,
+        module: u32,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<Vec<u8>, hindsight_replay::Error> {
+        Ok(self.inner.trace.module_part(module, offset, len)?)
+    }
 }
 
 impl Player {

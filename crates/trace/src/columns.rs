@@ -77,6 +77,10 @@ fn shape(t: u8) -> Option<Shape> {
         tag::KEY_FRAME => s(1, STATE),
         tag::ZERO | tag::UNMAP => s(2, 0),
         tag::CODE_OF => s(5, 0),
+        tag::MEMORY | tag::REGIME => string(2),
+        tag::FILE => string(8),
+        tag::FILE_OF => s(4, 0),
+        tag::MOVE => s(3, 0),
         tag::DIGEST => s(0, 16),
         tag::GAP_BEGIN => s(1, 0),
         // Mask, its values, parts, length.

@@ -294,6 +294,8 @@ pub struct StreamSummary {
     /// Instructions recorded.
     pub instructions: u64,
     pub gaps: Gaps,
+    /// The last regime that the stream says; `None`: checked from the beginning.
+    pub regime: Option<Regime>,
     /// How often each mark was made, by its name.
     pub marks: BTreeMap<String, u64>,
     pub unpredicted_reads: u64,
@@ -315,6 +317,17 @@ pub struct StreamSummary {
     pub last_sequence: Option<u64>,
     /// The thread was gone before it could say that its stream ends.
     pub lost: bool,
+}
+
+/// How reads were recorded from a position on.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Regime {
+    /// Not checked, since all changes of memory by others are recorded.
+    pub quiet: bool,
+    pub position: u64,
+    /// Why it is no longer quiet.
+    pub reason: String,
 }
 
 /// Last chunk of a recording that was finished.

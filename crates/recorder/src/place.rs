@@ -1,0 +1,137 @@
+//! Where the program's mappings go, as long as its memory is quiet (see [`crate::regime`]): replay has
+//! one cell for all addresses with the same low 32 bits, so no two pages in use may share them.
+//!
+//! The kernel's choice is replaced for mappings whose address the program leaves open: they go,
+//! from the top down, into a stretch of less than 4 GiB that ends where the low bits of the
+//! program's own address would follow, so that neither meets the other or the heap, which grows up from
+//! the program. What the stack may need is left out. That is only to avoid meetings; what rests on
+//! there being none asks [`collides`].
+
+use crate::maps::{Region, regions};
+use crate::sys::{self, PAGE};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_NORESERVE, MAP_PRIVATE, RLIMIT_STACK,
+};
+
+/// Bytes whose addresses differ in their low 32 bits.
+const SPAN: u64 = 1 << 32;
+/// Left for the heap.
+const HEAP: u64 = 1 << 30;
+/// Most that the stack may need.
+pub const STACK: u64 = 1 << 30;
+/// Mappings of this size and more begin at a multiple of it, for the kernel's large pages.
+const LARGE: u64 = 2 << 20;
+
+/// The stretch; no address is chosen while it is empty.
+static BOTTOM: AtomicU64 = AtomicU64::new(0);
+static TOP: AtomicU64 = AtomicU64::new(0);
+
+/// Chooses the stretch for a program that begins at `program`. Nothing is chosen if there is no
+/// room for it.
+pub fn begin(program: u64) {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // Found by mapping it, and given back: nothing else runs in the process yet.
+    let Ok(hole) = sys::mmap(0, 2 * SPAN, 0, flags, -1, 0) else {
+        return;
+    };
+    let _ = sys::munmap(hole, 2 * SPAN);
+    let end = hole + 2 * SPAN;
+    let top = end - (end.wrapping_sub(program & !(PAGE - 1)) & (SPAN - 1));
+    TOP.store(top, Relaxed);
+    BOTTOM.store(top - SPAN + HEAP, Relaxed);
+}
+
+/// Chooses no more.
+pub fn end() {
+    TOP.store(0, Relaxed);
+    BOTTOM.store(0, Relaxed);
+}
+
+/// Whether the low bits of `a..a+len` and of `b..b+other` meet, by how much the first would have to
+/// move down.
+fn meets(a: u64, len: u64, b: u64, other: u64) -> Option<u64> {
+    let ahead = b.wrapping_sub(a) & (SPAN - 1);
+    if ahead < len {
+        return Some(len - ahead);
+    }
+    let behind = SPAN - ahead;
+    (behind < other).then(|| behind + len)
+}
+
+fn stack_limit() -> u64 {
+    crate::limits::get(RLIMIT_STACK).0.min(STACK)
+}
+
+/// Whether a program of `len` bytes at `at`, and what its heap may need, would meet the stack.
+pub fn meets_stack(at: u64, len: u64) -> bool {
+    regions().all().any(|r| {
+        let (start, size) = taken(r);
+        meets(at, len + HEAP, start, size).is_some()
+    })
+}
+
+/// The low bits that a region takes: the stack also what it may grow by.
+fn taken(r: &Region) -> (u64, u64) {
+    let start = match r.flags & MAP_GROWSDOWN != 0 {
+        true => r.start.min(r.end.saturating_sub(stack_limit())),
+        false => r.start,
+    };
+    (start, r.end - start)
+}
+
+/// A free place for `len` bytes of new memory, where the kernel can use large pages.
+pub fn choose_fresh(len: u64) -> Option<u64> {
+    choose(len, if len >= LARGE { LARGE } else { PAGE })
+}
+
+/// A free place for `len` bytes at a multiple of `align`. Two threads may get the same: the mapping must not replace anything.
+pub fn choose(len: u64, align: u64) -> Option<u64> {
+    let (bottom, top) = (BOTTOM.load(Relaxed), TOP.load(Relaxed));
+    let len = len.checked_next_multiple_of(PAGE)?;
+    if top == 0 || len == 0 || len > top - bottom {
+        return None;
+    }
+    let regions = regions();
+    let mut at = (top - len) & !(align - 1);
+    'next: while at >= bottom {
+        for r in regions.all() {
+            let (start, size) = taken(r);
+            if size < SPAN
+                && let Some(down) = meets(at, len, start, size)
+            {
+                at = at.checked_sub(down)? & !(align - 1);
+                continue 'next;
+            }
+            if size >= SPAN && r.start < at + len && at < r.end {
+                at = r.start.checked_sub(len)? & !(align - 1);
+                continue 'next;
+            }
+        }
+        return Some(at);
+    }
+    None
+}
+
+/// Whether pages of `addr..addr+len` share the low bits of their addresses with each other or with
+/// other memory that the program can access.
+pub fn collides(addr: u64, len: u64) -> bool {
+    if len >= SPAN {
+        return true;
+    }
+    let regions = regions();
+    regions.all().filter(|r| r.prot != 0).any(|r| {
+        // Of the stack what it has, and not what it may need.
+        let within = r.start < addr.saturating_add(len) && addr < r.end;
+        let other = |a: u64, b: u64| a < b && meets(addr, len, a, b - a).is_some();
+        match within {
+            // What lies outside of the range, as far as it does.
+            true => {
+                r.end - r.start >= SPAN
+                    || other(r.start, r.end.min(addr))
+                    || other(addr.saturating_add(len).max(r.start), r.end)
+            }
+            false => r.end - r.start >= SPAN || other(r.start, r.end),
+        }
+    })
+}

@@ -1,0 +1,322 @@
+//! The quiet regime: as long as nothing but the program's only thread and the kernel can change the
+//! program's memory, and all that the kernel changes is known, reads need not be checked. The program
+//! runs in plain code, and what memory the kernel wrote is recorded when it returns.
+//!
+//! Replay executes both regimes alike, on its window. In the quiet one its cells are the program's
+//! memory, and no two pages may share cells (see [`crate::place`]). Code of the vDSO, which reads what
+//! the kernel changes at any time, is recorded in checked code all the same.
+//!
+//! There is one way, to the checked regime, with a key frame: the predictor is emptied, and what
+//! memory holds shows when it is read.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::guard;
+use crate::maps::{Region, regions};
+use crate::sys::PAGE;
+use crate::thread::Thread;
+use crate::{birth, config, limits, place, sys};
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use hindsight_events::Event;
+use hindsight_events::config::regime;
+use hindsight_events::event::MAX_BYTES;
+use hindsight_isa::ctx::table;
+use hindsight_syscalls as syscalls;
+use linux_raw_sys::general::*;
+
+/// Most bytes of a file that is mapped as data.
+const MAX_FILE: u64 = 256 << 20;
+/// Largest mapping for which the regime is kept.
+pub const MAX_MAPPING: u64 = 2 << 30;
+
+/// Addresses of the vDSO.
+static VDSO: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Why the regime was left.
+pub type Reason = &'static str;
+
+/// Whether a program that begins now may be quiet.
+pub fn possible() -> bool {
+    let c = config();
+    let (soft, _) = limits::get(RLIMIT_STACK);
+    c.regime == regime::QUIET
+        && c.plain == 0
+        && c.predictor_bits == 32
+        && c.select[0] == 0
+        && soft <= place::STACK
+}
+
+/// Begins the regime, behind the first key frame: all memory that the program has is told.
+/// `written`: what the loader wrote besides.
+pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
+    let list: Vec<Region> = regions().all().copied().collect();
+    t.event(&Event::Regime {
+        quiet: true,
+        reason: b"",
+    });
+    t.quiet = true;
+    t.schedule_quiet();
+    for r in &list {
+        let (start, len) = (r.start, r.end - r.start);
+        if r.prot != 0 && place::collides(start, len) {
+            return leave(
+                t,
+                "two mappings have the same low address bits from the beginning",
+            );
+        }
+        let path: Vec<u8> = regions().path(r).to_vec();
+        match &path[..] {
+            b"[stack]" => {
+                let sp = t.ctx.gpr[4] & !(PAGE - 1);
+                tell(t, sp.max(start), r.end - sp.max(start));
+            }
+            b"[vdso]" => {
+                VDSO[0].store(start, Relaxed);
+                VDSO[1].store(r.end, Relaxed);
+                tell(t, start, len);
+            }
+            p if p.starts_with(b"[") || r.flags & MAP_ANONYMOUS != 0 => {}
+            _ => {
+                if let Err(why) = tell_file(t, start, len, r.offset, None, &path) {
+                    return leave(t, why);
+                }
+            }
+        }
+    }
+    for w in written {
+        tell(t, w.start, w.end - w.start);
+    }
+}
+
+/// Records what memory holds at `addr..addr+len`, as far as it can be read. Nothing if the thread is
+/// not quiet.
+pub fn tell(t: &mut Thread, addr: u64, len: u64) {
+    if !t.quiet {
+        return;
+    }
+    let mut buf = [0; MAX_BYTES];
+    let end = addr.saturating_add(len);
+    let mut at = addr;
+    while at < end {
+        // Not across pages where a part cannot be read.
+        let mut n = (end - at).min(MAX_BYTES as u64) as usize;
+        if guard::read(at, &mut buf[..n]).is_err() {
+            n = n.min((PAGE - at % PAGE) as usize);
+            if guard::read(at, &mut buf[..n]).is_err() {
+                return;
+            }
+        }
+        t.event(&Event::Memory {
+            addr: at,
+            bytes: &buf[..n],
+        });
+        at += n as u64;
+    }
+}
+
+/// The same as of when the instruction at hand is done, for what replay does not repeat of it.
+pub fn tell_behind(t: &mut Thread, addr: u64, len: u64) {
+    t.pos += 1;
+    tell(t, addr, len);
+    t.pos -= 1;
+}
+
+/// Records that a file is in memory. `fd`: the file, if it is open.
+fn tell_file(
+    t: &mut Thread,
+    addr: u64,
+    len: u64,
+    offset: u64,
+    fd: Option<i32>,
+    path: &[u8],
+) -> Result<(), Reason> {
+    let named = {
+        let mut z = path.to_vec();
+        z.push(0);
+        core::ffi::CStr::from_bytes_until_nul(&z)
+            .ok()
+            .and_then(|p| sys::stat(p).ok())
+    };
+    let same = |a: &stat, b: &stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    let s = match (fd.map(sys::fstat), named) {
+        (Some(Ok(s)), Some(n)) if same(&s, &n) => s,
+        (None, Some(n)) => n,
+        _ => return Err("a file without a name is mapped"),
+    };
+    if s.st_mode & S_IFMT != S_IFREG {
+        return Err("a device is mapped");
+    }
+    if s.st_size as u64 > MAX_FILE {
+        return Err("a very large file is mapped");
+    }
+    t.event(&Event::File {
+        addr,
+        len,
+        offset,
+        device: s.st_dev,
+        inode: s.st_ino,
+        size: s.st_size as u64,
+        modified: s
+            .st_mtime
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(s.st_mtime_nsec),
+        path,
+    });
+    Ok(())
+}
+
+/// A mapping has been made: its content is told, or the regime is over.
+pub fn mapped(t: &mut Thread, addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) {
+    if !t.quiet {
+        return;
+    }
+    if let Err(why) = content(t, addr, len, prot, flags, fd, offset) {
+        t.ends_quiet.get_or_insert(why);
+    }
+}
+
+fn content(
+    t: &mut Thread,
+    addr: u64,
+    len: u64,
+    prot: u32,
+    flags: u32,
+    fd: i32,
+    offset: u64,
+) -> Result<(), Reason> {
+    if len > MAX_MAPPING {
+        return Err("a very large mapping");
+    }
+    if prot != 0 && place::collides(addr, len) {
+        return Err("two mappings have the same low address bits");
+    }
+    if flags & MAP_GROWSDOWN != 0 {
+        return Err("a mapping that grows");
+    }
+    if flags & MAP_ANONYMOUS != 0 {
+        // What `zero_window` says.
+        return Ok(());
+    }
+    let found = regions().find(addr).copied();
+    let Some(r) = found else {
+        return Err("a mapping of unknown content");
+    };
+    let path: Vec<u8> = regions().path(&r).to_vec();
+    // Read-only sharing of what belongs to the system is as good as private.
+    let of_system = [&b"/usr/"[..], b"/lib", b"/etc/"]
+        .iter()
+        .any(|d| path.starts_with(d));
+    if flags & MAP_TYPE != MAP_PRIVATE && (prot & PROT_WRITE != 0 || !of_system) {
+        return Err("a file is mapped that others can change");
+    }
+    tell_file(t, addr, len, offset, Some(fd), &path)
+}
+
+/// Ends the regime as soon as the thread stands between two instructions.
+pub fn over(t: &mut Thread, why: Reason) {
+    if t.quiet {
+        t.ends_quiet.get_or_insert(why);
+    }
+}
+
+/// Memory that could not be accessed can be.
+pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
+    if t.quiet && place::collides(addr, len) {
+        t.ends_quiet
+            .get_or_insert("two mappings have the same low address bits");
+    }
+}
+
+/// The pages of this range are as they were when they were mapped.
+pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
+    if !t.quiet {
+        return;
+    }
+    let list: Vec<Region> = regions().overlapping(addr, len).copied().collect();
+    for r in list {
+        let (start, end) = (r.start.max(addr), r.end.min(addr + len));
+        if r.is_shared() || advice == MADV_REMOVE {
+            t.ends_quiet.get_or_insert("shared memory is discarded");
+        } else if r.flags & MAP_ANONYMOUS != 0 {
+            t.zero_window(start, end - start);
+        } else {
+            let path = regions().path(&r).to_vec();
+            let offset = r.offset + (start - r.start);
+            if let Err(why) = tell_file(t, start, end - start, offset, None, &path) {
+                t.ends_quiet.get_or_insert(why);
+            }
+        }
+    }
+}
+
+/// Before a system call, whose event is not yet written: ends the regime if the call makes others
+/// that can change memory, or copies of it.
+pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    if !t.quiet {
+        return;
+    }
+    let why = match nr {
+        __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, a) => {
+            "a second thread, or a child in the same memory"
+        }
+        __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => "a second process",
+        __NR_shmat => "memory shared with other processes",
+        _ => return,
+    };
+    leave(t, why);
+}
+
+struct Real;
+
+impl syscalls::Memory for Real {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> bool {
+        guard::read(addr, buf).is_ok()
+    }
+}
+
+/// Behind a system call: records what the kernel wrote, and ends the regime if that is not known.
+pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    if !t.quiet {
+        return;
+    }
+    let ret = t.ctx.gpr[0] as i64;
+    let mut written = Vec::new();
+    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| written.push(r));
+    for r in written {
+        tell(t, r.addr, r.len);
+    }
+    if class == syscalls::Class::Unknown {
+        t.ends_quiet
+            .get_or_insert("a system call of which not all is known");
+    }
+    if let Some(why) = t.ends_quiet.take() {
+        leave(t, why);
+    }
+}
+
+/// The thread, which stands between two instructions, is checked from here on.
+pub fn leave(t: &mut Thread, why: Reason) {
+    if !t.quiet {
+        return;
+    }
+    (t.quiet, t.in_vdso) = (false, false);
+    t.event(&Event::Regime {
+        quiet: false,
+        reason: why.as_bytes(),
+    });
+    place::end();
+    // New generations of code are not noted there until plain code is run again.
+    t.ctx.clear_lookup(table::PLAIN);
+    t.begin_checked();
+}
+
+/// The thread is about to execute the instruction at `pc`. Before [`crate::select::arrive`].
+pub fn arrive(t: &mut Thread, pc: u64) {
+    if t.quiet {
+        if let Some(why) = t.ends_quiet.take() {
+            return leave(t, why);
+        }
+        t.in_vdso = (VDSO[0].load(Relaxed)..VDSO[1].load(Relaxed)).contains(&pc);
+    }
+}
