@@ -356,7 +356,11 @@ impl<'c, W: Write> Collector<'c, W> {
         match n {
             None => self.damaged(i),
             Some(0) => {}
-            Some(_) => self.cut(i),
+            Some(_) => {
+                self.cut(i);
+                let ctl = self.lanes[i].ctl();
+                ctl.taken.store(ctl.tail.load(Relaxed), Release);
+            }
         }
         if life == state::ENDED {
             self.close(i, false);

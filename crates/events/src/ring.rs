@@ -250,6 +250,8 @@ pub struct Ctl {
     pub keyframe: AtomicU32,
     /// Nonzero: the image came by `execve`, not `fork`.
     pub executed: AtomicU32,
+    /// Bytes consumed, and whatever they asked for is done.
+    pub taken: AtomicU64,
     /// Times translated code was left, by cause, for profiling (see the recorder).
     pub exits: [AtomicU64; 16],
     /// Of an image that came by `execve`: bytes of [`Ctl::command`].

@@ -163,6 +163,7 @@ fn tell_file(
             .wrapping_add(s.st_mtime_nsec),
         path,
     });
+    t.files_told = true;
     Ok(())
 }
 
@@ -256,6 +257,11 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if !t.quiet {
         return;
     }
+    // The collector reads files by name: before the program can change or remove them.
+    if t.files_told && changes_files(nr, a) {
+        t.emit.settle();
+        t.files_told = false;
+    }
     let why = match nr {
         __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, a) => {
             "a second thread, or a child in the same memory"
@@ -265,6 +271,34 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         _ => return,
     };
     leave(t, why);
+}
+
+/// Whether a call may remove, replace or change a file.
+fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
+    let writes = |flags: u64| flags as u32 & (O_WRONLY | O_RDWR | O_TRUNC) != 0;
+    match nr {
+        __NR_open => writes(a[1]),
+        __NR_openat => writes(a[2]),
+        _ => matches!(
+            nr,
+            __NR_unlink
+                | __NR_unlinkat
+                | __NR_rename
+                | __NR_renameat
+                | __NR_renameat2
+                | __NR_creat
+                | __NR_openat2
+                | __NR_truncate
+                | __NR_ftruncate
+                | __NR_rmdir
+                | __NR_chroot
+                | __NR_pivot_root
+                | __NR_mount
+                | __NR_umount2
+                | __NR_unshare
+                | __NR_setns
+        ),
+    }
 }
 
 struct Real;

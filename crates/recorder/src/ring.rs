@@ -412,6 +412,21 @@ impl Emitter {
         ctl.head.store(ctl.head.load(Relaxed) + n, Release);
     }
 
+    /// Waits, not for ever, until the collector has done what the events so far ask for.
+    pub fn settle(&mut self) {
+        let Some(ctl) = self.ctl else { return };
+        let mut alive = Watch::new();
+        for _ in 0..SETTLE_MS {
+            if ctl.taken.load(Acquire) == ctl.head.load(Relaxed) {
+                return;
+            }
+            attention(self.ring);
+            wake(true);
+            alive.check();
+            sys::sleep_ms(1);
+        }
+    }
+
     /// Waits until there is room for a few short events, so that these will not have to.
     pub fn reserve(&mut self) {
         let Some(ctl) = self.ctl else { return };
@@ -495,6 +510,9 @@ impl Emitter {
         ctl.waiting.store(0, Relaxed);
     }
 }
+
+/// Milliseconds that [`Emitter::settle`] waits at most.
+const SETTLE_MS: u32 = 5000;
 
 /// Takes a free ring, waiting for one if need be; only its state is set.
 fn find_free() -> Option<usize> {

@@ -124,6 +124,8 @@ pub struct Thread {
     pub spare_gap: Option<Box<Gap>>,
     /// Its reads are not checked (see [`crate::regime`]).
     pub quiet: bool,
+    /// The collector may not yet have read files that are in memory.
+    pub files_told: bool,
     /// It is quiet, and executes code that is checked all the same.
     pub in_vdso: bool,
     /// Why that is to end as soon as the thread stands between two instructions.
@@ -189,6 +191,7 @@ impl Thread {
             gap: None,
             spare_gap: None,
             quiet: false,
+            files_told: false,
             in_vdso: false,
             ends_quiet: None,
             wanted: crate::select::Wanted::new(),

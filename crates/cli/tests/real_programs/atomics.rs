@@ -125,7 +125,8 @@ fn renumber(trace: &Trace, to: &Path, numbers: &HashMap<u64, u64>) {
 fn a_wrong_order_is_found() {
     let scene = Scene::new();
     let program = scene.compile("atomics.c", &[]);
-    for scheme in ["ticket", "mutex", "spin"] {
+    // Not "mutex": its word has the same values in whatever order the threads take turns.
+    for scheme in ["ticket", "spin"] {
         let (_, file) = scene.record(&words(&program, &[scheme]));
         let trace = Trace::open(&file).unwrap();
         // Atomic operations of the two threads: numbers, and whose they are.

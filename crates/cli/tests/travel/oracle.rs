@@ -38,6 +38,10 @@ impl Source for Chunks<'_> {
         self.2 += 1;
         Ok(Some(self.0.load(c)?))
     }
+
+    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        Ok(self.0.module_part(module, offset, len)?)
+    }
 }
 
 /// Plays a thread whose positions begin at 0.

@@ -368,6 +368,10 @@ impl Source for Chunks<'_> {
             None => None,
         })
     }
+
+    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        Ok(self.trace.module_part(module, offset, len)?)
+    }
 }
 
 /// The words that the accesses write, with what is in the window now.
