@@ -594,7 +594,7 @@ impl<'a> Machine<'a> {
             }
             Event::Memory { addr, bytes } => {
                 cpu.window.write(addr, bytes);
-                cpu.window.forget(addr, bytes.len() as u64)?;
+                cpu.window.given(addr, bytes.len() as u64)?;
             }
             Event::FileOf {
                 addr,

@@ -192,6 +192,16 @@ impl Window {
         }
     }
 
+    /// Marks what the recording says of these cells: as read.
+    pub fn given(&mut self, addr: u64, len: u64) -> Result<(), Error> {
+        if self.at == 0 {
+            return Ok(());
+        }
+        self.forget(addr, len)?;
+        self.set_marks(Marks::Reads, addr, len, observe::MARK);
+        Ok(())
+    }
+
     /// What these cells hold is not known to be the program's any more.
     pub fn forget(&mut self, addr: u64, len: u64) -> Result<(), Error> {
         if self.at == 0 {

@@ -11,6 +11,7 @@
 //! Pages and lines are those of the window: addresses modulo 2^32.
 
 use crate::player::Chunks;
+use crate::scan::Scan;
 use crate::timeline::{Inner, replay};
 use crate::{Error, Result, ThreadId};
 use hindsight_events::varint;
@@ -315,7 +316,7 @@ pub fn places(inner: &Inner, thread: ThreadId) -> Vec<Place> {
 pub fn build(
     inner: &Arc<Inner>,
     place: Place,
-    zeros: &[(u64, u64, u64)],
+    scan: &Scan,
     budget: u64,
     progress: &dyn Fn(u64) -> bool,
 ) -> Result<Part> {
@@ -352,8 +353,11 @@ pub fn build(
         };
         let (lines, history) = harvest(&m, &mut shadow).map_err(fail)?;
         let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
-        for (_, addr, len) in zeros.iter().filter(between) {
+        for (_, addr, len) in scan.zeros.iter().filter(between) {
             renew(&m, &mut shadow, *addr, *len);
+        }
+        for (_, addr, len) in scan.given.iter().filter(between) {
+            take(&m, &mut shadow, *addr, *len);
         }
         m.clear_marks().map_err(fail)?;
         let interval = Interval {
@@ -445,6 +449,18 @@ fn renew(m: &Machine, shadow: &mut HashMap<u32, Box<Page>>, addr: u64, len: u64)
         let page = page as u32 & 0xf_ffff;
         if let Some(old) = shadow.get_mut(&page) {
             one(page, old);
+        }
+    }
+}
+
+/// Puts a range into the shadow.
+fn take(m: &Machine, shadow: &mut HashMap<u32, Box<Page>>, addr: u64, len: u64) {
+    let mut now = [0; PAGE];
+    for page in addr / PAGE as u64..addr.saturating_add(len).div_ceil(PAGE as u64) {
+        m.read_window(page * PAGE as u64, &mut now);
+        let page = page as u32 & 0xf_ffff;
+        if now != [0; PAGE] || shadow.contains_key(&page) {
+            shadow.insert(page, Box::new(now));
         }
     }
 }

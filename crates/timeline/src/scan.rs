@@ -15,6 +15,8 @@ pub struct Scan {
     pub events: Vec<(u64, Raw)>,
     /// Cells that become zero: position, address, length.
     pub zeros: Vec<(u64, u64, u64)>,
+    /// Memory that the recording gives at positions, by address and length.
+    pub given: Vec<(u64, u64, u64)>,
     /// Where the thread ran unrecorded, ascending: what was known before is not known to hold behind.
     pub gaps: Vec<Range<u64>>,
     /// First and last position.
@@ -103,6 +105,12 @@ impl Scan {
                     }
                 }
                 Event::Zero { addr, len } => self.zeros.push((pos, addr, len)),
+                Event::Memory { addr, bytes } => self.given.push((pos, addr, bytes.len() as u64)),
+                Event::FileOf { addr, len, .. } => self.given.push((pos, addr, len)),
+                Event::Move { from, to, len } => {
+                    self.zeros.push((pos, from, len));
+                    self.given.push((pos, to, len));
+                }
                 Event::End {
                     kind,
                     code,

@@ -237,9 +237,9 @@ impl Timeline {
                 let Some(place) = places.get(next.fetch_add(1, Relaxed)) else {
                     return Ok(());
                 };
-                let zeros = &inner.scan(place.thread)?.zeros;
+                let scan = inner.scan(place.thread)?;
                 let budget = inner.budget(*place);
-                let part = index::build(inner, *place, zeros, budget, &|n| {
+                let part = index::build(inner, *place, scan, budget, &|n| {
                     progress(done.fetch_add(n, Relaxed) + n, total);
                     !cancel.is_cancelled()
                 })?;
@@ -608,8 +608,8 @@ impl Inner {
         place: Place,
         progress: &dyn Fn(u64) -> bool,
     ) -> Result<Arc<Part>> {
-        let zeros = &self.scan(place.thread)?.zeros;
-        let part = index::build(self, place, zeros, self.budget(place), progress)?;
+        let scan = self.scan(place.thread)?;
+        let part = index::build(self, place, scan, self.budget(place), progress)?;
         let part = Arc::new(part);
         lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
         Ok(part)

@@ -114,6 +114,7 @@ fn exposed(cursor: &mut Cursor, m: &mut Memory, lost: &[bool]) -> Result<()> {
     let barriers = [
         scan.events.iter().map(|e| e.0).find(|n| *n >= count),
         scan.zeros.iter().map(|z| z.0).find(|n| *n >= count),
+        scan.given.iter().map(|z| z.0).find(|n| *n >= count),
         scan.gaps.iter().map(|g| g.end).find(|n| *n >= count),
         scan.numbers.iter().map(|n| n.1).find(|n| *n >= count),
     ];

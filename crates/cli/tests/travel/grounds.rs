@@ -2,7 +2,6 @@
 
 use crate::harness::Scene;
 use hindsight_timeline::{Cancel, Filter, Ground, Kind, KindOf, Options, Timeline};
-use std::path::Path;
 
 fn record(s: &Scene, source: &str, name: &str) -> Timeline {
     let file = s.path(&format!("{name}.c"));
@@ -14,7 +13,9 @@ fn record(s: &Scene, source: &str, name: &str) -> Timeline {
         .arg(&file);
     assert!(gcc.status().unwrap().success());
     let trace = s.path(&format!("{name}.hst"));
-    let run = s.run(&mut s.recording(Path::new(&trace), &[program.as_os_str()]));
+    // In the quiet regime more is known than these tests are about.
+    let mut command = s.hindsight(&["record", "--quiet", "--regime", "checked", "-o"]);
+    let run = s.run(command.arg(&trace).arg("--").arg(&program));
     assert!(run.status.success(), "{}", run.messages());
     Timeline::open(&trace, Options::default()).unwrap()
 }

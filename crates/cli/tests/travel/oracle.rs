@@ -80,6 +80,11 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
                     let bytes = value.to_le_bytes()[..len as usize].to_vec();
                     patches.entry(pos).or_default().push((addr, bytes));
                 }
+                Event::Memory { addr, bytes } => {
+                    patches.entry(pos).or_default().push((addr, bytes.to_vec()));
+                }
+                // What a file brings is not logged.
+                Event::FileOf { addr, len, .. } => zeros.entry(pos).or_default().push((addr, len)),
                 Event::Zero { addr, len } => zeros.entry(pos).or_default().push((addr, len)),
                 _ => {}
             }
