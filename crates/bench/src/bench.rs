@@ -23,6 +23,9 @@ pub struct Pair {
     pub collector_cpu: f64,
     pub record_wall: f64,
     pub record_rss_kib: u64,
+    /// Recorded in the checked regime, and not recorded but translated; NaN where not measured.
+    pub checked_cpu: f64,
+    pub plain_cpu: f64,
     /// `replay --verify --jobs 1`.
     pub replay_cpu: f64,
     pub replay_wall: f64,
@@ -88,12 +91,26 @@ pub fn measure(
             }
         }
         let facts = tool.facts(&trace)?;
+        let other = |options: &[&str]| -> io::Result<f64> {
+            if workload.aim != Aim::Cpu {
+                return Ok(f64::NAN);
+            }
+            let mut tool = tool.clone();
+            let options = options.iter().map(|o| o.to_string());
+            tool.record_options.extend(options);
+            let file = dir.join("other.hst");
+            let cost = run(&tool.recorded(&record, &file))?;
+            must_succeed("recording", &cost, &dir.join("record.err"))?;
+            remove(&file)?;
+            Ok(cost.cpu)
+        };
+        let others = [other(&["--regime=checked"])?, other(&["--plain"])?];
         // What recording costs is worth knowing even then.
         let replay = tool
             .verify(&trace, 1, LIMIT)
             .map_err(|e| miss = Some(e.to_string()))
             .ok();
-        rounds.push(pair(&plain, &recording, replay.as_ref(), facts));
+        rounds.push(pair(&plain, &recording, others, replay.as_ref(), facts));
     }
     remove(&trace)?;
     Ok(Measured {
@@ -105,7 +122,13 @@ pub fn measure(
     })
 }
 
-fn pair(plain: &Run, recording: &Run, replay: Option<&Run>, facts: Facts) -> Pair {
+fn pair(
+    plain: &Run,
+    recording: &Run,
+    [checked_cpu, plain_cpu]: [f64; 2],
+    replay: Option<&Run>,
+    facts: Facts,
+) -> Pair {
     Pair {
         native_cpu: plain.cpu,
         native_wall: plain.wall,
@@ -118,6 +141,8 @@ fn pair(plain: &Run, recording: &Run, replay: Option<&Run>, facts: Facts) -> Pai
         } else {
             recording.max_rss_kib
         },
+        checked_cpu,
+        plain_cpu,
         replay_cpu: replay.map_or(f64::NAN, |r| r.cpu),
         replay_wall: replay.map_or(f64::NAN, |r| r.wall),
         facts,
@@ -178,6 +203,21 @@ impl Measured {
     /// Median ratio of recorded to native CPU.
     pub fn record_ratio(&self) -> f64 {
         self.mid(|p| p.record_cpu / p.native_cpu)
+    }
+
+    /// Median ratio of CPU recorded in the checked regime to native CPU.
+    pub fn checked_ratio(&self) -> f64 {
+        self.mid(|p| p.checked_cpu / p.native_cpu)
+    }
+
+    /// Median ratio of translated but not recorded to native CPU.
+    pub fn plain_ratio(&self) -> f64 {
+        self.mid(|p| p.plain_cpu / p.native_cpu)
+    }
+
+    /// Trace bits per instruction without the copies of the program's files.
+    pub fn stream_bits(&self) -> f64 {
+        self.mid(|p| p.facts.stream_bytes as f64 * 8.0 / p.facts.instructions.max(1) as f64)
     }
 
     /// Median of the milliseconds of CPU that recording adds to each of `units`.
