@@ -36,6 +36,8 @@ pub enum Command {
     At(At),
     /// Show the call stack at a place of a recording.
     Backtrace(Backtrace),
+    /// Find the fewest breakpoints that bring a live run of the program to a place of its recording.
+    Breakpath(Breakpath),
     /// List what happened in a recording: system calls, signals, threads, processes, modules.
     Events(Events),
     /// Show memory at a place of a recording, and why it is known.
@@ -291,6 +293,23 @@ pub struct At {
     pub instructions: usize,
     /// For scripts.
     #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Breakpath {
+    /// File, or name in the store.
+    pub file: PathBuf,
+    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
+    pub position: String,
+    /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
+    #[arg(long)]
+    pub gdb: bool,
+    /// Most instructions from the start that are looked at; each takes about ten bytes of memory.
+    #[arg(long, value_name = "N", default_value_t = 64_000_000)]
+    pub limit: u64,
+    /// For scripts.
+    #[arg(long, conflicts_with = "gdb")]
     pub json: bool,
 }
 

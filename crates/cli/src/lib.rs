@@ -4,6 +4,7 @@ mod args;
 mod at;
 mod attach;
 mod bar;
+mod breakpath;
 mod debugger;
 mod detach;
 mod dump;
@@ -54,6 +55,7 @@ pub fn run() -> i32 {
         Command::Gdbserver(a) => debugger::serve(&a),
         Command::At(a) => at::run(&a),
         Command::Backtrace(a) => at::backtrace(&a),
+        Command::Breakpath(a) => breakpath::run(&a),
         Command::Info(a) => info::run(&a),
         Command::Index(a) => travel::index(&a),
         Command::Events(a) => travel::events(&a),

@@ -159,8 +159,7 @@ fn threads(session: &mut Session) -> Result<String> {
     let mut out = String::from("<threads>");
     for tid in session.live()? {
         let id = session.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        let t = session.timeline.thread(id)?;
-        let name = libraries::escape(&t.name);
+        let name = libraries::escape(&session.name(id)?);
         out += &format!(r#"<thread id="p1.{tid:x}" name="{name}">stream {id}</thread>"#);
     }
     Ok(out + "</threads>")

@@ -11,8 +11,8 @@ use gdbstub::target::ext::base::reverse_exec::ReplayLogPosition;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use gdbstub::target::ext::catch_syscalls::CatchSyscallPosition;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Cursor, Direction, Position, Reason, Scope, Stop, Stops, ThreadId,
-    Timeline, Watch, Watchpoint,
+    Breakpoint, Cancel, Cursor, Direction, Filter, Kind, KindOf, Position, Reason, Scope, Stop,
+    Stops, ThreadId, Timeline, Watch, Watchpoint,
 };
 use std::collections::BTreeSet;
 
@@ -76,6 +76,8 @@ pub struct Session {
     pub auxv: Vec<u8>,
     /// What went wrong in the last run.
     pub trouble: Option<String>,
+    /// Names that threads gave themselves, and since when.
+    names: Vec<(ThreadId, Position, String)>,
 }
 
 impl Session {
@@ -124,8 +126,10 @@ impl Session {
             marks,
             auxv: Vec::new(),
             trouble: None,
+            names: Vec::new(),
             timeline,
         };
+        s.names = names(&s.timeline, image)?;
         s.auxv = crate::auxv::find(&mut s, begin)?;
         Ok(s)
     }
@@ -134,6 +138,17 @@ impl Session {
     pub fn tid(&self, id: ThreadId) -> Tid {
         let found = self.tids.iter().find(|(_, t)| *t == id);
         found.map_or(Tid::MIN, |(tid, _)| *tid)
+    }
+
+    /// What a thread is called now.
+    pub fn name(&self, id: ThreadId) -> Result<String> {
+        let here = self.cursor.position()?;
+        let given = self.names.iter().rev();
+        let given = given.clone().find(|(t, p, _)| *t == id && *p < here);
+        match given {
+            Some((_, _, name)) => Ok(name.clone()),
+            None => Ok(self.timeline.thread(id)?.name),
+        }
     }
 
     /// The thread of this name.
@@ -393,6 +408,37 @@ impl Session {
             _ => self.trap(),
         })
     }
+}
+
+/// Names that threads of an image gave themselves by `prctl`.
+fn names(timeline: &Timeline, image: u32) -> Result<Vec<(ThreadId, Position, String)>> {
+    const PRCTL: u64 = 157;
+    const PR_SET_NAME: u64 = 15;
+    const LONGEST: usize = 15;
+    let calls = timeline.events(&Filter {
+        image: Some(image),
+        kinds: vec![KindOf::Syscall],
+        syscalls: vec![PRCTL],
+        ..Filter::default()
+    })?;
+    let mut cursor = timeline.cursor()?;
+    let mut out = Vec::new();
+    for c in calls {
+        let Kind::Syscall { args, .. } = c.kind else {
+            continue;
+        };
+        if args[0] != PR_SET_NAME {
+            continue;
+        }
+        cursor.seek_count(c.thread, c.count)?;
+        let text = cursor.memory(args[1], LONGEST)?.prefix();
+        let text: Vec<u8> = text.into_iter().take_while(|b| *b != 0).collect();
+        if !text.is_empty() {
+            let name = String::from_utf8_lossy(&text).into_owned();
+            out.push((c.thread, c.position, name));
+        }
+    }
+    Ok(out)
 }
 
 fn kind(w: Watch) -> WatchKind {

@@ -368,7 +368,7 @@ impl LibrariesSvr4 for Session {
 impl ThreadExtraInfo for Session {
     fn thread_extra_info(&self, tid: Tid, buf: &mut [u8]) -> Result<usize, Error> {
         let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        let name = self.timeline.thread(id)?.name;
+        let name = self.name(id)?;
         Ok(piece(name.as_bytes(), 0, buf.len(), buf))
     }
 }

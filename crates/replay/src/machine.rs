@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::code::Code;
 use crate::cpu::Cpu;
+use crate::host::Prepared;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::slow;
@@ -322,13 +323,34 @@ impl<'a> Machine<'a> {
 
     /// Plays until `position` instructions are completed, the stream ends or something is wrong.
     pub fn run_to(&mut self, position: u64) -> Result<Stop, Error> {
+        let host = self.cpu.prepare()?;
+        self.play(position, &host)
+    }
+
+    /// As [`Machine::run_to`], but shows itself before each instruction, when what happens there has
+    /// not yet happened. Ends early, with [`Stop::Position`], when `look` says no.
+    pub fn each(
+        &mut self,
+        position: u64,
+        look: &mut dyn FnMut(&Machine) -> bool,
+    ) -> Result<Stop, Error> {
+        let host = self.cpu.prepare()?;
+        while self.cpu.pos < position && look(self) {
+            match self.play(self.cpu.pos + 1, &host)? {
+                Stop::Position => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Stop::Position)
+    }
+
+    fn play(&mut self, position: u64, host: &Prepared) -> Result<Stop, Error> {
         if !self.started {
             if self.queue.prepare()?.is_none() {
                 return Ok(Stop::OutOfEvents);
             }
             return Err(self.corrupt("nothing to play"));
         }
-        let host = self.cpu.prepare()?;
         loop {
             if let Some(end) = &self.end {
                 return Ok(Stop::Ended(end.clone()));
@@ -368,7 +390,7 @@ impl<'a> Machine<'a> {
                 }
                 _ => {}
             }
-            self.cpu.run(&mut self.queue, position, &host)?;
+            self.cpu.run(&mut self.queue, position, host)?;
             if self.cpu.take_watched() {
                 self.cpu.pass();
                 return Ok(Stop::Break);

@@ -31,6 +31,7 @@
 //! Everything is replayed on virtual processors that touch no memory but their own and make no
 //! system call for the program. The trace is never changed.
 
+pub mod breakpath;
 mod cursor;
 mod error;
 mod index;
@@ -43,6 +44,7 @@ mod position;
 mod scan;
 mod search;
 mod sidecar;
+mod steps;
 mod stops;
 mod timeline;
 mod value;
@@ -59,6 +61,7 @@ pub use model::{
 pub use order::{OrderReport, Violation, check_order};
 pub use position::{ParsePositionError, Position};
 pub use sidecar::path as index_path;
+pub use steps::{Halt, Route, Setting};
 pub use stops::{
     Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
     Watchpoint,

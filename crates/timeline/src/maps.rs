@@ -51,7 +51,7 @@ pub fn changes(
                 && let Some((start, end)) = touched(*number, args, *result, &mut heap)
             {
                 // It has happened when the call is over.
-                calls.push((position(*thread, count + 1), start, end));
+                calls.push((position(*thread, count + 1), start, end, *number));
             }
         }
     }
@@ -60,11 +60,17 @@ pub fn changes(
     let mut next = 0;
     let mut when = None;
     for what in stream(trace, image)? {
-        let (start, end) = match &what {
-            What::Map(m) => (m.start, m.end),
-            What::Unmap(start, end) => (*start, *end),
+        let (start, end, unmaps) = match &what {
+            What::Map(m) => (m.start, m.end, false),
+            What::Unmap(start, end) => (*start, *end, true),
         };
-        let explains = |c: &&(Position, u64, u64)| c.1 <= start && end <= c.2;
+        // What a call has mapped is not removed by the same call.
+        let fits = |number: u64| match number {
+            nr::MREMAP | nr::BRK => true,
+            nr::MUNMAP | nr::SHMDT => unmaps,
+            _ => !unmaps,
+        };
+        let explains = |c: &&(Position, u64, u64, u64)| c.1 <= start && end <= c.2 && fits(c.3);
         if let Some(i) = calls[next..].iter().position(|c| explains(&c)) {
             next += i;
             when = Some(calls[next].0);

@@ -1,0 +1,10 @@
+//! Recordings under gdb, and what serves it.
+
+mod breakpath;
+mod common;
+#[path = "../real_programs/harness.rs"]
+#[allow(dead_code)]
+mod harness;
+mod kernel;
+mod packets;
+mod travel;

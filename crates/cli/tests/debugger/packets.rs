@@ -1,0 +1,202 @@
+//! The server against clients that keep to nothing.
+
+use crate::common::record;
+use crate::harness::{Running, Scene};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A started server, and its port.
+fn server(s: &Scene, trace: &std::path::Path) -> (Running, u16) {
+    let mut command = s.command("sh");
+    command
+        .args([
+            "-c",
+            "exec \"$@\" 2>&1",
+            "sh",
+            env!("CARGO_BIN_EXE_hindsight"),
+        ])
+        .args(["gdbserver", "--port", "0"])
+        .arg(trace);
+    let running = s.start(&mut command);
+    let said = running.first_line();
+    let port = said.split("127.0.0.1:").nth(1);
+    let port = port.and_then(|p| p.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
+    (running, port.expect(&said))
+}
+
+fn frame(content: &[u8]) -> Vec<u8> {
+    let sum = content.iter().fold(0u8, |s, b| s.wrapping_add(*b));
+    let mut out = vec![b'$'];
+    out.extend_from_slice(content);
+    out.extend_from_slice(format!("#{sum:02x}").as_bytes());
+    out
+}
+
+/// Sends a packet and reads the answer; `None` if the connection is gone.
+fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
+    c.write_all(&frame(content)).ok()?;
+    let mut out = Vec::new();
+    let mut byte = [0];
+    loop {
+        match c.read(&mut byte) {
+            Ok(1) => out.push(byte[0]),
+            _ => return None,
+        }
+        let n = out.len();
+        if n > 3 && out[n - 3] == b'#' {
+            return Some(out);
+        }
+    }
+}
+
+const PACKETS: [&[u8]; 48] = [
+    b"qSupported:multiprocess+;swbreak+;hwbreak+;vContSupported+",
+    b"?",
+    b"g",
+    b"p10",
+    b"pff",
+    b"P0=0000000000000000",
+    b"G00",
+    b"m401000,40",
+    b"m0,ffffffff",
+    b"M10,4:00000000",
+    b"X10,4:abcd",
+    b"Z0,401000,1",
+    b"Z0,401000,1;X3,220127",
+    b"z0,401000,1",
+    b"Z1,0,1",
+    b"Z2,7ffffffff000,8",
+    b"Z3,ffffffffffffffff,8",
+    b"Z4,0,ffffffffffffffff",
+    b"z2,0,1",
+    b"vCont?",
+    b"vCont;s:p1.1",
+    b"vCont;s",
+    b"vCont;c:p1.-1",
+    b"vCont;r401000,402000:p1.1",
+    b"bs",
+    b"bc",
+    b"Hg0",
+    b"Hgp1.ffffffff",
+    b"Hc-1",
+    b"T1",
+    b"Tp1.7fffffff",
+    b"qfThreadInfo",
+    b"qsThreadInfo",
+    b"qXfer:auxv:read::0,1000",
+    b"qXfer:features:read:target.xml:0,ffffffff",
+    b"qXfer:libraries-svr4:read::0,fff",
+    b"qXfer:siginfo:read::0,10",
+    b"qXfer:threads:read::0,ffffffffffffffff",
+    b"qXfer:exec-file:read:1:0,100",
+    b"QPassSignals:e;10;ff",
+    b"QCatchSyscalls:1",
+    b"QCatchSyscalls:1;1;zz",
+    b"vFile:open:2f70726f632f312f6d617073,0,0",
+    b"vFile:pread:0,ffffffff,7fffffffffffffff",
+    b"vFile:close:99",
+    b"qRcmd,7365656b2035302525",
+    b"qRcmd,6c6173742d777269746520302066666666666666666666",
+    b"D",
+];
+
+#[test]
+fn nonsense_does_not_end_the_server() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        "int n; int main(void) { for (int i = 0; i < 50; i++) n += i; return 0; }",
+        &[],
+    );
+    let (server, port) = server(&s, &trace);
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n as u64) as usize
+    };
+    let started = Instant::now();
+    for round in 0..120 {
+        let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        c.set_read_timeout(Some(Duration::from_millis(if round % 4 == 0 {
+            300
+        } else {
+            30
+        })))
+        .unwrap();
+        for _ in 0..25 {
+            let mut p = PACKETS[random(PACKETS.len())].to_vec();
+            for _ in 0..random(4) {
+                let at = random(p.len() + 1);
+                match random(4) {
+                    0 => p.insert(at, random(256) as u8),
+                    1 if at < p.len() => p[at] = random(256) as u8,
+                    2 if at < p.len() => drop(p.remove(at)),
+                    _ => p.truncate(at.max(1)),
+                }
+            }
+            let sent = match random(8) {
+                // Not even a packet.
+                0 => (0..random(60)).map(|_| random(256) as u8).collect(),
+                1 => b"\x03".to_vec(),
+                _ => {
+                    if ask(&mut c, &p).is_none() && round % 3 == 0 {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            if c.write_all(&sent).is_err() {
+                break;
+            }
+        }
+    }
+    // It is still there, and right.
+    let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let answer = ask(&mut c, b"qSupported:multiprocess+").expect("an answer");
+    assert!(String::from_utf8_lossy(&answer).contains("ReverseContinue+"));
+    let answer = ask(&mut c, b"?").expect("an answer");
+    assert!(answer.iter().any(|b| *b == b'T' || *b == b'S'));
+    assert!(kill_check(&server), "the server has ended");
+    println!("{:?}", started.elapsed());
+}
+
+fn kill_check(server: &Running) -> bool {
+    crate::harness::kill(server.id(), 0)
+}
+
+#[test]
+fn an_interrupt_ends_a_long_run() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        "volatile long n; int main(void) { for (long i = 0; i < 60000000; i++) n += i; return 0; }",
+        &[],
+    );
+    let (_server, port) = server(&s, &trace);
+    let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    ask(&mut c, b"qSupported:multiprocess+;swbreak+;hwbreak+").unwrap();
+    ask(&mut c, b"vCont?").unwrap();
+    // A condition that never holds: n is evaluated again and again.
+    let started = Instant::now();
+    let wait = std::thread::spawn({
+        let mut c = c.try_clone().unwrap();
+        move || {
+            std::thread::sleep(Duration::from_millis(300));
+            c.write_all(b"\x03").unwrap();
+        }
+    });
+    let answer = ask(&mut c, b"vCont;c:p1.-1").expect("it stops");
+    wait.join().unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    // SIGINT, or it was quicker than the interrupt.
+    assert!(
+        answer.contains("T02") || answer.contains("replaylog"),
+        "{answer}"
+    );
+    println!("{answer} after {:?}", started.elapsed());
+}

@@ -1,0 +1,276 @@
+//! Going forwards and backwards.
+
+use crate::common::{expect, gdb, gdb_with, mirror, record};
+use crate::harness::Scene;
+
+const LOOP: &str = r#"
+#include <stdio.h>
+int total, seen = 1; long table[64]; struct { char pad[3]; char c; short s; } odd = { "", 1, 2 };
+static int add(int a, int b) { int sum = a + b; return sum; }
+int fib(int n) {
+    if (n < 2) return n;
+    int a = fib(n - 1);
+    int b = fib(n - 2);
+    return a + b;
+}
+int start(void) { return total + seen + odd.c + odd.s; }
+int main(int argc, char **argv) {
+    start();
+    for (int i = 0; i < 20; i++) {
+        total = add(total, i);
+        table[i] = total;
+    }
+    odd.c = 'x';
+    odd.s = 7;
+    seen = total;
+    int f = fib(6);
+    table[40] = f;
+    printf("%d %d\n", total, f);
+    return 0;
+}
+"#;
+
+#[test]
+fn breakpoints_stop_both_ways() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break add\ncontinue\ncontinue\ncontinue\nprint b\nreverse-continue\nprint b\n\
+         reverse-continue\nprint b\nreverse-continue\n",
+    );
+    expect(
+        &out,
+        &[
+            "b=0",
+            "b=1",
+            "b=2",
+            "$1 = 2",
+            "b=1",
+            "$2 = 1",
+            "b=0",
+            "$3 = 0",
+            "No more reverse-execution history",
+        ],
+    );
+    // Conditions and counts, and hardware breakpoints.
+    let out = gdb(
+        &s,
+        &trace,
+        "hbreak add if b == 13\ntbreak fib\nignore 1 0\ncontinue\nprint a\ncontinue\ncontinue\n\
+         reverse-continue\nprint a + b\nreverse-continue\n",
+    );
+    expect(
+        &out,
+        &[
+            "a=78, b=13",
+            "$1 = 78",
+            "fib (n=6)",
+            "No more reverse-execution history",
+            "a=78, b=13",
+        ],
+    );
+}
+
+#[test]
+fn steps_are_the_same_backwards() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    mirror(
+        &s,
+        &trace,
+        "break main\ncontinue",
+        "stepi",
+        "reverse-stepi",
+        120,
+    );
+    mirror(
+        &s,
+        &trace,
+        "break main\ncontinue",
+        "nexti",
+        "reverse-nexti",
+        60,
+    );
+    mirror(
+        &s,
+        &trace,
+        "break fib\ncontinue\ndelete",
+        "stepi 7",
+        "reverse-stepi 7",
+        40,
+    );
+    mirror(&s, &trace, "break 19\ncontinue", "next", "reverse-next", 4);
+    // From the very first instruction, in the dynamic linker.
+    mirror(&s, &trace, "", "stepi", "reverse-stepi", 60);
+}
+
+#[test]
+fn steps_know_recursion() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break fib if n == 4\ncontinue\ndelete\nnext\nnext\nnext\nprint a\nprint n\nreverse-next\nprint n\nreverse-next\n\
+         print n\nfinish\nreverse-step\nprint n\n",
+    );
+    // The first call of fib(4) is in fib(5): `next` goes over the calls within.
+    expect(
+        &out,
+        &[
+            "fib (n=4)",
+            "$1 = 2",
+            "$2 = 4",
+            "$3 = 4",
+            "$4 = 4",
+            "Value returned is $5 = 3",
+            "$6 = 4",
+        ],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break 22\ncontinue\nprint f\nreverse-step\nprint $_exitcode\nbacktrace\nreverse-finish\nreverse-next\nstep\nbacktrace 1\n",
+    );
+    expect(&out, &["$1 = 8", "fib (n=6)", "main ("]);
+}
+
+#[test]
+fn watchpoints_show_old_and_new() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break start\ncontinue\nfinish\ndelete\nwatch total\ncontinue\ncontinue\ncontinue\nreverse-continue\nreverse-continue\n\
+         delete\nrwatch seen\nawatch table[3]\ncontinue\ndelete\nwatch odd.c\nwatch odd.s\ncontinue\ncontinue\nreverse-continue\nreverse-continue\n",
+    );
+    expect(
+        &out,
+        &[
+            "Old value = 0",
+            "New value = 1",
+            "Old value = 1",
+            "New value = 3",
+            "Old value = 3",
+            "New value = 6",
+            "Old value = 6",
+            "New value = 3",
+            "Old value = 3",
+            "New value = 1",
+            "table[3]",
+            "Value = 6",
+            "Old value = 1",
+            "New value = 120",
+            "New value = 7",
+            "Old value = 7",
+            "New value = 2",
+            "Old value = 120",
+        ],
+    );
+    // Software watchpoints are gdb's own single steps.
+    let out = gdb(
+        &s,
+        &trace,
+        "break 19\ncontinue\nset can-use-hw-watchpoints 0\nwatch seen\ncontinue\nreverse-continue\n",
+    );
+    expect(
+        &out,
+        &[
+            "Watchpoint 2: seen",
+            "New value = 190",
+            "Old value = 190",
+            "New value = 1",
+        ],
+    );
+}
+
+#[test]
+fn begin_and_end_are_reported() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "reverse-stepi\nreverse-continue\ncontinue\ncontinue\nwhen\nbreak fib\nreverse-continue\nwhen\n",
+    );
+    expect(
+        &out,
+        &[
+            "No more reverse-execution history",
+            "No more reverse-execution history",
+            "No more reverse-execution history",
+            "No more reverse-execution history",
+            "100.00%",
+            "fib (n=0)",
+        ],
+    );
+}
+
+#[test]
+fn positions_and_checkpoints() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break fib\ncontinue\ncheckpoint first\ncontinue 5\ncheckpoint\ncheckpoints\nrestart first\nbacktrace\n\
+         last-write total\nprint total\nseek end\nseek 50%\nseek begin\nseek FFFFFF:0\nrestart nowhere\nwhen\n",
+    );
+    expect(
+        &out,
+        &[
+            "checkpoint first at",
+            "checkpoint 1 at",
+            "1 ",
+            "first ",
+            "fib (n=6)",
+            "writes 4 bytes",
+            "main (",
+            "= 171",
+            "100.00%",
+            "50.00%",
+            "0.00%",
+            "no position",
+            "no checkpoint nowhere",
+            "0.00%",
+        ],
+    );
+    // They are kept with the trace.
+    let out = gdb(
+        &s,
+        &trace,
+        "checkpoints\nmonitor forget 1\nrestart first\nprint n\n",
+    );
+    expect(&out, &["1 ", "first ", "$1 = 6"]);
+    let at = out
+        .lines()
+        .find_map(|l| l.strip_prefix("first "))
+        .unwrap()
+        .to_string();
+    let option = format!("--at={at}");
+    expect(
+        &gdb_with(&s, &trace, &[&option], "backtrace\n"),
+        &["fib (n=6)"],
+    );
+}
+
+#[test]
+fn unknown_memory_is_refused() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break main\ncontinue\nx/s 0x10\nx/2gx $rsp - 0x100000\nfinish\n",
+    );
+    expect(
+        &out,
+        &[
+            "Cannot access memory at address 0x10",
+            "Cannot access memory",
+        ],
+    );
+}
