@@ -161,7 +161,7 @@ fn watchpoints_show_old_and_new() {
             "Old value = 3",
             "New value = 1",
             "table[3]",
-            "Value = 6",
+            "alue = 6",
             "Old value = 1",
             "New value = 120",
             "New value = 7",
