@@ -27,6 +27,8 @@ use linux_raw_sys::general::*;
 
 /// Most bytes of a file that is mapped as data.
 const MAX_FILE: u64 = 256 << 20;
+/// Bytes of what the kernel usually writes at a time.
+const SHORT: usize = 256;
 /// Largest mapping for which the regime is kept.
 pub const MAX_MAPPING: u64 = 2 << 30;
 
@@ -94,6 +96,14 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
 pub fn tell(t: &mut Thread, addr: u64, len: u64) {
     if !t.quiet {
         return;
+    }
+    if len <= SHORT as u64 {
+        // Most are, and clearing a large buffer costs more than all the rest.
+        let mut buf = [0; SHORT];
+        let bytes = &mut buf[..len as usize];
+        if guard::read(addr, bytes).is_ok() {
+            return t.event(&Event::Memory { addr, bytes });
+        }
     }
     let mut buf = [0; MAX_BYTES];
     let end = addr.saturating_add(len);
@@ -315,11 +325,7 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         return;
     }
     let ret = t.ctx.gpr[0] as i64;
-    let mut written = Vec::new();
-    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| written.push(r));
-    for r in written {
-        tell(t, r.addr, r.len);
-    }
+    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| tell(t, r.addr, r.len));
     if class == syscalls::Class::Unknown {
         t.ends_quiet
             .get_or_insert("a system call of which not all is known");
