@@ -23,7 +23,12 @@ fn open(file: &Path, process: Option<u32>, at: Option<Position>) -> Result<Sessi
 pub fn run(a: &args::Replay) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
     // What is wrong with it is said here, and not by gdb.
-    drop(open(&path, a.process, a.at)?);
+    let session = open(&path, a.process, a.at)?;
+    let sysroot = match same_files(&session.timeline, session.image) {
+        true => "set sysroot /",
+        false => "set sysroot target:",
+    };
+    drop(session);
     let script = memory_file(SCRIPT)?;
     // The file is this process's, which lives longer than gdb.
     let script_path = format!("/proc/{}/fd/{}", std::process::id(), script.as_raw_fd());
@@ -42,7 +47,15 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     // Interrupts are for gdb.
     ignore_interrupts();
     let status = Command::new("gdb")
-        .args(["-q", "-iex", "set pagination off", "-x", &script_path])
+        .args([
+            "-q",
+            "-iex",
+            "set pagination off",
+            "-iex",
+            sysroot,
+            "-x",
+            &script_path,
+        ])
         .arg("-ex")
         .arg(&connect)
         // Otherwise only one thread goes on in a recording.
@@ -61,6 +74,17 @@ pub fn run(a: &args::Replay) -> Result<i32> {
         .code()
         .or(status.signal().map(|s| 128 + s))
         .unwrap_or(2))
+}
+
+/// Whether this machine has all files of a program image as they were recorded, so that gdb may read
+/// them itself, which is quicker.
+fn same_files(timeline: &Timeline, image: u32) -> bool {
+    let modules = timeline.modules(image).unwrap_or_default();
+    modules.iter().all(|m| {
+        let Some(hash) = m.hash else { return true };
+        let here = std::fs::read(&m.path).ok();
+        here.is_some() && here == timeline.module_bytes(hash).ok()
+    })
 }
 
 /// Serves a recording to clients of gdb's protocol.

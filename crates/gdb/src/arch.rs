@@ -228,6 +228,31 @@ impl State {
         })
     }
 
+    /// Changes a register by its number; `false` if that cannot be done.
+    pub fn set_register(&mut self, n: usize, bytes: &[u8]) -> bool {
+        let Some(slot) = slots().get(n).filter(|s| s.size == bytes.len()) else {
+            return false;
+        };
+        let value = bytes.iter().take(8).rev();
+        let value = value.fold(0, |acc: u64, b| acc << 8 | *b as u64);
+        let v = &mut *self.vec;
+        match slot.kind {
+            Kind::Gpr(r) => self.cpu.gpr[r] = value,
+            Kind::Rip => self.cpu.rip = value,
+            Kind::Flags => self.cpu.rflags = value,
+            Kind::FsBase => self.cpu.fs_base = value,
+            Kind::GsBase => self.cpu.gs_base = value,
+            Kind::St(i) => v.st[i][..10].copy_from_slice(bytes),
+            Kind::Vector(r, from) => v.zmm[r][from..from + slot.size].copy_from_slice(bytes),
+            Kind::Mxcsr => v.mxcsr = value as u32,
+            Kind::Mask(i) => v.k[i] = value,
+            Kind::X87(0) => v.fcw = value as u16,
+            Kind::X87(1) => v.fsw = value as u16,
+            _ => return false,
+        }
+        true
+    }
+
     /// A general purpose register, the instruction pointer or a segment base by its number; what
     /// conditions refer to.
     pub fn integer(&self, n: usize) -> Option<u64> {

@@ -146,6 +146,16 @@ impl<W: std::io::Write> Outgoing<W> {
         }
     }
 
+    /// Has the client show a line; only while it waits for a stop.
+    pub fn console(&mut self, line: &str) -> std::io::Result<()> {
+        let mut content = b"O".to_vec();
+        for b in line.bytes().chain([b'\n']) {
+            content.extend_from_slice(format!("{b:02x}").as_bytes());
+        }
+        self.to.write_all(&frame(&content))?;
+        self.to.flush()
+    }
+
     /// Sends an answer of our own, acknowledging the packet first where that is still done.
     pub fn answer(&mut self, content: &[u8]) -> std::io::Result<()> {
         if !self.no_ack {

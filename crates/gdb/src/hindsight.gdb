@@ -2,6 +2,7 @@ set confirm off
 set breakpoint pending on
 set non-stop off
 set remotetimeout 3600
+set unwindonsignal on
 
 define hindsight-moved
   maintenance flush register-cache

@@ -3,7 +3,8 @@
 //!
 //! [`serve`] talks to one client over any pair of byte streams. The packets are taken apart by the
 //! `gdbstub` library; what it does not know is in [`filter`]. All knowledge of the recording comes
-//! from [`hindsight_timeline`]; nothing a client sends changes it.
+//! from [`hindsight_timeline`]; nothing a client sends changes it: what it writes, and functions it
+//! calls, are in a side branch ([`side`]) that is thrown away.
 
 mod agent;
 mod arch;
@@ -15,6 +16,7 @@ mod libraries;
 mod monitor;
 mod server;
 mod session;
+mod side;
 mod signals;
 mod target;
 

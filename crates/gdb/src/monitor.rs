@@ -62,7 +62,11 @@ pub fn run(session: &mut Session, line: &str) -> String {
             "no such command: {line} (monitor help lists them)\n"
         )),
     };
-    done.unwrap_or_else(|e| format!("{e}\n"))
+    let mut text = done.unwrap_or_else(|e| format!("{e}\n"));
+    for note in std::mem::take(&mut session.notes) {
+        text = format!("{note}\n{text}");
+    }
+    text
 }
 
 fn when(s: &mut Session) -> Result<String> {

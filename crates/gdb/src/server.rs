@@ -93,7 +93,7 @@ fn run<W: Write>(
                     machine
                 }
             },
-            GdbStubStateMachine::Running(running) => {
+            GdbStubStateMachine::Running(mut running) => {
                 let told = session.go();
                 session.cancel.reset();
                 let told = match told {
@@ -104,6 +104,9 @@ fn run<W: Write>(
                         session.stopped()
                     }
                 };
+                for note in std::mem::take(&mut session.notes) {
+                    running.borrow_conn().console(&note)?;
+                }
                 running.report_stop(session, told).map_err(failed)?
             }
             GdbStubStateMachine::CtrlCInterrupt(c) => {

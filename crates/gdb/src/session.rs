@@ -4,6 +4,7 @@ use crate::agent::{At, Program};
 use crate::arch::State;
 use crate::bookmarks::Bookmarks;
 use crate::files::Files;
+use crate::side::Side;
 use crate::{Error, Result};
 use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason;
@@ -76,6 +77,10 @@ pub struct Session {
     pub auxv: Vec<u8>,
     /// What went wrong in the last run.
     pub trouble: Option<String>,
+    /// What was written, and what follows from it.
+    pub side: Option<Side>,
+    /// What the user is to be told.
+    pub notes: Vec<String>,
     /// Names that threads gave themselves, and since when.
     names: Vec<(ThreadId, Position, String)>,
 }
@@ -126,6 +131,8 @@ impl Session {
             marks,
             auxv: Vec::new(),
             trouble: None,
+            side: None,
+            notes: Vec::new(),
             names: Vec::new(),
             timeline,
         };
@@ -175,6 +182,9 @@ impl Session {
 
     /// Registers of a thread now.
     pub fn registers(&mut self, tid: Tid) -> Result<State> {
+        if let Some(side) = self.side.as_ref().filter(|s| s.tid == tid) {
+            return Ok(side.state());
+        }
         let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
         let found = self.cursor.registers_of(id)?;
         let (cpu, vec) = found.ok_or(Error::NoThread(tid.get()))?;
@@ -194,11 +204,11 @@ impl Session {
         }
         self.cursor.seek(to)?;
         self.signal = None;
-        Ok(())
+        self.leave_side()
     }
 
     /// Moves the cursor to a thread, at the same time.
-    fn switch(&mut self, tid: Tid) -> Result<()> {
+    pub fn switch(&mut self, tid: Tid) -> Result<()> {
         let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
         if id != self.cursor.thread() {
             let count = self.timeline.count_at(id, self.cursor.position()?)?;
@@ -211,6 +221,12 @@ impl Session {
     /// Does what gdb asked for.
     pub fn go(&mut self) -> Result<Told> {
         self.signal = None;
+        if self.side.is_some() {
+            if let Some(told) = self.go_aside()? {
+                return Ok(told);
+            }
+            self.leave_side()?;
+        }
         match self.action {
             Action::Continue => self.run(Direction::Forward),
             Action::ReverseContinue => self.run(Direction::Backward),

@@ -21,7 +21,7 @@ use hindsight_timeline::{Watch, Watchpoint};
 
 /// EFAULT: memory whose value is not known.
 const UNKNOWN: u8 = 14;
-/// EPERM: the recording cannot be changed.
+/// EPERM: this register cannot be changed, not even in a side branch.
 const CONSTANT: u8 = 1;
 const ENOENT: u8 = 2;
 
@@ -80,11 +80,10 @@ impl MultiThreadBase for Session {
     }
 
     fn write_registers(&mut self, regs: &State, tid: Tid) -> TargetResult<(), Self> {
-        // gdb restores registers that it has not changed, after a call that failed.
-        match whole(self.registers(tid))?.cpu == regs.cpu {
-            true => Ok(()),
-            false => Err(TargetError::Errno(CONSTANT)),
-        }
+        let mut new = whole(self.registers(tid))?;
+        // The others are not in the packet.
+        (new.cpu.gpr, new.cpu.rip, new.cpu.rflags) = (regs.cpu.gpr, regs.cpu.rip, regs.cpu.rflags);
+        whole(self.set_registers(tid, &new))
     }
 
     fn support_single_register_access(&mut self) -> Option<SingleRegisterAccessOps<'_, Tid, Self>> {
@@ -92,8 +91,7 @@ impl MultiThreadBase for Session {
     }
 
     fn read_addrs(&mut self, start: u64, data: &mut [u8], _tid: Tid) -> TargetResult<usize, Self> {
-        let memory = whole(self.cursor.memory(start, data.len()).map_err(Error::from))?;
-        let known = memory.prefix();
+        let known = whole(self.read(start, data.len()))?;
         if known.is_empty() && !data.is_empty() {
             return Err(TargetError::Errno(UNKNOWN));
         }
@@ -101,11 +99,14 @@ impl MultiThreadBase for Session {
         Ok(known.len())
     }
 
-    fn write_addrs(&mut self, start: u64, data: &[u8], _tid: Tid) -> TargetResult<(), Self> {
-        let memory = whole(self.cursor.memory(start, data.len()).map_err(Error::from))?;
-        match memory.whole().as_deref() == Some(data) {
+    fn write_addrs(&mut self, start: u64, data: &[u8], tid: Tid) -> TargetResult<(), Self> {
+        // gdb writes back what it has not changed.
+        if whole(self.read(start, data.len()))? == data {
+            return Ok(());
+        }
+        match whole(self.write(tid, start, data))? {
             true => Ok(()),
-            false => Err(TargetError::Errno(CONSTANT)),
+            false => Err(TargetError::Errno(UNKNOWN)),
         }
     }
 
@@ -142,11 +143,14 @@ impl SingleRegisterAccess<Tid> for Session {
     }
 
     fn write_register(&mut self, tid: Tid, reg: Number, val: &[u8]) -> TargetResult<(), Self> {
-        let state = whole(self.registers(tid))?;
-        match state.register(reg.0).as_deref() == Some(val) {
-            true => Ok(()),
-            false => Err(TargetError::Errno(CONSTANT)),
+        let mut state = whole(self.registers(tid))?;
+        if state.register(reg.0).as_deref() == Some(val) {
+            return Ok(());
         }
+        if !state.set_register(reg.0, val) {
+            return Err(TargetError::Errno(CONSTANT));
+        }
+        whole(self.set_registers(tid, &state))
     }
 }
 

@@ -31,6 +31,7 @@
 //! Everything is replayed on virtual processors that touch no memory but their own and make no
 //! system call for the program. The trace is never changed.
 
+mod branch;
 pub mod breakpath;
 mod cursor;
 mod error;
@@ -49,6 +50,7 @@ mod stops;
 mod timeline;
 mod value;
 
+pub use branch::{Branch, Halted};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use hindsight_isa::{CpuState, VecState};

@@ -274,3 +274,47 @@ fn unknown_memory_is_refused() {
         ],
     );
 }
+
+#[test]
+fn calls_and_writes_go_to_a_side_branch() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break fib\ncontinue\ndelete\nprint fib(10)\nprint add(2, 3)\nprint total\nset var total = 7\n\
+         print total\nprint add(total, 1)\nbacktrace 1\nnext\nprint total\nreverse-next\nprint n\n",
+    );
+    expect(
+        &out,
+        &[
+            "= 55",
+            "= 5",
+            "= 190",
+            "= 7",
+            "= 8",
+            "fib (n=6)",
+            "side branch is thrown away",
+            "= 190",
+            "= 6",
+        ],
+    );
+    // No system call is made; registers are those of the branch until one goes back.
+    let out = gdb(
+        &s,
+        &trace,
+        "break fib\ncontinue\ndelete\nprint (int) getppid()\nbacktrace 1\nset $rax = 5\nstepi\nprint $rax\n\
+         reverse-stepi\nprint $rax == 5\nset var *(int *) 16 = 1\n",
+    );
+    expect(
+        &out,
+        &[
+            "the side branch ends: it makes system call",
+            "fib (n=6)",
+            "= 5",
+            "side branch is thrown away",
+            "= 0",
+            "Cannot access memory at address 0x10",
+        ],
+    );
+}

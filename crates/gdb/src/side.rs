@@ -1,0 +1,120 @@
+//! What the user writes, and functions that the debugger calls: a branch beside the recording, from
+//! the present place on, that is thrown away.
+
+use crate::agent::At;
+use crate::arch::State;
+use crate::session::{Action, Session, Told};
+use crate::{Error, Result};
+use gdbstub::common::{Signal, Tid};
+use hindsight_timeline::{Branch, Halted};
+
+/// A side branch.
+pub struct Side {
+    /// The thread that it began with.
+    pub tid: Tid,
+    branch: Branch,
+    /// The recorded registers.
+    begin: State,
+}
+
+impl Side {
+    /// Its registers.
+    pub fn state(&self) -> State {
+        State {
+            cpu: self.branch.registers(),
+            vec: Box::new(self.branch.vectors()),
+            ..State::default()
+        }
+    }
+
+    /// Whether its registers are no longer those of the recording.
+    fn elsewhere(&self) -> bool {
+        let (a, b) = (self.state(), &self.begin);
+        let comparable = |s: &State| s.cpu.comparable();
+        comparable(&a) != comparable(b) || a.vec != b.vec
+    }
+}
+
+impl Session {
+    /// The known bytes from an address on.
+    pub fn read(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
+        Ok(match &mut self.side {
+            Some(side) => side.branch.read(address, len)?,
+            None => self.cursor.memory(address, len)?.prefix(),
+        })
+    }
+
+    /// Changes memory in the side branch; `false` if the program could not write there.
+    pub fn write(&mut self, tid: Tid, address: u64, bytes: &[u8]) -> Result<bool> {
+        Ok(self.aside(tid)?.branch.write(address, bytes)?)
+    }
+
+    /// Changes registers in the side branch.
+    pub fn set_registers(&mut self, tid: Tid, new: &State) -> Result<()> {
+        if *new == self.registers(tid)? {
+            return Ok(());
+        }
+        Ok(self.aside(tid)?.branch.set_registers(&new.cpu, &new.vec)?)
+    }
+
+    /// The side branch, which begins here if there is none.
+    fn aside(&mut self, tid: Tid) -> Result<&mut Side> {
+        if let Some(side) = &self.side
+            && side.tid != tid
+        {
+            return Err(Error::NoThread(tid.get()));
+        }
+        if self.side.is_none() {
+            let begin = self.registers(tid)?;
+            self.switch(tid)?;
+            let branch = Branch::new(&mut self.cursor)?;
+            self.side = Some(Side { tid, branch, begin });
+        }
+        self.side.as_mut().ok_or(Error::NoThread(tid.get()))
+    }
+
+    /// Ends the side branch, and says so.
+    pub fn leave_side(&mut self) -> Result<()> {
+        if self.side.take().is_some() {
+            self.notes.push(format!(
+                "[the side branch is thrown away; the recording goes on from {}]",
+                self.cursor.position()?
+            ));
+        }
+        Ok(())
+    }
+
+    /// Runs in the side branch if the registers are its own; `None`: the recording is to go on.
+    pub fn go_aside(&mut self) -> Result<Option<Told>> {
+        let back = matches!(
+            self.action,
+            Action::ReverseStep(_) | Action::ReverseContinue
+        );
+        let Some(side) = self.side.as_mut().filter(|s| !back && s.elsewhere()) else {
+            return Ok(None);
+        };
+        let breaks: Vec<u64> = self.breaks.iter().map(|b| b.address).collect();
+        let all = &self.breaks;
+        let mut stop = |branch: &mut Branch| {
+            let pc = branch.registers().rip;
+            all.iter().filter(|b| b.address == pc).any(|b| {
+                let holds =
+                    |c: &crate::agent::Program| c.run(&mut At(branch)).is_none_or(|v| v != 0);
+                b.conditions.is_empty() || b.conditions.iter().any(holds)
+            })
+        };
+        let step = self.action != Action::Continue;
+        let halted = side.branch.run(step, &breaks, &mut stop, &self.cancel)?;
+        let tid = side.tid;
+        let signal = |signal| Told::SignalWithThread { tid, signal };
+        Ok(Some(match halted {
+            Halted::Step => signal(Signal::SIGTRAP),
+            Halted::Break => Told::SwBreak(tid),
+            Halted::Cancelled => signal(Signal::SIGINT),
+            Halted::Stuck(why) => {
+                self.notes.push(format!("[the side branch ends: {why}]"));
+                signal(Signal::SIGSYS)
+            }
+        }))
+    }
+}
