@@ -318,3 +318,36 @@ fn calls_and_writes_go_to_a_side_branch() {
         ],
     );
 }
+
+#[test]
+fn places_are_told_to_scripts() {
+    let s = Scene::new();
+    let trace = record(&s, LOOP, &[]);
+    let out = gdb(&s, &trace, "break fib if n == 3\ncontinue\nwhen\n");
+    let at = out.lines().find_map(|l| l.strip_prefix("(gdb) 0:"));
+    let at = format!("0:{}", at.expect(&out).split(' ').next().unwrap());
+    let ask = |command: &str| -> serde_json::Value {
+        let done = s.run(s.hindsight(&[command, "--json"]).arg(&trace).arg(&at));
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        serde_json::from_slice(&done.stdout).unwrap()
+    };
+    let place = ask("at");
+    assert_eq!(place["position"], at);
+    assert_eq!(place["place"]["function"], "fib");
+    assert_eq!(place["frames"][0]["line"], 6);
+    assert_eq!(place["code"][0]["address"], place["registers"]["rip"]);
+    let n = place["variables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|v| v["name"] == "n");
+    assert_eq!(n.unwrap()["integer"], "0x3");
+    let stack = ask("backtrace");
+    let functions: Vec<&str> = stack
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|f| f["frames"][0]["function"].as_str())
+        .collect();
+    assert_eq!(functions[..5], ["fib", "fib", "fib", "fib", "main"]);
+}
