@@ -11,10 +11,11 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::guard;
+use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::sys::PAGE;
 use crate::thread::Thread;
-use crate::{birth, config, limits, place, sys};
+use crate::{birth, config, limits, loader, place, sys};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,6 +35,11 @@ pub const MAX_MAPPING: u64 = 2 << 30;
 
 /// Addresses of the vDSO.
 static VDSO: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Device and inode of files that the program has opened for writing: what it writes there changes
+/// memory to which they are mapped.
+static WRITABLE: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
+const MAX_WRITABLE: usize = 1000;
 
 /// Why the regime was left.
 pub type Reason = &'static str;
@@ -157,6 +163,9 @@ fn tell_file(
     if s.st_mode & S_IFMT != S_IFREG {
         return Err("a device is mapped");
     }
+    if WRITABLE.lock().contains(&(s.st_dev, s.st_ino)) {
+        return Err("a file that the program may write is mapped");
+    }
     if s.st_size as u64 > MAX_FILE {
         return Err("a very large file is mapped");
     }
@@ -221,6 +230,9 @@ fn content(
     if flags & MAP_TYPE != MAP_PRIVATE && (prot & PROT_WRITE != 0 || !of_system) {
         return Err("a file is mapped that others can change");
     }
+    if sys::is_writable(fd) {
+        return Err("a file that is open for writing is mapped");
+    }
     tell_file(t, addr, len, offset, Some(fd), &path)
 }
 
@@ -283,21 +295,47 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     leave(t, why);
 }
 
-/// Whether a call may remove, replace or change a file.
-fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
+/// Whether a call may open a file for writing.
+fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
     let writes = |flags: u64| flags as u32 & (O_WRONLY | O_RDWR | O_TRUNC) != 0;
     match nr {
         __NR_open => writes(a[1]),
         __NR_openat => writes(a[2]),
-        _ => matches!(
+        _ => matches!(nr, __NR_creat | __NR_openat2),
+    }
+}
+
+/// Takes note of a file that the program may write. `false`: there are too many.
+fn note_writable(fd: i32) -> bool {
+    let Ok(s) = sys::fstat(fd) else { return true };
+    if s.st_mode & S_IFMT != S_IFREG {
+        return true;
+    }
+    let mut list = WRITABLE.lock();
+    let id = (s.st_dev, s.st_ino);
+    if !list.contains(&id) {
+        list.push(id);
+    }
+    list.len() < MAX_WRITABLE
+}
+
+/// Whether an open file is mapped, or is the process's memory itself.
+fn is_in_memory(fd: i32) -> bool {
+    let path = loader::fd_path(fd);
+    let r = regions();
+    path.starts_with(b"/proc/") && path.ends_with(b"/mem") || r.all().any(|m| r.path(m) == path)
+}
+
+/// Whether a call may remove, replace or change a file.
+fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
+    opens_for_writing(nr, a)
+        || matches!(
             nr,
             __NR_unlink
                 | __NR_unlinkat
                 | __NR_rename
                 | __NR_renameat
                 | __NR_renameat2
-                | __NR_creat
-                | __NR_openat2
                 | __NR_truncate
                 | __NR_ftruncate
                 | __NR_rmdir
@@ -307,8 +345,7 @@ fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
                 | __NR_umount2
                 | __NR_unshare
                 | __NR_setns
-        ),
-    }
+        )
 }
 
 struct Real;
@@ -326,6 +363,13 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
     let ret = t.ctx.gpr[0] as i64;
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| tell(t, r.addr, r.len));
+    if ret >= 0 && opens_for_writing(nr, a) {
+        if is_in_memory(ret as i32) {
+            over(t, "a file that is in memory is opened for writing");
+        } else if !note_writable(ret as i32) {
+            over(t, "very many files are opened for writing");
+        }
+    }
     if class == syscalls::Class::Unknown {
         t.ends_quiet
             .get_or_insert("a system call of which not all is known");

@@ -82,6 +82,12 @@ pub fn fstat(fd: i32) -> Result<stat> {
     call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
 }
 
+/// Whether an open file can be written through this descriptor.
+pub fn is_writable(fd: i32) -> bool {
+    let flags = call(__NR_fcntl, [fd as u64, F_GETFL as u64, 0, 0]);
+    flags.is_ok_and(|f| f as u32 & (O_WRONLY | O_RDWR) != 0)
+}
+
 /// What the kernel knows about the file of a path.
 pub fn stat(path: &CStr) -> Result<stat> {
     let mut st = core::mem::MaybeUninit::<stat>::zeroed();

@@ -246,3 +246,12 @@ fn key_frames_split_the_replay() {
         );
     }
 }
+
+/// Memory changes behind the back of recorder and program: by the file that it is a copy of, and
+/// through `/proc`.
+#[test]
+fn memory_written_as_a_file() {
+    let scene = Scene::new();
+    let program = scene.compile("remapped.c", &[]);
+    scene.same(&words(&program, &[]));
+}
