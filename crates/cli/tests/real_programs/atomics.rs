@@ -142,31 +142,43 @@ fn a_wrong_order_is_found() {
         all.sort_unstable();
         // Where one thread takes over from the other for some time.
         let half = 40;
-        let turn = all.windows(2 * half).find(|w| {
+        let takes_over = |w: &&[(u64, StreamId)]| {
             let of = |part: &[(u64, StreamId)]| part.iter().filter(|(_, s)| *s == w[0].1).count();
             of(&w[..half]) > half / 2 && of(&w[half..]) < half / 2
-        });
-        let turn = turn.expect("both threads ran");
-        // The second one's turn is said to come first.
-        let mut later: Vec<_> = turn.to_vec();
-        later.sort_by_key(|(n, s)| (*s == turn[0].1, *n));
-        let numbers = later
-            .iter()
-            .zip(turn)
-            .map(|((old, _), (new, _))| (*old, *new))
-            .collect();
+        };
+        // Of some turns the threads' beginnings and calls leave it open: one that does not is enough.
         let wrong = scene.path("wrong.hst");
-        renumber(&trace, &wrong, &numbers);
-        // Everything else is as it was.
-        scene.must_verify(&wrong);
-        let (done, order) = check(&scene, &wrong);
-        assert_eq!(done.status.code(), Some(1), "{scheme}: {order}");
-        assert!(order["wrong"].as_u64().unwrap() > 0, "{scheme}: {order}");
-        let number = order["violation"]["number"].as_u64().unwrap();
-        assert!(
-            (turn[0].0..=turn[2 * half - 1].0 + 10).contains(&number),
-            "{scheme}: {order}"
-        );
+        let mut found = false;
+        let places = (0..all.len() - 2 * half).step_by(7);
+        let turns = places
+            .map(|i| &all[i..i + 2 * half])
+            .filter(takes_over)
+            .step_by(3);
+        for turn in turns.take(12) {
+            // The second one's turn is said to come first.
+            let mut later: Vec<_> = turn.to_vec();
+            later.sort_by_key(|(n, s)| (*s == turn[0].1, *n));
+            let numbers = later
+                .iter()
+                .zip(turn)
+                .map(|((old, _), (new, _))| (*old, *new))
+                .collect();
+            renumber(&trace, &wrong, &numbers);
+            // Everything else is as it was.
+            scene.must_verify(&wrong);
+            let (done, order) = check(&scene, &wrong);
+            found = order["wrong"].as_u64().unwrap() > 0;
+            assert_eq!(done.status.code(), Some(found as i32), "{scheme}: {order}");
+            if found {
+                let number = order["violation"]["number"].as_u64().unwrap();
+                assert!(
+                    (turn[0].0..=turn[2 * half - 1].0 + 10).contains(&number),
+                    "{scheme}: {order}"
+                );
+                break;
+            }
+        }
+        assert!(found, "{scheme}");
         // An identity changes nothing.
         renumber(&trace, &wrong, &HashMap::new());
         let (done, order) = check(&scene, &wrong);
