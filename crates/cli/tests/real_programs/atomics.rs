@@ -127,7 +127,9 @@ fn a_wrong_order_is_found() {
     let program = scene.compile("atomics.c", &[]);
     // The word of a lock has the same values in whatever order the threads take turns; a ticket is new
     // each time.
-    for scheme in ["ticket"] {
+    let scheme = "ticket";
+    // How the threads take turns differs from run to run.
+    for left in (0..10).rev() {
         let (_, file) = scene.record(&words(&program, &[scheme]));
         let trace = Trace::open(&file).unwrap();
         // Atomic operations of the two threads: numbers, and whose they are.
@@ -149,7 +151,7 @@ fn a_wrong_order_is_found() {
         // Of some turns the threads' beginnings and calls leave it open: one that does not is enough.
         let wrong = scene.path("wrong.hst");
         let mut found = false;
-        let places = (0..all.len() - 2 * half).step_by(7);
+        let places = (0..all.len().saturating_sub(2 * half)).step_by(7);
         let turns = places
             .map(|i| &all[i..i + 2 * half])
             .filter(takes_over)
@@ -178,10 +180,14 @@ fn a_wrong_order_is_found() {
                 break;
             }
         }
-        assert!(found, "{scheme}");
+        if !found {
+            assert!(left > 0, "{scheme}");
+            continue;
+        }
         // An identity changes nothing.
         renumber(&trace, &wrong, &HashMap::new());
         let (done, order) = check(&scene, &wrong);
         assert_eq!((done.status.code(), &order["wrong"]), (Some(0), &0.into()));
+        return;
     }
 }
