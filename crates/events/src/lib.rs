@@ -4,6 +4,8 @@
 
 pub mod attach;
 pub mod config;
+mod decode;
+mod encode;
 pub mod event;
 pub mod pen;
 pub mod ring;
@@ -12,5 +14,7 @@ pub mod select;
 pub mod shelf;
 pub mod varint;
 
-pub use event::{Decoder, Encoder, EndKind, Event, GapReason, MAX_EVENT};
+pub use decode::Decoder;
+pub use encode::Encoder;
+pub use event::{EndKind, Event, GapReason, MAX_EVENT};
 pub use pen::Pen;
