@@ -12,13 +12,9 @@ use hindsight_isa::ctx::table;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState, observe};
-use hindsight_translate::{Input, Mode, Policy, Translator};
+use hindsight_translate::{Mode, Policy, Translator};
 use std::sync::Arc;
 
-/// Instructions of an unlimited block.
-const BLOCK: u32 = 64;
-/// Code bytes offered to the translator.
-const FETCH: usize = 1024;
 const PAGE: u64 = 4096;
 
 /// Why the inner loop was left.
@@ -40,15 +36,15 @@ enum Left {
 
 /// The state of a virtual processor, and everything needed to run it.
 pub(crate) struct Cpu {
-    code: Arc<Code>,
+    pub code: Arc<Code>,
     pub window: Window,
-    cache: Cache,
-    translator: Translator,
+    pub cache: Cache,
+    pub translator: Translator,
     area: Box<Area>,
     layout: Layout,
     pub rip: u64,
     pub pos: u64,
-    epoch: u64,
+    pub epoch: u64,
     /// Continue here, with the counter at this position, instead of at `rip`.
     resume: Option<(u64, u64)>,
     /// A displacement that leads to `rip` and has not been linked.
@@ -251,7 +247,7 @@ impl Cpu {
         self.code.fetch(addr, self.epoch, buf)
     }
 
-    fn missing_code(&self) -> Error {
+    pub fn missing_code(&self) -> Error {
         Error::MissingCode {
             position: self.pos,
             pc: self.rip,
@@ -546,100 +542,10 @@ impl Cpu {
             }
         }
     }
-
-    fn translate(&mut self, key: Key) -> Result<(), Error> {
-        let code = Arc::clone(&self.code);
-        let mut buf = [0; FETCH];
-        let input = input(&code, key, self.epoch, &mut buf);
-        // The page of the first byte counts even where nothing is known.
-        let mut pages = vec![key.pc / PAGE * PAGE];
-        let mut note = |addr: u64| {
-            let page = addr / PAGE * PAGE;
-            if !pages.contains(&page) {
-                pages.push(page);
-            }
-        };
-        let epoch = self.epoch;
-        let done = self.translator.translate(&input, &mut |addr| {
-            let s = code.slice(addr, epoch);
-            note(addr);
-            s
-        });
-        if let Err(e) = done {
-            return Err(match e {
-                hindsight_translate::Error::Truncated => self.missing_code(),
-            });
-        }
-        let block = &self.translator.block;
-        note(
-            key.pc
-                .wrapping_add((block.src_len as u64).saturating_sub(1)),
-        );
-        let (hot, cold) = (block.hot.len(), block.cold.len());
-        if self.cache.room(hot, cold).is_none() {
-            self.cache.flush(self.window.ctx_mut());
-            self.jump(self.rip);
-        }
-        let Some((hot, cold)) = self.cache.room(hot, cold) else {
-            return Err(self.unsupported("its translation is larger than the code cache"));
-        };
-        self.translator.place(hot, cold, self.cache.base());
-        self.cache.insert(key, &self.translator.block, &pages);
-        Ok(())
-    }
-
-    /// Makes an error of a fault, at the guest instruction where it happened.
-    fn fault(&mut self, fault: Fault, counter: u64) -> Error {
-        if let Some((pc, ahead)) = self.guest_place(fault.host_pc) {
-            self.rip = pc;
-            self.pos = self.pos.max(counter.saturating_sub(ahead));
-        }
-        let name = match fault.signal {
-            libc::SIGILL => return self.unsupported("this processor does not have it"),
-            libc::SIGFPE => "an arithmetic exception",
-            libc::SIGSEGV | libc::SIGBUS => "a memory fault",
-            _ => "a trap",
-        };
-        self.difference("no event", name)
-    }
-
-    /// The guest instruction that a host address in the cache belongs to.
-    fn guest_place(&mut self, host_pc: u64) -> Option<(u64, u64)> {
-        let (block, offset) = self.cache.at(host_pc)?;
-        let key = block.key;
-        let code = Arc::clone(&self.code);
-        let mut buf = [0; FETCH];
-        let input = input(&code, key, self.epoch, &mut buf);
-        self.translator.want_map = true;
-        let epoch = self.epoch;
-        let done = self
-            .translator
-            .translate(&input, &mut |addr| code.slice(addr, epoch));
-        self.translator.want_map = false;
-        done.ok()?;
-        let map = &self.translator.block.map;
-        let entry = match offset {
-            Ok(hot) => map.iter().rev().find(|e| e.hot <= hot)?,
-            Err(cold) => map.iter().rev().find(|e| e.cold <= cold)?,
-        };
-        Some((entry.pc, entry.ahead as u64))
-    }
 }
 
 fn counting(mut t: Translator, observe: bool) -> Translator {
     t.count_reads = !observe;
     t.observe = observe;
     t
-}
-
-/// What the translator is given for `key`, with the code bytes in `buf`.
-fn input<'b>(code: &Code, key: Key, epoch: u64, buf: &'b mut [u8; FETCH]) -> Input<'b> {
-    let n = code.fetch(key.pc, epoch, buf);
-    Input {
-        pc: key.pc,
-        code: &buf[..n],
-        max_instrs: if key.limit == 0 { BLOCK } else { key.limit },
-        self_check: false,
-        peeked: &[],
-    }
 }

@@ -11,8 +11,11 @@
 //! parallel between key frames.
 
 pub mod access;
+mod apply;
+mod blocks;
 mod cache;
 mod code;
+mod compare;
 mod cpu;
 mod error;
 mod host;

@@ -6,29 +6,10 @@ use crate::cpu::Cpu;
 use crate::host::Prepared;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
-use crate::slow;
 use crate::window::Marks;
 use hindsight_events::{EndKind, Event};
-use hindsight_isa::state::change;
-use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, Predictor, VecState};
-use iced_x86::Mnemonic;
 use std::sync::Arc;
-
-const NAMES: [&str; 20] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15", "rip", "rflags", "fs_base", "gs_base",
-];
-const RAX: usize = 0;
-const RCX: usize = 1;
-const R11: usize = 11;
-/// rdi, rsi, rdx, r10, r8, r9.
-const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
-
-/// Most bytes of a file that are mapped at once, or of memory that moves.
-const MAX_MOVE: u64 = 2 << 30;
-/// Bytes of a file that are copied at a time.
-const FILE_STEP: u64 = 1 << 20;
 
 /// How a stream ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,17 +46,17 @@ pub struct State {
 
 /// A virtual processor that plays one stream.
 pub struct Machine<'a> {
-    cpu: Cpu,
-    queue: Queue<'a>,
+    pub(crate) cpu: Cpu,
+    pub(crate) queue: Queue<'a>,
     /// A key frame has given the processor its state.
-    started: bool,
+    pub(crate) started: bool,
     /// A system call waits for its result.
-    open: bool,
+    pub(crate) open: bool,
     /// The thread runs unrecorded: only the position changes.
-    gap: bool,
+    pub(crate) gap: bool,
     /// Instructions in gaps, in all runs.
     skipped: u64,
-    end: Option<End>,
+    pub(crate) end: Option<End>,
     order: Option<Arc<Order>>,
 }
 
@@ -439,7 +420,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn corrupt(&self, what: &'static str) -> Error {
+    pub(crate) fn corrupt(&self, what: &'static str) -> Error {
         Error::Corrupt {
             position: self.cpu.pos,
             what,
@@ -447,349 +428,10 @@ impl<'a> Machine<'a> {
     }
 
     /// An event that should have been consumed by the instruction before.
-    fn late(&self) -> Error {
+    pub(crate) fn late(&self) -> Error {
         self.cpu.difference(
             "an event for the instruction before",
             "an instruction that took none",
         )
     }
-
-    /// The event at offset `at`, due now, takes effect.
-    fn event(&mut self, at: usize) -> Result<(), Error> {
-        let event = self.queue.event(at)?;
-        if self.open
-            && !matches!(
-                event,
-                Event::SyscallRet { .. }
-                    | Event::SetState { .. }
-                    | Event::End { .. }
-                    | Event::Zero { .. }
-                    | Event::Memory { .. }
-                    | Event::Signal { .. }
-            )
-        {
-            return Err(self
-                .cpu
-                .difference("the result of a system call", "another event"));
-        }
-        if self.gap {
-            match event {
-                Event::GapEnd { .. } | Event::End { .. } | Event::CodeEpoch { .. } => {}
-                // They say when processes were made, and what the program wanted to be known.
-                Event::Syscall { .. } | Event::SyscallRet { .. } | Event::Mark { .. } => {
-                    self.queue.advance();
-                    return Ok(());
-                }
-                Event::Seq { .. } => {}
-                _ => return Err(self.corrupt("an event within a gap")),
-            }
-        }
-        let cpu = &mut self.cpu;
-        match event {
-            Event::GapBegin { .. } => self.gap = true,
-            Event::GapEnd {
-                mask,
-                values,
-                parts,
-                vec,
-            } => {
-                if !self.gap {
-                    return Err(self.corrupt("the end of a gap that did not begin"));
-                }
-                let mut bytes = cpu.registers().to_bytes();
-                for (i, v) in values.iter().enumerate() {
-                    if mask & (1 << i) != 0 {
-                        bytes[8 * i..8 * i + 8].copy_from_slice(&v.to_le_bytes());
-                    }
-                }
-                let mut vectors = cpu.vectors().to_bytes();
-                if !change(&mut vectors, parts, vec) {
-                    return Err(self.corrupt("vector registers behind a gap"));
-                }
-                cpu.set_registers(&CpuState::from_bytes(&bytes));
-                cpu.set_vectors(&VecState::from_bytes(&vectors));
-                // Whatever was known may have changed meanwhile.
-                cpu.window.forget(0, u64::MAX)?;
-                self.gap = false;
-            }
-            // The instruction has no effect but what follows.
-            Event::Mark { .. } => {}
-            Event::KeyFrame {
-                code_epoch,
-                cpu: regs,
-                vec,
-            } => {
-                let (regs, vec) = (CpuState::from_bytes(regs), VecState::from_bytes(vec));
-                if self.started {
-                    compare(cpu, &regs, &vec)?;
-                }
-                cpu.set_epoch(code_epoch);
-                cpu.window.clear()?;
-                cpu.set_registers(&regs);
-                cpu.set_vectors(&vec);
-                self.started = true;
-            }
-            Event::Digest { cpu: digest, vec } => {
-                let found = cpu.registers().digest();
-                if digest != found {
-                    let found = format!("{found:016x} ({})", show(&cpu.registers()));
-                    return Err(
-                        cpu.difference(format!("registers with digest {digest:016x}"), found)
-                    );
-                }
-                if vec != 0 {
-                    let found = cpu.vectors().digest();
-                    if vec != found {
-                        let found = format!("{found:016x}");
-                        return Err(cpu.difference(
-                            format!("vector registers with digest {vec:016x}"),
-                            found,
-                        ));
-                    }
-                }
-            }
-            Event::Syscall { nr, args } => {
-                if current(cpu)?.map(|i| i.mnemonic()) != Some(Mnemonic::Syscall) {
-                    return Err(cpu.difference(format!("system call {nr}"), "another instruction"));
-                }
-                let gpr = &cpu.window.ctx().gpr;
-                let found = ARGS.map(|r| gpr[r]);
-                if (gpr[RAX], found) != (nr, args) {
-                    let found = format!("{} with {found:x?}", gpr[RAX]);
-                    return Err(cpu.difference(format!("system call {nr} with {args:x?}"), found));
-                }
-                self.open = true;
-            }
-            Event::SyscallRet { ret } => {
-                let len = current(cpu)?.map_or(2, |i| i.len()) as u64;
-                if !self.open {
-                    return Err(cpu.difference("the result of a system call", "none in progress"));
-                }
-                let flags = cpu.registers().rflags | 0x202;
-                let next = cpu.rip.wrapping_add(len);
-                let c = cpu.window.ctx_mut();
-                c.gpr[RAX] = ret;
-                c.gpr[RCX] = next;
-                c.gpr[R11] = flags;
-                cpu.complete(len);
-                self.open = false;
-            }
-            Event::Regs { mask, ilen, values } => {
-                if ilen != 0 && current(cpu)?.map(|i| i.len()) != Some(ilen as usize) {
-                    return Err(cpu.difference(
-                        format!("an instruction of {ilen} bytes with recorded results"),
-                        "another",
-                    ));
-                }
-                let mut s = cpu.registers();
-                for (i, v) in values
-                    .iter()
-                    .enumerate()
-                    .filter(|(i, _)| mask & (1 << i) != 0)
-                {
-                    match i {
-                        0..16 => s.gpr[i] = *v,
-                        16 => s.rflags = *v,
-                        17 => s.fs_base = *v,
-                        _ => s.gs_base = *v,
-                    }
-                }
-                cpu.set_registers(&s);
-                if ilen != 0 {
-                    cpu.complete(ilen as u64);
-                }
-            }
-            Event::RepChunk { .. } => return self.string(),
-            // What it does to the registers follows.
-            Event::Signal { .. } => {}
-            Event::SetState { cpu: regs, vec } => {
-                if self.open {
-                    cpu.complete(0);
-                    self.open = false;
-                }
-                cpu.set_registers(&CpuState::from_bytes(regs));
-                cpu.set_vectors(&VecState::from_bytes(vec));
-            }
-            Event::Zero { addr, len } => {
-                cpu.window.zero(addr, len)?;
-                cpu.window.forget(addr, len)?;
-            }
-            Event::Memory { addr, bytes } => {
-                cpu.window.write(addr, bytes);
-                cpu.window.given(addr, bytes.len() as u64)?;
-            }
-            Event::FileOf {
-                addr,
-                len,
-                module,
-                offset,
-            } => {
-                if len > MAX_MOVE {
-                    return Err(self.corrupt("a file in memory is too large"));
-                }
-                let mut done = 0;
-                while done < len {
-                    let n = (len - done).min(FILE_STEP);
-                    let from = offset.saturating_add(done);
-                    let part = self.queue.module(module, from, n as usize)?;
-                    cpu.window.write(addr.wrapping_add(done), &part);
-                    done += n;
-                }
-                cpu.window.forget(addr, len)?;
-            }
-            Event::File { path, .. } => {
-                let path = String::from_utf8_lossy(path).into_owned();
-                return Err(Error::MissingFile {
-                    position: cpu.pos,
-                    path,
-                });
-            }
-            Event::Move { from, to, len } => {
-                if len > MAX_MOVE {
-                    return Err(self.corrupt("moved memory is too large"));
-                }
-                let mut bytes = vec![0; len as usize];
-                cpu.window.read(from, &mut bytes);
-                cpu.window.zero(from, len)?;
-                cpu.window.write(to, &bytes);
-                cpu.window.forget(from, len)?;
-                cpu.window.forget(to, len)?;
-            }
-            // Replay executes both alike.
-            Event::Regime { .. } => {}
-            Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
-            Event::End {
-                kind,
-                code,
-                message,
-            } => {
-                let message = String::from_utf8_lossy(message).into_owned();
-                self.end = Some(End {
-                    kind,
-                    code,
-                    message,
-                });
-            }
-            Event::Patch { .. }
-            | Event::PatchBytes { .. }
-            | Event::Seq { .. }
-            | Event::Code { .. }
-            | Event::CodeFrom { .. }
-            | Event::CodeOf { .. }
-            | Event::Map { .. }
-            | Event::Unmap { .. } => {
-                return Err(self.corrupt("an event that does not belong to a thread"));
-            }
-        }
-        self.queue.advance();
-        Ok(())
-    }
-
-    /// Executes the string instruction that the next event belongs to.
-    fn string(&mut self) -> Result<(), Error> {
-        let mut buf = [0; 15];
-        let n = self.cpu.fetch(&mut buf)?;
-        let Some(op) = StringOp::decode(&buf[..n]) else {
-            return Err(self
-                .cpu
-                .difference("a string instruction", "another instruction"));
-        };
-        let before = self.queue.peek().map(|e| e.pos);
-        if slow::string(&mut self.cpu, &op, Some(&mut self.queue))? {
-            self.cpu.complete(op.len as u64);
-            // A mark that it did not come to.
-            if self.queue.prepare()?.map(|e| e.pos) == before {
-                return Err(self.late());
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The instruction at the current position.
-fn current(cpu: &Cpu) -> Result<Option<iced_x86::Instruction>, Error> {
-    let mut buf = [0; 15];
-    let n = cpu.fetch(&mut buf)?;
-    Ok(slow::decode(&buf[..n], cpu.rip))
-}
-
-/// The values of a state's words, in the order of [`NAMES`].
-fn words(s: &CpuState) -> [u64; 20] {
-    let mut w = [0; 20];
-    w[..16].copy_from_slice(&s.gpr);
-    w[16..].copy_from_slice(&[s.rip, s.rflags, s.fs_base, s.gs_base]);
-    w
-}
-
-fn show(s: &CpuState) -> String {
-    let list: Vec<_> = words(s)
-        .iter()
-        .zip(NAMES)
-        .map(|(w, n)| format!("{n}={w:x}"))
-        .collect();
-    list.join(" ")
-}
-
-/// Compares the state of the processor with the one that a key frame says.
-fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
-    let found_vec = &cpu.vectors();
-    let (a, b) = (
-        words(&want.comparable()),
-        words(&cpu.registers().comparable()),
-    );
-    let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
-    if !differ.is_empty() {
-        let list = |w: &[u64; 20]| {
-            differ
-                .iter()
-                .map(|i| format!("{}={:x}", NAMES[*i], w[*i]))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        return Err(cpu.difference(list(&a), list(&b)));
-    }
-    if want_vec != found_vec {
-        let (want, found) = vector_difference(want_vec, found_vec);
-        return Err(cpu.difference(want, found));
-    }
-    Ok(())
-}
-
-/// The first vector, mask or x87 register that differs.
-fn vector_difference(want: &VecState, found: &VecState) -> (String, String) {
-    let hex = |b: &[u8]| {
-        b.iter()
-            .rev()
-            .map(|b| format!("{b:02x}"))
-            .collect::<String>()
-    };
-    for i in 0..32 {
-        if want.zmm[i] != found.zmm[i] {
-            return (
-                format!("zmm{i}={}", hex(&want.zmm[i])),
-                format!("zmm{i}={}", hex(&found.zmm[i])),
-            );
-        }
-    }
-    for i in 0..8 {
-        if want.k[i] != found.k[i] {
-            return (
-                format!("k{i}={:x}", want.k[i]),
-                format!("k{i}={:x}", found.k[i]),
-            );
-        }
-        if want.st[i] != found.st[i] {
-            return (
-                format!("st{i}={}", hex(&want.st[i])),
-                format!("st{i}={}", hex(&found.st[i])),
-            );
-        }
-    }
-    let control = |v: &VecState| {
-        format!(
-            "mxcsr={:x} fcw={:x} fsw={:x} ftw={:x}",
-            v.mxcsr, v.fcw, v.fsw, v.ftw
-        )
-    };
-    (control(want), control(found))
 }

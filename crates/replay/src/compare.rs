@@ -1,0 +1,92 @@
+//! States of a processor, compared and shown.
+
+use crate::Error;
+use crate::cpu::Cpu;
+use hindsight_isa::{CpuState, VecState};
+
+const NAMES: [&str; 20] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15", "rip", "rflags", "fs_base", "gs_base",
+];
+
+/// The values of a state's words, in the order of [`NAMES`].
+fn words(s: &CpuState) -> [u64; 20] {
+    let mut w = [0; 20];
+    w[..16].copy_from_slice(&s.gpr);
+    w[16..].copy_from_slice(&[s.rip, s.rflags, s.fs_base, s.gs_base]);
+    w
+}
+
+/// All words of a state, for people.
+pub fn show(s: &CpuState) -> String {
+    let list: Vec<_> = words(s)
+        .iter()
+        .zip(NAMES)
+        .map(|(w, n)| format!("{n}={w:x}"))
+        .collect();
+    list.join(" ")
+}
+
+/// Compares the state of the processor with the one that a key frame says.
+pub fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
+    let found_vec = &cpu.vectors();
+    let (a, b) = (
+        words(&want.comparable()),
+        words(&cpu.registers().comparable()),
+    );
+    let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
+    if !differ.is_empty() {
+        let list = |w: &[u64; 20]| {
+            differ
+                .iter()
+                .map(|i| format!("{}={:x}", NAMES[*i], w[*i]))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        return Err(cpu.difference(list(&a), list(&b)));
+    }
+    if want_vec != found_vec {
+        let (want, found) = vector_difference(want_vec, found_vec);
+        return Err(cpu.difference(want, found));
+    }
+    Ok(())
+}
+
+/// The first vector, mask or x87 register that differs.
+fn vector_difference(want: &VecState, found: &VecState) -> (String, String) {
+    let hex = |b: &[u8]| {
+        b.iter()
+            .rev()
+            .map(|b| format!("{b:02x}"))
+            .collect::<String>()
+    };
+    for i in 0..32 {
+        if want.zmm[i] != found.zmm[i] {
+            return (
+                format!("zmm{i}={}", hex(&want.zmm[i])),
+                format!("zmm{i}={}", hex(&found.zmm[i])),
+            );
+        }
+    }
+    for i in 0..8 {
+        if want.k[i] != found.k[i] {
+            return (
+                format!("k{i}={:x}", want.k[i]),
+                format!("k{i}={:x}", found.k[i]),
+            );
+        }
+        if want.st[i] != found.st[i] {
+            return (
+                format!("st{i}={}", hex(&want.st[i])),
+                format!("st{i}={}", hex(&found.st[i])),
+            );
+        }
+    }
+    let control = |v: &VecState| {
+        format!(
+            "mxcsr={:x} fcw={:x} fsw={:x} ftw={:x}",
+            v.mxcsr, v.fcw, v.fsw, v.ftw
+        )
+    };
+    (control(want), control(found))
+}
