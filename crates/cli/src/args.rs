@@ -238,6 +238,9 @@ pub struct Replay {
     /// what something else that may have come in between wrote. Exit status 1 if one did not.
     #[arg(long, requires = "verify")]
     pub check_order: bool,
+    /// Also count the reads of memory, which takes a little longer.
+    #[arg(long, requires = "verify")]
+    pub count_reads: bool,
     /// Processors to use, where the recording has key frames; default: all.
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,

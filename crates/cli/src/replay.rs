@@ -22,6 +22,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     if let Some(jobs) = a.jobs {
         options.jobs = jobs;
     }
+    options.count_reads = a.count_reads;
     let mut bar = Bar::new(!a.json);
     let report = verify(&trace, &options, &mut |done, total| bar.show(done, total));
     bar.clear();
@@ -104,9 +105,12 @@ fn as_text(r: &Report) -> String {
     }
     let compared: u64 = r.events.iter().sum();
     format!(
-        "verified: {} instructions, {} reads and {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second){}",
+        "verified: {} instructions,{} {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second){}",
         grouped(r.instructions),
-        grouped(r.reads),
+        match r.reads {
+            Some(n) => format!(" {} reads and", grouped(n)),
+            None => String::new(),
+        },
         grouped(compared),
         r.threads,
         if r.threads == 1 { "" } else { "s" },

@@ -71,6 +71,12 @@ impl Cpu {
                 what,
             });
         };
+        let mut translator = Translator::new(Policy {
+            mode: Mode::Replay,
+            predictor,
+            wide_checks: false,
+        });
+        translator.observe = observe;
         Ok(Cpu {
             code,
             window: match observe {
@@ -78,14 +84,7 @@ impl Cpu {
                 false => Window::new(predictor)?,
             },
             cache: Cache::new()?,
-            translator: counting(
-                Translator::new(Policy {
-                    mode: Mode::Replay,
-                    predictor,
-                    wide_checks: false,
-                }),
-                observe,
-            ),
+            translator,
             finder: Finder::new(),
             area: Box::default(),
             layout,
@@ -252,6 +251,11 @@ impl Cpu {
             position: self.pos,
             pc: self.rip,
         }
+    }
+
+    /// Counts what [`Cpu::reads`] says. Before anything is played.
+    pub fn count_reads(&mut self) {
+        self.translator.count_reads = true;
     }
 
     /// Memory operands read so far in all runs, string instructions not counted.
@@ -542,10 +546,4 @@ impl Cpu {
             }
         }
     }
-}
-
-fn counting(mut t: Translator, observe: bool) -> Translator {
-    t.count_reads = !observe;
-    t.observe = observe;
-    t
 }

@@ -281,7 +281,13 @@ impl<'a> Machine<'a> {
         self.queue.numbers()
     }
 
-    /// Memory operands read by this machine in all its runs (string instructions not counted).
+    /// Has the memory operands that are read counted, which takes time. Before anything is played.
+    pub fn count_reads(&mut self) {
+        self.cpu.count_reads();
+    }
+
+    /// Memory operands read by this machine in all its runs (string instructions not counted), if they
+    /// are counted.
     pub fn reads(&self) -> u64 {
         self.cpu.reads()
     }

@@ -144,7 +144,10 @@ fn trace(code: &'static [u8], events: &[Owned]) -> Vec<u8> {
 fn run(bytes: Vec<u8>, jobs: usize) -> Result<Report, Error> {
     verify(
         &Trace::from_bytes(bytes)?,
-        &Options { jobs },
+        &Options {
+            jobs,
+            count_reads: true,
+        },
         &mut |done, total| assert!(done <= total),
     )
 }
@@ -201,7 +204,15 @@ fn verifies_what_there_is_of_a_cut_trace() {
             continue;
         }
         if let Ok(t) = Trace::from_bytes(bytes[..len].to_vec()) {
-            let r = verify(&t, &Options { jobs: 1 }, &mut |_, _| {}).unwrap();
+            let r = verify(
+                &t,
+                &Options {
+                    jobs: 1,
+                    ..Options::default()
+                },
+                &mut |_, _| {},
+            )
+            .unwrap();
             assert!(r.verified() && !r.warnings.is_empty(), "{len}: {r:?}");
         }
     }

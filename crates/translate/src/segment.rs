@@ -15,9 +15,8 @@ impl Translator {
     /// that passes zero.
     pub(crate) fn budget(&mut self, pc: u64, n: u16, live: u32) {
         let stub = if live == 0 {
-            // add r11, n; jc
-            self.a.bytes(&[0x49, 0x81, 0xc3]);
-            self.a.bytes(&(n as u32).to_le_bytes());
+            // add r11, n; jc. A block has fewer than 128 instructions.
+            self.a.bytes(&[0x49, 0x83, 0xc3, n as u8]);
             self.a.jump_later(&[0x0f, 0x82])
         } else {
             asm::count(&mut self.a, n as i32);
