@@ -2,7 +2,7 @@
 
 use crate::outputs::{Class, Out};
 use linux_raw_sys::general::*;
-use linux_raw_sys::{ioctl, prctl};
+use linux_raw_sys::{ioctl, net, prctl};
 
 /// `struct termios` and `struct termios2` as the kernel has them.
 const TERMIOS: u64 = 36;
@@ -115,4 +115,64 @@ pub(crate) fn prctl(a: &[u64; 6], o: &mut Out) -> Class {
     // PR_SET_MM can only have changed what the kernel shows of the process.
     o.add(a[1], len);
     Class::Known
+}
+
+/// `getsockopt` of TCP that maps pages.
+const TCP_ZEROCOPY_RECEIVE: u32 = 35;
+/// The first option of IP that belongs to packet filters.
+const FIRST_OF_FILTERS: u32 = 64;
+/// Largest value of an option.
+const OPTION: u64 = 1 << 16;
+
+/// `getsockopt`: the levels that ordinary programs use. Some options of others count in other units
+/// than bytes, or hold pointers that the kernel writes through.
+pub(crate) fn getsockopt(a: &[u64; 6], o: &mut Out) -> Class {
+    let option = a[2] as u32;
+    match a[1] as u32 {
+        // Counted in instructions of the filter.
+        net::SOL_SOCKET if option == net::SO_GET_FILTER => return Class::Unknown,
+        net::SOL_SOCKET => {}
+        IP | IPV6 if option >= FIRST_OF_FILTERS && option <= 2 * FIRST_OF_FILTERS => {
+            return Class::Unknown;
+        }
+        TCP if option == TCP_ZEROCOPY_RECEIVE => return Class::Unknown,
+        IP | IPV6 | TCP | UDP | NETLINK => {}
+        _ => return Class::Unknown,
+    }
+    o.sized(a[3], a[4], OPTION);
+    Class::Known
+}
+
+/// Levels of socket options.
+const IP: u32 = net::IPPROTO_IP as u32;
+const IPV6: u32 = net::IPPROTO_IPV6 as u32;
+const TCP: u32 = net::IPPROTO_TCP as u32;
+const UDP: u32 = net::IPPROTO_UDP as u32;
+const NETLINK: u32 = 270;
+
+/// `arch_prctl`.
+pub(crate) fn arch_prctl(a: &[u64; 6], o: &mut Out) -> Class {
+    let len = match a[0] {
+        // SET_GS, SET_FS, GET_CPUID, SET_CPUID, REQ_XCOMP_PERM, REQ_XCOMP_GUEST_PERM.
+        0x1001 | 0x1002 | 0x1011 | 0x1012 | 0x1023 | 0x1025 => 0,
+        // GET_FS, GET_GS, GET_XCOMP_SUPP, GET_XCOMP_PERM, GET_XCOMP_GUEST_PERM.
+        0x1003 | 0x1004 | 0x1021 | 0x1022 | 0x1024 => 8,
+        _ => return Class::Unknown,
+    };
+    o.add(a[1], len);
+    Class::Known
+}
+
+/// `seccomp`.
+pub(crate) fn seccomp(a: &[u64; 6], o: &mut Out) -> Class {
+    match a[0] {
+        // SET_MODE_STRICT, SET_MODE_FILTER, GET_ACTION_AVAIL.
+        0..=2 => Class::Known,
+        // GET_NOTIF_SIZES: three lengths of 16 bits.
+        3 => {
+            o.add(a[2], 6);
+            Class::Known
+        }
+        _ => Class::Unknown,
+    }
 }

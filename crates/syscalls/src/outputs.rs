@@ -3,7 +3,7 @@
 
 use crate::control;
 use linux_raw_sys::general::*;
-use linux_raw_sys::{net, system};
+use linux_raw_sys::{errno, system};
 
 /// What is known of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +44,7 @@ const ITIMER: u64 = 32;
 const EPOLL_EVENT: u64 = 12;
 const POLLFD: u64 = 8;
 const UTSNAME: u64 = 390;
+const TIMEX: u64 = 208;
 const SYSINFO: u64 = size_of::<system::sysinfo>() as u64;
 
 /// Collects ranges; null pointers and empty ranges are left out.
@@ -90,7 +91,7 @@ impl Out<'_> {
 
     /// An address with the length behind a pointer, which the kernel has set to what it would have
     /// needed.
-    fn sized(&mut self, addr: u64, len: u64, most: u64) {
+    pub fn sized(&mut self, addr: u64, len: u64, most: u64) {
         if len == 0 {
             return;
         }
@@ -128,6 +129,13 @@ pub fn outputs(
     let mut out = Out { memory, push };
     let o = &mut out;
     let failed = (-4095..0).contains(&ret);
+    // Who knows how far it came.
+    if ret == -(errno::EFAULT as i64) && !writes_nothing(nr) {
+        return Class::Unknown;
+    }
+    if ret == -(errno::ENOSYS as i64) {
+        return Class::Known;
+    }
     let n = if failed { 0 } else { ret as u64 };
     match nr {
         // What follows writes also when it fails.
@@ -141,11 +149,20 @@ pub fn outputs(
             fd_sets(o, a);
             o.add(a[4], TIMESPEC);
         }
-        __NR_poll => o.add(a[0], a[1].saturating_mul(POLLFD)),
+        // More descriptors than there may be are refused before anything is written.
+        __NR_poll | __NR_ppoll if ret == -(errno::EINVAL as i64) => {}
+        __NR_poll => o.add(a[0], a[1] as u32 as u64 * POLLFD),
         __NR_ppoll => {
-            o.add(a[0], a[1].saturating_mul(POLLFD));
+            o.add(a[0], a[1] as u32 as u64 * POLLFD);
             o.add(a[2], TIMESPEC);
         }
+        __NR_adjtimex => o.add(a[0], TIMEX),
+        // The header then says which version the kernel knows.
+        __NR_capget | __NR_capset if failed => o.add(a[0], 8),
+        // What it found before it came to memory that is not mapped.
+        __NR_mincore => o.add(a[2], a[1].div_ceil(4096)),
+        // Too short a buffer is answered with the length that it should have.
+        __NR_getsockopt if failed => o.add(a[4], 4),
         __NR_sched_setattr => o.add(a[1], 4),
         __NR_futex => {
             // Locks with priority inheritance and FUTEX_WAKE_OP change the words.
@@ -171,17 +188,6 @@ pub fn outputs(
             }
         }
         __NR_sendmmsg => o.add(a[1], n.min(IOV_MAX) * 64),
-        // Reads may have filled a part of the buffer before they failed with a fault; and calls that
-        // are not known may write whatever happens.
-        __NR_read | __NR_pread64 | __NR_readlink | __NR_readlinkat | __NR_getdents
-        | __NR_getdents64 | __NR_getrandom | __NR_getcwd | __NR_recvfrom | __NR_readv
-        | __NR_preadv | __NR_preadv2 | __NR_recvmsg
-            if failed =>
-        {
-            if ret == -(linux_raw_sys::errno::EFAULT as i64) {
-                return Class::Unknown;
-            }
-        }
         _ if failed && class_of_success(nr, a) == Class::Known => {}
         _ => return succeeded(nr, a, n, o),
     }
@@ -225,7 +231,6 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_getgroups => o.add(a[1], n * 4),
         __NR_sched_getaffinity => o.add(a[2], n),
         __NR_epoll_wait | __NR_epoll_pwait | __NR_epoll_pwait2 => o.add(a[1], n * EPOLL_EVENT),
-        __NR_mincore => o.add(a[2], a[1].div_ceil(4096)),
 
         // Sockets.
         __NR_recvfrom => {
@@ -237,13 +242,7 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_accept | __NR_accept4 | __NR_getsockname | __NR_getpeername => {
             o.sized(a[1], a[2], ADDR);
         }
-        __NR_getsockopt => {
-            // Some options of these levels hold pointers that the kernel writes through.
-            if a[1] as u32 == net::IPPROTO_TCP as u32 && a[2] as u32 == TCP_ZEROCOPY_RECEIVE {
-                return Class::Unknown;
-            }
-            o.sized(a[3], a[4], 1 << 16);
-        }
+        __NR_getsockopt => return control::getsockopt(a, o),
         __NR_socketpair => o.add(a[3], 8),
 
         // Results of fixed size.
@@ -271,8 +270,7 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         }
         __NR_time => o.add(a[0], 8),
         __NR_clock_gettime | __NR_clock_getres => o.add(a[1], TIMESPEC),
-        __NR_adjtimex => o.add(a[0], 208),
-        __NR_clock_adjtime => o.add(a[1], 208),
+        __NR_clock_adjtime => o.add(a[1], TIMEX),
         __NR_getitimer => o.add(a[1], ITIMER),
         __NR_setitimer => o.add(a[2], ITIMER),
         __NR_timer_create => o.add(a[2], 4),
@@ -302,14 +300,8 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
             o.add(a[1], 8);
             o.add(a[2], 8);
         }
-        __NR_arch_prctl => o.add(
-            a[1],
-            if a[0] == 0x1003 || a[0] == 0x1004 {
-                8
-            } else {
-                0
-            },
-        ),
+        __NR_arch_prctl => return control::arch_prctl(a, o),
+        __NR_seccomp => return control::seccomp(a, o),
         __NR_mq_timedreceive => {
             o.add(a[1], n);
             o.add(a[3], 4);
@@ -334,9 +326,6 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
     }
     Class::Known
 }
-
-/// `getsockopt` of TCP that maps pages.
-const TCP_ZEROCOPY_RECEIVE: u32 = 35;
 
 /// Calls that write no memory of the process that makes them (mappings that they change are another
 /// matter).
@@ -477,7 +466,6 @@ fn writes_nothing(nr: u32) -> bool {
             | __NR_rt_tgsigqueueinfo
             | __NR_pidfd_open
             | __NR_pidfd_send_signal
-            | __NR_pidfd_getfd
             | __NR_rt_sigsuspend
             | __NR_epoll_create
             | __NR_epoll_create1
@@ -509,13 +497,11 @@ fn writes_nothing(nr: u32) -> bool {
             | __NR_set_tid_address
             | __NR_set_robust_list
             | __NR_rseq
-            | __NR_seccomp
             | __NR_landlock_create_ruleset
             | __NR_landlock_add_rule
             | __NR_landlock_restrict_self
             | __NR_pkey_alloc
             | __NR_pkey_free
-            | __NR_open_by_handle_at
             | __NR_vhangup
             | __NR_acct
             | __NR_exit
