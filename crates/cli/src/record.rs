@@ -398,6 +398,8 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Con
         false => regime::CHECKED,
     };
     c.digest_interval = a.digest_interval;
+    c.quiet_for = a.leave_quiet_after;
+    c.untold = a.untold.map_or(0, |nr| nr + 1);
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;
     image::set_path(&mut c.execfn, p.execfn.as_os_str()).context("the program's path")?;
     Ok(c)

@@ -61,6 +61,11 @@ pub struct Config {
     pub regime: u32,
     /// 1: the process ran before it was recorded (see [`crate::attach`]).
     pub attached: u32,
+    /// For tests: the quiet regime ends when the program has come to the runtime so many times between
+    /// two instructions; 0: it does not.
+    pub quiet_for: u64,
+    /// For tests: the number, plus one, of a system call of which is not recorded what it wrote; 0: none.
+    pub untold: u64,
     /// Least number of instructions between key frames; 0: none but the first.
     pub keyframe_interval: u64,
     /// Least number of instructions between digests of all registers; 0: none.
@@ -105,6 +110,8 @@ impl Config {
             foreign: 0,
             regime: regime::CHECKED,
             attached: 0,
+            quiet_for: 0,
+            untold: 0,
             keyframe_interval: 0,
             digest_interval: 0,
             select: [0; SELECT_LEN],
@@ -129,7 +136,7 @@ impl Config {
 
 const _: () = assert!(
     size_of::<Config>()
-        == 16 + 8 + 4 + 4 + 24 + 16 + 32 + 24 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 16 + 8 + 4 + 4 + 24 + 32 + 32 + 24 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
 );
 
 impl Default for Config {

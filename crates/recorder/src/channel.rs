@@ -10,7 +10,7 @@
 
 use crate::syscalls::{errno, pass};
 use crate::thread::Thread;
-use crate::{guard, limits, line, sys};
+use crate::{guard, limits, line, regime, sys};
 use core::sync::atomic::{AtomicI32, Ordering::*};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -183,6 +183,8 @@ fn list(t: &mut Thread, fd: i32, a: &[u64; 6]) -> Option<u64> {
                 if guard::read(from, &mut rest).is_err() || guard::write(to, &rest).is_err() {
                     return Some(ret);
                 }
+                // Behind the list lies what was moved.
+                regime::tell(t, a[1] + len - size, size);
                 if len > size {
                     return Some(len - size);
                 }

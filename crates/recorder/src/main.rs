@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod arena;
 mod attach;
+mod backing;
 mod birth;
 mod bpf;
 mod cache;

@@ -250,8 +250,9 @@ fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
         len,
         prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC),
     );
-    if prot != 0 {
-        regime::accessible(t, addr, len);
+    match prot {
+        0 => regime::inaccessible(t, addr, len),
+        _ => regime::accessible(t, addr, len),
     }
     Some(())
 }
@@ -381,19 +382,28 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         returned(t, errno(ENOMEM));
         return Some(());
     }
+    let advice = advice as u32;
     let mut call = *a;
-    if t.quiet && advice as u32 == MADV_FREE {
-        // When the kernel takes the pages away, it could not be known.
+    // When the kernel takes the pages away, it could not be known. Of files it does not.
+    let anonymous = |r: &Region| r.flags & MAP_ANONYMOUS != 0;
+    if t.quiet && advice == MADV_FREE && regions().overlapping(addr, len).all(anonymous) {
         call[2] = MADV_DONTNEED as u64;
     }
     let ret = pass(t, __NR_madvise, &call)?;
     returned(t, ret);
-    if ret == 0 && [MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED].contains(&(advice as u32)) {
-        forget_code(t, addr, pages(len));
-    }
-    let gone = [MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED, MADV_FREE];
-    if ret == 0 && gone.contains(&(advice as u32)) {
-        regime::discarded(t, addr, pages(len), advice as u32);
+    let discards = matches!(
+        advice,
+        MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL | MADV_FREE
+    );
+    // What is mapped is discarded although something is not.
+    let done = ret == 0 || ret == errno(ENOMEM);
+    if discards && done && addr.is_multiple_of(PAGE) {
+        if advice != MADV_FREE {
+            forget_code(t, addr, pages(len));
+        }
+        regime::discarded(t, addr, pages(len), advice);
+    } else if discards && ret != errno(EINVAL) {
+        regime::over(t, "memory was discarded, who knows how much of it");
     }
     Some(())
 }

@@ -7,8 +7,10 @@
 //! the program. What the stack may need is left out. That is only to avoid meetings; what rests on
 //! there being none asks [`collides`].
 
+use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::sys::{self, PAGE};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_NORESERVE, MAP_PRIVATE, RLIMIT_STACK,
@@ -113,25 +115,46 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
     None
 }
 
+/// Memory that was accessible and is not any more, but keeps what it holds.
+static HELD: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
+const MAX_HELD: usize = 1000;
+
+/// Takes note of such memory. `false`: there is too much of it.
+pub fn hold(addr: u64, len: u64) -> bool {
+    let mut held = HELD.lock();
+    if !held.contains(&(addr, len)) {
+        held.push((addr, len));
+    }
+    held.len() <= MAX_HELD
+}
+
 /// Whether pages of `addr..addr+len` share the low bits of their addresses with each other or with
-/// other memory that the program can access.
+/// other memory of the program that may hold something, or with what the stack may need.
 pub fn collides(addr: u64, len: u64) -> bool {
     if len >= SPAN {
         return true;
     }
-    let regions = regions();
-    regions.all().filter(|r| r.prot != 0).any(|r| {
-        // Of the stack what it has, and not what it may need.
-        let within = r.start < addr.saturating_add(len) && addr < r.end;
-        let other = |a: u64, b: u64| a < b && meets(addr, len, a, b - a).is_some();
-        match within {
-            // What lies outside of the range, as far as it does.
-            true => {
-                r.end - r.start >= SPAN
-                    || other(r.start, r.end.min(addr))
-                    || other(addr.saturating_add(len).max(r.start), r.end)
-            }
-            false => r.end - r.start >= SPAN || other(r.start, r.end),
+    let end = addr.saturating_add(len);
+    let other = |a: u64, b: u64| a < b && meets(addr, len, a, b - a).is_some();
+    let shares = |(start, size): (u64, u64)| {
+        let behind = start.saturating_add(size);
+        // What lies outside of the range itself, as far as it does.
+        match start < end && addr < behind {
+            true => other(start, behind.min(addr)) || other(end.max(start), behind),
+            false => other(start, behind),
         }
-    })
+    };
+    let regions = regions();
+    let in_use = regions.all().filter(|r| r.prot != 0).map(taken);
+    in_use.chain(HELD.lock().iter().copied()).any(shares)
+}
+
+/// Whether what the stack may need meets other memory.
+pub fn stack_collides() -> bool {
+    let stack = regions()
+        .all()
+        .find(|r| r.flags & MAP_GROWSDOWN != 0)
+        .map(taken);
+    let limit = crate::limits::get(RLIMIT_STACK).0;
+    limit > STACK || stack.is_some_and(|(start, size)| collides(start, size))
 }

@@ -10,12 +10,12 @@
 //! memory holds shows when it is read.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::backing;
 use crate::guard;
-use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::sys::PAGE;
 use crate::thread::Thread;
-use crate::{birth, config, limits, loader, place, sys};
+use crate::{birth, config, limits, place, sys};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,8 +26,6 @@ use hindsight_isa::ctx::table;
 use hindsight_syscalls as syscalls;
 use linux_raw_sys::general::*;
 
-/// Most bytes of a file that is mapped as data.
-const MAX_FILE: u64 = 256 << 20;
 /// Bytes of what the kernel usually writes at a time.
 const SHORT: usize = 256;
 /// Largest mapping for which the regime is kept.
@@ -35,11 +33,6 @@ pub const MAX_MAPPING: u64 = 2 << 30;
 
 /// Addresses of the vDSO.
 static VDSO: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
-/// Device and inode of files that the program has opened for writing: what it writes there changes
-/// memory to which they are mapped.
-static WRITABLE: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
-const MAX_WRITABLE: usize = 1000;
 
 /// Why the regime was left.
 pub type Reason = &'static str;
@@ -65,6 +58,8 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     });
     t.quiet = true;
     t.schedule_quiet();
+    t.leaves_after = config().quiet_for;
+    backing::inherited();
     for r in &list {
         let (start, len) = (r.start, r.end - r.start);
         if r.prot != 0 && place::collides(start, len) {
@@ -147,28 +142,7 @@ fn tell_file(
     fd: Option<i32>,
     path: &[u8],
 ) -> Result<(), Reason> {
-    let named = {
-        let mut z = path.to_vec();
-        z.push(0);
-        core::ffi::CStr::from_bytes_until_nul(&z)
-            .ok()
-            .and_then(|p| sys::stat(p).ok())
-    };
-    let same = |a: &stat, b: &stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
-    let s = match (fd.map(sys::fstat), named) {
-        (Some(Ok(s)), Some(n)) if same(&s, &n) => s,
-        (None, Some(n)) => n,
-        _ => return Err("a file without a name is mapped"),
-    };
-    if s.st_mode & S_IFMT != S_IFREG {
-        return Err("a device is mapped");
-    }
-    if WRITABLE.lock().contains(&(s.st_dev, s.st_ino)) {
-        return Err("a file that the program may write is mapped");
-    }
-    if s.st_size as u64 > MAX_FILE {
-        return Err("a very large file is mapped");
-    }
+    let s = backing::map(fd, path)?;
     t.event(&Event::File {
         addr,
         len,
@@ -176,10 +150,7 @@ fn tell_file(
         device: s.st_dev,
         inode: s.st_ino,
         size: s.st_size as u64,
-        modified: s
-            .st_mtime
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(s.st_mtime_nsec),
+        modified: backing::modified(&s),
         path,
     });
     t.files_told = true;
@@ -214,6 +185,9 @@ fn content(
     if flags & MAP_GROWSDOWN != 0 {
         return Err("a mapping that grows");
     }
+    if flags & MAP_HUGETLB != 0 {
+        return Err("a mapping of huge pages");
+    }
     if flags & MAP_ANONYMOUS != 0 {
         // What `zero_window` says.
         return Ok(());
@@ -224,9 +198,7 @@ fn content(
     };
     let path: Vec<u8> = regions().path(&r).to_vec();
     // Read-only sharing of what belongs to the system is as good as private.
-    let of_system = [&b"/usr/"[..], b"/lib", b"/etc/"]
-        .iter()
-        .any(|d| path.starts_with(d));
+    let of_system = backing::is_of_system(&path);
     if flags & MAP_TYPE != MAP_PRIVATE && (prot & PROT_WRITE != 0 || !of_system) {
         return Err("a file is mapped that others can change");
     }
@@ -248,6 +220,13 @@ pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
     if t.quiet && place::collides(addr, len) {
         t.ends_quiet
             .get_or_insert("two mappings have the same low address bits");
+    }
+}
+
+/// Memory that may hold something cannot be accessed for now.
+pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
+    if t.quiet && !place::hold(addr, len) {
+        over(t, "very many mappings are made inaccessible");
     }
 }
 
@@ -290,10 +269,15 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         }
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => "a second process",
         __NR_shmat => "memory shared with other processes",
+        __NR_exit | __NR_exit_group => return end(t),
         _ => return,
     };
     leave(t, why);
 }
+
+/// Bytes of a `struct mmsghdr`.
+const MMSGHDR: u64 = 64;
+const CHANGED: Reason = "somebody changed a file while it was in memory";
 
 /// Whether a call may open a file for writing.
 fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
@@ -303,27 +287,6 @@ fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
         __NR_openat => writes(a[2]),
         _ => matches!(nr, __NR_creat | __NR_openat2),
     }
-}
-
-/// Takes note of a file that the program may write. `false`: there are too many.
-fn note_writable(fd: i32) -> bool {
-    let Ok(s) = sys::fstat(fd) else { return true };
-    if s.st_mode & S_IFMT != S_IFREG {
-        return true;
-    }
-    let mut list = WRITABLE.lock();
-    let id = (s.st_dev, s.st_ino);
-    if !list.contains(&id) {
-        list.push(id);
-    }
-    list.len() < MAX_WRITABLE
-}
-
-/// Whether an open file is mapped, or is the process's memory itself.
-fn is_in_memory(fd: i32) -> bool {
-    let path = loader::fd_path(fd);
-    let r = regions();
-    path.starts_with(b"/proc/") && path.ends_with(b"/mem") || r.all().any(|m| r.path(m) == path)
 }
 
 /// Whether a call may remove, replace or change a file.
@@ -362,13 +325,14 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         return;
     }
     let ret = t.ctx.gpr[0] as i64;
-    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| tell(t, r.addr, r.len));
-    if ret >= 0 && opens_for_writing(nr, a) {
-        if is_in_memory(ret as i32) {
-            over(t, "a file that is in memory is opened for writing");
-        } else if !note_writable(ret as i32) {
-            over(t, "very many files are opened for writing");
+    let untold = config().untold == nr as u64 + 1;
+    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
+        if !untold {
+            tell(t, r.addr, r.len);
         }
+    });
+    if let Some(why) = aftermath(nr, a, ret) {
+        over(t, why);
     }
     if class == syscalls::Class::Unknown {
         t.ends_quiet
@@ -379,12 +343,33 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
 }
 
+/// What follows from a call that returned `ret`, besides what it wrote: why the regime is over.
+fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
+    if ret < 0 {
+        return None;
+    }
+    match nr {
+        __NR_open | __NR_openat | __NR_openat2 | __NR_creat if opens_for_writing(nr, a) => {
+            backing::opened(ret as i32)
+        }
+        __NR_truncate => backing::resized(a[0]),
+        __NR_recvmsg => backing::received(a[1]),
+        __NR_recvmmsg => (0..ret as u64).find_map(|i| backing::received(a[1] + MMSGHDR * i)),
+        __NR_munmap => backing::changed(false).then_some(CHANGED),
+        __NR_setrlimit | __NR_prlimit64 if place::stack_collides() => {
+            Some("the stack may grow into the low address bits of other memory")
+        }
+        _ => None,
+    }
+}
+
 /// The thread, which stands between two instructions, is checked from here on.
 pub fn leave(t: &mut Thread, why: Reason) {
     if !t.quiet {
         return;
     }
     (t.quiet, t.in_vdso) = (false, false);
+    let why = if backing::changed(true) { CHANGED } else { why };
     t.event(&Event::Regime {
         quiet: false,
         reason: why.as_bytes(),
@@ -395,9 +380,25 @@ pub fn leave(t: &mut Thread, why: Reason) {
     t.begin_checked();
 }
 
+/// The program ends.
+fn end(t: &mut Thread) {
+    if t.quiet && backing::changed(true) {
+        t.event(&Event::Regime {
+            quiet: false,
+            reason: CHANGED.as_bytes(),
+        });
+    }
+}
+
 /// The thread is about to execute the instruction at `pc`. Before [`crate::select::arrive`].
 pub fn arrive(t: &mut Thread, pc: u64) {
     if t.quiet {
+        if t.leaves_after != 0 {
+            t.leaves_after -= 1;
+            if t.leaves_after == 0 {
+                over(t, "as was asked for (--leave-quiet-after)");
+            }
+        }
         if let Some(why) = t.ends_quiet.take() {
             return leave(t, why);
         }

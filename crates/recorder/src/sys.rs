@@ -605,6 +605,26 @@ pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
     call(__NR_readlinkat, a).map(|n| n as usize)
 }
 
+/// Names the entries of an open directory.
+pub fn entries(dir: i32, name: &mut dyn FnMut(&[u8])) {
+    /// Offsets of a record's length and its name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut buf = [0u8; 4096];
+    while let Ok(n @ 1..) = call(
+        __NR_getdents64,
+        [dir as u64, buf.as_mut_ptr() as u64, buf.len() as u64],
+    ) {
+        let mut rest = &buf[..n as usize];
+        while let Some(&[a, b]) = rest.get(LENGTH..LENGTH + 2) {
+            let len = u16::from_le_bytes([a, b]) as usize;
+            let text = rest.get(NAME..len).unwrap_or(&[]);
+            name(text.split(|b| *b == 0).next().unwrap_or(&[]));
+            rest = rest.get(len.max(NAME)..).unwrap_or(&[]);
+        }
+    }
+}
+
 /// Most memory the process has had resident, in bytes.
 pub fn peak_memory() -> u64 {
     let mut usage = [0u64; 18];

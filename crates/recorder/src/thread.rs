@@ -128,6 +128,8 @@ pub struct Thread {
     pub files_told: bool,
     /// It is quiet, and executes code that is checked all the same.
     pub in_vdso: bool,
+    /// Times that it comes to the runtime between two instructions until that ends; 0: nobody counts.
+    pub leaves_after: u64,
     /// Why that is to end as soon as the thread stands between two instructions.
     pub ends_quiet: Option<crate::regime::Reason>,
     /// Which of its code is wanted.
@@ -193,6 +195,7 @@ impl Thread {
             quiet: false,
             files_told: false,
             in_vdso: false,
+            leaves_after: 0,
             ends_quiet: None,
             wanted: crate::select::Wanted::new(),
             chaos: crate::chaos::State::new(),
@@ -386,7 +389,9 @@ impl Thread {
             return;
         }
         if self.quiet {
-            if len != 0 && len <= crate::regime::MAX_MAPPING {
+            if len > crate::regime::MAX_MAPPING {
+                self.ends_quiet.get_or_insert("a very large mapping");
+            } else if len != 0 {
                 self.event(&Event::Zero { addr, len });
             }
             return;

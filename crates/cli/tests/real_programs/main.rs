@@ -12,6 +12,7 @@ mod kills;
 mod loading;
 mod modes;
 mod processes;
+mod quiet;
 mod rings;
 mod signals;
 mod sinks;

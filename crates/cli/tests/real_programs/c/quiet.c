@@ -1,0 +1,370 @@
+/* Ways in which memory changes, or may, in a program with one thread. Each prints what it reads. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+
+/* A sum of memory that depends on each byte. */
+static uint64_t sum(const volatile void *at, size_t n) {
+    const volatile unsigned char *p = at;
+    uint64_t s = 0;
+    for (size_t i = 0; i < n; i++) s = s * 31 + p[i];
+    return s;
+}
+static void show(const char *what, const volatile void *at, size_t n) {
+    printf("%s %016lx\n", what, sum(at, n));
+}
+static char *fresh(size_t n) {
+    char *p = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) exit(99);
+    return p;
+}
+static void discarded(void) {
+    char *p = fresh(8 * PAGE);
+    memset(p, 7, 8 * PAGE);
+    madvise(p + PAGE, PAGE, MADV_DONTNEED);
+    show("dontneed", p, 8 * PAGE);
+    /* A part is not mapped: the rest is discarded all the same. */
+    munmap(p + 4 * PAGE, PAGE);
+    printf("hole %d %d\n", madvise(p + 3 * PAGE, 3 * PAGE, MADV_DONTNEED), errno);
+    show("before", p, 4 * PAGE);
+    show("behind", p + 5 * PAGE, 3 * PAGE);
+    memset(p, 9, 2 * PAGE);
+    madvise(p, PAGE, MADV_FREE);
+    p[0] = 1;
+    show("one", p + PAGE, PAGE);
+    madvise(p + PAGE, PAGE, 102); /* MADV_GUARD_INSTALL, where there is one */
+    madvise(p + PAGE, PAGE, 103);
+    volatile char c = p[PAGE];
+    show("data", p + 2 * PAGE, PAGE);
+}
+
+static void moved(void) {
+    char *p = fresh(4 * PAGE);
+    for (int i = 0; i < 4 * PAGE; i++) p[i] = i * 7;
+    munmap(p + PAGE, PAGE);
+    char *q = mmap(p + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    show("hole", q, PAGE);
+    show("all", p, 4 * PAGE);
+    char *big = fresh(64 * PAGE);
+    memset(big, 3, 64 * PAGE);
+    big = mremap(big, 64 * PAGE, 600 * PAGE, MREMAP_MAYMOVE);
+    show("grown", big, 600 * PAGE);
+    big = mremap(big, 600 * PAGE, 10 * PAGE, 0);
+    show("shrunk", big, 10 * PAGE);
+    big = mremap(big, 10 * PAGE, 20 * PAGE, MREMAP_MAYMOVE);
+    show("grown again", big, 20 * PAGE);
+    char *b = sbrk(40 * PAGE);
+    memset(b, 5, 40 * PAGE);
+    sbrk(-30 * PAGE);
+    sbrk(30 * PAGE);
+    show("heap", b, 40 * PAGE);
+}
+
+/* Uninitialised stack, far below. */
+static __attribute__((noinline)) uint64_t deep(int n) {
+    volatile char frame[PAGE];
+    if (n > 0) return deep(n - 1) + frame[n % PAGE] * 3;
+    return sum(frame, sizeof frame);
+}
+static void stack(void) {
+    volatile uint64_t unknown = deep(1500);
+    struct rlimit r;
+    getrlimit(RLIMIT_STACK, &r);
+    r.rlim_cur = 64 << 20;
+    if (r.rlim_cur > r.rlim_max) r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_STACK, &r);
+    char *p = fresh(64 * PAGE);
+    memset(p, 1, 64 * PAGE);
+    if (r.rlim_cur >= 64 << 20) unknown = deep(12000);
+    show("mapped", p, 64 * PAGE);
+}
+
+/* Two mappings with the same low address bits, one of them out of reach while the other is used. */
+static void twins(void) {
+    char *p = fresh(PAGE);
+    memset(p, 1, PAGE);
+    mprotect(p, PAGE, PROT_NONE);
+    char *at = (char *)((uintptr_t)p - (1ull << 32));
+    char *q = mmap(at, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (q != MAP_FAILED) {
+        memset(q, 2, PAGE);
+        mprotect(q, PAGE, PROT_NONE);
+    }
+    mprotect(p, PAGE, PROT_READ);
+    show("first", p, PAGE);
+}
+
+static void outputs(void) {
+    char buf[4096];
+    memset(buf, 0x5a, sizeof buf);
+    int fds[2], pair[2];
+    pipe(fds);
+    socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
+    write(fds[1], "0123456789abcdef", 16);
+    struct iovec v[3] = {{buf, 3}, {buf + 100, 5}, {buf + 200, 100}};
+    printf("%zd\n", readv(fds[0], v, 3));
+    show("scattered", buf, 300);
+    struct pollfd p[2] = {{fds[0], POLLIN, 0x77}, {fds[1], POLLOUT, 0x77}};
+    printf("%d\n", poll(p, 2, 0));
+    show("poll", p, sizeof p);
+    fd_set r, w;
+    FD_ZERO(&r);
+    FD_ZERO(&w);
+    FD_SET(fds[0], &r);
+    FD_SET(fds[1], &w);
+    struct timeval t = {0, 1000};
+    printf("%d\n", select(20, &r, &w, 0, &t));
+    show("select", &r, 8), show("select", &w, 8), show("time left", &t, 0);
+    int e = epoll_create1(0);
+    struct epoll_event ev = {EPOLLOUT, {.u64 = 77}}, got[4];
+    epoll_ctl(e, EPOLL_CTL_ADD, fds[1], &ev);
+    memset(got, 1, sizeof got);
+    printf("%d\n", epoll_wait(e, got, 4, 0));
+    show("epoll", got, sizeof got);
+    char control[256] = {0};
+    struct iovec one = {"data", 4};
+    struct msghdr m = {0, 0, &one, 1, control, CMSG_SPACE(sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fds[0], sizeof(int));
+    sendmsg(pair[0], &m, 0);
+    struct iovec in = {buf + 400, 100};
+    m = (struct msghdr){0, 0, &in, 1, control, sizeof control};
+    memset(control, 9, sizeof control);
+    printf("%zd %zu\n", recvmsg(pair[1], &m, 0), m.msg_controllen);
+    show("control", control, sizeof control), show("header", &m.msg_flags, 4), show("data", buf, 600);
+    int kind, len = sizeof kind;
+    getsockopt(pair[0], SOL_SOCKET, SO_TYPE, &kind, &len);
+    printf("kind %d %d\n", kind, len);
+    char peer[200];
+    len = 1;
+    printf("%d\n", getsockopt(pair[0], SOL_SOCKET, SO_PEERCRED, peer, &len));
+    struct sockaddr_un a;
+    len = sizeof a;
+    memset(&a, 3, sizeof a);
+    getsockname(pair[0], (void *)&a, &len);
+    printf("name %d ", len), show("", &a, sizeof a);
+    struct utsname u;
+    memset(&u, 1, sizeof u);
+    uname(&u);
+    show("machine", u.machine, sizeof u.machine);
+    struct __user_cap_header_struct h = {1, 0};
+    syscall(SYS_capget, &h, 0);
+    printf("capabilities %x\n", h.version);
+    h = (struct __user_cap_header_struct){12345, 0};
+    struct __user_cap_data_struct d[2];
+    printf("%ld %x\n", syscall(SYS_capget, &h, d), h.version);
+    unsigned short sizes[3] = {0};
+    printf("%ld ", syscall(SYS_seccomp, 3, 0, sizes));
+    show("sizes", sizes, 6);
+    uint64_t features = 0;
+    printf("%ld %d\n", syscall(SYS_arch_prctl, 0x1022, &features), features != 0);
+    char title[16] = {0};
+    prctl(PR_SET_NAME, "quiet one");
+    prctl(PR_GET_NAME, title);
+    int n = 0, death = 5;
+    prctl(PR_GET_PDEATHSIG, &death);
+    ioctl(fds[0], FIONREAD, &n);
+    printf("%s %d %d\n", title, death, n);
+    unsigned char pages[8];
+    memset(pages, 4, 8);
+    char *map = fresh(4 * PAGE);
+    munmap(map + 2 * PAGE, PAGE);
+    map[0] = 1;
+    printf("%d\n", mincore(map, 4 * PAGE, pages));
+    show("resident", pages, 8);
+    getrandom(buf, 100, 0);
+    uint64_t zero = sum(buf, 100);
+    int f = open("/usr/include/stdio.h", O_RDONLY);
+    if (f < 0) f = open("/etc/passwd", O_RDONLY);
+    off_t off = 10;
+    sendfile(fds[1], f, &off, 20);
+    printf("%ld\n", (long)off);
+    loff_t at = 5;
+    printf("%zd %ld\n", splice(f, &at, fds[1], 0, 16, 0), (long)at);
+    printf("%zd\n", preadv(f, v, 3, 7));
+    show("scattered", buf + 200, 100);
+    struct timespec nothing = {0, 1}, left = {1, 2};
+    nanosleep(&nothing, &left);
+    printf("%ld %ld %d\n", (long)left.tv_sec, left.tv_nsec, zero != 0);
+    struct itimerval timer = {{0, 0}, {100, 0}}, old;
+    setitimer(ITIMER_REAL, &timer, 0);
+    timer.it_value.tv_sec = 0;
+    setitimer(ITIMER_REAL, &timer, &old);
+    printf("%d\n", old.it_value.tv_sec > 90);
+}
+
+static volatile int seen;
+static void handler(int s, siginfo_t *i, void *c) {
+    volatile char frame[512];
+    memset((void *)frame, s, sizeof frame);
+    seen += i->si_code + sum(frame, sizeof frame) % 1000;
+}
+static void signals(void) {
+    struct sigaction a = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+    stack_t s = {.ss_sp = fresh(16 * PAGE), .ss_size = 16 * PAGE}, old;
+    sigaction(SIGUSR1, &a, 0);
+    sigaction(SIGALRM, &a, 0);
+    sigaltstack(&s, &old);
+    raise(SIGUSR1);
+    show("frame", s.ss_sp, 16);
+    struct itimerval timer = {{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &timer, 0);
+    volatile uint64_t x = 0;
+    for (int i = 0; i < 30; i++) {
+        struct timespec t = {0, 200000}, left = {0, 0};
+        nanosleep(&t, &left);
+        x += sum(s.ss_sp, 16 * PAGE) + left.tv_nsec;
+    }
+    timer.it_interval.tv_usec = timer.it_value.tv_usec = 0;
+    setitimer(ITIMER_REAL, &timer, 0);
+    sigset_t set, was;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, &was);
+    raise(SIGUSR1);
+    sigpending(&was);
+    siginfo_t info;
+    memset(&info, 1, sizeof info);
+    printf("%d %d\n", sigismember(&was, SIGUSR1), sigwaitinfo(&set, &info));
+    show("info", &info, 8);
+}
+
+/* Clocks, which are read in memory that the kernel writes. */
+static void clocks(void) {
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int i = 0; i < 100; i++) {
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        if (b.tv_sec < a.tv_sec) abort();
+        a = b;
+    }
+    struct timeval t;
+    gettimeofday(&t, 0);
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    printf("%d\n", t.tv_sec > 0 && u.ru_maxrss > 0);
+}
+
+/* What ends the regime. */
+static void shared(void) {
+    int id = shmget(IPC_PRIVATE, PAGE, IPC_CREAT | 0600);
+    char *a = shmat(id, 0, 0), *b = shmat(id, 0, 0);
+    shmctl(id, IPC_RMID, 0);
+    a[5] = 5;
+    printf("%d\n", b[5]);
+}
+static void memory_file(void) {
+    int f = memfd_create("x", 0);
+    ftruncate(f, 2 * PAGE);
+    char *a = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
+    char *b = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, f, 0);
+    a[9] = 9;
+    printf("%d\n", b[9]);
+    pwrite(f, "zz", 2, 9);
+    printf("%d\n", a[10]);
+}
+static void remote(void) {
+    volatile char a[64] = {0};
+    char b[64];
+    memset(b, 6, 64);
+    struct iovec from = {b, 64}, to = {(void *)a, 64};
+    printf("%zd\n", process_vm_writev(getpid(), &from, 1, &to, 1, 0));
+    show("remote", a, 64);
+}
+static void partial(void) {
+    char *p = fresh(2 * PAGE);
+    memset(p, 1, 2 * PAGE);
+    mprotect(p + PAGE, PAGE, PROT_READ);
+    int f = open("/bin/sh", O_RDONLY), n = pread(f, p + PAGE - 100, 200, 0);
+    printf("%d\n", n);
+    show("partial", p, 2 * PAGE);
+    struct stat *s = (void *)(p + PAGE - 48);
+    printf("%d\n", fstat(f, s));
+    volatile uint64_t x = sum(p, PAGE);
+}
+static void passed(const char *path) {
+    int f = open(path, O_RDONLY);
+    volatile char *p = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, f, 0);
+    show("mapped", p, 100);
+    pwrite(7, "changed", 7, 20);
+    show("written", p, 100);
+}
+static void cut(const char *path) {
+    int f = open(path, O_RDONLY);
+    volatile char *p = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, f, 0);
+    show("mapped", p, 100);
+    truncate(path, 50);
+    show("cut", p, 100);
+}
+static void renamed(const char *path) {
+    int f = open(path, O_RDONLY);
+    volatile char *p = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, f, 0);
+    show("mapped", p, 100);
+    char other[4096];
+    snprintf(other, sizeof other, "%s.other", path);
+    rename(path, other);
+    int w = open(other, O_WRONLY);
+    pwrite(w, "changed", 7, 20);
+    show("written", p, 100);
+}
+/* Somebody else changes the file meanwhile: the process at the other end of two pipes. */
+static void disturbed(const char *path) {
+    char c;
+    int f = open(path, O_RDONLY);
+    volatile char *p = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, f, 0);
+    write(1, "go\n", 3);
+    read(0, &c, 1);
+    printf("%d\n", p[20] != 0);
+}
+
+int main(int argc, char **argv) {
+    const char *w = argv[1], *path = argc > 2 ? argv[2] : 0;
+    setvbuf(stdout, 0, _IOLBF, 0);
+#define CASE(f, ...) if (!strcmp(w, #f)) f(__VA_ARGS__)
+    CASE(discarded);
+    CASE(moved);
+    CASE(stack);
+    CASE(twins);
+    CASE(outputs);
+    CASE(signals);
+    CASE(clocks);
+    CASE(shared);
+    CASE(memory_file);
+    CASE(remote);
+    CASE(partial);
+    CASE(passed, path);
+    CASE(cut, path);
+    CASE(renamed, path);
+    CASE(disturbed, path);
+    return 0;
+}

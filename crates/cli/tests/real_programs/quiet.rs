@@ -1,0 +1,199 @@
+//! The quiet regime: whatever changes memory is recorded, or ends the regime; and it can end anywhere.
+
+use crate::harness::{Scene, words};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What `info` says of the first stream's regime: whether it is quiet in the end, and why not.
+fn regime(scene: &Scene, trace: &Path) -> (bool, String) {
+    let info = scene.info(trace);
+    let streams = info["streams"].as_array().unwrap();
+    let r = streams.iter().map(|s| &s["regime"]).find(|r| !r.is_null());
+    let r = r.unwrap();
+    (
+        r["quiet"].as_bool().unwrap(),
+        r["reason"].as_str().unwrap().to_owned(),
+    )
+}
+
+/// Runs a part of `quiet.c`; how the regime ended.
+fn part(scene: &Scene, program: &Path, args: &[&str]) -> (bool, String) {
+    let done = scene.same(&words(program, args));
+    assert!(done.status.success(), "{args:?}");
+    regime(scene, &scene.path("trace.hst"))
+}
+
+#[test]
+fn changes_that_are_known() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    for name in [
+        "discarded",
+        "moved",
+        "stack",
+        "outputs",
+        "signals",
+        "clocks",
+    ] {
+        let (quiet, why) = part(&scene, &program, &[name]);
+        assert!(quiet, "{name}: {why}");
+    }
+}
+
+#[test]
+fn changes_that_end_it() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    for (name, word) in [
+        ("twins", "low address bits"),
+        ("shared", "shared"),
+        ("memory_file", "file"),
+        ("remote", "system call"),
+        ("partial", "system call"),
+    ] {
+        let (quiet, why) = part(&scene, &program, &[name]);
+        assert!(!quiet && why.contains(word), "{name}: {why}");
+    }
+}
+
+fn file(scene: &Scene) -> PathBuf {
+    let path = scene.path("mapped");
+    fs::write(&path, "0123456789abcdef".repeat(20)).unwrap();
+    path
+}
+
+#[test]
+fn mapped_files_that_the_program_changes() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    for (name, word) in [("cut", "cut"), ("renamed", "opened for writing")] {
+        let path = file(&scene);
+        let native = scene.native(&words(&program, &[name, path.to_str().unwrap()]));
+        let path = file(&scene);
+        let (done, trace) = scene.record(&words(&program, &[name, path.to_str().unwrap()]));
+        assert_eq!(done.text(), native.text(), "{name}");
+        scene.must_verify(&trace);
+        let (quiet, why) = regime(&scene, &trace);
+        assert!(!quiet && why.contains(word), "{name}: {why}");
+    }
+    // Through a descriptor that it came with.
+    let path = file(&scene);
+    let trace = scene.path("trace.hst");
+    let line = r#"exec 7<>"$0"; exec "$@""#;
+    let mut shell = scene.command("/bin/dash");
+    shell.arg("-c").arg(line).arg(&path);
+    shell.arg(env!("CARGO_BIN_EXE_hindsight"));
+    shell
+        .args(["record", "--quiet", "-o"])
+        .arg(&trace)
+        .arg("--");
+    let done = scene.run(shell.arg(&program).arg("passed").arg(&path));
+    assert!(done.status.success(), "{}", done.messages());
+    scene.must_verify(&trace);
+    let (quiet, why) = regime(&scene, &trace);
+    assert!(!quiet && why.contains("may write"), "{why}");
+}
+
+/// A file that somebody else changes while it is in memory: that is said, at the latest in the end.
+#[test]
+fn mapped_files_that_others_change() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    let path = file(&scene);
+    let (trace, pipe) = (scene.path("trace.hst"), scene.path("pipe"));
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Both ends, so that nobody waits for the other to open it.
+    let both = File::options().read(true).write(true).open(&pipe).unwrap();
+    let mut command = scene.recording(
+        &trace,
+        &words(&program, &["disturbed", path.to_str().unwrap()]),
+    );
+    let running = scene.start(command.stdin(both.try_clone().unwrap()));
+    assert_eq!(running.first_line(), "go");
+    fs::write(&path, "changed").unwrap();
+    (&both).write_all(b"x").unwrap();
+    assert!(running.finish().status.success());
+    let (quiet, why) = regime(&scene, &trace);
+    assert!(!quiet && why.contains("somebody changed"), "{why}");
+}
+
+/// Numbers for a test that is the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// The regime ends wherever the recorder happens to be asked: every moment is as good as another.
+#[test]
+fn it_can_end_anywhere() {
+    let scene = Scene::new();
+    fs::write(
+        scene.path("small.c"),
+        "int f(int x) { return x * 7 + 1; }\n",
+    )
+    .unwrap();
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do x=$x$((i * i)); done; echo ${x//4/.} | tr 1 2";
+    let programs: [&[&str]; 5] = [
+        &[
+            "python3",
+            "-c",
+            "import json; print(json.dumps({str(i): i * i for i in range(50)}))",
+        ],
+        &[
+            "sqlite3",
+            ":memory:",
+            "create table t(a); insert into t values(1),(2); select sum(a) from t",
+        ],
+        &[
+            "perl",
+            "-e",
+            "print join ',', map { sprintf '%x', $_ * $_ } grep { /1/ } 1 .. 200",
+        ],
+        &["gcc", "-O1", "-S", "-o", "-", "small.c"],
+        &["bash", "-c", script],
+    ];
+    let mut random = Random(0x51ee7);
+    let mut forced = 0;
+    for argv in programs {
+        let native = scene.native(argv);
+        // A few in the loader, and more in the program.
+        for range in [500, 2500, 7000] {
+            let after = (1 + random.below(range)).to_string();
+            let trace = scene.path("trace.hst");
+            let mut command =
+                scene.hindsight(&["record", "--quiet", "--leave-quiet-after", &after]);
+            let done = scene.run(command.arg("-o").arg(&trace).arg("--").args(argv));
+            assert_eq!(
+                done.text(),
+                native.text(),
+                "{argv:?} after {after}: {}",
+                done.messages()
+            );
+            let verified = scene.verify(&trace);
+            let said = verified.text() + &verified.messages();
+            assert_eq!(
+                verified.status.code(),
+                Some(0),
+                "{argv:?} after {after}: {said}"
+            );
+            forced += regime(&scene, &trace).1.contains("was asked for") as u32;
+        }
+    }
+    // Some programs end it by themselves, or have no use for the runtime any more.
+    assert!(forced > 9, "{forced}");
+}

@@ -1,0 +1,218 @@
+//! Files that are in the program's memory while it is quiet (see [`crate::regime`]), and files that it
+//! may write: what changes a file changes the memory to which it is mapped, so none may be both.
+//!
+//! Others may change a mapped file too. That is noticed when it is mapped no longer, or at the end;
+//! then at least it is told.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::lock::Lock;
+use crate::maps::regions;
+use crate::regime::Reason;
+use crate::{guard, loader, sys};
+use alloc::vec::Vec;
+use core::ffi::CStr;
+use linux_raw_sys::general::*;
+
+/// Most bytes of a file that is mapped as data.
+const MAX_FILE: u64 = 256 << 20;
+/// Most files that the program may write.
+const MAX_WRITABLE: usize = 1000;
+/// Descriptors that are looked at one by one where there is no `/proc`.
+const PROBED: i32 = 1024;
+/// `struct msghdr`: where its control data are named, in words.
+const CONTROL: usize = 4;
+/// Most control data of a message that are looked at.
+const MAX_CONTROL: u64 = 64 << 10;
+const SCM_RIGHTS: u32 = 1;
+const SOL_SOCKET: u32 = 1;
+
+/// Which file it is: device and inode.
+type Id = (u64, u64);
+
+fn id(s: &stat) -> Id {
+    (s.st_dev, s.st_ino)
+}
+
+/// When a file was last written, in nanoseconds.
+pub fn modified(s: &stat) -> u64 {
+    s.st_mtime
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(s.st_mtime_nsec)
+}
+
+/// Files that the program has opened for writing, or came with.
+static WRITABLE: Lock<Vec<Id>> = Lock::new(Vec::new());
+
+/// A file that is, or was, mapped.
+struct Mapped {
+    id: Id,
+    size: u64,
+    modified: u64,
+    /// As in [`crate::maps`].
+    path: Vec<u8>,
+}
+
+impl Mapped {
+    fn is_in_memory(&self) -> bool {
+        let regions = regions();
+        regions.all().any(|r| regions.path(r) == self.path)
+    }
+
+    /// The same file, as it was. One that was removed or replaced cannot be looked at, but then nobody
+    /// writes it by name either.
+    fn is_unchanged(&self) -> bool {
+        stat(&self.path).is_none_or(|s| {
+            id(&s) != self.id || (s.st_size as u64, modified(&s)) == (self.size, self.modified)
+        })
+    }
+}
+
+static MAPPED: Lock<Vec<Mapped>> = Lock::new(Vec::new());
+
+fn stat(path: &[u8]) -> Option<stat> {
+    let mut z = path.to_vec();
+    z.push(0);
+    CStr::from_bytes_until_nul(&z)
+        .ok()
+        .and_then(|p| sys::stat(p).ok())
+}
+
+/// Whether a file is the system's, which changes such files only by replacing them.
+pub fn is_of_system(path: &[u8]) -> bool {
+    [&b"/usr/"[..], b"/lib", b"/etc/"]
+        .iter()
+        .any(|d| path.starts_with(d))
+}
+
+/// A file is being mapped: what it is, or why that cannot be quiet. `fd`: the file, if it is open.
+pub fn map(fd: Option<i32>, path: &[u8]) -> Result<stat, Reason> {
+    let s = match (fd.map(sys::fstat), stat(path)) {
+        (Some(Ok(s)), Some(n)) if id(&s) == id(&n) => s,
+        (None, Some(n)) => n,
+        _ => return Err("a file without a name is mapped"),
+    };
+    if s.st_mode & S_IFMT != S_IFREG {
+        return Err("a device is mapped");
+    }
+    if WRITABLE.lock().contains(&id(&s)) {
+        return Err("a file that the program may write is mapped");
+    }
+    if s.st_size as u64 > MAX_FILE {
+        return Err("a very large file is mapped");
+    }
+    let mut list = MAPPED.lock();
+    if !list.iter().any(|m| m.id == id(&s) && m.path == path) {
+        list.push(Mapped {
+            id: id(&s),
+            size: s.st_size as u64,
+            modified: modified(&s),
+            path: path.to_vec(),
+        });
+    }
+    Ok(s)
+}
+
+/// Whether a file is in memory.
+fn is_in_memory(file: Id) -> bool {
+    MAPPED
+        .lock()
+        .iter()
+        .any(|m| m.id == file && m.is_in_memory())
+}
+
+/// The program has a descriptor. Why it cannot be quiet any more, if that is so.
+pub fn opened(fd: i32) -> Option<Reason> {
+    let s = sys::fstat(fd).ok()?;
+    if s.st_mode & S_IFMT != S_IFREG {
+        return None;
+    }
+    let path = loader::fd_path(fd);
+    if path.starts_with(b"/proc/") && path.ends_with(b"/mem") {
+        return Some("memory is opened as a file, for writing");
+    }
+    if is_in_memory(id(&s)) {
+        return Some("a file that is in memory is opened for writing");
+    }
+    let mut list = WRITABLE.lock();
+    if !list.contains(&id(&s)) {
+        list.push(id(&s));
+    }
+    (list.len() > MAX_WRITABLE).then_some("very many files are opened for writing")
+}
+
+/// A file was cut or extended by its name.
+pub fn resized(path: u64) -> Option<Reason> {
+    let s = stat(&guard::read_path(path)?)?;
+    is_in_memory(id(&s)).then_some("a file that is in memory is cut or extended")
+}
+
+/// A message was received, whose `struct msghdr` is at `msg`: it may have brought descriptors.
+pub fn received(msg: u64) -> Option<Reason> {
+    let mut header = [0; 56];
+    guard::read(msg, &mut header).ok()?;
+    let word = |b: &[u8], i: usize| {
+        let bytes = b.get(8 * i..8 * i + 8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let (at, len) = (word(&header, CONTROL)?, word(&header, CONTROL + 1)?);
+    if len == 0 || len > MAX_CONTROL {
+        return None;
+    }
+    let mut control = alloc::vec![0; len as usize];
+    guard::read(at, &mut control).ok()?;
+    let mut rest = &control[..];
+    while let (Some(len), Some(kind)) = (word(rest, 0), word(rest, 1)) {
+        let whole = len as usize;
+        let Some(data) = rest.get(16..whole) else {
+            break;
+        };
+        if kind == SOL_SOCKET as u64 | (SCM_RIGHTS as u64) << 32 {
+            for fd in data.as_chunks().0 {
+                let fd = i32::from_le_bytes(*fd);
+                if sys::is_writable(fd)
+                    && let Some(why) = opened(fd)
+                {
+                    return Some(why);
+                }
+            }
+        }
+        rest = rest.get(whole.next_multiple_of(8)..).unwrap_or(&[]);
+    }
+    None
+}
+
+/// Takes note of what the program comes with.
+pub fn inherited() {
+    let note = |fd: i32| {
+        if sys::is_writable(fd) {
+            let _ = opened(fd);
+        }
+    };
+    match sys::open_read(c"/proc/self/fd") {
+        Ok(dir) => {
+            sys::entries(dir, &mut |name| {
+                let number = core::str::from_utf8(name).map(str::parse);
+                if let Ok(Ok(fd)) = number {
+                    note(fd);
+                }
+            });
+            sys::close(dir);
+        }
+        Err(_) => (0..PROBED).for_each(note),
+    }
+}
+
+/// Whether somebody has changed a file as long as it was in memory. `all`: of files that still are,
+/// too; the others are forgotten.
+pub fn changed(all: bool) -> bool {
+    let mut changed = false;
+    MAPPED.lock().retain(|m| {
+        if is_of_system(&m.path) {
+            return true;
+        }
+        let stays = m.is_in_memory();
+        changed |= (all || !stays) && !m.is_unchanged();
+        stays
+    });
+    changed
+}
