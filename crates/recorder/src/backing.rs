@@ -112,12 +112,15 @@ pub fn map(fd: Option<i32>, path: &[u8]) -> Result<stat, Reason> {
     Ok(s)
 }
 
-/// Whether a file is in memory.
+/// Whether a file is in memory, which is then no longer watched: it is the program that changes it.
 fn is_in_memory(file: Id) -> bool {
-    MAPPED
-        .lock()
-        .iter()
-        .any(|m| m.id == file && m.is_in_memory())
+    let mut found = false;
+    MAPPED.lock().retain(|m| {
+        let this = m.id == file && m.is_in_memory();
+        found |= this;
+        !this
+    });
+    found
 }
 
 /// The program has a descriptor. Why it cannot be quiet any more, if that is so.
