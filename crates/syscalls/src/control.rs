@@ -132,7 +132,7 @@ pub(crate) fn getsockopt(a: &[u64; 6], o: &mut Out) -> Class {
         // Counted in instructions of the filter.
         net::SOL_SOCKET if option == net::SO_GET_FILTER => return Class::Unknown,
         net::SOL_SOCKET => {}
-        IP | IPV6 if option >= FIRST_OF_FILTERS && option <= 2 * FIRST_OF_FILTERS => {
+        IP | IPV6 if (FIRST_OF_FILTERS..=2 * FIRST_OF_FILTERS).contains(&option) => {
             return Class::Unknown;
         }
         TCP if option == TCP_ZEROCOPY_RECEIVE => return Class::Unknown,
