@@ -1,0 +1,335 @@
+//! Which instructions of one thread stop, and what they access.
+
+use super::Hit;
+use crate::index::Interval;
+use crate::player::Player;
+use crate::stops::*;
+use crate::{Cursor, Result, ThreadId};
+use hindsight_replay::Stop as Halt;
+use hindsight_replay::access::{Access, Finder};
+
+/// Parts into which a stretch is cut to find an access in it.
+const SLICES: u64 = 16;
+/// Instructions that are looked at one by one.
+const FEW: u64 = 24;
+
+/// What instructions of a thread can do that stops.
+pub struct Wants {
+    /// Breakpoints by number, with their addresses.
+    breaks: Vec<(usize, u64)>,
+    calls: Vec<u64>,
+    watches: Vec<Watchpoint>,
+    registers: Vec<Register>,
+}
+
+impl Wants {
+    /// Only accesses to these bytes.
+    fn watching(address: u64, len: u64, watch: Watch) -> Wants {
+        Wants {
+            breaks: Vec::new(),
+            calls: Vec::new(),
+            watches: vec![Watchpoint {
+                id: 0,
+                address,
+                len,
+                watch,
+                image: None,
+            }],
+            registers: Vec::new(),
+        }
+    }
+
+    pub fn of(cursor: &Cursor, thread: ThreadId, stops: &Stops) -> Wants {
+        let image = cursor.timeline().0.image(thread);
+        let here = |i: Option<u32>| i.is_none_or(|i| i == image);
+        Wants {
+            breaks: (stops.breakpoints.iter().enumerate())
+                .filter(|(_, b)| here(b.image) && b.thread.is_none_or(|t| t == thread))
+                .map(|(i, b)| (i, b.address))
+                .collect(),
+            calls: stops.calls.clone(),
+            watches: (stops.watchpoints.iter().copied())
+                .filter(|w| here(w.image) && w.len > 0)
+                .collect(),
+            registers: stops.registers.clone(),
+        }
+    }
+
+    /// Whether some instructions are to be stopped before.
+    pub fn breaks(&self) -> bool {
+        !self.breaks.is_empty() || !self.calls.is_empty()
+    }
+
+    /// Whether it matters what instructions do.
+    pub fn steps(&self) -> bool {
+        !self.watches.is_empty() || !self.registers.is_empty()
+    }
+
+    /// Whether an interval may have effects that stop.
+    pub fn touched(&self, interval: &Interval) -> bool {
+        let by = |w: &Watchpoint| {
+            let (reads, writes) = w.watch.kinds();
+            interval.touches(w.address, w.len, reads, writes)
+        };
+        !self.registers.is_empty() || self.watches.iter().any(by)
+    }
+
+    /// Shows `found` all places to stop before among instructions `lo..hi`, in order, as long as it
+    /// wants more.
+    pub fn breaks_in(
+        &self,
+        player: &mut Player,
+        lo: u64,
+        hi: u64,
+        stops: &mut Stops,
+        cancel: &Cancel,
+        found: &mut dyn FnMut(Hit) -> bool,
+    ) -> Result<()> {
+        check(cancel)?;
+        player.seek(lo)?;
+        let addresses = self.breaks.iter().map(|b| b.1);
+        player.set_breaks(addresses.chain(self.calls.iter().copied()).collect());
+        let mut looks = 0u32;
+        while player.run(hi)? == Halt::Break {
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(256) {
+                check(cancel)?;
+            }
+            if let Some(h) = self.stops_here(player, stops)
+                && !found(h)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first or last instruction among `lo..hi` whose effect stops.
+    pub fn effects(
+        &self,
+        player: &mut Player,
+        lo: u64,
+        hi: u64,
+        direction: Direction,
+        cancel: &Cancel,
+    ) -> Result<Option<Hit>> {
+        check(cancel)?;
+        if hi <= lo {
+            return Ok(None);
+        }
+        player.seek(lo)?;
+        player.set_breaks(Vec::new());
+        if !self.registers.is_empty() || hi - lo <= FEW {
+            return self.step_through(player, hi, cancel, direction);
+        }
+        player.snapshot()?;
+        let size = ((hi - lo) / SLICES).max(1);
+        let mut touched = Vec::new();
+        let mut a = lo;
+        self.clear(player);
+        while a < hi {
+            let b = hi.min(a + size);
+            if player.run(b)? != Halt::Position {
+                // The thread's end.
+                touched.push((a, b));
+                break;
+            }
+            if self.clear(player) {
+                touched.push((a, b));
+                if direction == Direction::Forward {
+                    player.spoil();
+                    if let Some(h) = self.effects(player, a, b, direction, cancel)? {
+                        return Ok(Some(h));
+                    }
+                    touched.pop();
+                    player.seek(b)?;
+                    self.clear(player);
+                }
+            }
+            a = b;
+        }
+        player.spoil();
+        if direction == Direction::Forward {
+            touched.reverse();
+        }
+        while let Some((a, b)) = touched.pop() {
+            if let Some(h) = self.effects(player, a, b, direction, cancel)? {
+                return Ok(Some(h));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the marks of all that is watched; whether there were any.
+    fn clear(&self, player: &mut Player) -> bool {
+        let mut any = false;
+        for w in &self.watches {
+            let [r, wr] = player.take_marks(w.address, w.len);
+            let (reads, writes) = w.watch.kinds();
+            any |= reads && r.iter().any(|m| *m != 0);
+            any |= writes && wr.iter().any(|m| *m != 0);
+        }
+        any
+    }
+
+    /// The stop that the instruction at the player's place is, before it runs.
+    fn stops_here(&self, player: &mut Player, stops: &mut Stops) -> Option<Hit> {
+        let (pc, count, thread) = (player.registers().rip, player.count(), player.thread);
+        let hit = |reason| Hit {
+            thread,
+            count,
+            reason,
+        };
+        for (i, address) in self.breaks.iter().filter(|b| b.1 == pc) {
+            let b = &mut stops.breakpoints[*i];
+            let holds = match &mut b.condition {
+                Some(c) => c(player),
+                None => true,
+            };
+            if holds {
+                return Some(hit(Reason::Breakpoint {
+                    id: b.id,
+                    address: *address,
+                }));
+            }
+        }
+        self.calls
+            .contains(&pc)
+            .then(|| hit(Reason::Call { function: pc }))
+    }
+
+    /// The same one instruction after the other, from where the player is.
+    fn step_through(
+        &self,
+        player: &mut Player,
+        hi: u64,
+        cancel: &Cancel,
+        direction: Direction,
+    ) -> Result<Option<Hit>> {
+        let mut finder = Finder::new();
+        let mut list: Vec<Access> = Vec::new();
+        let thread = player.thread;
+        let mut code = [0; 15];
+        let mut last = None;
+        while player.count() < hi {
+            check(cancel)?;
+            let count = player.count();
+            let (cpu, vec) = (player.registers(), player.vectors());
+            let n = player.code(cpu.rip, &mut code);
+            let skipped = player.skipped();
+            if player.run(count + 1)? != Halt::Position {
+                break;
+            }
+            if player.skipped() != skipped {
+                // What runs in a gap is not known.
+                player.leave_gap(hi)?;
+                continue;
+            }
+            let after = player.registers();
+            finder.find(&code[..n], (&cpu, &vec), &after, &mut list);
+            let reason = self.watched(count, &list).or_else(|| {
+                let after_vec = player.vectors();
+                let changed = |r: &&Register| r.differs((&cpu, &vec), (&after, &after_vec));
+                let register = self.registers.iter().find(changed);
+                register.map(|r| Reason::Register(*r))
+            });
+            let Some(reason) = reason else { continue };
+            last = Some(Hit {
+                thread,
+                count: match direction {
+                    Direction::Forward => count + 1,
+                    Direction::Backward => count,
+                },
+                reason,
+            });
+            if direction == Direction::Forward {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    /// The watchpoint that one of an instruction's accesses meets.
+    fn watched(&self, count: u64, list: &[Access]) -> Option<Reason> {
+        for w in &self.watches {
+            let (reads, writes) = w.watch.kinds();
+            let fits =
+                |a: &&Access| a.touches(w.address, w.len) && (a.read && reads || a.write && writes);
+            if let Some(a) = list.iter().find(fits) {
+                return Some(Reason::Watchpoint {
+                    id: w.id,
+                    count,
+                    address: a.address,
+                    len: a.len,
+                    read: a.read,
+                    write: a.write,
+                });
+            }
+        }
+        None
+    }
+}
+
+/// An access that was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Effect {
+    /// Instructions completed before it.
+    pub count: u64,
+    pub address: u64,
+    pub len: u64,
+    pub write: bool,
+}
+
+impl Hit {
+    /// The access that it is.
+    fn effect(&self) -> Option<Effect> {
+        match self.reason {
+            Reason::Watchpoint {
+                count,
+                address,
+                len,
+                write,
+                ..
+            } => Some(Effect {
+                count,
+                address,
+                len,
+                write,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The last access of one thread to these bytes by instructions `lo..hi`.
+pub fn last_effect(
+    player: &mut Player,
+    address: u64,
+    len: u64,
+    watch: Watch,
+    lo: u64,
+    hi: u64,
+    cancel: &Cancel,
+) -> Result<Option<Effect>> {
+    let wants = Wants::watching(address, len, watch);
+    let mut hi = hi;
+    while hi > lo {
+        let part = player.index(hi - 1)?;
+        let interval = &part.intervals[part.interval(hi - 1)];
+        let from = lo.max(interval.from).min(hi - 1);
+        if wants.touched(interval)
+            && let Some(h) = wants.effects(player, from, hi, Direction::Backward, cancel)?
+        {
+            return Ok(h.effect());
+        }
+        hi = from;
+    }
+    Ok(None)
+}
+
+fn check(cancel: &Cancel) -> Result<()> {
+    match cancel.is_cancelled() {
+        true => Err(crate::Error::Cancelled),
+        false => Ok(()),
+    }
+}

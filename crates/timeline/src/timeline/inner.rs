@@ -1,0 +1,216 @@
+//! What is known of a recording, and kept.
+
+use crate::index::{self, Part, Place};
+use crate::maps::Change;
+use crate::model::ThreadId;
+use crate::scan::Scan;
+use crate::sidecar::Sidecar;
+use crate::{Error, Position, Result};
+use hindsight_replay::Code;
+use hindsight_trace::{ModuleHash, Trace};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+
+pub struct Inner {
+    pub trace: Trace,
+    pub path: PathBuf,
+    pub jobs: usize,
+    /// Instructions of an interval.
+    pub interval: u64,
+    pub threads: Vec<ThreadId>,
+    pub scans: OnceLock<BTreeMap<ThreadId, Scan>>,
+    pub codes: Mutex<BTreeMap<u32, Arc<Code>>>,
+    pub changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
+    /// Modules that were read lately, the last one first.
+    pub files: Mutex<VecDeque<(ModuleHash, Arc<Vec<u8>>)>>,
+    /// The index beside the trace.
+    pub sidecar: Sidecar,
+    /// Indexed parts of threads, by their first instruction.
+    pub parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
+    /// Chunks in wire form that were used lately, the last one first.
+    pub chunks: Mutex<VecDeque<Wire>>,
+}
+
+/// A chunk in wire form, by thread and number.
+type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
+
+/// Chunks that are kept in wire form, of about a mebibyte each.
+const CHUNKS: usize = 16;
+/// What an index may have besides twice the bytes of its trace.
+pub const INDEX_CONSTANT: u64 = 64 << 20;
+
+impl Inner {
+    /// The program image whose code a thread executes.
+    pub fn image(&self, t: ThreadId) -> u32 {
+        self.trace.stream_info(t.0).map_or(0, |i| i.image)
+    }
+
+    /// The code of a program image.
+    pub fn code(&self, image: u32, thread: ThreadId) -> Result<Arc<Code>> {
+        let mut all = lock(&self.codes);
+        if let Some(c) = all.get(&image) {
+            return Ok(Arc::clone(c));
+        }
+        let code = Code::from_trace(&self.trace, image).map_err(|e| replay(thread, e))?;
+        let code = Arc::new(code);
+        all.insert(image, Arc::clone(&code));
+        Ok(code)
+    }
+
+    /// The content of a module; the last few are kept.
+    pub fn file(&self, hash: ModuleHash) -> Result<Arc<Vec<u8>>> {
+        const FILES: usize = 8;
+        let mut kept = lock(&self.files);
+        if let Some((_, f)) = kept.iter().find(|f| f.0 == hash) {
+            return Ok(Arc::clone(f));
+        }
+        let file = Arc::new(self.trace.module_bytes(hash)?);
+        kept.truncate(FILES - 1);
+        kept.push_front((hash, Arc::clone(&file)));
+        Ok(file)
+    }
+
+    /// A chunk of a thread in wire form; `None` behind the last one.
+    pub fn chunk(
+        &self,
+        t: ThreadId,
+        index: usize,
+    ) -> std::result::Result<Option<Vec<u8>>, hindsight_replay::Error> {
+        let Some(c) = self.trace.chunks(t.0).get(index) else {
+            return Ok(None);
+        };
+        let mut kept = lock(&self.chunks);
+        if let Some(i) = kept.iter().position(|k| k.0 == (t, index))
+            && let Some(found) = kept.remove(i)
+        {
+            let wire = Vec::clone(&found.1);
+            kept.push_front(found);
+            return Ok(Some(wire));
+        }
+        drop(kept);
+        let wire = self.trace.load(c)?;
+        let mut kept = lock(&self.chunks);
+        kept.truncate(CHUNKS - 1);
+        kept.push_front(((t, index), Arc::new(wire.clone())));
+        Ok(Some(wire))
+    }
+
+    /// The index of a part, if there is one.
+    pub fn part_if_built(&self, place: Place) -> Option<Arc<Part>> {
+        let key = (place.thread, place.from);
+        if let Some(p) = lock(&self.parts).get(&key) {
+            return Some(Arc::clone(p));
+        }
+        let part = Arc::new(self.sidecar.load(place)?);
+        lock(&self.parts).insert(key, Arc::clone(&part));
+        Some(part)
+    }
+
+    /// The index of a part, which is built if there is none.
+    pub fn part(self: &Arc<Self>, place: Place) -> Result<Arc<Part>> {
+        if let Some(p) = self.part_if_built(place) {
+            return Ok(p);
+        }
+        self.build(place, &|_| true)
+    }
+
+    /// Builds the index of a part.
+    pub fn build(
+        self: &Arc<Self>,
+        place: Place,
+        progress: &dyn Fn(u64) -> bool,
+    ) -> Result<Arc<Part>> {
+        let scan = self.scan(place.thread)?;
+        let part = index::build(self, place, scan, self.budget(place), progress)?;
+        let part = Arc::new(part);
+        lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
+        Ok(part)
+    }
+
+    /// All parts of all threads.
+    pub fn places(&self) -> Vec<Place> {
+        let all = self.threads.iter();
+        all.flat_map(|t| index::places(self, *t)).collect()
+    }
+
+    /// Bytes that the index of a part may have: its share of what the whole may have.
+    pub fn budget(&self, place: Place) -> u64 {
+        let length = |t: &ThreadId| match self.trace.chunks(t.0) {
+            [first, .., last] => last.last_pos - first.first_pos,
+            _ => 0,
+        };
+        let total: u64 = self.threads.iter().map(length).fold(0, u64::saturating_add);
+        let share = (place.to - place.from) as f64 / total.max(1) as f64;
+        // What is around the parts is little.
+        ((2 * self.trace.len() + INDEX_CONSTANT) as f64 * 0.9 * share) as u64
+    }
+
+    /// A frame that does not decode: the index was changed while it was used.
+    pub fn bad_frame(&self) -> Error {
+        Error::Index {
+            path: self.path.display().to_string(),
+            what: "a frame does not decode; delete the index".into(),
+        }
+    }
+
+    pub fn scan(&self, t: ThreadId) -> Result<&Scan> {
+        self.scans()?.get(&t).ok_or(Error::NoThread(t))
+    }
+
+    pub fn scans(&self) -> Result<&BTreeMap<ThreadId, Scan>> {
+        if let Some(s) = self.scans.get() {
+            return Ok(s);
+        }
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(BTreeMap::new());
+        let work = || -> Result<()> {
+            loop {
+                let i = next.fetch_add(1, Relaxed);
+                let Some(t) = self.threads.get(i) else {
+                    return Ok(());
+                };
+                let scan = Scan::read(&self.trace, *t)?;
+                lock(&done).insert(*t, scan);
+            }
+        };
+        std::thread::scope(|s| {
+            let n = self.jobs.min(self.threads.len());
+            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            all.into_iter().try_for_each(joined)
+        })?;
+        let done = done.into_inner().unwrap_or_else(|e| e.into_inner());
+        Ok(self.scans.get_or_init(|| done))
+    }
+
+    pub fn position(&self, t: ThreadId, scan: &Scan, count: u64) -> Position {
+        let s = scan.segment(t, count);
+        Position::new(s.opens, count.saturating_sub(s.from))
+    }
+
+    pub fn ends(&self, t: ThreadId, scan: &Scan) -> (Position, Position) {
+        (
+            self.position(t, scan, scan.from),
+            self.position(t, scan, scan.to),
+        )
+    }
+}
+
+pub fn joined(w: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    match w.join() {
+        Ok(r) => r,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+pub fn replay(thread: ThreadId, source: hindsight_replay::Error) -> Error {
+    match source {
+        hindsight_replay::Error::Trace(e) => Error::Trace(e),
+        source => Error::Replay { thread, source },
+    }
+}
+
+pub fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
