@@ -169,18 +169,13 @@ fn watch(a: &args::Attach, control: &Control, stop: &Signals) -> u64 {
 /// How the recording of the process ended, as far as its threads have said.
 fn ending<W: Write>(c: &Collected<W>, pid: i32) -> Option<Ending> {
     if let Some(r) = c.refusals.iter().find(|r| r.pid == pid) {
-        let message = symbols::explain(&r.message, r.image, &c.maps);
+        let message = symbols::explain(&r.message, &r.maps);
         return Some(Ending::Unsupported(message));
     }
-    if detach::has_left(c, pid) {
+    if c.is_detached() {
         return Some(Ending::Detached);
     }
-    let own = c.streams().iter().filter(|s| s.pid == pid);
-    // The other threads ended before, or said nothing.
-    let last = own
-        .filter(|s| s.end.is_some())
-        .max_by_key(|s| s.last_sequence);
-    let end = last?.end.as_ref()?;
+    let end = c.end()?;
     match end.kind.as_str() {
         "exit" => Some(Ending::Exit(end.code as i32)),
         "signal" => Some(Ending::Signal(end.code as i32)),

@@ -4,13 +4,12 @@
 use crate::target::ARENA;
 use crate::{args, image, say};
 use anyhow::{Context, Result, bail};
-use hindsight_collector::{Collected, Control};
+use hindsight_collector::Control;
 use hindsight_events::attach::{Handoff, Plain};
 use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED, state};
 use hindsight_remote::{Process, Regs, Restart, Status, Stop, Thread};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::*;
@@ -165,12 +164,6 @@ pub fn recorded(control: &Control) -> BTreeSet<i32> {
 /// Whether a process is being recorded.
 pub fn is_recorded(control: &Control, pid: i32) -> bool {
     recorded(control).contains(&pid)
-}
-
-/// Whether a process was left.
-pub fn has_left<W: Write>(c: &Collected<W>, pid: i32) -> bool {
-    let mut ends = c.streams().iter().filter(|s| s.pid == pid);
-    ends.any(|s| s.end.as_ref().is_some_and(|e| e.kind == "detached"))
 }
 
 /// Addresses of the recorder that matter here.

@@ -150,7 +150,7 @@ fn receive(a: &args::Dump, mut from: impl Read) -> Result<i32> {
     };
     io::copy(&mut from, &mut file).with_context(|| path.display().to_string())?;
     let t = hindsight_trace::Trace::open(&path).with_context(|| path.display().to_string())?;
-    let kept: u64 = t.summary().map_or(0, |s| s.instructions());
+    let kept: u64 = t.summary().map_or(0, |s| s.totals.instructions);
     say(&format!(
         "{}: {}, {} instructions: {}",
         t.header().command(),

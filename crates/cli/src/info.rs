@@ -18,33 +18,13 @@ const MOST_STREAMS: usize = 40;
 pub fn run(a: &args::Info) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
     let t = Trace::open(&path).with_context(|| path.display().to_string())?;
-    let streams = streams(&t);
+    let streams = t.counts();
     println(&if a.json {
         serde_json::to_string_pretty(&as_json(&path, &t, &streams))?
     } else {
         as_text(&path, &t, &streams)
     });
     Ok(0)
-}
-
-/// Counts per stream: from the summary, or as far as the chunks tell.
-fn streams(t: &Trace) -> Vec<StreamSummary> {
-    if let Some(s) = t.summary() {
-        return s.streams.clone();
-    }
-    let count = |id| {
-        let c = t.chunks(id);
-        StreamSummary {
-            stream: id,
-            instructions: c.last().map_or(0, |l| l.last_pos - c[0].first_pos),
-            events: c.iter().map(|c| c.events as u64).sum(),
-            chunks: c.len() as u64,
-            raw_bytes: c.iter().map(|c| c.raw_len()).sum(),
-            stored_bytes: c.iter().map(|c| c.stored_len).sum(),
-            ..StreamSummary::default()
-        }
-    };
-    t.streams().into_iter().map(count).collect()
 }
 
 /// What a program image did, for scripts.

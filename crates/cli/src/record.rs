@@ -202,7 +202,7 @@ fn once(
     // That of the program itself is the end of the recording; of others it is worth a message.
     let mut refusal = None;
     for r in &collected.refusals {
-        let message = symbols::explain(&r.message, r.image, &collected.maps);
+        let message = symbols::explain(&r.message, &r.maps);
         if r.pid == pid {
             refusal = Some(message);
         } else {
@@ -214,7 +214,7 @@ fn once(
     }
     let ending = match (&refusal, ended.status) {
         (Some(message), _) => Ending::Unsupported(message.clone()),
-        (None, _) if detach::has_left(&collected, pid) => Ending::Detached,
+        (None, _) if collected.is_detached() => Ending::Detached,
         (None, Ok(status)) => Ending::Exit(status),
         (None, Err(signal)) => Ending::Signal(signal),
     };
@@ -238,7 +238,7 @@ fn once(
         None => {
             let summary = finish(&mut collected, summary);
             // A program that could not be loaded leaves nothing worth keeping; the recorder said why.
-            let began = summary.instructions() + summary.gap_instructions() > 0;
+            let began = summary.totals.instructions + summary.totals.gap_instructions > 0;
             (summary, began)
         }
     };
@@ -331,11 +331,11 @@ pub fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
 
 /// The line at the end.
 pub fn report(s: &Summary, file: &str) -> String {
-    let bits = s.trace_bytes as f64 * 8.0 / s.instructions().max(1) as f64;
+    let bits = s.trace_bytes as f64 * 8.0 / s.totals.instructions.max(1) as f64;
     format!(
         "{} instructions, {} unpredicted reads, trace {} ({bits:.4} bit per instruction), peak memory {}: {file}",
-        grouped(s.instructions()),
-        grouped(s.unpredicted_reads()),
+        grouped(s.totals.instructions),
+        grouped(s.totals.unpredicted_reads),
         size(s.trace_bytes),
         size(s.peak_memory_kib << 10),
     )

@@ -197,7 +197,7 @@ pub fn list(a: &args::List) -> Result<i32> {
         let t = Trace::open(&e.path);
         let (command, started, instructions) = match &t {
             Ok(t) => {
-                let n = t.summary().map(|s| s.instructions());
+                let n = t.summary().map(|s| s.totals.instructions);
                 (t.header().command(), t.header().started_ms, n)
             }
             Err(_) => (e.program.clone(), modified_ms(&e), None),

@@ -4,14 +4,14 @@ use hindsight_collector::MappedFile;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// `message` about a program image, and the module and symbol of the first address in it that lies
+/// `message` about a program, and the module and symbol of the first address in it that lies
 /// in a file.
-pub fn explain(message: &str, image: u32, maps: &[MappedFile]) -> String {
+pub fn explain(message: &str, maps: &[MappedFile]) -> String {
     let place = addresses(message).find_map(|a| {
         // The last mapping of an address is the current one.
         maps.iter()
             .rev()
-            .find(|m| m.image == image && a.wrapping_sub(m.addr) < m.len)
+            .find(|m| a.wrapping_sub(m.addr) < m.len)
             .map(|m| (a - m.addr + m.offset, m))
     });
     let Some((offset, m)) = place else {
@@ -58,7 +58,6 @@ mod tests {
             .unwrap();
         let offset = f.address() - seg.address() + seg.file_range().0;
         let maps = [MappedFile {
-            image: 3,
             addr: 0x7000_0000,
             len: data.len() as u64,
             offset: 0,
@@ -66,11 +65,10 @@ mod tests {
         }];
         let text = explain(
             &format!("cannot do 0f at {:#x}", 0x7000_0000 + offset),
-            3,
             &maps,
         );
         assert!(text.contains(f.name().unwrap()), "{text}");
-        assert_eq!(explain("at 0x10, no file", 3, &maps), "at 0x10, no file");
-        assert_eq!(explain("no address", 3, &maps), "no address");
+        assert_eq!(explain("at 0x10, no file", &maps), "at 0x10, no file");
+        assert_eq!(explain("no address", &maps), "no address");
     }
 }

@@ -1,15 +1,13 @@
 //! What is left of a recording, and what can be asked for while it goes on.
 
 use crate::output::Output;
-use hindsight_trace::{Snapshot, StreamSummary, Summary};
+use hindsight_trace::{Snapshot, StreamEnd, StreamSummary, Summary, Totals};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// Part of a file that was mapped executable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MappedFile {
-    /// The program image that mapped it.
-    pub image: u32,
     pub addr: u64,
     pub len: u64,
     /// Where in the file it begins.
@@ -24,17 +22,22 @@ pub struct Refusal {
     pub pid: i32,
     pub tid: i32,
     pub message: String,
+    /// Executable parts of files as the process had them mapped. Where two lie at one address, the
+    /// last was there.
+    pub maps: Vec<MappedFile>,
 }
 
 /// What became of a recording.
 pub struct Collected<W: Write> {
     pub(crate) output: Option<Output<W>>,
-    /// Streams of a trace that could not be written to its end.
-    pub(crate) streams: Vec<StreamSummary>,
+    /// Of all streams that have ended, whether they could be written or not.
+    pub(crate) totals: Totals,
+    /// The end of the program's process that came last in the order of all threads, as far as its
+    /// threads have said, and that place in the order.
+    last: Option<(Option<u64>, StreamEnd)>,
+    detached: bool,
     /// Locks on atomic operations that were taken from threads which had died.
     pub stolen_locks: u32,
-    /// Executable parts of files as they were mapped, in order.
-    pub maps: Vec<MappedFile>,
     /// Processes that the recorder could not go on with.
     pub refusals: Vec<Refusal>,
     /// Why the trace is not whole, if it could not be written.
@@ -45,20 +48,40 @@ impl<W: Write> Collected<W> {
     pub(crate) fn new(output: Output<W>) -> Collected<W> {
         Collected {
             output: Some(output),
-            streams: Vec::new(),
+            totals: Totals::default(),
+            last: None,
+            detached: false,
             stolen_locks: 0,
-            maps: Vec::new(),
             refusals: Vec::new(),
             error: None,
         }
     }
 
-    /// The streams and what is known of them, until the trace is finished. Empty for a ring.
-    pub fn streams(&self) -> &[StreamSummary] {
-        match &self.output {
-            Some(Output::Trace { streams, .. }) => streams,
-            _ => &self.streams,
+    /// A stream has ended; `own`: it is of the process of the program.
+    pub(crate) fn see(&mut self, s: &StreamSummary, own: bool) {
+        self.totals.add(s);
+        if let Some(end) = s.end.as_ref().filter(|_| own) {
+            self.detached |= end.kind == "detached";
+            let latest = self.last.as_ref().map(|(sequence, _)| *sequence);
+            if latest.is_none_or(|l| l <= s.last_sequence) {
+                self.last = Some((s.last_sequence, end.clone()));
+            }
         }
+    }
+
+    /// How the process that was recorded first ended, as far as its threads have said.
+    pub fn end(&self) -> Option<&StreamEnd> {
+        self.last.as_ref().map(|(_, end)| end)
+    }
+
+    /// That process was left, and goes on unrecorded.
+    pub fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    /// Counts of all streams that have ended.
+    pub fn totals(&self) -> Totals {
+        self.totals
     }
 
     /// What a ring holds in the end; `None` if the recording was not circular.
@@ -73,8 +96,8 @@ impl<W: Write> Collected<W> {
     /// failed, and the summary as it is (or would be) in the trace.
     pub fn finish(&mut self, mut summary: Summary) -> (Option<W>, Summary) {
         summary.stolen_locks = self.stolen_locks;
+        summary.totals = self.totals;
         let Some(output) = self.output.take() else {
-            summary.streams = std::mem::take(&mut self.streams);
             return (None, summary);
         };
         match output.finish(summary.clone()) {

@@ -65,10 +65,6 @@ impl Open {
         }
     }
 
-    pub fn is_image(&self, image: u32) -> bool {
-        self.info.kind == StreamKind::Image && self.info.image == image
-    }
-
     /// Takes note of an event that is neither a patch nor a sequence number.
     pub fn see(&mut self, pos: u64, event: &Event) {
         self.first.get_or_insert(pos);
@@ -178,14 +174,6 @@ impl Lane {
 
     pub fn ctl(&self) -> &Ctl {
         self.consumer.ctl()
-    }
-
-    /// Whether the ring carries or carried the mappings and code of `image`.
-    pub fn is_image(&self, image: u32) -> bool {
-        if let Some(open) = &self.open {
-            return open.is_image(image);
-        }
-        is_image(self.ctl(), image)
     }
 
     /// Moves what is in the ring to `pending`; the number of bytes, `None` for nonsense. `thrifty`:

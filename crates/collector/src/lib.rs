@@ -10,6 +10,7 @@ mod collect;
 mod collected;
 mod control;
 mod futex;
+mod images;
 mod lane;
 mod locks;
 mod modules;

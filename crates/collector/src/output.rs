@@ -8,20 +8,13 @@ use std::io::{self, Write};
 
 /// Takes what is recorded.
 pub enum Output<W: Write> {
-    Trace {
-        writer: Box<Writer<W>>,
-        /// Streams that are complete.
-        streams: Vec<StreamSummary>,
-    },
+    Trace(Box<Writer<W>>),
     Ring(Box<Ring>),
 }
 
 impl<W: Write> Output<W> {
     pub fn trace(writer: Writer<W>) -> Output<W> {
-        Output::Trace {
-            writer: Box::new(writer),
-            streams: Vec::new(),
-        }
+        Output::Trace(Box::new(writer))
     }
 
     pub fn ring(ring: Ring) -> Output<W> {
@@ -30,7 +23,7 @@ impl<W: Write> Output<W> {
 
     pub fn begin(&mut self, info: &StreamInfo) -> io::Result<()> {
         match self {
-            Output::Trace { writer, .. } => writer.begin(info),
+            Output::Trace(writer) => writer.begin(info),
             Output::Ring(r) => {
                 r.begin(info);
                 Ok(())
@@ -41,23 +34,26 @@ impl<W: Write> Output<W> {
     /// Takes a chunk; `gaps`: instructions in gaps that ended in it.
     pub fn stream(&mut self, stream: StreamId, b: &mut ChunkBuilder, gaps: u64) -> io::Result<()> {
         match self {
-            Output::Trace { writer, .. } => writer.stream(stream, b),
+            Output::Trace(writer) => writer.stream(stream, b),
             Output::Ring(r) => r.stream(stream, b, gaps),
         }
     }
 
     /// The stream is complete.
-    pub fn end(&mut self, s: StreamSummary) {
+    pub fn end(&mut self, s: StreamSummary) -> io::Result<()> {
         match self {
-            Output::Trace { streams, .. } => streams.push(s),
-            Output::Ring(r) => r.end(s),
+            Output::Trace(writer) => writer.end(s),
+            Output::Ring(r) => {
+                r.end(s);
+                Ok(())
+            }
         }
     }
 
     /// Takes a file that was mapped executable.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         match self {
-            Output::Trace { writer, .. } => writer.module(path, content),
+            Output::Trace(writer) => writer.module(path, content),
             Output::Ring(r) => r.module(path, content),
         }
     }
@@ -65,8 +61,8 @@ impl<W: Write> Output<W> {
     /// Ends the trace.
     pub fn finish(self, summary: Summary) -> io::Result<(Option<W>, Summary)> {
         match self {
-            Output::Trace { writer, streams } => {
-                let (sink, summary) = writer.finish(Summary { streams, ..summary })?;
+            Output::Trace(writer) => {
+                let (sink, summary) = writer.finish(summary)?;
                 Ok((Some(sink), summary))
             }
             Output::Ring(_) => Ok((None, summary)),

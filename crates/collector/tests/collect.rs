@@ -30,9 +30,9 @@ fn rings_become_streams() {
     for s in 1..4 {
         assert_eq!(positions(&t, s), (0..N).collect::<Vec<_>>());
     }
-    let summary = t.summary().unwrap();
+    let totals = t.summary().unwrap().totals;
     assert_eq!(
-        (summary.instructions(), summary.unpredicted_reads()),
+        (totals.instructions, totals.unpredicted_reads),
         (3 * (N - 1), 3 * N)
     );
     assert!(o.told.is_empty(), "{:?}", o.told);
@@ -85,8 +85,9 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
     assert_eq!(seen.load(Relaxed), libc::ENOSPC as usize);
     assert_eq!(o.told.len(), 1);
     assert!(o.told[0].contains("No space left"), "{}", o.told[0]);
-    let end = o.collected.streams()[0].end.clone().unwrap();
+    let end = o.collected.end().unwrap();
     assert_eq!((end.kind.as_str(), end.code), ("exit", 3));
+    assert_eq!(o.collected.totals().streams, 1);
     let t = o.trace();
     assert!(matches!(t.completeness(), Completeness::Cut { .. }));
     let got = positions(&t, 1);
@@ -142,17 +143,17 @@ fn executable_files_are_taken_along_once() {
     let text = path.to_str().unwrap().as_bytes();
     let mut o = collect(Disk::default(), |control, _| {
         let mut p = Producer::of(control, 0, Who::image(1, 0));
-        for (prot, path) in [
+        for (addr, (prot, path)) in (0x1000..).step_by(0x10000).zip([
             (5, text),
             (5, text),
             (1, b"/etc/passwd"),
             (5, b"/no/such/file"),
             (5, b"[vdso]"),
-        ] {
+        ]) {
             p.emit(
                 0,
                 &Event::Map {
-                    addr: 0x1000,
+                    addr,
                     len: 0x2000,
                     prot,
                     flags: 2,
@@ -161,16 +162,19 @@ fn executable_files_are_taken_along_once() {
                 },
             );
         }
+        let mut thread = Producer::new(control, 2);
+        let end = Event::End {
+            kind: EndKind::Unsupported,
+            code: 0,
+            message: b"an odd instruction",
+        };
+        thread.emit(0, &end);
+        thread.end();
         p.end();
     });
-    assert_eq!(
-        o.collected
-            .maps
-            .iter()
-            .filter(|m| (m.image, m.offset) == (1, 0x3000) && m.path == text)
-            .count(),
-        2
-    );
+    let maps = &o.collected.refusals[0].maps;
+    let found = maps.iter().filter(|m| m.offset == 0x3000 && m.path == text);
+    assert_eq!(found.count(), 2, "{maps:?}");
     let t = o.trace();
     assert_eq!(t.modules().len(), 1);
     assert_eq!(

@@ -96,9 +96,9 @@ fn rings_of_the_dead_are_used_again() {
         child.wait().unwrap();
         again.end();
     });
-    let lost: Vec<_> = o.collected.streams().iter().map(|s| s.lost).collect();
-    assert_eq!(lost, [false, true, false]);
     let t = o.trace();
+    let lost: Vec<_> = t.counts().iter().map(|s| s.lost).collect();
+    assert_eq!(lost, [false, true, false]);
     assert_eq!(t.completeness(), Completeness::Complete);
     assert_eq!(positions(&t, 2), [0, 1]);
 }

@@ -4,7 +4,7 @@ use crate::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the format. Raise it with every change that an older reader would misread.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// First bytes of each chunk, followed by the version.
 pub const MAGIC: [u8; 7] = *b"HSTRACE";
@@ -37,6 +37,8 @@ pub enum Kind {
     Summary = 5,
     /// JSON of [`crate::StreamInfo`]; comes before the chunks of its stream.
     Begin = 6,
+    /// JSON of [`crate::StreamSummary`]; nothing of its stream follows.
+    End = 7,
 }
 
 /// How a payload is stored.
@@ -54,9 +56,10 @@ pub struct ChunkHeader {
     pub kind: Kind,
     pub codec: Codec,
     pub flags: u16,
-    /// Stream of a [`Kind::Stream`] or [`Kind::Begin`]; otherwise 0.
+    /// Stream of a [`Kind::Stream`], [`Kind::Begin`] or [`Kind::End`]; otherwise 0.
     pub stream: u32,
-    /// Number of this chunk among those of its stream (or of its kind), from 0.
+    /// Number of this chunk among those of its stream (or of its kind), from 0. [`Kind::End`]: how many
+    /// chunks of events the stream has.
     pub sequence: u32,
     /// Events in a [`Kind::Stream`]; otherwise 0.
     pub events: u32,
@@ -121,6 +124,7 @@ impl ChunkHeader {
             4 => Kind::Piece,
             5 => Kind::Summary,
             6 => Kind::Begin,
+            7 => Kind::End,
             _ => return Err(damaged("a chunk is of an unknown kind")),
         };
         let codec = match b[9] {

@@ -20,7 +20,8 @@ mod writer;
 pub use columns::{ChunkBuilder, Pushed};
 pub use error::Error;
 pub use meta::{
-    Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary, Text,
+    Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary,
+    Text, Totals,
 };
 pub use reader::{ChunkMeta, Completeness, Image, StreamId, Trace};
 pub use ring::{Limit, Ring, Snapshot};

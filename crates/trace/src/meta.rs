@@ -283,7 +283,7 @@ pub struct Gaps {
     pub instructions: u64,
 }
 
-/// Counts of one stream.
+/// Counts of one stream, when nothing of it follows.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamSummary {
@@ -342,7 +342,8 @@ pub struct Summary {
     pub collector_cpu_us: u64,
     /// Most resident memory of the recorded program, its predictor included, KiB.
     pub peak_memory_kib: u64,
-    pub streams: Vec<StreamSummary>,
+    /// Of all streams together.
+    pub totals: Totals,
     /// Atomic operations whose place in the order is not exact: their threads were stopped in the middle
     /// of them while other processes waited.
     pub stolen_locks: u32,
@@ -351,17 +352,24 @@ pub struct Summary {
     pub trace_bytes: u64,
 }
 
-impl Summary {
-    pub fn instructions(&self) -> u64 {
-        self.streams.iter().map(|s| s.instructions).sum()
-    }
-
+/// Counts of streams together.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    pub streams: u64,
+    /// Instructions recorded.
+    pub instructions: u64,
     /// Instructions that were not recorded.
-    pub fn gap_instructions(&self) -> u64 {
-        self.streams.iter().map(|s| s.gaps.instructions).sum()
-    }
+    pub gap_instructions: u64,
+    pub unpredicted_reads: u64,
+}
 
-    pub fn unpredicted_reads(&self) -> u64 {
-        self.streams.iter().map(|s| s.unpredicted_reads).sum()
+impl Totals {
+    /// Counts one more stream.
+    pub fn add(&mut self, s: &StreamSummary) {
+        self.streams += 1;
+        self.instructions += s.instructions;
+        self.gap_instructions += s.gaps.instructions;
+        self.unpredicted_reads += s.unpredicted_reads;
     }
 }

@@ -1,6 +1,8 @@
 use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind, MAX_MODULE};
 use crate::meta::command_line;
-use crate::{Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, Summary, columns};
+use crate::{
+    Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, columns,
+};
 use hindsight_events::{Decoder, Event};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -120,6 +122,7 @@ pub struct Trace {
     header: Header,
     streams: BTreeMap<StreamId, Vec<ChunkMeta>>,
     infos: BTreeMap<StreamId, StreamInfo>,
+    ends: BTreeMap<StreamId, StreamSummary>,
     images: Vec<Image>,
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
@@ -189,6 +192,28 @@ impl Trace {
     /// All streams that were begun.
     pub fn all_streams(&self) -> impl Iterator<Item = &StreamInfo> {
         self.infos.values()
+    }
+
+    /// Counts of each stream: as its end says them, or as far as its chunks tell.
+    pub fn counts(&self) -> Vec<StreamSummary> {
+        let count = |info: &StreamInfo| {
+            if let Some(end) = self.ends.get(&info.stream) {
+                return end.clone();
+            }
+            let c = self.chunks(info.stream);
+            StreamSummary {
+                stream: info.stream,
+                pid: info.pid,
+                tid: info.tid,
+                instructions: c.last().map_or(0, |l| l.last_pos - c[0].first_pos),
+                events: c.iter().map(|c| c.events as u64).sum(),
+                chunks: c.len() as u64,
+                raw_bytes: c.iter().map(|c| c.raw_len()).sum(),
+                stored_bytes: c.iter().map(|c| c.stored_len).sum(),
+                ..StreamSummary::default()
+            }
+        };
+        self.infos.values().map(count).collect()
     }
 
     /// The streams of threads that have chunks, in ascending order.
@@ -353,6 +378,7 @@ impl Trace {
             header: Header::default(),
             streams: BTreeMap::new(),
             infos: BTreeMap::new(),
+            ends: BTreeMap::new(),
             images: Vec::new(),
             modules: Vec::new(),
             pieces: BTreeMap::new(),
@@ -439,7 +465,24 @@ impl Trace {
                 }
                 self.infos.insert(h.stream, info);
             }
+            Kind::End => {
+                let chunks = self.streams.get(&h.stream).map_or(0, Vec::len);
+                if !self.infos.contains_key(&h.stream) || self.ends.contains_key(&h.stream) {
+                    return damaged("the end of a stream is not where it belongs");
+                }
+                if h.sequence as usize != chunks {
+                    return damaged("a chunk is missing before the end of its stream");
+                }
+                let end: StreamSummary = self.json(offset, &h)?;
+                if end.stream != h.stream {
+                    return damaged("the end of a stream is not where it belongs");
+                }
+                self.ends.insert(h.stream, end);
+            }
             Kind::Stream => {
+                if self.ends.contains_key(&h.stream) {
+                    return damaged("a stream goes on after its end");
+                }
                 if !self.infos.contains_key(&h.stream) {
                     return damaged("the description of a stream is missing");
                 }

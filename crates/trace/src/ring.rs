@@ -491,7 +491,7 @@ impl Snapshot {
     }
 
     /// Writes it as a trace that ends with `summary`, whose counts are filled in.
-    pub fn write<W: Write>(&self, out: W, mut summary: Summary) -> io::Result<(W, Summary)> {
+    pub fn write<W: Write>(&self, out: W, summary: Summary) -> io::Result<(W, Summary)> {
         let mut w = Writer::new(out, &self.header)?;
         let mut chunks: Vec<&Held> = Vec::new();
         for (info, held) in &self.streams {
@@ -518,7 +518,9 @@ impl Snapshot {
         for c in chunks {
             c.write(w.totals(c.header.stream).chunks, &mut w)?;
         }
-        summary.streams.clone_from(&self.summaries);
+        for s in &self.summaries {
+            w.end(s.clone())?;
+        }
         w.finish(summary)
     }
 }

@@ -1,7 +1,9 @@
 use crate::chunk::{ChunkHeader, Kind};
 use crate::columns::ChunkBuilder;
 use crate::pack::{self, Packer, blank};
-use crate::{Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, Summary, Text};
+use crate::{
+    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamSummary, Summary, Text, Totals,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
@@ -17,11 +19,13 @@ pub struct StreamTotals {
 }
 
 /// Writes a trace from front to end; the sink needs no seeking. After an error nothing more
-/// should be written: a chunk may have been cut.
+/// should be written: a chunk may have been cut. Of streams that have ended nothing is kept.
 pub struct Writer<W: Write> {
     out: W,
     packer: Packer,
+    /// The streams that have not ended.
     streams: BTreeMap<StreamId, StreamTotals>,
+    totals: Totals,
     modules: u32,
     known: HashSet<ModuleHash>,
     module_bytes: u64,
@@ -35,6 +39,7 @@ impl<W: Write> Writer<W> {
             out,
             packer: Packer::new()?,
             streams: BTreeMap::new(),
+            totals: Totals::default(),
             modules: 0,
             known: HashSet::new(),
             module_bytes: 0,
@@ -51,7 +56,24 @@ impl<W: Write> Writer<W> {
             stream: info.stream,
             ..blank(Kind::Begin)
         };
+        self.streams.insert(info.stream, StreamTotals::default());
         self.chunk(header, &serde_json::to_vec(info)?)
+    }
+
+    /// Says that nothing follows of a stream. Sizes that the writer knows are filled in.
+    pub fn end(&mut self, mut s: StreamSummary) -> io::Result<()> {
+        let t = self.streams.remove(&s.stream).unwrap_or_default();
+        s.chunks = t.chunks as u64;
+        s.events = t.events;
+        s.raw_bytes = t.raw_bytes;
+        s.stored_bytes = t.stored_bytes;
+        self.totals.add(&s);
+        let header = ChunkHeader {
+            stream: s.stream,
+            sequence: t.chunks,
+            ..blank(Kind::End)
+        };
+        self.chunk(header, &serde_json::to_vec(&s)?)
     }
 
     /// Writes what `b` has gathered as a chunk of `stream`, if anything.
@@ -121,27 +143,18 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the trace. Sizes that the writer knows are filled in.
+    /// Ends the trace, and the streams that have not ended. Sizes and totals that the writer knows are
+    /// filled in.
     pub fn finish(mut self, mut summary: Summary) -> io::Result<(W, Summary)> {
+        for stream in self.streams.keys().copied().collect::<Vec<_>>() {
+            self.end(StreamSummary {
+                stream,
+                ..StreamSummary::default()
+            })?;
+        }
+        summary.totals = self.totals;
         summary.module_bytes = self.module_bytes;
         summary.trace_bytes = self.written;
-        for (id, t) in &self.streams {
-            let i = match summary.streams.iter().position(|s| s.stream == *id) {
-                Some(i) => i,
-                None => {
-                    summary.streams.push(crate::StreamSummary {
-                        stream: *id,
-                        ..Default::default()
-                    });
-                    summary.streams.len() - 1
-                }
-            };
-            let s = &mut summary.streams[i];
-            s.chunks = t.chunks as u64;
-            s.events = t.events;
-            s.raw_bytes = t.raw_bytes;
-            s.stored_bytes = t.stored_bytes;
-        }
         self.chunk(blank(Kind::Summary), &serde_json::to_vec(&summary)?)?;
         self.out.flush()?;
         Ok((self.out, summary))
@@ -157,7 +170,7 @@ impl<W: Write> Writer<W> {
         self.written
     }
 
-    /// What was written of `stream`.
+    /// What was written of `stream`, unless it has ended.
     pub fn totals(&self, stream: StreamId) -> StreamTotals {
         self.streams.get(&stream).copied().unwrap_or_default()
     }

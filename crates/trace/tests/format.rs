@@ -6,8 +6,8 @@ use common::{Random, info, trace, wire, write_stream};
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{
-    ChunkBuilder, Completeness, Error, Header, ModuleHash, Pushed, StreamKind, Summary, Text,
-    Trace, Writer,
+    ChunkBuilder, Completeness, Error, Header, ModuleHash, Pushed, StreamKind, StreamSummary,
+    Summary, Text, Trace, Writer,
 };
 use proptest::prelude::*;
 
@@ -104,7 +104,8 @@ fn descriptions_round_trip() {
     let t = Trace::from_bytes(bytes).unwrap();
     assert_eq!(t.header().argv[1].as_bytes(), b"\xff\xfe");
     assert_eq!(t.summary().unwrap().ending, Some(Ending::Exit(3)));
-    assert_eq!(t.summary().unwrap().streams.len(), 2);
+    assert_eq!(t.summary().unwrap().totals.streams, 2);
+    assert_eq!(t.counts().len(), 2);
     assert_eq!(t.modules().len(), 3);
     assert_eq!(t.modules()[0].hash, t.modules()[2].hash);
     assert_eq!(
@@ -278,4 +279,73 @@ fn a_stream_without_description_is_damage() {
         let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
         assert!(matches!(t.completeness(), Completeness::Damaged { .. }));
     }
+}
+
+#[test]
+fn what_a_stream_was_is_known_when_it_has_ended() {
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    let events = wire(&mut Random::new(9), 40);
+    for id in 1..4 {
+        write_stream(&mut w, id, &events);
+        let end = StreamSummary {
+            stream: id,
+            tid: 100 + id as i32,
+            instructions: 7,
+            ..StreamSummary::default()
+        };
+        w.end(end).unwrap();
+    }
+    write_stream(&mut w, 4, &events);
+    let before_summary = w.written() as usize;
+    let (bytes, summary) = w.finish(Summary::default()).unwrap();
+    assert_eq!(
+        (summary.totals.streams, summary.totals.instructions),
+        (4, 21)
+    );
+    let cut = Trace::from_bytes(bytes[..before_summary].to_vec()).unwrap();
+    assert_eq!(cut.completeness(), Completeness::Unfinished);
+    let whole = Trace::from_bytes(bytes).unwrap();
+    assert_eq!(whole.completeness(), Completeness::Complete);
+    for t in [&cut, &whole] {
+        let counts = t.counts();
+        assert_eq!(counts.len(), 4);
+        assert_eq!((counts[2].tid, counts[2].instructions), (103, 7));
+        assert!(counts.iter().all(|c| c.events == 40 && c.chunks > 0));
+    }
+}
+
+#[test]
+fn nothing_follows_the_end_of_a_stream() {
+    let events = wire(&mut Random::new(10), 500);
+    let make = |n: u32| {
+        let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+        write_stream(&mut w, 1, &events);
+        let end = || StreamSummary {
+            stream: 1,
+            ..StreamSummary::default()
+        };
+        (0..n).for_each(|_| w.end(end()).unwrap());
+        if n == 1 {
+            let mut b = ChunkBuilder::default();
+            b.push(&events, |_, _| None);
+            w.stream(1, &mut b).unwrap();
+        }
+        w.finish(Summary::default()).unwrap().0
+    };
+    let why = |bytes| match Trace::from_bytes(bytes).unwrap().completeness() {
+        Completeness::Damaged { what, .. } => what,
+        other => panic!("{other}"),
+    };
+    assert_eq!(why(make(1)), "a stream goes on after its end");
+    assert_eq!(why(make(2)), "the end of a stream is not where it belongs");
+    // Its last chunk is missing.
+    let bytes = make(0);
+    let t = Trace::from_bytes(bytes.clone()).unwrap();
+    let c = *t.chunks(1).last().unwrap();
+    let mut without = bytes;
+    without.drain(c.offset as usize..(c.offset + c.stored_len) as usize);
+    assert_eq!(
+        why(without),
+        "a chunk is missing before the end of its stream"
+    );
 }

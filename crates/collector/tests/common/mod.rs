@@ -179,6 +179,8 @@ impl Outcome {
 /// Collects what `produce` writes.
 pub fn collect(disk: Disk, produce: impl FnOnce(&Control, &Disk)) -> Outcome {
     let control = Control::new().unwrap();
+    let me = std::process::id() as i32;
+    control.header().guest_pid.store(me, Relaxed);
     let told = Mutex::new(Vec::new());
     let tell = |m: &str| told.lock().unwrap().push(m.to_string());
     let collector = Collector::new(&control, disk.clone(), &Header::default(), tell).unwrap();
