@@ -5,18 +5,21 @@
 //! code is reached only through the runtime, where each thread notices it. A retired segment is used
 //! again when all threads have noticed.
 
-use crate::context::{Context, R11, RIP};
+mod boundary;
+mod invalidate;
+
+pub use boundary::{boundary, fault_state};
+
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
 use crate::{arena, birth, code, fail, guard, kept, line, ring, select};
 use alloc::vec::Vec;
-use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
 use hindsight_events::Event;
-use hindsight_isa::ctx::{CNT_REG, SCR_REG, d, table};
-use hindsight_isa::{CpuState, Desc};
+use hindsight_isa::Desc;
+use hindsight_isa::ctx::table;
 use hindsight_translate::{Input, Mode, Policy, Translator};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE,
@@ -58,16 +61,6 @@ struct Block {
     bytes: u32,
     /// Bytes of the latter.
     peeked: u8,
-}
-
-/// A guest instruction boundary in translated code.
-#[derive(Clone, Copy, Debug)]
-pub struct Boundary {
-    pub guest_pc: u64,
-    /// Counter minus position.
-    pub ahead: u16,
-    /// Guest registers that are in the context block's spill slots (see the translator).
-    pub spilled: [u8; 9],
 }
 
 /// Why there is no translation of an address.
@@ -207,37 +200,6 @@ pub fn init(policy: Policy) {
 /// Whether a host address is translated code.
 pub fn contains(pc: u64) -> bool {
     (RANGE[0].load(Relaxed)..RANGE[1].load(Relaxed)).contains(&pc)
-}
-
-/// The guest instruction boundary at host address `pc`, if it is exactly one. Only while no lock
-/// of the recorder is held: from a signal handler that interrupted translated code.
-pub fn boundary(pc: u64) -> Option<Boundary> {
-    // Whoever holds the lock may be waiting for this thread to leave old code.
-    CACHE.try_lock()?.as_mut()?.entry(pc, true)
-}
-
-/// Guest state of an instruction that raised a fault in translated code.
-pub struct GuestFault {
-    pub pos: u64,
-    pub cpu: CpuState,
-}
-
-/// The guest's state before the instruction that was executing at the host state `at`, which a
-/// signal handler saved. The runtime runs, with r10 and r11 in the context block.
-pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
-    let b = cache().entry(at.regs[RIP], false)?;
-    let mut cpu = t.cpu();
-    at.to_cpu(&mut cpu);
-    cpu.gpr[SCR_REG] = t.ctx.gpr[SCR_REG];
-    cpu.gpr[CNT_REG] = t.ctx.gpr[CNT_REG];
-    for (i, r) in b.spilled.iter().enumerate().filter(|(_, r)| **r < 16) {
-        cpu.gpr[*r as usize] = t.ctx.spill[i];
-    }
-    cpu.rip = b.guest_pc;
-    Some(GuestFault {
-        pos: at.regs[R11].wrapping_sub(b.ahead as u64),
-        cpu,
-    })
 }
 
 impl Cache {
@@ -394,26 +356,6 @@ impl Cache {
         Ok(hot)
     }
 
-    /// Code in `range` is not what it was, and its epoch has begun. Blocks with the former code must not
-    /// run any more, even if it comes back: streams would say that it is the new code.
-    fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
-        let pages = range.start >> 12..=(range.end - 1) >> 12;
-        let blocks = &self.segments[self.current].blocks;
-        let overlaps = |i: &u32| {
-            let b = &blocks[*i as usize];
-            b.pc < range.end && b.pc + b.src_len as u64 > range.start
-        };
-        let hit: Vec<u32> = pages
-            .filter_map(|p| self.by_page.get(&p))
-            .flatten()
-            .copied()
-            .filter(overlaps)
-            .collect();
-        for i in hit {
-            self.kill(t, i);
-        }
-    }
-
     /// From now on the order of atomic operations is recorded.
     pub fn order_atomics(&mut self, t: &mut Thread) {
         if !self.translator.ordered {
@@ -482,164 +424,6 @@ impl Cache {
         // the translator keeps within eight aligned bytes, so that other threads see the old or
         // the new one.
         unsafe { core::ptr::write_volatile(at as *mut [u8; 4], rel.to_le_bytes()) }
-    }
-
-    /// Drops the block at `pc`, unless its source is as it was: another thread may have put it in the
-    /// place of one that was not.
-    pub fn drop_block(&mut self, t: &mut Thread, pc: u64) {
-        let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
-            return;
-        };
-        let s = &self.segments[self.current];
-        let b = &s.blocks[i as usize];
-        let source = &s.bytes[b.bytes as usize..][..b.src_len as usize];
-        let mut now = [0; SOURCE];
-        let now = &mut now[..source.len()];
-        if guard::read(pc, now).is_err() || now != source {
-            self.kill(t, i);
-        }
-    }
-
-    /// Drops all blocks made from `addr..addr+len`.
-    pub fn invalidate(&mut self, t: &mut Thread, addr: u64, len: u64) {
-        self.code.forget(addr, len);
-        if len == 0 {
-            return;
-        }
-        let pages = addr >> 12..=(addr + len - 1) >> 12;
-        let hit: Vec<u32> = if len >> 12 > self.by_page.len() as u64 {
-            self.by_page
-                .iter()
-                .filter(|(p, _)| pages.contains(p))
-                .flat_map(|(_, v)| v.iter().copied())
-                .collect()
-        } else {
-            pages
-                .clone()
-                .filter_map(|p| self.by_page.get(&p))
-                .flatten()
-                .copied()
-                .collect()
-        };
-        for i in hit {
-            self.kill(t, i);
-        }
-        if len >> 12 > self.by_page.len() as u64 {
-            self.by_page.retain(|p, _| !pages.contains(p));
-        } else {
-            for p in pages {
-                self.by_page.remove(&p);
-            }
-        }
-    }
-
-    /// Makes a block unreachable: its entry becomes a jump to a stub that asks for a new one.
-    fn kill(&mut self, t: &mut Thread, index: u32) {
-        let seg = &mut self.segments[self.current];
-        // Killing another one may have begun a new generation.
-        let Some(b) = seg.blocks.get_mut(index as usize).filter(|b| b.live) else {
-            return;
-        };
-        b.live = false;
-        let (pc, hot) = (b.pc, base() + b.hot as u64);
-        let key = key(pc, b.plain);
-        if self.by_pc.get(&key) == Some(&index) {
-            self.by_pc.remove(&key);
-        }
-        t.ctx.forget_lookup(table::CHECKED, pc);
-        t.ctx.forget_lookup(table::PLAIN, pc);
-        let seg = &mut self.segments[self.current];
-        if seg.cold < seg.hot + MARGIN / 2 {
-            return self.flush(t);
-        }
-        // An ordinary exit, so that it becomes a jump to the block that takes this one's place.
-        let mut desc = Desc::new(hindsight_isa::DescKind::Exit, pc, 0);
-        desc.patch = (hot + 1 - base()) as u32;
-        let desc = desc.encode();
-        // mov dword gs:[DESC], offset; jmp gs:[EXIT_PTR]; descriptor
-        let mut stub = [0u8; 20 + Desc::SHORT];
-        seg.cold -= stub.len() as u64;
-        stub[..4].copy_from_slice(&[0x65, 0xc7, 0x04, 0x25]);
-        stub[4..8].copy_from_slice(&d::DESC.to_le_bytes());
-        stub[8..12].copy_from_slice(&((seg.cold + 20 - base()) as u32).to_le_bytes());
-        stub[12..16].copy_from_slice(&[0x65, 0xff, 0x24, 0x25]);
-        stub[16..20].copy_from_slice(&d::EXIT_PTR.to_le_bytes());
-        stub[20..].copy_from_slice(&desc[..Desc::SHORT]);
-        let rel = (seg.cold.wrapping_sub(hot + 5) as u32).to_le_bytes();
-        // SAFETY: the stub lies in free cache memory. A block begins with one instruction of 7 bytes
-        // or more, so no thread stands inside the five that change; blocks are aligned, so that
-        // other threads see all of them or none.
-        unsafe {
-            core::ptr::copy_nonoverlapping(stub.as_ptr(), seg.cold as *mut u8, stub.len());
-            let word = hot as *mut u64;
-            let mut bytes = word.read_volatile().to_le_bytes();
-            bytes[0] = 0xe9;
-            bytes[1..5].copy_from_slice(&rel);
-            word.write_volatile(u64::from_le_bytes(bytes));
-        }
-    }
-
-    /// Finds the guest instruction at host address `pc` by translating its block again with a map.
-    fn entry(&mut self, pc: u64, exact: bool) -> Option<Boundary> {
-        let at = (pc.wrapping_sub(base()) / SIZE) as usize;
-        let segment = self.segments.get(at)?;
-        let offset = pc.wrapping_sub(base());
-        let i = segment
-            .blocks
-            .partition_point(|b| b.hot as u64 <= offset)
-            .checked_sub(1)?;
-        let b = &segment.blocks[i];
-        let within = offset - b.hot as u64;
-        if within >= b.hot_len as u64 {
-            return None;
-        }
-        if self.mapped != Some((at, i)) {
-            self.map(at, i)?;
-        }
-        let e = self
-            .translator
-            .block
-            .map
-            .iter()
-            .rev()
-            .find(|e| e.hot as u64 <= within)?;
-        if exact && (e.hot as u64 != within || !e.begins) {
-            return None;
-        }
-        Some(Boundary {
-            guest_pc: e.pc,
-            ahead: e.ahead,
-            spilled: e.spilled,
-        })
-    }
-
-    /// Translates block `i` of a segment again, with a map.
-    fn map(&mut self, segment: usize, i: usize) -> Option<()> {
-        self.mapped = None;
-        let s = &self.segments[segment];
-        let b = &s.blocks[i];
-        let from = b.bytes as usize;
-        let (code, rest) = s.bytes.get(from..)?.split_at_checked(b.src_len as usize)?;
-        let peeked = rest.get(..b.peeked as usize)?;
-        let input = Input {
-            pc: b.pc,
-            code,
-            max_instrs: u32::MAX,
-            self_check: b.self_check,
-            peeked,
-        };
-        let present = core::mem::replace(&mut self.translator.ordered, b.ordered);
-        self.translator.policy.mode = mode(b.plain);
-        self.translator.want_map = true;
-        let made = self.translator.translate(&input, &mut |_| &[]);
-        self.translator.want_map = false;
-        self.translator.ordered = present;
-        made.ok()?;
-        if self.translator.block.hot.len() != b.hot_len as usize {
-            return None;
-        }
-        self.mapped = Some((segment, i));
-        Some(())
     }
 }
 

@@ -1,0 +1,113 @@
+//! From addresses in translated code back to the program's instructions.
+
+use super::{CACHE, Cache, SIZE, base, cache, mode};
+use crate::context::{Context, R11, RIP};
+use crate::thread::Thread;
+use hindsight_isa::CpuState;
+use hindsight_isa::ctx::{CNT_REG, SCR_REG};
+use hindsight_translate::Input;
+
+/// A guest instruction boundary in translated code.
+#[derive(Clone, Copy, Debug)]
+pub struct Boundary {
+    pub guest_pc: u64,
+    /// Counter minus position.
+    pub ahead: u16,
+    /// Guest registers that are in the context block's spill slots (see the translator).
+    pub spilled: [u8; 9],
+}
+
+/// The guest instruction boundary at host address `pc`, if it is exactly one. Only while no lock
+/// of the recorder is held: from a signal handler that interrupted translated code.
+pub fn boundary(pc: u64) -> Option<Boundary> {
+    // Whoever holds the lock may be waiting for this thread to leave old code.
+    CACHE.try_lock()?.as_mut()?.entry(pc, true)
+}
+
+/// Guest state of an instruction that raised a fault in translated code.
+pub struct GuestFault {
+    pub pos: u64,
+    pub cpu: CpuState,
+}
+
+/// The guest's state before the instruction that was executing at the host state `at`, which a
+/// signal handler saved. The runtime runs, with r10 and r11 in the context block.
+pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
+    let b = cache().entry(at.regs[RIP], false)?;
+    let mut cpu = t.cpu();
+    at.to_cpu(&mut cpu);
+    cpu.gpr[SCR_REG] = t.ctx.gpr[SCR_REG];
+    cpu.gpr[CNT_REG] = t.ctx.gpr[CNT_REG];
+    for (i, r) in b.spilled.iter().enumerate().filter(|(_, r)| **r < 16) {
+        cpu.gpr[*r as usize] = t.ctx.spill[i];
+    }
+    cpu.rip = b.guest_pc;
+    Some(GuestFault {
+        pos: at.regs[R11].wrapping_sub(b.ahead as u64),
+        cpu,
+    })
+}
+impl Cache {
+    /// Finds the guest instruction at host address `pc` by translating its block again with a map.
+    fn entry(&mut self, pc: u64, exact: bool) -> Option<Boundary> {
+        let at = (pc.wrapping_sub(base()) / SIZE) as usize;
+        let segment = self.segments.get(at)?;
+        let offset = pc.wrapping_sub(base());
+        let i = segment
+            .blocks
+            .partition_point(|b| b.hot as u64 <= offset)
+            .checked_sub(1)?;
+        let b = &segment.blocks[i];
+        let within = offset - b.hot as u64;
+        if within >= b.hot_len as u64 {
+            return None;
+        }
+        if self.mapped != Some((at, i)) {
+            self.map(at, i)?;
+        }
+        let e = self
+            .translator
+            .block
+            .map
+            .iter()
+            .rev()
+            .find(|e| e.hot as u64 <= within)?;
+        if exact && (e.hot as u64 != within || !e.begins) {
+            return None;
+        }
+        Some(Boundary {
+            guest_pc: e.pc,
+            ahead: e.ahead,
+            spilled: e.spilled,
+        })
+    }
+
+    /// Translates block `i` of a segment again, with a map.
+    fn map(&mut self, segment: usize, i: usize) -> Option<()> {
+        self.mapped = None;
+        let s = &self.segments[segment];
+        let b = &s.blocks[i];
+        let from = b.bytes as usize;
+        let (code, rest) = s.bytes.get(from..)?.split_at_checked(b.src_len as usize)?;
+        let peeked = rest.get(..b.peeked as usize)?;
+        let input = Input {
+            pc: b.pc,
+            code,
+            max_instrs: u32::MAX,
+            self_check: b.self_check,
+            peeked,
+        };
+        let present = core::mem::replace(&mut self.translator.ordered, b.ordered);
+        self.translator.policy.mode = mode(b.plain);
+        self.translator.want_map = true;
+        let made = self.translator.translate(&input, &mut |_| &[]);
+        self.translator.want_map = false;
+        self.translator.ordered = present;
+        made.ok()?;
+        if self.translator.block.hot.len() != b.hot_len as usize {
+            return None;
+        }
+        self.mapped = Some((segment, i));
+        Some(())
+    }
+}
