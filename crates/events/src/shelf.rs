@@ -1,5 +1,5 @@
 //! A shelf of byte strings in memory that several processes share: they put translated code on it,
-//! and find there what others have put.
+//! and what else all program images of a recording may know, and find there what others have put.
 //!
 //! A header, then an index of [`SLOTS`] words, then the entries. An entry is written whole into room
 //! that nobody else has, then its slot is set by one atomic operation; it never changes afterwards.
@@ -22,8 +22,16 @@ const PROBES: usize = 16;
 const INDEX: usize = 4096;
 const ENTRIES: usize = INDEX + 8 * SLOTS;
 
-/// Bytes of an entry before its content: checksum of what follows, key, length.
+/// Bytes of an entry before its content: checksum of what follows, key, length and kind.
 const HEAD: usize = 24;
+
+/// What an entry is.
+pub mod kind {
+    /// A translated block.
+    pub const BLOCK: u32 = 1;
+    /// What the processor says of itself.
+    pub const PROCESSOR: u32 = 2;
+}
 
 /// The first page.
 #[repr(C)]
@@ -72,24 +80,24 @@ impl<'m> Shelf<'m> {
         (first..first + PROBES).map(move |i| shelf.slot(i))
     }
 
-    /// The contents that were put under `key`.
-    pub fn find(&self, key: u64) -> impl Iterator<Item = &'m [u8]> {
+    /// The contents of kind `kind` that were put under `key`.
+    pub fn find(&self, kind: u32, key: u64) -> impl Iterator<Item = &'m [u8]> {
         let shelf = *self;
         self.slots(key)
             .map(|s| s.load(Acquire))
             .take_while(|v| *v != 0)
             .filter(move |v| v >> 32 == key >> 32)
-            .filter_map(move |v| shelf.entry((v as u32 as usize) * 8, key))
+            .filter_map(move |v| shelf.entry((v as u32 as usize) * 8, kind, key))
     }
 
-    fn entry(&self, at: usize, key: u64) -> Option<&'m [u8]> {
+    fn entry(&self, at: usize, kind: u32, key: u64) -> Option<&'m [u8]> {
         if at < ENTRIES || at + HEAD > LEN {
             return None;
         }
         // SAFETY: within the shelf; entries that are named do not change.
         let head: [u64; 3] = unsafe { self.base.add(at).cast::<[u64; 3]>().read() };
-        let len = usize::try_from(head[2]).ok()?;
-        if head[1] != key || len > LEN - at - HEAD {
+        let len = head[2] as u32 as usize;
+        if head[1] != key || head[2] >> 32 != kind as u64 || len > LEN - at - HEAD {
             return None;
         }
         // SAFETY: as above.
@@ -97,8 +105,8 @@ impl<'m> Shelf<'m> {
         (xxh3_64(whole) == head[0]).then(|| &whole[HEAD - 8..])
     }
 
-    /// Puts `content` on the shelf under `key`, unless there is no room.
-    pub fn put(&self, key: u64, content: &[u8]) {
+    /// Puts `content` of kind `kind` on the shelf under `key`, unless there is no room.
+    pub fn put(&self, kind: u32, key: u64, content: &[u8]) {
         let total = (HEAD + content.len()).next_multiple_of(8);
         let room = LEN - ENTRIES;
         let used = &self.header().used;
@@ -116,7 +124,7 @@ impl<'m> Shelf<'m> {
             entry
                 .add(8)
                 .cast::<[u64; 2]>()
-                .write([key, content.len() as u64]);
+                .write([key, (kind as u64) << 32 | content.len() as u64]);
             core::ptr::copy_nonoverlapping(content.as_ptr(), entry.add(HEAD), content.len());
             let whole = core::slice::from_raw_parts(entry.add(8), HEAD - 8 + content.len());
             entry.cast::<u64>().write(xxh3_64(whole));
@@ -136,6 +144,8 @@ mod tests {
     use super::*;
     use std::vec;
 
+    const KIND: u32 = kind::BLOCK;
+
     fn memory() -> vec::Vec<u64> {
         vec![0; LEN / 8]
     }
@@ -148,13 +158,14 @@ mod tests {
         // The same slot, and one key twice.
         let keys = [7, 7 + SLOTS as u64, 7 + (1 << 40), 7];
         for (i, k) in keys.iter().enumerate() {
-            s.put(*k, &[i as u8; 100][..i * 10]);
+            s.put(KIND, *k, &[i as u8; 100][..i * 10]);
         }
-        let lens = |k| s.find(k).map(|b| b.len()).collect::<vec::Vec<_>>();
+        let lens = |k| s.find(KIND, k).map(|b| b.len()).collect::<vec::Vec<_>>();
         assert_eq!(lens(7), [0, 30]);
         assert_eq!(lens(7 + SLOTS as u64), [10]);
         assert_eq!(lens(7 + (1 << 40)), [20]);
         assert_eq!(lens(8), [0usize; 0]);
+        assert_eq!(s.find(kind::PROCESSOR, 7).count(), 0);
     }
 
     #[test]
@@ -162,18 +173,18 @@ mod tests {
         let mut m = memory();
         // SAFETY: as above.
         let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
-        s.put(1, b"something to be kept");
+        s.put(KIND, 1, b"something to be kept");
         for byte in 0..HEAD + 20 {
             // SAFETY: within the first entry.
             let b = unsafe { &mut *s.base.add(ENTRIES + byte) };
             *b ^= 0x40;
-            assert_eq!(s.find(1).count(), 0, "byte {byte}");
+            assert_eq!(s.find(KIND, 1).count(), 0, "byte {byte}");
             *b ^= 0x40;
         }
         s.slot(1).store(1 << 20 | 12345, Relaxed);
-        assert_eq!(s.find(1).count(), 0);
+        assert_eq!(s.find(KIND, 1).count(), 0);
         s.slot(1).store(u32::MAX as u64, Relaxed);
-        assert_eq!(s.find(1).count(), 0);
+        assert_eq!(s.find(KIND, 1).count(), 0);
     }
 
     #[test]
@@ -183,11 +194,11 @@ mod tests {
         let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
         let big = vec![1; 1 << 20];
         for k in 0..100 {
-            s.put(k, &big);
+            s.put(KIND, k, &big);
         }
-        let kept = (0..100).filter(|k| s.find(*k).count() == 1).count();
+        let kept = (0..100).filter(|k| s.find(KIND, *k).count() == 1).count();
         assert_eq!(kept, (LEN - ENTRIES) / (big.len() + HEAD));
-        s.put(0, &vec![0; LEN]);
-        assert_eq!(s.find(0).count(), 1);
+        s.put(KIND, 0, &vec![0; LEN]);
+        assert_eq!(s.find(KIND, 0).count(), 1);
     }
 }

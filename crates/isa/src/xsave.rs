@@ -4,7 +4,7 @@
 
 use crate::VecState;
 use crate::state::VEC_STATE_LEN;
-use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
 /// State components that belong to the guest: x87, SSE, AVX, and the three of AVX-512.
 pub const COMPONENTS: u64 = 0xe7;
@@ -40,8 +40,13 @@ pub struct Layout {
 impl Layout {
     /// Asks this processor. `None` if it has no XSAVE or places a component outside [`Area`].
     pub fn detect() -> Option<Layout> {
+        Layout::detect_with(__cpuid_count)
+    }
+
+    /// The same, where `ask` knows what `cpuid` answers of this processor, by leaf and subleaf.
+    pub fn detect_with(ask: impl Fn(u32, u32) -> CpuidResult) -> Option<Layout> {
         // Leaf 1 exists on every x86-64 processor.
-        let l1 = __cpuid(1);
+        let l1 = ask(1, 0);
         if l1.ecx & (1 << 27) == 0 {
             return None;
         }
@@ -51,7 +56,7 @@ impl Layout {
             if mask & (1 << i) == 0 {
                 return 0;
             }
-            __cpuid_count(0xd, i).ebx as usize
+            ask(0xd, i).ebx as usize
         };
         let l = Layout {
             mask,

@@ -13,8 +13,9 @@ pub use boundary::{boundary, fault_state};
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
-use crate::{arena, birth, code, fail, guard, kept, line, ring, select};
+use crate::{arena, birth, code, fail, guard, kept, line, ring, select, sys};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
 use hindsight_events::Event;
@@ -38,6 +39,9 @@ const SOURCE: usize = 512;
 
 /// Exits that are not linked on account of a thread before a new generation begins without it.
 const PATIENCE: u32 = 50_000;
+
+/// Bytes of pages that are asked for at once.
+const STEP: u64 = 64 << 10;
 
 /// Bytes kept free between the two ends.
 const MARGIN: u64 = 64 << 10;
@@ -75,6 +79,8 @@ struct Segment {
     base: u64,
     hot: u64,
     cold: u64,
+    /// Of the free room between the two, the part whose pages have not been asked for.
+    bare: Range<u64>,
     /// In the order of their hot code.
     blocks: Vec<Block>,
     bytes: Vec<u8>,
@@ -83,11 +89,28 @@ struct Segment {
 }
 
 impl Segment {
+    /// Room for a block: where its hot and its cold part go.
+    fn take(&mut self, hot_len: u64, cold_len: u64) -> (u64, u64) {
+        let hot = self.hot.next_multiple_of(16);
+        let cold = self.cold - cold_len;
+        (self.hot, self.cold) = (hot + hot_len, cold);
+        while self.hot > self.bare.start && self.bare.end - self.bare.start >= STEP {
+            sys::madvise_populate(self.bare.start, STEP);
+            self.bare.start += STEP;
+        }
+        while self.cold < self.bare.end && self.bare.end - self.bare.start >= STEP {
+            self.bare.end -= STEP;
+            sys::madvise_populate(self.bare.end, STEP);
+        }
+        (hot, cold)
+    }
+
     fn new(base: u64) -> Segment {
         Segment {
             base,
             hot: base,
             cold: base + SIZE,
+            bare: base..base + SIZE,
             blocks: Vec::new(),
             bytes: Vec::new(),
             generation: 0,
@@ -313,10 +336,7 @@ impl Cache {
             self.flush(t);
         }
         let s = &mut self.segments[self.current];
-        let hot = s.hot.next_multiple_of(16);
-        let cold = s.cold - cold_len;
-        s.hot = hot + hot_len;
-        s.cold = cold;
+        let (hot, cold) = s.take(hot_len, cold_len);
         self.translator.place(hot, cold, base());
         let b = &self.translator.block;
         // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
@@ -393,7 +413,7 @@ impl Cache {
                     &line!("no room for translated code: a thread does not leave the old"),
                 );
             }
-            crate::sys::sched_yield();
+            sys::sched_yield();
         }
     }
 

@@ -18,7 +18,12 @@ struct Lists {
     free: [*mut u8; CLASSES],
     next: u64,
     end: u64,
+    /// End of the memory that pages have been asked for.
+    ready: u64,
 }
+
+/// Bytes of pages that are asked for at once.
+const STEP: u64 = 64 << 10;
 
 // SAFETY: the pointers own unused memory of the process.
 unsafe impl Send for Lists {}
@@ -27,11 +32,24 @@ static LISTS: Lock<Lists> = Lock::new(Lists {
     free: [null_mut(); CLASSES],
     next: 0,
     end: 0,
+    ready: 0,
 });
 
 /// Keeps the allocator from changing while the process is copied.
 pub fn hold() -> impl Sized {
     LISTS.lock()
+}
+
+impl Lists {
+    /// Hands `at..at + size` out, in the present chunk.
+    fn cut(&mut self, at: u64, size: u64) -> *mut u8 {
+        self.next = at + size;
+        while self.next > self.ready {
+            sys::madvise_populate(self.ready, STEP);
+            self.ready += STEP;
+        }
+        at as *mut u8
+    }
 }
 
 struct Heap;
@@ -85,11 +103,10 @@ unsafe impl GlobalAlloc for Heap {
             l.end = chunk + CHUNK;
             // The arena's mappings are page aligned; larger blocks need their own alignment.
             let at = chunk.next_multiple_of(size);
-            l.next = at + size;
-            return at as *mut u8;
+            l.ready = chunk;
+            return l.cut(at, size);
         }
-        l.next = at + size;
-        at as *mut u8
+        l.cut(at, size)
     }
 
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {

@@ -6,6 +6,7 @@
 
 use crate::{code, ring};
 use alloc::vec::Vec;
+use hindsight_events::shelf::kind;
 use hindsight_translate::{Saved, Translator};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -26,7 +27,7 @@ pub fn restore(translator: &mut Translator, pc: u64, source: &[u8], pages: &mut 
         return false;
     };
     let key = key(translator, pc, source);
-    shelf.find(key).any(|content| {
+    shelf.find(kind::BLOCK, key).any(|content| {
         let Some(saved) = Saved::read(content) else {
             return false;
         };
@@ -50,5 +51,5 @@ pub fn keep(translator: &Translator, pc: u64, source: &[u8]) {
     let block = &translator.block;
     let mut content = Vec::new();
     block.save(pc, &source[..block.src_len as usize], &mut content);
-    shelf.put(key(translator, pc, source), &content);
+    shelf.put(kind::BLOCK, key(translator, pc, source), &content);
 }

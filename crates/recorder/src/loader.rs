@@ -360,14 +360,15 @@ fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad
     // The range is found by mapping it, and given back: nothing else runs in the process yet.
     let at = match base {
         Some(b) => {
-            let slide = |n: u64| match (randomize(), n) {
-                (true, _) => random() % (1 << 28) * PAGE,
-                (false, n) => n << 24,
+            let randomize = randomize();
+            let slide = |n: u64| match randomize {
+                true => random() % (1 << 28) * PAGE,
+                false => n << 24,
             };
             // A quiet program's addresses are not to meet those of its stack.
             let tries = if regime::possible() { 256 } else { 1 };
-            let all = (0..tries).map(|n| (b + slide(n)) & !(align - 1));
-            let at = all.reduce(|a, next| if place::meets_stack(a, len) { next } else { a });
+            let mut all = (0..tries).map(|n| (b + slide(n)) & !(align - 1));
+            let at = all.find(|at| tries == 1 || !place::meets_stack(*at, len));
             let at = at.unwrap_or(b);
             sys::mmap(at, len, 0, flags | MAP_FIXED_NOREPLACE, -1, 0)
         }

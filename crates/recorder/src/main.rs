@@ -43,6 +43,7 @@ mod pathcalls;
 mod place;
 mod precheck;
 mod process;
+mod processor;
 mod procfiles;
 mod program;
 mod regime;
@@ -154,6 +155,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     };
     let t = host.thread(emit);
     sys::set_gs_base(t.window);
+    t.prepare_lookup();
     cache::init(host.policy());
     t.tid = sys::gettid();
     birth::register(t);
@@ -202,7 +204,7 @@ struct Host {
 
 impl Host {
     fn detect(plain: bool) -> Host {
-        let Some(layout) = Layout::detect() else {
+        let Some(layout) = Layout::detect_with(processor::ask) else {
             fail::die(
                 fail::STATUS,
                 &line!("this processor has no XSAVE, or keeps its state in an unknown place"),
@@ -239,6 +241,6 @@ impl Host {
 /// AVX-512 with vectors of all lengths and the instructions on bytes, words and quadwords that
 /// the wide checks use (F, DQ, BW, VL).
 fn has_avx512vl() -> bool {
-    let b = core::arch::x86_64::__cpuid_count(7, 0).ebx;
+    let b = processor::ask(7, 0).ebx;
     [16, 17, 30, 31].iter().all(|n| b >> n & 1 != 0)
 }

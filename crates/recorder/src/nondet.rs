@@ -2,9 +2,8 @@
 
 use crate::guard::Fault;
 use crate::thread::Thread;
-use crate::{config, slow};
+use crate::{config, processor, slow};
 use core::arch::asm;
-use core::arch::x86_64::__cpuid_count;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_isa::cpuid::Baseline;
@@ -39,7 +38,7 @@ fn area_size() -> u32 {
     }
     let shown = xcr0();
     let size = (2..63).filter(|i| shown >> i & 1 != 0).fold(576, |n, i| {
-        let l = __cpuid_count(0xd, i);
+        let l = processor::ask(0xd, i);
         n.max(l.eax + l.ebx)
     });
     KNOWN.store(size, Relaxed);
@@ -60,8 +59,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         Rdtsc | Rdtscp if t.forbidden.tsc => return Err(Fault::GP),
         Cpuid => {
             let (leaf, sub) = (t.ctx.gpr[0] as u32, t.ctx.gpr[1] as u32);
-            let r = __cpuid_count(leaf, sub);
-            // Under a hypervisor each question costs microseconds.
+            let r = processor::ask(leaf, sub);
             let size = if leaf == 0xd { area_size() } else { 0 };
             let r = [r.eax, r.ebx, r.ecx, r.edx];
             let r = baseline().filter(leaf, sub, r, host_xcr0(), size);

@@ -3,9 +3,9 @@
 
 use crate::guard::{self, Fault};
 use crate::nondet;
+use crate::processor;
 use crate::slow::value;
 use crate::thread::Thread;
-use core::arch::x86_64::__cpuid_count;
 use hindsight_translate::vsib::Elements;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -279,7 +279,7 @@ fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
         if !there {
             continue;
         }
-        let l = __cpuid_count(0xd, c);
+        let l = processor::ask(0xd, c);
         let at = if compact {
             let at = if l.ecx & 2 != 0 {
                 u64::next_multiple_of(next, 64)

@@ -7,7 +7,6 @@ use crate::guard;
 use crate::signals::AltStack;
 use crate::sys::SigAction;
 use crate::thread::Thread;
-use core::arch::x86_64::__cpuid_count;
 use hindsight_events::Event;
 use hindsight_isa::cpuid::Baseline;
 use hindsight_isa::xsave::{AREA_LEN, Area};
@@ -45,7 +44,7 @@ fn shape(t: &Thread) -> (u64, usize) {
     let baseline = [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4];
     let mask = baseline[(crate::config().baseline as usize).min(3)].xcr0(t.layout.mask);
     let end = |i: u32| {
-        let r = __cpuid_count(0xd, i);
+        let r = crate::processor::ask(0xd, i);
         (r.eax + r.ebx) as usize
     };
     let size = (2..8)

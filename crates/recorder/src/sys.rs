@@ -329,6 +329,12 @@ pub fn madvise_dontneed(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_DONTNEED as u64]);
 }
 
+/// Gives pages memory that are sure to be written, at once instead of one by one. Kernels before 5.14 do
+/// not know how.
+pub fn madvise_populate(addr: u64, len: u64) {
+    let _ = call(__NR_madvise, [addr, len, MADV_POPULATE_WRITE as u64]);
+}
+
 /// Has private anonymous pages read as zero in the child of a `fork`, instead of copying them.
 pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]);

@@ -211,6 +211,18 @@ impl Thread {
         Ok(t)
     }
 
+    /// Has memory ready for the indirect jumps of a program that begins: their table has a page for each
+    /// 256 bytes of code, and most are needed soon.
+    pub fn prepare_lookup(&self) {
+        let table = match crate::regime::possible() || config().plain != 0 {
+            true => &self.ctx.lookup[table::PLAIN],
+            false => &self.ctx.lookup[table::CHECKED],
+        };
+        let start = table.as_ptr() as u64 & !(sys::PAGE - 1);
+        let end = (table.as_ptr_range().end as u64).next_multiple_of(sys::PAGE);
+        sys::madvise_populate(start, end - start);
+    }
+
     /// Continues in another stream.
     pub fn set_emitter(&mut self, emit: Emitter) {
         self.emit = emit;

@@ -85,7 +85,7 @@ fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<u64,
         if wanted >> c & 1 == 0 {
             continue;
         }
-        let l = core::arch::x86_64::__cpuid_count(0xd, c);
+        let l = crate::processor::ask(0xd, c);
         let size = l.eax as usize;
         let at = if compact {
             if l.ecx & 2 != 0 {

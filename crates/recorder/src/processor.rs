@@ -1,0 +1,74 @@
+//! What the processor says of itself.
+//!
+//! Under a hypervisor each question costs tens of microseconds, and every program asks dozens, in its
+//! dynamic linker. So answers that are the same on all cores are remembered for all program images of
+//! the recording, on the [shelf](hindsight_events::shelf).
+
+use crate::ring;
+use core::arch::x86_64::{__cpuid_count, CpuidResult};
+use hindsight_events::shelf::kind;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Leaves whose answers depend on a second number, of which that many are remembered.
+const SUBLEAVES: [(u32, u32); 3] = [(4, 32), (7, 8), (0xd, 64)];
+
+/// Other leaves whose answers are remembered. In those of 1 only the number of the core differs, which
+/// programs are not shown (see [`hindsight_isa::cpuid`]).
+const LEAVES: [u32; 12] = [
+    0,
+    1,
+    2,
+    0x8000_0000,
+    0x8000_0001,
+    0x8000_0002,
+    0x8000_0003,
+    0x8000_0004,
+    0x8000_0005,
+    0x8000_0006,
+    0x8000_0007,
+    0x8000_0008,
+];
+
+/// Leaves about caches, which differ between the cores of hybrid processors.
+const CACHES: [u32; 2] = [2, 4];
+
+/// The answer of `cpuid`, by leaf and subleaf.
+pub fn ask(leaf: u32, sub: u32) -> CpuidResult {
+    if CACHES.contains(&leaf) && ask(7, 0).edx & 1 << 15 != 0 {
+        return __cpuid_count(leaf, sub);
+    }
+    match SUBLEAVES.iter().find(|(l, _)| *l == leaf) {
+        Some((_, n)) if sub < *n => remembered(leaf, sub),
+        None if LEAVES.contains(&leaf) => remembered(leaf, 0),
+        _ => __cpuid_count(leaf, sub),
+    }
+}
+
+fn remembered(leaf: u32, sub: u32) -> CpuidResult {
+    let Some(shelf) = ring::shelf() else {
+        return __cpuid_count(leaf, sub);
+    };
+    let name = (leaf as u64) << 32 | sub as u64;
+    let key = xxh3_64(&name.to_le_bytes());
+    for known in shelf.find(kind::PROCESSOR, key) {
+        if let ([a, b, c, d, l, s], []) = known.as_chunks::<4>()
+            && u32::from_le_bytes(*l) == leaf
+            && u32::from_le_bytes(*s) == sub
+        {
+            let [eax, ebx, ecx, edx] = [a, b, c, d].map(|w| u32::from_le_bytes(*w));
+            return CpuidResult { eax, ebx, ecx, edx };
+        }
+    }
+    let r = __cpuid_count(leaf, sub);
+    let mut entry = [0; 24];
+    for (to, word) in entry
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip([r.eax, r.ebx, r.ecx, r.edx, leaf, sub])
+    {
+        *to = word.to_le_bytes();
+    }
+    shelf.put(kind::PROCESSOR, key, &entry);
+    r
+}
