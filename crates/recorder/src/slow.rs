@@ -7,11 +7,15 @@ use crate::{cache, fail, nondet, precheck, signals, xstate};
 use hindsight_events::Event;
 use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
+use hindsight_translate::familiar;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
 /// The instruction of a descriptor.
 pub fn decode(desc: &Desc) -> Instruction {
     let n = (desc.ilen as usize).min(15);
+    if let Some(i) = familiar(&desc.bytes[..n], desc.pc) {
+        return i;
+    }
     Decoder::with_ip(64, &desc.bytes[..n], desc.pc, DecoderOptions::NONE).decode()
 }
 

@@ -33,7 +33,9 @@ pub struct Moving {
 
 /// Writes host code. The current part is switched with [`Asm::cold`].
 pub struct Asm {
-    enc: Encoder,
+    /// Made when it is needed: its tables take a program that finds all its code translated longer than all
+    /// the rest.
+    enc: Option<Encoder>,
     pub hot: Vec<u8>,
     pub cold: Vec<u8>,
     in_cold: bool,
@@ -74,7 +76,7 @@ pub fn based(base: u8, disp: i32) -> MemoryOperand {
 impl Asm {
     pub fn new() -> Asm {
         Asm {
-            enc: Encoder::new(64),
+            enc: None,
             hot: Vec::new(),
             cold: Vec::new(),
             in_cold: false,
@@ -145,15 +147,17 @@ impl Asm {
     pub fn try_put(&mut self, i: &Instruction) -> bool {
         let mut buf = core::mem::take(self.buf());
         let len = buf.len();
-        self.enc.set_buffer(buf);
-        let ok = self.enc.encode(i, 0).is_ok();
-        buf = self.enc.take_buffer();
+        let enc = self.enc.get_or_insert_with(|| Encoder::new(64));
+        enc.set_buffer(buf);
+        let ok = enc.encode(i, 0).is_ok();
+        buf = enc.take_buffer();
+        let offsets = enc.get_constant_offsets();
         if !ok {
             buf.truncate(len);
         }
         *self.buf() = buf;
         if ok && is_fixed_cell(i) {
-            let offset = self.enc.get_constant_offsets().displacement_offset();
+            let offset = offsets.displacement_offset();
             self.moves(len + offset, false);
         }
         ok

@@ -17,6 +17,7 @@ mod atomic;
 mod block;
 mod branch;
 mod check;
+mod familiar;
 mod flags;
 mod forms;
 mod observe;
@@ -36,6 +37,7 @@ use asm::{Fixup, Moving};
 use hindsight_isa::Predictor;
 
 pub use block::Translator;
+pub use familiar::familiar;
 pub use portable::Saved;
 pub use watch::{WATCH_TABLE, is_atomic, watch_index};
 
