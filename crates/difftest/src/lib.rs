@@ -60,6 +60,11 @@ pub mod slow {
     }
 }
 
+/// The recorder's has a memory.
+mod processor {
+    pub use core::arch::x86_64::__cpuid_count as ask;
+}
+
 /// Stands for the recorder's module of this name.
 mod nondet {
     /// The state components of this machine that belong to the guest.
