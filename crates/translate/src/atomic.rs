@@ -6,7 +6,7 @@ use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::{Mem, apply};
 use crate::plan::mem_op;
-use crate::regs::{CNT, RAX, RDX, SCR, gpr, number};
+use crate::regs::{CNT, RAX, RDX, SCR, gpr, is_high_byte, number};
 use crate::simple::with_register;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind};
@@ -87,6 +87,29 @@ impl Translator {
         self.check_end_value(c, m, size, value);
     }
 
+    /// A register with the value of `r` that can be named beside any other: AH, BH, CH and DH cannot
+    /// beside r8 to r15.
+    fn beside(&mut self, r: Register) -> Register {
+        let Some(whole) = number(r).filter(|_| is_high_byte(r)) else {
+            return r;
+        };
+        let copy = self.borrow_reg();
+        self.a.spill(slot::VALUE, whole);
+        self.a.load(copy, 1, asm::ctx(slot::VALUE + 1));
+        gpr(copy, 1)
+    }
+
+    /// Sets AH, BH, CH or DH to the low byte of register `from`; no flags change.
+    fn set_high(&mut self, r: Register, from: u8) {
+        let Some(whole) = number(r) else {
+            return self.unsupported();
+        };
+        let low = gpr(whole, 1);
+        self.a.rr(Code::Xchg_rm8_r8, low, r);
+        self.a.rr(Code::Mov_r8_rm8, low, gpr(from, 1));
+        self.a.rr(Code::Xchg_rm8_r8, low, r);
+    }
+
     /// Register operand of a two-operand form and whether it may be handled by the templates here.
     fn reg_operand(i: &Instruction) -> Option<(u32, Register)> {
         let op = (0..2).find(|n| i.op_kind(*n) == OpKind::Register)?;
@@ -100,9 +123,10 @@ impl Translator {
             return self.unsupported();
         };
         let size = r.size();
+        let high = is_high_byte(r);
+        let new = self.beside(r);
         self.order(&m, size);
         // The old value goes through the scratch register, so that the guest's register changes last.
-        let new = r;
         self.zero_extend(SCR, new, size);
         let mut x = *i;
         x.set_op_register(op, gpr(SCR, size));
@@ -117,11 +141,11 @@ impl Translator {
             Code::Mov_rm32_r32,
             Code::Mov_rm64_r64,
         ][size.trailing_zeros() as usize];
-        let high = crate::regs::is_high_byte(r);
+        self.a.mr(code, m.cell, new);
         if high {
-            return self.unsupported();
+            self.set_high(r, SCR);
+            return self.ordered();
         }
-        self.a.mr(code, m.cell, r);
         self.a.rr(
             [
                 Code::Mov_r8_rm8,
@@ -142,11 +166,9 @@ impl Translator {
             return self.unsupported();
         };
         let size = r.size();
-        if crate::regs::is_high_byte(r) {
-            return self.unsupported();
-        }
+        let named = self.beside(r);
         self.order(&m, size);
-        self.zero_extend(SCR, r, size);
+        self.zero_extend(SCR, named, size);
         let mut x = *i;
         x.set_op_register(op, gpr(SCR, size));
         self.put_with(&x, &m.real, i.has_lock_prefix());
@@ -154,8 +176,14 @@ impl Translator {
             self.zero_extend(SCR, gpr(SCR, size), size);
         }
         self.check_value(SCR, size, &m, 0);
-        // The same on the cell gives the same flags and leaves the old value in r.
-        self.put_with(i, &m.cell, false);
+        // The same on the cell gives the same flags and leaves the old value in the register.
+        x.set_op_register(op, named);
+        self.put_with(&x, &m.cell, false);
+        if named != r
+            && let Some(n) = number(named)
+        {
+            self.set_high(r, n);
+        }
         self.ordered();
     }
 
@@ -166,6 +194,9 @@ impl Translator {
             return self.unsupported();
         };
         let size = r.size();
+        let mut i = *i;
+        i.set_op_register(1, self.beside(r));
+        let i = &i;
         if m.uses(RAX) {
             // The address must survive the accumulator's change.
             let at = self.borrow_reg();
@@ -251,12 +282,6 @@ impl Translator {
             return self.unsupported();
         };
         let size = i.memory_size().size();
-        let high = (0..i.op_count()).any(|n| {
-            i.op_kind(n) == OpKind::Register && crate::regs::is_high_byte(i.op_register(n))
-        });
-        if high {
-            return self.unsupported();
-        }
         // address in `at`, accumulator rax and one work register borrowed
         let at = self.borrow_reg();
         self.a.lea(at, m.real);
@@ -273,27 +298,29 @@ impl Translator {
         let mut work_op = *i;
         let src_rax = (0..i.op_count())
             .any(|n| i.op_kind(n) == OpKind::Register && number(i.op_register(n)) == Some(RAX));
+        // adc and sbb.
         let carry = flags::reads(i) != 0;
-        if carry {
-            // adc and sbb: a failed exchange would lose the carry.
-            return self.unsupported();
+        let high = (0..i.op_count())
+            .find(|n| i.op_kind(*n) == OpKind::Register && is_high_byte(i.op_register(*n)));
+        if let Some(n) = high {
+            work_op.set_op_register(n, self.beside(i.op_register(n)));
         }
         self.order(&m, size);
         self.borrow_this(RAX);
-        if src_rax {
+        if src_rax && high.is_none() {
             let copy = self.borrow_reg();
             self.a.mov(copy, RAX);
             crate::regs::rename(&mut work_op, RAX, copy);
         }
         // Flags that it leaves alone survive in the accumulator's form.
-        let keep = self.cur.before & flags::ALL != 0;
+        let keep = carry || self.cur.before & flags::ALL != 0;
         if keep {
             // lahf; seto al
             self.a.bytes(&[0x9f, 0x0f, 0x90, 0xc0]);
             self.a.spill(slot::VALUE, RAX);
         }
         let body = with_register(&work_op, op, gpr(SCR, size));
-        self.exchange(&body, &m, size);
+        self.exchange(&body, &m, size, carry);
         self.check_value(SCR, size, &m, 0);
         if keep {
             self.a.unspill(RAX, slot::VALUE);
@@ -358,7 +385,7 @@ impl Translator {
         self.order(&m, size);
         let mut body = with_register(i, 0, gpr(SCR, size));
         body.set_op_register(1, gpr(bit, size));
-        self.exchange(&body, &m, size);
+        self.exchange(&body, &m, size, false);
         self.check_value(SCR, size, &m, 0);
         self.a.unspill(RAX, slot::VALUE);
         self.a.bytes(&[0x04, 0x7f, 0x9e]);
@@ -370,10 +397,15 @@ impl Translator {
     }
 
     /// Does `body`, on the scratch register, to the memory at `m` as one step, with rax as accumulator;
-    /// what was read is in the scratch register afterwards.
-    fn exchange(&mut self, body: &Instruction, m: &Mem, size: usize) {
+    /// what was read is in the scratch register afterwards. `carry`: it needs the carry, which is among
+    /// the flags in [`slot::VALUE`].
+    fn exchange(&mut self, body: &Instruction, m: &Mem, size: usize, carry: bool) {
         self.a.load(RAX, size, m.real);
         let retry = self.place_here();
+        if carry {
+            // Bit 0 of what `lahf` has put in ah.
+            self.put2(asm::ctx(slot::VALUE), Code::Bt_rm32_imm8, 8);
+        }
         self.a.mov(SCR, RAX);
         self.copy(body);
         // lock cmpxchg [at], scratch
