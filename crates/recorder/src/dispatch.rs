@@ -3,12 +3,14 @@
 use crate::cache;
 use crate::chaos;
 use crate::detach;
+use crate::exceptions;
 use crate::regime;
 use crate::select;
 use crate::signals;
 use crate::slow;
 use crate::syscalls::{self, Flow};
 use crate::thread::Thread;
+use crate::vsyscall;
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use hindsight_events::Event;
@@ -206,15 +208,18 @@ fn raised(t: &mut Thread, desc: &Desc) {
         raise::BP => {
             // A trap: reported behind the instruction.
             t.ctx.rip = desc.pc + 1;
-            signals::exception(t, raise::BP);
+            exceptions::exception(t, raise::BP);
         }
-        what => signals::exception(t, what),
+        what => exceptions::exception(t, what),
     }
 }
 
 fn fetch_fault(t: &mut Thread) {
+    if vsyscall::call(t) {
+        return;
+    }
     let canonical = t.ctx.rip >> 47 == 0;
-    signals::exception(t, if canonical { raise::FETCH } else { raise::GP });
+    exceptions::exception(t, if canonical { raise::FETCH } else { raise::GP });
 }
 
 /// Whether a key frame or digest is due.

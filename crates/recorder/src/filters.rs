@@ -218,7 +218,7 @@ fn end(t: &mut Thread, nr: u32, signo: u32) -> ! {
     let next = t.ctx.rip + SYSCALL_LEN;
     let mut info = information(nr, next);
     info.signo = signo as i32;
-    signals::die(t, &info)
+    crate::death::die(t, &info)
 }
 
 const TSYNC: u64 = 1;

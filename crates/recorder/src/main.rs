@@ -19,8 +19,10 @@ mod channel;
 mod chaos;
 mod code;
 mod context;
+mod death;
 mod detach;
 mod dispatch;
+mod exceptions;
 mod exec;
 mod fail;
 mod features;
@@ -63,6 +65,7 @@ mod sys;
 mod syscalls;
 mod thread;
 mod vsib;
+mod vsyscall;
 mod xstate;
 
 use core::arch::global_asm;

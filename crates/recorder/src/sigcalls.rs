@@ -1,6 +1,7 @@
 //! System calls about signals, answered from the virtual state.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::exceptions;
 use crate::guard;
 use crate::sigframe;
 use crate::signals::{self, AltStack, bit};
@@ -210,7 +211,7 @@ pub fn wait(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
 pub fn sigreturn(t: &mut Thread) -> Flow {
     let Some(r) = sigframe::pop(t) else {
         // The kernel's answer to a bad frame.
-        signals::bad_frame(t);
+        exceptions::bad_frame(t);
         t.complete();
         return Flow::Jump;
     };

@@ -5,8 +5,11 @@
 use crate::context::{CR2, Context, EFLAGS, ERROR, Info, TRAPNO};
 use crate::guard;
 use crate::signals::AltStack;
+use crate::sys;
 use crate::sys::SigAction;
 use crate::thread::Thread;
+use alloc::boxed::Box;
+use core::arch::asm;
 use hindsight_events::Event;
 use hindsight_isa::cpuid::Baseline;
 use hindsight_isa::xsave::{AREA_LEN, Area};
@@ -43,6 +46,11 @@ const TRAPS: [u8; 3] = [1, 3, 4];
 fn shape(t: &Thread) -> (u64, usize) {
     let baseline = [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4];
     let mask = baseline[(crate::config().baseline as usize).min(3)].xcr0(t.layout.mask);
+    (mask, area_size(mask))
+}
+
+/// Bytes of an XSAVE area for these components.
+fn area_size(mask: u64) -> usize {
     let end = |i: u32| {
         let r = crate::processor::ask(0xd, i);
         (r.eax + r.ebx) as usize
@@ -52,7 +60,61 @@ fn shape(t: &Thread) -> (u64, usize) {
         .map(end)
         .max()
         .unwrap_or(HEADER + 64);
-    (mask, size.min(AREA_LEN))
+    size.min(AREA_LEN)
+}
+
+/// Writes the bytes by which the kernel knows an XSAVE area of `size` bytes; a word behind it belongs to it.
+fn mark_area(image: &mut [u8; AREA_LEN], components: u64, size: usize) {
+    image[SOFTWARE..HEADER].fill(0);
+    image[SOFTWARE..SOFTWARE + 4].copy_from_slice(&MAGIC1.to_le_bytes());
+    image[SOFTWARE + 4..SOFTWARE + 8].copy_from_slice(&(size as u32 + 4).to_le_bytes());
+    image[SOFTWARE + 8..SOFTWARE + 16].copy_from_slice(&components.to_le_bytes());
+    image[SOFTWARE + 16..SOFTWARE + 20].copy_from_slice(&(size as u32).to_le_bytes());
+}
+
+/// Gives the thread the program's registers and the signal mask `mask`, outside of the recorder for
+/// good: a signal that is pending and not blocked by it kills the process.
+pub fn go_native(t: &mut Thread, mask: u64) -> ! {
+    /// An area, and room for the word behind the largest.
+    #[repr(C, align(64))]
+    struct Native {
+        area: Area,
+        behind: [u8; 64],
+        frame: Frame,
+    }
+    let components = t.layout.mask;
+    let size = area_size(components);
+    let mut n = Box::new(Native {
+        area: Area::default(),
+        behind: [0; 64],
+        frame: Frame::default(),
+    });
+    t.save_area(&mut n.area);
+    mark_area(&mut n.area.0, components, size);
+    let trailer = MAGIC2.to_le_bytes();
+    match size {
+        AREA_LEN => n.behind[..4].copy_from_slice(&trailer),
+        _ => n.area.0[size..size + 4].copy_from_slice(&trailer),
+    }
+    let uc = &mut n.frame.uc;
+    *uc = Context::from_cpu(&t.cpu());
+    uc.flags = UC_FLAGS;
+    uc.stack = [
+        t.signals.alt.base,
+        t.signals.alt.flags as u64,
+        t.signals.alt.size,
+    ];
+    uc.mask = mask;
+    let n = Box::leak(n);
+    n.frame.uc.fpstate = &raw const n.area as u64;
+    let (frame, gs) = (&raw const n.frame.uc as u64, t.ctx.gs_base);
+    sys::set_gs_base(gs);
+    // SAFETY: the frame is as the kernel makes them and is never freed; nothing of the recorder runs
+    // afterwards.
+    unsafe {
+        asm!("mov rsp, {frame}", "mov eax, {nr}", "syscall", "ud2", frame = in(reg) frame,
+            nr = const linux_raw_sys::general::__NR_rt_sigreturn, options(noreturn))
+    }
 }
 
 /// Puts the frame of handler `a` on the program's stack and points the registers at the handler.
@@ -94,11 +156,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     };
     let area = t.area();
     let image = &mut area.0;
-    image[SOFTWARE..HEADER].fill(0);
-    image[SOFTWARE..SOFTWARE + 4].copy_from_slice(&MAGIC1.to_le_bytes());
-    image[SOFTWARE + 4..SOFTWARE + 8].copy_from_slice(&(size as u32 + 4).to_le_bytes());
-    image[SOFTWARE + 8..SOFTWARE + 16].copy_from_slice(&components.to_le_bytes());
-    image[SOFTWARE + 16..SOFTWARE + 20].copy_from_slice(&(size as u32).to_le_bytes());
+    mark_area(image, components, size);
     // SAFETY: plain integers without padding.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const frame).cast::<u8>(), FRAME) };
     let written = guard::write(fpstate, &image[..size])

@@ -5,24 +5,25 @@
 //! instructions of the program, by building the kernel's frame and changing the registers.
 
 use crate::context::{CR2, ERROR, Info, RIP, TRAPNO};
-use crate::guard::{Fault, Trap};
+use crate::death::die;
+use crate::exceptions::PAGE_FAULT;
+use crate::guard::Trap;
 use crate::inbox::Left;
 use crate::lock::Lock;
-use crate::maps::regions;
 use crate::sighandler::{SYNCHRONOUS, entry, restorer};
-use crate::sys::{self, PAGE, SigAction};
+use crate::sys::{self, SigAction};
 use crate::thread::Thread;
 use crate::{arena, cache, fail, line, sigframe, stub};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use hindsight_events::{EndKind, Event};
-use hindsight_isa::desc::raise;
+use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
 use linux_raw_sys::general::*;
 
 pub use crate::sighandler::{LEFT, before_enter};
 
-const NONE: SigAction = SigAction {
+/// The default action.
+pub const NONE: SigAction = SigAction {
     handler: 0,
     flags: 0,
     restorer: 0,
@@ -31,11 +32,6 @@ const NONE: SigAction = SigAction {
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const DISABLE: u32 = 2;
-
-const PAGE_FAULT: u8 = 14;
-/// Bits of a page fault's error code: by the program, of an instruction.
-const USER: u32 = 4;
-const FETCH: u32 = 16;
 
 /// The program's actions, by signal number. Children that share memory may have their own.
 pub type Actions = Arc<Lock<[SigAction; 65]>>;
@@ -466,7 +462,7 @@ fn deliver_queued(t: &mut Thread, in_call: bool) {
 
 /// Delivers a fault of the instruction at `ctx.rip`: to the program's handler, or as death when
 /// it has none or has blocked the signal.
-fn force(t: &mut Thread, info: &Info, trap: Option<Trap>) {
+pub fn force(t: &mut Thread, info: &Info, trap: Option<Trap>) {
     let signo = info.signo as u32;
     let a = action(t, signo);
     if let Some(new) = trap {
@@ -533,101 +529,4 @@ pub fn dispositions(t: &Thread) -> (u64, u64) {
         matching.fold(0, |m, s| m | bit(s))
     };
     (all(|h| h == SIG_IGN), all(|h| h > SIG_IGN))
-}
-
-/// The program dies of a signal.
-pub fn die(t: &mut Thread, info: &Info) -> ! {
-    let signo = info.signo;
-    t.event(&Event::Signal {
-        signo: signo as u8,
-        code: info.code,
-        addr: info.addr(),
-    });
-    fail::finish(t, EndKind::Signal, signo as u32, b"");
-    // SAFETY: no handler.
-    let _ = unsafe { sys::sigaction(signo, Some(&NONE)) };
-    sys::set_signal_mask(!bit(signo as u32));
-    sys::raise(signo);
-    sys::exit_group(128 + signo)
-}
-
-/// Delivers the fault of an access that the runtime made for the instruction at `ctx.rip`.
-pub fn fault(t: &mut Thread, f: &Fault) {
-    let trap = Trap {
-        address: f.addr,
-        ..f.trap
-    };
-    force(t, &Info::fault(f.signo, f.code, f.addr), Some(trap));
-}
-
-/// The answer to a signal frame that cannot be taken back.
-pub fn bad_frame(t: &mut Thread) {
-    force(t, &Info::fault(SIGSEGV as u8, SI_KERNEL as i32, 0), None);
-}
-
-/// Delivers the exception `what` (of [`raise`]) of the instruction at `ctx.rip`. For
-/// [`raise::BP`] that is the instruction after the breakpoint.
-pub fn exception(t: &mut Thread, what: u8) {
-    const ILL_ILLOPN: i32 = 2;
-    let pc = t.ctx.rip;
-    let kernel = SI_KERNEL as i32;
-    let (info, trap) = match what {
-        raise::UD => (Info::fault(SIGILL as u8, ILL_ILLOPN, pc), Trap::new(6, 0)),
-        raise::BP => (Info::fault(SIGTRAP as u8, kernel, 0), Trap::new(3, 0)),
-        raise::FETCH => {
-            let regions = regions();
-            // An instruction may begin in a page that can be executed.
-            let at = match regions.is_exec(pc) {
-                true => (pc | (PAGE - 1)) + 1,
-                false => pc,
-            };
-            let prot = regions.find(at).map(|r| r.prot);
-            let code = match prot {
-                Some(_) => SEGV_ACCERR,
-                None => SEGV_MAPERR,
-            };
-            let present = prot.is_some_and(|p| p != PROT_NONE);
-            let trap = Trap {
-                number: PAGE_FAULT,
-                error: USER | FETCH | present as u32,
-                address: at,
-            };
-            (Info::fault(SIGSEGV as u8, code as i32, at), trap)
-        }
-        _ => return fault(t, &Fault::GP),
-    };
-    force(t, &info, Some(trap));
-}
-
-/// Delivers what `int n` of the instruction at hand means (not 80h); `next` is behind it.
-pub fn interrupt(t: &mut Thread, n: u8, next: u64) {
-    const BREAKPOINT: u8 = 3;
-    const OVERFLOW: u8 = 4;
-    let kernel = SI_KERNEL as i32;
-    match n {
-        BREAKPOINT => {
-            t.ctx.rip = next;
-            exception(t, raise::BP);
-        }
-        OVERFLOW => {
-            t.ctx.rip = next;
-            let info = Info::fault(SIGSEGV as u8, kernel, 0);
-            force(t, &info, Some(Trap::new(OVERFLOW, 0)));
-        }
-        _ => fault(
-            t,
-            &Fault {
-                // The entry of the interrupt table.
-                trap: Trap::new(13, (n as u32) << 3 | 2),
-                ..Fault::GP
-            },
-        ),
-    }
-}
-
-/// Delivers the debug exception of `int1`, before which the thread stands; `next` is behind it.
-pub fn debug_trap(t: &mut Thread, next: u64) {
-    t.ctx.rip = next;
-    let info = Info::fault(SIGTRAP as u8, TRAP_BRKPT as i32, next);
-    force(t, &info, Some(Trap::new(1, 0)));
 }

@@ -3,7 +3,7 @@
 use crate::dispatch::{Next, resume};
 use crate::guard::{self, Fault};
 use crate::thread::Thread;
-use crate::{cache, fail, nondet, precheck, signals, xstate};
+use crate::{cache, exceptions, fail, nondet, precheck, signals, xstate};
 use hindsight_events::Event;
 use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
@@ -52,7 +52,7 @@ pub fn finish(t: &mut Thread, desc: &Desc, done: Result<(), Fault>) -> Next {
         }
         Ok(()) => resume(t, desc),
         Err(f) => {
-            signals::fault(t, &f);
+            exceptions::fault(t, &f);
             Next::Boundary
         }
     }
@@ -65,7 +65,7 @@ pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
         Ok(true) => resume(t, desc),
         Ok(false) => crate::vsib::execute(t, desc, &i),
         Err(f) => {
-            signals::fault(t, &f);
+            exceptions::fault(t, &f);
             Next::Boundary
         }
     }
@@ -89,9 +89,9 @@ pub fn interrupt(t: &mut Thread, pc: u64) {
     let i = fetch(pc).0;
     match i.mnemonic() {
         Mnemonic::Int if i.immediate8() != SYSTEM_CALL => {
-            signals::interrupt(t, i.immediate8(), i.next_ip())
+            exceptions::interrupt(t, i.immediate8(), i.next_ip())
         }
-        Mnemonic::Int1 => signals::debug_trap(t, i.next_ip()),
+        Mnemonic::Int1 => exceptions::debug_trap(t, i.next_ip()),
         _ => unsupported(t, pc),
     }
 }

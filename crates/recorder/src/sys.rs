@@ -508,6 +508,13 @@ pub fn signal_mask() -> u64 {
     old
 }
 
+/// Signals that are blocked and wait for the calling thread or its process.
+pub fn pending_signals() -> u64 {
+    let mut set = 0u64;
+    let _ = call(__NR_rt_sigpending, [&raw mut set as u64, 8]);
+    set
+}
+
 /// The kernel's `struct sigaction`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]

@@ -4,7 +4,7 @@
 use crate::dispatch::{Next, resume};
 use crate::guard::{self, Fault};
 use crate::thread::Thread;
-use crate::{sigframe, signals, slow};
+use crate::{exceptions, sigframe, signals, slow};
 use alloc::vec::Vec;
 use hindsight_isa::xsave::Area;
 use hindsight_isa::{Desc, VecState};
@@ -39,7 +39,7 @@ pub fn execute(t: &mut Thread, desc: &Desc, i: &Instruction) -> Next {
             Next::Boundary
         }
         Err(f) => {
-            signals::fault(t, &f);
+            exceptions::fault(t, &f);
             Next::Boundary
         }
     }

@@ -2,6 +2,9 @@
 //! programs that handle their own faults work.
 
 use crate::harness::{Scene, words};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 
 fn dies(how: &str, signo: i32) {
     let scene = Scene::new();
@@ -69,5 +72,69 @@ fn own_handlers() {
     for options in [&["-O1"][..], &["-O2", "-static"]] {
         let program = scene.compile("handlers.c", options);
         scene.same(&words(&program, &[]));
+    }
+}
+
+/// What gdb finds in the core that `command` leaves, or nothing if it leaves none.
+fn core(scene: &Scene, program: &Path, command: &[OsString]) -> Option<String> {
+    let file = scene.path("core");
+    let _ = fs::remove_file(&file);
+    let mut shell = scene.command("/bin/sh");
+    shell.args(["-c", "ulimit -c unlimited; exec \"$@\"", "sh"]);
+    scene.run(shell.args(command));
+    // Where the kernel is told to give cores to a program, or to another folder, there is none.
+    if !file.exists() {
+        return None;
+    }
+    let mut gdb = scene.command("gdb");
+    gdb.args(["-nx", "-batch"]);
+    for ask in [
+        "set print frame-arguments none",
+        "set print address off",
+        "info registers rbx r10 r11 r15 gs_base",
+        "print $xmm13.v16_int8",
+        "print $_siginfo.si_signo",
+        "print $_siginfo.si_code",
+        "print $_siginfo._sifields._sigfault.si_addr == 0x4440",
+        "backtrace",
+    ] {
+        gdb.args(["-ex", ask]);
+    }
+    let told = scene.run(gdb.arg(program).arg(&file)).text();
+    // Before the answers come greetings, with addresses.
+    let answers = told.lines().skip_while(|l| !l.starts_with("rbx"));
+    Some(answers.collect::<Vec<_>>().join("\n"))
+}
+
+#[test]
+fn core_dumps_are_the_programs() {
+    let scene = Scene::new();
+    let program = scene.compile("dying.c", &["-O1"]);
+    let trace = scene.path("trace.hst");
+    for how in ["fault", "abort"] {
+        let argv = words(&program, &[how]);
+        let native = core(&scene, &program, &argv);
+        let recording = scene.recording(&trace, &argv);
+        let recorded: Vec<OsString> = std::iter::once(recording.get_program())
+            .chain(recording.get_args())
+            .map(OsString::from)
+            .collect();
+        let recorded = core(&scene, &program, &recorded);
+        scene.must_verify(&trace);
+        // Process and thread numbers are in registers when it aborts.
+        let comparable = |text: Option<String>| match how {
+            "fault" => text,
+            _ => text.map(|t| {
+                let told = |l: &&str| l.starts_with(['$', '#']);
+                t.lines().filter(told).collect::<Vec<_>>().join("\n")
+            }),
+        };
+        if let (Some(text), "fault") = (&native, how) {
+            assert!(
+                text.contains("0x1234567890") && text.contains("#1  main"),
+                "{text}"
+            );
+        }
+        assert_eq!(comparable(recorded), comparable(native), "{how}");
     }
 }

@@ -13,13 +13,20 @@ int main(int argc, char **argv) {
         signal(SIGINT, note);
         signal(SIGTERM, note);
     }
+    sigset_t old, both;
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    /* Not to come between the look at `seen` and the waiting. */
+    if (argc > 2)
+        sigprocmask(SIG_BLOCK, &both, &old);
     printf("ready\n");
     fflush(stdout);
     volatile unsigned long n = 0;
     while (!seen) {
         n++;
         if (argc > 2)
-            pause();
+            sigsuspend(&old);
     }
     printf("signal %d\n", (int)seen);
     return 40 + seen;
