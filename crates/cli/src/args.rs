@@ -5,7 +5,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use hindsight_events::select::Function;
 use hindsight_isa::Predictor;
 use hindsight_isa::cpuid::Baseline;
-use hindsight_timeline::Position;
+use hindsight_timeline::{KindOf, Place};
 use hindsight_trace::Limit;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub enum Command {
     Backtrace(Backtrace),
     /// Find the fewest breakpoints that bring a live run of the program to a place of its recording.
     Breakpath(Breakpath),
-    /// List what happened in a recording: system calls, signals, threads, processes, modules.
+    /// List what happened in a recording: system calls, signals, threads, modules, gaps, marks.
     Events(Events),
     /// Show memory at a place of a recording, and why it is known.
     Mem(Mem),
@@ -234,9 +234,9 @@ pub enum Children {
 pub struct Replay {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
-    /// Begin at this position (1A2:3F) instead of the first instruction.
-    #[arg(long, value_name = "POSITION", conflicts_with = "verify")]
-    pub at: Option<Position>,
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`.
+    #[arg(long, value_name = "PLACE", conflicts_with = "verify")]
+    pub at: Option<Place>,
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["verify", "at"])]
     pub process: Option<u32>,
@@ -287,9 +287,9 @@ pub struct Gdbserver {
     /// Serve one client on standard input and output: `target remote | hindsight gdbserver …`.
     #[arg(long)]
     pub stdio: bool,
-    /// Begin at this position (1A2:3F) instead of the first instruction.
-    #[arg(long, value_name = "POSITION")]
-    pub at: Option<Position>,
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`.
+    #[arg(long, value_name = "PLACE")]
+    pub at: Option<Place>,
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
     #[arg(long, value_name = "IMAGE", conflicts_with = "at")]
     pub process: Option<u32>,
@@ -299,8 +299,9 @@ pub struct Gdbserver {
 pub struct At {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
-    pub position: String,
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
+    /// `syscall:N`.
+    pub position: Place,
     /// Instructions to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub instructions: usize,
@@ -313,8 +314,9 @@ pub struct At {
 pub struct Breakpath {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
-    pub position: String,
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
+    /// `syscall:N`.
+    pub position: Place,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
     #[arg(long)]
     pub gdb: bool,
@@ -330,8 +332,9 @@ pub struct Breakpath {
 pub struct Backtrace {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
-    pub position: String,
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
+    /// `syscall:N`.
+    pub position: Place,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
@@ -341,9 +344,9 @@ pub struct Backtrace {
 pub struct Events {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
-    /// Only these kinds.
-    #[arg(long, value_enum, value_name = "KIND")]
-    pub kind: Vec<EventKind>,
+    /// Only these kinds: syscall, signal, exception, thread, process, module, gap, mark or regime.
+    #[arg(long, value_name = "KIND")]
+    pub kind: Vec<KindOf>,
     /// Only these system calls, by name or number.
     #[arg(long, value_name = "NAME")]
     pub syscall: Vec<String>,
@@ -355,45 +358,22 @@ pub struct Events {
     pub image: Option<u32>,
     /// Not before this position.
     #[arg(long, value_name = "POSITION")]
-    pub from: Option<String>,
+    pub from: Option<Place>,
     /// Before this position.
     #[arg(long, value_name = "POSITION")]
-    pub until: Option<String>,
+    pub until: Option<Place>,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Kinds of events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum EventKind {
-    Syscall,
-    Signal,
-    Thread,
-    Process,
-    Module,
-}
-
-impl EventKind {
-    /// As the library names it.
-    pub fn kind(self) -> hindsight_timeline::KindOf {
-        use hindsight_timeline::KindOf;
-        match self {
-            EventKind::Syscall => KindOf::Syscall,
-            EventKind::Signal => KindOf::Signal,
-            EventKind::Thread => KindOf::Thread,
-            EventKind::Process => KindOf::Process,
-            EventKind::Module => KindOf::Module,
-        }
-    }
 }
 
 #[derive(ClapArgs)]
 pub struct Mem {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin` or `end`.
-    pub position: String,
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
+    /// `syscall:N`.
+    pub position: Place,
     /// First byte.
     #[arg(value_parser = crate::travel::number)]
     pub address: u64,
@@ -417,7 +397,7 @@ pub struct Writes {
     pub length: u64,
     /// Only before this position, in the program image that is there; default: the end.
     #[arg(long, value_name = "POSITION")]
-    pub before: Option<String>,
+    pub before: Option<Place>,
     /// The program image whose memory is meant; default: that which ends last.
     #[arg(long, value_name = "N", conflicts_with = "before")]
     pub image: Option<u32>,

@@ -3,9 +3,9 @@
 use crate::store::println;
 use crate::{args, store};
 use anyhow::{Context, Result};
-use hindsight_inspect::symbols::{CallFrame, Frame, Location, Place};
+use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
-use hindsight_timeline::{Cursor, Options, Position, Timeline};
+use hindsight_timeline::{Cursor, Options, Place, Position, Timeline};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -29,35 +29,19 @@ const FLAGS: [(u32, &str); 9] = [
 /// Bytes of a variable's value that are shown.
 const SHOWN: usize = 32;
 
-/// Opens a recording at a place: a position, a part of the run (`50%`), `begin` or `end`.
-pub fn open(file: &Path, place: &str) -> Result<(Inspector, Cursor)> {
+/// Opens a recording at a place.
+fn open(file: &Path, place: Place) -> Result<(Inspector, Cursor)> {
     let path = store::find(Some(file))?;
     let timeline =
         Timeline::open(&path, Options::default()).with_context(|| path.display().to_string())?;
     let mut cursor = timeline.cursor()?;
-    cursor.seek(position(&timeline, place)?)?;
+    cursor.seek(timeline.find(place, None)?)?;
     Ok((Inspector::new(timeline), cursor))
-}
-
-/// A position as users write it.
-pub fn position(timeline: &Timeline, text: &str) -> Result<Position> {
-    let (begin, end) = timeline.range()?;
-    Ok(match (text, text.strip_suffix('%')) {
-        ("begin", _) => begin,
-        ("end", _) => end,
-        (_, Some(part)) => {
-            let percent = part
-                .parse()
-                .with_context(|| format!("{text} is no part of a run"))?;
-            timeline.percent(percent)?
-        }
-        _ => text.parse().with_context(|| text.to_string())?,
-    })
 }
 
 /// Shows registers, source line, instructions, call stack and variables at a position.
 pub fn run(a: &args::At) -> Result<i32> {
-    let (mut inspector, mut cursor) = open(&a.file, &a.position)?;
+    let (mut inspector, mut cursor) = open(&a.file, a.position)?;
     let shown = Shown::of(&mut inspector, &mut cursor, a.instructions)?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&shown.json())?,
@@ -68,7 +52,7 @@ pub fn run(a: &args::At) -> Result<i32> {
 
 /// Shows the call stack at a position.
 pub fn backtrace(a: &args::Backtrace) -> Result<i32> {
-    let (mut inspector, mut cursor) = open(&a.file, &a.position)?;
+    let (mut inspector, mut cursor) = open(&a.file, a.position)?;
     let frames = inspector.backtrace(&mut cursor)?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&stack_json(&frames))?,
@@ -83,7 +67,7 @@ struct Shown {
     thread: hindsight_timeline::Thread,
     count: u64,
     cpu: hindsight_timeline::CpuState,
-    place: Option<Place>,
+    place: Option<symbols::Place>,
     frames: Vec<Frame>,
     code: Vec<Line>,
     stack: Vec<CallFrame>,
@@ -112,7 +96,10 @@ impl Shown {
             "position {}: thread {} of process {} ({}), {} instructions\n",
             self.position, t.tid, t.pid, t.name, self.count
         );
-        let place = self.place.as_ref().map_or("?".into(), Place::to_string);
+        let place = self
+            .place
+            .as_ref()
+            .map_or("?".into(), symbols::Place::to_string);
         let _ = writeln!(out, "{:#x} {place}", self.cpu.rip);
         for f in &self.frames {
             let _ = writeln!(out, "  {}", frame_text(f));
@@ -188,7 +175,7 @@ fn hex(v: u64) -> Json {
     format!("{v:#x}").into()
 }
 
-fn place_json(p: &Place) -> Json {
+fn place_json(p: &symbols::Place) -> Json {
     json!({
         "module": p.module, "address": hex(p.addr),
         "function": p.function.as_ref().map(|f| &f.0),
@@ -218,7 +205,10 @@ fn stack_text(frames: &[CallFrame]) -> String {
     let mut out = String::new();
     let mut n = 0;
     for f in frames {
-        let place = f.place.as_ref().map_or("?".into(), Place::to_string);
+        let place = f
+            .place
+            .as_ref()
+            .map_or("?".into(), symbols::Place::to_string);
         if f.frames.is_empty() {
             let _ = writeln!(out, "#{n:<3} {:#018x} {place}", f.pc);
             n += 1;

@@ -1,7 +1,7 @@
 //! `hindsight breakpath`: how to bring a live program to a place of its recording in the fewest stops.
 
 use crate::store::println;
-use crate::{args, at, store};
+use crate::{args, store};
 use anyhow::{Context, Result};
 use hindsight_timeline::{Cancel, Halt, Options, Position, Route, Timeline};
 use serde_json::json;
@@ -12,7 +12,7 @@ pub fn run(a: &args::Breakpath) -> Result<i32> {
     let path = store::find(Some(&a.file))?;
     let timeline =
         Timeline::open(&path, Options::default()).with_context(|| path.display().to_string())?;
-    let to = at::position(&timeline, &a.position)?;
+    let to = timeline.find(a.position, None)?;
     let route = timeline.route(to, a.limit, &Cancel::new())?;
     let out = match (a.gdb, a.json) {
         (true, _) => script(&route, to),

@@ -3,7 +3,7 @@
 use crate::{args, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{SCRIPT, Session, serve as talk};
-use hindsight_timeline::{Options, Position, Timeline};
+use hindsight_timeline::{Options, Place, Timeline};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -13,9 +13,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-fn open(file: &Path, process: Option<u32>, at: Option<Position>) -> Result<Session> {
+fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session> {
     let timeline =
         Timeline::open(file, Options::default()).with_context(|| file.display().to_string())?;
+    let at = at.map(|place| timeline.find(place, None)).transpose()?;
     Ok(Session::new(timeline, process, at)?)
 }
 

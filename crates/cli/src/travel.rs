@@ -1,14 +1,13 @@
 //! `hindsight index`, `events`, `mem` and `writes`: questions about a recording without a debugger.
 
-use crate::at::position;
 use crate::bar::Bar;
 use crate::record::{grouped, size};
 use crate::store::{self, println};
 use crate::{args, say};
 use anyhow::{Context, Result, bail};
 use hindsight_timeline::{
-    Cancel, Ending, Filter, Found, Ground, Happening, Kind, KindOf, Known, Memory, Options,
-    ThreadId, Timeline,
+    Cancel, Filter, Found, GapReason, Ground, Happening, Kind, KindOf, Known, Memory, Options,
+    Place, ThreadId, Timeline, syscall_name,
 };
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -73,21 +72,21 @@ pub fn index(a: &args::Index) -> Result<i32> {
 /// Lists what happened.
 pub fn events(a: &args::Events) -> Result<i32> {
     let t = open(a.file.as_deref(), Options::default())?;
-    let place = |p: &Option<String>| p.as_ref().map(|p| position(&t, p)).transpose();
+    let place = |p: Option<Place>| p.map(|p| t.find(p, a.image)).transpose();
     let syscall = |name: &String| match hindsight_syscalls::number(name) {
         Some(n) => Ok(n),
         None => number(name).map_err(|_| anyhow::anyhow!("{name}: no such system call")),
     };
     let syscalls = a.syscall.iter().map(syscall).collect::<Result<Vec<_>>>()?;
-    let mut kinds: Vec<KindOf> = a.kind.iter().map(|k| k.kind()).collect();
+    let mut kinds = a.kind.clone();
     if kinds.is_empty() && !syscalls.is_empty() {
         kinds.push(KindOf::Syscall);
     }
     let list = t.events(&Filter {
         thread: a.thread.map(ThreadId),
         image: a.image,
-        from: place(&a.from)?,
-        until: place(&a.until)?,
+        from: place(a.from)?,
+        until: place(a.until)?,
         kinds,
         syscalls,
     })?;
@@ -98,59 +97,9 @@ pub fn events(a: &args::Events) -> Result<i32> {
     }
     for h in &list {
         let position = h.position.to_string();
-        println(&format!(
-            "{position:<16} {:>4}  {}",
-            h.thread.0,
-            event_text(&h.kind)
-        ));
+        println(&format!("{position:<16} {:>4}  {}", h.thread.0, h.kind));
     }
     Ok(0)
-}
-
-fn syscall_name(nr: u64) -> String {
-    hindsight_syscalls::name(nr).map_or_else(|| format!("syscall_{nr}"), String::from)
-}
-
-fn ending(e: &Ending) -> String {
-    match e {
-        Ending::Exit(n) => format!("exit status {n}"),
-        Ending::Signal(n) => format!("killed by signal {n}"),
-        Ending::Exec => "executed another program".into(),
-        Ending::Unsupported(why) => format!("not recorded further: {why}"),
-        Ending::Detached => "left by the recorder, and went on by itself".into(),
-        Ending::Unknown => "its end is not recorded".into(),
-    }
-}
-
-fn event_text(k: &Kind) -> String {
-    match k {
-        Kind::Syscall {
-            number,
-            args,
-            result,
-        } => {
-            let args: Vec<String> = args.iter().map(|a| format!("{a:#x}")).collect();
-            let result = match result {
-                Some(r) if *r > -4096i64 as u64 => format!(" = -{}", r.wrapping_neg()),
-                Some(r) => format!(" = {r:#x}"),
-                None => String::new(),
-            };
-            format!("{}({}){result}", syscall_name(*number), args.join(", "))
-        }
-        Kind::Signal {
-            number,
-            code,
-            address,
-        } => format!("signal {number}, code {code}, address {address:#x}"),
-        Kind::ThreadBegin => "thread begins".into(),
-        Kind::ThreadEnd(e) => format!("thread ends: {}", ending(e)),
-        Kind::ProcessBegin { image } => format!("program image {image} begins"),
-        Kind::ProcessEnd { image } => format!("program image {image} ends"),
-        Kind::ModuleLoad { path, start, end } => format!("{start:#x}-{end:#x} is {path}"),
-        Kind::ModuleUnload { path, start, end } => {
-            format!("{start:#x}-{end:#x} is no longer {path}")
-        }
-    }
 }
 
 fn event_json(h: &Happening) -> Json {
@@ -167,9 +116,12 @@ fn event_json(h: &Happening) -> Json {
             number,
             code,
             address,
-        } => json!({"kind": "signal", "number": number, "code": code, "address": address}),
+        } => json!({
+            "kind": "signal", "number": number, "code": code, "address": address,
+            "exception": h.kind.is_exception(),
+        }),
         Kind::ThreadBegin => json!({"kind": "thread-begin"}),
-        Kind::ThreadEnd(e) => json!({"kind": "thread-end", "how": ending(e)}),
+        Kind::ThreadEnd(e) => json!({"kind": "thread-end", "how": e.to_string()}),
         Kind::ProcessBegin { image } => json!({"kind": "process-begin", "image": image}),
         Kind::ProcessEnd { image } => json!({"kind": "process-end", "image": image}),
         Kind::ModuleLoad { path, start, end } => {
@@ -177,6 +129,16 @@ fn event_json(h: &Happening) -> Json {
         }
         Kind::ModuleUnload { path, start, end } => {
             json!({"kind": "module-unload", "path": path, "start": start, "end": end})
+        }
+        Kind::GapBegin { reason } => json!({"kind": "gap-begin", "reason": match reason {
+            GapReason::Module => "module",
+            GapReason::Window => "window",
+            GapReason::Stopped => "stopped",
+        }}),
+        Kind::GapEnd => json!({"kind": "gap-end"}),
+        Kind::Mark { name, payload } => json!({"kind": "mark", "name": name, "payload": payload}),
+        Kind::Regime { quiet, reason } => {
+            json!({"kind": "regime", "quiet": quiet, "reason": reason})
         }
     };
     j["position"] = h.position.to_string().into();
@@ -192,7 +154,7 @@ pub fn mem(a: &args::Mem) -> Result<i32> {
     }
     let t = open(Some(&a.file), Options::default())?;
     let mut c = t.cursor()?;
-    c.seek(position(&t, &a.position)?)?;
+    c.seek(t.find(a.position, None)?)?;
     let m = c.memory(a.address, a.length as usize)?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&memory_json(&m))?,
@@ -277,11 +239,11 @@ fn memory_json(m: &Memory) -> Json {
 pub fn writes(a: &args::Writes) -> Result<i32> {
     let t = open(Some(&a.file), Options::default())?;
     let mut c = t.cursor()?;
-    let end = match &a.before {
-        Some(p) => position(&t, p)?,
+    let end = match a.before {
+        Some(p) => t.find(p, None)?,
         None => t.range()?.1,
     };
-    match (a.image, &a.before) {
+    match (a.image, a.before) {
         // The end of that image's last thread.
         (Some(image), None) => {
             let p = t.processes()?.into_iter().find(|p| p.image == image);

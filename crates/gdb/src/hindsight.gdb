@@ -25,7 +25,8 @@ define seek
   hindsight-moved
 end
 document seek
-Goes to a position of the recording: seek 1A2:3F, seek 50%, seek begin, seek end.
+Goes to a place of the recording: seek 1A2:3F, seek 50%, seek begin, seek end, seek event:12,
+seek syscall:3 (numbers as `events` lists them).
 end
 
 define checkpoint
@@ -77,6 +78,6 @@ define events
   end
 end
 document events
-Lists what happened: events [syscall|signal|thread|process|module].
+Lists what happened: events [syscall|signal|exception|thread|process|module|gap|mark|regime].
 end
 set confirm on

@@ -2,19 +2,21 @@
 
 use crate::session::Session;
 use crate::{Error, Result};
-use hindsight_timeline::{Ending, Filter, Found, Happening, Kind, KindOf, Position};
+use hindsight_timeline::{Filter, Found, Place};
 use std::fmt::Write;
 
 const HELP: &str = "\
 when                     the position, the thread, and how far it is
-seek POSITION            goes to a position (1A2:3F), a part of the run (50%), begin or end
+seek PLACE               goes to a position (1A2:3F), a part of the run (50%), begin, end, event:N
+                         or syscall:N (numbers as `events` lists them)
 checkpoint [NAME]        gives the position a name that is kept with the trace
 checkpoints              lists them
 restart NAME             goes to one
 forget NAME              removes one
 last-write ADDR [LEN]    the last instruction that wrote there
 first-use ADDR [LEN]     the next instruction that reads or writes there
-events [KIND]            what happened: syscall, signal, thread, process, module
+events [KIND]            what happened: syscall, signal, exception, thread, process, module, gap, mark,
+                         regime
 threads-at               where each thread is at this position
 processes                the program images of the recording
 why                      why the last run ended early, if it did
@@ -83,23 +85,11 @@ fn when(s: &mut Session) -> Result<String> {
 }
 
 fn seek(s: &mut Session, to: &str) -> Result<String> {
-    let (begin, end) = s.range()?;
-    let position = match (to, to.strip_suffix('%')) {
-        ("begin", _) => begin,
-        ("end", _) => end,
-        (_, Some(part)) => {
-            let Ok(percent) = part.parse::<f64>() else {
-                return Ok(format!("{to} is no part of a run\n"));
-            };
-            let t = s.timeline.thread(s.cursor.thread())?;
-            let n = (t.to - t.from) as f64 * percent.clamp(0.0, 100.0) / 100.0;
-            s.timeline.position(t.id, t.from + n as u64)?
-        }
-        _ => match to.parse::<Position>() {
-            Ok(p) => p,
-            Err(e) => return Ok(format!("{to}: {e}\n")),
-        },
+    let place: Place = match to.parse() {
+        Ok(p) => p,
+        Err(e) => return Ok(format!("{e}\n")),
     };
+    let position = s.timeline.find(place, Some(s.image))?;
     s.seek(position)?;
     when(s)
 }
@@ -176,12 +166,10 @@ fn first_use(s: &mut Session, addr: &str, len: &str) -> Result<String> {
 fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {
     let kinds = match kind {
         None => vec![],
-        Some("syscall") => vec![KindOf::Syscall],
-        Some("signal") => vec![KindOf::Signal],
-        Some("thread") => vec![KindOf::Thread],
-        Some("process") => vec![KindOf::Process],
-        Some("module") => vec![KindOf::Module],
-        Some(other) => return Ok(format!("no kind of event: {other}\n")),
+        Some(kind) => match kind.parse() {
+            Ok(k) => vec![k],
+            Err(e) => return Ok(format!("{e}\n")),
+        },
     };
     let all = s.timeline.events(&Filter {
         image: Some(s.image),
@@ -195,55 +183,14 @@ fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {
     let mut out = String::new();
     for (i, e) in all.iter().enumerate().skip(from).take(MAX_LINES) {
         let mark = if i == at { '>' } else { ' ' };
-        let _ = writeln!(out, "{mark} {}", describe(s, e));
+        let tid = s.tid(e.thread);
+        let _ = writeln!(out, "{mark} {} thread {tid} {e}", e.position);
     }
     let left = all.len().saturating_sub(MAX_LINES);
     if left > 0 {
         let _ = writeln!(out, "  ({left} more: `hindsight events` lists all)");
     }
     Ok(out)
-}
-
-fn describe(s: &Session, e: &Happening) -> String {
-    let what = match &e.kind {
-        Kind::Syscall {
-            number,
-            args,
-            result,
-        } => {
-            let name = hindsight_syscalls::name(*number).unwrap_or("?");
-            let result = match result {
-                Some(r) if *r > -4096i64 as u64 => format!(" = {}", *r as i64),
-                Some(r) => format!(" = {r:#x}"),
-                None => String::new(),
-            };
-            let args: Vec<String> = args.iter().map(|a| format!("{a:#x}")).collect();
-            format!("{name}({}){result}", args.join(", "))
-        }
-        Kind::Signal {
-            number,
-            code,
-            address,
-        } => format!("signal {number}, code {code}, address {address:#x}"),
-        Kind::ThreadBegin => "thread begins".into(),
-        Kind::ThreadEnd(end) => format!("thread ends{}", ending(end)),
-        Kind::ProcessBegin { image } => format!("program image {image} begins"),
-        Kind::ProcessEnd { image } => format!("program image {image} ends"),
-        Kind::ModuleLoad { path, start, .. } => format!("{path} mapped at {start:#x}"),
-        Kind::ModuleUnload { path, .. } => format!("{path} unmapped"),
-    };
-    format!("{} thread {} {what}", e.position, s.tid(e.thread))
-}
-
-fn ending(e: &Ending) -> String {
-    match e {
-        Ending::Exit(n) => format!(": exit status {n}"),
-        Ending::Signal(n) => format!(": signal {n}"),
-        Ending::Exec => ": execve".into(),
-        Ending::Detached => ": detached".into(),
-        Ending::Unsupported(why) => format!(": {why}"),
-        _ => String::new(),
-    }
 }
 
 fn threads_at(s: &mut Session) -> Result<String> {

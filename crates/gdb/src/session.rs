@@ -342,14 +342,6 @@ impl Session {
         self.tell(stop)
     }
 
-    /// First and last position of the program image.
-    pub fn range(&self) -> Result<(Position, Position)> {
-        let all = self.timeline.processes()?;
-        let p = all.iter().find(|p| p.image == self.image);
-        let p = p.ok_or(Error::NoProcess(self.image))?;
-        Ok((p.begin, p.end))
-    }
-
     /// What gdb is told when a run ends without a result.
     pub fn stopped(&self) -> Told {
         Told::SignalWithThread {

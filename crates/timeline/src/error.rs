@@ -15,6 +15,9 @@ pub enum Error {
     /// No thread has such a segment, or the segment is shorter.
     #[error("the recording has no position {0}")]
     NoPosition(Position),
+    /// The recording has no such place.
+    #[error("the recording has no {0}")]
+    NoPlace(String),
     /// There is no thread of this number.
     #[error("the recording has no thread {0}")]
     NoThread(ThreadId),

@@ -34,12 +34,14 @@
 mod branch;
 pub mod breakpath;
 mod cursor;
+mod describe;
 mod error;
 mod index;
 mod maps;
 mod memory;
 mod model;
 mod order;
+mod place;
 mod player;
 mod position;
 mod scan;
@@ -52,7 +54,9 @@ mod value;
 
 pub use branch::{Branch, Halted};
 pub use cursor::Cursor;
+pub use describe::{ParseKindError, syscall_name};
 pub use error::{Error, Result};
+pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState};
 pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
@@ -61,6 +65,7 @@ pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };
 pub use order::{OrderReport, Violation, check_order};
+pub use place::{ParsePlaceError, Place};
 pub use position::{ParsePositionError, Position};
 pub use sidecar::path as index_path;
 pub use steps::{Halt, Route, Setting};

@@ -1,6 +1,7 @@
 //! What a recording consists of, as front ends list it.
 
 use crate::Position;
+use hindsight_events::GapReason;
 use hindsight_trace::ModuleHash;
 use std::fmt;
 
@@ -157,6 +158,22 @@ pub enum Kind {
         start: u64,
         end: u64,
     },
+    /// The thread goes on unrecorded.
+    GapBegin {
+        reason: GapReason,
+    },
+    /// It is recorded again.
+    GapEnd,
+    /// The program said something, by `hindsight.h`.
+    Mark {
+        name: String,
+        payload: Vec<u8>,
+    },
+    /// The process is recorded so from here on; `reason`: why it is no longer quiet.
+    Regime {
+        quiet: bool,
+        reason: String,
+    },
 }
 
 /// Which happenings to list. The default lists all.
@@ -184,10 +201,30 @@ pub enum KindOf {
     Thread,
     Process,
     Module,
+    /// Signals that an instruction of the thread raised: a fault, a trap.
+    Exception,
+    /// Where recording stops and goes on.
+    Gap,
+    Mark,
+    Regime,
 }
 
 impl Kind {
-    /// Which kind it is.
+    /// Whether it is a signal that an instruction raised, and not one that was sent.
+    pub fn is_exception(&self) -> bool {
+        // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS; what was sent has a code that is not
+        // positive.
+        matches!(
+            self,
+            Kind::Signal {
+                number: 4 | 5 | 7 | 8 | 11 | 31,
+                code: 1..,
+                ..
+            }
+        )
+    }
+
+    /// Which kind it is; exceptions are signals.
     pub fn of(&self) -> KindOf {
         match self {
             Kind::Syscall { .. } => KindOf::Syscall,
@@ -195,6 +232,9 @@ impl Kind {
             Kind::ThreadBegin | Kind::ThreadEnd(_) => KindOf::Thread,
             Kind::ProcessBegin { .. } | Kind::ProcessEnd { .. } => KindOf::Process,
             Kind::ModuleLoad { .. } | Kind::ModuleUnload { .. } => KindOf::Module,
+            Kind::GapBegin { .. } | Kind::GapEnd => KindOf::Gap,
+            Kind::Mark { .. } => KindOf::Mark,
+            Kind::Regime { .. } => KindOf::Regime,
         }
     }
 }

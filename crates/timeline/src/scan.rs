@@ -1,5 +1,6 @@
 //! The events of one thread that a front end may ask for, and its segments.
 
+use crate::Kind;
 use crate::{Direction, Ending, Error, Result, Segment, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};
@@ -13,6 +14,8 @@ pub struct Scan {
     pub numbers: Vec<(u64, u64)>,
     /// System calls and signals, with their positions.
     pub events: Vec<(u64, Raw)>,
+    /// What a front end is shown besides, with positions: gaps, marks, regimes.
+    pub notes: Vec<(u64, Kind)>,
     /// Cells that become zero: position, address, length.
     pub zeros: Vec<(u64, u64, u64)>,
     /// Memory that the recording gives at positions, by address and length.
@@ -95,14 +98,30 @@ impl Scan {
                         address: addr,
                     },
                 )),
-                // A second one within a gap only says more about it.
-                Event::GapBegin { .. } if self.gaps.last().is_none_or(|g| g.end <= pos) => {
-                    self.gaps.push(pos..u64::MAX);
+                Event::GapBegin { reason } => {
+                    // A second one within a gap only says more about it.
+                    if self.gaps.last().is_none_or(|g| g.end <= pos) {
+                        self.gaps.push(pos..u64::MAX);
+                    }
+                    self.notes.push((pos, Kind::GapBegin { reason }));
                 }
                 Event::GapEnd { .. } => {
                     if let Some(g) = self.gaps.last_mut() {
                         g.end = pos;
                     }
+                    self.notes.push((pos, Kind::GapEnd));
+                }
+                Event::Mark { name, bytes } => {
+                    let (name, payload) = bytes.split_at(name.min(bytes.len()));
+                    let kind = Kind::Mark {
+                        name: String::from_utf8_lossy(name).into_owned(),
+                        payload: payload.to_vec(),
+                    };
+                    self.notes.push((pos, kind));
+                }
+                Event::Regime { quiet, reason } => {
+                    let reason = String::from_utf8_lossy(reason).into_owned();
+                    self.notes.push((pos, Kind::Regime { quiet, reason }));
                 }
                 Event::Zero { addr, len } => self.zeros.push((pos, addr, len)),
                 Event::Memory { addr, bytes } => self.given.push((pos, addr, bytes.len() as u64)),

@@ -6,4 +6,5 @@ mod grounds;
 mod harness;
 mod index;
 mod oracle;
+mod places;
 mod questions;

@@ -56,18 +56,20 @@ impl Timeline {
                         code,
                         address,
                     } => {
-                        if wants(KindOf::Signal) {
-                            push(
-                                *count,
-                                Kind::Signal {
-                                    number,
-                                    code,
-                                    address,
-                                },
-                            )
+                        let kind = Kind::Signal {
+                            number,
+                            code,
+                            address,
+                        };
+                        if wants(KindOf::Signal) || wants(KindOf::Exception) && kind.is_exception()
+                        {
+                            push(*count, kind)
                         }
                     }
                 }
+            }
+            for (count, kind) in scan.notes.iter().filter(|n| wants(n.1.of())) {
+                push(*count, kind.clone());
             }
         }
         if wants(KindOf::Process) && filter.thread.is_none() {

@@ -47,24 +47,6 @@ impl Timeline {
         Ok(begun.then(|| scan.nth(thread, i).to))
     }
 
-    /// The position at this many percent (0 to 100) of all instructions, threads one after the other
-    /// in the order of the list; of a recording with one thread, at this part of its run.
-    pub fn percent(&self, percent: f64) -> Result<Position> {
-        let scans = self.scans()?;
-        let total: u64 = scans.values().map(|s| s.to - s.from).sum();
-        let mut left = (total as f64 * percent.clamp(0.0, 100.0) / 100.0) as u64;
-        let mut last = Position::default();
-        for (t, s) in scans {
-            let n = s.to - s.from;
-            last = self.0.position(*t, s, s.from + left.min(n));
-            if left <= n {
-                break;
-            }
-            left -= n;
-        }
-        Ok(last)
-    }
-
     /// The first and the last position of the recording.
     pub fn range(&self) -> Result<(Position, Position)> {
         let scans = self.scans()?;

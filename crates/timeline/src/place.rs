@@ -1,0 +1,192 @@
+//! Names of places as users write them, and where they are.
+
+use crate::{Error, Filter, KindOf, ParsePositionError, Position, Result, Timeline};
+use std::fmt;
+use std::str::FromStr;
+
+/// A place of a recording by one of its names.
+///
+/// | text | place |
+/// |---|---|
+/// | `1A2:3F` | a position |
+/// | `begin`, `end` | the first and the last instant |
+/// | `50%` | where this part of all instructions is done, in the total order |
+/// | `event:N` | the Nth event (from 1) in the order of [`Timeline::events`] |
+/// | `syscall:N` | the Nth system call (from 1) |
+///
+/// Where one program image is looked at, all of these count within it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Place {
+    Position(Position),
+    Begin,
+    End,
+    /// 0 to 100.
+    Percent(f64),
+    /// From 1.
+    Event(u64),
+    /// From 1.
+    Syscall(u64),
+}
+
+/// The text names no place.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
+     `event:N` or `syscall:N`"
+)]
+pub struct ParsePlaceError(String);
+
+impl FromStr for Place {
+    type Err = ParsePlaceError;
+
+    fn from_str(s: &str) -> std::result::Result<Place, ParsePlaceError> {
+        let s = s.trim();
+        let bad = || ParsePlaceError(s.into());
+        let from_one = |n: &str| match n.parse() {
+            Ok(n @ 1..) => Ok(n),
+            _ => Err(bad()),
+        };
+        match s {
+            "begin" => return Ok(Place::Begin),
+            "end" => return Ok(Place::End),
+            _ => {}
+        }
+        if let Some(part) = s.strip_suffix('%') {
+            let percent: f64 = part.parse().map_err(|_| bad())?;
+            return match (0.0..=100.0).contains(&percent) {
+                true => Ok(Place::Percent(percent)),
+                false => Err(bad()),
+            };
+        }
+        if let Some(n) = s.strip_prefix("event:") {
+            return from_one(n).map(Place::Event);
+        }
+        if let Some(n) = s.strip_prefix("syscall:") {
+            return from_one(n).map(Place::Syscall);
+        }
+        let position = s.parse().map_err(|_: ParsePositionError| bad())?;
+        Ok(Place::Position(position))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Place::Position(p) => p.fmt(f),
+            Place::Begin => f.write_str("begin"),
+            Place::End => f.write_str("end"),
+            Place::Percent(p) => write!(f, "{p}%"),
+            Place::Event(n) => write!(f, "event:{n}"),
+            Place::Syscall(n) => write!(f, "syscall:{n}"),
+        }
+    }
+}
+
+impl Timeline {
+    /// Where a place is; in one program image, or in the whole recording.
+    pub fn find(&self, place: Place, image: Option<u32>) -> Result<Position> {
+        let nth = |n: u64, kinds: Vec<KindOf>| {
+            let all = self.events(&Filter {
+                image,
+                kinds,
+                ..Filter::default()
+            })?;
+            let found = all.get(usize::try_from(n - 1).unwrap_or(usize::MAX));
+            let none = || Error::NoPlace(format!("{place}: there are {}", all.len()));
+            found.map(|h| h.position).ok_or_else(none)
+        };
+        match place {
+            Place::Position(p) => Ok(p),
+            Place::Begin => Ok(self.ends_of(image)?.0),
+            Place::End => Ok(self.ends_of(image)?.1),
+            Place::Percent(p) => self.percent(p, image),
+            Place::Event(n) => nth(n, Vec::new()),
+            Place::Syscall(n) => nth(n, vec![KindOf::Syscall]),
+        }
+    }
+
+    /// The first and the last position of a program image, or of the recording.
+    fn ends_of(&self, image: Option<u32>) -> Result<(Position, Position)> {
+        let Some(image) = image else {
+            return self.range();
+        };
+        let all = self.processes()?;
+        let p = all.iter().find(|p| p.image == image);
+        let p = p.ok_or_else(|| Error::NoPlace(format!("program image {image}")))?;
+        Ok((p.begin, p.end))
+    }
+
+    /// The position at which this many percent (0 to 100) of the instructions of a program image, or
+    /// of the recording, are completed in the total order.
+    pub fn percent(&self, percent: f64, image: Option<u32>) -> Result<Position> {
+        let scans: Vec<_> = (self.scans()?.iter())
+            .filter(|(t, _)| image.is_none_or(|i| self.0.image(**t) == i))
+            .collect();
+        let total: u64 = scans.iter().map(|(_, s)| s.to - s.from).sum();
+        let wanted = (total as f64 * percent.clamp(0.0, 100.0) / 100.0) as u64;
+        if wanted >= total {
+            return Ok(self.ends_of(image)?.1);
+        }
+        // Instructions in segments that were opened before this number.
+        let before = |number: u64| -> u64 {
+            let one = |(_, s): &(_, &crate::scan::Scan)| match number {
+                0 => 0,
+                n => {
+                    let closed = s.numbers.partition_point(|x| x.0 < n);
+                    s.numbers.get(closed).map_or(s.to, |x| x.1) - s.from
+                }
+            };
+            scans.iter().map(one).sum()
+        };
+        let last = scans.iter().filter_map(|(_, s)| s.numbers.last());
+        let (mut lo, mut hi) = (0, last.map(|n| n.0).max().unwrap_or(0));
+        // The last number before which no more is done.
+        while lo < hi {
+            let middle = hi - (hi - lo) / 2;
+            match before(middle) <= wanted {
+                true => lo = middle,
+                false => hi = middle - 1,
+            }
+        }
+        let mut left = wanted - before(lo);
+        for (t, s) in scans {
+            let Some(segment) = s.opened_by(*t, lo) else {
+                continue;
+            };
+            let n = segment.to - segment.from;
+            if left < n {
+                return self.position(*t, segment.from + left);
+            }
+            left -= n;
+        }
+        Ok(self.ends_of(image)?.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for text in ["1A2:3F", "begin", "end", "12.5%", "event:3", "syscall:17"] {
+            let place: Place = text.parse().unwrap();
+            assert_eq!(place.to_string(), text);
+        }
+        for bad in [
+            "",
+            "%",
+            "101%",
+            "-1%",
+            "NaN%",
+            "event:0",
+            "event:",
+            "syscall:x",
+            "start",
+            "1",
+            "1:2:3",
+        ] {
+            assert!(bad.parse::<Place>().is_err(), "{bad}");
+        }
+    }
+}
