@@ -44,6 +44,8 @@ pub enum Command {
     Mem(Mem),
     /// List the instructions that wrote to some memory, the last one first.
     Writes(Writes),
+    /// List the calls of a function, with arguments and what they returned.
+    Calls(Calls),
     /// Make the index of a recording, which makes travel in it fast.
     Index(Index),
     /// List the recordings in the store.
@@ -403,6 +405,35 @@ pub struct Writes {
     pub image: Option<u32>,
     /// At most this many.
     #[arg(long, value_name = "N", default_value_t = 20)]
+    pub count: usize,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Calls {
+    /// File, or name in the store.
+    pub file: PathBuf,
+    /// The function: its name, `MODULE!NAME` (libc!malloc), or its address (0x…).
+    pub function: String,
+    /// Only of this thread (the number of its stream).
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// The program image whose function is meant; default: the one of --thread, or the first.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// Not before this place.
+    #[arg(long, value_name = "PLACE")]
+    pub from: Option<Place>,
+    /// Before this place.
+    #[arg(long, value_name = "PLACE")]
+    pub until: Option<Place>,
+    /// Without arguments, which is quicker.
+    #[arg(long)]
+    pub no_args: bool,
+    /// At most this many; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     pub count: usize,
     /// For scripts.
     #[arg(long)]

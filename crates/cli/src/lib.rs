@@ -5,6 +5,7 @@ mod at;
 mod attach;
 mod bar;
 mod breakpath;
+mod calls;
 mod debugger;
 mod detach;
 mod dump;
@@ -57,6 +58,7 @@ pub fn run() -> i32 {
         Command::Backtrace(a) => at::backtrace(&a),
         Command::Breakpath(a) => breakpath::run(&a),
         Command::Info(a) => info::run(&a),
+        Command::Calls(a) => calls::run(&a),
         Command::Index(a) => travel::index(&a),
         Command::Events(a) => travel::events(&a),
         Command::Mem(a) => travel::mem(&a),

@@ -269,9 +269,14 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
                 .collect();
             let position = w.position.to_string();
             println(&format!(
-                "{position:<16} {:>4}  {:#014x}  writes {} bytes at {:#x}; then {}",
+                "{position:<16} {:>4}  {:#014x}  {} {} bytes at {:#x}; then {}",
                 w.thread.0,
                 w.pc,
+                if w.kernel {
+                    "the kernel writes"
+                } else {
+                    "writes"
+                },
                 grouped(w.len),
                 w.address,
                 bytes.join(" ")
@@ -279,13 +284,13 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
         }
         list.push(json!({
             "position": w.position.to_string(), "thread": w.thread.0, "count": w.count, "pc": w.pc,
-            "address": w.address, "length": w.len, "value": value,
+            "address": w.address, "length": w.len, "kernel": w.kernel, "value": value,
         }));
     }
     if a.json {
         println(&serde_json::to_string_pretty(&list)?);
     } else if list.is_empty() {
-        println("nothing the program did wrote there");
+        println("nothing that is recorded wrote there");
     }
     Ok(0)
 }

@@ -129,7 +129,11 @@ fn show(found: Option<Found>, what: &str) -> String {
             "{} at {:#x} {} {} bytes at {:#x}\n",
             f.position,
             f.pc,
-            if f.write { "writes" } else { "reads" },
+            match (f.kernel, f.write) {
+                (true, _) => "the kernel writes",
+                (_, true) => "writes",
+                _ => "reads",
+            },
             f.len,
             f.address
         ),

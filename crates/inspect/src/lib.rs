@@ -3,9 +3,10 @@
 //! files, together; every front end shows places through it.
 
 use hindsight_symbols::{
-    CallFrame, DebugPaths, Frame, Location, Module, Place, Registers, SourceLine, Space, Variable,
+    CallFrame, Class, DebugPaths, Frame, Location, Module, Place, Registers, Signature, SourceLine,
+    Space, Variable,
 };
-use hindsight_timeline::{Cursor, ModuleHash, Position, Timeline};
+use hindsight_timeline::{Call, Cursor, ModuleHash, Position, Timeline};
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, FormatterOutput, FormatterTextKind, Instruction,
     IntelFormatter, SymbolResolver, SymbolResult,
@@ -62,6 +63,26 @@ impl Value {
     }
 }
 
+/// An argument of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Argument {
+    /// Of the parameter; of the register where parameters are not known.
+    pub name: String,
+    pub type_name: Option<String>,
+    /// `None`: it is passed in a way that is not looked into.
+    pub value: Option<Passed>,
+}
+
+/// A value that is passed to a function or returned by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed {
+    Integer(u64),
+    /// The bits of a `double`.
+    Double(u64),
+    /// The bits of a `float`.
+    Float(u32),
+}
+
 /// Shows places of one recording. Files are read once.
 pub struct Inspector {
     timeline: Timeline,
@@ -108,6 +129,93 @@ impl Inspector {
         let space = Arc::new(space);
         self.last = Some((image, at, Arc::clone(&space)));
         Ok(space)
+    }
+
+    /// Addresses of a function (`name` or `module!name`, as in [`Space::find`]) in all files that a
+    /// program image had mapped at any time.
+    pub fn functions(&mut self, image: u32, name: &str) -> Result<Vec<u64>> {
+        let mut out = Vec::new();
+        for m in self.timeline.modules(image)? {
+            let (Some(hash), Some(first)) = (m.hash, m.parts.first().cloned()) else {
+                continue;
+            };
+            if let Some(module) = self.module(&m.path, hash) {
+                let mut space = Space::new();
+                space.map(&module, first.start, first.end - first.start, first.offset);
+                out.extend(space.find(name));
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        Ok(out)
+    }
+
+    /// What the function that begins where the cursor is takes and returns.
+    pub fn signature(&mut self, cursor: &mut Cursor) -> Result<Option<Signature>> {
+        let pc = cursor.registers()?.rip;
+        let space = self.here(cursor)?;
+        let Some(m) = space.mapping(pc) else {
+            return Ok(None);
+        };
+        Ok(m.module.signature(pc.wrapping_sub(m.bias))?)
+    }
+
+    /// The arguments of a call, with the cursor at its beginning. Without debug information the
+    /// registers in which integers are passed; whether they are used is not known then.
+    pub fn arguments(
+        &mut self,
+        cursor: &mut Cursor,
+        signature: Option<&Signature>,
+    ) -> Result<Vec<Argument>> {
+        const NAMES: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+        let integers = Call::arguments(&cursor.registers()?);
+        let Some(signature) = signature else {
+            let one = |(name, v): (&&str, u64)| Argument {
+                name: name.to_string(),
+                type_name: None,
+                value: Some(Passed::Integer(v)),
+            };
+            return Ok(NAMES.iter().zip(integers).map(one).collect());
+        };
+        let vectors = cursor.vectors()?;
+        let result = signature.result.as_ref();
+        // A result in memory takes a register; what is in several pieces takes some.
+        let mut clear = result.is_none_or(|r| r.class != Class::Other);
+        let (mut general, mut vector) = (integers.into_iter(), vectors.zmm.iter().take(8));
+        let mut out = Vec::new();
+        for p in &signature.parameters {
+            clear &= p.class != Class::Other;
+            let size = p.size.unwrap_or(8).clamp(1, 8);
+            let value = match p.class {
+                _ if !clear => None,
+                Class::Integer => (general.next()).map(|v| Passed::Integer(narrow(v, size))),
+                Class::Float => vector.next().map(|v| {
+                    let bits = u64::from_le_bytes(std::array::from_fn(|i| v[i]));
+                    match size {
+                        4 => Passed::Float(bits as u32),
+                        _ => Passed::Double(bits),
+                    }
+                }),
+                Class::Other => None,
+            };
+            out.push(Argument {
+                name: p.name.clone(),
+                type_name: Some(p.type_name.clone()),
+                value,
+            });
+        }
+        Ok(out)
+    }
+
+    /// What a call returned: rax, as much of it as the result has. `None`: the function returns nothing,
+    /// or not in this way.
+    pub fn returned(value: u64, signature: Option<&Signature>) -> Option<u64> {
+        let Some(signature) = signature else {
+            return Some(value);
+        };
+        let result = signature.result.as_ref()?;
+        let size = result.size.unwrap_or(8).clamp(1, 8);
+        (result.class == Class::Integer).then(|| narrow(value, size))
     }
 
     fn module(&mut self, path: &str, hash: ModuleHash) -> Option<Arc<Module>> {
@@ -229,6 +337,11 @@ impl Inspector {
         }
         Ok(out)
     }
+}
+
+/// The low bytes of a value.
+fn narrow(value: u64, size: u64) -> u64 {
+    value & (u64::MAX >> (64 - 8 * size))
 }
 
 /// The 8 bytes at an address, if they are known.

@@ -59,6 +59,18 @@ impl Thread {
         Ok(mask != 0)
     }
 
+    /// Records what has been put into memory for the kernel: `bytes` at `addr`.
+    pub fn put(&mut self, addr: u64, bytes: &[u8]) {
+        if self.is_plain() {
+            return;
+        }
+        for (i, b) in bytes.iter().enumerate() {
+            // SAFETY: a cell of the window.
+            unsafe { *self.cell(addr.wrapping_add(i as u64)) = *b }
+        }
+        self.event(&Event::Memory { addr, bytes });
+    }
+
     /// Sets exactly the cells of `addr..addr+len` (at most 8) to the low bytes of `value`, which was
     /// read there and is in memory no longer.
     pub fn fill_value(&mut self, addr: u64, len: u8, value: u64) {

@@ -188,6 +188,25 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// Lets what the kernel wrote in the system call that is just done take effect, which the recording
+    /// says behind it.
+    pub fn settle_memory(&mut self) -> Result<(), Error> {
+        while !self.open
+            && !self.gap
+            && self.end.is_none()
+            && let Some(next) = self.queue.prepare()?
+            && next.pos == self.cpu.pos
+            && let Op::Other(at) = next.op
+            && matches!(
+                self.queue.event(at)?,
+                Event::Memory { .. } | Event::FileOf { .. }
+            )
+        {
+            self.event(at)?;
+        }
+        Ok(())
+    }
+
     /// Whether the event stands for the instruction itself, or for a part of it.
     fn is_instruction(&self, at: usize) -> Result<bool, Error> {
         let event = self.queue.event(at)?;

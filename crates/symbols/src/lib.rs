@@ -11,12 +11,14 @@ mod debugfile;
 mod demangle;
 mod dwarf;
 mod module;
+mod signature;
 mod space;
 mod variables;
 
 pub use debugfile::DebugPaths;
 pub use demangle::demangle;
 pub use module::{Frame, Function, Module, SourceLine};
+pub use signature::{Class, Parameter, Signature};
 pub use space::{CallFrame, Mapping, Place, Space};
 pub use variables::{Location, Registers, Variable};
 

@@ -228,7 +228,7 @@ fn variable(
     }))
 }
 
-fn text(unit: UnitRef<Reader>, v: AttributeValue<Reader>) -> String {
+pub(crate) fn text(unit: UnitRef<Reader>, v: AttributeValue<Reader>) -> String {
     match unit.attr_string(v) {
         Ok(s) => String::from_utf8_lossy(&s).into_owned(),
         Err(_) => "?".into(),
@@ -236,7 +236,11 @@ fn text(unit: UnitRef<Reader>, v: AttributeValue<Reader>) -> String {
 }
 
 /// Name and size of a type.
-fn describe(unit: UnitRef<Reader>, at: UnitOffset<usize>, depth: u32) -> (String, Option<u64>) {
+pub(crate) fn describe(
+    unit: UnitRef<Reader>,
+    at: UnitOffset<usize>,
+    depth: u32,
+) -> (String, Option<u64>) {
     let unknown = || ("?".to_string(), None);
     let Ok(mut cursor) = unit.unit.entries_at_offset(at) else {
         return unknown();

@@ -236,6 +236,7 @@ impl Cursor {
                         len,
                         read,
                         write,
+                        kernel,
                         ..
                     },
                 ..
@@ -251,6 +252,7 @@ impl Cursor {
                     len,
                     read,
                     write,
+                    kernel,
                 }))
             }
             Ok(s) if s.reason == Reason::Cancelled => Err(Error::Cancelled),

@@ -33,6 +33,7 @@
 
 mod branch;
 pub mod breakpath;
+mod calls;
 mod cursor;
 mod describe;
 mod error;
@@ -53,6 +54,7 @@ mod timeline;
 mod value;
 
 pub use branch::{Branch, Halted};
+pub use calls::{Call, Return};
 pub use cursor::Cursor;
 pub use describe::{ParseKindError, syscall_name};
 pub use error::{Error, Result};

@@ -79,4 +79,6 @@ pub struct Found {
     pub len: u64,
     pub read: bool,
     pub write: bool,
+    /// The kernel did it, in the system call that is there or with the signal that is delivered there.
+    pub kernel: bool,
 }

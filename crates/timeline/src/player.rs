@@ -168,7 +168,10 @@ impl Player {
                 self.snapshot()?;
             }
         }
-        self.advance(count)
+        self.advance(count)?;
+        let thread = self.thread;
+        let settled = self.machine.settle_memory();
+        settled.map_err(|e| replay(thread, e))
     }
 
     /// Goes to where `count` instructions are completed, with marks of what was accessed before: at a

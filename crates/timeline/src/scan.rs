@@ -20,6 +20,9 @@ pub struct Scan {
     pub zeros: Vec<(u64, u64, u64)>,
     /// Memory that the recording gives at positions, by address and length.
     pub given: Vec<(u64, u64, u64)>,
+    /// What the kernel wrote in system calls and with signals: the instructions completed before, address,
+    /// length.
+    pub written: Vec<(u64, u64, u64)>,
     /// Where the thread ran unrecorded, ascending: what was known before is not known to hold behind.
     pub gaps: Vec<Range<u64>>,
     /// First and last position.
@@ -61,6 +64,8 @@ impl Scan {
     fn chunk(&mut self, wire: &[u8], offset: u64) -> Result<()> {
         let mut decoder = Decoder::default();
         let mut at = 0;
+        // What memory was said to be by the event before.
+        let mut last = None;
         while at < wire.len() {
             let Some((pos, event, n)) = decoder.decode(&wire[at..]) else {
                 return Err(Error::Trace(hindsight_trace::Error::Damaged {
@@ -73,6 +78,7 @@ impl Scan {
             if t == tag::PATCH || t == tag::PATCH_BYTES {
                 continue;
             }
+            let frame = last.take();
             match event {
                 Event::Seq { number } => self.numbers.push((number, pos)),
                 Event::Syscall { nr, args } => self.events.push((
@@ -90,14 +96,17 @@ impl Scan {
                         *result = Some(ret);
                     }
                 }
-                Event::Signal { signo, code, addr } => self.events.push((
-                    pos,
-                    Raw::Signal {
-                        number: signo,
-                        code,
-                        address: addr,
-                    },
-                )),
+                Event::Signal { signo, code, addr } => {
+                    self.frame_of(pos, frame);
+                    self.events.push((
+                        pos,
+                        Raw::Signal {
+                            number: signo,
+                            code,
+                            address: addr,
+                        },
+                    ))
+                }
                 Event::GapBegin { reason } => {
                     // A second one within a gap only says more about it.
                     if self.gaps.last().is_none_or(|g| g.end <= pos) {
@@ -124,11 +133,14 @@ impl Scan {
                     self.notes.push((pos, Kind::Regime { quiet, reason }));
                 }
                 Event::Zero { addr, len } => self.zeros.push((pos, addr, len)),
-                Event::Memory { addr, bytes } => self.given.push((pos, addr, bytes.len() as u64)),
-                Event::FileOf { addr, len, .. } => self.given.push((pos, addr, len)),
+                Event::Memory { addr, bytes } => {
+                    self.write(pos, addr, bytes.len() as u64);
+                    last = Some((addr, bytes.len() as u64));
+                }
+                Event::FileOf { addr, len, .. } => self.write(pos, addr, len),
                 Event::Move { from, to, len } => {
                     self.zeros.push((pos, from, len));
-                    self.given.push((pos, to, len));
+                    self.write(pos, to, len);
                 }
                 Event::End {
                     kind,
@@ -149,6 +161,35 @@ impl Scan {
             }
         }
         Ok(())
+    }
+
+    /// Memory is given. It was written by the system call at hand, or by the one that is just done; if
+    /// there is none it had that content before.
+    fn write(&mut self, pos: u64, addr: u64, len: u64) {
+        self.given.push((pos, addr, len));
+        if let Some((p, Raw::Syscall { .. })) = self.events.last()
+            && (*p == pos || p + 1 == pos)
+        {
+            self.written.push((*p, addr, len));
+        }
+    }
+
+    /// A signal is delivered: `frame` is what was given just before, the signal's frame if it looks like
+    /// one (`struct rt_sigframe`), and not an output of the system call before.
+    fn frame_of(&mut self, pos: u64, frame: Option<(u64, u64)>) {
+        const LEAST: u64 = 440;
+        let Some((addr, len)) = frame.filter(|f| f.1 >= LEAST && f.0 % 16 == 8) else {
+            return;
+        };
+        if let Some(w) = self.written.last()
+            && (w.1, w.2) == (addr, len)
+            && w.0 + 1 == pos
+        {
+            self.written.pop();
+        }
+        if self.written.last() != Some(&(pos, addr, len)) {
+            self.written.push((pos, addr, len));
+        }
     }
 
     /// `count`, or if the thread runs unrecorded there, the end or begin of that gap.

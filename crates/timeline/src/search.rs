@@ -1,6 +1,7 @@
 //! Runs to the next or previous stop.
 
 mod effects;
+mod known;
 mod out;
 
 use crate::scan::Raw;
@@ -44,7 +45,9 @@ pub fn run(
     cancel: &Cancel,
 ) -> Result<Stop> {
     let home = (cursor.thread(), cursor.count());
+    let known = known::prepare(cursor, scope, stops, cancel);
     let found = match direction {
+        _ if known.is_err() => known.map(|()| None),
         Direction::Forward => forward(cursor, scope, stops, cancel),
         Direction::Backward => backward(cursor, scope, stops, cancel),
     };
@@ -271,6 +274,9 @@ fn event(cursor: &Cursor, s: Stretch, stops: &Stops, direction: Direction) -> Re
             }
         }
     }
+    known::offer_all(timeline, scan, s, stops, forward, &mut |count, reason| {
+        offer(count, reason);
+    });
     if stops.threads {
         offer(scan.from, Reason::ThreadBegin);
         let ending = scan.ending.clone().unwrap_or(Ending::Unknown);

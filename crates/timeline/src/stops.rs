@@ -110,8 +110,9 @@ impl Watch {
     }
 }
 
-/// Stops at accesses to memory by instructions of the program. Forwards behind the instruction,
-/// backwards before it.
+/// Stops at accesses to memory by instructions of the program, and at what the kernel writes for it
+/// where the recording says so (system calls in the quiet regime, frames of signals). Forwards behind
+/// the instruction, backwards before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watchpoint {
     /// The caller's name for it.
@@ -169,6 +170,10 @@ pub struct Stops<'a> {
     pub modules: bool,
     /// Calls of the functions that begin at these addresses, before their first instruction.
     pub calls: Vec<u64>,
+    /// Returns from the functions that begin at these addresses, before the instruction that is
+    /// returned to. Their calls are found first, which replays the threads in scope once
+    /// ([`crate::Timeline::calls`]).
+    pub returns: Vec<u64>,
 }
 
 /// Why a run or step ended.
@@ -189,6 +194,8 @@ pub enum Reason {
         len: u64,
         read: bool,
         write: bool,
+        /// The kernel did it, in the system call or with the signal that is there.
+        kernel: bool,
     },
     Register(Register),
     Signal {
@@ -215,6 +222,11 @@ pub enum Reason {
     },
     Call {
         function: u64,
+    },
+    /// `value`: what rax holds.
+    Return {
+        function: u64,
+        value: u64,
     },
     /// There is nothing further back.
     Begin,

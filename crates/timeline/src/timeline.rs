@@ -18,8 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use inner::INDEX_CONSTANT;
-use inner::joined;
-pub(crate) use inner::{Inner, lock, replay};
+pub(crate) use inner::{Inner, joined, lock, replay};
 
 /// How to open a recording.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +93,7 @@ impl Timeline {
             changes: Mutex::default(),
             parts: Mutex::default(),
             chunks: Mutex::default(),
+            calls: Mutex::default(),
         })))
     }
 

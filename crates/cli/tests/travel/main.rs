@@ -1,5 +1,6 @@
 //! Travel in recordings, compared with a plain forward replay that logs everything.
 
+mod calls;
 mod grounds;
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]

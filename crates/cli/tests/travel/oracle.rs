@@ -59,13 +59,23 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
     // What the recording says apart from instructions, by position.
     let mut patches: BTreeMap<u64, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
     let mut zeros: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    // What a system call wrote is there when it is over, where the recording says so.
+    let mut open = None;
     for c in trace.chunks(thread) {
         let wire = trace.load(c).unwrap();
         let (mut d, mut at) = (Decoder::default(), 0);
         while at < wire.len() {
             let (pos, event, n) = d.decode(&wire[at..]).unwrap();
             at += n;
+            let behind = |pos: u64| {
+                if open == Some(pos) {
+                    pos
+                } else {
+                    pos.saturating_sub(1)
+                }
+            };
             match event {
+                Event::Syscall { .. } => open = Some(pos),
                 Event::Patch { line, mask, words } => {
                     for (i, w) in words
                         .iter()
@@ -81,10 +91,13 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
                     patches.entry(pos).or_default().push((addr, bytes));
                 }
                 Event::Memory { addr, bytes } => {
-                    patches.entry(pos).or_default().push((addr, bytes.to_vec()));
+                    let written = (addr, bytes.to_vec());
+                    patches.entry(behind(pos)).or_default().push(written);
                 }
                 // What a file brings is not logged.
-                Event::FileOf { addr, len, .. } => zeros.entry(pos).or_default().push((addr, len)),
+                Event::FileOf { addr, len, .. } => {
+                    zeros.entry(behind(pos)).or_default().push((addr, len))
+                }
                 Event::Zero { addr, len } => zeros.entry(pos).or_default().push((addr, len)),
                 _ => {}
             }

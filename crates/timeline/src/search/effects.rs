@@ -47,7 +47,9 @@ impl Wants {
                 .filter(|(_, b)| here(b.image) && b.thread.is_none_or(|t| t == thread))
                 .map(|(i, b)| (i, b.address))
                 .collect(),
-            calls: stops.calls.clone(),
+            calls: (stops.calls.iter().copied())
+                .filter(|f| cursor.timeline().known_tracks(thread, *f).is_none())
+                .collect(),
             watches: (stops.watchpoints.iter().copied())
                 .filter(|w| here(w.image) && w.len > 0)
                 .collect(),
@@ -263,6 +265,7 @@ impl Wants {
                     len: a.len,
                     read: a.read,
                     write: a.write,
+                    kernel: false,
                 });
             }
         }

@@ -31,6 +31,8 @@ pub struct Inner {
     pub parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
     /// Chunks in wire form that were used lately, the last one first.
     pub chunks: Mutex<VecDeque<Wire>>,
+    /// Calls of functions that were asked for.
+    pub calls: crate::calls::Known,
 }
 
 /// A chunk in wire form, by thread and number.

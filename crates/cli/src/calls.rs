@@ -1,0 +1,184 @@
+//! `hindsight calls`: every call of a function.
+
+use crate::store::println;
+use crate::{args, store};
+use anyhow::{Context, Result, bail};
+use hindsight_inspect::symbols::{Place, Signature};
+use hindsight_inspect::{Argument, Inspector, Passed};
+use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, Timeline};
+use serde_json::{Value as Json, json};
+
+/// Lists the calls of a function with arguments and results.
+pub fn run(a: &args::Calls) -> Result<i32> {
+    let path = store::find(Some(&a.file))?;
+    let timeline =
+        Timeline::open(&path, Options::default()).with_context(|| path.display().to_string())?;
+    let thread = a.thread.map(ThreadId);
+    let image = match (a.image, thread) {
+        (Some(i), _) => i,
+        (None, Some(t)) => timeline.thread(t)?.image,
+        (None, None) => timeline.processes()?.first().map_or(0, |p| p.image),
+    };
+    let mut inspector = Inspector::new(timeline.clone());
+    let functions = match crate::travel::number(&a.function) {
+        Ok(address) => vec![address],
+        Err(_) => inspector.functions(image, &a.function)?,
+    };
+    if functions.is_empty() {
+        bail!(
+            "no file of program image {image} has a function {}",
+            a.function
+        );
+    }
+    let place = |p: Option<_>| p.map(|p| timeline.find(p, None)).transpose();
+    let filter = Filter {
+        thread,
+        image: Some(image),
+        from: place(a.from)?,
+        until: place(a.until)?,
+        ..Filter::default()
+    };
+    let mut calls = Vec::new();
+    for f in functions {
+        calls.extend(timeline.calls(f, &filter, &Cancel::new())?);
+    }
+    calls.sort_by_key(|c| c.position);
+    let all = calls.len();
+    if a.count > 0 {
+        calls.truncate(a.count);
+    }
+    let mut cursor = timeline.cursor()?;
+    let mut known: Vec<(u64, Option<Signature>)> = Vec::new();
+    let mut list = Vec::new();
+    for c in &calls {
+        let shown = Shown::of(&mut inspector, &mut cursor, c, &mut known, !a.no_args)?;
+        match a.json {
+            true => list.push(shown.json()),
+            false => println(&shown.text()),
+        }
+    }
+    if a.json {
+        println(&serde_json::to_string_pretty(
+            &json!({"total": all, "calls": list}),
+        )?);
+    } else if all == 0 {
+        println("it is never called");
+    } else if all > calls.len() {
+        println(&format!("{} more (--count 0 lists all)", all - calls.len()));
+    }
+    Ok(0)
+}
+
+struct Shown<'a> {
+    call: &'a Call,
+    name: String,
+    caller: Option<Place>,
+    /// `None`: not asked for.
+    arguments: Option<Vec<Argument>>,
+    result: Option<u64>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(
+        inspector: &mut Inspector,
+        cursor: &mut Cursor,
+        call: &'a Call,
+        known: &mut Vec<(u64, Option<Signature>)>,
+        arguments: bool,
+    ) -> Result<Shown<'a>> {
+        let known_at = known.iter().position(|k| k.0 == call.function);
+        if arguments || known_at.is_none() {
+            cursor.seek_count(call.thread, call.count)?;
+        }
+        let i = match known_at {
+            Some(i) => i,
+            None => {
+                known.push((call.function, inspector.signature(cursor)?));
+                known.len() - 1
+            }
+        };
+        let signature = known[i].1.as_ref();
+        let name = |p: Place| p.function.map(|f| f.0);
+        let at = inspector.place(cursor, call.function)?;
+        Ok(Shown {
+            call,
+            name: (at.and_then(name)).unwrap_or_else(|| format!("{:#x}", call.function)),
+            caller: match call.returned {
+                Some(r) => inspector.place(cursor, r.to)?,
+                None => None,
+            },
+            arguments: match arguments {
+                true => Some(inspector.arguments(cursor, signature)?),
+                false => None,
+            },
+            result: call
+                .returned
+                .and_then(|r| Inspector::returned(r.value, signature)),
+        })
+    }
+
+    fn text(&self) -> String {
+        let c = self.call;
+        let position = c.position.to_string();
+        let mut out = format!("{position:<16} {:>4}  {}", c.thread.0, self.name);
+        if let Some(list) = &self.arguments {
+            let one = |a: &Argument| {
+                let value = a.value.map_or("?".into(), value_text);
+                match a.name.is_empty() {
+                    true => value,
+                    false => format!("{}={value}", a.name),
+                }
+            };
+            let list: Vec<String> = list.iter().map(one).collect();
+            out += &format!("({})", list.join(", "));
+        }
+        match (c.returned, self.result) {
+            (None, _) => out += "  does not return",
+            (Some(_), Some(value)) => out += &format!(" = {value:#x}"),
+            (Some(_), None) => {}
+        }
+        if let Some(r) = c.returned {
+            let from = (self.caller.as_ref()).map_or(format!("{:#x}", r.to), Place::to_string);
+            out += &format!("  until {} to {from}", r.position);
+        }
+        out
+    }
+
+    fn json(&self) -> Json {
+        let c = self.call;
+        let mut j = json!({
+            "function": self.name, "address": c.function, "thread": c.thread.0,
+            "position": c.position.to_string(), "count": c.count,
+            "returned": c.returned.map(|r| json!({
+                "position": r.position.to_string(), "count": r.count, "to": r.to,
+                "caller": self.caller.as_ref().map(Place::to_string),
+                "value": self.result, "rax": r.value,
+            })),
+        });
+        if let Some(list) = &self.arguments {
+            let one = |a: &Argument| {
+                json!({
+                    "name": a.name, "type": a.type_name, "value": a.value.map(value_json),
+                })
+            };
+            j["arguments"] = list.iter().map(one).collect();
+        }
+        j
+    }
+}
+
+fn value_text(v: Passed) -> String {
+    match v {
+        Passed::Integer(v) => format!("{v:#x}"),
+        Passed::Double(bits) => f64::from_bits(bits).to_string(),
+        Passed::Float(bits) => f32::from_bits(bits).to_string(),
+    }
+}
+
+fn value_json(v: Passed) -> Json {
+    match v {
+        Passed::Integer(v) => v.into(),
+        Passed::Double(bits) => f64::from_bits(bits).into(),
+        Passed::Float(bits) => f32::from_bits(bits).into(),
+    }
+}

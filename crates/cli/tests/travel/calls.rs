@@ -1,0 +1,285 @@
+//! Calls and returns of functions, and what the kernel writes.
+
+use crate::harness::Scene;
+use crate::oracle;
+use hindsight_timeline::{
+    Cancel, Cursor, Direction, Filter, Options, Reason, Scope, Stops, ThreadId, Timeline, Watch,
+    Watchpoint,
+};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+const PROGRAM: &str = r#"
+#include <setjmp.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+jmp_buf out; volatile double result; char buffer[64];
+__attribute__((noinline)) long fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
+__attribute__((noinline)) double scale(short s, float f, double d, const char *name) { return s * f * d + name[0]; }
+__attribute__((noinline)) void leap(int n) { if (n) leap(n - 1); else longjmp(out, 7); }
+__attribute__((noinline)) void nothing(unsigned char c) { __asm__ volatile(""); }
+static void *work(void *p) { for (int i = 0; i < 200; i++) nothing(i); return 0; }
+int main(int argc, char **argv) {
+    long sum = fib(7);
+    result = scale(-3, 1.5f, 0.25, "x");
+    if (!setjmp(out)) leap(5);
+    for (int i = 0; i < 3; i++) nothing(i);
+    int p[2]; pipe(p);
+    write(p[1], "from the kernel", 16);
+    read(p[0], buffer, 16);
+    buffer[2] = '!';
+    if (argc > 1) { pthread_t t; pthread_create(&t, 0, work, 0); work(0); pthread_join(t, 0); }
+    return sum == 13 && !memcmp(buffer, "fr!m", 4) ? 0 : 1;
+}
+"#;
+
+fn compile(s: &Scene) -> PathBuf {
+    let file = s.path("calls.c");
+    std::fs::write(&file, PROGRAM).unwrap();
+    let program = s.path("calls");
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args([
+        "-g",
+        "-O1",
+        "-fno-ipa-cp",
+        "-fno-ipa-sra",
+        "-fno-inline",
+        "-fno-optimize-sibling-calls",
+    ])
+    .args(["-w", "-static", "-pthread", "-o"])
+    .arg(&program)
+    .arg(&file);
+    assert!(gcc.status().unwrap().success());
+    program
+}
+
+fn record(s: &Scene, options: &[&str], arguments: &[&str]) -> PathBuf {
+    let (program, trace) = (compile(s), s.path("calls.hst"));
+    let mut command = s.hindsight(&["record", "--quiet"]);
+    command.args(options).arg("-o").arg(&trace).arg("--");
+    let run = s.run(command.arg(&program).args(arguments));
+    assert!(run.status.success(), "{}", run.messages());
+    trace
+}
+
+fn open(trace: &Path, interval: u64) -> Timeline {
+    let options = Options {
+        interval,
+        ..Options::default()
+    };
+    Timeline::open(trace, options).unwrap()
+}
+
+fn ask(s: &Scene, trace: &Path, function: &str) -> Value {
+    let done = s.run(s.hindsight(&["calls", "--json"]).arg(trace).arg(function));
+    assert!(done.status.success(), "{}", done.messages());
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+#[test]
+fn calls_are_those_of_a_plain_replay() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        &["--keyframe-interval", "3000", "--regime", "checked"],
+        &[],
+    );
+    let t = open(&trace, 500);
+    let id = t.threads().unwrap()[0].id;
+    let log = oracle::play(t.trace(), id.0);
+    for name in ["fib", "leap", "nothing", "main"] {
+        let address = ask(&s, &trace, name)["calls"][0]["address"]
+            .as_u64()
+            .unwrap();
+        let state = |i: usize| (log.states[i].rip, log.states[i].gpr[4]);
+        let mut wanted = Vec::new();
+        for i in (0..log.states.len()).filter(|i| log.states[*i].rip == address) {
+            let sp = log.states[i].gpr[4];
+            // What the call has pushed is the last thing written there.
+            let byte = |k: u64| log.byte(sp + k, i as u64).map_or(0, |b| b.0);
+            let to = u64::from_le_bytes(std::array::from_fn(|k| byte(k as u64)));
+            let end = (i + 1..log.states.len()).find(|j| state(*j) == (to, sp + 8));
+            wanted.push((i as u64, end.map(|j| (j as u64, log.states[j].gpr[0]))));
+        }
+        assert!(!wanted.is_empty(), "{name}");
+        // Without an index, and with a fine one, in several stretches.
+        let fine = open(&trace, 500);
+        fine.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+        for timeline in [open(&trace, 0), fine] {
+            let found = timeline.calls(address, &Filter::default(), &Cancel::new());
+            let found: Vec<_> = (found.unwrap().iter())
+                .map(|c| (c.count, c.returned.map(|r| (r.count, r.value))))
+                .collect();
+            assert_eq!(found, wanted, "{name}");
+        }
+        stops(&t, id, address, &wanted);
+        std::fs::remove_file(hindsight_timeline::index_path(&trace)).unwrap();
+    }
+}
+
+/// Calls and returns as stops, forwards and backwards.
+fn stops(t: &Timeline, id: ThreadId, function: u64, wanted: &[(u64, Option<(u64, u64)>)]) {
+    let mut places: Vec<(u64, bool)> = wanted.iter().map(|w| (w.0, true)).collect();
+    places.extend(wanted.iter().filter_map(|w| Some((w.1?.0, false))));
+    places.sort_unstable();
+    // Several calls may end with the same return.
+    places.dedup();
+    let mut c = t.cursor().unwrap();
+    let run = |c: &mut Cursor, direction| {
+        let mut stops = Stops {
+            calls: vec![function],
+            returns: vec![function],
+            ..Stops::default()
+        };
+        c.run(direction, Scope::Thread, &mut stops, &Cancel::new())
+            .unwrap()
+    };
+    let (begin, end) = (t.thread(id).unwrap().from, t.thread(id).unwrap().to);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let from = match direction {
+            Direction::Forward => begin,
+            Direction::Backward => end,
+        };
+        c.seek_count(id, from).unwrap();
+        let mut seen = Vec::new();
+        loop {
+            let call = match run(&mut c, direction).reason {
+                Reason::Call { .. } => true,
+                Reason::Return { value, .. } => {
+                    assert_eq!(c.registers().unwrap().gpr[0], value);
+                    false
+                }
+                Reason::Begin | Reason::End => break,
+                other => panic!("{other:?}"),
+            };
+            seen.push((c.count(), call));
+        }
+        if direction == Direction::Backward {
+            seen.reverse();
+        }
+        assert_eq!(seen, places, "{direction:?}");
+    }
+}
+
+#[test]
+fn calls_have_arguments_and_results() {
+    let s = Scene::new();
+    let trace = record(&s, &[], &["two threads"]);
+    let fib = ask(&s, &trace, "fib");
+    assert_eq!(fib["total"], 41);
+    assert_eq!(fib["calls"][0]["arguments"][0]["name"], "n");
+    assert_eq!(fib["calls"][0]["arguments"][0]["value"], 7);
+    assert_eq!(fib["calls"][0]["returned"]["value"], 13);
+    let results = |n: u64| -> Vec<u64> {
+        let all = fib["calls"].as_array().unwrap().iter();
+        all.filter(|c| c["arguments"][0]["value"] == n)
+            .map(|c| c["returned"]["value"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(results(5), [5, 5]);
+    assert_eq!(results(4), [3, 3, 3]);
+    let scale = &ask(&s, &trace, "calls!scale")["calls"][0];
+    let values: Vec<f64> = (scale["arguments"].as_array().unwrap()[..3].iter())
+        .map(|a| a["value"].as_f64().unwrap())
+        .collect();
+    // The low half of a register is -3.
+    assert_eq!(values, [65533.0, 1.5, 0.25]);
+    assert_eq!(scale["arguments"][3]["type"], "const char *");
+    // It returns in a vector register.
+    assert!(scale["returned"]["value"].is_null());
+    let leap = ask(&s, &trace, "leap");
+    assert_eq!(leap["total"], 6);
+    assert!(
+        leap["calls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|c| c["returned"].is_null())
+    );
+    let nothing = ask(&s, &trace, "nothing");
+    assert_eq!(nothing["total"], 403);
+    let threads: std::collections::BTreeSet<u64> = (nothing["calls"].as_array().unwrap().iter())
+        .map(|c| c["thread"].as_u64().unwrap())
+        .collect();
+    assert_eq!(threads.len(), 2);
+    let text = s.run(
+        s.hindsight(&["calls"])
+            .arg(&trace)
+            .args(["fib", "--count", "2"]),
+    );
+    let text = text.text();
+    assert!(text.contains("fib(n=0x7) = 0xd  until "), "{text}");
+    assert!(text.contains("to calls!main+"), "{text}");
+    assert!(text.contains("39 more"), "{text}");
+    let none = s.run(s.hindsight(&["calls"]).arg(&trace).arg("no_such_function"));
+    assert_eq!(none.status.code(), Some(2));
+    assert!(none.messages().contains("has a function no_such_function"));
+}
+
+#[test]
+fn what_the_kernel_writes_is_found() {
+    let s = Scene::new();
+    let trace = record(&s, &[], &[]);
+    let t = open(&trace, 0);
+    let mut c = t.cursor().unwrap();
+    // Where `read` put it.
+    let reads = t.events(&Filter {
+        syscalls: vec![0],
+        kinds: vec![hindsight_timeline::KindOf::Syscall],
+        ..Filter::default()
+    });
+    let read = reads.unwrap().pop().unwrap();
+    let hindsight_timeline::Kind::Syscall { args, .. } = read.kind else {
+        panic!("{read:?}");
+    };
+    let at = args[1] + 2;
+    let (_, end) = t.range().unwrap();
+    c.seek(end).unwrap();
+    let cancel = Cancel::new();
+    let store = c.last_write(at, 1, &cancel).unwrap().unwrap();
+    assert!(!store.kernel && store.count > read.count);
+    c.seek_count(store.thread, store.count).unwrap();
+    let call = c.last_write(at, 1, &cancel).unwrap().unwrap();
+    assert!(call.kernel && call.count == read.count && call.len == 16);
+    c.seek_count(call.thread, call.count).unwrap();
+    assert_eq!(c.last_write(at, 1, &cancel).unwrap(), None);
+    // A watchpoint stops at both, both ways.
+    let mut stops = Stops {
+        watchpoints: vec![Watchpoint {
+            id: 1,
+            address: at,
+            len: 1,
+            watch: Watch::Write,
+            image: None,
+        }],
+        ..Stops::default()
+    };
+    let (begin, _) = t.range().unwrap();
+    for (from, direction, wanted) in [
+        (begin, Direction::Forward, [read.count + 1, store.count + 1]),
+        (end, Direction::Backward, [store.count, read.count]),
+    ] {
+        c.seek(from).unwrap();
+        for count in wanted {
+            let stop = c
+                .run(direction, Scope::Process, &mut stops, &cancel)
+                .unwrap();
+            assert!(matches!(stop.reason, Reason::Watchpoint { .. }), "{stop:?}");
+            assert_eq!(c.count(), count);
+        }
+        let last = c
+            .run(direction, Scope::Process, &mut stops, &cancel)
+            .unwrap();
+        assert!(matches!(last.reason, Reason::Begin | Reason::End));
+    }
+    // The same on the command line.
+    let done = s.run(
+        s.hindsight(&["writes", "--json"])
+            .arg(&trace)
+            .args([at.to_string().as_str(), "1"]),
+    );
+    let list: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(list[1]["kernel"], true);
+    assert_eq!(list[1]["value"][0], b'o');
+}

@@ -1,0 +1,214 @@
+//! What a function takes and returns.
+
+// The names of DWARF constants are as in the standard.
+#![allow(non_upper_case_globals)]
+
+use crate::dwarf::Reader;
+use crate::variables::{describe, text};
+use crate::{Error, Module};
+use gimli::constants::*;
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, DwAt, EntriesTreeNode, UnitOffset, UnitRef,
+};
+
+/// Types nested deeper are given up.
+const MAX_DEPTH: u32 = 16;
+
+/// How a value is passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// In a general register: integers, pointers, references, enumerations.
+    Integer,
+    /// In a vector register: `float` and `double`.
+    Float,
+    /// In some other way, or in several pieces.
+    Other,
+}
+
+/// A parameter, or a result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// Empty where it has none.
+    pub name: String,
+    /// As in the source, as far as it has a name.
+    pub type_name: String,
+    /// Bytes, if known.
+    pub size: Option<u64>,
+    pub class: Class,
+}
+
+/// What a function takes and returns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Signature {
+    pub parameters: Vec<Parameter>,
+    /// `None`: nothing.
+    pub result: Option<Parameter>,
+    /// There may be more arguments.
+    pub variadic: bool,
+}
+
+type Entry<'a> = DebuggingInformationEntry<Reader>;
+
+impl Module {
+    /// The signature of the function that begins at a file address. `None` without debug information.
+    pub fn signature(&self, addr: u64) -> Result<Option<Signature>, Error> {
+        let Some(dwarf) = self.dwarf() else {
+            return Ok(None);
+        };
+        let Some(unit) = dwarf.find_dwarf_and_unit(addr).skip_all_loads() else {
+            return Ok(None);
+        };
+        let mut tree = unit.unit.entries_tree(None)?;
+        find(unit, tree.root()?, addr, 0)
+    }
+}
+
+fn find(
+    unit: UnitRef<Reader>,
+    node: EntriesTreeNode<Reader>,
+    addr: u64,
+    depth: u32,
+) -> Result<Option<Signature>, Error> {
+    if depth > MAX_DEPTH {
+        return Ok(None);
+    }
+    let entry = node.entry();
+    match entry.tag() {
+        DW_TAG_subprogram => {
+            let mut ranges = unit.die_ranges(entry)?;
+            let mut begins = false;
+            while let Some(r) = ranges.next()? {
+                begins |= r.begin == addr;
+            }
+            if begins {
+                let result = attribute(unit, entry, DW_AT_type, 0).map(|t| Parameter {
+                    name: String::new(),
+                    ..typed(unit, Some(t))
+                });
+                return Ok(Some(collect(unit, node, result)?));
+            }
+        }
+        DW_TAG_compile_unit | DW_TAG_namespace | DW_TAG_structure_type | DW_TAG_class_type => {}
+        _ => return Ok(None),
+    }
+    let mut children = node.children();
+    while let Some(child) = children.next()? {
+        if let Some(found) = find(unit, child, addr, depth + 1)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn collect(
+    unit: UnitRef<Reader>,
+    node: EntriesTreeNode<Reader>,
+    result: Option<Parameter>,
+) -> Result<Signature, Error> {
+    let (mut parameters, mut variadic) = (Vec::new(), false);
+    let mut children = node.children();
+    while let Some(child) = children.next()? {
+        let e = child.entry();
+        match e.tag() {
+            DW_TAG_formal_parameter => {
+                let name = attribute(unit, e, DW_AT_name, 0).map(|n| text(unit, n));
+                parameters.push(Parameter {
+                    name: name.unwrap_or_default(),
+                    ..typed(unit, attribute(unit, e, DW_AT_type, 0))
+                });
+            }
+            DW_TAG_unspecified_parameters => variadic = true,
+            _ => {}
+        }
+    }
+    Ok(Signature {
+        parameters,
+        result,
+        variadic,
+    })
+}
+
+/// An attribute of an entry, or of the one that it completes.
+fn attribute(
+    unit: UnitRef<Reader>,
+    entry: &Entry,
+    name: DwAt,
+    depth: u32,
+) -> Option<AttributeValue<Reader>> {
+    if let Some(v) = entry.attr_value(name) {
+        return Some(v);
+    }
+    for link in [DW_AT_abstract_origin, DW_AT_specification] {
+        let Some(AttributeValue::UnitRef(at)) = entry.attr_value(link) else {
+            continue;
+        };
+        if depth < MAX_DEPTH
+            && let Some(v) = with(unit, at, |e| attribute(unit, e, name, depth + 1)).flatten()
+        {
+            return Some(v);
+        }
+    }
+    None
+}
+
+/// Looks at the entry at an offset.
+fn with<T>(
+    unit: UnitRef<Reader>,
+    at: UnitOffset<usize>,
+    look: impl FnOnce(&Entry) -> T,
+) -> Option<T> {
+    let mut cursor = unit.unit.entries_at_offset(at).ok()?;
+    cursor.next_entry().ok()?;
+    cursor.current().map(look)
+}
+
+/// A parameter of this type.
+fn typed(unit: UnitRef<Reader>, kind: Option<AttributeValue<Reader>>) -> Parameter {
+    let (type_name, size, class) = match kind {
+        Some(AttributeValue::UnitRef(at)) => {
+            let (name, size) = describe(unit, at, 0);
+            (name, size, class(unit, at, 0))
+        }
+        _ => ("?".into(), None, Class::Other),
+    };
+    Parameter {
+        name: String::new(),
+        type_name,
+        size,
+        class,
+    }
+}
+
+fn class(unit: UnitRef<Reader>, at: UnitOffset<usize>, depth: u32) -> Class {
+    let of = |e: &Entry| match e.tag() {
+        DW_TAG_pointer_type
+        | DW_TAG_reference_type
+        | DW_TAG_rvalue_reference_type
+        | DW_TAG_enumeration_type => Class::Integer,
+        DW_TAG_base_type => {
+            let size = e.attr_value(DW_AT_byte_size).and_then(|v| v.udata_value());
+            let encoding = match e.attr_value(DW_AT_encoding) {
+                Some(AttributeValue::Encoding(e)) => e,
+                _ => return Class::Other,
+            };
+            match (encoding, size) {
+                (DW_ATE_float, Some(4 | 8)) => Class::Float,
+                (
+                    DW_ATE_address | DW_ATE_boolean | DW_ATE_signed | DW_ATE_signed_char
+                    | DW_ATE_unsigned | DW_ATE_unsigned_char | DW_ATE_UTF,
+                    Some(1..=8),
+                ) => Class::Integer,
+                _ => Class::Other,
+            }
+        }
+        DW_TAG_typedef | DW_TAG_const_type | DW_TAG_volatile_type | DW_TAG_restrict_type
+        | DW_TAG_atomic_type => match e.attr_value(DW_AT_type) {
+            Some(AttributeValue::UnitRef(inner)) if depth < MAX_DEPTH => {
+                class(unit, inner, depth + 1)
+            }
+            _ => Class::Other,
+        },
+        _ => Class::Other,
+    };
+    with(unit, at, of).unwrap_or(Class::Other)
+}

@@ -1,0 +1,370 @@
+//! Calls of a function and its returns, found once for a thread and kept.
+//!
+//! A call is an instant at which a thread stands before the function's first instruction. It returns
+//! where the thread first comes to the address that then was on top of the stack, with the stack
+//! pointer just above it. A thread is replayed with breakpoints at the function and at the addresses
+//! behind the calls of it that were met, in several stretches at the same time where there is an index.
+
+use crate::index;
+use crate::player::Player;
+use crate::timeline::{Inner, joined, lock};
+use crate::{Cancel, Error, Filter, Position, Result, ThreadId, Timeline};
+use hindsight_replay::Stop as Halt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+const RAX: usize = 0;
+const RSP: usize = 4;
+/// rdi, rsi, rdx, rcx, r8, r9.
+const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
+/// Instructions between two looks whether it was cancelled.
+const STRIDE: u64 = 1 << 22;
+/// Calls without a return that are remembered in a stretch.
+const OPEN: usize = 1 << 16;
+/// Stacks are smaller: what is further away is another stack.
+const STACK: u64 = 64 << 20;
+/// Calls of a function in one thread that are kept.
+pub const MOST: usize = 1 << 24;
+/// Stretches for each job, so that all jobs end at about the same time.
+const STRETCHES: u64 = 3;
+
+/// A call of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    pub function: u64,
+    pub thread: ThreadId,
+    /// Before the function's first instruction.
+    pub position: Position,
+    /// Instructions of the thread completed there.
+    pub count: u64,
+    /// `None`: it did not return within the recording, or by other means.
+    pub returned: Option<Return>,
+}
+
+/// A return from a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Return {
+    /// Before the instruction that is returned to.
+    pub position: Position,
+    /// Instructions of the thread completed there.
+    pub count: u64,
+    /// The address that is returned to.
+    pub to: u64,
+    /// What rax holds.
+    pub value: u64,
+}
+
+/// The same as it is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Track {
+    pub count: u64,
+    /// Where it returned to; [`NEVER`] if it did not.
+    pub returned: u64,
+    pub to: u64,
+    pub value: u64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// All calls of a function in a thread.
+#[derive(Default, Debug)]
+pub(crate) struct Tracks {
+    /// In the order of the calls.
+    pub calls: Vec<Track>,
+    /// Numbers of those that returned, in the order of their returns.
+    pub returns: Vec<u32>,
+}
+
+/// By thread and function.
+pub(crate) type Known = Mutex<BTreeMap<(ThreadId, u64), Arc<Tracks>>>;
+
+impl Call {
+    /// The integer registers in which arguments are passed, as of this state: rdi, rsi, rdx, rcx, r8, r9.
+    pub fn arguments(cpu: &crate::CpuState) -> [u64; 6] {
+        ARGUMENTS.map(|r| cpu.gpr[r])
+    }
+}
+
+impl Tracks {
+    fn new(mut calls: Vec<Track>) -> Tracks {
+        calls.sort_by_key(|c| c.count);
+        let mut returns: Vec<u32> = (0..calls.len() as u32)
+            .filter(|i| calls[*i as usize].returned != NEVER)
+            .collect();
+        returns.sort_by_key(|i| calls[*i as usize].returned);
+        Tracks { calls, returns }
+    }
+
+    /// The nearest return at instants `lo..=hi`, from either end.
+    pub fn nearest_return(&self, lo: u64, hi: u64, last: bool) -> Option<Track> {
+        let at = |i: &u32| self.calls[*i as usize].returned;
+        let found = match last {
+            false => self.returns.partition_point(|i| at(i) < lo),
+            true => (self.returns.partition_point(|i| at(i) <= hi)).checked_sub(1)?,
+        };
+        let track = self.calls[*self.returns.get(found)? as usize];
+        (lo..=hi).contains(&track.returned).then_some(track)
+    }
+
+    /// The nearest call at instants `lo..=hi`, from either end.
+    pub fn nearest_call(&self, lo: u64, hi: u64, last: bool) -> Option<Track> {
+        let found = match last {
+            false => self.calls.partition_point(|c| c.count < lo),
+            true => (self.calls.partition_point(|c| c.count <= hi)).checked_sub(1)?,
+        };
+        let track = *self.calls.get(found)?;
+        (lo..=hi).contains(&track.count).then_some(track)
+    }
+}
+
+impl Timeline {
+    /// All calls of the function that begins at an address, with their returns, in the total order.
+    /// `filter`: threads, program image and instants (of the calls); its kinds do not matter.
+    ///
+    /// The first question about a function replays the threads that are asked about; what was found is
+    /// kept.
+    pub fn calls(&self, function: u64, filter: &Filter, cancel: &Cancel) -> Result<Vec<Call>> {
+        let mut out = Vec::new();
+        for (t, scan) in self.scans()? {
+            let image = self.0.image(*t);
+            if filter.thread.is_some_and(|f| f != *t) || filter.image.is_some_and(|f| f != image) {
+                continue;
+            }
+            let tracks = self.tracks(*t, function, cancel)?;
+            for c in &tracks.calls {
+                let position = self.0.position(*t, scan, c.count);
+                if filter.from.is_some_and(|p| position < p)
+                    || filter.until.is_some_and(|p| p <= position)
+                {
+                    continue;
+                }
+                out.push(Call {
+                    function,
+                    thread: *t,
+                    position,
+                    count: c.count,
+                    returned: (c.returned != NEVER).then(|| Return {
+                        position: self.0.position(*t, scan, c.returned),
+                        count: c.returned,
+                        to: c.to,
+                        value: c.value,
+                    }),
+                });
+            }
+        }
+        out.sort_by_key(|c| c.position);
+        Ok(out)
+    }
+
+    /// The calls in a thread, if they are already known.
+    pub(crate) fn known_tracks(&self, thread: ThreadId, function: u64) -> Option<Arc<Tracks>> {
+        lock(&self.0.calls).get(&(thread, function)).cloned()
+    }
+
+    /// The calls in a thread.
+    pub(crate) fn tracks(
+        &self,
+        thread: ThreadId,
+        function: u64,
+        cancel: &Cancel,
+    ) -> Result<Arc<Tracks>> {
+        if let Some(t) = self.known_tracks(thread, function) {
+            return Ok(t);
+        }
+        let all = Arc::new(Tracks::new(find(&self.0, thread, function, cancel)?));
+        lock(&self.0.calls).insert((thread, function), Arc::clone(&all));
+        Ok(all)
+    }
+}
+
+/// Finds all calls of a function in a thread, unordered.
+fn find(
+    inner: &Arc<Inner>,
+    thread: ThreadId,
+    function: u64,
+    cancel: &Cancel,
+) -> Result<Vec<Track>> {
+    let stretches = stretches(inner, thread)?;
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let work = || -> Result<()> {
+        loop {
+            let Some((lo, hi)) = stretches.get(next.fetch_add(1, Relaxed)) else {
+                return Ok(());
+            };
+            let mine = Stretch::new(inner, thread, function)?.play(*lo, *hi, cancel)?;
+            let mut found = lock(&found);
+            if found.len() + mine.len() > MOST {
+                return Err(Error::Unsupported(format!(
+                    "the function at {function:#x} is called more than {MOST} times in thread {thread}"
+                )));
+            }
+            found.extend(mine);
+        }
+    };
+    std::thread::scope(|s| {
+        let n = inner.jobs.min(stretches.len());
+        let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+        all.into_iter().try_for_each(joined)
+    })?;
+    Ok(found.into_inner().unwrap_or_else(|e| e.into_inner()))
+}
+
+/// Stretches of a thread that can be played by themselves: from one frame of the index to another, or
+/// where there is no index, from one key frame to another.
+fn stretches(inner: &Arc<Inner>, thread: ThreadId) -> Result<Vec<(u64, u64)>> {
+    let scan = inner.scan(thread)?;
+    let size = ((scan.to - scan.from) / (inner.jobs as u64 * STRETCHES)).max(inner.interval);
+    let mut starts: Vec<u64> = Vec::new();
+    for place in index::places(inner, thread) {
+        let frames = match inner.part_if_built(place) {
+            Some(part) => part.intervals.iter().map(|i| i.from).collect(),
+            None => vec![place.from],
+        };
+        for at in frames {
+            if starts.last().is_none_or(|last| at >= last + size) {
+                starts.push(at);
+            }
+        }
+    }
+    let ends = starts.iter().skip(1).copied().chain([scan.to]);
+    Ok(starts.iter().copied().zip(ends).collect())
+}
+
+/// A call that has not returned.
+struct Open {
+    /// Its number among those found.
+    number: usize,
+    /// The stack pointer at its beginning.
+    sp: u64,
+    to: u64,
+}
+
+struct Stretch {
+    player: Player,
+    function: u64,
+    /// Addresses behind calls.
+    behind: BTreeSet<u64>,
+    open: Vec<Open>,
+    found: Vec<Track>,
+}
+
+impl Stretch {
+    fn new(inner: &Arc<Inner>, thread: ThreadId, function: u64) -> Result<Stretch> {
+        Ok(Stretch {
+            player: Player::new(inner, thread)?,
+            function,
+            behind: BTreeSet::new(),
+            open: Vec::new(),
+            found: Vec::new(),
+        })
+    }
+
+    /// The calls at instants `lo..hi`; their returns may be later.
+    fn play(mut self, lo: u64, hi: u64, cancel: &Cancel) -> Result<Vec<Track>> {
+        self.player.seek(lo)?;
+        self.player.set_breaks(vec![self.function]);
+        self.run(hi, cancel, &mut |s| {
+            if s.player.registers().rip == s.function {
+                s.call();
+            }
+            s.back();
+            Ok(s.found.len() <= MOST)
+        })?;
+        if !self.open.is_empty() {
+            // Only what is still missing.
+            let behind: BTreeSet<u64> = self.open.iter().map(|o| o.to).collect();
+            self.player.set_breaks(behind.into_iter().collect());
+            let end = self.player.to;
+            self.run(end, cancel, &mut |s| {
+                s.back();
+                Ok(!s.open.is_empty())
+            })?;
+        }
+        Ok(self.found)
+    }
+
+    /// Plays up to an instant; shows itself at each break as long as that wants more.
+    fn run(
+        &mut self,
+        to: u64,
+        cancel: &Cancel,
+        look: &mut dyn FnMut(&mut Stretch) -> Result<bool>,
+    ) -> Result<()> {
+        let mut looks = 0u32;
+        while self.player.count() < to {
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let stop = to.min(self.player.count().saturating_add(STRIDE));
+            loop {
+                match self.player.run(stop)? {
+                    Halt::Break => {}
+                    Halt::Position => break,
+                    // The thread's end.
+                    _ => return Ok(()),
+                }
+                if !look(self)? {
+                    return Ok(());
+                }
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(256) && cancel.is_cancelled() {
+                    return Err(Error::Cancelled);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread stands before the function.
+    fn call(&mut self) {
+        let sp = self.player.registers().gpr[RSP];
+        let [_, _, cells] = self.player.known(sp, 8);
+        let mut to = [0; 8];
+        to.copy_from_slice(&cells);
+        let to = u64::from_le_bytes(to);
+        if self.behind.insert(to) {
+            let breaks = self.behind.iter().copied().chain([self.function]);
+            self.player.set_breaks(breaks.collect());
+        }
+        if self.open.len() == OPEN {
+            self.open.remove(0);
+        }
+        self.open.push(Open {
+            number: self.found.len(),
+            sp,
+            to,
+        });
+        self.found.push(Track {
+            count: self.player.count(),
+            returned: NEVER,
+            to,
+            value: 0,
+        });
+    }
+
+    /// The thread may stand behind a call.
+    fn back(&mut self) {
+        let cpu = self.player.registers();
+        let (pc, sp) = (cpu.rip, cpu.gpr[RSP]);
+        let is = |o: &Open| o.to == pc && o.sp.wrapping_add(8) == sp;
+        let Some(first) = self.open.iter().position(is) else {
+            return;
+        };
+        let (count, value) = (self.player.count(), cpu.gpr[RAX]);
+        let found = &mut self.found;
+        // Those that it has called and that are gone with it did not return (`longjmp`, exceptions).
+        let mut i = 0;
+        self.open.retain(|o| {
+            i += 1;
+            if is(o) {
+                let track = &mut found[o.number];
+                (track.returned, track.value) = (count, value);
+                return false;
+            }
+            let gone = i > first && o.sp < sp && sp - o.sp < STACK;
+            !gone
+        });
+    }
+}

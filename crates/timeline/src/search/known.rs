@@ -1,0 +1,84 @@
+//! Stops whose places are known without replaying anything: what the kernel wrote, and calls and
+//! returns of functions that were found before.
+
+use super::Stretch;
+use crate::scan::Scan;
+use crate::stops::*;
+use crate::{Cursor, Result, Timeline};
+
+/// Finds the calls from which returns are wanted.
+pub fn prepare(cursor: &Cursor, scope: Scope, stops: &Stops, cancel: &Cancel) -> Result<()> {
+    if stops.returns.is_empty() {
+        return Ok(());
+    }
+    let timeline = cursor.timeline();
+    for t in timeline.scans()?.keys() {
+        for function in stops.returns.iter().filter(|_| cursor.within(scope, *t)) {
+            timeline.tracks(*t, *function, cancel)?;
+        }
+    }
+    Ok(())
+}
+
+/// Offers the nearest of each kind to an end of a stretch.
+pub fn offer_all(
+    timeline: &Timeline,
+    scan: &Scan,
+    s: Stretch,
+    stops: &Stops,
+    forward: bool,
+    offer: &mut dyn FnMut(u64, Reason),
+) {
+    for w in &stops.watchpoints {
+        let image = timeline.0.image(s.thread);
+        if !w.watch.kinds().1 || w.len == 0 || w.image.is_some_and(|i| i != image) {
+            continue;
+        }
+        if let Some((count, address, len)) = written(scan, s, w, forward) {
+            let reason = Reason::Watchpoint {
+                id: w.id,
+                count,
+                address,
+                len,
+                read: false,
+                write: true,
+                kernel: true,
+            };
+            offer(if forward { count + 1 } else { count }, reason);
+        }
+    }
+    let (lo, hi) = match forward {
+        true => (s.first, s.hi),
+        false => (s.lo, s.hi.saturating_sub(1)),
+    };
+    for function in &stops.returns {
+        let tracks = timeline.known_tracks(s.thread, *function);
+        if let Some(t) = tracks.and_then(|t| t.nearest_return(lo, hi, !forward)) {
+            let (function, value) = (*function, t.value);
+            offer(t.returned, Reason::Return { function, value });
+        }
+    }
+    // Those that are not known yet are searched for.
+    for function in &stops.calls {
+        let tracks = timeline.known_tracks(s.thread, *function);
+        if let Some(t) = tracks.and_then(|t| t.nearest_call(lo, hi, !forward)) {
+            let function = *function;
+            offer(t.count, Reason::Call { function });
+        }
+    }
+}
+
+/// What the kernel wrote of what is watched: position, address, length.
+fn written(scan: &Scan, s: Stretch, w: &Watchpoint, forward: bool) -> Option<(u64, u64, u64)> {
+    let a = scan.written.partition_point(|g| g.0 < s.lo);
+    let b = scan.written.partition_point(|g| g.0 < s.hi);
+    let is = |g: &&(u64, u64, u64)| {
+        g.1 < w.address.saturating_add(w.len) && w.address < g.1.saturating_add(g.2)
+    };
+    let mut list = scan.written[a..b.max(a)].iter();
+    let found = match forward {
+        true => list.find(is),
+        false => list.rfind(is),
+    };
+    found.copied()
+}
