@@ -63,10 +63,18 @@ fn order_as_text(o: &OrderReport) -> String {
         let n = grouped(o.wrong);
         return format!("WRONG ORDER of {n} atomic operations, the first: {v}");
     }
+    let shared = match o.shared {
+        0 => String::new(),
+        n => format!(
+            "; {} of all are on memory that other processes may have had too: of these only the order within \
+             each process was looked at",
+            grouped(n)
+        ),
+    };
     format!(
         "order: {} atomic operations: {} read what the one before left, {} what a plain store left, {} were \
          the first on their bytes, {} are undecided (the kernel, unrecorded code or another process may have \
-         written in between)",
+         written in between){shared}",
         grouped(o.operations),
         grouped(o.proven),
         grouped(o.stored),
@@ -82,6 +90,7 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
         "stored": o.stored,
         "first": o.first,
         "undecided": o.undecided,
+        "shared": o.shared,
         "wrong": o.wrong,
         "warnings": o.warnings,
         "violation": o.violation.as_ref().map(|v| json!({

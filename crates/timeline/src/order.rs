@@ -7,6 +7,9 @@
 //! operations, of the value that was read, explains the difference. Otherwise only what no trace
 //! tells can: a system call that may write memory, a stretch that was not recorded, another process
 //! that shares the memory. If there was none of these in between, the order is wrong.
+//!
+//! Processes are looked at one by one. Of memory that several have this proves no more than that each
+//! process's own operations fit; [`OrderReport::shared`] says how many operations that concerns.
 
 mod play;
 
@@ -40,6 +43,9 @@ pub struct OrderReport {
     /// Those that read something else, and a system call, a signal, unrecorded code or another process may
     /// have written it.
     pub undecided: u64,
+    /// Those of all on memory that other processes may have had too. Only operations of the same process are
+    /// compared with each other.
+    pub shared: u64,
     /// Those that contradict the recorded order.
     pub wrong: u64,
     /// The first of these.
@@ -159,14 +165,16 @@ impl Process<'_> {
             total += self.tag(*s, play::count(self.trace, *s))?;
         }
         let rounds = total.div_ceil(MOST).max(1);
+        let shared = self.shared()?;
         for round in 0..rounds {
             let wanted = |word: u64| {
                 ((word >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % rounds == round
             };
             let log = self.play(&code, None, &wanted)?;
+            report.shared += log.ops.iter().filter(|o| shared.contains(o.word)).count() as u64;
             let mismatches = judge(log.ops, report);
             if !mismatches.is_empty() {
-                self.explain(&code, mismatches, report)?;
+                self.explain(&code, &shared, mismatches, report)?;
             }
         }
         Ok(())
@@ -221,6 +229,7 @@ impl Process<'_> {
     fn explain(
         &self,
         code: &Arc<Code>,
+        shared: &Ranges,
         mismatches: Vec<Mismatch>,
         report: &mut OrderReport,
     ) -> Result<()> {
@@ -235,16 +244,12 @@ impl Process<'_> {
         stores.values_mut().for_each(|l| l.sort_by_key(|s| s.open));
         let kernel = Intervals::new(&mut log.kernel);
         let missing = Intervals::new(&mut log.missing);
-        let shared = self.shared()?;
         for m in mismatches {
             let list = stores.get(&m.op.word).map_or(&[][..], |l| l);
             let (from, to) = (m.before.number, m.op.next);
             if stored(&m, list) {
                 report.stored += 1;
-            } else if kernel.any(from, to)
-                || missing.any(from, to)
-                || shared.iter().any(|r| r.contains(&m.op.word))
-            {
+            } else if kernel.any(from, to) || missing.any(from, to) || shared.contains(m.op.word) {
                 report.undecided += 1;
             } else {
                 report.wrong += 1;
@@ -282,7 +287,7 @@ impl Process<'_> {
     }
 
     /// Memory that other processes may have had too.
-    fn shared(&self) -> Result<Vec<Range<u64>>> {
+    fn shared(&self) -> Result<Ranges> {
         let mut out = Vec::new();
         let streams = self.trace.image(self.image).map_or(&[][..], |i| &i.streams);
         for s in streams {
@@ -308,7 +313,29 @@ impl Process<'_> {
                 }
             }
         }
-        Ok(out)
+        Ok(Ranges::new(out))
+    }
+}
+
+/// Stretches of memory, sorted, none of which overlap.
+struct Ranges(Vec<Range<u64>>);
+
+impl Ranges {
+    fn new(mut list: Vec<Range<u64>>) -> Ranges {
+        list.sort_by_key(|r| r.start);
+        let mut out: Vec<Range<u64>> = Vec::new();
+        for r in list {
+            match out.last_mut() {
+                Some(last) if r.start <= last.end => last.end = last.end.max(r.end),
+                _ => out.push(r),
+            }
+        }
+        Ranges(out)
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        let n = self.0.partition_point(|r| r.start <= address);
+        n.checked_sub(1).is_some_and(|i| address < self.0[i].end)
     }
 }
 

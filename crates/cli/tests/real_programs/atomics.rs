@@ -17,7 +17,7 @@ fn check(scene: &Scene, trace: &Path) -> (Done, Value) {
 }
 
 /// What `atomics.c` does, and how many atomic operations that takes at least.
-fn proven(scheme: &str, least: u64, all_decided: bool) {
+fn proven(scheme: &str, least: u64, all_decided: bool) -> Value {
     let scene = Scene::new();
     let program = scene.compile("atomics.c", &[]);
     let argv = words(&program, &[scheme]);
@@ -31,7 +31,9 @@ fn proven(scheme: &str, least: u64, all_decided: bool) {
     );
     if all_decided {
         assert_eq!(order["undecided"], 0, "{scheme}: {order}");
+        assert_eq!(order["shared"], 0, "{scheme}: {order}");
     }
+    order
 }
 
 #[test]
@@ -59,7 +61,9 @@ fn without_locks() {
 
 #[test]
 fn processes_that_share_memory() {
-    proven("processes", 60_000, false);
+    let order = proven("processes", 60_000, false);
+    // Processes are checked one by one, which is said.
+    assert!(order["shared"].as_u64().unwrap() >= 60_000, "{order}");
     // One of them is stopped again and again, then killed, amid atomic operations.
     proven("killed", 60_000, false);
 }
