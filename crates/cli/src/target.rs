@@ -37,6 +37,12 @@ pub fn find(pid: i32) -> Result<Target> {
             status.process
         );
     }
+    if status.has_ended() && threads(pid) > 1 {
+        bail!(
+            "process {pid} ({name}): its first thread has ended while others go on, which can be recorded \
+             from the program's start only (hindsight record)"
+        );
+    }
     if status.has_ended() {
         bail!("process {pid} ({name}) has ended; its parent has not looked at its exit status yet");
     }
@@ -83,6 +89,11 @@ pub fn find(pid: i32) -> Result<Target> {
         process,
         status,
     })
+}
+
+/// Threads of a process, ended ones that somebody still has to look at included.
+fn threads(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |d| d.count())
 }
 
 fn list(pid: i32, what: &str) -> Vec<OsString> {

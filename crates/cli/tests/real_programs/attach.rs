@@ -1,6 +1,7 @@
 //! `hindsight attach` and `detach`: the program notices neither.
 
-use crate::harness::{Scene, end};
+use crate::harness::{Scene, end, kill};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -155,16 +156,159 @@ fn a_recorded_program_is_left() {
     assert!(scene.info(&trace).to_string().contains("detached"));
 }
 
+/// Demands that process `pid` cannot be recorded, for a reason that contains `why`.
+fn refused(scene: &Scene, pid: &str, why: &str) {
+    let trace = scene.path("refused.hst");
+    let done = scene.run(scene.hindsight(&["attach", pid, "-o"]).arg(&trace));
+    assert_eq!(done.status.code(), Some(125), "{}", done.messages());
+    assert!(done.messages().contains(why), "{}", done.messages());
+    assert!(!Path::new(&trace).exists());
+}
+
+#[test]
+fn awkward_moments() {
+    let scene = Scene::new();
+    let program = scene.compile("attach_corners.c", &[]);
+    // In a handler on another stack, and while threads come and go.
+    for how in ["handler", "churn"] {
+        let command = || {
+            let mut c = scene.command(&program);
+            c.arg(how);
+            c
+        };
+        visits(&scene, command, true, 2);
+    }
+    // While a child of vfork runs: as soon as that has ended.
+    let waiting = scene.start(scene.command(&program).arg("vfork"));
+    waiting.first_line();
+    let (trace, pid) = (scene.path("vfork.hst"), waiting.id().to_string());
+    let done = scene.run(scene.hindsight(&["attach", &pid, "-o"]).arg(&trace));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    assert_eq!(waiting.finish().text(), "running\nchild 3\n");
+    scene.must_verify(&trace);
+    assert_eq!(scene.info(&trace)["ending"]["exit"], 0);
+}
+
+#[test]
+fn static_programs_and_stopped_ones() {
+    let scene = Scene::new();
+    let program = scene.compile("attach_corners.c", &["-static"]);
+    for how in ["computes", "churn"] {
+        let command = || {
+            let mut c = scene.command(&program);
+            c.arg(how);
+            c
+        };
+        visits(&scene, command, true, 2);
+    }
+    let stopped = scene.start(scene.command(&program).arg("computes"));
+    stopped.first_line();
+    kill(stopped.id(), libc::SIGSTOP);
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", stopped.id())).unwrap();
+        stat[stat.rfind(')').unwrap() + 2..].chars().next()
+    };
+    while state() != Some('T') {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (trace, pid) = (scene.path("stopped.hst"), stopped.id().to_string());
+    let done = scene.run(
+        scene
+            .hindsight(&["attach", &pid, "--for", "0.2", "-o"])
+            .arg(&trace),
+    );
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    assert_eq!(state(), Some('T'), "it is stopped still");
+    kill(stopped.id(), libc::SIGCONT);
+    let done = stopped.finish();
+    assert_eq!(
+        (done.text(), done.status.code()),
+        ("running\n1\n".into(), Some(0))
+    );
+    scene.must_verify(&trace);
+}
+
+#[test]
+fn states_that_cannot_be_recorded_are_said() {
+    let scene = Scene::new();
+    let program = scene.compile("attach_corners.c", &[]);
+    for (how, why, says, status) in [
+        ("filter", "has a filter for system calls", "-1 ENOTTY", 0),
+        ("strict", "has a filter for system calls", "still here", 0),
+        ("leader", "its first thread has ended", "the last one", 4),
+    ] {
+        let running = scene.start(scene.command(&program).arg(how));
+        running.first_line();
+        std::thread::sleep(Duration::from_millis(300));
+        refused(&scene, &running.id().to_string(), why);
+        let done = running.finish();
+        assert_eq!(done.text(), format!("running\n{says}\n"));
+        assert_eq!(done.status.code(), Some(status), "{}", done.messages());
+    }
+    // Traced by another already.
+    let mut strace = scene.command("strace");
+    strace
+        .args(["-f", "-o", "/dev/null"])
+        .arg(&program)
+        .arg("computes");
+    let traced = scene.start(&mut strace);
+    traced.first_line();
+    let children = format!("/proc/{0}/task/{0}/children", traced.id());
+    let child = std::fs::read_to_string(children).unwrap();
+    refused(&scene, child.trim(), "is already traced, by process");
+    assert_eq!(traced.finish().text(), "running\n1\n");
+    // A program for the 32-bit architecture that never ends: `jmp .`.
+    let narrow = scene.path("narrow");
+    std::fs::write(&narrow, narrow_program()).unwrap();
+    std::fs::set_permissions(&narrow, PermissionsExt::from_mode(0o755)).unwrap();
+    // Where the kernel runs such programs at all.
+    if let Ok(mut child) = scene.command(&narrow).spawn() {
+        std::thread::sleep(Duration::from_millis(100));
+        refused(&scene, &child.id().to_string(), "runs a 32-bit program");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// An ELF file of one page for the 32-bit architecture.
+fn narrow_program() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    let mut file = b"\x7fELF\x01\x01\x01".to_vec();
+    file.resize(16, 0);
+    for (value, len) in [
+        (2u32, 2), // an executable
+        (3, 2),    // for the 80386
+        (1, 4),
+        (BASE + 84, 4), // its entry
+        (52, 4),        // its program headers
+        (0, 4),
+        (0, 4),
+        (52, 2),
+        (32, 2),
+        (1, 2),
+        (0, 2),
+        (0, 2),
+        (0, 2),
+        // one segment: file and memory of 86 bytes, readable and executable
+        (1, 4),
+        (0, 4),
+        (BASE, 4),
+        (BASE, 4),
+        (86, 4),
+        (86, 4),
+        (5, 4),
+        (0x1000, 4),
+    ] {
+        file.extend_from_slice(&value.to_le_bytes()[..len]);
+    }
+    file.extend_from_slice(&[0xeb, 0xfe]);
+    file
+}
+
 #[test]
 fn what_cannot_be_recorded_is_said() {
     let scene = Scene::new();
-    let refused = |pid: &str, why: &str| {
-        let trace = scene.path("refused.hst");
-        let done = scene.run(scene.hindsight(&["attach", pid, "-o"]).arg(&trace));
-        assert_eq!(done.status.code(), Some(125), "{}", done.messages());
-        assert!(done.messages().contains(why), "{}", done.messages());
-        assert!(!Path::new(&trace).exists());
-    };
+    let refused = |pid: &str, why: &str| refused(&scene, pid, why);
     refused("2147483647", "there is no process");
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|c| c.trim() == "kthreadd") {
         refused("2", "a thread of the kernel");
