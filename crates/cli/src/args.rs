@@ -52,6 +52,8 @@ pub enum Command {
     Ls(List),
     /// Delete recordings from the store.
     Rm(Remove),
+    /// Show or delete the translated code that is kept between recordings.
+    Cache(Cache),
     /// Take what a circular recording (`record --ring`) holds now; it goes on.
     Dump(Dump),
     /// Accept one recording that `record -o tcp:HOST:PORT` sends.
@@ -132,6 +134,9 @@ pub struct Record {
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,
+    /// Neither use nor keep translated code of earlier recordings (see `hindsight cache`).
+    #[arg(long)]
+    pub no_cache: bool,
     /// Run the program translated, but record nothing (to measure).
     #[arg(long)]
     pub plain: bool,
@@ -480,6 +485,16 @@ pub struct Remove {
     /// All recordings.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Cache {
+    /// Delete it; recordings that run are not disturbed.
+    #[arg(long)]
+    pub clear: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(ClapArgs)]

@@ -136,6 +136,8 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "wall_ms": s.map(|s| s.wall_ms),
         "program_cpu_us": s.map(|s| s.program_cpu_us),
         "collector_cpu_us": s.map(|s| s.collector_cpu_us),
+        "blocks_found": s.map(|s| s.blocks_found),
+        "blocks_made": s.map(|s| s.blocks_made),
         "peak_rss_kib": s.map(|s| s.peak_memory_kib),
         "instructions": instructions,
         "gap_instructions": streams.iter().map(|s| s.gaps.instructions).sum::<u64>(),
@@ -220,6 +222,14 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             ),
         );
         row("peak memory", size(s.peak_memory_kib << 10));
+        row(
+            "translated blocks",
+            format!(
+                "{} found from earlier recordings, {} made",
+                grouped(s.blocks_found),
+                grouped(s.blocks_made)
+            ),
+        );
     }
     let instructions: u64 = streams.iter().map(|s| s.instructions).sum();
     let stored: u64 = streams.iter().map(|s| s.stored_bytes).sum();

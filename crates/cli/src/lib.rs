@@ -24,6 +24,7 @@ mod stream;
 mod symbols;
 mod takeover;
 mod target;
+mod translations;
 mod travel;
 mod tree;
 
@@ -65,6 +66,7 @@ pub fn run() -> i32 {
         Command::Writes(a) => travel::writes(&a),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),
+        Command::Cache(a) => translations::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => stream::receive(&a),
         Command::Completions { shell } => {

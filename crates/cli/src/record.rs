@@ -5,11 +5,13 @@ use crate::keep::KeepOn;
 use crate::launch::{BEAT, Watch};
 use crate::program::Program;
 use crate::sink::{Out, Place, Target};
+use crate::translations::Translations;
 use crate::{args, detach, image, os, program, say, select, store, symbols};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::{Config, children, regime};
 use hindsight_events::ring::file_len;
+use hindsight_events::shelf::Count;
 use hindsight_trace::meta::{Ending, Machine};
 use hindsight_trace::{Header, Ring, Snapshot, Summary, Text};
 use std::io::{IsTerminal, Write};
@@ -138,7 +140,12 @@ fn once(
     control
         .set_image(image::IMAGE)
         .context("the recorder's image")?;
-    let image = image::file(&config(a, program, control.fd().as_raw_fd(), number)?)?;
+    let config = config(a, program, control.fd().as_raw_fd(), number)?;
+    let image = image::file(&config)?;
+    let translations = match a.no_cache {
+        true => None,
+        false => Translations::restore(&program.exe, &config, &control),
+    };
     let header = Header {
         name: name.clone(),
         started_ms: started.as_millis() as u64,
@@ -197,6 +204,7 @@ fn once(
         (ended, collecting.join())
     });
     let ended = ended?;
+    let blocks = control.shelf().map_or(Count::default(), |s| s.count());
     let mut collected = collected.map_err(|_| anyhow::anyhow!("the collector failed"))?;
 
     // That of the program itself is the end of the recording; of others it is worth a message.
@@ -225,6 +233,8 @@ fn once(
         collector_cpu_us: os::own_cpu().as_micros() as u64,
         peak_memory_kib: ended.peak_kib,
         stolen_locks: collected.stolen_locks,
+        blocks_found: blocks.served as u64,
+        blocks_made: blocks.made as u64,
         ..Summary::default()
     };
     let kept = a.keep_on().keeps(&ending);
@@ -246,6 +256,9 @@ fn once(
         Some(_) => Ok(FAILED),
         None => ended.status,
     };
+    if let Some(t) = translations.filter(|_| !collected.confined) {
+        t.keep(&control);
+    }
     conclude(a, &name, kept && began, &summary, place.as_ref());
     if !kept && a.retry.is_none() && !a.quiet {
         say(&format!("the recording is not kept: {ending}"));

@@ -8,7 +8,7 @@ use crate::locks::Locks;
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::{Control, futex};
-use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS};
+use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS, confined};
 use hindsight_trace::{Header, Ring, StreamId, Writer};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -129,6 +129,10 @@ impl<'c, W: Write> Collector<'c, W> {
             let stopped = stop.load(Acquire);
             let seen = header.wake.load(Acquire);
             header.sleeping.store(0, Relaxed);
+            if header.confined.load(Acquire) == confined::SAID {
+                self.out.confined = true;
+                header.confined.store(confined::NOTED, Release);
+            }
             let now = Instant::now();
             let all = last || stopped || now - self.looked >= nap;
             let busiest = self.look(all);

@@ -38,6 +38,9 @@ pub struct Collected<W: Write> {
     detached: bool,
     /// Locks on atomic operations that were taken from threads which had died.
     pub stolen_locks: u32,
+    /// A process has given up rights that the user has, and nothing that was in its memory should be
+    /// trusted more than it.
+    pub confined: bool,
     /// Processes that the recorder could not go on with.
     pub refusals: Vec<Refusal>,
     /// Why the trace is not whole, if it could not be written.
@@ -52,6 +55,7 @@ impl<W: Write> Collected<W> {
             last: None,
             detached: false,
             stolen_locks: 0,
+            confined: false,
             refusals: Vec::new(),
             error: None,
         }

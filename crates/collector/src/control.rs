@@ -1,6 +1,6 @@
 use crate::futex;
 use hindsight_events::ring::{self, Consumer, Ctl, Header, RINGS, Stripe, file_len};
-use hindsight_events::shelf;
+use hindsight_events::shelf::{self, Shelf};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 pub struct Control {
     file: File,
     base: *mut u8,
+    /// Bytes that are mapped.
+    len: usize,
     rings: usize,
     consumed: AtomicBool,
 }
@@ -46,11 +48,12 @@ impl Control {
     /// As [`Control::new`], in an empty memory file that somebody else has made.
     pub fn in_file(file: File) -> io::Result<Control> {
         let rings = grow(&file)?;
+        let len = file.metadata()?.len() as usize;
         // SAFETY: a new mapping of a file of that length, at an address the kernel chooses.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                file_len(rings),
+                len,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
@@ -63,6 +66,7 @@ impl Control {
         let c = Control {
             file,
             base: base.cast(),
+            len,
             rings,
             consumed: AtomicBool::new(false),
         };
@@ -130,6 +134,13 @@ impl Control {
         }
         self.header().image_len.store(image.len() as u32, Release);
         Ok(())
+    }
+
+    /// What the recording's program images share, if there is room for it.
+    pub fn shelf(&self) -> Option<Shelf<'_>> {
+        let at = file_len(self.rings);
+        // SAFETY: within the mapping, and used through this type only.
+        (self.len >= at + shelf::LEN).then(|| unsafe { Shelf::new(self.base.add(at)) })
     }
 
     /// The number of rings.
@@ -209,7 +220,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length; no reference outlives `self`.
         unsafe {
-            libc::munmap(self.base.cast(), file_len(self.rings));
+            libc::munmap(self.base.cast(), self.len);
         }
     }
 }

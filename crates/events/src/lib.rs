@@ -1,6 +1,8 @@
 //! Events of a recording and the shared-memory rings that carry them from the recorded process
-//! to the collector. Needs neither `std` nor an allocator.
+//! to the collector. Needs no `std`.
 #![no_std]
+
+extern crate alloc;
 
 pub mod attach;
 pub mod config;

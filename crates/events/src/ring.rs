@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x04");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x05");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as
 /// a whole (see [`kind`]).
@@ -132,6 +132,8 @@ pub struct Header {
     /// Process that the collector is asked to leave, by whoever stores its id in place of 0; the
     /// collector answers with [`DETACHED`] or [`NOT_DETACHED`].
     pub detach: AtomicI32,
+    /// [`confined`].
+    pub confined: AtomicU32,
     /// Rings that are taken: the collector looks only at these. A hint for producers; the ring's
     /// [`Ctl::state`] decides.
     pub live: Set,
@@ -192,6 +194,14 @@ pub const DETACHED: i32 = -1;
 
 /// Answer in [`Header::detach`]: the process could not be left.
 pub const NOT_DETACHED: i32 = -2;
+
+/// Whether a process is about to give up, or has given up, rights that the user has.
+pub mod confined {
+    /// Said by the process.
+    pub const SAID: u32 = 1;
+    /// The collector has taken note.
+    pub const NOTED: u32 = 2;
+}
 
 /// Life of a ring.
 pub mod state {

@@ -6,6 +6,7 @@
 //! So a process that is killed at any moment leaves at most unused room behind. Each entry has a
 //! checksum, since the programs that run in these processes can write anywhere.
 
+use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,6 +26,37 @@ const ENTRIES: usize = INDEX + 8 * SLOTS;
 /// Bytes of an entry before its content: checksum of what follows, key, length and kind.
 const HEAD: usize = 24;
 
+/// The part of a slot that says where the entry is, in words.
+const PLACE: u64 = (1 << 24) - 1;
+const _: () = assert!(LEN / 8 <= PLACE as usize);
+
+/// The bit of a slot whose entry was put there, or has served, in this recording.
+const USED: u64 = 1 << 31;
+
+/// An entry that was found.
+pub struct Found<'m> {
+    pub content: &'m [u8],
+    slot: &'m AtomicU64,
+}
+
+impl Found<'_> {
+    /// Takes note that it was what was looked for.
+    pub fn serves(&self) {
+        if self.slot.load(Relaxed) & USED == 0 {
+            self.slot.fetch_or(USED, Relaxed);
+        }
+    }
+}
+
+/// How many entries there are.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Count {
+    /// Of those that were restored, how many have served.
+    pub served: usize,
+    /// Put there since.
+    pub made: usize,
+}
+
 /// What an entry is.
 pub mod kind {
     /// A translated block.
@@ -38,6 +70,8 @@ pub mod kind {
 struct Header {
     /// Bytes of entries given out.
     used: AtomicU64,
+    /// Of these, bytes that another recording has left.
+    restored: AtomicU64,
 }
 
 /// The shelf in a mapping.
@@ -81,13 +115,16 @@ impl<'m> Shelf<'m> {
     }
 
     /// The contents of kind `kind` that were put under `key`.
-    pub fn find(&self, kind: u32, key: u64) -> impl Iterator<Item = &'m [u8]> {
+    pub fn find(&self, kind: u32, key: u64) -> impl Iterator<Item = Found<'m>> {
         let shelf = *self;
         self.slots(key)
-            .map(|s| s.load(Acquire))
-            .take_while(|v| *v != 0)
-            .filter(move |v| v >> 32 == key >> 32)
-            .filter_map(move |v| shelf.entry((v as u32 as usize) * 8, kind, key))
+            .map(|slot| (slot, slot.load(Acquire)))
+            .take_while(|(_, v)| *v != 0)
+            .filter(move |(_, v)| v >> 32 == key >> 32)
+            .filter_map(move |(slot, v)| {
+                let content = shelf.entry(place(v), kind, key)?;
+                Some(Found { content, slot })
+            })
     }
 
     fn entry(&self, at: usize, kind: u32, key: u64) -> Option<&'m [u8]> {
@@ -129,12 +166,125 @@ impl<'m> Shelf<'m> {
             let whole = core::slice::from_raw_parts(entry.add(8), HEAD - 8 + content.len());
             entry.cast::<u64>().write(xxh3_64(whole));
         }
-        let named = key >> 32 << 32 | (at / 8) as u64;
-        for slot in self.slots(key) {
-            if slot.compare_exchange(0, named, Release, Relaxed).is_ok() {
-                return;
+        self.name(key, at, USED);
+    }
+
+    /// Puts the entry at `at` in the index. `false` if there is no room.
+    fn name(&self, key: u64, at: usize, flags: u64) -> bool {
+        let named = key >> 32 << 32 | flags | (at / 8) as u64;
+        self.slots(key)
+            .any(|slot| slot.compare_exchange(0, named, Release, Relaxed).is_ok())
+    }
+
+    /// The translated blocks, to be kept, in at most `most` bytes; `all`: also those that have not served
+    /// in this recording. Nobody has to be trusted who has the memory.
+    pub fn stock(&self, most: usize, all: bool) -> Vec<u8> {
+        let slots = (0..SLOTS).map(|i| self.slot(i).load(Acquire));
+        let mut places: Vec<usize> = slots
+            .filter(|v| *v != 0 && (all || v & USED != 0))
+            .map(place)
+            .collect();
+        places.sort_unstable();
+        let mut out = Vec::new();
+        for at in places {
+            let Some(len) = self.len_at(at) else { continue };
+            let start = out.len();
+            if start + len > most {
+                break;
+            }
+            // SAFETY: within the shelf. Who changes it now spoils its checksum.
+            out.extend_from_slice(unsafe { core::slice::from_raw_parts(self.base.add(at), len) });
+            let good = Entry::read(&out[start..]).is_some_and(|e| e.kind == kind::BLOCK);
+            if !good {
+                out.truncate(start);
             }
         }
+        out
+    }
+
+    /// Bytes of the entry at `at`, if it can be one.
+    fn len_at(&self, at: usize) -> Option<usize> {
+        if at < ENTRIES || at + HEAD > LEN {
+            return None;
+        }
+        // SAFETY: within the shelf.
+        let word = unsafe { self.base.add(at + 16).cast::<u64>().read_volatile() };
+        let len = (HEAD + word as u32 as usize).next_multiple_of(8);
+        (len <= LEN - at).then_some(len)
+    }
+
+    /// Puts `len` bytes of what [`Shelf::stock`] gave, which `read` writes into its argument, on an empty
+    /// shelf. The number of entries; those that are damaged will not be found.
+    pub fn restock(&self, len: usize, read: impl FnOnce(&mut [u8]) -> bool) -> usize {
+        let used = &self.header().used;
+        if used.load(Relaxed) != 0 || len > LEN - ENTRIES {
+            return 0;
+        }
+        // SAFETY: within the shelf, and nothing there has been given to anybody.
+        let room = unsafe { core::slice::from_raw_parts_mut(self.base.add(ENTRIES), len) };
+        if !read(room) {
+            return 0;
+        }
+        let (mut at, mut entries) = (0, 0);
+        while let Some(e) = room.get(at..).and_then(Entry::parse) {
+            entries += self.name(e.key, ENTRIES + at, 0) as usize;
+            at += e.len;
+        }
+        self.header().restored.store(at as u64, Relaxed);
+        used.store(at as u64, Relaxed);
+        entries
+    }
+
+    /// What translated blocks have been found and made.
+    pub fn count(&self) -> Count {
+        let restored = self.header().restored.load(Relaxed);
+        let mut n = Count::default();
+        for v in (0..SLOTS).map(|i| self.slot(i).load(Relaxed)) {
+            match v & USED != 0 {
+                true if place(v) < ENTRIES + restored as usize => n.served += 1,
+                true => n.made += 1,
+                false => {}
+            }
+        }
+        n
+    }
+}
+
+/// Where the entry is that a slot names.
+fn place(slot: u64) -> usize {
+    (slot & PLACE) as usize * 8
+}
+
+/// An entry in bytes that nobody changes.
+struct Entry {
+    key: u64,
+    kind: u32,
+    /// Bytes of all of it.
+    len: usize,
+}
+
+impl Entry {
+    /// The entry at the start of `bytes`, whose checksum is not looked at.
+    fn parse(bytes: &[u8]) -> Option<Entry> {
+        let ([_, key, last], _) = bytes.get(..HEAD)?.as_chunks::<8>() else {
+            return None;
+        };
+        let last = u64::from_le_bytes(*last);
+        let len = (HEAD + last as u32 as usize).next_multiple_of(8);
+        let entry = Entry {
+            key: u64::from_le_bytes(*key),
+            kind: (last >> 32) as u32,
+            len,
+        };
+        (entry.kind == kind::BLOCK && len <= bytes.len()).then_some(entry)
+    }
+
+    /// The same, if it is whole.
+    fn read(bytes: &[u8]) -> Option<Entry> {
+        let entry = Entry::parse(bytes)?;
+        let sum = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
+        let content = u64::from_le_bytes(*bytes.get(16..)?.first_chunk::<8>()?) as u32 as usize;
+        (xxh3_64(bytes.get(8..HEAD + content)?) == sum).then_some(entry)
     }
 }
 
@@ -160,7 +310,11 @@ mod tests {
         for (i, k) in keys.iter().enumerate() {
             s.put(KIND, *k, &[i as u8; 100][..i * 10]);
         }
-        let lens = |k| s.find(KIND, k).map(|b| b.len()).collect::<vec::Vec<_>>();
+        let lens = |k| {
+            s.find(KIND, k)
+                .map(|f| f.content.len())
+                .collect::<vec::Vec<_>>()
+        };
         assert_eq!(lens(7), [0, 30]);
         assert_eq!(lens(7 + SLOTS as u64), [10]);
         assert_eq!(lens(7 + (1 << 40)), [20]);
@@ -185,6 +339,70 @@ mod tests {
         assert_eq!(s.find(KIND, 1).count(), 0);
         s.slot(1).store(u32::MAX as u64, Relaxed);
         assert_eq!(s.find(KIND, 1).count(), 0);
+    }
+
+    #[test]
+    fn a_stock_serves_another_shelf() {
+        let (mut a, mut b) = (memory(), memory());
+        // SAFETY: as above.
+        let [s, other] = [&mut a, &mut b].map(|m| unsafe { Shelf::new(m.as_mut_ptr().cast()) });
+        for k in 0..100u64 {
+            s.put(KIND, k << 32 | k, &[k as u8; 100][..k as usize]);
+        }
+        s.put(kind::PROCESSOR, 5, b"of this machine");
+        let stock = s.stock(LEN, false);
+        let fill = |to: &mut [u8]| {
+            to.copy_from_slice(&stock);
+            true
+        };
+        assert_eq!(other.restock(stock.len(), fill), 100);
+        assert_eq!(other.restock(stock.len(), fill), 0, "not empty");
+        assert_eq!(other.find(kind::PROCESSOR, 5).count(), 0);
+        for k in 0..100u64 {
+            let found = other.find(KIND, k << 32 | k).next().unwrap();
+            assert_eq!(found.content, vec![k as u8; k as usize]);
+            if k < 10 {
+                found.serves();
+            }
+        }
+        other.put(KIND, 1000, b"new");
+        assert_eq!(
+            other.count(),
+            Count {
+                served: 10,
+                made: 1
+            }
+        );
+        assert_eq!(other.stock(LEN, true).len(), stock.len() + 32);
+        let used = other.stock(LEN, false);
+        assert!(used.len() < 1000, "{}", used.len());
+        assert!(other.stock(500, true).len() <= 500);
+    }
+
+    #[test]
+    fn a_damaged_stock_does_no_harm() {
+        let mut m = memory();
+        // SAFETY: as above.
+        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        for k in 0..20u64 {
+            s.put(KIND, k, &[k as u8; 50]);
+        }
+        let stock = s.stock(LEN, false);
+        for at in (0..stock.len()).step_by(3) {
+            let (mut bad, mut m) = (stock.clone(), memory());
+            bad[at] ^= 0x81;
+            // SAFETY: as above.
+            let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+            s.restock(bad.len() - at % 7, |to| {
+                to.copy_from_slice(&bad[..bad.len() - at % 7]);
+                true
+            });
+            for k in 0..20u64 {
+                for f in s.find(KIND, k) {
+                    assert_eq!(f.content, [k as u8; 50]);
+                }
+            }
+        }
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub fn restore(translator: &mut Translator, pc: u64, source: &[u8], pages: &mut 
         return false;
     };
     let key = key(translator, pc, source);
-    shelf.find(kind::BLOCK, key).any(|content| {
-        let Some(saved) = Saved::read(content) else {
+    shelf.find(kind::BLOCK, key).any(|found| {
+        let Some(saved) = Saved::read(found.content) else {
             return false;
         };
         let same = |(distance, seen): (i64, &[u8])| {
@@ -38,7 +38,9 @@ pub fn restore(translator: &mut Translator, pc: u64, source: &[u8], pages: &mut 
             && source.starts_with(saved.source)
             && saved.looks().all(same)
             && translator.restore(pc, &saved).is_some();
-        if !good {
+        if good {
+            found.serves();
+        } else {
             pages.clear();
         }
         good

@@ -18,6 +18,7 @@ mod cache;
 mod channel;
 mod chaos;
 mod code;
+mod confined;
 mod context;
 mod death;
 mod detach;

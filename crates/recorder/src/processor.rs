@@ -51,7 +51,7 @@ fn remembered(leaf: u32, sub: u32) -> CpuidResult {
     let name = (leaf as u64) << 32 | sub as u64;
     let key = xxh3_64(&name.to_le_bytes());
     for known in shelf.find(kind::PROCESSOR, key) {
-        if let ([a, b, c, d, l, s], []) = known.as_chunks::<4>()
+        if let ([a, b, c, d, l, s], []) = known.content.as_chunks::<4>()
             && u32::from_le_bytes(*l) == leaf
             && u32::from_le_bytes(*s) == sub
         {

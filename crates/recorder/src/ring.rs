@@ -197,6 +197,23 @@ pub fn hold() -> impl Sized {
     PROCESS.lock()
 }
 
+/// Sets a word of the header to `said`, unless it is `noted`, and waits, not for ever, until the collector
+/// has made that of it.
+pub fn tell(word: impl Fn(&Header) -> &AtomicU32, said: u32, noted: u32) {
+    let Some(h) = header() else { return };
+    let word = word(h);
+    let mut alive = Watch::new();
+    for _ in 0..SETTLE_MS {
+        if word.load(Acquire) == noted {
+            return;
+        }
+        word.store(said, Release);
+        wake(true);
+        alive.check();
+        sys::sleep_ms(1);
+    }
+}
+
 /// Says that a process is about to be made which will have a ring: the collector waits for it.
 pub fn expect_process() {
     if let Some(h) = header() {

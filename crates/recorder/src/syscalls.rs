@@ -7,7 +7,8 @@ use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
 use crate::{
-    attach, birth, channel, exec, features, filters, limits, memcalls, pathcalls, process, stub,
+    attach, birth, channel, confined, exec, features, filters, limits, memcalls, pathcalls,
+    process, stub,
 };
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
@@ -57,6 +58,7 @@ pub fn perform(t: &mut Thread) -> Flow {
     {
         return flow;
     }
+    confined::before(nr, &a);
     let ret = match nr {
         __NR_rt_sigreturn => return sigcalls::sigreturn(t),
         __NR_rt_sigaction => Some(sigcalls::sigaction(t, &a)),

@@ -347,6 +347,10 @@ pub struct Summary {
     /// Atomic operations whose place in the order is not exact: their threads were stopped in the middle
     /// of them while other processes waited.
     pub stolen_locks: u32,
+    /// Blocks of translated code that earlier recordings had left and that served, and those that were
+    /// made, as far as they can be shared.
+    pub blocks_found: u64,
+    pub blocks_made: u64,
     pub module_bytes: u64,
     /// Bytes of the trace before this chunk.
     pub trace_bytes: u64,

@@ -3,6 +3,7 @@
 
 mod atomics;
 mod attach;
+mod cache;
 mod code;
 mod damage;
 mod faults;

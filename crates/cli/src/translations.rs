@@ -1,0 +1,352 @@
+//! Translated code kept between recordings, in the user's cache folder: a file for each program, with
+//! what its last recordings have put on the [shelf](hindsight_events::shelf).
+//!
+//! What is in these files is executed. So they are used only if nobody else can have written them:
+//! folder and files belong to the user, and nobody else may do anything with them. And nothing is kept
+//! of a recording in which a process has given up rights that the user has. The rest is a matter of
+//! accidents: each block has a checksum, and serves only code that is the same byte by byte. Files
+//! can be deleted at any time.
+
+use crate::{args, image, os, say};
+use anyhow::Result;
+use hindsight_collector::Control;
+use hindsight_events::config::Config;
+use hindsight_isa::xsave::Layout;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+const MAGIC: [u8; 8] = *b"HSTRANS\x01";
+
+/// Most bytes of blocks in a file.
+const LARGEST: usize = 48 << 20;
+
+/// Bytes above which only those blocks are kept that have served in the last recording.
+const LARGE: usize = 24 << 20;
+
+/// Most bytes of all files together; those that were used longest ago go first.
+const FOLDER: u64 = 512 << 20;
+
+/// What unfinished files are called.
+const UNFINISHED: &str = ".new-";
+
+/// Age at which an unfinished file is nobody's any more.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Bytes of a [`Head`] before the program's path.
+const HEAD: usize = 48;
+
+/// The start of a file.
+struct Head {
+    identity: u128,
+    program: PathBuf,
+    /// Bytes of the blocks, which follow.
+    len: u64,
+}
+
+impl Head {
+    fn to_bytes(&self) -> Vec<u8> {
+        let path = self.program.as_os_str().as_bytes();
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&self.identity.to_le_bytes());
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&(path.len() as u64).to_le_bytes());
+        out.extend_from_slice(&xxh3_64(&[&out[8..], path].concat()).to_le_bytes());
+        out.extend_from_slice(path);
+        out
+    }
+
+    /// Reads the head of a file; `None` if it is not one.
+    fn read(file: &mut File) -> Option<Head> {
+        let mut head = [0; HEAD];
+        file.read_exact(&mut head).ok()?;
+        let word = |at: usize| head[at..].first_chunk().map(|b| u64::from_le_bytes(*b));
+        let path_len = word(32).filter(|n| *n <= 4096)? as usize;
+        let mut path = vec![0; path_len];
+        file.read_exact(&mut path).ok()?;
+        let len = word(24)?;
+        let sum = xxh3_64(&[&head[8..40], &path].concat());
+        let whole = file.metadata().ok()?.len() == (HEAD + path_len) as u64 + len;
+        (head.starts_with(&MAGIC) && word(40)? == sum && whole).then(|| Head {
+            identity: word(8).unwrap_or(0) as u128 | (word(16).unwrap_or(0) as u128) << 64,
+            program: PathBuf::from(std::ffi::OsString::from_vec(path)),
+            len,
+        })
+    }
+}
+
+/// The folder, open, and found to be the user's alone.
+struct Folder {
+    path: PathBuf,
+    file: File,
+}
+
+/// Whether a file is the user's, and nobody else may do anything with it.
+fn is_private(m: &fs::Metadata) -> bool {
+    m.uid() == os::user() && m.mode() & 0o077 == 0
+}
+
+/// `$XDG_CACHE_HOME/hindsight`, or `~/.cache/hindsight`.
+fn folder_path() -> Option<PathBuf> {
+    let var = |n: &str| std::env::var_os(n).map(PathBuf::from);
+    // The specification says to ignore relative paths.
+    let absolute = |p: &PathBuf| p.is_absolute();
+    let cache = var("XDG_CACHE_HOME").filter(absolute);
+    let cache = cache.or_else(|| Some(var("HOME").filter(absolute)?.join(".cache")))?;
+    Some(cache.join("hindsight"))
+}
+
+impl Folder {
+    /// Opens the folder. `Ok(None)`: there is none, and if `make` is set, none can be made.
+    fn open(make: bool) -> Result<Option<Folder>, String> {
+        let Some(path) = folder_path() else {
+            return Ok(None);
+        };
+        if make && !path.exists() {
+            let _ = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        }
+        let how = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let file = match OpenOptions::new().read(true).custom_flags(how).open(&path) {
+            Ok(f) => f,
+            Err(_) if path.is_symlink() => {
+                return Err(format!("{} is a symbolic link", path.display()));
+            }
+            Err(_) => return Ok(None),
+        };
+        match file.metadata() {
+            Ok(m) if is_private(&m) => Ok(Some(Folder { path, file })),
+            Ok(_) => Err(format!(
+                "{} is not yours alone (its owner must be you, its mode 0700)",
+                path.display()
+            )),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// A path to a file in this very folder, whatever becomes of the folder's name.
+    fn at(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.file.as_raw_fd()))
+    }
+
+    /// Opens a file that can be trusted.
+    fn file(&self, name: &str) -> Result<Option<File>, String> {
+        let how = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(how)
+            .open(self.at(name));
+        let file = match file {
+            Ok(f) => f,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e.to_string()),
+        };
+        match file.metadata() {
+            Ok(m) if m.is_file() && m.nlink() <= 1 && is_private(&m) => Ok(Some(file)),
+            _ => Err("it is not a file of yours alone".into()),
+        }
+    }
+
+    /// Names, sizes and times of last use of the files, the oldest first; of all there are, whoever made
+    /// them.
+    fn list(&self) -> Vec<(String, u64, SystemTime)> {
+        let Ok(dir) = fs::read_dir(self.at("")) else {
+            return Vec::new();
+        };
+        let mut list: Vec<_> = dir
+            .filter_map(|e| {
+                let e = e.ok()?;
+                let m = e.metadata().ok().filter(|m| m.is_file())?;
+                let name = e.file_name().into_string().ok()?;
+                Some((name, m.len(), m.modified().ok()?))
+            })
+            .collect();
+        list.sort_by_key(|(_, _, used)| *used);
+        list
+    }
+
+    /// Writes a file whole or not at all.
+    fn write(&self, name: &str, parts: [&[u8]; 2]) -> io::Result<()> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let new = format!("{UNFINISHED}{}-{}", std::process::id(), now.as_nanos());
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(self.at(&new))?;
+        let written = parts.iter().try_for_each(|p| file.write_all(p));
+        let done = written.and_then(|()| fs::rename(self.at(&new), self.at(name)));
+        if done.is_err() {
+            let _ = fs::remove_file(self.at(&new));
+        }
+        done
+    }
+
+    /// Deletes what is too much, or left over.
+    fn tidy(&self) {
+        let list = self.list();
+        let mut total: u64 = list.iter().map(|(_, len, _)| len).sum();
+        for (name, len, used) in list {
+            let age = used.elapsed().unwrap_or_default();
+            let left_over = name.starts_with(UNFINISHED) && age > ABANDONED;
+            if left_over || total > FOLDER {
+                let _ = fs::remove_file(self.at(&name));
+                total -= len;
+            }
+        }
+    }
+}
+
+/// The file that goes with a recording.
+pub struct Translations {
+    folder: Folder,
+    name: String,
+    head: Head,
+    /// What was found there, in blocks.
+    restored: usize,
+}
+
+/// What must be the same for translations to be the same: this program, what of the processor and of
+/// the configuration shapes translated code.
+fn identity(config: &Config) -> u128 {
+    let mut h = Xxh3::new();
+    h.update(image::IMAGE);
+    let features = core::arch::x86_64::__cpuid_count(7, 0);
+    let model = core::arch::x86_64::__cpuid_count(1, 0);
+    let components = Layout::detect().map_or(0, |l| l.mask);
+    for word in [
+        features.ebx,
+        features.ecx,
+        features.edx,
+        model.eax,
+        model.ecx,
+        model.edx,
+        components as u32,
+        config.predictor_bits as u32,
+        config.baseline as u32,
+    ] {
+        h.update(&word.to_le_bytes());
+    }
+    h.digest128()
+}
+
+impl Translations {
+    /// Puts what earlier recordings of the program have left on the empty shelf. `None`: nothing is kept
+    /// of this one either, and the user was told why if it is something to be mended.
+    pub fn restore(program: &Path, config: &Config, control: &Control) -> Option<Translations> {
+        let shelf = control.shelf()?;
+        let refused = |why: String| say(&format!("translated code is not kept: {why}"));
+        let folder = Folder::open(true).map_err(refused).ok()??;
+        let program = program.canonicalize().unwrap_or_else(|_| program.into());
+        let identity = identity(config);
+        let mut h = Xxh3::new();
+        h.update(&identity.to_le_bytes());
+        h.update(program.as_os_str().as_bytes());
+        let name = format!("{:032x}", h.digest128());
+        let mut head = Head {
+            identity,
+            program,
+            len: 0,
+        };
+        let mut restored = 0;
+        match folder.file(&name) {
+            Ok(Some(mut file)) => {
+                let same = |h: &Head| (h.identity, &h.program) == (head.identity, &head.program);
+                if let Some(found) = Head::read(&mut file).filter(same) {
+                    head.len = found.len;
+                    restored =
+                        shelf.restock(found.len as usize, |room| file.read_exact(room).is_ok());
+                }
+                let _ = file.set_modified(SystemTime::now());
+            }
+            Ok(None) => {}
+            Err(why) => {
+                let path = folder.path.join(&name);
+                refused(format!("{}: {why}", path.display()));
+                return None;
+            }
+        }
+        Some(Translations {
+            folder,
+            name,
+            head,
+            restored,
+        })
+    }
+
+    /// Keeps what is on the shelf after the recording, if there is anything new.
+    pub fn keep(mut self, control: &Control) {
+        let Some(shelf) = control.shelf() else { return };
+        if shelf.count().made == 0 && self.restored > 0 {
+            return;
+        }
+        let all = self.head.len as usize <= LARGE;
+        let mut blocks = shelf.stock(LARGEST, all);
+        if all && blocks.len() > LARGE {
+            blocks = shelf.stock(LARGEST, false);
+        }
+        if blocks.is_empty() {
+            return;
+        }
+        self.head.len = blocks.len() as u64;
+        // Without room on the disk there is nothing to keep, and nothing is lost.
+        let _ = self
+            .folder
+            .write(&self.name, [&self.head.to_bytes(), &blocks]);
+        self.folder.tidy();
+    }
+}
+
+/// `hindsight cache`.
+pub fn run(a: &args::Cache) -> Result<i32> {
+    let folder = Folder::open(false).map_err(anyhow::Error::msg)?;
+    let files = folder.as_ref().map_or(Vec::new(), Folder::list);
+    let path = folder_path().unwrap_or_default();
+    if let (true, Some(folder)) = (a.clear, &folder) {
+        for (name, _, _) in &files {
+            fs::remove_file(folder.at(name))?;
+        }
+    }
+    let bytes: u64 = files.iter().map(|(_, len, _)| len).sum();
+    let program = |name: &str| {
+        let mut file = folder.as_ref()?.file(name).ok()??;
+        Some(Head::read(&mut file)?.program)
+    };
+    if a.json {
+        let list = |(name, len, used): &(String, u64, SystemTime)| {
+            let ms = used.duration_since(UNIX_EPOCH).unwrap_or_default();
+            serde_json::json!({
+                "file": name,
+                "program": program(name).map(|p| p.to_string_lossy().into_owned()),
+                "bytes": len,
+                "last_used_ms": ms.as_millis() as u64,
+            })
+        };
+        let files: Vec<_> = files.iter().map(list).collect();
+        let all = serde_json::json!({
+            "folder": path.to_string_lossy(),
+            "bytes": bytes,
+            "cleared": a.clear,
+            "files": files,
+        });
+        println!("{all:#}");
+        return Ok(0);
+    }
+    let size = crate::record::size;
+    if !a.clear {
+        for (name, len, _) in files.iter().rev() {
+            let program = program(name).unwrap_or_else(|| PathBuf::from("?"));
+            println!("{:>12}  {}", size(*len), program.display());
+        }
+    }
+    let word = if a.clear { "deleted: " } else { "" };
+    println!("{word}{} in {}", size(bytes), path.display());
+    Ok(0)
+}
