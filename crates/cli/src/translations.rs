@@ -97,7 +97,9 @@ fn folder_path() -> Option<PathBuf> {
     // The specification says to ignore relative paths.
     let absolute = |p: &PathBuf| p.is_absolute();
     let cache = var("XDG_CACHE_HOME").filter(absolute);
-    let cache = cache.or_else(|| Some(var("HOME").filter(absolute)?.join(".cache")))?;
+    // A home that is not there is not to be made.
+    let home = || var("HOME").filter(|h| h.is_absolute() && h.is_dir());
+    let cache = cache.or_else(|| Some(home()?.join(".cache")))?;
     Some(cache.join("hindsight"))
 }
 

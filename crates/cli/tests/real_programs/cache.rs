@@ -173,11 +173,17 @@ fn what_others_could_have_written_is_refused() {
 fn nothing_is_kept_without_a_place_for_it() {
     let scene = Scene::new();
     let trace = scene.path("trace.hst");
-    // Neither HOME nor XDG_CACHE_HOME; a relative one; one that cannot be made.
-    for value in [None, Some("relative"), Some("/proc/nowhere")] {
+    let home = scene.path("home");
+    // Neither of them; a relative one; one that cannot be made; a home that is not there.
+    for value in [
+        None,
+        Some(("XDG_CACHE_HOME", "relative")),
+        Some(("XDG_CACHE_HOME", "/proc/nowhere")),
+        Some(("HOME", home.to_str().unwrap())),
+    ] {
         let mut c = scene.recording(&trace, &PROGRAM);
-        if let Some(v) = value {
-            c.env("XDG_CACHE_HOME", v);
+        if let Some((name, value)) = value {
+            c.env(name, value);
         }
         let done = scene.run(&mut c);
         assert_eq!(
@@ -186,7 +192,7 @@ fn nothing_is_kept_without_a_place_for_it() {
         );
         assert_eq!(scene.info(&trace)["blocks_found"], 0);
     }
-    assert!(!scene.path("relative").exists());
+    assert!(!scene.path("relative").exists() && !home.exists());
 }
 
 #[test]
