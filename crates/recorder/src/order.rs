@@ -116,11 +116,12 @@ impl Thread {
         let lock = &self.stripe(i).owner;
         let me = self.ctx.owner as u32;
         let mut spins = 0u32;
+        let mut alive = None;
         while lock.compare_exchange_weak(0, me, Acquire, Relaxed).is_err() {
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(SPINS) {
                 if spins.is_multiple_of(SPINS * PATIENCE) {
-                    ring::complain();
+                    ring::complain(&mut alive);
                 }
                 // Not asleep: it may hold another lock, and who holds one runs.
                 sys::sched_yield();

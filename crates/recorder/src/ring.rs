@@ -1,5 +1,7 @@
 //! The producer's side of the memory shared with the collector.
 
+mod watch;
+
 use crate::fail::{self, STATUS};
 use crate::lock::Lock;
 use crate::sys::{self, PROT_READ, PROT_WRITE};
@@ -13,6 +15,7 @@ use hindsight_events::ring::{
 use hindsight_events::shelf::{self, Shelf};
 use hindsight_events::{EndKind, Event, MAX_EVENT, Pen};
 use linux_raw_sys::general::MAP_SHARED;
+pub use watch::Watch;
 
 /// Start of the mapped control file; null when nothing is recorded.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
@@ -46,7 +49,7 @@ pub fn foreign() -> bool {
     FOREIGN.load(Relaxed)
 }
 
-/// Seconds that a thread waits for a free ring.
+/// Seconds that a thread waits for a free ring when all are in use.
 const PATIENCE: u64 = 20;
 
 fn header() -> Option<&'static Header> {
@@ -216,6 +219,8 @@ pub fn tell(word: impl Fn(&Header) -> &AtomicU32, said: u32, noted: u32) {
 
 /// Says that a process is about to be made which will have a ring: the collector waits for it.
 pub fn expect_process() {
+    // Otherwise each child would end, with a message, and the parent make ever more of them.
+    watch::insist();
     if let Some(h) = header() {
         h.unborn.fetch_add(1, AcqRel);
     }
@@ -296,11 +301,13 @@ pub fn note_rule(i: usize, reached: bool) {
     }
 }
 
-/// Asks the collector to take locks away from threads that are gone or stopped.
-pub fn complain() {
+/// Asks the collector to take locks away from threads that are gone or stopped. `alive` is the caller's, of
+/// one wait.
+pub fn complain(alive: &mut Option<Watch>) {
     if let Some(h) = header() {
         h.stuck.fetch_add(1, AcqRel);
         wake(true);
+        alive.get_or_insert_with(Watch::new).check();
     }
 }
 
@@ -533,7 +540,9 @@ const SETTLE_MS: u32 = 5000;
 
 /// Takes a free ring, waiting for one if need be; only its state is set.
 fn find_free() -> Option<usize> {
-    let began = sys::seconds();
+    // Without a collector it would go on, and on, until a ring is full.
+    watch::insist();
+    let mut began = sys::seconds();
     let mut alive = Watch::new();
     loop {
         // SAFETY: ring numbers that `claim` asks for are of this file, as `ctl` wants them.
@@ -541,7 +550,12 @@ fn find_free() -> Option<usize> {
             return Some(i);
         }
         if sys::seconds() - began > PATIENCE {
-            return None;
+            // As long as the collector has some to give back, it is only slow.
+            let ended = |(_, c): (usize, &Ctl)| c.state.load(Acquire) == state::ENDED;
+            if !live().any(ended) {
+                return None;
+            }
+            began = sys::seconds();
         }
         wake(true);
         sys::sleep_ms(1);
@@ -583,37 +597,6 @@ fn wake(always: bool) {
     {
         h.wake.fetch_add(1, AcqRel);
         sys::futex_wake(&h.wake);
-    }
-}
-
-/// Notices that the collector is gone.
-struct Watch {
-    heartbeat: u32,
-    since: u64,
-}
-
-impl Watch {
-    fn new() -> Watch {
-        Watch {
-            heartbeat: header().map_or(0, |h| h.heartbeat.load(Relaxed)),
-            since: sys::seconds(),
-        }
-    }
-
-    fn check(&mut self) {
-        let Some(h) = header() else { return };
-        let beat = h.heartbeat.load(Relaxed);
-        let now = sys::seconds();
-        if beat != self.heartbeat {
-            (self.heartbeat, self.since) = (beat, now);
-        }
-        let gone = !foreign() && !sys::process_exists(h.collector_pid.load(Relaxed));
-        if gone || now - self.since > 10 {
-            fail::die(
-                STATUS,
-                &line!("the collector is gone; the recording ends here"),
-            );
-        }
     }
 }
 

@@ -207,6 +207,11 @@ impl Running {
         String::from_utf8_lossy(&fs::read(&self.stdout).unwrap()).into_owned()
     }
 
+    /// The messages that it has written so far.
+    pub fn messages(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.stderr).unwrap()).into_owned()
+    }
+
     /// Waits until it has written a whole line, and returns that.
     pub fn first_line(&self) -> String {
         let started = Instant::now();
@@ -214,13 +219,11 @@ impl Running {
             if let Some((line, _)) = self.so_far().split_once('\n') {
                 return line.to_owned();
             }
-            let messages =
-                || String::from_utf8_lossy(&fs::read(&self.stderr).unwrap()).into_owned();
             assert!(
                 started.elapsed() < LIMIT,
                 "no output from {}: {}",
                 self.what,
-                messages()
+                self.messages()
             );
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -229,7 +232,7 @@ impl Running {
     /// Waits until it has written a whole line of messages.
     pub fn first_message(&self) {
         let started = Instant::now();
-        while !fs::read(&self.stderr).unwrap().contains(&b'\n') {
+        while !self.messages().contains('\n') {
             assert!(started.elapsed() < LIMIT, "no message from {}", self.what);
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -11,6 +11,7 @@ mod harness;
 mod hiding;
 mod kills;
 mod loading;
+mod losses;
 mod modes;
 mod processes;
 mod quiet;
