@@ -7,6 +7,7 @@ mod machine;
 mod process;
 mod servers;
 mod snapshot;
+mod soak;
 mod stats;
 mod table;
 mod tasks;
@@ -35,6 +36,8 @@ enum Task {
     Fidelity(Fidelity),
     /// Times of questions about a recording: seeks, steps back, memory, last writes, searches.
     Travel(Travel),
+    /// A mixed load for a long time: memory of recorder and collector stays flat, all verifies.
+    Soak(Soak),
 }
 
 #[derive(Args)]
@@ -96,10 +99,24 @@ struct Travel {
     rounds: u32,
 }
 
+#[derive(Args)]
+struct Soak {
+    /// The hindsight program to use [default: beside this one].
+    #[arg(long, env = "HINDSIGHT")]
+    hindsight: Option<PathBuf>,
+    /// Option to pass to `hindsight record`; repeatable.
+    #[arg(long = "option", allow_hyphen_values = true)]
+    options: Vec<String>,
+    /// How long.
+    #[arg(default_value_t = 3600, value_parser = clap::value_parser!(u64).range(10..))]
+    seconds: u64,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Bench(o) => bench(&o),
         Task::Fidelity(o) => fidelity(&o),
+        Task::Soak(o) => soak(&o),
         Task::Travel(o) => match travel::run(&o.trace, o.rounds as usize) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(e) => Err(io::Error::other(e)),
@@ -109,6 +126,14 @@ fn main() -> ExitCode {
         eprintln!("hindsight-bench: {e}");
         ExitCode::from(2)
     })
+}
+
+fn soak(o: &Soak) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.hindsight.clone(), o.options.clone())?;
+    let scratch = tempfile::Builder::new()
+        .prefix("hindsight-soak-")
+        .tempdir()?;
+    soak::run_for(&tool, scratch.path(), o.seconds)
 }
 
 fn bench(o: &Bench) -> io::Result<ExitCode> {

@@ -26,6 +26,18 @@ pub fn geometric_mean(values: &[f64]) -> f64 {
     (values.iter().map(|v| v.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
+/// Slope of the line that lies nearest to these points, by least squares; 0 if there is none.
+pub fn slope(points: &[(f64, f64)]) -> f64 {
+    let n = points.len() as f64;
+    let (x, y) = points
+        .iter()
+        .fold((0.0, 0.0), |(x, y), p| (x + p.0 / n, y + p.1 / n));
+    let (xy, xx) = points.iter().fold((0.0, 0.0), |(xy, xx), p| {
+        (xy + (p.0 - x) * (p.1 - y), xx + (p.0 - x) * (p.0 - x))
+    });
+    if xx > 0.0 { xy / xx } else { 0.0 }
+}
+
 /// SplitMix64: small, fixed, the same everywhere.
 pub struct Random(pub u64);
 
@@ -54,5 +66,12 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!((geometric_mean(&[1.0, 4.0]) - 2.0).abs() < 1e-12);
         assert_eq!(range(&[2.0, 5.0, 3.0]), (2.0, 5.0));
+    }
+
+    #[test]
+    fn slopes() {
+        assert_eq!(slope(&[(1.0, 5.0), (2.0, 7.0), (3.0, 9.0)]), 2.0);
+        assert_eq!(slope(&[(0.0, 1.0), (1.0, 0.0), (2.0, 1.0)]), 0.0);
+        assert_eq!((slope(&[(1.0, 5.0)]), slope(&[])), (0.0, 0.0));
     }
 }

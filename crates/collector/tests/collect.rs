@@ -3,9 +3,10 @@
 mod common;
 
 use common::*;
+use hindsight_collector::Control;
 use hindsight_events::ring::RING_BYTES;
 use hindsight_events::{EndKind, Event};
-use hindsight_trace::{Completeness, Trace};
+use hindsight_trace::{Completeness, Summary, Trace};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
 
@@ -92,6 +93,31 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
     assert!(matches!(t.completeness(), Completeness::Cut { .. }));
     let got = positions(&t, 1);
     assert!(got.len() > 10_000 && got.iter().copied().eq(0..got.len() as u64));
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_very_end_loses_no_counts() {
+    let produce = |control: &Control, _: &Disk| {
+        let mut p = Producer::new(control, 1);
+        (0..1000).for_each(|i| p.emit(i, &patch(i)));
+        control.ctl(1).position.store(999, Relaxed);
+        p.end();
+    };
+    let mut whole = collect(Disk::default(), produce);
+    let len = whole.trace().len() as usize;
+    let disk = Disk {
+        room: Some(len - 1),
+        ..Disk::default()
+    };
+    let mut o = collect(disk, produce);
+    assert!(o.told.is_empty(), "{:?}", o.told);
+    let (sink, summary) = o.collected.finish(Summary::default());
+    assert!(sink.is_none() && o.collected.error.is_some());
+    // An empty recording is not kept, and this is none.
+    assert_eq!(summary.totals.instructions, 999);
+    let t = o.trace();
+    assert!(matches!(t.completeness(), Completeness::Cut { .. }));
+    assert_eq!(positions(&t, 1).len(), 1000);
 }
 
 #[test]

@@ -293,7 +293,7 @@ fn when_the_memory_is_used_up() {
 fn when_the_disk_is_full() {
     let scene = Scene::new();
     loads(&scene);
-    let line = "make -s -j2 -C src; ls src/*.o | wc -l; ./noise 1; exit 7";
+    let line = "rm -f src/*.o; make -s -j2 -C src; ls src/*.o | wc -l; ./noise 1; exit 7";
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
     // A file system of our own where that is allowed; otherwise a limit for this process.
     let own = Command::new("unshare").args(["-rm", "true"]).status();
@@ -346,7 +346,7 @@ fn when_the_reader_of_a_stream_is_slow_or_goes_away() {
     loads(&scene);
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
     // What the program writes must not mix with the trace.
-    let line = "./noise 8 & ./noise 8 & make -s -j2 -C src >&2; wait; exit 3";
+    let line = "./noise 8 & ./noise 8 & rm -f src/*.o; make -s -j2 -C src >&2; wait; exit 3";
     for (_, mut random) in rounds(2) {
         let (some, more) = (1 + random.below(40), 1 + random.below(100));
         let slow = format!(
