@@ -43,5 +43,7 @@ programs! {
     unusual_ranges_of_memory: "hiding/addresses.c";
     filters_of_system_calls: "hiding/filters.c";
     other_doors: "hiding/doors.c";
+    families_of_processes: "trees.c";
+    locked_carries_and_high_bytes: "carry.c";
     calls_at_fixed_addresses: "hiding/vsyscall.c";
 }
