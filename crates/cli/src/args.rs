@@ -86,7 +86,7 @@ pub struct Record {
     #[arg(long, value_name = "N")]
     pub keyframe_interval: Option<u64>,
     /// Instructions between digests of all registers, which replay compares; 0: none.
-    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub digest_interval: u64,
     /// Processes that the program makes: `follow` records them too, `none` lets them run
     /// unrecorded, `only-matching=GLOB` records those whose program's name (or path, if GLOB has a
@@ -202,7 +202,7 @@ pub struct Attach {
     #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
     pub keyframe_interval: u64,
     /// Instructions between digests of all registers, which replay compares; 0: none.
-    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub digest_interval: u64,
     /// Processes that the program makes from now on: see `record`.
     #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]

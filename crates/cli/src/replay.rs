@@ -5,7 +5,7 @@ use crate::record::grouped;
 use crate::store::println;
 use crate::{args, say, store};
 use anyhow::{Context, Result};
-use hindsight_replay::{End, Options, Report, verify};
+use hindsight_replay::{End, Options, Report, Suspect, verify};
 use hindsight_timeline::{OrderReport, check_order};
 use hindsight_trace::Trace;
 use serde_json::json;
@@ -141,6 +141,16 @@ fn as_text(r: &Report) -> String {
     )
 }
 
+fn suspect_as_json(s: &Suspect) -> serde_json::Value {
+    json!({
+        "number": s.nr,
+        "name": s.name(),
+        "position": s.position,
+        "argument": s.pointer.map(|(i, _)| i + 1),
+        "address": s.pointer.map(|(_, addr)| addr),
+    })
+}
+
 fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
     let end = |e: &End| json!({ "kind": format!("{:?}", e.kind).to_lowercase(), "code": e.code });
     let events: serde_json::Map<_, _> = r
@@ -172,6 +182,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
             "place": d.place.as_ref().map(|p| p.to_string()),
             "expected": d.difference.expected,
             "found": d.difference.found,
+            "suspects": d.suspects.iter().map(suspect_as_json).collect::<Vec<_>>(),
         })),
     })
 }

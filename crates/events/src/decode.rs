@@ -142,6 +142,11 @@ impl Decoder {
                 addr: r.int()?,
                 bytes: r.bytes()?,
             },
+            tag::PASSED => Event::Passed {
+                addr: r.int()?,
+                len: r.int()?,
+                digest: u32::try_from(r.int()?).ok()?,
+            },
             tag::FILE => Event::File {
                 addr: r.int()?,
                 len: r.int()?,
@@ -358,6 +363,11 @@ mod tests {
                 from: 1,
                 to: 2,
                 len: 3,
+            },
+            Event::Passed {
+                addr: 1 << 40,
+                len: 77,
+                digest: u32::MAX,
             },
             Event::Regime {
                 quiet: true,

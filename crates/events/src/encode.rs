@@ -47,6 +47,7 @@ impl Encoder {
             Event::FileOf { .. } => tag::FILE_OF,
             Event::Move { .. } => tag::MOVE,
             Event::Regime { .. } => tag::REGIME,
+            Event::Passed { .. } => tag::PASSED,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -177,6 +178,11 @@ impl Encoder {
                 offset,
             } => {
                 for v in [addr, len, module as u64, offset] {
+                    int(&mut at, v);
+                }
+            }
+            Event::Passed { addr, len, digest } => {
+                for v in [addr, len, digest as u64] {
                     int(&mut at, v);
                 }
             }

@@ -56,6 +56,11 @@ impl GapReason {
     }
 }
 
+/// Digest of the memory of [`Event::Passed`].
+pub fn digest(bytes: &[u8]) -> u32 {
+    xxhash_rust::xxh3::xxh3_64(bytes) as u32
+}
+
 /// One event. See the module for positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
@@ -181,6 +186,9 @@ pub enum Event<'a> {
     /// How reads are recorded from here on: checked against the predictor or, if `quiet`, not at all,
     /// since all changes of memory by others are recorded. `reason` says why that is no longer so.
     Regime { quiet: bool, reason: &'a [u8] },
+    /// Digest (see [`digest`]) of the `len` bytes of memory at `addr`, which the program has given to
+    /// the kernel.
+    Passed { addr: u64, len: u64, digest: u32 },
     /// Process stream of a forked process: what it does not hold of the code is as the parent image
     /// had it as of this epoch, with which the process's own epochs begin.
     CodeFrom { epoch: u64 },
@@ -215,6 +223,7 @@ pub mod tag {
     pub const FILE_OF: u8 = 24;
     pub const MOVE: u8 = 25;
     pub const REGIME: u8 = 26;
+    pub const PASSED: u8 = 27;
     /// Number of tags.
-    pub const COUNT: usize = 27;
+    pub const COUNT: usize = 28;
 }

@@ -21,13 +21,18 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_events::config::regime;
-use hindsight_events::event::MAX_BYTES;
+use hindsight_events::event::{MAX_BYTES, digest};
 use hindsight_isa::ctx::table;
 use hindsight_syscalls as syscalls;
 use linux_raw_sys::general::*;
 
 /// Bytes of what the kernel usually writes at a time.
 const SHORT: usize = 256;
+/// Least number of instructions between digests of registers at system calls: what was not recorded
+/// though it should have been is to show soon.
+const CHECK_EVERY: u64 = 50_000;
+/// The same between digests of output.
+const PASSED_EVERY: u64 = 1000;
 /// Largest mapping for which the regime is kept.
 pub const MAX_MAPPING: u64 = 2 << 30;
 
@@ -258,6 +263,11 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if !t.quiet {
         return;
     }
+    if t.pos >= t.next_check {
+        t.next_check = t.pos + CHECK_EVERY;
+        let cpu = t.cpu().digest();
+        t.event(&Event::Digest { cpu, vec: 0 });
+    }
     // The collector reads files by name: before the program can change or remove them.
     if t.files_told && changes_files(nr, a) {
         t.emit.settle();
@@ -331,6 +341,9 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
             tell(t, r.addr, r.len);
         }
     });
+    if ret > 0 && t.pos >= t.next_passed && matches!(nr, __NR_write | __NR_pwrite64 | __NR_sendto) {
+        passed(t, a[1], ret as u64);
+    }
     if let Some(why) = aftermath(nr, a, ret) {
         over(t, why);
     }
@@ -340,6 +353,20 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
     if let Some(why) = t.ends_quiet.take() {
         leave(t, why);
+    }
+}
+
+/// Records a digest of what the program has given to the kernel, so that replay can tell whether it came
+/// to the same.
+#[cold]
+fn passed(t: &mut Thread, addr: u64, len: u64) {
+    t.next_passed = t.pos + PASSED_EVERY;
+    let len = len.min(MAX_BYTES as u64);
+    let mut buf = [0; MAX_BYTES];
+    let bytes = &mut buf[..len as usize];
+    if guard::read(addr, bytes).is_ok() {
+        let digest = digest(bytes);
+        t.event(&Event::Passed { addr, len, digest });
     }
 }
 

@@ -128,6 +128,9 @@ pub struct Thread {
     pub files_told: bool,
     /// It is quiet, and executes code that is checked all the same.
     pub in_vdso: bool,
+    /// Positions from which on the next digests of registers and of output are due while it is quiet.
+    pub next_check: u64,
+    pub next_passed: u64,
     /// Times that it comes to the runtime between two instructions until that ends; 0: nobody counts.
     pub leaves_after: u64,
     /// Why that is to end as soon as the thread stands between two instructions.
@@ -195,6 +198,8 @@ impl Thread {
             quiet: false,
             files_told: false,
             in_vdso: false,
+            next_check: 0,
+            next_passed: 0,
             leaves_after: 0,
             ends_quiet: None,
             wanted: crate::select::Wanted::new(),

@@ -4,7 +4,8 @@ use crate::compare::{compare, show};
 use crate::cpu::Cpu;
 use crate::machine::{End, Machine};
 use crate::{Error, slow};
-use hindsight_events::Event;
+use hindsight_events::event::MAX_BYTES;
+use hindsight_events::{Event, event};
 use hindsight_isa::state::change;
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, VecState};
@@ -222,6 +223,18 @@ impl Machine<'_> {
                 cpu.window.write(to, &bytes);
                 cpu.window.forget(from, len)?;
                 cpu.window.forget(to, len)?;
+            }
+
+            Event::Passed { addr, len, digest } => {
+                let mut bytes = vec![0; len.min(MAX_BYTES as u64) as usize];
+                cpu.window.read(addr, &mut bytes);
+                let found = event::digest(&bytes);
+                if digest != found {
+                    return Err(cpu.difference(
+                        format!("output of {len} bytes at {addr:#x} with digest {digest:08x}"),
+                        format!("{found:08x}"),
+                    ));
+                }
             }
             // Replay executes both alike.
             Event::Regime { .. } => {}

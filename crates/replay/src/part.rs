@@ -47,6 +47,22 @@ impl Source for Chunks<'_> {
     }
 }
 
+impl Part {
+    /// Its chunks.
+    pub fn chunks<'a>(&self, trace: &'a Trace) -> &'a [ChunkMeta] {
+        &trace.chunks(self.stream)[self.chunks.clone()]
+    }
+}
+
+/// The events of a part.
+pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
+    Box::new(Chunks {
+        trace,
+        rest: part.chunks(trace).iter(),
+        borrowed: part.until.is_some(),
+    })
+}
+
 /// What became of a part.
 pub enum Outcome {
     Equal {
@@ -150,12 +166,7 @@ fn play_part<'a>(
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
 ) -> Result<Option<End>, Error> {
-    let rest = trace.chunks(part.stream)[part.chunks.clone()].iter();
-    machine.from_keyframe(Box::new(Chunks {
-        trace,
-        rest,
-        borrowed: part.until.is_some(),
-    }))?;
+    machine.from_keyframe(source(trace, part))?;
     loop {
         let before = machine.position();
         let target = part

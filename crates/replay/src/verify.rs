@@ -3,6 +3,7 @@
 use crate::order::Order;
 use crate::part::{self, Outcome, Part};
 use crate::queue::{Counts, Numbers};
+use crate::suspects::{self, Suspect};
 use crate::symbols::{self, Place};
 use crate::{Code, Difference, End, Error, Machine};
 use hindsight_events::event::tag;
@@ -40,6 +41,9 @@ pub struct Located {
     pub who: String,
     pub difference: Difference,
     pub place: Option<Place>,
+    /// In the quiet regime: system calls that may have written memory which the recording does not tell,
+    /// the likeliest first.
+    pub suspects: Vec<Suspect>,
 }
 
 impl fmt::Display for Located {
@@ -53,7 +57,17 @@ impl fmt::Display for Located {
         if let Some(p) = &self.place {
             write!(f, " ({p})")?;
         }
-        write!(f, ": expected {}, found {}", d.expected, d.found)
+        write!(f, ": expected {}, found {}", d.expected, d.found)?;
+        if let Some((first, others)) = self.suspects.split_first() {
+            write!(
+                f,
+                "\nmemory may have changed that was not recorded; most likely by {first}"
+            )?;
+            for s in others {
+                write!(f, "\nor by {s}")?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -126,6 +140,7 @@ impl Report {
             "file",
             "move",
             "regime",
+            "digest of output",
         ];
         NAMES
             .into_iter()
@@ -277,9 +292,13 @@ pub fn verify(
             }
             Outcome::Failed(Error::Difference(d)) => {
                 let place = symbols::place(trace, parts[i].image, d.pc);
+                let code = Arc::new(Code::from_trace(trace, parts[i].image)?);
                 report.difference = Some(Located {
                     stream,
                     who: part::who(trace, stream),
+                    // It is no fault of the difference if they cannot be found.
+                    suspects: suspects::find(trace, code, &parts[i], d.position)
+                        .unwrap_or_default(),
                     difference: *d,
                     place,
                 });

@@ -10,5 +10,5 @@ mod control;
 mod names;
 mod outputs;
 
-pub use names::{name, number};
-pub use outputs::{Class, Memory, Range, outputs};
+pub use names::{arguments, name, number};
+pub use outputs::{Class, Memory, Range, may_write, outputs};

@@ -18,6 +18,16 @@ pub fn number(name: &str) -> Option<u64> {
         .map(|n| n as u64)
 }
 
+/// How many arguments a system call has; 6 where that is not known.
+pub fn arguments(nr: u64) -> usize {
+    let n = usize::try_from(nr).unwrap_or(usize::MAX);
+    let digit = match n.checked_sub(SECOND) {
+        None => FIRST_ARGUMENTS.get(n),
+        Some(n) => REST_ARGUMENTS.get(n),
+    };
+    digit.map_or(6, |d| (d - b'0') as usize)
+}
+
 /// Where the numbers go on that all architectures share.
 const SECOND: usize = 424;
 
@@ -84,6 +94,15 @@ const REST: [&str; 39] = [
     "listmount", "lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules", "mseal",
 ];
 
+/// Numbers of arguments, a digit each.
+const FIRST_ARGUMENTS: &[u8; FIRST.len()] = b"\
+    333122233632144034433215053333331202213043336633232334555003142133412453321122321122122123\
+    223331222114030110020002222333311112224322231122232322311122210032152121012522142213266154\
+    366666035554443332222163312153313144531044342112224144326635415523655453203244345343453433\
+    65123644464632144244213215545525453214236656345332635133666421564";
+
+const REST_ARGUMENTS: &[u8; REST.len()] = b"426435253322343456543421254446464444433";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +122,17 @@ mod tests {
         }
         assert_eq!((name(335), name(423), name(u64::MAX)), (None, None, None));
         assert_eq!(number(""), None);
+        for (nr, want) in [
+            (__NR_read, 3),
+            (__NR_mmap, 6),
+            (__NR_getpid, 0),
+            (__NR_uname, 1),
+            (__NR_statx, 5),
+            (__NR_rseq, 4),
+            (__NR_clone3, 2),
+        ] {
+            assert_eq!(arguments(nr as u64), want, "{nr}");
+        }
+        assert_eq!((arguments(400), arguments(u64::MAX)), (6, 6));
     }
 }

@@ -327,6 +327,11 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
     Class::Known
 }
 
+/// Whether a call with this number may write memory of the process that makes it.
+pub fn may_write(nr: u32) -> bool {
+    !writes_nothing(nr)
+}
+
 /// Calls that write no memory of the process that makes them (mappings that they change are another
 /// matter).
 fn writes_nothing(nr: u32) -> bool {

@@ -80,7 +80,7 @@ fn shape(t: u8) -> Option<Shape> {
         tag::MEMORY | tag::REGIME => string(2),
         tag::FILE => string(8),
         tag::FILE_OF => s(4, 0),
-        tag::MOVE => s(3, 0),
+        tag::MOVE | tag::PASSED => s(3, 0),
         tag::DIGEST => s(0, 16),
         tag::GAP_BEGIN => s(1, 0),
         // Mask, its values, parts, length.

@@ -197,3 +197,41 @@ fn it_can_end_anywhere() {
     // Some programs end it by themselves, or have no use for the runtime any more.
     assert!(forced > 9, "{forced}");
 }
+
+/// If the table of system calls were wrong, the first verification would say so, and name the call.
+#[test]
+fn what_is_not_told_is_found() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    let trace = scene.path("trace.hst");
+    for call in ["fstat", "clock_gettime", "ioctl", "read", "getdents64"] {
+        let mut command = scene.hindsight(&["record", "--quiet", "--untold", call, "-o"]);
+        let done = scene.run(command.arg(&trace).arg("--").arg(&program).arg("results"));
+        assert!(done.status.success(), "{call}: {}", done.messages());
+        let done = scene.run(
+            scene
+                .hindsight(&["replay", "--verify", "--json"])
+                .arg(&trace),
+        );
+        assert_eq!(done.status.code(), Some(1), "{call}: {}", done.text());
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        let difference = &report["difference"];
+        assert!(difference["place"].is_string(), "{call}: {difference}");
+        let first = &difference["suspects"][0];
+        assert_eq!(first["name"], call, "{difference}");
+        assert!(
+            first["address"].is_u64() && first["argument"].is_u64(),
+            "{difference}"
+        );
+        assert!(first["position"].as_u64() < difference["position"].as_u64());
+        let done = scene.verify(&trace);
+        assert!(
+            done.text().contains(&format!("({call})")),
+            "{}",
+            done.text()
+        );
+    }
+    // The table as it is.
+    let (quiet, why) = part(&scene, &program, &["signals"]);
+    assert!(quiet, "{why}");
+}

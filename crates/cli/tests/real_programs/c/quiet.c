@@ -1,5 +1,6 @@
 /* Ways in which memory changes, or may, in a program with one thread. Each prints what it reads. */
 #define _GNU_SOURCE
+#include <sys/stat.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -347,6 +348,26 @@ static void disturbed(const char *path) {
     printf("%d\n", p[20] != 0);
 }
 
+/* Calls whose results go into what is printed, each right away. */
+static void results(void) {
+    struct stat s;
+    struct timespec t;
+    int fds[2], n = 0, d = open("/", O_RDONLY);
+    char buf[2000];
+    syscall(SYS_fstat, d, &s);
+    printf("%ld\n", (long)s.st_ino + s.st_nlink);
+    syscall(SYS_clock_gettime, CLOCK_REALTIME, &t);
+    printf("%ld\n", (long)t.tv_sec + t.tv_nsec);
+    pipe(fds);
+    write(fds[1], "some text", 9);
+    ioctl(fds[0], FIONREAD, &n);
+    printf("%d\n", n);
+    read(fds[0], buf, 5);
+    printf("%s\n", buf);
+    n = syscall(SYS_getdents64, d, buf, sizeof buf);
+    show("directory", buf, n);
+}
+
 int main(int argc, char **argv) {
     const char *w = argv[1], *path = argc > 2 ? argv[2] : 0;
     setvbuf(stdout, 0, _IOLBF, 0);
@@ -366,5 +387,6 @@ int main(int argc, char **argv) {
     CASE(cut, path);
     CASE(renamed, path);
     CASE(disturbed, path);
+    CASE(results);
     return 0;
 }

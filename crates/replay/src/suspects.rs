@@ -1,0 +1,226 @@
+//! Which system call wrote memory that the recording does not tell, where a replay of a quiet stretch
+//! differs from it.
+//!
+//! What the kernel wrote is not known to the replay, so it shows only when it is read: the call is one
+//! with a pointer to bytes that were read after it, not written in between, and not said to have been
+//! written by a later call. The stretch is replayed once more, observed, to see which those are.
+
+use crate::part::{self, Part};
+use crate::{Code, Error, Machine, Marks};
+use hindsight_events::{Decoder, Event};
+use hindsight_syscalls as syscalls;
+use hindsight_trace::Trace;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Latest calls that are looked at.
+const CALLS: usize = 1000;
+/// Bytes behind a pointer that are looked at.
+const REACH: usize = 256;
+/// Calls that are named.
+const NAMED: usize = 3;
+/// No program has memory below.
+const LOWEST: u64 = 0x10000;
+/// Nor from here on.
+const HIGHEST: u64 = 1 << 47;
+
+/// A system call that may have written memory that is not in the recording.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Suspect {
+    pub nr: u64,
+    /// Instructions completed before it.
+    pub position: u64,
+    /// The argument that points to what was read, from 0, and its value; `None` if nothing that it could
+    /// have written was read.
+    pub pointer: Option<(usize, u64)>,
+}
+
+impl Suspect {
+    /// The call's name.
+    pub fn name(&self) -> &'static str {
+        syscalls::name(self.nr).unwrap_or("unknown")
+    }
+}
+
+impl fmt::Display for Suspect {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (nr, name, position) = (self.nr, self.name(), self.position);
+        write!(f, "system call {nr} ({name}) at position {position}")?;
+        match self.pointer {
+            Some((i, addr)) => write!(
+                f,
+                ", where argument {} points to ({addr:#x}), which was read behind it",
+                i + 1
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Call {
+    pos: u64,
+    nr: u64,
+    args: [u64; 6],
+    failed: bool,
+    /// What the recording says it wrote: addresses and lengths.
+    told: Vec<(u64, u64)>,
+}
+
+/// The last calls of a part before `until`; none if its reads are checked there.
+fn calls(trace: &Trace, part: &Part, until: u64) -> Result<Vec<Call>, Error> {
+    let mut out = VecDeque::new();
+    let mut quiet = false;
+    for c in part.chunks(trace) {
+        let wire = trace.load(c)?;
+        let (mut rest, mut decoder) = (&wire[..], Decoder::default());
+        while let Some((pos, event, n)) = decoder.decode(rest)
+            && pos <= until
+        {
+            rest = &rest[n..];
+            match event {
+                Event::Regime { quiet: q, .. } => quiet = q,
+                Event::Syscall { nr, args } if pos < until => {
+                    if out.len() == CALLS {
+                        out.pop_front();
+                    }
+                    out.push_back(Call {
+                        pos,
+                        nr,
+                        args,
+                        failed: false,
+                        told: Vec::new(),
+                    });
+                }
+                Event::SyscallRet { ret } => {
+                    if let Some(call) = out.back_mut() {
+                        call.failed = (ret as i64) < 0;
+                    }
+                }
+                Event::Memory { addr, bytes } => {
+                    if let Some(call) = out.back_mut() {
+                        call.told.push((addr, bytes.len() as u64));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(if quiet { out.into() } else { Vec::new() })
+}
+
+/// Memory behind a pointer that a call was given.
+struct Candidate {
+    call: usize,
+    argument: usize,
+    addr: u64,
+    /// Bytes that still are what the call left.
+    open: [bool; REACH],
+    /// The recording says that the call wrote there.
+    told: bool,
+    /// The first and the last call behind which any were read.
+    read: Option<(usize, usize)>,
+}
+
+impl Candidate {
+    fn close(&mut self, addr: u64, len: u64) {
+        for (i, open) in self.open.iter_mut().enumerate() {
+            let at = self.addr.wrapping_add(i as u64);
+            *open &= at.wrapping_sub(addr) >= len;
+        }
+    }
+
+    /// Looks at what was accessed behind call `k`.
+    fn look(&mut self, m: &Machine, k: usize) {
+        let (mut reads, mut writes) = ([0; REACH], [0; REACH]);
+        m.read_marks(Marks::Reads, self.addr, &mut reads);
+        m.read_marks(Marks::Writes, self.addr, &mut writes);
+        for (i, open) in self.open.iter_mut().enumerate() {
+            if *open && reads[i] != 0 && writes[i] == 0 {
+                self.read = Some((self.read.map_or(k, |r| r.0), k));
+            }
+            *open &= writes[i] == 0;
+        }
+    }
+}
+
+/// The calls that most likely wrote what was not recorded before a difference at `until`, the
+/// likeliest first. None if the reads are checked there.
+pub fn find(
+    trace: &Trace,
+    code: Arc<Code>,
+    part: &Part,
+    until: u64,
+) -> Result<Vec<Suspect>, Error> {
+    let calls = calls(trace, part, until)?;
+    let Some(first) = calls.first() else {
+        return Ok(Vec::new());
+    };
+    let mut m = Machine::observing(code)?;
+    m.from_keyframe(part::source(trace, part))?;
+    m.run_to(first.pos)?;
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut last = 0;
+    for (k, call) in calls.iter().enumerate() {
+        for c in &mut candidates {
+            call.told
+                .iter()
+                .for_each(|(addr, len)| c.close(*addr, *len));
+        }
+        let given = syscalls::arguments(call.nr);
+        for (argument, addr) in call.args.into_iter().enumerate().take(given) {
+            if !(LOWEST..HIGHEST).contains(&addr) {
+                continue;
+            }
+            let mut new = Candidate {
+                call: k,
+                argument,
+                addr,
+                open: [true; REACH],
+                told: call.told.iter().any(|(a, n)| addr.wrapping_sub(*a) < *n),
+                read: None,
+            };
+            call.told.iter().for_each(|(a, n)| new.close(*a, *n));
+            candidates.retain(|c| c.addr != addr);
+            candidates.push(new);
+        }
+        m.clear_marks()?;
+        let next = calls.get(k + 1).map_or(until, |c| c.pos);
+        // It differs somewhere, before or at the end.
+        let end = m.run_to(next);
+        candidates.iter_mut().for_each(|c| c.look(&m, k));
+        last = k;
+        if end.is_err() {
+            break;
+        }
+    }
+    candidates.retain(|c| c.read.is_some());
+    candidates.sort_by_key(|c| {
+        let call = &calls[c.call];
+        let writes = syscalls::may_write(call.nr as u32) && !call.failed;
+        // What was often read without harm is right.
+        let (first_read, last_read) = c.read.unwrap_or_default();
+        let late = (first_read == last, last_read == last);
+        Reverse((late, writes && !c.told, writes, c.call))
+    });
+    let mut out: Vec<Suspect> = Vec::new();
+    for c in candidates {
+        let (call, pointer) = (&calls[c.call], Some((c.argument, c.addr)));
+        if out.iter().all(|s| s.position != call.pos) && out.len() < NAMED {
+            out.push(Suspect {
+                nr: call.nr,
+                position: call.pos,
+                pointer,
+            });
+        }
+    }
+    if out.is_empty() {
+        out.extend(calls.iter().rev().take(NAMED).map(|c| Suspect {
+            nr: c.nr,
+            position: c.pos,
+            pointer: None,
+        }));
+    }
+    Ok(out)
+}
