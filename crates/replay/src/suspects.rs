@@ -6,7 +6,7 @@
 //! written by a later call. The stretch is replayed once more, observed, to see which those are.
 
 use crate::part::{self, Part};
-use crate::{Code, Error, Machine, Marks};
+use crate::{Code, Error, Machine, Marks, Stop};
 use hindsight_events::{Decoder, Event};
 use hindsight_syscalls as syscalls;
 use hindsight_trace::Trace;
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// Latest calls that are looked at.
 const CALLS: usize = 1000;
+/// Latest of these behind which is looked closely, first after this many instructions.
+const CLOSELY: usize = 100;
+const STEP: u64 = 16;
 /// Bytes behind a pointer that are looked at.
 const REACH: usize = 256;
 /// Calls that are named.
@@ -185,11 +188,24 @@ pub fn find(
             candidates.retain(|c| c.addr != addr);
             candidates.push(new);
         }
-        m.clear_marks()?;
         let next = calls.get(k + 1).map_or(until, |c| c.pos);
-        // It differs somewhere, before or at the end.
-        let end = m.run_to(next);
-        candidates.iter_mut().for_each(|c| c.look(&m, k));
+        // Marks do not say whether a byte was read before it was written: in short steps at first, since
+        // what a call wrote is soon read.
+        let mut step = if k + CLOSELY < calls.len() {
+            u64::MAX
+        } else {
+            STEP
+        };
+        let mut to = call.pos;
+        let mut end = Ok(Stop::Position);
+        while to < next && end.is_ok() {
+            to = to.saturating_add(step).min(next);
+            step = step.saturating_mul(2);
+            m.clear_marks()?;
+            // It differs somewhere, before or at the end.
+            end = m.run_to(to);
+            candidates.iter_mut().for_each(|c| c.look(&m, k));
+        }
         last = k;
         if end.is_err() {
             break;
