@@ -1,6 +1,6 @@
 //! The part of the protocol that the library does not know: conditions of breakpoints, threads with
-//! names, what came with a signal, and which signals are not to stop. Packets about these are taken out of the incoming stream and
-//! answered here; all others pass.
+//! names, what came with a signal, which signals are not to stop, and processes that were made and are let
+//! go. Packets about these are taken out of the incoming stream and answered here; all others pass.
 
 use std::collections::VecDeque;
 
@@ -28,6 +28,8 @@ pub struct Framer {
     inside: bool,
     /// Bytes of the checksum still to come.
     checksum: usize,
+    /// The client is busy with another process, which it is about to let go.
+    elsewhere: bool,
 }
 
 impl Framer {
@@ -42,7 +44,9 @@ impl Framer {
             self.inside = false;
             let raw = std::mem::take(&mut self.packet);
             let content = &raw[1..raw.len() - 3];
-            let own = is_own(content) && raw[raw.len() - 2..] == *checksum(content).as_bytes();
+            let valid = raw[raw.len() - 2..] == *checksum(content).as_bytes();
+            let elsewhere = another_process(content, &mut self.elsewhere);
+            let own = (is_own(content) || elsewhere) && valid;
             return Some(match own {
                 true => Incoming::Own(content.to_vec()),
                 false => Incoming::Pass(raw),
@@ -72,6 +76,29 @@ impl Framer {
         }
         None
     }
+}
+
+/// Whether a packet is about a process that the client was told of (`fork`) and detaches, which is all
+/// that it does with it. The process that is debugged has number 1.
+fn another_process(content: &[u8], elsewhere: &mut bool) -> bool {
+    let other = |rest: &[u8]| {
+        let pid: Vec<u8> = rest.iter().copied().take_while(|b| *b != b'.').collect();
+        !matches!(&pid[..], b"1" | b"0" | b"-1")
+    };
+    if let Some(rest) = content.strip_prefix(b"Hgp") {
+        *elsewhere = other(rest);
+        return *elsewhere;
+    }
+    if let Some(pid) = content.strip_prefix(b"D;") {
+        return other(pid);
+    }
+    *elsewhere && matches!(content.first(), Some(b'z' | b'Z'))
+}
+
+/// Whether [`another_process`] is meant by a packet that was taken out: it is answered with `OK`.
+pub fn is_about_another_process(content: &[u8]) -> bool {
+    let breakpoint = matches!(content.first(), Some(b'z' | b'Z')) && !content.contains(&b';');
+    content.starts_with(b"Hgp") || content.starts_with(b"D;") || breakpoint
 }
 
 fn is_own(content: &[u8]) -> bool {
@@ -131,10 +158,14 @@ pub struct Outgoing<W> {
     pub supported: bool,
     /// Packets are no longer acknowledged.
     pub no_ack: bool,
+    /// What the next packet has in place of the library's own event.
+    pub event: Option<String>,
 }
 
 const FEATURES: &[u8] =
-    b";ConditionalBreakpoints+;QPassSignals+;qXfer:siginfo:read+;qXfer:threads:read+";
+    b";ConditionalBreakpoints+;QPassSignals+;qXfer:siginfo:read+;qXfer:threads:read+;exec-events+";
+/// Stands in a stop packet for an event that the library does not know.
+const EVENT: &[u8] = b"library:;";
 
 impl<W: std::io::Write> Outgoing<W> {
     pub fn new(to: W) -> Outgoing<W> {
@@ -143,6 +174,7 @@ impl<W: std::io::Write> Outgoing<W> {
             buffer: VecDeque::new(),
             supported: false,
             no_ack: false,
+            event: None,
         }
     }
 
@@ -177,13 +209,20 @@ impl<W: std::io::Write> gdbstub::conn::Connection for Outgoing<W> {
     fn flush(&mut self) -> std::io::Result<()> {
         let mut bytes: Vec<u8> = self.buffer.drain(..).collect();
         let start = bytes.iter().position(|b| *b == b'$');
-        if self.supported
+        if (self.supported || self.event.is_some())
             && let Some(start) = start
             && let Some(end) = bytes[start..].iter().position(|b| *b == b'#')
         {
-            self.supported = false;
             let mut content = bytes[start + 1..start + end].to_vec();
-            content.extend_from_slice(FEATURES);
+            if std::mem::take(&mut self.supported) {
+                content.extend_from_slice(FEATURES);
+            }
+            let event = content.windows(EVENT.len()).position(|w| w == EVENT);
+            if let Some(at) = event
+                && let Some(event) = self.event.take()
+            {
+                content.splice(at..at + EVENT.len(), event.bytes().chain([b';']));
+            }
             let rest = bytes.split_off((start + end + 3).min(bytes.len()));
             bytes.truncate(start);
             bytes.extend(frame(&content));

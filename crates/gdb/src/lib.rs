@@ -14,6 +14,7 @@ mod files;
 mod filter;
 mod libraries;
 mod monitor;
+mod processes;
 mod server;
 mod session;
 mod side;

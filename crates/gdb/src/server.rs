@@ -1,6 +1,7 @@
 //! The loop between a client and a session.
 
 use crate::filter::{self, Framer, Incoming, MAX_PACKET, Outgoing};
+use crate::processes::Wanted;
 use crate::session::{Break, Session};
 use crate::{Error, Result, agent, libraries, signals};
 use gdbstub::stub::state_machine::GdbStubStateMachine;
@@ -76,7 +77,10 @@ fn run<W: Write>(
                 }
                 Ok(Incoming::Pass(bytes)) => {
                     let out = idle.borrow_conn();
-                    out.supported |= bytes.starts_with(b"$qSupported");
+                    if bytes.starts_with(b"$qSupported") {
+                        out.supported = true;
+                        session.wanted = Wanted::of(&bytes);
+                    }
                     out.no_ack |= bytes.starts_with(b"$QStartNoAckMode");
                     let mut machine = GdbStubStateMachine::Idle(idle);
                     for b in bytes {
@@ -107,6 +111,7 @@ fn run<W: Write>(
                 for note in std::mem::take(&mut session.notes) {
                     running.borrow_conn().console(&note)?;
                 }
+                running.borrow_conn().event = session.event.take();
                 running.report_stop(session, told).map_err(failed)?
             }
             GdbStubStateMachine::CtrlCInterrupt(c) => {
@@ -120,6 +125,9 @@ fn run<W: Write>(
 
 /// Answers what the library does not know.
 fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
+    if filter::is_about_another_process(packet) {
+        return b"OK".to_vec();
+    }
     if let Some(list) = packet.strip_prefix(b"QPassSignals:") {
         let list = String::from_utf8_lossy(list);
         let numbers = list

@@ -4,6 +4,7 @@ use crate::agent::{At, Program};
 use crate::arch::State;
 use crate::bookmarks::Bookmarks;
 use crate::files::Files;
+use crate::processes::{self, FORKS, Fork, Wanted};
 use crate::side::Side;
 use crate::{Error, Result};
 use gdbstub::common::{Signal, Tid};
@@ -83,6 +84,14 @@ pub struct Session {
     pub notes: Vec<String>,
     /// Names that threads gave themselves, and since when.
     names: Vec<(ThreadId, Position, String)>,
+    /// What gdb wants to be told of.
+    pub wanted: Wanted,
+    /// Processes that this one makes.
+    pub forks: Vec<Fork>,
+    /// gdb was told of a `vfork`, and not yet that it is over.
+    pub vfork_open: bool,
+    /// An event that goes with the next stop, as in a stop packet.
+    pub event: Option<String>,
 }
 
 impl Session {
@@ -95,29 +104,15 @@ impl Session {
             let process = process.ok_or(Error::NoProcess(image))?;
             cursor.seek(process.begin)?;
         }
-        let begin = cursor.position()?;
         if let Some(at) = at {
             cursor.seek(at)?;
         }
         let image = cursor.image();
-        let mut used = BTreeSet::new();
-        let threads = timeline.threads()?;
-        let mine = threads.iter().filter(|t| t.image == image);
-        let tids = mine
-            .map(|t| {
-                // Numbers may have been used again.
-                let mut n = t.tid.unsigned_abs().max(1) as usize;
-                while !used.insert(n) {
-                    n += 1 << 22;
-                }
-                (Tid::new(n).unwrap_or(Tid::MIN), t.id)
-            })
-            .collect();
         let marks = Bookmarks::open(timeline.path());
         let mut s = Session {
             cursor,
             image,
-            tids,
+            tids: Vec::new(),
             breaks: Vec::new(),
             watches: Vec::new(),
             catch: None,
@@ -134,11 +129,36 @@ impl Session {
             side: None,
             notes: Vec::new(),
             names: Vec::new(),
+            wanted: Wanted::default(),
+            forks: Vec::new(),
+            vfork_open: false,
+            event: None,
             timeline,
         };
-        s.names = names(&s.timeline, image)?;
-        s.auxv = crate::auxv::find(&mut s, begin)?;
+        s.begin()?;
         Ok(s)
+    }
+
+    /// Finds out what is to be known of the program image.
+    pub fn begin(&mut self) -> Result<()> {
+        let mut used = BTreeSet::new();
+        let threads = self.timeline.threads()?;
+        let mine = threads.iter().filter(|t| t.image == self.image);
+        self.tids = mine
+            .map(|t| {
+                // Numbers may have been used again.
+                let mut n = t.tid.unsigned_abs().max(1) as usize;
+                while !used.insert(n) {
+                    n += 1 << 22;
+                }
+                (Tid::new(n).unwrap_or(Tid::MIN), t.id)
+            })
+            .collect();
+        self.names = names(&self.timeline, self.image)?;
+        self.forks = processes::forks(&self.timeline, self.image)?;
+        let begin = self.present()?.begin;
+        self.auxv = crate::auxv::find(self, begin)?;
+        Ok(())
     }
 
     /// gdb's name of a thread.
@@ -221,6 +241,9 @@ impl Session {
     /// Does what gdb asked for.
     pub fn go(&mut self) -> Result<Told> {
         self.signal = None;
+        if std::mem::take(&mut self.vfork_open) {
+            return Ok(Told::VForkDone(self.tid(self.cursor.thread())));
+        }
         if self.side.is_some() {
             if let Some(told) = self.go_aside()? {
                 return Ok(told);
@@ -330,7 +353,7 @@ impl Session {
             breakpoints,
             watchpoints: self.watches.clone(),
             signals: Some(signals),
-            syscalls: self.catch.clone(),
+            syscalls: self.syscalls(),
             ..Stops::default()
         };
         let cancel = self.cancel.clone();
@@ -338,8 +361,36 @@ impl Session {
             true => Scope::Thread,
             false => Scope::Process,
         };
-        let stop = self.cursor.run(direction, scope, &mut stops, &cancel)?;
-        self.tell(stop)
+        loop {
+            let stop = self.cursor.run(direction, scope, &mut stops, &cancel)?;
+            match stop.reason {
+                Reason::Syscall { number } if !self.caught(number) => {}
+                Reason::SyscallReturn { number, .. } => match self.forked() {
+                    Some(f) => return Ok(self.tell_fork(f)),
+                    None if self.caught(number) => return self.tell(stop),
+                    None => {}
+                },
+                _ => return self.tell(stop),
+            }
+        }
+    }
+
+    /// System calls at which a run is to stop: those that gdb catches, and those that make processes.
+    fn syscalls(&self) -> Option<Vec<u64>> {
+        let tells = (self.wanted.forks || self.wanted.vforks) && !self.forks.is_empty();
+        let mut list = match (&self.catch, tells) {
+            (Some(all), _) if all.is_empty() => return Some(Vec::new()),
+            (list, false) => return list.clone(),
+            (list, true) => list.clone().unwrap_or_default(),
+        };
+        list.extend(FORKS);
+        Some(list)
+    }
+
+    /// Whether gdb catches a system call.
+    fn caught(&self, number: u64) -> bool {
+        let list = self.catch.as_ref();
+        list.is_some_and(|l| l.is_empty() || l.contains(&number))
     }
 
     /// What gdb is told when a run ends without a result.
@@ -405,13 +456,22 @@ impl Session {
                 tid,
                 signal: Signal::SIGINT,
             },
-            Reason::End => Told::ReplayLog {
-                tid: Some(tid),
-                pos: ReplayLogPosition::End,
+            Reason::End => match self.replaced_by()? {
+                Some(p) => self.enter(p.image, p.begin)?,
+                None => {
+                    self.note_end()?;
+                    Told::ReplayLog {
+                        tid: Some(tid),
+                        pos: ReplayLogPosition::End,
+                    }
+                }
             },
-            Reason::Begin => Told::ReplayLog {
-                tid: Some(tid),
-                pos: ReplayLogPosition::Begin,
+            Reason::Begin => match self.replaces()? {
+                Some(p) => self.enter(p.image, p.end)?,
+                None => Told::ReplayLog {
+                    tid: Some(tid),
+                    pos: ReplayLogPosition::Begin,
+                },
             },
             _ => self.trap(),
         })

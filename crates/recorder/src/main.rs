@@ -174,6 +174,10 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         area
     };
     t.set_area(&initial);
+    if config().parent != 0 {
+        // Its place is behind all that the image did which it replaces.
+        t.sequence();
+    }
     t.begin();
     if regime::possible() && t.emit.ctl().is_some() {
         regime::begin(t, &program.written);

@@ -7,4 +7,5 @@ mod common;
 mod harness;
 mod kernel;
 mod packets;
+mod processes;
 mod travel;

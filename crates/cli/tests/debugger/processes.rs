@@ -1,0 +1,153 @@
+//! Processes that a process makes, programs that it executes, and its end.
+
+use crate::common::{expect, gdb, record};
+use crate::harness::Scene;
+
+const TREE: &str = r#"
+#include <unistd.h>
+#include <sys/wait.h>
+int after(int n) { return n + 1; } int second(int n) { return n + 2; }
+int main(int argc, char **argv) {
+    if (argc > 1) { second(argc); return 0; }
+    int st;
+    pid_t p = fork();
+    if (!p) _exit(3);
+    waitpid(p, &st, 0);
+    after(2);
+    p = vfork();
+    if (!p) _exit(4);
+    waitpid(p, &st, 0);
+    after(3);
+    execl("/proc/self/exe", "f", "again", (char *) 0);
+    return 1;
+}"#;
+
+#[test]
+fn forks_and_programs_are_caught_both_ways() {
+    let s = Scene::new();
+    let trace = record(&s, TREE, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "catch fork\ncatch vfork\ncatch exec\nbreak after\ncontinue\ncontinue\nprint n\ncontinue\ncontinue\n\
+         print n\ncontinue\nbreak second\ncontinue\nbacktrace\nreverse-continue\nreverse-continue\nprint n\n\
+         reverse-continue\nreverse-continue\nprint n\nreverse-continue\nreverse-continue\ncontinue\n",
+    );
+    expect(
+        &out,
+        &[
+            "Catchpoint 1 (forked process",
+            "after (n=2)",
+            "= 2",
+            "Catchpoint 2 (vforked process",
+            "after (n=3)",
+            "= 3",
+            "is executing new program",
+            "Catchpoint 3 (exec'd",
+            "second (n=2)",
+            "main (argc=2",
+            "Catchpoint 3 (exec'd",
+            "after (n=3)",
+            "= 3",
+            "Catchpoint 2 (vforked",
+            "after (n=2)",
+            "= 2",
+            "Catchpoint 1 (forked",
+            "No more reverse-execution history",
+            "Catchpoint 1 (forked",
+        ],
+    );
+}
+
+#[test]
+fn a_program_is_followed_into_the_next() {
+    let s = Scene::new();
+    let trace = record(&s, TREE, &[]);
+    // Nobody asks for it: new processes do not stop, and breakpoints are where the program is.
+    let out = gdb(
+        &s,
+        &trace,
+        "break second\nbreak after\ncontinue\ncontinue\ncontinue\nprint $_siginfo\ncontinue\nwhen\nreverse-continue\n\
+         reverse-continue\nprint n\ninfo threads\n",
+    );
+    expect(
+        &out,
+        &[
+            "after (n=2)",
+            "after (n=3)",
+            "is executing new program",
+            "second (n=2)",
+            "end of the recording of this process: exit status 0",
+            "No more reverse-execution history",
+            "100.00%",
+            "second (n=2)",
+            "after (n=3)",
+            "= 3",
+            "Thread",
+        ],
+    );
+}
+
+#[test]
+fn the_end_of_a_killed_process_is_told() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <signal.h>
+#include <unistd.h>
+volatile long n; void last(void) { n++; }
+int main(void) { for (int i = 0; i < 10; i++) last(); raise(SIGTERM); return 0; }"#,
+        &[],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "continue\ncontinue\nbreak last\nreverse-continue\nprint n\ncontinue\ncontinue\n",
+    );
+    expect(
+        &out,
+        &[
+            "received signal SIGTERM",
+            "end of the recording of this process: killed by signal 15",
+            "No more reverse-execution history",
+            "last ()",
+            "= 9",
+            "received signal SIGTERM",
+        ],
+    );
+}
+
+#[test]
+fn handlers_have_callers() {
+    let s = Scene::new();
+    // Checked, and with old values where the frame of the signal will be.
+    let trace = s.path("t.hst");
+    let program = crate::common::compile(
+        &s,
+        "program",
+        r#"#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+volatile int hits;
+void deep(int n) { char fill[256]; memset(fill, 0x41, sizeof fill); if (n) deep(n - 1); hits += fill[3] == 0; }
+void on(int n) { hits++; }
+void cause(void) { kill(getpid(), SIGUSR1); }
+int main(void) { deep(60); signal(SIGUSR1, on); cause(); return hits - 1; }"#,
+        &[],
+    );
+    for regime in ["checked", "quiet"] {
+        let mut command = s.hindsight(&["record", "--quiet", "--regime", regime, "-o"]);
+        let run = s.run(command.arg(&trace).arg("--").arg(&program));
+        assert!(run.status.success(), "{}", run.messages());
+        let out = gdb(&s, &trace, "break on\ncontinue\ncontinue\nbacktrace\n");
+        expect(
+            &out,
+            &[
+                "on (n=10)",
+                "<signal handler called>",
+                "cause ()",
+                "main ()",
+            ],
+        );
+    }
+}
