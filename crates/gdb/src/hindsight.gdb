@@ -63,6 +63,14 @@ document last-write
 Goes to the instruction that wrote a variable last: last-write EXPR.
 end
 
+define first-use
+  eval "monitor first-use %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  hindsight-moved
+end
+document first-use
+Goes to the next instruction that reads or writes a variable: first-use EXPR.
+end
+
 define threads-at
   monitor threads-at
 end

@@ -45,7 +45,12 @@ fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
         }
         let n = out.len();
         if n > 3 && out[n - 3] == b'#' {
-            return Some(out);
+            // What the user is told comes before the answer.
+            let told = out.windows(2).any(|w| w == b"$O") && !out.windows(3).any(|w| w == b"$OK");
+            if !told {
+                return Some(out);
+            }
+            out.clear();
         }
     }
 }

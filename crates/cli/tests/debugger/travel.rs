@@ -217,7 +217,7 @@ fn positions_and_checkpoints() {
         &s,
         &trace,
         "break fib\ncontinue\ncheckpoint first\ncontinue 5\ncheckpoint\ncheckpoints\nrestart first\nbacktrace\n\
-         last-write total\nprint total\nseek end\nseek 50%\nseek begin\nseek FFFFFF:0\nrestart nowhere\nwhen\n",
+         last-write total\nprint total\nfirst-use total\nseek end\nseek 50%\nseek begin\nseek FFFFFF:0\nrestart nowhere\nwhen\n",
     );
     expect(
         &out,
@@ -230,6 +230,7 @@ fn positions_and_checkpoints() {
             "writes 4 bytes",
             "main (",
             "= 171",
+            " bytes at",
             "100.00%",
             "50.00%",
             "0.00%",
