@@ -46,6 +46,8 @@ pub struct Measured {
 /// Start-up of `/bin/true`, all in seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Startup {
+    /// Where no earlier recording has left translated code.
+    pub first_wall: Vec<f64>,
     pub native_wall: Vec<f64>,
     pub native_cpu: Vec<f64>,
     pub record_wall: Vec<f64>,
@@ -66,14 +68,16 @@ pub fn measure(
         cwd: dir.into(),
         stdout: Some(dir.join(format!("{name}.out"))),
         stderr: Some(dir.join(format!("{name}.err"))),
+        cache: Some(dir.join("cache")),
         limit: LIMIT,
         ..Spec::default()
     };
     let (native, record) = (spec("native"), spec("record"));
     let trace = dir.join("trace.hst");
     let recorded = tool.recorded(&record, &trace);
-    // Once unmeasured, so that files are in the page cache.
+    // Once unmeasured, so that files are in the page cache, and translated code in the user's.
     run(&native)?;
+    run(&recorded)?;
     let mut rounds = Vec::new();
     let mut miss = None;
     for _ in 0..pairs {
@@ -163,12 +167,18 @@ pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup>
         argv: argv(&["/bin/true"]),
         cwd: dir.into(),
         stderr: Some(messages.clone()),
+        cache: Some(dir.join("cache")),
         limit: LIMIT,
         ..Spec::default()
     };
     let trace = dir.join("true.hst");
     let recorded = tool.recorded(&native, &trace);
+    let mut cold = tool.clone();
+    cold.record_options.push("--no-cache".into());
+    let first = cold.recorded(&native, &trace);
+    run(&recorded)?;
     let mut s = Startup {
+        first_wall: vec![],
         native_wall: vec![],
         native_cpu: vec![],
         record_wall: vec![],
@@ -179,6 +189,10 @@ pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup>
         must_succeed("/bin/true", &plain, &messages)?;
         s.native_wall.push(plain.wall);
         s.native_cpu.push(plain.cpu);
+        remove(&trace)?;
+        let recording = run(&first)?;
+        must_succeed("first recording of /bin/true", &recording, &messages)?;
+        s.first_wall.push(recording.wall);
         remove(&trace)?;
         let recording = run(&recorded)?;
         must_succeed("recording of /bin/true", &recording, &messages)?;

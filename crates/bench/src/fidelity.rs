@@ -173,6 +173,8 @@ impl Ground {
             stdin: case.stdin.as_ref().map(|f| work.join(f)),
             stdout: Some(self.dir.join(format!("{name}.out"))),
             stderr: Some(self.dir.join(format!("{name}.err"))),
+            // Commands of one program find what the one before has left.
+            cache: Some(self.dir.join("cache")),
             limit: LIMIT,
         };
         let done = run(&wrap(&spec))?;

@@ -19,6 +19,8 @@ pub struct Spec {
     /// Files that receive the output; `/dev/null` if none.
     pub stdout: Option<PathBuf>,
     pub stderr: Option<PathBuf>,
+    /// Folder of caches, which the environment names.
+    pub cache: Option<PathBuf>,
     /// The run is killed, and counts as failed, after this time.
     pub limit: Duration,
 }
@@ -71,6 +73,7 @@ pub fn run(spec: &Spec) -> io::Result<Run> {
         .args(&spec.argv[1..])
         .env_clear()
         .envs(ENVIRONMENT)
+        .envs(spec.cache.as_ref().map(|c| ("XDG_CACHE_HOME", c)))
         .current_dir(&spec.cwd)
         .stdin(input(spec.stdin.as_ref())?)
         .stdout(output(spec.stdout.as_ref())?)

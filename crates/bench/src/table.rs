@@ -313,17 +313,24 @@ fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
     }
     if let Some(s) = startup {
         let ms = |v: &[f64]| median(v) * 1e3;
+        let first = ms(&s.first_wall) - ms(&s.native_wall);
+        add(
+            "start-up of /bin/true, first recording, wall, added",
+            "(none set)",
+            format!("{first:.1} ms"),
+            true,
+        );
         let added = ms(&s.record_wall) - ms(&s.native_wall);
         let least = (range(&s.record_wall).0 - range(&s.native_wall).0) * 1e3;
         add(
-            "start-up of /bin/true, wall, added",
+            "start-up of /bin/true, second recording, wall, added",
             "25 ms or less",
             format!("{added:.1} ms median, {least:.1} ms of the minima"),
             added <= 25.0,
         );
         let cpu = ms(&s.record_cpu) - ms(&s.native_cpu);
         add(
-            "start-up of /bin/true, CPU, added",
+            "start-up of /bin/true, second recording, CPU, added",
             "(none set)",
             format!("{cpu:.1} ms"),
             true,
