@@ -225,6 +225,10 @@ impl Translator {
     fn liveness<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) {
         self.needed.clear();
         self.needed.resize(self.instrs.len(), flags::ALL);
+        // Also where nothing is looked at: what the block before has left is not this one's.
+        self.block.peeked.clear();
+        self.block.looks.clear();
+        self.block.looked.clear();
         if !self.checked() && !self.replay() {
             return;
         }
@@ -235,10 +239,7 @@ impl Translator {
             .map_or(0, |i| i.next_ip().wrapping_sub(input.pc) as usize)
             .min(input.code.len());
         let peeked = &mut self.block.peeked;
-        peeked.clear();
         let (looks, looked) = (&mut self.block.looks, &mut self.block.looked);
-        looks.clear();
-        looked.clear();
         let mut at = |pc: u64| {
             if let Some(known) = input.peeked.get(peeked.len()) {
                 peeked.push(*known);
