@@ -453,7 +453,7 @@ pub struct Index {
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Instructions between the index's own key frames; 0: about eight million. Fewer make travel
-    /// faster; they are made rarer where the index would be larger than twice the recording and 64 MiB.
+    /// faster; they are made rarer where the index would be larger than twice the recording and 256 MiB.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub interval: u64,
     /// For scripts.

@@ -169,6 +169,7 @@ fn ground(g: Ground) -> &'static str {
         Ground::Read => "read",
         Ground::Exposed => "exposed",
         Ground::Module => "module",
+        Ground::Fresh => "fresh",
         Ground::Code => "code",
         Ground::Snapshot => "snapshot",
     }

@@ -11,7 +11,7 @@ use iced_x86::FlowControl;
 use std::collections::VecDeque;
 
 /// Threads whose virtual processors are kept.
-const PLAYERS: usize = 4;
+const PLAYERS: usize = 12;
 const RSP: usize = 4;
 
 /// A place in a recording. Several can exist at the same time.

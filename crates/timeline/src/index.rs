@@ -6,9 +6,13 @@
 //!
 //! * a frame: the registers at its start, and those lines of memory that the interval reads, as they
 //!   were then. A replay of the interval needs no more;
-//! * its history: for each page the words (8 bytes) that were read and that were written.
+//! * its history: for each page the words (8 bytes) that were read and that were written;
+//! * its ends (`ends`): how each byte was accessed last, and what it then held. What was in memory is
+//!   read from there, however long ago it was accessed, without replaying.
 //!
 //! Pages and lines are those of the window: addresses modulo 2^32.
+
+mod ends;
 
 use crate::player::Chunks;
 use crate::scan::Scan;
@@ -20,6 +24,9 @@ use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Machine, Marks, State, Stop};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+pub use ends::{End, Ends};
+use ends::{Maker, covered};
 
 /// Instructions of an interval, unless the index would become too large.
 pub const SPAN: u64 = 8 << 20;
@@ -95,6 +102,8 @@ pub struct Interval {
     pub frame: Frame,
     /// By page, ascending.
     pub history: Vec<Touched>,
+    /// See [`Ends`]; compressed.
+    pub ends: Vec<u8>,
 }
 
 /// The index of one part of a thread.
@@ -131,8 +140,8 @@ impl Frame {
         })
     }
 
-    /// The state, and the lines with their pages and masks.
-    fn unpack(&self) -> Option<(State, Lines)> {
+    /// The state and the lines.
+    fn open(&self) -> Option<(State, Framed)> {
         let raw = unpack(&self.blob)?;
         let mut r = Reader { b: &raw, at: 0 };
         let epoch = r.int()?;
@@ -140,19 +149,13 @@ impl Frame {
         let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
         let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
         let n = r.int()?;
-        let mut masks = Vec::new();
-        let mut page = 0u32;
+        let mut pages = Vec::new();
+        let (mut page, mut count) = (0u32, 0);
         for _ in 0..n {
             page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
-            masks.push((page, r.word()?));
-        }
-        let mut lines = Lines::new();
-        for (page, mask) in masks {
-            let mut bytes = Box::new([0; PAGE]);
-            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
-                bytes[i * LINE..(i + 1) * LINE].copy_from_slice(r.take(LINE)?);
-            }
-            lines.insert(page, (mask, bytes));
+            let mask = r.word()?;
+            pages.push((page, mask, count));
+            count += mask.count_ones() as usize;
         }
         let state = State {
             position: self.position,
@@ -161,7 +164,23 @@ impl Frame {
             cpu,
             vec,
         };
-        (r.at == raw.len() && page < 1 << 20).then_some((state, lines))
+        let first = r.at;
+        (r.take(count * LINE)?.len() == raw.len() - first && page < 1 << 20)
+            .then_some((state, Framed { raw, first, pages }))
+    }
+
+    /// The state, and the lines with their pages and masks.
+    fn unpack(&self) -> Option<(State, Lines)> {
+        let (state, framed) = self.open()?;
+        let mut lines = Lines::new();
+        for (page, mask, _) in &framed.pages {
+            let mut bytes = Box::new([0; PAGE]);
+            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
+                bytes[i * LINE..(i + 1) * LINE].copy_from_slice(&framed.line(*page, i));
+            }
+            lines.insert(*page, (*mask, bytes));
+        }
+        Some((state, lines))
     }
 
     /// Brings what the interval needs into a machine's window; the state at its start.
@@ -180,6 +199,31 @@ impl Frame {
             }
         }
         Some(state)
+    }
+}
+
+/// The lines of a frame, as they are kept.
+struct Framed {
+    raw: Vec<u8>,
+    /// Where the first line is.
+    first: usize,
+    /// Page, its lines, and how many lines come before them.
+    pages: Vec<(u32, u64, usize)>,
+}
+
+impl Framed {
+    /// A line of a page; zeros if the frame does not have it.
+    fn line(&self, page: u32, line: usize) -> [u8; LINE] {
+        let mut out = [0; LINE];
+        if let Ok(i) = self.pages.binary_search_by_key(&page, |p| p.0)
+            && let (_, mask, before) = self.pages[i]
+            && mask & (1 << line) != 0
+        {
+            let rank = before + (mask & ((1 << line) - 1)).count_ones() as usize;
+            let at = self.first + rank * LINE;
+            out.copy_from_slice(&self.raw[at..at + LINE]);
+        }
+        out
     }
 }
 
@@ -217,12 +261,21 @@ impl Interval {
 
     fn size(&self) -> usize {
         let words: usize = self.history.iter().map(|t| 4 + t.words.len() / 2).sum();
-        self.frame.blob.len() + words + 16
+        self.frame.blob.len() + self.ends.len() + words + 16
     }
 
-    /// This interval and the one that follows it as one.
-    fn join(&self, next: &Interval) -> Result<Interval> {
+    /// How what was touched was accessed last, and what it held at the end; `None`: it is damaged.
+    pub fn ends(&self) -> Option<Ends> {
+        Ends::new(&self.ends, self.frame.open()?.1)
+    }
+
+    /// This interval and the one that follows it as one. `changes`: where something else than the
+    /// thread's instructions changed memory in the second, by address and length.
+    fn join(&self, next: &Interval, changes: &[(u64, u64)]) -> Result<Interval> {
         let damaged = || Error::Unsupported("a frame in memory does not decode".into());
+        let ends = [self, next].map(|i| i.ends().ok_or_else(damaged));
+        let [mine, others] = ends;
+        let (mine, others) = (mine?, others?);
         let (state, mut lines) = self.frame.unpack().ok_or_else(damaged)?;
         let (_, more) = next.frame.unpack().ok_or_else(damaged)?;
         for (page, (mask, bytes)) in more {
@@ -247,11 +300,32 @@ impl Interval {
                 *a = [a[0] | b[0], a[1] | b[1]];
             }
         }
+        let history: Vec<Touched> = pages.iter().map(|(p, w)| Touched::new(*p, w)).collect();
+        let mut maker = Maker::default();
+        for t in &history {
+            let end = |i: usize| {
+                let first = mine.line(&self.history, t.page, i);
+                let last = others.line(&next.history, t.page, i);
+                let wiped = (changes.iter()).fold(0, |m, c| m | covered(t.page, i, c.0, c.1));
+                match (first, last) {
+                    (Some(a), Some(b)) => Some(b.after(&a, wiped)),
+                    (Some(a), None) => Some(a.wiped(wiped)),
+                    (None, b) => b,
+                }
+            };
+            let all: [Option<End>; 64] = std::array::from_fn(end);
+            let any = t.reads | t.writes;
+            if (0..64).any(|i| any & (1 << i) != 0 && all[i].is_none()) {
+                return Err(damaged());
+            }
+            maker.page(t, lines.get(&t.page), |i| all[i].unwrap_or_default());
+        }
         Ok(Interval {
             from: self.from,
             to: next.to,
             frame: Frame::pack(&state, &lines)?,
-            history: pages.iter().map(|(p, w)| Touched::new(*p, w)).collect(),
+            history,
+            ends: maker.pack()?,
         })
     }
 }
@@ -268,9 +342,9 @@ impl Part {
     }
 
     /// Halves the number of frames.
-    fn thin(&mut self) -> Result<()> {
+    fn thin(&mut self, scan: &Scan) -> Result<()> {
         let joined = self.intervals.chunks(2).map(|pair| match pair {
-            [a, b] => a.join(b),
+            [a, b] => a.join(b, &scan.changed(b.from, b.to)),
             _ => Ok(pair[0].clone()),
         });
         self.intervals = joined.collect::<Result<_>>()?;
@@ -351,7 +425,8 @@ pub fn build(
             }
             Err(e) => return Err(fail(e)),
         };
-        let (lines, history) = harvest(&m, &mut shadow).map_err(fail)?;
+        let mut maker = Maker::default();
+        let (lines, history) = harvest(&m, &mut shadow, &mut maker).map_err(fail)?;
         let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
         for (_, addr, len) in scan.zeros.iter().filter(between) {
             renew(&m, &mut shadow, *addr, *len);
@@ -365,6 +440,7 @@ pub fn build(
             to: done,
             frame: Frame::pack(&state, &lines)?,
             history,
+            ends: maker.pack()?,
         };
         size += interval.size() as u64;
         part.intervals.push(interval);
@@ -373,7 +449,7 @@ pub fn build(
         let foreseen = size as f64 / share.max(f64::MIN_POSITIVE) > budget as f64;
         let n = part.intervals.len();
         if n > 1 && (size > budget || (foreseen && n >= FORESEE)) {
-            part.thin()?;
+            part.thin(scan)?;
             size = part.size() as u64;
             span = span.saturating_mul(2);
         }
@@ -386,10 +462,12 @@ pub fn build(
     }
 }
 
-/// Takes what the marks tell: the lines that were read, as they were at the start, and the history.
+/// Takes what the marks tell: the lines that were read, as they were at the start, the history, and the
+/// ends.
 fn harvest(
     m: &Machine,
     shadow: &mut HashMap<u32, Box<Page>>,
+    ends: &mut Maker,
 ) -> std::result::Result<(Lines, Vec<Touched>), hindsight_replay::Error> {
     let mut pages = m.marked_pages(Marks::Reads)?;
     pages.extend(m.marked_pages(Marks::Writes)?);
@@ -398,12 +476,13 @@ fn harvest(
     let mut lines = Lines::new();
     let mut history = Vec::new();
     let mut now = [0; PAGE];
+    let mut marked = [[0; PAGE]; 2];
     for page in pages {
         let at = page as u64 * PAGE as u64;
         let mut words = [[0; 2]; 64];
         for (k, marks) in [Marks::Reads, Marks::Writes].into_iter().enumerate() {
-            m.read_marks(marks, at, &mut now);
-            let some = now
+            m.read_marks(marks, at, &mut marked[k]);
+            let some = marked[k]
                 .chunks_exact(8)
                 .enumerate()
                 .filter(|(_, w)| *w != [0; 8]);
@@ -416,7 +495,6 @@ fn harvest(
         if reads | writes == 0 {
             continue;
         }
-        history.push(touched);
         let old = shadow.entry(page).or_insert_with(|| Box::new([0; PAGE]));
         let line = |b: &Page, i: usize| b[i * LINE..(i + 1) * LINE] != [0; LINE];
         let wanted = (0..64).filter(|i| reads & (1 << i) != 0 && line(old, *i));
@@ -425,6 +503,12 @@ fn harvest(
             lines.insert(page, (wanted, old.clone()));
         }
         m.read_window(at, &mut now);
+        ends.page(&touched, lines.get(&page), |i| {
+            let part = i * LINE..(i + 1) * LINE;
+            let [r, w] = &marked;
+            End::of(&r[part.clone()], &w[part.clone()], &now[part])
+        });
+        history.push(touched);
         for i in (0..64).filter(|i| (reads | writes) & (1 << i) != 0) {
             let part = i * LINE..(i + 1) * LINE;
             old[part.clone()].copy_from_slice(&now[part]);

@@ -42,6 +42,7 @@ mod maps;
 mod memory;
 mod model;
 mod order;
+mod past;
 mod place;
 mod player;
 mod position;

@@ -13,6 +13,8 @@ pub enum Ground {
     Exposed,
     /// It is the content of a mapped file, which nothing has changed since.
     Module,
+    /// It is zero, as the kernel gave it, and nothing has changed it since.
+    Fresh,
     /// It was executed.
     Code,
     /// A snapshot of memory holds it.

@@ -198,15 +198,6 @@ impl Player {
         answer
     }
 
-    /// The end of the interval in which instruction `count` is.
-    pub fn end_of(&self, count: u64) -> Result<u64> {
-        let part = self.index(count)?;
-        Ok(part
-            .intervals
-            .get(part.interval(count))
-            .map_or(part.to, |i| i.to))
-    }
-
     /// Whether `count` can be reached from here, or from a snapshot, which is then taken up.
     fn near(&mut self, count: u64) -> bool {
         let here = self.count();

@@ -23,12 +23,38 @@ pub struct Scan {
     /// What the kernel wrote in system calls and with signals: the instructions completed before, address,
     /// length.
     pub written: Vec<(u64, u64, u64)>,
+    /// What made memory what it is, other than instructions of the thread and what the kernel wrote.
+    pub sources: Vec<Source>,
+    /// Up to here memory is what instructions, `sources` and `given` made of it, and nothing else changes it;
+    /// 0: never.
+    pub quiet_until: u64,
     /// Where the thread ran unrecorded, ascending: what was known before is not known to hold behind.
     pub gaps: Vec<Range<u64>>,
     /// First and last position.
     pub from: u64,
     pub to: u64,
     pub ending: Option<Ending>,
+}
+
+/// What made a stretch of memory what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// Position.
+    pub at: u64,
+    pub address: u64,
+    pub len: u64,
+    pub origin: Origin,
+}
+
+/// Where memory came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// It is empty: fresh, or not there any more.
+    Zero,
+    /// A module, by its number, from this offset on, with zeros behind its end.
+    File { module: u32, offset: u64 },
+    /// The memory that was at this address.
+    Moved(u64),
 }
 
 /// An event.
@@ -129,18 +155,35 @@ impl Scan {
                     self.notes.push((pos, kind));
                 }
                 Event::Regime { quiet, reason } => {
+                    self.quiet_until = match quiet {
+                        true => u64::MAX,
+                        false => pos,
+                    };
                     let reason = String::from_utf8_lossy(reason).into_owned();
                     self.notes.push((pos, Kind::Regime { quiet, reason }));
                 }
-                Event::Zero { addr, len } => self.zeros.push((pos, addr, len)),
+                Event::Zero { addr, len } => {
+                    self.zeros.push((pos, addr, len));
+                    self.source(pos, addr, len, Origin::Zero);
+                }
                 Event::Memory { addr, bytes } => {
                     self.write(pos, addr, bytes.len() as u64);
                     last = Some((addr, bytes.len() as u64));
                 }
-                Event::FileOf { addr, len, .. } => self.write(pos, addr, len),
+                Event::FileOf {
+                    addr,
+                    len,
+                    module,
+                    offset,
+                } => {
+                    self.write(pos, addr, len);
+                    self.source(pos, addr, len, Origin::File { module, offset });
+                }
                 Event::Move { from, to, len } => {
                     self.zeros.push((pos, from, len));
                     self.write(pos, to, len);
+                    self.source(pos, from, len, Origin::Zero);
+                    self.source(pos, to, len, Origin::Moved(from));
                 }
                 Event::End {
                     kind,
@@ -190,6 +233,48 @@ impl Scan {
         if self.written.last() != Some(&(pos, addr, len)) {
             self.written.push((pos, addr, len));
         }
+    }
+
+    fn source(&mut self, at: u64, address: u64, len: u64, origin: Origin) {
+        self.sources.push(Source {
+            at,
+            address,
+            len,
+            origin,
+        });
+    }
+
+    /// Of each byte what made it what it was before anything else happened to it, the last one before
+    /// `count` instructions were completed.
+    pub fn sources_of(&self, address: u64, len: usize, count: u64) -> Vec<Option<Source>> {
+        let mut out = vec![None; len];
+        let mut left = len;
+        let before = self.sources.partition_point(|s| s.at < count);
+        for s in self.sources[..before].iter().rev() {
+            let first = s.address.max(address);
+            let end = (s.address.saturating_add(s.len)).min(address.saturating_add(len as u64));
+            for o in (first..end).map(|a| (a - address) as usize) {
+                if out[o].is_none() {
+                    out[o] = Some(*s);
+                    left -= 1;
+                }
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        out
+    }
+
+    /// Where something else than the thread's instructions changed memory, or may have, between two
+    /// positions, by address and length.
+    pub fn changed(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let within = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < to;
+        let said = self.zeros.iter().chain(&self.given).filter(within);
+        let gap = self.gaps.iter().any(|g| g.start < to && from < g.end);
+        said.map(|z| (z.1, z.2))
+            .chain(gap.then_some((0, u64::MAX)))
+            .collect()
     }
 
     /// `count`, or if the thread runs unrecorded there, the end or begin of that gap.

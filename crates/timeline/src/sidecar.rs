@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
 /// Raise it when what the index says changes, also through a change of what is marked.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 const HEADER: usize = 32;
 /// Before each part: its thread, where it begins, length and checksum.
 const RECORD: usize = 32;
@@ -197,7 +197,7 @@ fn scan(file: &File, identity: u128, state: &mut State) -> std::result::Result<(
     Ok(())
 }
 
-/// A part as bytes: intervals, each with its frame and its packed history.
+/// A part as bytes: intervals, each with its frame, its packed history and its ends.
 fn encode(part: &Part) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     put(&mut out, part.to);
@@ -219,6 +219,8 @@ fn encode(part: &Part) -> Result<Vec<u8>> {
         let packed = pack(&history)?;
         put(&mut out, packed.len() as u64);
         out.extend_from_slice(&packed);
+        put(&mut out, i.ends.len() as u64);
+        out.extend_from_slice(&i.ends);
     }
     Ok(out)
 }
@@ -244,6 +246,9 @@ fn decode(bytes: &[u8], place: Place) -> Option<Part> {
         let n = usize::try_from(r.int()?).ok()?;
         let blob = r.take(n)?.to_vec();
         let n = usize::try_from(r.int()?).ok()?;
+        let history = history(&unpack(r.take(n)?)?)?;
+        let n = usize::try_from(r.int()?).ok()?;
+        let ends = r.take(n)?.to_vec();
         part.intervals.push(Interval {
             from,
             to,
@@ -251,7 +256,8 @@ fn decode(bytes: &[u8], place: Place) -> Option<Part> {
                 position: from,
                 blob,
             },
-            history: history(&unpack(r.take(n)?)?)?,
+            history,
+            ends,
         });
     }
     (to == place.to && !part.intervals.is_empty() && r.at == bytes.len()).then_some(part)

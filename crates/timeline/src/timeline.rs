@@ -92,6 +92,8 @@ impl Timeline {
             codes: Mutex::default(),
             changes: Mutex::default(),
             parts: Mutex::default(),
+            places: Mutex::default(),
+            ends: Mutex::default(),
             chunks: Mutex::default(),
             calls: Mutex::default(),
         })))

@@ -2,14 +2,16 @@
 
 use crate::maps;
 use crate::memory::*;
+use crate::past;
 use crate::player::Player;
+use crate::scan::Origin;
 use crate::search;
 use crate::stops::{Cancel, Watch};
-use crate::{Cursor, Position, Result, Segment, ThreadId};
+use crate::timeline::Inner;
+use crate::{Cursor, Mapping, Position, Result, Segment, ThreadId};
 use hindsight_isa::observe::MARK;
+use std::sync::Arc;
 
-/// Intervals that are replayed at most for one question.
-const REPLAYS: usize = 1000;
 /// Intervals that are replayed at most to find what is read later.
 const AHEAD: usize = 4;
 /// Words whose earlier values are kept for conditions.
@@ -31,6 +33,9 @@ pub fn memory(cursor: &mut Cursor, address: u64, len: usize) -> Result<Memory> {
         let alone = accessed(cursor, image, (home, count), here, &mut m, &mut lost)?;
         if image == cursor.image() {
             cursor.place(home, count)?;
+            if alone {
+                made(cursor, image, (home, count), here, &mut m, &lost)?;
+            }
             match alone {
                 true => exposed(cursor, &mut m, &lost)?,
                 false => races(cursor, &mut m)?,
@@ -86,7 +91,7 @@ fn accessed(
         };
         let len = m.bytes.len() as u64;
         if let Some(n) = n
-            && (alone || last_interval(cursor.player(t)?, m.address, len, n)?.is_some())
+            && (alone || past::last(&cursor.timeline().0, t, m.address, len, n)?.is_some())
         {
             touched.push((t, n));
         }
@@ -98,7 +103,8 @@ fn accessed(
     match touched[..] {
         [] => {}
         [(t, n)] if !exact => one(cursor.player(t)?, n, m, lost)?,
-        _ => several(cursor, &touched, m, lost)?,
+        _ if exact => several(cursor, &touched, m, lost)?,
+        _ => shared(cursor, &touched, m, lost)?,
     }
     Ok(alone)
 }
@@ -111,6 +117,10 @@ fn exposed(cursor: &mut Cursor, m: &mut Memory, lost: &[bool]) -> Result<()> {
     let timeline = cursor.timeline().clone();
     let here = timeline.position(t, count)?;
     let scan = timeline.0.scan(t)?;
+    if count <= scan.quiet_until {
+        // What is not known by now is not there, or nobody knows it.
+        return Ok(());
+    }
     let barriers = [
         scan.events.iter().map(|e| e.0).find(|n| *n >= count),
         scan.zeros.iter().map(|z| z.0).find(|n| *n >= count),
@@ -207,70 +217,85 @@ fn mapped(
     Ok(())
 }
 
-/// The start of the last interval before `count` that touched any of these lines.
-fn last_interval(p: &mut Player, address: u64, len: u64, count: u64) -> Result<Option<u64>> {
-    let mut at = count;
-    while at > p.from {
-        let part = p.index(at - 1)?;
-        for i in (0..=part.interval(at - 1)).rev() {
-            let interval = &part.intervals[i];
-            if interval.touches(address, len, true, true) {
-                return Ok(Some(interval.from));
-            }
-            at = interval.from;
-        }
-        at = at.min(part.from);
-        if at == 0 {
-            break;
-        }
-    }
-    Ok(None)
-}
-
-/// What one thread knows of it, which nobody else has touched. The player stays at `count`; what was
-/// before is looked for with its helper.
+/// What one thread knows of it, which nobody else has touched. The player stays at `count`.
 fn one(p: &mut Player, count: u64, m: &mut Memory, lost: &mut [bool]) -> Result<()> {
     p.seek_end(count)?;
     take(p, m, lost);
     if whole(m, lost) {
         return Ok(());
     }
+    let inner = Arc::clone(p.inner());
+    let floor = floor(&inner, p.thread, m, count)?;
     let since = p.since();
-    p.with_helper(|h| back(h, count, since, m, lost))
+    past::before(&inner, p.thread, since, &floor, m, lost)
 }
 
-/// The same for what was accessed before `since`, interval by interval; moves the player.
-fn back(
-    p: &mut Player,
-    count: u64,
-    mut since: u64,
+/// For each byte, the instruction before which nothing is known of it that holds at `count`: nothing is
+/// known across a gap, nor of what was in memory before it was mapped anew.
+fn floor(inner: &Inner, thread: ThreadId, m: &Memory, count: u64) -> Result<Vec<u64>> {
+    let scan = inner.scan(thread)?;
+    let gap = scan.gaps[..scan.gaps.partition_point(|g| g.end < count)].last();
+    let gap = gap.map_or(0, |g| g.end);
+    let sources = scan.sources_of(m.address, m.bytes.len(), count);
+    let mapped = sources.iter().map(|s| s.map_or(0, |s| s.at));
+    Ok(mapped.map(|at| at.max(gap)).collect())
+}
+
+/// Whether a mapping that was there when a program began was then empty where it is not recorded what it
+/// held. Others are the kernel's.
+fn empty(m: &Mapping) -> bool {
+    const ANONYMOUS: u32 = 0x20;
+    let own = !m.path.starts_with('[') || ["[stack]", "[heap]"].contains(&&m.path[..]);
+    own && (m.flags & ANONYMOUS != 0 || m.path.starts_with('['))
+}
+
+/// Fills in what was never accessed since it was made, where it is recorded all that changes memory.
+fn made(
+    cursor: &Cursor,
+    image: u32,
+    (thread, count): (ThreadId, u64),
+    here: Position,
     m: &mut Memory,
-    lost: &mut [bool],
+    lost: &[bool],
 ) -> Result<()> {
-    let len = m.bytes.len();
-    // Nothing is known across a gap. One within an interval is the player's business.
-    let gaps = &p.inner().scan(p.thread)?.gaps;
-    let gap = gaps[..gaps.partition_point(|g| g.end < count)].last();
-    let floor = gap.map_or(0, |g| g.end).max(p.from);
-    for _ in 0..REPLAYS {
-        let open = |i: &usize| m.bytes[*i].is_none() && !lost[*i];
-        let (Some(first), Some(last)) = ((0..len).find(open), (0..len).rfind(open)) else {
-            return Ok(());
+    let timeline = cursor.timeline();
+    let scan = timeline.0.scan(thread)?;
+    if whole(m, lost) || count > scan.quiet_until {
+        return Ok(());
+    }
+    let end = m.address.saturating_add(m.bytes.len() as u64);
+    let there: Vec<_> = (timeline.mappings(image, here)?.into_iter())
+        .filter(|r| r.start < end && m.address < r.end && r.prot != 0)
+        .collect();
+    let sources = scan.sources_of(m.address, m.bytes.len(), count);
+    // What a file has, from an offset on.
+    let mut file: Option<(u32, u64, Vec<u8>)> = None;
+    for (i, source) in sources.into_iter().enumerate() {
+        let at = m.address.wrapping_add(i as u64);
+        let region = there.iter().find(|r| r.start <= at && at < r.end);
+        let (None, false, Some(region)) = (m.bytes[i], lost[i], region) else {
+            continue;
         };
-        if since <= floor {
-            return Ok(());
+        m.bytes[i] = match source.map(|s| (s.origin, at - s.address)) {
+            Some((Origin::Zero, _)) => Some((0, Ground::Fresh)),
+            Some((Origin::File { module, offset }, o)) => {
+                let at = offset.saturating_add(o);
+                let known = file.as_ref().filter(|f| f.0 == module && f.1 <= at);
+                if known.is_none_or(|f| at - f.1 >= f.2.len() as u64) {
+                    let rest = m.bytes.len() - i;
+                    let bytes = timeline.trace().module_part(module, at, rest)?;
+                    file = Some((module, at, bytes));
+                }
+                let byte = file.as_ref().and_then(|f| f.2.get((at - f.1) as usize));
+                byte.map(|b| (*b, Ground::Module))
+            }
+            // Where it came from is another question.
+            Some((Origin::Moved(_), _)) => None,
+            // What is not mentioned was there, empty, when the program began.
+            None if empty(region) => Some((0, Ground::Fresh)),
+            None => None,
         }
-        let (start, n) = (
-            m.address.wrapping_add(first as u64),
-            (last - first + 1) as u64,
-        );
-        // The last instant of that interval, with marks from its start.
-        match last_interval(p, start, n, since)? {
-            Some(from) if p.end_of(from)? > floor => p.seek_end(p.end_of(from)?.min(since))?,
-            _ => return Ok(()),
-        }
-        take(p, m, lost);
-        since = p.since();
+        .map(|(value, ground)| Known { value, ground });
     }
     Ok(())
 }
@@ -298,6 +323,108 @@ fn take(p: &Player, m: &mut Memory, lost: &mut [bool]) {
     }
 }
 
+/// What several threads know of it: the last interval of any of them that touched a word tells, if all of
+/// it comes after those of the others; else the last access is looked for.
+fn shared(
+    cursor: &mut Cursor,
+    threads: &[(ThreadId, u64)],
+    m: &mut Memory,
+    lost: &mut [bool],
+) -> Result<()> {
+    let timeline = cursor.timeline().clone();
+    let inner = &timeline.0;
+    // When the memory was mapped anew last, and what each thread knows nothing from before of.
+    let mut mapped = vec![None; m.bytes.len()];
+    let mut floors = Vec::new();
+    for (t, n) in threads {
+        let scan = inner.scan(*t)?;
+        for (i, s) in (scan.sources_of(m.address, m.bytes.len(), *n).into_iter()).enumerate() {
+            if let Some(s) = s {
+                mapped[i] = mapped[i].max(Some((timeline.position(*t, s.at)?, *t)));
+            }
+        }
+        floors.push(floor(inner, *t, m, *n)?);
+    }
+    for word in past::words(m.address, m.bytes.len()) {
+        let mut since: Vec<u64> = threads.iter().map(|t| t.1).collect();
+        loop {
+            let open = |i: &usize| m.bytes[*i].is_none() && !lost[*i];
+            let (Some(first), Some(last)) = (word.clone().find(open), word.clone().rfind(open))
+            else {
+                break;
+            };
+            let (start, len) = (m.address.wrapping_add(first as u64), last - first + 1);
+            let mut touches = Vec::new();
+            for (k, (t, _)) in threads.iter().enumerate() {
+                if let Some(touch) = past::last(inner, *t, start, len as u64, since[k])? {
+                    let from = timeline.position(*t, touch.from)?;
+                    let to = timeline.position(*t, touch.to - 1)?;
+                    touches.push((to, from, k, touch));
+                }
+            }
+            touches.sort_by_key(|t| t.0);
+            let Some((to, from, k, touch)) = touches.pop() else {
+                break;
+            };
+            let anew = mapped[first..=last].iter().flatten().max().copied();
+            if anew.is_some_and(|a| a.0 > to) {
+                break;
+            }
+            let (t, mine) = (threads[k].0, threads[k].1);
+            let mixed = touches.last().is_some_and(|o| o.0 >= from)
+                || anew.is_some_and(|a| a.0 > from && a.1 != t);
+            if !mixed && !touch.is_cut() {
+                past::take(inner, &touch, &floors[k], m, lost, first..last + 1)?;
+            } else if !mixed && seek_in(cursor.player(t)?, touch.from, touch.to)? {
+                let mut part = Memory {
+                    address: start,
+                    bytes: m.bytes[first..=last].to_vec(),
+                    candidates: Vec::new(),
+                };
+                take(cursor.player(t)?, &mut part, &mut lost[first..=last]);
+                m.bytes[first..=last].copy_from_slice(&part.bytes);
+            } else {
+                let left: Vec<_> = (threads.iter().zip(&since))
+                    .map(|(t, n)| (t.0, *n))
+                    .collect();
+                let after = anew.map(|a| a.0);
+                exactly(cursor, &left, after, m, lost, first, last + 1)?;
+                break;
+            }
+            since[k] = touch.from.min(mine);
+        }
+    }
+    Ok(())
+}
+
+/// Goes to the end of a part of an interval; whether the marks are of just that part.
+fn seek_in(p: &mut Player, from: u64, to: u64) -> Result<bool> {
+    p.seek_end(to)?;
+    Ok(p.since() == from)
+}
+
+/// The last access of several threads to each of some bytes of a word.
+fn exactly(
+    cursor: &mut Cursor,
+    threads: &[(ThreadId, u64)],
+    after: Option<Position>,
+    m: &mut Memory,
+    lost: &mut [bool],
+    from: usize,
+    to: usize,
+) -> Result<()> {
+    let whole = m.bytes[from..to].iter().all(Option::is_none);
+    if whole && word_of(cursor, threads, after, m, lost, from, to)? {
+        return Ok(());
+    }
+    for i in from..to {
+        if m.bytes[i].is_none() && !lost[i] {
+            word_of(cursor, threads, after, m, lost, i, i + 1)?;
+        }
+    }
+    Ok(())
+}
+
 /// The last access to each byte, of several threads, in the total order.
 fn several(
     cursor: &mut Cursor,
@@ -305,24 +432,17 @@ fn several(
     m: &mut Memory,
     lost: &mut [bool],
 ) -> Result<()> {
-    let mut from = 0;
-    while from < m.bytes.len() {
-        let word = (m.address.wrapping_add(from as u64) | 7).wrapping_sub(m.address) as usize + 1;
-        let to = word.min(m.bytes.len());
-        if !word_of(cursor, threads, m, lost, from, to)? {
-            for i in from..to {
-                word_of(cursor, threads, m, lost, i, i + 1)?;
-            }
-        }
-        from = to;
+    for word in past::words(m.address, m.bytes.len()) {
+        exactly(cursor, threads, None, m, lost, word.start, word.end)?;
     }
     Ok(())
 }
 
-/// The same for bytes that were accessed together; `false` if they were not.
+/// The same for bytes that were accessed together, not before `after`; `false` if they were not.
 fn word_of(
     cursor: &mut Cursor,
     threads: &[(ThreadId, u64)],
+    after: Option<Position>,
     m: &mut Memory,
     lost: &mut [bool],
     from: usize,
@@ -342,6 +462,7 @@ fn word_of(
             }
         }
     }
+    let best = best.filter(|b| after.is_none_or(|a| b.0 >= a));
     let Some((_, t, e)) = best else {
         return Ok(true);
     };
@@ -459,7 +580,8 @@ pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
 /// the interval that touched the word last.
 fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
     let since = p.since();
-    let Some(from) = last_interval(p, word, 8, since)? else {
+    let inner = Arc::clone(p.inner());
+    let Some(from) = past::last(&inner, p.thread, word, 8, since)?.map(|t| t.from) else {
         return Ok([None; 8]);
     };
     if let Some(known) = p.kept.get(&(word, from)) {
@@ -470,7 +592,8 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
         bytes: vec![None; 8],
         candidates: Vec::new(),
     };
-    p.with_helper(|h| back(h, since, since, &mut m, &mut [false; 8]))?;
+    let floor = floor(&inner, p.thread, &m, since)?;
+    past::before(&inner, p.thread, since, &floor, &mut m, &mut [false; 8])?;
     let mut known = [None; 8];
     known.copy_from_slice(&m.bytes);
     if p.kept.len() >= KEPT {

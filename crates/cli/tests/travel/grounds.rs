@@ -4,6 +4,11 @@ use crate::harness::Scene;
 use hindsight_timeline::{Cancel, Filter, Ground, Kind, KindOf, Options, Timeline};
 
 fn record(s: &Scene, source: &str, name: &str) -> Timeline {
+    // In the quiet regime more is known than most of these tests are about.
+    record_in("checked", s, source, name)
+}
+
+fn record_in(regime: &str, s: &Scene, source: &str, name: &str) -> Timeline {
     let file = s.path(&format!("{name}.c"));
     std::fs::write(&file, source).unwrap();
     let program = s.path(name);
@@ -13,8 +18,7 @@ fn record(s: &Scene, source: &str, name: &str) -> Timeline {
         .arg(&file);
     assert!(gcc.status().unwrap().success());
     let trace = s.path(&format!("{name}.hst"));
-    // In the quiet regime more is known than these tests are about.
-    let mut command = s.hindsight(&["record", "--quiet", "--regime", "checked", "-o"]);
+    let mut command = s.hindsight(&["record", "--quiet", "--regime", regime, "-o"]);
     let run = s.run(command.arg(&trace).arg("--").arg(&program));
     assert!(run.status.success(), "{}", run.messages());
     Timeline::open(&trace, Options::default()).unwrap()
@@ -78,6 +82,63 @@ fn what_is_read_later_and_what_files_say() {
 }
 
 #[test]
+fn the_quiet_regime_knows_what_was_never_accessed() {
+    let s = Scene::new();
+    let t = record_in(
+        "quiet",
+        &s,
+        r#"
+        #include <fcntl.h>
+        #include <unistd.h>
+        #include <sys/mman.h>
+        #include <sys/syscall.h>
+        static char initial[64] = "initial";
+        static char unseen[65536];
+        int main() {
+            long anon = MAP_PRIVATE | MAP_ANONYMOUS;
+            char *fresh = mmap(0, 8192, PROT_READ | PROT_WRITE, anon, -1, 0);
+            char *again = mmap(0, 8192, PROT_READ | PROT_WRITE, anon, -1, 0);
+            again[9] = 'x';
+            int zero = open("/dev/zero", O_RDONLY);
+            read(zero, fresh + 100, 3);
+            mmap(again, 8192, PROT_READ | PROT_WRITE, anon | MAP_FIXED, -1, 0);
+            again[10] = 'y';
+            syscall(SYS_close, -77, initial, unseen, fresh, again);
+            munmap(fresh, 8192);
+            syscall(SYS_close, -77, initial, unseen, fresh, again);
+            return 0;
+        }"#,
+        "fresh",
+    );
+    let list = calls(&t);
+    let mut c = t.cursor().unwrap();
+    c.seek(list[0].0.position).unwrap();
+    let args = list[0].1;
+    let mut look = |c: &mut hindsight_timeline::Cursor, at: u64, len: usize, ground: Ground| {
+        let m = c.memory(at, len).unwrap();
+        assert!(
+            m.bytes
+                .iter()
+                .all(|b| b.is_some_and(|b| b.ground == ground)),
+            "{m:?}"
+        );
+        m.whole().unwrap()
+    };
+    assert_eq!(look(&mut c, args[1], 8, Ground::Module), b"initial\0");
+    assert_eq!(look(&mut c, args[2] + 32768, 64, Ground::Fresh), [0; 64]);
+    assert_eq!(look(&mut c, args[3] + 4096, 9, Ground::Fresh), [0; 9]);
+    // What the kernel wrote.
+    assert_eq!(look(&mut c, args[3] + 100, 3, Ground::Read), [0; 3]);
+    // What stood there before it was mapped anew is gone; what was written since is not.
+    let gone = c.memory(args[4] + 9, 1).unwrap().bytes[0];
+    assert!(gone.is_none_or(|b| b.value == 0), "{gone:?}");
+    assert_eq!(look(&mut c, args[4] + 10, 1, Ground::Written), b"y");
+    // What is not mapped has no value.
+    c.seek(list[1].0.position).unwrap();
+    assert_eq!(c.memory(args[3] + 4096, 9).unwrap().bytes, [None; 9]);
+}
+
+#[test]
 fn races_show_candidates_and_order_shows_the_last_writer() {
     let s = Scene::new();
     let t = record(
@@ -88,9 +149,9 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
         #include <sys/syscall.h>
         static volatile long raced, ordered, ready, go;
         static void *other(void *x) {
-            ordered = 5;
             ready = 1;
             while (!go);
+            ordered = 5;
             for (int i = 0; i < 200000; i++) raced = 1000 + i;
             return 0;
         }

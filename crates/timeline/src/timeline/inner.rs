@@ -1,6 +1,6 @@
 //! What is known of a recording, and kept.
 
-use crate::index::{self, Part, Place};
+use crate::index::{self, Ends, Part, Place};
 use crate::maps::Change;
 use crate::model::ThreadId;
 use crate::scan::Scan;
@@ -29,6 +29,10 @@ pub struct Inner {
     pub sidecar: Sidecar,
     /// Indexed parts of threads, by their first instruction.
     pub parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
+    /// The parts of threads.
+    pub places: Mutex<BTreeMap<ThreadId, Arc<Vec<Place>>>>,
+    /// Ends of intervals that were asked for lately, by thread and first instruction, the last one first.
+    pub ends: Mutex<VecDeque<LastEnds>>,
     /// Chunks in wire form that were used lately, the last one first.
     pub chunks: Mutex<VecDeque<Wire>>,
     /// Calls of functions that were asked for.
@@ -38,10 +42,15 @@ pub struct Inner {
 /// A chunk in wire form, by thread and number.
 type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
 
+/// Ends of an interval, by thread and first instruction.
+type LastEnds = ((ThreadId, u64), Arc<Ends>);
+
+/// Intervals whose ends are kept.
+const ENDS: usize = 32;
 /// Chunks that are kept in wire form, of about a mebibyte each.
 const CHUNKS: usize = 16;
 /// What an index may have besides twice the bytes of its trace.
-pub const INDEX_CONSTANT: u64 = 64 << 20;
+pub const INDEX_CONSTANT: u64 = 256 << 20;
 
 impl Inner {
     /// The program image whose code a thread executes.
@@ -108,6 +117,41 @@ impl Inner {
         let part = Arc::new(self.sidecar.load(place)?);
         lock(&self.parts).insert(key, Arc::clone(&part));
         Some(part)
+    }
+
+    /// The parts of a thread.
+    pub fn places_of(&self, thread: ThreadId) -> Arc<Vec<Place>> {
+        let mut all = lock(&self.places);
+        let list = all.entry(thread);
+        Arc::clone(list.or_insert_with(|| Arc::new(index::places(self, thread))))
+    }
+
+    /// The index of the part in which instruction `count` of a thread is; `None` if it has none.
+    pub fn part_at(self: &Arc<Self>, thread: ThreadId, count: u64) -> Result<Option<Arc<Part>>> {
+        let places = self.places_of(thread);
+        let i = places.partition_point(|p| p.from <= count);
+        let place = places.get(i.saturating_sub(1));
+        place.map(|p| self.part(*p)).transpose()
+    }
+
+    /// What an interval left behind.
+    pub fn left_behind(&self, part: &Part, interval: usize) -> Result<Arc<Ends>> {
+        let i = &part.intervals[interval];
+        let key = (part.thread, i.from);
+        let found = {
+            let mut kept = lock(&self.ends);
+            let at = kept.iter().position(|k| k.0 == key);
+            at.and_then(|at| kept.remove(at))
+                .inspect(|f| kept.push_front(f.clone()))
+        };
+        if let Some((_, ends)) = found {
+            return Ok(ends);
+        }
+        let ends = Arc::new(i.ends().ok_or_else(|| self.bad_frame())?);
+        let mut kept = lock(&self.ends);
+        kept.truncate(ENDS - 1);
+        kept.push_front((key, Arc::clone(&ends)));
+        Ok(ends)
     }
 
     /// The index of a part, which is built if there is none.

@@ -1,0 +1,133 @@
+//! What threads accessed before an instant, as their indices tell, without replaying.
+
+use crate::index::{LINE, PAGE, Part};
+use crate::memory::{Ground, Known, Memory};
+use crate::timeline::Inner;
+use crate::{Result, ThreadId};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An interval that touched some bytes.
+pub struct Touch {
+    part: Arc<Part>,
+    interval: usize,
+    pub from: u64,
+    /// Accesses are looked for up to here: the end of the interval, or before it.
+    pub to: u64,
+}
+
+impl Touch {
+    /// Whether what the interval left behind is not what is asked for, since only a part of it counts.
+    pub fn is_cut(&self) -> bool {
+        self.to < self.part.intervals[self.interval].to
+    }
+}
+
+/// The last interval of a thread that touched any word of these bytes before `count`.
+pub fn last(
+    inner: &Arc<Inner>,
+    thread: ThreadId,
+    address: u64,
+    len: u64,
+    count: u64,
+) -> Result<Option<Touch>> {
+    let mut at = count;
+    while at > 0
+        && let Some(part) = inner.part_at(thread, at - 1)?
+        && part.from < at
+    {
+        for i in (0..=part.interval(at - 1)).rev() {
+            let interval = &part.intervals[i];
+            if interval.touches(address, len, true, true) {
+                return Ok(Some(Touch {
+                    interval: i,
+                    from: interval.from,
+                    to: interval.to.min(count),
+                    part,
+                }));
+            }
+        }
+        at = part.from;
+    }
+    Ok(None)
+}
+
+/// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
+pub fn take(
+    inner: &Inner,
+    touch: &Touch,
+    floor: &[u64],
+    m: &mut Memory,
+    lost: &mut [bool],
+    bytes: Range<usize>,
+) -> Result<()> {
+    let history = &touch.part.intervals[touch.interval].history;
+    let ends = inner.left_behind(&touch.part, touch.interval)?;
+    let mut line = None;
+    for i in bytes {
+        if m.bytes[i].is_some() || lost[i] || floor[i] >= touch.to {
+            continue;
+        }
+        let cell = m.address.wrapping_add(i as u64) as u32 as usize;
+        let key = (cell / PAGE, cell % PAGE / LINE);
+        if line.is_none_or(|(k, _)| k != key) {
+            line = Some((key, ends.line(history, key.0 as u32, key.1)));
+        }
+        let Some((_, Some(end))) = line else { continue };
+        let ground = match end.byte(cell % LINE) {
+            [false, false] => continue,
+            [true, true] => {
+                lost[i] = true;
+                continue;
+            }
+            [_, true] => Ground::Written,
+            _ => Ground::Read,
+        };
+        m.bytes[i] = Some(Known {
+            value: end.bytes[cell % LINE],
+            ground,
+        });
+    }
+    Ok(())
+}
+
+/// What one thread accessed before `since`, which is a border between intervals. `floor`: nothing is
+/// known of a byte from before the instruction given for it.
+pub fn before(
+    inner: &Arc<Inner>,
+    thread: ThreadId,
+    since: u64,
+    floor: &[u64],
+    m: &mut Memory,
+    lost: &mut [bool],
+) -> Result<()> {
+    for word in words(m.address, m.bytes.len()) {
+        let mut at = since;
+        loop {
+            let open = |i: &usize| m.bytes[*i].is_none() && !lost[*i] && floor[*i] < at;
+            let (Some(first), Some(last_one)) = (word.clone().find(open), word.clone().rfind(open))
+            else {
+                break;
+            };
+            let start = m.address.wrapping_add(first as u64);
+            let len = (last_one - first + 1) as u64;
+            let Some(touch) = last(inner, thread, start, len, at)? else {
+                break;
+            };
+            at = touch.from;
+            take(inner, &touch, floor, m, lost, first..last_one + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// The words of 8 bytes in a stretch of memory, as offsets in it.
+pub fn words(address: u64, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let word = (address.wrapping_add(from as u64) | 7).wrapping_sub(address) as usize + 1;
+        let range = from..word.min(len);
+        from = range.end;
+        (range.start < range.end).then_some(range)
+    })
+}
