@@ -19,7 +19,11 @@ pub fn run(trace: &Path, rounds: usize) -> Result<()> {
     let t = Timeline::open(trace, Options::default())?;
     let mut c = t.cursor()?;
     c.registers()?;
-    println!("open to first registers   {:10.1} ms", ms(begin));
+    let opened = ms(begin);
+    println!(
+        "open to first registers   {opened:10.1} ms {}",
+        goal(opened, 1000.0)
+    );
 
     let status = t.index_status();
     let begin = Instant::now();
@@ -29,19 +33,36 @@ pub fn run(trace: &Path, rounds: usize) -> Result<()> {
         true => println!("index                     was there: {bytes}"),
         false => println!("index                     {:10.1} ms, {bytes}", ms(begin)),
     }
-    // The longest thread stands for all.
+    if let Some(peak) = peak() {
+        let goal = goal(peak, 2048.0);
+        println!("peak memory               {peak:10.1} MiB {goal}");
+    }
     let threads = t.threads()?;
     let longest = threads.iter().max_by_key(|h| h.to - h.from);
     let Some(thread) = longest else { return Ok(()) };
     let (id, from, to) = (thread.id, thread.from, thread.to);
-    println!("instructions              {:10}", to - from);
+    let all: u64 = threads.iter().map(|h| h.to - h.from).sum();
+    println!(
+        "instructions              {all:10} in {} threads",
+        threads.len()
+    );
+    // Anywhere in any thread.
     let mut random = Random(1);
-    let mut place = || from + random.next() % (to - from).max(1);
+    let mut place = || {
+        let mut n = random.next() % all.max(1);
+        for h in &threads {
+            if n < h.to - h.from {
+                return (h.id, h.from + n);
+            }
+            n -= h.to - h.from;
+        }
+        (id, from)
+    };
 
     let mut questions = Question::default();
     for _ in 0..rounds {
-        let count = place();
-        questions.seek.time(|| c.seek_count(id, count))?;
+        let (thread, count) = place();
+        questions.seek.time(|| c.seek_count(thread, count))?;
         questions
             .back
             .time(|| c.step(Direction::Backward, Scope::Thread))?;
@@ -50,17 +71,17 @@ pub fn run(trace: &Path, rounds: usize) -> Result<()> {
             .time(|| c.step(Direction::Backward, Scope::Thread))?;
         // Memory that the program is about to use, and a stack slot.
         let address = nearby(&mut c)?;
-        let count = place();
-        c.seek_count(id, count)?;
+        let (thread, count) = place();
+        c.seek_count(thread, count)?;
         questions.memory.time(|| c.memory(address & !63, 64))?;
         questions
             .write
             .time(|| c.last_write(address & !7, 8, &Cancel::new()))?;
     }
-    questions.seek.print("seek");
-    questions.back.print("reverse step");
-    questions.memory.print("64 bytes of memory");
-    questions.write.print("last write to 8 bytes");
+    questions.seek.print("seek", 50.0);
+    questions.back.print("reverse step", 20.0);
+    questions.memory.print("64 bytes of memory", 20.0);
+    questions.write.print("last write to 8 bytes", 150.0);
     reverse_continue(&mut c, id, from, to)
 }
 
@@ -108,10 +129,11 @@ fn reverse_continue(c: &mut Cursor, id: ThreadId, from: u64, to: u64) -> Result<
         };
         let begin = Instant::now();
         let stop = c.run(Direction::Backward, Scope::Thread, &mut stops, &cancel)?;
+        let elapsed = ms(begin);
         let hit = matches!(stop.reason, Reason::Watchpoint { .. });
         println!(
-            "reverse-continue, watch   {:10.1} ms, {}",
-            ms(begin),
+            "reverse-continue, watch   {elapsed:10.1} ms {}, {}",
+            goal(elapsed, 1000.0),
             if hit {
                 format!("hit at {at}")
             } else {
@@ -145,7 +167,8 @@ fn reverse_continue(c: &mut Cursor, id: ThreadId, from: u64, to: u64) -> Result<
         drop(stops);
         if evaluated.get() >= MILLION / 2 {
             println!(
-                "reverse-continue, break   {elapsed:10.1} ms, {} evaluations",
+                "reverse-continue, break   {elapsed:10.1} ms {}, {} evaluations",
+                goal(elapsed, 10_000.0),
                 evaluated.get()
             );
             break;
@@ -174,7 +197,7 @@ impl Times {
         Ok(done)
     }
 
-    fn print(&mut self, what: &str) {
+    fn print(&mut self, what: &str, reach: f64) {
         self.0.sort_by(f64::total_cmp);
         let at = |part: f64| {
             self.0
@@ -183,12 +206,27 @@ impl Times {
                 .unwrap_or(0.0)
         };
         println!(
-            "{what:<25} {:10.2} ms median, {:.2} 95th percentile, {:.2} most",
+            "{what:<25} {:10.2} ms median, {:.2} 95th percentile {}, {:.2} most",
             at(0.5),
             at(0.95),
+            goal(at(0.95), reach),
             at(1.0)
         );
     }
+}
+
+/// A figure against what it is to be at most.
+fn goal(figure: f64, most: f64) -> String {
+    let met = if figure <= most { "met" } else { "NOT MET" };
+    format!("(goal {most}: {met})")
+}
+
+/// Most memory that this process has had, in MiB.
+fn peak() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib / 1024.0)
 }
 
 fn ms(begin: Instant) -> f64 {

@@ -13,20 +13,21 @@
 //! Pages and lines are those of the window: addresses modulo 2^32.
 
 mod ends;
+mod frame;
+mod pieces;
 
 use crate::player::Chunks;
 use crate::scan::Scan;
 use crate::timeline::{Inner, replay};
 use crate::{Error, Result, ThreadId};
 use hindsight_events::varint;
-use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
-use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Machine, Marks, State, Stop};
+use hindsight_replay::{Machine, Marks, Stop};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 pub use ends::{End, Ends};
 use ends::{Maker, covered};
+pub use frame::Frame;
 
 /// Instructions of an interval, unless the index would become too large.
 pub const SPAN: u64 = 8 << 20;
@@ -40,14 +41,6 @@ pub type Page = [u8; PAGE];
 
 /// Bytes of a page's lines, by their number.
 type Lines = BTreeMap<u32, (u64, Box<Page>)>;
-
-/// A place at which replay can begin.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
-    pub position: u64,
-    /// State and lines, compressed.
-    pub blob: Vec<u8>,
-}
 
 /// What was touched of a page: a bit for each line, and of each line that was read or written two
 /// bytes with a bit for each word of 8 bytes, for reads and for writes.
@@ -113,118 +106,6 @@ pub struct Part {
     pub from: u64,
     pub to: u64,
     pub intervals: Vec<Interval>,
-}
-
-impl Frame {
-    fn pack(state: &State, lines: &Lines) -> Result<Frame> {
-        let mut out = Vec::new();
-        put(&mut out, state.epoch);
-        put(&mut out, state.gap as u64);
-        out.extend_from_slice(&state.cpu.to_bytes());
-        out.extend_from_slice(&state.vec.to_bytes());
-        put(&mut out, lines.len() as u64);
-        let mut before = 0;
-        for (page, (mask, _)) in lines {
-            put(&mut out, (*page - before) as u64);
-            before = *page;
-            out.extend_from_slice(&mask.to_le_bytes());
-        }
-        for (mask, bytes) in lines.values() {
-            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
-                out.extend_from_slice(&bytes[i * LINE..(i + 1) * LINE]);
-            }
-        }
-        Ok(Frame {
-            position: state.position,
-            blob: pack(&out)?,
-        })
-    }
-
-    /// The state and the lines.
-    fn open(&self) -> Option<(State, Framed)> {
-        let raw = unpack(&self.blob)?;
-        let mut r = Reader { b: &raw, at: 0 };
-        let epoch = r.int()?;
-        let gap = r.int()? != 0;
-        let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
-        let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
-        let n = r.int()?;
-        let mut pages = Vec::new();
-        let (mut page, mut count) = (0u32, 0);
-        for _ in 0..n {
-            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
-            let mask = r.word()?;
-            pages.push((page, mask, count));
-            count += mask.count_ones() as usize;
-        }
-        let state = State {
-            position: self.position,
-            gap,
-            epoch,
-            cpu,
-            vec,
-        };
-        let first = r.at;
-        (r.take(count * LINE)?.len() == raw.len() - first && page < 1 << 20)
-            .then_some((state, Framed { raw, first, pages }))
-    }
-
-    /// The state, and the lines with their pages and masks.
-    fn unpack(&self) -> Option<(State, Lines)> {
-        let (state, framed) = self.open()?;
-        let mut lines = Lines::new();
-        for (page, mask, _) in &framed.pages {
-            let mut bytes = Box::new([0; PAGE]);
-            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
-                bytes[i * LINE..(i + 1) * LINE].copy_from_slice(&framed.line(*page, i));
-            }
-            lines.insert(*page, (*mask, bytes));
-        }
-        Some((state, lines))
-    }
-
-    /// Brings what the interval needs into a machine's window; the state at its start.
-    pub fn load(&self, machine: &mut Machine) -> Option<State> {
-        let (state, lines) = self.unpack()?;
-        for (page, (mask, bytes)) in lines {
-            let mut i = 0;
-            while i < 64 {
-                let run = (mask >> i).trailing_ones() as usize;
-                if run > 0 {
-                    let part = i * LINE..(i + run) * LINE;
-                    let at = page as u64 * PAGE as u64 + part.start as u64;
-                    machine.write_window(at, &bytes[part]);
-                }
-                i += run.max(1);
-            }
-        }
-        Some(state)
-    }
-}
-
-/// The lines of a frame, as they are kept.
-struct Framed {
-    raw: Vec<u8>,
-    /// Where the first line is.
-    first: usize,
-    /// Page, its lines, and how many lines come before them.
-    pages: Vec<(u32, u64, usize)>,
-}
-
-impl Framed {
-    /// A line of a page; zeros if the frame does not have it.
-    fn line(&self, page: u32, line: usize) -> [u8; LINE] {
-        let mut out = [0; LINE];
-        if let Ok(i) = self.pages.binary_search_by_key(&page, |p| p.0)
-            && let (_, mask, before) = self.pages[i]
-            && mask & (1 << line) != 0
-        {
-            let rank = before + (mask & ((1 << line) - 1)).count_ones() as usize;
-            let at = self.first + rank * LINE;
-            out.copy_from_slice(&self.raw[at..at + LINE]);
-        }
-        out
-    }
 }
 
 impl Interval {

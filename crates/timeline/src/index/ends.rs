@@ -4,7 +4,9 @@
 //! is not so. Contents are kept as the difference from what the interval's frame has of the line, so that
 //! nothing is kept of what has not changed.
 
-use super::{Framed, LINE, PAGE, Page, Touched, pack, unpack};
+use super::frame::{Framed, parts, unpack_parts};
+use super::pieces::Pieces;
+use super::{LINE, PAGE, Page, Touched};
 use crate::Result;
 use hindsight_isa::observe::MARK;
 
@@ -147,10 +149,9 @@ impl Maker {
 
     /// All of it, compressed.
     pub fn pack(self) -> Result<Vec<u8>> {
-        let mut raw = self.heads;
-        raw.extend_from_slice(&self.masks);
-        raw.extend_from_slice(&self.bytes);
-        pack(&raw)
+        let mut head = self.heads;
+        head.extend_from_slice(&self.masks);
+        parts(&head, &self.bytes)
     }
 }
 
@@ -167,14 +168,20 @@ fn framed(base: Option<&(u64, Box<Page>)>, line: usize) -> [u8; LINE] {
 
 /// The ends of an interval with its frame, ready to be asked.
 pub struct Ends {
+    /// List of pages, and masks.
     raw: Vec<u8>,
+    differences: Pieces,
     frame: Framed,
 }
 
 impl Ends {
     pub(super) fn new(blob: &[u8], frame: Framed) -> Option<Ends> {
-        let raw = unpack(blob)?;
-        Some(Ends { raw, frame })
+        let (raw, differences) = unpack_parts(blob)?;
+        Some(Ends {
+            raw,
+            differences,
+            frame,
+        })
     }
 
     /// A line of a page that the interval touched. `None`: it did not, or what is here is damaged.
@@ -189,13 +196,10 @@ impl Ends {
             let word = |k: usize| u64::from_le_bytes(std::array::from_fn(|b| h[8 * k + b]));
             Some([word(0), word(1)])
         };
-        let (mut before, mut odds) = ([0usize; 2], 0);
-        for i in 0..history.len() {
+        let mut before = [0usize; 2];
+        for i in 0..at {
             let h = head(i)?;
-            odds += h[0].count_ones() as usize;
-            if i < at {
-                before = [0, 1].map(|k| before[k] + h[k].count_ones() as usize);
-            }
+            before = [0, 1].map(|k| before[k] + h[k].count_ones() as usize);
         }
         let [odd, new] = head(at)?;
         let below = (1u64 << line) - 1;
@@ -208,10 +212,9 @@ impl Ends {
             }
             false => whole(touched.line(line)),
         };
-        let mut bytes = self.frame.line(page, line);
+        let mut bytes = self.frame.line(page, line)?;
         if new & (1 << line) != 0 {
-            let at = HEAD * history.len() + MASKS * odds + LINE * rank(new, 1);
-            let difference = self.raw.get(at..at + LINE)?;
+            let difference: [u8; LINE] = self.differences.get(LINE * rank(new, 1))?;
             for (b, d) in bytes.iter_mut().zip(difference) {
                 *b ^= d;
             }
@@ -255,9 +258,9 @@ mod tests {
         let mut old = Box::new([0; PAGE]);
         old[3 * LINE] = 4;
         let frame = Framed {
-            raw: old[3 * LINE..4 * LINE].to_vec(),
-            first: 0,
             pages: vec![(9, 1 << 3, 0)],
+            lines: Pieces::new(&super::super::pieces::pack(&old[3 * LINE..4 * LINE]).unwrap())
+                .unwrap(),
         };
         let odd = |i: usize| End {
             masks: match i {

@@ -46,7 +46,7 @@ type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
 type LastEnds = ((ThreadId, u64), Arc<Ends>);
 
 /// Intervals whose ends are kept.
-const ENDS: usize = 32;
+const ENDS: usize = 64;
 /// Chunks that are kept in wire form, of about a mebibyte each.
 const CHUNKS: usize = 16;
 /// What an index may have besides twice the bytes of its trace.

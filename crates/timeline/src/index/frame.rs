@@ -1,0 +1,144 @@
+//! Frames: states from which replay can begin, with the memory that it needs.
+
+use super::pieces::{self, Pieces};
+use super::{LINE, Lines, PAGE, Reader, pack, put, unpack};
+use crate::Result;
+use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
+use hindsight_isa::{CpuState, VecState};
+use hindsight_replay::{Machine, State};
+
+/// A place at which replay can begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub position: u64,
+    /// State and lines, compressed.
+    pub blob: Vec<u8>,
+}
+
+impl Frame {
+    pub fn pack(state: &State, lines: &Lines) -> Result<Frame> {
+        let mut out = Vec::new();
+        put(&mut out, state.epoch);
+        put(&mut out, state.gap as u64);
+        out.extend_from_slice(&state.cpu.to_bytes());
+        out.extend_from_slice(&state.vec.to_bytes());
+        put(&mut out, lines.len() as u64);
+        let mut before = 0;
+        for (page, (mask, _)) in lines {
+            put(&mut out, (*page - before) as u64);
+            before = *page;
+            out.extend_from_slice(&mask.to_le_bytes());
+        }
+        let mut bodies = Vec::new();
+        for (mask, bytes) in lines.values() {
+            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
+                bodies.extend_from_slice(&bytes[i * LINE..(i + 1) * LINE]);
+            }
+        }
+        Ok(Frame {
+            position: state.position,
+            blob: parts(&out, &bodies)?,
+        })
+    }
+
+    /// The state and the lines.
+    pub fn open(&self) -> Option<(State, Framed)> {
+        let (raw, lines) = unpack_parts(&self.blob)?;
+        let mut r = Reader { b: &raw, at: 0 };
+        let epoch = r.int()?;
+        let gap = r.int()? != 0;
+        let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
+        let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
+        let n = r.int()?;
+        let mut pages = Vec::new();
+        let (mut page, mut count) = (0u32, 0);
+        for _ in 0..n {
+            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+            let mask = r.word()?;
+            pages.push((page, mask, count));
+            count += mask.count_ones() as usize;
+        }
+        let state = State {
+            position: self.position,
+            gap,
+            epoch,
+            cpu,
+            vec,
+        };
+        (r.at == raw.len() && lines.len() == count * LINE && page < 1 << 20)
+            .then_some((state, Framed { pages, lines }))
+    }
+
+    /// The state, and the lines with their pages and masks.
+    pub fn unpack(&self) -> Option<(State, Lines)> {
+        let (state, framed) = self.open()?;
+        let raw = framed.lines.all()?;
+        let mut rest = raw.chunks_exact(LINE);
+        let mut lines = Lines::new();
+        for (page, mask, _) in &framed.pages {
+            let mut bytes = Box::new([0; PAGE]);
+            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
+                bytes[i * LINE..(i + 1) * LINE].copy_from_slice(rest.next()?);
+            }
+            lines.insert(*page, (*mask, bytes));
+        }
+        Some((state, lines))
+    }
+
+    /// Brings what the interval needs into a machine's window; the state at its start.
+    pub fn load(&self, machine: &mut Machine) -> Option<State> {
+        let (state, lines) = self.unpack()?;
+        for (page, (mask, bytes)) in lines {
+            let mut i = 0;
+            while i < 64 {
+                let run = (mask >> i).trailing_ones() as usize;
+                if run > 0 {
+                    let part = i * LINE..(i + run) * LINE;
+                    let at = page as u64 * PAGE as u64 + part.start as u64;
+                    machine.write_window(at, &bytes[part]);
+                }
+                i += run.max(1);
+            }
+        }
+        Some(state)
+    }
+}
+
+/// The lines of a frame, as they are kept.
+pub struct Framed {
+    /// Page, its lines, and how many lines come before them.
+    pub pages: Vec<(u32, u64, usize)>,
+    pub lines: Pieces,
+}
+
+impl Framed {
+    /// A line of a page; zeros if the frame does not have it. `None`: it is damaged.
+    pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
+        if let Ok(i) = self.pages.binary_search_by_key(&page, |p| p.0)
+            && let (_, mask, before) = self.pages[i]
+            && mask & (1 << line) != 0
+        {
+            let rank = before + (mask & ((1 << line) - 1)).count_ones() as usize;
+            return self.lines.get(rank * LINE);
+        }
+        Some([0; LINE])
+    }
+}
+
+/// Packs what is read as a whole, and lines that are not.
+pub fn parts(head: &[u8], lines: &[u8]) -> Result<Vec<u8>> {
+    let head = pack(head)?;
+    let mut out = Vec::new();
+    put(&mut out, head.len() as u64);
+    out.extend_from_slice(&head);
+    out.extend_from_slice(&pieces::pack(lines)?);
+    Ok(out)
+}
+
+/// Inverse of [`parts`].
+pub fn unpack_parts(blob: &[u8]) -> Option<(Vec<u8>, Pieces)> {
+    let mut r = Reader { b: blob, at: 0 };
+    let n = usize::try_from(r.int()?).ok()?;
+    let head = unpack(r.take(n)?)?;
+    Some((head, Pieces::new(&blob[r.at..])?))
+}

@@ -1,0 +1,133 @@
+//! Bytes compressed piece by piece, so that a few of them are had without the rest.
+
+use super::{LEVEL, Reader, put};
+use crate::{Error, Result};
+use std::sync::Mutex;
+use zstd::bulk::{Compressor, Decompressor};
+
+/// Bytes of a piece.
+const PIECE: usize = 64 << 10;
+
+/// Compresses bytes: their number, the lengths of the pieces, and the pieces.
+pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
+    let mut out = Vec::new();
+    put(&mut out, raw.len() as u64);
+    let mut compressor = Compressor::new(LEVEL).map_err(failed)?;
+    let pieces = raw.chunks(PIECE).map(|p| compressor.compress(p));
+    let pieces: Vec<Vec<u8>> = pieces.collect::<std::io::Result<_>>().map_err(failed)?;
+    for p in &pieces {
+        put(&mut out, p.len() as u64);
+    }
+    out.extend(pieces.into_iter().flatten());
+    Ok(out)
+}
+
+/// What [`pack`] made, ready to be read from.
+pub struct Pieces {
+    blob: Vec<u8>,
+    /// Where each piece ends, and where the first begins.
+    ends: Vec<usize>,
+    first: usize,
+    len: usize,
+    /// The piece that was read from last, by its number.
+    last: Mutex<Option<(usize, Vec<u8>)>>,
+}
+
+impl Pieces {
+    /// `None`: it is damaged.
+    pub fn new(blob: &[u8]) -> Option<Pieces> {
+        let mut r = Reader { b: blob, at: 0 };
+        let len = usize::try_from(r.int()?).ok()?;
+        // Each piece has a length of at least a byte.
+        if len.div_ceil(PIECE) > blob.len() {
+            return None;
+        }
+        let lens = (0..len.div_ceil(PIECE)).map(|_| usize::try_from(r.int()?).ok());
+        let lens = lens.collect::<Option<Vec<usize>>>()?;
+        let first = r.at;
+        let mut at = first;
+        let ends = lens.iter().map(|n| {
+            at = at.checked_add(*n)?;
+            Some(at)
+        });
+        let ends = ends.collect::<Option<Vec<usize>>>()?;
+        (at == blob.len()).then(|| Pieces {
+            blob: blob.to_vec(),
+            ends,
+            first,
+            len,
+            last: Mutex::default(),
+        })
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    fn piece(&self, i: usize, with: &mut Decompressor<'_>) -> Option<Vec<u8>> {
+        let from = match i.checked_sub(1) {
+            Some(before) => self.ends[before],
+            None => self.first,
+        };
+        let size = (self.len - i * PIECE).min(PIECE);
+        let piece = with.decompress(&self.blob[from..self.ends[i]], size).ok()?;
+        (piece.len() == size).then_some(piece)
+    }
+
+    /// All bytes.
+    pub fn all(&self) -> Option<Vec<u8>> {
+        let mut with = Decompressor::new().ok()?;
+        let mut out = Vec::with_capacity(self.ends.len() * PIECE);
+        for i in 0..self.ends.len() {
+            out.extend_from_slice(&self.piece(i, &mut with)?);
+        }
+        Some(out)
+    }
+
+    /// `N` bytes from `at` on, which are in one piece.
+    pub fn get<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        let i = at / PIECE;
+        if at.checked_add(N)? > self.len {
+            return None;
+        }
+        let mut last = crate::timeline::lock(&self.last);
+        if last.as_ref().is_none_or(|l| l.0 != i) {
+            *last = Some((i, self.piece(i, &mut Decompressor::new().ok()?)?));
+        }
+        let (_, piece) = last.as_ref()?;
+        piece.get(at % PIECE..at % PIECE + N)?.try_into().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_come_back_alone_and_together() {
+        let raw: Vec<u8> = (0..3 * PIECE + 128).map(|i| (i / 64) as u8).collect();
+        let blob = pack(&raw).unwrap();
+        assert!(blob.len() < raw.len() / 4);
+        let p = Pieces::new(&blob).unwrap();
+        assert_eq!(p.all().unwrap(), raw);
+        for at in [0, PIECE, PIECE - 64, 3 * PIECE + 64, 64] {
+            assert_eq!(p.get::<64>(at).unwrap(), raw[at..at + 64], "{at}");
+        }
+        assert_eq!(p.get::<64>(3 * PIECE + 128), None);
+        assert_eq!(p.get::<64>(usize::MAX), None);
+        let none = Pieces::new(&pack(&[]).unwrap()).unwrap();
+        assert!(none.all().unwrap().is_empty());
+        // Damage never makes it panic.
+        for n in 0..blob.len().min(300) {
+            let mut bad = blob.clone();
+            bad[n] ^= 0x55;
+            if let Some(p) = Pieces::new(&bad) {
+                p.get::<64>(0);
+                p.all();
+            }
+            assert!(Pieces::new(&blob[..n]).is_none());
+        }
+    }
+}
