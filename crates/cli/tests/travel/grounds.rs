@@ -114,7 +114,7 @@ fn the_quiet_regime_knows_what_was_never_accessed() {
     let mut c = t.cursor().unwrap();
     c.seek(list[0].0.position).unwrap();
     let args = list[0].1;
-    let mut look = |c: &mut hindsight_timeline::Cursor, at: u64, len: usize, ground: Ground| {
+    let look = |c: &mut hindsight_timeline::Cursor, at: u64, len: usize, ground: Ground| {
         let m = c.memory(at, len).unwrap();
         assert!(
             m.bytes
