@@ -66,15 +66,15 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         return replace(t, nr, *a);
     };
     if t.is_silent && config().children != children::MATCHING {
-        return native(t, &q, None);
+        return native(t, q, None);
     }
     let raised = limits::Raised::new();
     match program(&q) {
-        Ok((exe, front)) => follow(t, &q, exe, front, raised),
+        Ok((exe, front)) => follow(t, q, exe, front, raised),
         Err(Stop::Fails(e)) => Some(errno(e)),
         Err(Stop::Native(why)) => {
             drop(raised);
-            native(t, &q, Some(why))
+            native(t, q, Some(why))
         }
     }
 }
@@ -263,7 +263,7 @@ fn changes_identity(fd: i32) -> Option<&'static str> {
 /// Has a new recorder load `exe`.
 fn follow(
     t: &mut Thread,
-    q: &Request,
+    q: Request,
     exe: Fd,
     front: Vec<CString>,
     raised: limits::Raised,
@@ -277,7 +277,7 @@ fn follow(
         }
     };
     let mut plan = Box::new(Plan {
-        path: execfn(q),
+        path: execfn(&q),
         front,
         argv,
         config: config().clone(),
@@ -313,6 +313,10 @@ fn follow(
     if let Some(state) = &state {
         sys::set_close_on_exec(state.0, false);
     }
+    // Nothing is left on this stack that would have to be freed: it may be a child's that leaves its
+    // parent's memory.
+    drop(name);
+    drop(q);
     t.plan = Some(plan);
     let ret = replace(t, __NR_execveat, call);
     t.plan = None;
@@ -459,7 +463,8 @@ fn config_offset() -> Option<u64> {
 }
 
 /// Has the kernel execute the program itself. `why`: what the stream says about it.
-fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
+fn native(t: &mut Thread, mut q: Request, why: Option<&str>) -> Option<u64> {
+    q.name = None;
     let [dir, path] = [q.dir as u64, q.path.as_ptr() as u64];
     let (nr, call) = match q.dir {
         // The program's filters may know only this one.
@@ -482,9 +487,12 @@ fn native(t: &mut Thread, q: &Request, why: Option<&str>) -> Option<u64> {
         t.ring.store(-1, core::sync::atomic::Ordering::Release);
         t.emit.end();
     }
+    // As for a plan.
+    t.leaving = Some(q.path);
     limits::apply(t);
     let ret = leave(t, nr, call, true);
     limits::lift();
+    t.leaving = None;
     if recorded && why.is_some() {
         reborn(t);
     }

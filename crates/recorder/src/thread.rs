@@ -148,6 +148,8 @@ pub struct Thread {
     pub rseq: Option<crate::attach::Rseq>,
     /// What it is about to execute.
     pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
+    /// Path of a program that is executed and not recorded.
+    pub leaving: Option<alloc::ffi::CString>,
 }
 
 impl Thread {
@@ -209,6 +211,7 @@ impl Thread {
             filters: crate::filters::Filters::new(),
             rseq: None,
             plan: None,
+            leaving: None,
         }));
         t.ctx.runtime = t as *mut Thread as u64;
         t.ctx.order_ptr = hindsight_glue::order_address();
