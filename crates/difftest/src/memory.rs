@@ -1,7 +1,8 @@
 //! Guest memory at chosen addresses, and predictor windows.
 
-use hindsight_isa::ctx::{CTX_SIZE, table};
+use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
+use hindsight_isa::targets::Targets;
 use hindsight_isa::{Ctx, Predictor};
 
 /// Bytes of a page.
@@ -142,7 +143,8 @@ impl Window {
         }
         let w = Window { base, predictor };
         let ctx = w.ctx();
-        ctx.clear_lookup(table::CHECKED);
+        ctx.targets.iter_mut().for_each(Targets::begin);
+        ctx.search_ptr = hindsight_glue::searches();
         ctx.exit_ptr = hindsight_glue::exit_address();
         ctx.cell_mask = predictor.size() - 1;
         w

@@ -219,7 +219,7 @@ fn block(
             return Some(End::Fault(c.trap));
         }
         // SAFETY: exit stubs store the offsets of descriptors in the cache.
-        let desc = unsafe { Desc::read((cache + t.ctx.desc) as *const u8) };
+        let desc = unsafe { Desc::of_exit(cache, t.ctx.desc) };
         t.pos = t
             .ctx
             .count

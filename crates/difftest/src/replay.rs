@@ -81,7 +81,7 @@ pub fn run(
                 return Err(format!("replay raises {:?} at position {pos}", c.trap));
             }
             // SAFETY: exit stubs store the offsets of descriptors in the cache.
-            let desc = unsafe { Desc::read((cache + ctx.desc) as *const u8) };
+            let desc = unsafe { Desc::of_exit(cache, ctx.desc) };
             if std::mem::take(&mut probing) {
                 let same = ctx.gpr == before && ctx.count == short && desc.pc == ctx.rip;
                 if desc.kind() != DescKind::Budget || !same {

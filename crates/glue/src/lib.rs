@@ -5,8 +5,10 @@
 //! guest's r10 and r11 stay in the context block throughout.
 #![no_std]
 
+mod lookup;
 mod order;
 
+pub use lookup::{in_search, searches};
 pub use order::{in_order, order_address};
 
 use core::arch::global_asm;

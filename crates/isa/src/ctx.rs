@@ -3,13 +3,11 @@
 //! The GS base of a thread that runs translated code is the first byte of its predictor window.
 //! [`Ctx`] lies directly below it, in the [`CTX_SIZE`] bytes that end where the window begins.
 
+use crate::targets::Targets;
 use core::mem::offset_of;
 
 /// Bytes reserved for [`Ctx`] below the window.
 pub const CTX_SIZE: usize = 3 << 20;
-
-/// Entries of the indirect-branch lookup table, indexed by the low 16 bits of the target.
-pub const LOOKUP_ENTRIES: usize = 1 << 16;
 
 /// Hardware number of the general purpose register that holds the instruction counter in
 /// translated code (r11). The guest's own value lives in [`Ctx::gpr`].
@@ -18,28 +16,6 @@ pub const CNT_REG: usize = 11;
 /// Hardware number of the register translated code uses as scratch (r10). The guest's own value
 /// lives in [`Ctx::gpr`].
 pub const SCR_REG: usize = 10;
-
-/// One entry of the indirect-branch table.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct LookupEntry {
-    /// Two's complement negation of the guest address (so that a flag-free `lea` and `jrcxz`
-    /// can test for equality).
-    pub neg_pc: u64,
-    /// Address of its translation.
-    pub host: u64,
-}
-
-impl LookupEntry {
-    /// An entry for slot `i` that matches no address which belongs there: as far as possible zeros,
-    /// which fresh memory holds.
-    const fn empty(i: usize) -> LookupEntry {
-        // 1 is the negation of the very last address, 0 that of the very first one, which belongs in
-        // slot 0: fresh memory is a table of empty entries but for that one.
-        let neg_pc = if i == 0 { 1 } else { 0 };
-        LookupEntry { neg_pc, host: 0 }
-    }
-}
 
 /// Context block of one thread. Registers are in hardware order: rax, rcx, rdx, rbx, rsp, rbp,
 /// rsi, rdi, r8 to r15.
@@ -101,8 +77,10 @@ pub struct Ctx {
     pub k7: u64,
     /// Guest xmm0 to xmm15 outside translated code (low 128 bits only).
     pub xmm: [[u8; 16]; 16],
-    /// Indirect-branch lookup tables: of code that records or replays, and of plain code.
-    pub lookup: [[LookupEntry; LOOKUP_ENTRIES]; 2],
+    /// Addresses of the code that looks into the second place of a target, for each of `targets`.
+    pub search_ptr: [u64; 2],
+    /// Targets of indirect branches: of code that records or replays, and of plain code.
+    pub targets: [Targets; 2],
 }
 
 const _: () = assert!(size_of::<Ctx>() <= CTX_SIZE);
@@ -138,60 +116,23 @@ pub mod d {
     pub const CELL_MASK: i32 = disp(offset_of!(Ctx, cell_mask));
     pub const READS: i32 = disp(offset_of!(Ctx, reads));
     pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
+    /// Where rcx waits during checks and searches.
+    pub const SAVED: i32 = SPILL + 8 * 8;
     pub const SCRATCH: i32 = disp(offset_of!(Ctx, scratch));
     pub const ZMM31: i32 = disp(offset_of!(Ctx, zmm31));
     pub const K7: i32 = disp(offset_of!(Ctx, k7));
     pub const XMM: i32 = disp(offset_of!(Ctx, xmm));
-    pub const LOOKUP: i32 = disp(offset_of!(Ctx, lookup));
-    pub const PLAIN_LOOKUP: i32 = LOOKUP + size_of::<[LookupEntry; LOOKUP_ENTRIES]>() as i32;
+    pub const SEARCH_PTR: i32 = disp(offset_of!(Ctx, search_ptr));
+    /// Of one of the two tables of targets.
+    pub const fn targets(table: usize) -> i32 {
+        disp(offset_of!(Ctx, targets)) + (table * size_of::<Targets>()) as i32
+    }
 }
 
-/// Numbers of the tables in [`Ctx::lookup`].
+/// Numbers of the tables in [`Ctx::targets`].
 pub mod table {
     /// Of code that records or replays.
     pub const CHECKED: usize = 0;
     /// Of plain code.
     pub const PLAIN: usize = 1;
-}
-
-impl Ctx {
-    /// Makes a block whose memory is all zero one without indirect-branch targets, and touches no
-    /// more of that memory than it must.
-    pub fn begin_lookup(&mut self) {
-        for table in &mut self.lookup {
-            table[0] = LookupEntry::empty(0);
-        }
-    }
-
-    /// Forgets all indirect-branch targets of table `table`.
-    pub fn clear_lookup(&mut self, table: usize) {
-        for (i, e) in self.lookup[table].iter_mut().enumerate() {
-            if e.neg_pc != LookupEntry::empty(i).neg_pc {
-                *e = LookupEntry::empty(i);
-            }
-        }
-    }
-
-    /// Enters `pc` → `host` into an indirect-branch table.
-    pub fn set_lookup(&mut self, table: usize, pc: u64, host: u64) {
-        self.lookup[table][pc as usize & (LOOKUP_ENTRIES - 1)] = LookupEntry {
-            neg_pc: pc.wrapping_neg(),
-            host,
-        };
-    }
-
-    /// What an indirect-branch table says of `pc`.
-    pub fn find_lookup(&self, table: usize, pc: u64) -> Option<u64> {
-        let e = &self.lookup[table][pc as usize & (LOOKUP_ENTRIES - 1)];
-        (e.neg_pc == pc.wrapping_neg()).then_some(e.host)
-    }
-
-    /// Removes `pc` from an indirect-branch table.
-    pub fn forget_lookup(&mut self, table: usize, pc: u64) {
-        let i = pc as usize & (LOOKUP_ENTRIES - 1);
-        let e = &mut self.lookup[table][i];
-        if e.neg_pc == pc.wrapping_neg() {
-            *e = LookupEntry::empty(i);
-        }
-    }
 }

@@ -9,7 +9,7 @@ pub enum DescKind {
     /// Direct exit to guest address `pc`; the 32-bit displacement at cache offset `patch` may
     /// be redirected to the translation of `pc`.
     Exit = 0,
-    /// Indirect branch whose target, in `Ctx::rip`, was not in the lookup table.
+    /// Indirect branch whose target, in `Ctx::rip`, was not known ([`Desc::NOT_FOUND`]).
     Indirect = 1,
     /// A read of `size` bytes at `Ctx::ea` differs from the predictor; after the line has been
     /// brought up to date, resume.
@@ -101,6 +101,9 @@ impl Desc {
     pub const PC: usize = 8;
     /// Full descriptor size.
     pub const LONG: usize = 36;
+    /// What stands in `Ctx::desc` after the one exit that has no descriptor in the cache: that of an indirect
+    /// branch ([`DescKind::Indirect`]).
+    pub const NOT_FOUND: u64 = u32::MAX as u64;
 
     pub fn new(kind: DescKind, pc: u64, ahead: u16) -> Desc {
         Desc {
@@ -138,6 +141,19 @@ impl Desc {
         b[20] = self.ilen;
         b[21..36].copy_from_slice(&self.bytes);
         b
+    }
+
+    /// The descriptor of an exit that has left `offset` in `Ctx::desc`.
+    ///
+    /// # Safety
+    /// There is one at this offset from `base`, the cache's, or the offset is [`Desc::NOT_FOUND`].
+    #[inline]
+    pub unsafe fn of_exit(base: u64, offset: u64) -> Desc {
+        if offset == Desc::NOT_FOUND {
+            return Desc::new(DescKind::Indirect, 0, 0);
+        }
+        // SAFETY: as the caller guarantees.
+        unsafe { Desc::read((base + offset) as *const u8) }
     }
 
     /// Reads the stored form at `p`.

@@ -14,6 +14,7 @@ pub mod observe;
 pub mod predictor;
 pub mod state;
 pub mod string;
+pub mod targets;
 pub mod xsave;
 
 pub use ctx::Ctx;

@@ -155,7 +155,7 @@ pub fn base() -> u64 {
 pub fn desc(offset: u64) -> Desc {
     // SAFETY: exit stubs store the offsets of descriptors in the cache, whose segments are not
     // used again before the thread has noticed a new generation, which it does after this.
-    unsafe { Desc::read((base() + offset) as *const u8) }
+    unsafe { Desc::of_exit(base(), offset) }
 }
 
 static CACHE: Lock<Option<Cache>> = Lock::new(None);
@@ -220,9 +220,9 @@ pub fn init(policy: Policy) {
     });
 }
 
-/// Whether a host address is translated code.
+/// Whether a host address is translated code, or lies on the way from one block to another.
 pub fn contains(pc: u64) -> bool {
-    (RANGE[0].load(Relaxed)..RANGE[1].load(Relaxed)).contains(&pc)
+    (RANGE[0].load(Relaxed)..RANGE[1].load(Relaxed)).contains(&pc) || hindsight_glue::in_search(pc)
 }
 
 impl Cache {
@@ -457,8 +457,7 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     {
         return None;
     }
-    let table = t.table();
-    t.ctx.find_lookup(table, pc)
+    t.ctx.targets[t.table()].find(pc)
 }
 
 /// Takes note of the present generation, before the thread runs code of it.
@@ -466,9 +465,9 @@ fn notice(t: &mut Thread) {
     let now = generation();
     if t.generation != now {
         t.generation = now;
-        t.ctx.clear_lookup(table::CHECKED);
+        t.ctx.targets[table::CHECKED].clear();
         if t.is_plain() || t.quiet || t.spare_gap.is_some() {
-            t.ctx.clear_lookup(table::PLAIN);
+            t.ctx.targets[table::PLAIN].clear();
         }
     }
     t.seen.store(now, Release);

@@ -114,7 +114,7 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
             DescKind::Exit => cache.link(t, desc.patch, pc, host),
             DescKind::Indirect | DescKind::Syscall => {
                 let table = t.table();
-                t.ctx.set_lookup(table, pc, host);
+                t.ctx.targets[table].set(pc, host);
             }
             _ => {}
         }

@@ -403,7 +403,7 @@ pub fn leave(t: &mut Thread, why: Reason) {
     });
     place::end();
     // New generations of code are not noted there until plain code is run again.
-    t.ctx.clear_lookup(table::PLAIN);
+    t.ctx.targets[table::PLAIN].clear();
     t.begin_checked();
 }
 

@@ -226,8 +226,8 @@ fn returns(t: &mut Thread) -> Option<Return> {
     let sp = t.ctx.gpr[4];
     let pc = guard::load_u64(sp).ok()?;
     let stack = regions().find(sp).map_or(0..0, |r| r.start..r.end);
-    for table in 0..t.ctx.lookup.len() {
-        t.ctx.forget_lookup(table, pc);
+    for targets in &mut t.ctx.targets {
+        targets.forget(pc);
     }
     Some(Return {
         pc,

@@ -13,6 +13,7 @@ use hindsight_events::Event;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::targets::Targets;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Ctx, Predictor, VecState};
 
@@ -165,7 +166,8 @@ impl Thread {
         let base = window - CTX_SIZE as u64;
         // SAFETY: a free place has CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
         let ctx = unsafe { &mut *(base as *mut Ctx) };
-        ctx.begin_lookup();
+        ctx.targets.iter_mut().for_each(Targets::begin);
+        ctx.search_ptr = hindsight_glue::searches();
         ctx.exit_ptr = hindsight_glue::exit_address();
         ctx.cell_mask = predictor.size() - 1;
         let t = alloc::boxed::Box::leak(alloc::boxed::Box::new(Thread {
@@ -223,11 +225,11 @@ impl Thread {
     /// 256 bytes of code, and most are needed soon.
     pub fn prepare_lookup(&self) {
         let table = match crate::regime::possible() || config().plain != 0 {
-            true => &self.ctx.lookup[table::PLAIN],
-            false => &self.ctx.lookup[table::CHECKED],
+            true => &self.ctx.targets[table::PLAIN],
+            false => &self.ctx.targets[table::CHECKED],
         };
-        let start = table.as_ptr() as u64 & !(sys::PAGE - 1);
-        let end = (table.as_ptr_range().end as u64).next_multiple_of(sys::PAGE);
+        let start = table.found.as_ptr() as u64 & !(sys::PAGE - 1);
+        let end = (table.found.as_ptr_range().end as u64).next_multiple_of(sys::PAGE);
         sys::madvise_populate(start, end - start);
     }
 

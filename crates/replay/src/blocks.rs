@@ -13,6 +13,8 @@ use std::sync::Arc;
 const BLOCK: u32 = 64;
 /// Code bytes offered to the translator.
 const FETCH: usize = 1024;
+/// Code bytes offered behind an exit.
+const LOOK: usize = 128;
 const PAGE: u64 = 4096;
 
 impl Cpu {
@@ -31,7 +33,7 @@ impl Cpu {
         };
         let epoch = self.epoch;
         let done = self.translator.translate(&input, &mut |addr| {
-            let s = code.slice(addr, epoch);
+            let s = code.slice(addr, epoch, LOOK);
             note(addr);
             s
         });
@@ -84,7 +86,7 @@ impl Cpu {
         let epoch = self.epoch;
         let done = self
             .translator
-            .translate(&input, &mut |addr| code.slice(addr, epoch));
+            .translate(&input, &mut |addr| code.slice(addr, epoch, LOOK));
         self.translator.want_map = false;
         done.ok()?;
         let map = &self.translator.block.map;

@@ -39,7 +39,7 @@ impl Hasher for Mix {
     }
 }
 
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// One translated block.
 pub struct Block {
@@ -172,14 +172,14 @@ impl Cache {
                         .write_unaligned(displacement)
                 }
             }
-            ctx.forget_lookup(table::CHECKED, b.key.pc);
+            ctx.targets[table::CHECKED].forget(b.key.pc);
             self.index.remove(&b.key);
         }
     }
 
     /// Drops everything.
     pub fn flush(&mut self, ctx: &mut Ctx) {
-        ctx.clear_lookup(table::CHECKED);
+        ctx.targets[table::CHECKED].clear();
         self.hot = 0;
         self.cold = PART;
         self.blocks.clear();

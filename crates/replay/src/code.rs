@@ -1,10 +1,10 @@
 //! The code of a program image at every time of its recording.
 
 use crate::Error;
+use crate::cache::Map;
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::Trace;
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
 /// Most versions of pages, all together: a gigabyte.
@@ -103,7 +103,7 @@ fn decode(chunks: &[Vec<u8>]) -> Result<Said<'_>, Error> {
 /// Code bytes by address and epoch.
 #[derive(Default)]
 pub struct Code {
-    pages: HashMap<u64, Vec<Version>>,
+    pages: Map<u64, Vec<Version>>,
     /// Epoch and address of each page that changes then.
     changes: Vec<(u64, u64)>,
 }
@@ -227,14 +227,15 @@ impl Code {
         list.get(later.saturating_sub(1))
     }
 
-    /// The known bytes from `addr` to the first unknown one or the end of the page.
-    pub fn slice(&self, addr: u64, epoch: u64) -> &[u8] {
+    /// The known bytes from `addr` to the first unknown one or the end of the page, but not many more than
+    /// `most`.
+    pub fn slice(&self, addr: u64, epoch: u64, most: usize) -> &[u8] {
         let Some(v) = self.page(addr, epoch) else {
             return &[];
         };
         let start = (addr % PAGE) as usize;
         let mut end = start;
-        while end < PAGE as usize {
+        while end < PAGE as usize && end - start < most {
             let known = (v.known[end / 64] >> (end % 64)).trailing_ones() as usize;
             end += known;
             if known == 0 || !end.is_multiple_of(64) {
@@ -248,11 +249,12 @@ impl Code {
     pub fn fetch(&self, addr: u64, epoch: u64, buf: &mut [u8]) -> usize {
         let mut n = 0;
         while n < buf.len() {
-            let s = self.slice(addr.wrapping_add(n as u64), epoch);
+            let most = buf.len() - n;
+            let s = self.slice(addr.wrapping_add(n as u64), epoch, most);
             if s.is_empty() {
                 break;
             }
-            let part = s.len().min(buf.len() - n);
+            let part = s.len().min(most);
             buf[n..n + part].copy_from_slice(&s[..part]);
             n += part;
         }

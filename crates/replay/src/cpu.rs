@@ -16,6 +16,8 @@ use hindsight_translate::{Mode, Policy, Translator};
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
+/// Most instructions for which translated code is entered.
+const FAR: u64 = 1 << 31;
 
 /// Why the inner loop was left.
 #[derive(Clone, Copy, Debug)]
@@ -397,7 +399,8 @@ impl Cpu {
                 queue.advance();
                 continue;
             }
-            let limit = next.pos.min(target);
+            // The counter's upper half must be all ones as long as it is negative.
+            let limit = next.pos.min(target).min(self.pos.saturating_add(FAR));
             let (entry, counter) = match self.resume.take() {
                 Some(r) => r,
                 None => {
@@ -410,9 +413,7 @@ impl Cpu {
                             return Left::Link(patch, id);
                         }
                         if std::mem::take(&mut self.lookup) {
-                            self.window
-                                .ctx_mut()
-                                .set_lookup(table::CHECKED, key.pc, entry);
+                            self.window.ctx_mut().targets[table::CHECKED].set(key.pc, entry);
                         }
                     }
                     (entry, self.pos)
@@ -429,10 +430,10 @@ impl Cpu {
                     return Left::Fault(fault, counter);
                 }
                 let offset = (*ctx).desc;
-                if offset > size {
+                if offset > size && offset != Desc::NOT_FOUND {
                     return Left::Wrong("a descriptor out of bounds");
                 }
-                (Desc::read((base + offset) as *const u8), (*ctx).count)
+                (Desc::of_exit(base, offset), (*ctx).count)
             };
             let counter = count.wrapping_add(limit).wrapping_add(1);
             let pos = counter.wrapping_sub(desc.ahead as u64);

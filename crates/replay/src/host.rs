@@ -75,7 +75,8 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
             (*info).si_addr() as u64,
         )
     };
-    let inside = RUNNING.with(|r| (r.start.get()..r.end.get()).contains(&pc));
+    let inside = RUNNING.with(|r| (r.start.get()..r.end.get()).contains(&pc))
+        || hindsight_glue::in_search(pc);
     // Single steps go on in the trampoline when translated code has set the trap flag.
     let leaving = signal == libc::SIGTRAP && hindsight_glue::contains(pc);
     if inside || leaving {

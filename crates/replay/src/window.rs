@@ -65,7 +65,8 @@ impl Window {
 
     fn begin(map: Mapping, at: usize, predictor: Predictor) -> Result<Window, Error> {
         let mut w = Window { map, at, predictor };
-        w.ctx_mut().clear_lookup(table::CHECKED);
+        w.ctx_mut().targets[table::CHECKED].begin();
+        w.ctx_mut().search_ptr = hindsight_glue::searches();
         w.ctx_mut().exit_ptr = hindsight_glue::exit_address();
         w.ctx_mut().cell_mask = predictor.size() - 1;
         Ok(w)

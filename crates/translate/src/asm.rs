@@ -142,6 +142,12 @@ impl Asm {
         self.buf().extend_from_slice(b);
     }
 
+    /// An instruction that ends with a displacement.
+    pub fn at(&mut self, b: &[u8], disp: i32) {
+        self.bytes(b);
+        self.bytes(&disp.to_le_bytes());
+    }
+
     /// Emits an instruction. `false` if it cannot be encoded (a high-byte register next to REX).
     #[must_use]
     pub fn try_put(&mut self, i: &Instruction) -> bool {

@@ -21,7 +21,7 @@ const MAX_BRANCHES: usize = 6;
 /// value across an instruction, one for the scratch register in a stub.
 pub(crate) mod slot {
     use super::d;
-    pub const CHECK: i32 = d::SPILL + 8 * 8;
+    pub const CHECK: i32 = d::SAVED;
     pub const VALUE: i32 = d::SPILL + 9 * 8;
     pub const STUB: i32 = d::SPILL + 11 * 8;
     /// Four slots for the contents of borrowed registers while the runtime sees the guest's.
@@ -83,13 +83,18 @@ pub struct Translator {
     pub watch: Option<u64>,
     /// The block has one instruction.
     alone: bool,
+    /// Replay: index behind the last instruction that the budget at hand covers.
+    pub(crate) covered: usize,
+    /// Replay: exits in the middle of what a budget covers: their jumps, the instructions that are not
+    /// executed, and where they lead.
+    pub(crate) early: Vec<(usize, u16, u64)>,
     /// The result of the last [`Translator::translate`].
     pub block: Block,
     pub(crate) a: Asm,
     pub(crate) info: InstructionInfoFactory,
     pub(crate) cur: Cur,
     pub(crate) instrs: Vec<Instruction>,
-    needed: Vec<u32>,
+    pub(crate) needed: Vec<u32>,
 }
 
 impl Translator {
@@ -104,6 +109,8 @@ impl Translator {
             atomics: false,
             watch: None,
             alone: false,
+            covered: 0,
+            early: Vec::new(),
             block: Block::default(),
             a: Asm::new(),
             info: InstructionInfoFactory::new(),
@@ -139,6 +146,7 @@ impl Translator {
         }
         let instrs = core::mem::take(&mut self.instrs);
         let mut start = 0;
+        self.covered = 0;
         while start < instrs.len() {
             let end = instrs[start..]
                 .iter()
@@ -153,6 +161,7 @@ impl Translator {
         if !ends_block(&last) {
             self.exit_to(&[0xe9], last.next_ip());
         }
+        self.early_exits();
         self.instrs = instrs;
         core::mem::swap(&mut self.block.hot, &mut self.a.hot);
         core::mem::swap(&mut self.block.cold, &mut self.a.cold);
@@ -291,7 +300,10 @@ impl Translator {
         }
         match self.policy.mode {
             Mode::Replay => {
-                self.budget(first.ip(), n, live);
+                if start == self.covered {
+                    self.cover(instrs, end);
+                    self.budget(first.ip(), (self.covered - start) as u16, live);
+                }
                 if self.count_reads {
                     self.add_reads(&instrs[start..end]);
                 }
@@ -299,7 +311,7 @@ impl Translator {
             _ => asm::count(&mut self.a, n as i32),
         }
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
-            let ahead = (end - k) as u16;
+            let ahead = (end.max(self.covered) - k) as u16;
             if self.want_map {
                 self.map_entry(i.ip(), ahead);
             }
@@ -485,11 +497,6 @@ impl Translator {
         slot
     }
 
-    /// The last borrowed register is given back by other means.
-    pub(crate) fn forget_borrowed(&mut self) {
-        self.cur.released = self.cur.nvictims;
-    }
-
     /// `opcode rel32` to the translation of `pc`: at first to a stub that asks the runtime.
     pub(crate) fn exit_to(&mut self, opcode: &[u8], pc: u64) {
         // The displacement is patched while other threads may run the jump: it must not straddle a
@@ -575,7 +582,7 @@ impl Translator {
 }
 
 /// Conditional branches end a segment; so does everything that ends a block.
-fn ends_segment(i: &Instruction) -> bool {
+pub(crate) fn ends_segment(i: &Instruction) -> bool {
     i.flow_control() == FlowControl::ConditionalBranch || ends_block(i)
 }
 

@@ -1,13 +1,12 @@
 //! Templates of branches.
 
 use crate::Mode;
-use crate::asm::{based, ctx};
+use crate::asm::based;
 use crate::block::{Translator, slot};
 use crate::plan::mem_op;
 use crate::regs::{RCX, RSP, SCR, Set, gpr, number};
-use hindsight_isa::ctx::d;
-use hindsight_isa::{Desc, DescKind};
-use iced_x86::{Code, FlowControl, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use hindsight_isa::ctx::{d, table};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
 impl Translator {
     pub(crate) fn branch(&mut self, i: &Instruction, written: Set) {
@@ -22,8 +21,7 @@ impl Translator {
             FlowControl::IndirectBranch => self.renamed(i, written, true, |t, i| {
                 t.target(i);
                 t.release();
-                t.a.spill(slot::CHECK, RCX);
-                t.lookup(slot::CHECK);
+                t.find();
             }),
             FlowControl::IndirectCall => self.renamed(i, written, true, |t, i| {
                 t.target(i);
@@ -44,7 +42,7 @@ impl Translator {
             Mnemonic::Jcxz | Mnemonic::Jecxz | Mnemonic::Jrcxz => 0xe3,
             _ => {
                 let cc = i.condition_code() as u8;
-                return self.exit_to(&[0x0f, 0x80 + cc - 1], target);
+                return self.leave_to(&[0x0f, 0x80 + cc - 1], target);
             }
         };
         // These only jump short: over a jump around a long one.
@@ -61,8 +59,19 @@ impl Translator {
         let taken = self.a.short(&[opcode]);
         let over = self.a.short(&[0xeb]);
         self.a.land(taken);
-        self.exit_to(&[0xe9], target);
+        self.leave_to(&[0xe9], target);
         self.a.land(over);
+    }
+
+    /// An exit, perhaps in the middle of what a budget covers.
+    fn leave_to(&mut self, opcode: &[u8], target: u64) {
+        match self.cur.ahead - 1 {
+            0 => self.exit_to(opcode, target),
+            rest => {
+                let jump = self.a.jump_later(opcode);
+                self.early.push((jump, rest, target));
+            }
+        }
     }
 
     fn push_return(&mut self, pc: u64) {
@@ -94,22 +103,14 @@ impl Translator {
         }
     }
 
+    /// Calls the address in the scratch register.
     fn call_indirect(&mut self, return_to: u64) {
-        let saved = self.borrow_this(RCX);
-        match i32::try_from(return_to as i64) {
-            Ok(v) => {
-                self.a.bound = true;
-                self.push_imm(v);
-            }
-            Err(_) => {
-                self.a.guest_address(RCX, return_to);
-                self.push_reg(RCX, 8);
-            }
-        }
-        // Whatever the push borrowed comes back; rcx itself comes back in the lookup.
+        self.a.spill(d::RIP, SCR);
+        (self.cur.scr_taken, self.cur.scr_live) = (false, false);
+        self.push_return(return_to);
         self.release();
-        self.lookup(saved);
-        self.forget_borrowed();
+        self.a.unspill(SCR, d::RIP);
+        self.find();
     }
 
     fn ret(&mut self, i: &Instruction) {
@@ -128,7 +129,6 @@ impl Translator {
                 self.a.load(SCR, 8, m.cell);
                 self.a.lea(RSP, based(RSP, 8 + extra));
                 self.release();
-                self.a.spill(slot::CHECK, RCX);
             }
             Mode::Plain | Mode::Record => {
                 self.a.r(Code::Pop_r64, gpr(SCR, 8));
@@ -142,61 +142,33 @@ impl Translator {
                 if extra != 0 {
                     self.a.lea(RSP, based(RSP, extra));
                 }
-                self.a.spill(slot::CHECK, RCX);
             }
         }
-        self.lookup(slot::CHECK);
+        self.find();
     }
 
-    /// Jumps to the translation of the address in the scratch register. rcx is in `saved`.
-    fn lookup(&mut self, saved: i32) {
+    /// Jumps to the translation of the address in the scratch register.
+    fn find(&mut self) {
         let table = match self.policy.mode {
-            Mode::Plain => d::PLAIN_LOOKUP,
-            Mode::Record | Mode::Replay => d::LOOKUP,
+            Mode::Plain => table::PLAIN,
+            Mode::Record | Mode::Replay => table::CHECKED,
         };
-        let entry = |offset: i32| {
-            MemoryOperand::new(
-                Register::None,
-                gpr(RCX, 8),
-                8,
-                (table + offset) as i64,
-                8,
-                false,
-                Register::GS,
-            )
-        };
-        let index = |t: &mut Self| {
-            t.a.rr(Code::Movzx_r32_rm16, gpr(RCX, 4), gpr(SCR, 2));
-            t.a.lea(
-                RCX,
-                MemoryOperand::with_base_index(gpr(RCX, 8), gpr(RCX, 8)),
-            );
-        };
-        index(self);
-        self.a.load(RCX, 8, entry(0));
-        self.a.lea(
-            RCX,
-            MemoryOperand::with_base_index(gpr(RCX, 8), gpr(SCR, 8)),
-        );
-        let hit = self.a.short(&[0xe3]);
-        let miss = self.a.jump_later(&[0xe9]);
-        self.a.land(hit);
-        index(self);
-        self.a.load(SCR, 8, entry(8));
-        self.a.unspill(RCX, saved);
-        self.a.r(Code::Jmp_rm64, gpr(SCR, 8));
-        self.a.cold(true);
-        let here = self.a.here();
-        self.a.aim(miss, here);
-        self.a.unspill(RCX, saved);
-        self.a.store(ctx(d::RIP), SCR, 8);
-        let exit = self.a.exit();
-        self.a.desc(
-            exit,
-            &Desc::new(DescKind::Indirect, self.cur.pc, 0),
-            None,
-            None,
-        );
-        self.a.cold(false);
+        let at = d::targets(table);
+        // movzx ecx, r10w; lea rcx, [rcx + rcx]
+        const INDEX: [u8; 8] = [0x41, 0x0f, 0xb7, 0xca, 0x48, 0x8d, 0x0c, 0x09];
+        self.a.spill(slot::CHECK, RCX);
+        self.a.bytes(&INDEX);
+        // mov rcx, gs:[rcx * 8 + at]; lea rcx, [rcx + r10]; jrcxz over the jump
+        self.a.at(&[0x65, 0x48, 0x8b, 0x0c, 0xcd], at);
+        self.a.bytes(&[0x4a, 0x8d, 0x0c, 0x11, 0xe3, 8]);
+        // jmp gs:[SEARCH_PTR]
+        self.a
+            .at(&[0x65, 0xff, 0x24, 0x25], d::SEARCH_PTR + 8 * table as i32);
+        self.a.bytes(&INDEX);
+        // mov r10, gs:[rcx * 8 + at + 8]
+        self.a.at(&[0x65, 0x4c, 0x8b, 0x14, 0xcd], at + 8);
+        self.a.unspill(RCX, slot::CHECK);
+        // jmp r10
+        self.a.bytes(&[0x41, 0xff, 0xe2]);
     }
 }

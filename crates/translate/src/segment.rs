@@ -1,17 +1,42 @@
 //! What stands before a segment's instructions: the budget, the count of reads, the check that the
 //! code has not changed.
 
-use crate::Input;
 use crate::asm;
-use crate::block::{Translator, slot};
+use crate::block::{Translator, ends_segment, slot};
 use crate::regs::{CNT, RCX, SCR, gpr};
+use crate::{Input, flags};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind};
 use iced_x86::{Instruction, MemoryOperand, OpAccess};
 
 impl Translator {
-    /// Replay: adds the segment's length to the negative budget; leaves before the segment when
+    /// Replay: sets `covered` for the segment that ends at `end`. Where flags are needed at the next one,
+    /// so that looking at the budget would cost more, it is covered too: then the exit between them takes
+    /// its length back.
+    pub(crate) fn cover(&mut self, instrs: &[Instruction], end: usize) {
+        self.covered = end;
+        while let Some(next) = instrs.get(self.covered)
+            && flags::before(next, self.needed[self.covered]) != 0
+        {
+            self.covered += instrs[self.covered..]
+                .iter()
+                .position(ends_segment)
+                .map_or(instrs.len() - self.covered, |n| n + 1);
+        }
+    }
+
+    /// The exits between two segments that one budget covers.
+    pub(crate) fn early_exits(&mut self) {
+        for (jump, rest, pc) in core::mem::take(&mut self.early) {
+            let here = self.a.here();
+            self.a.aim(jump, here);
+            asm::count(&mut self.a, -(rest as i32));
+            self.exit_to(&[0xe9], pc);
+        }
+    }
+
+    /// Replay: adds the length of what is covered to the negative budget; leaves before it when
     /// that passes zero.
     pub(crate) fn budget(&mut self, pc: u64, n: u16, live: u32) {
         let stub = if live == 0 {
@@ -20,18 +45,16 @@ impl Translator {
             self.a.jump_later(&[0x0f, 0x82])
         } else {
             asm::count(&mut self.a, n as i32);
-            // The sign bit, without flags: store, and look at the top byte.
-            self.a.spill(slot::VALUE, CNT);
-            self.a.spill(slot::CHECK, RCX);
-            self.a.load(RCX, 1, asm::ctx(slot::VALUE + 7));
-            // jrcxz: top byte 0, so no longer negative
-            let zero = self.a.short(&[0xe3]);
-            self.a.unspill(RCX, slot::CHECK);
-            let go = self.a.short(&[0xeb]);
-            self.a.land(zero);
-            self.a.unspill(RCX, slot::CHECK);
+            // The upper half, without flags: all ones, to which one is added, as long as it is negative.
+            self.a.mov(SCR, RCX);
+            self.a.mov(RCX, CNT);
+            // bswap rcx; lea ecx, [rcx + 1]
+            self.a.bytes(&[0x48, 0x0f, 0xc9, 0x8d, 0x49, 0x01]);
+            let go = self.a.short(&[0xe3]);
+            self.a.mov(RCX, SCR);
             let stub = self.a.jump_later(&[0xe9]);
             self.a.land(go);
+            self.a.mov(RCX, SCR);
             stub
         };
         self.a.cold(true);

@@ -1,0 +1,62 @@
+//! Where indirect branches look for a target that is not in its first place ([`hindsight_isa::targets`]).
+//!
+//! Translated code comes here with the target in r10 and the guest's rcx in the context block.
+
+use core::arch::global_asm;
+use hindsight_isa::Desc;
+use hindsight_isa::ctx::{d, table};
+
+unsafe extern "C" {
+    fn hindsight_search();
+    fn hindsight_search_plain();
+    fn hindsight_search_end();
+}
+
+macro_rules! search {
+    ($name:literal, $table:expr) => {
+        global_asm!(
+            ".balign 64",
+            concat!(".globl ", $name),
+            concat!($name, ":"),
+            "movzx ecx, r10w",
+            "lea rcx, [rcx + rcx]",
+            "mov rcx, gs:[rcx * 8 + {found} + 16]",
+            "lea rcx, [rcx + r10]",
+            "jrcxz 2f",
+            "mov rcx, gs:[{save}]",
+            "mov gs:[{rip}], r10",
+            "mov dword ptr gs:[{desc}], {not_found}",
+            "jmp qword ptr gs:[{exit}]",
+            "2:",
+            "movzx ecx, r10w",
+            "lea rcx, [rcx + rcx]",
+            "mov r10, gs:[rcx * 8 + {found} + 24]",
+            "mov rcx, gs:[{save}]",
+            "jmp r10",
+            found = const d::targets($table),
+            save = const d::SAVED,
+            rip = const d::RIP,
+            desc = const d::DESC,
+            not_found = const Desc::NOT_FOUND,
+            exit = const d::EXIT_PTR,
+        );
+    };
+}
+
+search!("hindsight_search", table::CHECKED);
+search!("hindsight_search_plain", table::PLAIN);
+global_asm!(".globl hindsight_search_end", "hindsight_search_end:");
+
+/// Addresses of the searches in both tables of targets.
+pub fn searches() -> [u64; 2] {
+    [
+        hindsight_search as *const () as u64,
+        hindsight_search_plain as *const () as u64,
+    ]
+}
+
+/// Whether a host address lies in one of them: on the way from translated code to translated code or to
+/// the exit trampoline.
+pub fn in_search(pc: u64) -> bool {
+    (hindsight_search as *const () as u64..hindsight_search_end as *const () as u64).contains(&pc)
+}
