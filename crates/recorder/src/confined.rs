@@ -6,7 +6,7 @@
 //! collector is told to keep nothing, and takes note where the program cannot reach.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::ring;
+use crate::{ring, sys};
 use hindsight_events::ring::confined::{NOTED, SAID};
 use linux_raw_sys::general::*;
 use linux_raw_sys::prctl::{
@@ -23,18 +23,23 @@ const NAMESPACES: u64 = (CLONE_NEWNS
     | CLONE_NEWPID
     | CLONE_NEWNET) as u64;
 
+/// Whether one of the identities that a call sets is neither left alone nor `own`.
+fn differ(ids: &[u64], own: u32) -> bool {
+    let same = |id: &u64| [u32::MAX, own].contains(&(*id as u32));
+    !ids.iter().all(same)
+}
+
 /// Sees to it that the collector knows, if this system call may take rights away from the process.
 pub fn before(nr: u32, a: &[u64; 6]) {
     let gives_up = match nr {
-        __NR_setuid
-        | __NR_setgid
-        | __NR_setreuid
-        | __NR_setregid
-        | __NR_setresuid
-        | __NR_setresgid
-        | __NR_setfsuid
-        | __NR_setfsgid
-        | __NR_setgroups
+        // Some programs set what they have.
+        __NR_setuid | __NR_setfsuid => differ(&a[..1], sys::effective_ids().0),
+        __NR_setgid | __NR_setfsgid => differ(&a[..1], sys::effective_ids().1),
+        __NR_setreuid => differ(&a[..2], sys::effective_ids().0),
+        __NR_setregid => differ(&a[..2], sys::effective_ids().1),
+        __NR_setresuid => differ(&a[..3], sys::effective_ids().0),
+        __NR_setresgid => differ(&a[..3], sys::effective_ids().1),
+        __NR_setgroups
         | __NR_capset
         | __NR_seccomp
         | __NR_landlock_restrict_self
