@@ -22,6 +22,8 @@ const SPAN: u64 = 1 << 32;
 const HEAP: u64 = 1 << 30;
 /// Most that the stack may need.
 pub const STACK: u64 = 1 << 30;
+/// Kept free for a stack whose limit is raised while the program runs.
+const STACK_ROOM: u64 = 256 << 20;
 /// Mappings of this size and more begin at a multiple of it, for the kernel's large pages.
 const LARGE: u64 = 2 << 20;
 
@@ -68,15 +70,25 @@ fn stack_limit() -> u64 {
 /// Whether a program of `len` bytes at `at`, and what its heap may need, would meet the stack.
 pub fn meets_stack(at: u64, len: u64) -> bool {
     regions().all().any(|r| {
-        let (start, size) = taken(r);
+        let (start, size) = avoided(r);
         meets(at, len + HEAP, start, size).is_some()
     })
 }
 
 /// The low bits that a region takes: the stack also what it may grow by.
 fn taken(r: &Region) -> (u64, u64) {
+    grown(r, stack_limit())
+}
+
+/// The low bits that new memory is kept away from: programs such as compilers raise the limit of
+/// their stack after much has been mapped.
+fn avoided(r: &Region) -> (u64, u64) {
+    grown(r, stack_limit().max(STACK_ROOM))
+}
+
+fn grown(r: &Region, stack: u64) -> (u64, u64) {
     let start = match r.flags & MAP_GROWSDOWN != 0 {
-        true => r.start.min(r.end.saturating_sub(stack_limit())),
+        true => r.start.min(r.end.saturating_sub(stack)),
         false => r.start,
     };
     (start, r.end - start)
@@ -98,7 +110,7 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
     let mut at = (top - len) & !(align - 1);
     'next: while at >= bottom {
         for r in regions.all() {
-            let (start, size) = taken(r);
+            let (start, size) = avoided(r);
             if size < SPAN
                 && let Some(down) = meets(at, len, start, size)
             {
