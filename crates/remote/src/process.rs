@@ -231,16 +231,26 @@ impl Process {
         loop {
             std::thread::sleep(nap);
             nap = (nap * 3 / 2).min(Duration::from_millis(5));
-            t.interrupt();
-            loop {
-                match wait(t, Instant::now() + PATIENCE) {
-                    Stop::Interrupted | Stop::Halted => break,
-                    Stop::Call => t.go_on(0),
-                    // That of a fault of what runs there ends the process.
-                    Stop::Signal(s) => t.go_on(s),
-                    Stop::Gone => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
-                    Stop::Running => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+            // An interruption that was still to come has stopped it before it did anything. One more
+            // now would stop it again when it goes on, and so for ever.
+            let mut stop = t.poll();
+            if stop == Stop::Running {
+                t.interrupt();
+                stop = wait(t, Instant::now() + PATIENCE);
+            }
+            match stop {
+                Stop::Interrupted | Stop::Halted => {}
+                Stop::Call => {
+                    t.go_on(0);
+                    continue;
                 }
+                // That of a fault of what runs there ends the process.
+                Stop::Signal(s) => {
+                    t.go_on(s);
+                    continue;
+                }
+                Stop::Gone => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                Stop::Running => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
             }
             if rest.contains(&t.regs()?.rip) {
                 return Ok(());
