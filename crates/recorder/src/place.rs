@@ -127,6 +127,48 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
     None
 }
 
+/// Moves the vDSO and its data, which the kernel has put anywhere, out of the way if they share the
+/// low bits of their addresses with what the stack may need or with the program. Returns where the
+/// vDSO is then.
+pub fn separate_vdso() -> Option<u64> {
+    let regions = regions();
+    let parts: Vec<Region> = regions
+        .all()
+        .filter(|r| {
+            matches!(
+                regions.path(r),
+                [b'[', b'v', b'v', b'a', b'r', ..] | b"[vdso]"
+            )
+        })
+        .copied()
+        .collect();
+    let (first, last) = (parts.first()?, parts.last()?);
+    let (start, len) = (first.start, last.end - first.start);
+    let whole = parts.windows(2).all(|p| p[0].end == p[1].start);
+    // Its code reads its data at fixed distances: all moves or nothing.
+    let data = parts.len() > 1 && regions.path(last) == b"[vdso]";
+    drop(regions);
+    if !whole || !data || !collides(start, len) {
+        return None;
+    }
+    let at = choose(len, PAGE)?;
+    for (i, r) in parts.iter().enumerate() {
+        let to = |r: &Region| at + (r.start - start);
+        if sys::move_mapping(r.start, r.end - r.start, to(r)).is_err() {
+            for r in &parts[..i] {
+                let _ = sys::move_mapping(to(r), r.end - r.start, r.start);
+            }
+            return None;
+        }
+    }
+    let mut regions = crate::maps::regions();
+    for r in &parts {
+        let len = r.end - r.start;
+        regions.moved(r.start, len, at + (r.start - start), len, false);
+    }
+    Some(at + (last.start - start))
+}
+
 /// Memory that was accessible and is not any more, but keeps what it holds.
 static HELD: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
 const MAX_HELD: usize = 1000;

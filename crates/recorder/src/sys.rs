@@ -299,6 +299,12 @@ pub fn mprotect(addr: u64, len: u64, prot: u32) -> Result<()> {
     call(__NR_mprotect, [addr, len, prot as u64]).map(drop)
 }
 
+/// Moves the pages of a mapping to `new`, in place of whatever is there.
+pub fn move_mapping(old: u64, len: u64, new: u64) -> Result<()> {
+    let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as u64;
+    call(__NR_mremap, [old, len, len, flags, new]).map(drop)
+}
+
 /// Maps the pages of the shared mapping at `old` a second time at `new`.
 pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
     call(

@@ -42,6 +42,26 @@ fn changes_that_are_known() {
     }
 }
 
+/// The kernel puts the vDSO anywhere, and so in a quarter of these runs where the low bits of its
+/// address are those of the stack.
+#[test]
+fn wherever_the_kernel_puts_its_code() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    let trace = scene.path("trace.hst");
+    for _ in 0..16 {
+        let mut shell = scene.command("/bin/bash");
+        shell.args(["-c", r#"ulimit -s 1048576 && exec "$@""#, "bash"]);
+        shell.arg(env!("CARGO_BIN_EXE_hindsight"));
+        shell.args(["record", "--quiet", "-o"]).arg(&trace);
+        let done = scene.run(shell.arg("--").arg(&program).arg("clocks"));
+        assert!(done.status.success(), "{}", done.messages());
+        let (quiet, why) = regime(&scene, &trace);
+        assert!(quiet, "{why}");
+        scene.must_verify(&trace);
+    }
+}
+
 #[test]
 fn changes_that_end_it() {
     let scene = Scene::new();
