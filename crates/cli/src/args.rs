@@ -50,8 +50,10 @@ pub enum Command {
     Index(Index),
     /// List the recordings in the store.
     Ls(List),
-    /// Delete recordings from the store.
+    /// Delete recordings from the store, and the copies of files that no other recording uses.
     Rm(Remove),
+    /// Copy a recording from the store, with all files that it uses, into one file for another machine.
+    Export(Export),
     /// Show or delete the translated code that is kept between recordings.
     Cache(Cache),
     /// Take what a circular recording (`record --ring`) holds now; it goes on.
@@ -68,6 +70,10 @@ pub struct Record {
     /// output then goes to standard error), or `tcp:HOST:PORT`. Default: a new file in the store.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<OsString>,
+    /// Copy the files that the program uses into the recording, also in the store, where recordings
+    /// otherwise share one copy. With `-o` they always are in it.
+    #[arg(long)]
+    pub self_contained: bool,
     /// What predicts the values that the program reads: `window` (a full shadow of its memory) or
     /// a bounded cache such as `cache:64k`, for a program with little memory to spare.
     #[arg(long, default_value = "window", value_parser = predictor)]
@@ -192,6 +198,10 @@ pub struct Attach {
     /// new file in the store.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<OsString>,
+    /// Copy the files that the program uses into the recording, also in the store, where recordings
+    /// otherwise share one copy. With `-o` they always are in it.
+    #[arg(long)]
+    pub self_contained: bool,
     /// Detach after this time.
     #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
     pub time: Option<std::time::Duration>,
@@ -485,6 +495,16 @@ pub struct Remove {
     /// All recordings.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Export {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// The file to make, which must not be there, or `-` for standard output; default: one of the same name
+    /// in the current folder.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(ClapArgs)]

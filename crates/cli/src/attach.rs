@@ -1,7 +1,7 @@
 //! `hindsight attach`.
 
 use crate::os::Signals;
-use crate::record::{FAILED, await_others, finish, machine, report, set_children};
+use crate::record::{FAILED, await_others, finish, machine, report, set_children, share};
 use crate::sink::Target;
 use crate::takeover::Halted;
 use crate::{args, detach, image, say, store, symbols, target};
@@ -45,7 +45,8 @@ fn attach(a: &args::Attach) -> Result<i32> {
     let stop = Signals::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
     stop.block();
     Signals::of(&[libc::SIGPIPE, libc::SIGXFSZ]).block();
-    let sink = Target::of(a.output.as_deref()).open(&name, started.as_secs() as i64)?;
+    let destination = Target::of(a.output.as_deref(), a.self_contained);
+    let sink = destination.open(&name, started.as_secs() as i64)?;
     let place = sink.place;
     let discard = |e| {
         place.discard();
@@ -74,6 +75,7 @@ fn attach(a: &args::Attach) -> Result<i32> {
         .context("the recorder's image")?;
     let collector = Collector::new(&control, sink.out, &header, say)
         .with_context(|| format!("cannot write the recording to {}", place.name))?;
+    let collector = share(collector, sink.files);
     let (over, cut) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut peak = 0;
     let (entered, collected) = std::thread::scope(|s| {

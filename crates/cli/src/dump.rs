@@ -100,7 +100,7 @@ fn try_answer(
         return peer.write_all(NO.as_bytes());
     };
     peer.write_all(YES.as_bytes())?;
-    snapshot.write(io::BufWriter::new(peer), summary.clone())?;
+    snapshot.write(io::BufWriter::new(peer), None, summary.clone())?;
     Ok(())
 }
 

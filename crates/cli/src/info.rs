@@ -110,7 +110,7 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
     let s = t.summary();
     let instructions: u64 = streams.iter().map(|s| s.instructions).sum();
     let stream_bytes: u64 = streams.iter().map(|s| s.stored_bytes).sum();
-    json!({
+    let mut all = json!({
         "file": path,
         "format": hindsight_trace::chunk::VERSION,
         "hindsight": h.hindsight,
@@ -152,7 +152,9 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "images": tree::build(t, streams).iter().map(image_json).collect::<Vec<_>>(),
         "streams": streams,
         "modules": t.modules(),
-    })
+    });
+    all["shared_bytes"] = json!(t.shared_bytes().ok());
+    all
 }
 
 fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
@@ -247,6 +249,11 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             bits(stored, instructions),
         ),
     );
+    match t.shared_bytes() {
+        Ok(0) => {}
+        Ok(n) => row("files", format!("{} beside the recording", size(n))),
+        Err(e) => row("files", e.to_string()),
+    }
     for s in streams.iter().take(MOST_STREAMS) {
         let Some(r) = &s.regime else { continue };
         let who = format!("thread {} (stream {})", s.tid, s.stream);

@@ -9,6 +9,7 @@ mod calls;
 mod debugger;
 mod detach;
 mod dump;
+mod export;
 mod image;
 mod info;
 mod keep;
@@ -66,6 +67,7 @@ pub fn run() -> i32 {
         Command::Writes(a) => travel::writes(&a),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),
+        Command::Export(a) => export::run(&a),
         Command::Cache(a) => translations::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => stream::receive(&a),

@@ -4,7 +4,7 @@ use crate::dump::{self, Listener};
 use crate::keep::KeepOn;
 use crate::launch::{BEAT, Watch};
 use crate::program::Program;
-use crate::sink::{Out, Place, Target};
+use crate::sink::{Out, Place, Sink, Target};
 use crate::translations::Translations;
 use crate::{args, detach, image, os, program, say, select, store, symbols};
 use anyhow::{Context, Result, bail};
@@ -12,6 +12,7 @@ use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::{Config, children, regime};
 use hindsight_events::ring::file_len;
 use hindsight_events::shelf::Count;
+use hindsight_trace::files::Files;
 use hindsight_trace::meta::{Ending, Machine};
 use hindsight_trace::{Header, Ring, Snapshot, Summary, Text};
 use std::io::{IsTerminal, Write};
@@ -73,7 +74,7 @@ fn plain(a: &args::Record, program: &Program) -> Result<Status> {
 
 /// Runs the program as often as the options say.
 fn record(a: &args::Record, program: &Program) -> Result<Status> {
-    let target = Target::of(a.output.as_deref());
+    let target = Target::of(a.output.as_deref(), a.self_contained);
     if !target.is_file() && a.ring.is_none() && (a.keep_on.is_some() || a.retry.is_some()) {
         bail!(
             "what is sent as it is recorded cannot be taken back: --keep-on and --retry need a file, or --ring"
@@ -164,8 +165,9 @@ fn once(
         None => {
             let sink = open()?;
             let name = place.insert(sink.place).name.clone();
-            Collector::new(&control, sink.out, &header, say)
-                .with_context(|| format!("cannot write the recording to {name}"))?
+            let collector = Collector::new(&control, sink.out, &header, say)
+                .with_context(|| format!("cannot write the recording to {name}"))?;
+            share(collector, sink.files)
         }
     };
 
@@ -241,8 +243,7 @@ fn once(
     let (summary, began) = match collected.held() {
         Some(held) if kept && held.instructions() > 0 => {
             let sink = open()?;
-            let place = place.insert(sink.place);
-            (write_ring(&held, sink.out, summary, place), true)
+            (write_ring(&held, sink, summary, &mut place), true)
         }
         Some(_) => (summary, false),
         None => {
@@ -277,7 +278,11 @@ fn once(
 fn conclude(a: &args::Record, name: &str, kept: bool, summary: &Summary, place: Option<&Place>) {
     let Some(place) = place else { return };
     if !kept && (place.stored.is_some() || a.keep_on() != KeepOn::Always) {
-        return place.discard();
+        place.discard();
+        if place.stored.is_some() {
+            store::sweep_sometimes();
+        }
+        return;
     }
     if let Some(path) = &place.stored {
         store::prune(name, a.keep, path);
@@ -293,8 +298,10 @@ fn conclude(a: &args::Record, name: &str, kept: bool, summary: &Summary, place: 
 }
 
 /// Writes what the ring holds in the end.
-fn write_ring(held: &Snapshot, out: Out, summary: Summary, place: &Place) -> Summary {
-    match held.write(std::io::BufWriter::new(out), summary.clone()) {
+fn write_ring(held: &Snapshot, sink: Sink, summary: Summary, place: &mut Option<Place>) -> Summary {
+    let place = place.insert(sink.place);
+    let out = std::io::BufWriter::new(sink.out);
+    match held.write(out, sink.files, summary.clone()) {
         Ok((_, summary)) => summary,
         Err(e) => {
             say(&format!(
@@ -303,6 +310,14 @@ fn write_ring(held: &Snapshot, out: Out, summary: Summary, place: &Place) -> Sum
             ));
             summary
         }
+    }
+}
+
+/// Lets a recording share the content of files, if its place has them.
+pub fn share<'c>(collector: Collector<'c, Out>, files: Option<Files>) -> Collector<'c, Out> {
+    match files {
+        Some(f) => collector.share(f),
+        None => collector,
     }
 }
 
@@ -345,8 +360,12 @@ pub fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
 /// The line at the end.
 pub fn report(s: &Summary, file: &str) -> String {
     let bits = s.trace_bytes as f64 * 8.0 / s.totals.instructions.max(1) as f64;
+    let shared = match s.shared_bytes {
+        0 => String::new(),
+        n => format!(" and {} of shared files", size(n)),
+    };
     format!(
-        "{} instructions, {} unpredicted reads, trace {} ({bits:.4} bit per instruction), peak memory {}: {file}",
+        "{} instructions, {} unpredicted reads, trace {}{shared} ({bits:.4} bit per instruction), peak memory {}: {file}",
         grouped(s.totals.instructions),
         grouped(s.totals.unpredicted_reads),
         size(s.trace_bytes),

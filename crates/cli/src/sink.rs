@@ -2,6 +2,7 @@
 
 use crate::{os, store};
 use anyhow::{Context, Result, bail};
+use hindsight_trace::files::Files;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -14,7 +15,10 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A new file in the store.
-    Store,
+    Store {
+        /// With a copy of all files of its own.
+        contained: bool,
+    },
     File(PathBuf),
     StandardOutput,
     Tcp(String),
@@ -26,6 +30,8 @@ pub type Out = Box<dyn Write + Send>;
 /// An opened destination.
 pub struct Sink {
     pub out: Out,
+    /// With what the recording shares the content of files.
+    pub files: Option<Files>,
     pub place: Place,
 }
 
@@ -52,10 +58,10 @@ impl Place {
 }
 
 impl Target {
-    /// What `-o` says; by default a new file in the store.
-    pub fn of(output: Option<&OsStr>) -> Target {
+    /// What `-o` says; by default a new file in the store. `contained`: that needs no other files.
+    pub fn of(output: Option<&OsStr>, contained: bool) -> Target {
         let Some(output) = output else {
-            return Target::Store;
+            return Target::Store { contained };
         };
         if output == "-" {
             return Target::StandardOutput;
@@ -68,7 +74,7 @@ impl Target {
 
     /// Whether a recording that is not to be kept can be deleted.
     pub fn is_file(&self) -> bool {
-        matches!(self, Target::Store | Target::File(_))
+        matches!(self, Target::Store { .. } | Target::File(_))
     }
 
     /// Opens it for a recording of `program`, which is part of the name in the store.
@@ -76,6 +82,7 @@ impl Target {
         let sink = |file: File, name: String, path: Option<&Path>| -> Result<Sink> {
             Ok(Sink {
                 out: Box::new(os::raise(file)?),
+                files: None,
                 place: Place {
                     name,
                     stored: None,
@@ -84,9 +91,12 @@ impl Target {
             })
         };
         match self {
-            Target::Store => {
+            Target::Store { contained } => {
                 let (path, file) = store::create(program, seconds)?;
                 let mut sink = sink(file, path.display().to_string(), Some(&path))?;
+                // Where this cannot be, the recording has all itself.
+                let files = || Files::open(path.parent()?).ok();
+                sink.files = (!contained).then(files).flatten();
                 sink.place.stored = Some(path);
                 Ok(sink)
             }
@@ -116,7 +126,7 @@ impl Target {
     /// An unnamed file on the disk where the recording goes.
     pub fn scratch(&self) -> Result<File> {
         let folder = match self {
-            Target::Store => store::folder()?,
+            Target::Store { .. } => store::folder()?,
             Target::File(path) => match path.parent() {
                 Some(p) if !p.as_os_str().is_empty() => p.into(),
                 _ => PathBuf::from("."),

@@ -4,12 +4,20 @@ use crate::record::{grouped, size};
 use crate::{args, os, say};
 use anyhow::{Context, Result, bail};
 use hindsight_trace::Trace;
+use hindsight_trace::files;
 use hindsight_trace::meta::Ending;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const EXTENSION: &str = "hst";
+
+/// Recordings look for files that no recording uses after this time, and leave those alone that have been
+/// used within it: the next recording of the program is likely to need them.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// Longest wait for recordings that begin to use files.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A recording in the store.
 #[derive(Clone, Debug)]
@@ -174,6 +182,33 @@ pub fn prune(program: &str, keep: usize, current: &Path) {
             ));
         }
     }
+    sweep_sometimes();
+}
+
+/// Deletes the files that no recording uses; says so if that cannot be.
+fn sweep(unused: Duration, patience: Duration) -> bool {
+    let Ok(dir) = dir() else { return false };
+    let list = || {
+        let all = entries().map_err(|e| std::io::Error::other(format!("{e:#}")))?;
+        Ok(all.into_iter().map(|e| e.path).collect())
+    };
+    match files::sweep(&dir, list, unused, patience) {
+        Ok(done) => done.is_some() || !dir.join("files").exists(),
+        Err(e) => {
+            say(&format!(
+                "files that no recording uses stay in the store: {e}"
+            ));
+            false
+        }
+    }
+}
+
+/// The same, if that was long ago.
+pub fn sweep_sometimes() {
+    let last = dir().ok().and_then(|d| files::swept(&d));
+    if last.is_some_and(|t| t.elapsed().is_ok_and(|age| age > SWEEP_EVERY)) {
+        sweep(SWEEP_EVERY, Duration::ZERO);
+    }
 }
 
 /// How a recording ended, in a word or two.
@@ -193,6 +228,7 @@ fn ending(path: &Path, t: &Result<Trace, hindsight_trace::Error>) -> String {
 pub fn list(a: &args::List) -> Result<i32> {
     let mut rows = Vec::new();
     let mut json = Vec::new();
+    let mut own = 0;
     for e in entries()? {
         let t = Trace::open(&e.path);
         let (command, started, instructions) = match &t {
@@ -203,10 +239,16 @@ pub fn list(a: &args::List) -> Result<i32> {
             Err(_) => (e.program.clone(), modified_ms(&e), None),
         };
         let ended = ending(&e.path, &t);
+        let used = t.as_ref().map_or(Ok(0), Trace::shared_bytes);
+        let ended = match &used {
+            Err(e) => format!("{ended}, but {e}"),
+            Ok(_) => ended,
+        };
         if a.json {
             json.push(serde_json::json!({
                 "name": e.name, "file": e.path, "program": e.program, "command": command,
-                "started_ms": started, "ended": ended, "bytes": e.bytes, "instructions": instructions,
+                "started_ms": started, "ended": ended, "bytes": e.bytes,
+                "shared_bytes": used.ok(), "instructions": instructions,
             }));
             continue;
         }
@@ -214,7 +256,9 @@ pub fn list(a: &args::List) -> Result<i32> {
         let mut command: String = command.chars().take(60).collect();
         command.retain(|c| !c.is_control());
         let n = instructions.map_or("-".into(), grouped);
-        rows.push([e.name, when, ended, n, size(e.bytes), command]);
+        let used = used.map_or("?".into(), size);
+        own += e.bytes;
+        rows.push([e.name, when, ended, n, size(e.bytes), used, command]);
     }
     if a.json {
         println(&serde_json::to_string_pretty(&json)?);
@@ -227,11 +271,20 @@ pub fn list(a: &args::List) -> Result<i32> {
             "ENDED",
             "INSTRUCTIONS",
             "SIZE",
+            "SHARED",
             "COMMAND",
         ]
         .map(String::from);
         rows.insert(0, head);
         println(&table(&rows));
+        let (number, bytes) = files::total(&dir()?);
+        if number > 0 {
+            say(&format!(
+                "recordings {}, and {number} files that they share, {}",
+                size(own),
+                size(bytes)
+            ));
+        }
     }
     Ok(0)
 }
@@ -296,6 +349,9 @@ pub fn remove(a: &args::Remove) -> Result<i32> {
             say(&format!("{}: {e}", p.display()));
             status = 1;
         }
+    }
+    if !sweep(Duration::ZERO, PATIENCE) {
+        status = 1;
     }
     Ok(status)
 }

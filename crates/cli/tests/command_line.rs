@@ -97,6 +97,88 @@ fn other_files_in_the_store_are_left_alone() {
     assert!(other.exists());
 }
 
+/// The copies of files in the store.
+fn copies(s: &Store) -> Vec<std::path::PathBuf> {
+    let all = std::fs::read_dir(s.0.path().join("files")).unwrap();
+    let all = all.map(|e| e.unwrap().path());
+    let named = |p: &std::path::PathBuf| p.file_name().unwrap().len() == 32;
+    all.filter(named).collect()
+}
+
+#[test]
+fn recordings_in_the_store_share_copies_of_files() {
+    let s = Store::new();
+    s.ok(&["record", "-q", "/bin/true"]);
+    s.ok(&["record", "-q", "/bin/true"]);
+    s.ok(&["record", "-q", "/bin/echo", "1"]);
+    let list = || -> serde_json::Value { serde_json::from_str(&s.ok(&["ls", "--json"])).unwrap() };
+    let all = list();
+    for r in all.as_array().unwrap() {
+        let (own, shared) = (
+            r["bytes"].as_u64().unwrap(),
+            r["shared_bytes"].as_u64().unwrap(),
+        );
+        assert!(own < 100_000 && shared > 3 * own, "{r}");
+    }
+    assert_eq!(all[0]["shared_bytes"], all[1]["shared_bytes"]);
+    for n in s.names() {
+        s.ok(&["replay", "--verify", &n]);
+    }
+    let before = copies(&s).len();
+    s.ok(&["rm", &s.names()[2]]);
+    // The libraries of the others stay.
+    assert!((3..before).contains(&copies(&s).len()));
+    s.ok(&["replay", "--verify", &s.names()[0]]);
+
+    // One that is taken elsewhere.
+    let other = tempfile::tempdir().unwrap();
+    let alone = other.path().join("alone.hst");
+    let alone = alone.to_str().unwrap();
+    let stored = s.0.path().join(format!("{}.hst", s.names()[0]));
+    std::fs::copy(stored, alone).unwrap();
+    let o = s.hindsight(&["replay", "--verify", alone]);
+    let message = String::from_utf8_lossy(&o.stderr).into_owned();
+    assert_eq!(o.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("hindsight export") && message.contains("/files/"),
+        "{message}"
+    );
+    let o = s.hindsight(&["export", &s.names()[0], "-o", alone]);
+    assert_eq!(o.status.code(), Some(2), "no file is overwritten");
+    std::fs::remove_file(alone).unwrap();
+    s.ok(&["export", &s.names()[0], "-o", alone]);
+    s.ok(&["replay", "--verify", alone]);
+    let o = s.hindsight(&["export", &s.names()[0], "-o", "-"]);
+    assert_eq!(o.stdout, std::fs::read(alone).unwrap());
+
+    // A copy that is gone.
+    let gone = copies(&s)[0].clone();
+    std::fs::remove_file(&gone).unwrap();
+    let o = s.hindsight(&["export", &s.names()[0], "-o", &format!("{alone}2")]);
+    let message = String::from_utf8_lossy(&o.stderr).into_owned();
+    assert_eq!(o.status.code(), Some(2), "{message}");
+    assert!(message.contains(gone.to_str().unwrap()), "{message}");
+    assert!(!std::path::Path::new(&format!("{alone}2")).exists());
+    assert!(s.ok(&["ls"]).contains(gone.to_str().unwrap()));
+    s.ok(&["rm", "--all"]);
+    assert_eq!(copies(&s).len(), 0);
+    s.ok(&["record", "-q", "--self-contained", "/bin/true"]);
+    assert_eq!(copies(&s).len(), 0);
+    assert_eq!(list()[0]["shared_bytes"], 0);
+    // What a ring held at the end shares files too.
+    s.ok(&[
+        "record",
+        "-q",
+        "--ring",
+        "8M",
+        "--keep-on",
+        "always",
+        "/bin/true",
+    ]);
+    assert!(!copies(&s).is_empty());
+    s.ok(&["replay", "--verify"]);
+}
+
 /// Runs `line` in a shell that has done `before`, natively and recorded.
 fn both(before: &str, line: &str) -> [String; 2] {
     let hindsight = env!("CARGO_BIN_EXE_hindsight");

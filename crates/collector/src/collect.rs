@@ -9,6 +9,7 @@ use crate::modules::Modules;
 use crate::output::Output;
 use crate::{Control, futex};
 use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS, confined};
+use hindsight_trace::files::Files;
 use hindsight_trace::{Header, Ring, StreamId, Writer};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -74,6 +75,14 @@ impl<'c, W: Write> Collector<'c, W> {
     ) -> io::Result<Collector<'c, W>> {
         let output = Output::trace(Writer::new(sink, header)?);
         Ok(Collector::with(control, output, tell))
+    }
+
+    /// The trace shares the content of files with others of its folder.
+    pub fn share(mut self, files: Files) -> Collector<'c, W> {
+        if let Some(Output::Trace(writer)) = &mut self.out.output {
+            writer.share(files);
+        }
+        self
     }
 
     /// Keeps the latest part of the recording in `ring`; see [`Collected::held`].

@@ -4,26 +4,24 @@
 use crate::output::Output;
 use hindsight_events::Event;
 use hindsight_trace::chunk::MAX_MODULE;
+use hindsight_trace::files::{self, State};
 use hindsight_trace::{ModuleHash, Text};
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// Which file a path named, and in which state: device, inode, size, time of the last change in
-/// nanoseconds.
-type Identity = [u64; 4];
-
 /// The modules that are in the trace.
 #[derive(Default)]
 pub struct Modules {
     /// The numbers of files by path, and which they were; `None`: it cannot be had.
-    paths: HashMap<Vec<u8>, Option<(Identity, u32)>>,
+    paths: HashMap<Vec<u8>, Option<(State, u32)>>,
     hashes: HashSet<ModuleHash>,
     /// Module and offset of each page, by the page's content.
     pages: HashMap<ModuleHash, (u32, u64)>,
@@ -42,20 +40,54 @@ impl Modules {
     fn take<W: Write>(&mut self, out: &mut Output<W>, path: &[u8]) -> io::Result<()> {
         // A file that is gone or not ours to read is not an error: the code that ran is in the
         // streams, only names for it are missing.
-        let read = read(path);
-        let found = match &read {
-            Some((identity, content)) => {
-                let hash = out.module(Text::from(path), content)?;
-                if self.hashes.insert(hash) {
-                    self.index(content);
-                }
-                self.count += 1;
-                Some((*identity, self.count - 1))
-            }
+        let found = match open(path) {
+            Some((file, state)) => self.take_opened(out, path, &file, state)?,
             None => None,
         };
         self.paths.insert(path.to_vec(), found);
         Ok(())
+    }
+
+    fn take_opened<W: Write>(
+        &mut self,
+        out: &mut Output<W>,
+        path: &[u8],
+        file: &File,
+        before: State,
+    ) -> io::Result<Option<(State, u32)>> {
+        let text = || Text::from(path);
+        let is_told = tells_changes(file);
+        let known = match is_told {
+            true => out.known_module(text(), &before)?,
+            false => None,
+        };
+        let (state, hash, pages) = match known {
+            Some((hash, pages)) => (before, hash, pages),
+            None => {
+                let Some((state, content)) = read(file, before) else {
+                    return Ok(None);
+                };
+                let hash = out.module(text(), &content)?;
+                if is_told {
+                    out.note_module(&state, hash);
+                }
+                let new = !self.hashes.contains(&hash);
+                (
+                    state,
+                    hash,
+                    if new {
+                        files::pages(&content)
+                    } else {
+                        Vec::new()
+                    },
+                )
+            }
+        };
+        if self.hashes.insert(hash) {
+            self.index(pages);
+        }
+        self.count += 1;
+        Ok(Some((state, self.count - 1)))
     }
 
     /// The event that stands for a file in memory; `None` if the file is no longer what it was.
@@ -79,7 +111,9 @@ impl Modules {
         };
         let wanted = [device, inode, size, modified];
         let known = |m: &Modules| match m.paths.get(path) {
-            Some(Some((identity, number))) if *identity == wanted => Some(*number),
+            Some(Some((s, number))) if [s.device, s.inode, s.size, s.modified] == wanted => {
+                Some(*number)
+            }
             _ => None,
         };
         if known(self).is_none() {
@@ -93,12 +127,9 @@ impl Modules {
         }))
     }
 
-    fn index(&mut self, content: &[u8]) {
-        for (i, page) in content.chunks(PAGE).enumerate() {
-            // Behind a file's end its last page is zero where it is mapped.
-            let mut whole = [0; PAGE];
-            whole[..page.len()].copy_from_slice(page);
-            if let Entry::Vacant(e) = self.pages.entry(ModuleHash::of(&whole)) {
+    fn index(&mut self, pages: Vec<ModuleHash>) {
+        for (i, page) in pages.into_iter().enumerate() {
+            if let Entry::Vacant(e) = self.pages.entry(page) {
                 e.insert((self.count, (i * PAGE) as u64));
             }
         }
@@ -123,27 +154,64 @@ impl Modules {
     }
 }
 
-/// A file's identity and content.
-fn read(path: &[u8]) -> Option<(Identity, Vec<u8>)> {
+/// Opens a file whose content can be taken.
+fn open(path: &[u8]) -> Option<(File, State)> {
     let path = std::ffi::OsStr::from_bytes(path);
     // Not for devices and pipes, which opening may disturb.
     let m = std::fs::metadata(path).ok()?;
     if !m.is_file() || m.len() > MAX_MODULE {
         return None;
     }
-    let mut file = File::open(path).ok()?;
-    let before = identity(&file.metadata().ok()?);
-    let mut content = Vec::new();
-    file.read_to_end(&mut content).ok()?;
-    // It may have changed meanwhile.
-    let after = identity(&file.metadata().ok()?);
-    let whole = before == after && content.len() as u64 == after[2];
-    whole.then_some((after, content))
+    let file = File::open(path).ok()?;
+    let state = state(&file.metadata().ok()?);
+    Some((file, state))
 }
 
-fn identity(m: &Metadata) -> Identity {
-    let modified = (m.mtime() as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(m.mtime_nsec() as u64);
-    [m.dev(), m.ino(), m.size(), modified]
+/// The file's content, unless it changes meanwhile.
+fn read(file: &File, before: State) -> Option<(State, Vec<u8>)> {
+    let mut content = Vec::with_capacity(before.size.min(MAX_MODULE) as usize + 1);
+    let most = MAX_MODULE + 1;
+    file.take(most).read_to_end(&mut content).ok()?;
+    let after = state(&file.metadata().ok()?);
+    let same = State {
+        changed: before.changed,
+        ..after
+    } == before;
+    (same && content.len() as u64 == after.size).then_some((after, content))
+}
+
+fn state(m: &Metadata) -> State {
+    let time = |seconds: i64, rest: i64| {
+        (seconds as u64)
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(rest as u64)
+    };
+    State {
+        device: m.dev(),
+        inode: m.ino(),
+        size: m.size(),
+        modified: time(m.mtime(), m.mtime_nsec()),
+        changed: time(m.ctime(), m.ctime_nsec()),
+    }
+}
+
+/// Whether each change of a file's content shows in the time of its last change. On a server, or where a
+/// program is the file system, it need not; in memory it does not where the file is mapped.
+fn tells_changes(file: &File) -> bool {
+    const EXT: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683e;
+    const F2FS: i64 = 0xf2f5_2010;
+    const OVERLAY: i64 = 0x794c_7630;
+    const SQUASHFS: i64 = 0x7371_7368;
+    const EROFS: i64 = 0xe0f5_e1e2;
+    let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the call fills the structure if it succeeds, and it is read only then.
+    let kind = unsafe {
+        match libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) {
+            0 => s.assume_init().f_type,
+            _ => return false,
+        }
+    };
+    [EXT, XFS, BTRFS, F2FS, OVERLAY, SQUASHFS, EROFS].contains(&kind)
 }

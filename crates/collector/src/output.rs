@@ -1,6 +1,7 @@
 //! Where a recording goes: into a trace as it comes, or into a ring that keeps its latest part.
 
 use hindsight_trace::columns::Content;
+use hindsight_trace::files::State;
 use hindsight_trace::{
     ChunkBuilder, ModuleHash, Ring, StreamId, StreamInfo, StreamSummary, Summary, Text, Writer,
 };
@@ -55,6 +56,26 @@ impl<W: Write> Output<W> {
         match self {
             Output::Trace(writer) => writer.module(path, content),
             Output::Ring(r) => r.module(path, content),
+        }
+    }
+
+    /// Takes such a file if what it holds is known without reading it; the names of the content and of
+    /// its pages.
+    pub fn known_module(
+        &mut self,
+        path: Text,
+        state: &State,
+    ) -> io::Result<Option<(ModuleHash, Vec<ModuleHash>)>> {
+        match self {
+            Output::Trace(writer) => writer.known_module(path, state),
+            Output::Ring(_) => Ok(None),
+        }
+    }
+
+    /// Remembers what a file in this state holds.
+    pub fn note_module(&self, state: &State, hash: ModuleHash) {
+        if let Output::Trace(writer) = self {
+            writer.note_module(state, hash);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the format. Raise it with every change that an older reader would misread.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// First bytes of each chunk, followed by the version.
 pub const MAGIC: [u8; 7] = *b"HSTRACE";
@@ -39,6 +39,8 @@ pub enum Kind {
     Begin = 6,
     /// JSON of [`crate::StreamSummary`]; nothing of its stream follows.
     End = 7,
+    /// Names of the pages of a content; only in the files that recordings share.
+    Pages = 8,
 }
 
 /// How a payload is stored.
@@ -125,6 +127,7 @@ impl ChunkHeader {
             5 => Kind::Summary,
             6 => Kind::Begin,
             7 => Kind::End,
+            8 => Kind::Pages,
             _ => return Err(damaged("a chunk is of an unknown kind")),
         };
         let codec = match b[9] {

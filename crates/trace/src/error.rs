@@ -18,7 +18,29 @@ pub enum Error {
     /// Bytes that cannot be what was written.
     #[error("the trace is damaged at byte {offset}: {what}")]
     Damaged { offset: u64, what: &'static str },
+    /// The content of a module that recordings share cannot be had.
+    #[error("the content of {module}, which recordings share in {}: {what}", file.display())]
+    Shared {
+        module: String,
+        file: std::path::PathBuf,
+        what: String,
+    },
     /// No module of this content is in the trace.
     #[error("the trace holds no module {0}")]
     NoModule(crate::ModuleHash),
+}
+
+impl Error {
+    /// Something is wrong with the file in `folder` that holds a module's content.
+    pub(crate) fn of_shared(
+        info: &crate::ModuleInfo,
+        folder: &std::path::Path,
+        what: String,
+    ) -> Error {
+        Error::Shared {
+            module: info.path.to_string(),
+            file: folder.join(info.hash.to_string()),
+            what,
+        }
+    }
 }

@@ -10,15 +10,19 @@
 pub mod chunk;
 pub mod columns;
 mod error;
+mod export;
+pub mod files;
 pub mod meta;
 mod pack;
 mod reader;
 pub mod ring;
 mod spill;
+mod walk;
 mod writer;
 
 pub use columns::{ChunkBuilder, Pushed};
 pub use error::Error;
+pub use export::export;
 pub use meta::{
     Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary,
     Text, Totals,

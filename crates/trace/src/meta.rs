@@ -189,6 +189,9 @@ pub struct ModuleInfo {
     pub path: Text,
     pub hash: ModuleHash,
     pub size: u64,
+    /// The content is not in the trace but in a file beside it; see [`crate::files`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 /// How the program ended.
@@ -351,7 +354,10 @@ pub struct Summary {
     /// made, as far as they can be shared.
     pub blocks_found: u64,
     pub blocks_made: u64,
+    /// Bytes of modules in the trace.
     pub module_bytes: u64,
+    /// Bytes of the files beside the trace that it refers to.
+    pub shared_bytes: u64,
     /// Bytes of the trace before this chunk.
     pub trace_bytes: u64,
 }

@@ -1,17 +1,16 @@
-use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind, MAX_MODULE};
+mod modules;
+
+use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind};
 use crate::meta::command_line;
 use crate::{
     Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, columns,
+    files, walk,
 };
 use hindsight_events::{Decoder, Event};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-
-/// Pieces of modules that are kept, of a MiB each.
-const KEPT: usize = 64;
 
 /// Number of a stream, in the order in which they began, from 1.
 pub type StreamId = u32;
@@ -126,8 +125,7 @@ pub struct Trace {
     images: Vec<Image>,
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
-    /// Pieces of modules that were read last, by their offsets.
-    kept: Mutex<VecDeque<(u64, Arc<Vec<u8>>)>>,
+    contents: modules::Contents,
     summary: Option<Summary>,
     completeness: Completeness,
 }
@@ -135,7 +133,10 @@ pub struct Trace {
 impl Trace {
     /// Opens a trace file and reads the headers of its chunks.
     pub fn open(path: impl AsRef<Path>) -> Result<Trace, Error> {
-        Trace::scan(Bytes::File(File::open(path)?))
+        let path = path.as_ref();
+        let mut trace = Trace::scan(Bytes::File(File::open(path)?))?;
+        trace.contents.folder = files::beside(path);
+        Ok(trace)
     }
 
     /// Reads a trace that is in memory.
@@ -287,84 +288,6 @@ impl Trace {
         })
     }
 
-    /// The files that the program mapped executable.
-    pub fn modules(&self) -> &[ModuleInfo] {
-        &self.modules
-    }
-
-    /// The content of a module.
-    pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>, Error> {
-        let info = self.modules.iter().find(|m| m.hash == hash);
-        let (Some(info), Some(pieces)) = (info, self.pieces.get(&hash)) else {
-            return Err(Error::NoModule(hash));
-        };
-        let offset = pieces.first().map_or(0, |p| p.0);
-        let damaged = || Error::Damaged {
-            offset,
-            what: "a module is not whole",
-        };
-        let mut out = Vec::new();
-        for (offset, h) in pieces {
-            let end = out.len() as u64 + h.raw_len as u64;
-            if h.first_pos != out.len() as u64 || end > info.size.min(MAX_MODULE) {
-                return Err(damaged());
-            }
-            out.extend_from_slice(&self.payload(*offset, h)?);
-        }
-        if ModuleHash::of(&out) != hash {
-            return Err(damaged());
-        }
-        Ok(out)
-    }
-
-    /// `len` bytes of module number `module` (in the order of [`Trace::modules`]) from `offset` on; zeros
-    /// where that is behind its end. Only the checksums of the parts that are read are looked at.
-    pub fn module_part(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        let unknown = Error::Damaged {
-            offset: 0,
-            what: "code is said to be of a module that is not in the trace",
-        };
-        let info = self.modules.get(module as usize).ok_or(unknown)?;
-        let pieces = self.pieces.get(&info.hash).map_or(&[][..], |p| p);
-        let mut out = vec![0; len];
-        let end = offset.saturating_add(len as u64).min(info.size);
-        let mut at = offset;
-        while at < end {
-            let i = pieces.partition_point(|(_, h)| h.first_pos <= at);
-            let missing = Error::Damaged {
-                offset: pieces.first().map_or(0, |p| p.0),
-                what: "a module is not whole",
-            };
-            let Some((place, h)) = i.checked_sub(1).and_then(|i| pieces.get(i)) else {
-                return Err(missing);
-            };
-            let piece = self.piece(*place, h)?;
-            let within = (at - h.first_pos) as usize;
-            let n = piece.len().saturating_sub(within).min((end - at) as usize);
-            if n == 0 {
-                return Err(missing);
-            }
-            let to = (at - offset) as usize;
-            out[to..to + n].copy_from_slice(&piece[within..within + n]);
-            at += n as u64;
-        }
-        Ok(out)
-    }
-
-    /// The payload of a piece; the last ones are kept.
-    fn piece(&self, offset: u64, h: &ChunkHeader) -> Result<Arc<Vec<u8>>, Error> {
-        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((_, p)) = kept.iter().find(|(o, _)| *o == offset) {
-            return Ok(Arc::clone(p));
-        }
-        let new = Arc::new(self.payload(offset, h)?);
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
-        kept.push_back((offset, Arc::clone(&new)));
-        Ok(new)
-    }
-
     fn payload(&self, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
         let mut stored = vec![0; h.stored_len as usize];
         self.bytes.read(offset + HEADER_LEN as u64, &mut stored)?;
@@ -382,7 +305,7 @@ impl Trace {
             images: Vec::new(),
             modules: Vec::new(),
             pieces: BTreeMap::new(),
-            kept: Mutex::default(),
+            contents: modules::Contents::default(),
             summary: None,
             completeness: Completeness::Unfinished,
         };
@@ -458,6 +381,7 @@ impl Trace {
                 };
                 self.pieces.entry(m.hash).or_default().push((offset, h));
             }
+            Kind::Pages => return damaged("a chunk is of a kind that is not for traces"),
             Kind::Begin => {
                 let info: StreamInfo = self.json(offset, &h)?;
                 if info.stream != h.stream || self.infos.contains_key(&h.stream) {
@@ -515,11 +439,7 @@ impl Trace {
         offset: u64,
         h: &ChunkHeader,
     ) -> Result<T, Error> {
-        let raw = self.payload(offset, h)?;
-        serde_json::from_slice(&raw).map_err(|_| Error::Damaged {
-            offset,
-            what: "a description is not as expected",
-        })
+        walk::parse(&self.payload(offset, h)?, offset)
     }
 }
 

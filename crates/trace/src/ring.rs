@@ -5,16 +5,21 @@
 //! The streams of a program image (mappings, code) stay as long as one of its threads has
 //! anything left or may go on, or one forked from it needs its code. Module files stay.
 
+mod snapshot;
+
+pub use snapshot::Snapshot;
+
 use crate::chunk::{ChunkHeader, FLAG_KEY_FRAME};
 use crate::columns::ChunkBuilder;
 use crate::meta::{Circular, Dropped};
 use crate::pack::{self, Packer};
 use crate::spill::{Piece, Spill};
 use crate::{
-    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamKind, StreamSummary, Summary, Text,
-    Writer,
+    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamKind, StreamSummary, Text, Writer,
+    files,
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -71,9 +76,14 @@ impl Held {
             sequence,
             ..self.header
         };
+        w.packed(&header, &self.payload()?)
+    }
+
+    /// The payload as it is stored.
+    fn payload(&self) -> io::Result<Cow<'_, [u8]>> {
         match &self.payload {
-            Payload::Memory(bytes) => w.packed(&header, bytes),
-            Payload::File(piece) => w.packed(&header, &piece.read()?),
+            Payload::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
+            Payload::File(piece) => piece.read().map(Cow::Owned),
         }
     }
 }
@@ -141,9 +151,12 @@ impl Stream {
 }
 
 /// A file that was mapped executable.
+#[derive(Clone)]
 struct Module {
     info: ModuleInfo,
     pieces: Arc<Vec<Held>>,
+    /// Names of its pages.
+    pages: Arc<Vec<ModuleHash>>,
 }
 
 /// The latest part of a recording.
@@ -293,8 +306,8 @@ impl Ring {
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         let hash = ModuleHash::of(content);
         let same = self.modules.iter().find(|m| m.info.hash == hash);
-        let pieces = match same {
-            Some(m) => Arc::clone(&m.pieces),
+        let (pieces, pages) = match same {
+            Some(m) => (Arc::clone(&m.pieces), Arc::clone(&m.pages)),
             None => {
                 let mut list = Vec::new();
                 for (h, piece) in pack::pieces(content) {
@@ -304,7 +317,7 @@ impl Ring {
                             .chunk(h, piece, |h, bytes| hold(spill, 0, h, bytes))?,
                     );
                 }
-                Arc::new(list)
+                (Arc::new(list), Arc::new(files::pages(content)))
             }
         };
         self.modules.push(Module {
@@ -312,8 +325,10 @@ impl Ring {
                 path,
                 hash,
                 size: content.len() as u64,
+                shared: false,
             },
             pieces,
+            pages,
         });
         Ok(hash)
     }
@@ -413,49 +428,6 @@ impl Ring {
             }
         }
     }
-
-    /// What is held now; it stays as it is while the ring goes on. `live` has the counts of
-    /// the streams that have not ended; `running` says that the recording goes on.
-    pub fn snapshot(&self, live: Vec<StreamSummary>, running: bool) -> Snapshot {
-        let mut circular = Circular {
-            running,
-            ..self.gone.clone()
-        };
-        let mut summaries = Vec::new();
-        let mut streams = Vec::new();
-        for (id, s) in &self.streams {
-            if s.is_thread() {
-                circular.instructions += s.dropped.instructions;
-                circular.bytes += s.dropped.bytes;
-            }
-            let counts = s.ended.as_ref();
-            let counts = counts.or_else(|| live.iter().find(|l| l.stream == *id));
-            let counts = counts.cloned().unwrap_or(StreamSummary {
-                stream: *id,
-                tid: s.info.tid,
-                ..StreamSummary::default()
-            });
-            summaries.push(s.summary(counts));
-            let info = StreamInfo {
-                dropped: (s.dropped.chunks > 0).then_some(s.dropped),
-                ..s.info.clone()
-            };
-            streams.push((info, s.chunks.iter().cloned().collect()));
-        }
-        Snapshot {
-            header: Header {
-                ring: Some(circular),
-                ..self.header.clone()
-            },
-            streams,
-            modules: self
-                .modules
-                .iter()
-                .map(|m| (m.info.clone(), Arc::clone(&m.pieces)))
-                .collect(),
-            summaries,
-        }
-    }
 }
 
 fn hold(
@@ -473,54 +445,4 @@ fn hold(
         at: Instant::now(),
         gaps: 0,
     })
-}
-
-/// What a ring held at a moment.
-pub struct Snapshot {
-    header: Header,
-    streams: Vec<(StreamInfo, Vec<Arc<Held>>)>,
-    modules: Vec<(ModuleInfo, Arc<Vec<Held>>)>,
-    summaries: Vec<StreamSummary>,
-}
-
-impl Snapshot {
-    /// Instructions of all threads, dropped ones included.
-    pub fn instructions(&self) -> u64 {
-        let kept: u64 = self.summaries.iter().map(|s| s.instructions).sum();
-        kept + self.header.ring.as_ref().map_or(0, |r| r.instructions)
-    }
-
-    /// Writes it as a trace that ends with `summary`, whose counts are filled in.
-    pub fn write<W: Write>(&self, out: W, summary: Summary) -> io::Result<(W, Summary)> {
-        let mut w = Writer::new(out, &self.header)?;
-        let mut chunks: Vec<&Held> = Vec::new();
-        for (info, held) in &self.streams {
-            w.begin(info)?;
-            if info.kind == StreamKind::Thread {
-                chunks.extend(held.iter().map(|c| &**c));
-            } else {
-                for (i, c) in held.iter().enumerate() {
-                    c.write(i as u32, &mut w)?;
-                }
-            }
-        }
-        let mut known = BTreeSet::new();
-        for (info, pieces) in &self.modules {
-            w.describe(info)?;
-            if known.insert(info.hash) {
-                for p in pieces.iter() {
-                    p.write(p.header.sequence, &mut w)?;
-                }
-            }
-        }
-        // In the order in which they came: a trace that is cut then holds the same time of all.
-        chunks.sort_by_key(|c| c.serial);
-        for c in chunks {
-            c.write(w.totals(c.header.stream).chunks, &mut w)?;
-        }
-        for s in &self.summaries {
-            w.end(s.clone())?;
-        }
-        w.finish(summary)
-    }
 }

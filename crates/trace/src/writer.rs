@@ -1,10 +1,11 @@
 use crate::chunk::{ChunkHeader, Kind};
 use crate::columns::ChunkBuilder;
+use crate::files::{self, Files, State};
 use crate::pack::{self, Packer, blank};
 use crate::{
     Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamSummary, Summary, Text, Totals,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 /// What was written of one stream.
@@ -27,8 +28,12 @@ pub struct Writer<W: Write> {
     streams: BTreeMap<StreamId, StreamTotals>,
     totals: Totals,
     modules: u32,
-    known: HashSet<ModuleHash>,
+    /// Contents that are in the trace, or (true) that it refers to.
+    known: HashMap<ModuleHash, bool>,
+    /// Where contents are that recordings share.
+    files: Option<Files>,
     module_bytes: u64,
+    shared_bytes: u64,
     written: u64,
 }
 
@@ -41,13 +46,20 @@ impl<W: Write> Writer<W> {
             streams: BTreeMap::new(),
             totals: Totals::default(),
             modules: 0,
-            known: HashSet::new(),
+            known: HashMap::new(),
+            files: None,
             module_bytes: 0,
+            shared_bytes: 0,
             written: 0,
         };
         w.chunk(blank(Kind::Header), &serde_json::to_vec(header)?)?;
         w.out.flush()?;
         Ok(w)
+    }
+
+    /// From here on the content of modules is shared with other recordings, whose folder the trace is in.
+    pub fn share(&mut self, files: Files) {
+        self.files = Some(files);
     }
 
     /// Describes a stream; to be called before its first events.
@@ -94,10 +106,8 @@ impl<W: Write> Writer<W> {
     /// Appends a chunk that was packed before.
     pub(crate) fn packed(&mut self, h: &ChunkHeader, stored: &[u8]) -> io::Result<()> {
         append(&mut self.out, &mut self.written, h, stored)?;
-        match h.kind {
-            Kind::Stream => self.count(h),
-            Kind::Piece => self.module_bytes += frame_len(h),
-            _ => {}
+        if h.kind == Kind::Stream {
+            self.count(h);
         }
         Ok(())
     }
@@ -113,25 +123,113 @@ impl<W: Write> Writer<W> {
 
     /// Writes that the program uses the file `path`, and its content unless it is known.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
-        let hash = ModuleHash::of(content);
+        let info = ModuleInfo {
+            path,
+            hash: ModuleHash::of(content),
+            size: content.len() as u64,
+            shared: false,
+        };
+        let pages = || files::pages(content);
+        self.take(&info, pages, |packer, add| {
+            pack::pieces(content)
+                .try_for_each(|(h, piece)| packer.chunk(h, piece, |h, b| add(&h, b)))
+        })?;
+        Ok(info.hash)
+    }
+
+    /// Writes that the program uses the file `path`, which is in this state, if its content is among what
+    /// recordings share; the names of the content and of its pages.
+    pub fn known_module(
+        &mut self,
+        path: Text,
+        state: &State,
+    ) -> io::Result<Option<(ModuleHash, Vec<ModuleHash>)>> {
+        let known = self.files.as_ref().and_then(|f| f.known(state));
+        let Some((hash, pages)) = known.filter(|(h, _)| self.known.get(h) != Some(&false)) else {
+            return Ok(None);
+        };
         let info = ModuleInfo {
             path,
             hash,
-            size: content.len() as u64,
+            size: state.size,
+            shared: false,
         };
-        self.describe(&info)?;
-        if self.known.insert(hash) {
-            let before = self.written;
-            for (header, piece) in pack::pieces(content) {
-                self.chunk(header, piece)?;
-            }
-            self.module_bytes += self.written - before;
-        }
-        Ok(hash)
+        Ok(self.refer(&info)?.then_some((hash, pages)))
     }
 
-    /// Writes that the program uses a file whose pieces follow or are known.
-    pub(crate) fn describe(&mut self, info: &ModuleInfo) -> io::Result<()> {
+    /// Remembers for other recordings that a file in this state has this content, if that is shared.
+    pub fn note_module(&self, state: &State, hash: ModuleHash) {
+        if let Some(files) = self
+            .files
+            .as_ref()
+            .filter(|_| self.known.get(&hash) == Some(&true))
+        {
+            files.note_down(state, hash);
+        }
+    }
+
+    /// Writes that the program uses the file `info`. If the content is not known, `pieces` hands it over in
+    /// packed chunks, perhaps twice.
+    pub(crate) fn take(
+        &mut self,
+        info: &ModuleInfo,
+        pages: impl FnOnce() -> Vec<ModuleHash>,
+        pieces: impl Fn(
+            &mut Packer,
+            &mut dyn FnMut(&ChunkHeader, &[u8]) -> io::Result<()>,
+        ) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.known.get(&info.hash) == Some(&false) {
+            return self.describe(info);
+        }
+        if self.refer(info)? {
+            return Ok(());
+        }
+        if let Some(files) = &self.files
+            && files.put(&mut self.packer, info, &pages(), &pieces).is_ok()
+            && self.refer(info)?
+        {
+            return Ok(());
+        }
+        self.describe(info)?;
+        self.known.insert(info.hash, false);
+        let (out, written) = (&mut self.out, &mut self.written);
+        let before = *written;
+        pieces(&mut self.packer, &mut |h, stored| {
+            append(out, written, h, stored)
+        })?;
+        self.module_bytes += self.written - before;
+        Ok(())
+    }
+
+    /// Writes that the program uses a file whose content recordings share; false if it is not there.
+    fn refer(&mut self, info: &ModuleInfo) -> io::Result<bool> {
+        // Until the description is written, so that nobody deletes the file before.
+        let files = self.files.take();
+        let found = files
+            .as_ref()
+            .and_then(|f| f.share().and_then(|lock| Some((lock, f.get(info.hash)?))));
+        let mut done = Ok(false);
+        if let Some((_lock, stored)) = &found {
+            let shared = ModuleInfo {
+                shared: true,
+                ..info.clone()
+            };
+            done = self
+                .describe(&shared)
+                .and_then(|()| self.out.flush())
+                .map(|()| true);
+            if self.known.insert(info.hash, true).is_none() {
+                self.shared_bytes += stored.bytes();
+            }
+        }
+        drop(found);
+        self.files = files;
+        done
+    }
+
+    /// Writes a module's description.
+    fn describe(&mut self, info: &ModuleInfo) -> io::Result<()> {
         let before = self.written;
         let header = ChunkHeader {
             sequence: self.modules,
@@ -154,6 +252,7 @@ impl<W: Write> Writer<W> {
         }
         summary.totals = self.totals;
         summary.module_bytes = self.module_bytes;
+        summary.shared_bytes = self.shared_bytes;
         summary.trace_bytes = self.written;
         self.chunk(blank(Kind::Summary), &serde_json::to_vec(&summary)?)?;
         self.out.flush()?;
@@ -182,7 +281,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn append(
+/// Writes a chunk and counts its bytes.
+pub(crate) fn append(
     out: &mut impl Write,
     written: &mut u64,
     h: &ChunkHeader,

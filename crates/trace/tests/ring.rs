@@ -67,7 +67,7 @@ impl Source {
 
 fn trace(ring: &Ring) -> Trace {
     let held = ring.snapshot(Vec::new(), true);
-    let t = Trace::from_bytes(held.write(Vec::new(), Summary::default()).unwrap().0).unwrap();
+    let t = Trace::from_bytes(held.write(Vec::new(), None, Summary::default()).unwrap().0).unwrap();
     assert_eq!(t.completeness(), Completeness::Complete);
     for s in t.streams() {
         let chunks = t.chunks(s);

@@ -1,0 +1,39 @@
+//! `hindsight export`.
+
+use crate::record::size;
+use crate::{args, say, store};
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Copies a recording with all that it needs.
+pub fn run(a: &args::Export) -> Result<i32> {
+    let from = store::find(a.file.as_deref())?;
+    let to = match &a.output {
+        Some(to) => to.clone(),
+        None => PathBuf::from(from.file_name().context("not a file")?),
+    };
+    if to == Path::new("-") {
+        let out = std::io::stdout().lock();
+        if out.is_terminal() {
+            bail!("a recording is not for a terminal: redirect standard output, or name a file");
+        }
+        copy(&from, out)?;
+        return Ok(0);
+    }
+    let file = File::create_new(&to).with_context(|| format!("cannot create {}", to.display()))?;
+    match copy(&from, file) {
+        Ok(n) => say(&format!("{}: {}", size(n), to.display())),
+        Err(e) => {
+            let _ = std::fs::remove_file(&to);
+            return Err(e);
+        }
+    }
+    Ok(0)
+}
+
+fn copy(from: &Path, to: impl Write) -> Result<u64> {
+    hindsight_trace::export(from, BufWriter::with_capacity(1 << 20, to))
+        .with_context(|| from.display().to_string())
+}

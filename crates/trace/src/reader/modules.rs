@@ -1,0 +1,192 @@
+//! The content of modules, which is in the trace or in files beside it.
+
+use super::Trace;
+use crate::chunk::{ChunkHeader, MAX_MODULE};
+use crate::files::Stored;
+use crate::{Error, ModuleHash, ModuleInfo};
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Pieces of modules that are kept, of a MiB each.
+const KEPT: usize = 64;
+
+/// Where a piece is: in a file beside the trace or in the trace, and at which offset.
+type At = (Option<ModuleHash>, u64);
+
+/// What has been read of modules.
+#[derive(Default)]
+pub struct Contents {
+    /// Where the files are that the trace refers to.
+    pub folder: PathBuf,
+    opened: Mutex<HashMap<ModuleHash, Arc<Stored>>>,
+    /// Pieces that were read last.
+    kept: Mutex<VecDeque<(At, Arc<Vec<u8>>)>>,
+}
+
+/// Where the content of a module is.
+enum Source<'t> {
+    Trace(&'t [(u64, ChunkHeader)]),
+    File(Arc<Stored>),
+}
+
+impl Source<'_> {
+    fn pieces(&self) -> &[(u64, ChunkHeader)] {
+        match self {
+            Source::Trace(pieces) => pieces,
+            Source::File(stored) => stored.pieces(),
+        }
+    }
+}
+
+impl Trace {
+    /// The files that the program mapped executable, or that were in its memory.
+    pub fn modules(&self) -> &[ModuleInfo] {
+        &self.modules
+    }
+
+    /// Bytes in the file system of the files beside the trace that it refers to, each counted once.
+    ///
+    /// # Errors
+    /// One of them is missing or damaged.
+    pub fn shared_bytes(&self) -> Result<u64, Error> {
+        let mut seen = std::collections::HashSet::new();
+        let mut sum = 0;
+        for m in self.modules.iter().filter(|m| m.shared) {
+            if seen.insert(m.hash) {
+                sum += self.stored(m)?.bytes();
+            }
+        }
+        Ok(sum)
+    }
+
+    /// The content of a module.
+    pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>, Error> {
+        let info = self.modules.iter().find(|m| m.hash == hash);
+        let info = info.ok_or(Error::NoModule(hash))?;
+        let source = self.source(info)?;
+        let mut out = Vec::new();
+        for (offset, h) in source.pieces() {
+            let end = out.len() as u64 + h.raw_len as u64;
+            if h.first_pos != out.len() as u64 || end > info.size.min(MAX_MODULE) {
+                return Err(self.not_whole(info, &source));
+            }
+            match &source {
+                Source::Trace(_) => out.extend_from_slice(&self.payload(*offset, h)?),
+                Source::File(_) => out.extend_from_slice(&self.piece(info, &source, *offset, h)?),
+            }
+        }
+        if ModuleHash::of(&out) != hash {
+            return Err(self.not_whole(info, &source));
+        }
+        Ok(out)
+    }
+
+    /// `len` bytes of module number `module` (in the order of [`Trace::modules`]) from `offset` on; zeros
+    /// where that is behind its end. Only the checksums of the parts that are read are looked at.
+    pub fn module_part(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        let unknown = Error::Damaged {
+            offset: 0,
+            what: "code is said to be of a module that is not in the trace",
+        };
+        let info = self.modules.get(module as usize).ok_or(unknown)?;
+        let source = self.source(info)?;
+        let pieces = source.pieces();
+        let mut out = vec![0; len];
+        let end = offset.saturating_add(len as u64).min(info.size);
+        let mut at = offset;
+        while at < end {
+            let i = pieces.partition_point(|(_, h)| h.first_pos <= at);
+            let Some((place, h)) = i.checked_sub(1).and_then(|i| pieces.get(i)) else {
+                return Err(self.not_whole(info, &source));
+            };
+            let piece = self.piece(info, &source, *place, h)?;
+            let within = (at - h.first_pos) as usize;
+            let n = piece.len().saturating_sub(within).min((end - at) as usize);
+            if n == 0 {
+                return Err(self.not_whole(info, &source));
+            }
+            let to = (at - offset) as usize;
+            out[to..to + n].copy_from_slice(&piece[within..within + n]);
+            at += n as u64;
+        }
+        Ok(out)
+    }
+
+    fn not_whole(&self, info: &ModuleInfo, source: &Source) -> Error {
+        match source {
+            Source::Trace(pieces) => Error::Damaged {
+                offset: pieces.first().map_or(0, |p| p.0),
+                what: "a module is not whole",
+            },
+            Source::File(_) => self.flaw(info, "it does not hold what its name says".into()),
+        }
+    }
+
+    fn flaw(&self, info: &ModuleInfo, what: String) -> Error {
+        Error::of_shared(info, &self.contents.folder, what)
+    }
+
+    fn source(&self, info: &ModuleInfo) -> Result<Source<'_>, Error> {
+        match info.shared {
+            true => self.stored(info).map(Source::File),
+            false => {
+                let pieces = self
+                    .pieces
+                    .get(&info.hash)
+                    .ok_or(Error::NoModule(info.hash))?;
+                Ok(Source::Trace(pieces))
+            }
+        }
+    }
+
+    /// The file beside the trace that holds a module.
+    fn stored(&self, info: &ModuleInfo) -> Result<Arc<Stored>, Error> {
+        let opened = &self.contents.opened;
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(s) = opened.get(&info.hash) {
+            return Ok(Arc::clone(s));
+        }
+        let new = Stored::open(&self.contents.folder, info.hash);
+        let new = Arc::new(new.map_err(|what| self.flaw(info, what))?);
+        if new.size() != info.size {
+            return Err(self.flaw(info, "it has another size than the recording says".into()));
+        }
+        opened.insert(info.hash, Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// The payload of a piece; the last ones are kept.
+    fn piece(
+        &self,
+        info: &ModuleInfo,
+        source: &Source,
+        offset: u64,
+        h: &ChunkHeader,
+    ) -> Result<Arc<Vec<u8>>, Error> {
+        let at = match source {
+            Source::Trace(_) => (None, offset),
+            Source::File(_) => (Some(info.hash), offset),
+        };
+        let mut kept = self
+            .contents
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, p)) = kept.iter().find(|(o, _)| *o == at) {
+            return Ok(Arc::clone(p));
+        }
+        let new = match source {
+            Source::Trace(_) => self.payload(offset, h)?,
+            Source::File(s) => s
+                .piece(offset, h)
+                .map_err(|_| self.flaw(info, "it is damaged".into()))?,
+        };
+        let new = Arc::new(new);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back((at, Arc::clone(&new)));
+        Ok(new)
+    }
+}

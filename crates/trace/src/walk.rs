@@ -1,0 +1,79 @@
+//! Goes through the chunks of a file.
+
+use crate::Error;
+use crate::chunk::{self, ChunkHeader, HEADER_LEN};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// The chunks of a file with their offsets, up to its end, to where it is cut, or to the first that is
+/// damaged.
+pub struct Walk<'f> {
+    file: &'f File,
+    at: u64,
+    len: u64,
+}
+
+impl<'f> Walk<'f> {
+    pub fn new(file: &'f File) -> Result<Walk<'f>, Error> {
+        let len = file.metadata()?.len();
+        Ok(Walk { file, at: 0, len })
+    }
+
+    /// The file ends where the last chunk ends.
+    pub fn is_whole(&self) -> bool {
+        self.at == self.len
+    }
+
+    fn step(&mut self) -> Result<Option<(u64, ChunkHeader)>, Error> {
+        let (offset, left) = (self.at, self.len - self.at);
+        if left < HEADER_LEN as u64 {
+            return Ok(None);
+        }
+        let mut b = [0; HEADER_LEN];
+        self.file.read_exact_at(&mut b, offset)?;
+        let h = ChunkHeader::from_bytes(&b, offset)?;
+        let stored = HEADER_LEN as u64 + h.stored_len as u64;
+        if stored > left {
+            return Ok(None);
+        }
+        self.at += stored;
+        Ok(Some((offset, h)))
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Result<(u64, ChunkHeader), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().transpose()
+    }
+}
+
+/// The payload of the chunk `h` at `offset`, as it is stored.
+pub fn stored(file: &File, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; h.stored_len as usize];
+    file.read_exact_at(&mut bytes, offset + HEADER_LEN as u64)?;
+    Ok(bytes)
+}
+
+/// The payload, checked and decompressed.
+pub fn payload(file: &File, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
+    chunk::unpack(h, offset, stored(file, offset, h)?)
+}
+
+/// The description that the chunk `h` at `offset` holds.
+pub fn json<T: serde::de::DeserializeOwned>(
+    file: &File,
+    offset: u64,
+    h: &ChunkHeader,
+) -> Result<T, Error> {
+    parse(&payload(file, offset, h)?, offset)
+}
+
+/// Reads the description in the chunk at `offset`.
+pub fn parse<T: serde::de::DeserializeOwned>(raw: &[u8], offset: u64) -> Result<T, Error> {
+    serde_json::from_slice(raw).map_err(|_| Error::Damaged {
+        offset,
+        what: "a description is not as expected",
+    })
+}
