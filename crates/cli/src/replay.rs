@@ -63,14 +63,18 @@ fn order_as_text(o: &OrderReport) -> String {
         let n = grouped(o.wrong);
         return format!("WRONG ORDER of {n} atomic operations, the first: {v}");
     }
-    let shared = match o.shared {
-        0 => String::new(),
-        n => format!(
-            "; {} of all are on memory that other processes may have had too: of these only the order within \
-             each process was looked at",
-            grouped(n)
-        ),
-    };
+    let mut shared = String::new();
+    if o.common > 0 {
+        let n = grouped(o.common);
+        shared += &format!("; {n} of all are on memory that processes share");
+    }
+    if o.shared > 0 {
+        let n = grouped(o.shared);
+        shared += &format!(
+            "; {n} of all are on memory of which is not known who shares it: of these only the order within \
+             each process was looked at"
+        );
+    }
     format!(
         "order: {} atomic operations: {} read what the one before left, {} what a plain store left, {} were \
          the first on their bytes, {} are undecided (the kernel, unrecorded code or another process may have \
@@ -90,6 +94,7 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
         "stored": o.stored,
         "first": o.first,
         "undecided": o.undecided,
+        "common": o.common,
         "shared": o.shared,
         "wrong": o.wrong,
         "warnings": o.warnings,

@@ -184,6 +184,7 @@ fn executable_files_are_taken_along_once() {
                     prot,
                     flags: 2,
                     offset: 0x3000,
+                    object: 0,
                     path,
                 },
             );

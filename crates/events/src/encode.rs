@@ -217,9 +217,10 @@ impl Encoder {
                 prot,
                 flags,
                 offset,
+                object,
                 path,
             } => {
-                for v in [addr, len, prot as u64, flags as u64, offset] {
+                for v in [addr, len, prot as u64, flags as u64, offset, object] {
                     int(&mut at, v);
                 }
                 at = put_bytes(out, at, path);

@@ -136,13 +136,16 @@ pub enum Event<'a> {
         addr: u64,
         bytes: &'a [u8],
     },
-    /// Process stream: memory was mapped. `prot` and `flags` as for `mmap`.
+    /// Process stream: memory was mapped. `prot` and `flags` as for `mmap`. `object` says which memory it
+    /// is, of all that processes share: the same number at the same `offset` is the same memory. 0: it is
+    /// private, or that is not known. Odd: only processes of this recording can have it.
     Map {
         addr: u64,
         len: u64,
         prot: u32,
         flags: u32,
         offset: u64,
+        object: u64,
         path: &'a [u8],
     },
     /// Process stream: memory was unmapped.

@@ -6,6 +6,7 @@ use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
 use crate::{arena, ring};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_PRIVATE, MAP_SHARED};
@@ -19,18 +20,24 @@ pub struct Region {
     pub prot: u32,
     /// As for `mmap`.
     pub flags: u32,
-    /// Offset in the file; 0 for anonymous memory.
+    /// Offset in the file or in the shared memory; 0 for private anonymous memory.
     pub offset: u64,
+    /// Which shared memory it is; see [`Event::Map`].
+    object: u64,
     /// Index for [`Regions::path`].
     path: u32,
 }
 
 impl Region {
     fn follows(&self, before: &Region) -> bool {
-        let file = self.flags & MAP_ANONYMOUS == 0;
         before.end == self.start
             && (before.prot, before.flags, before.path) == (self.prot, self.flags, self.path)
-            && (!file || before.offset + (before.end - before.start) == self.offset)
+            && before.object == self.object
+            && (!self.has_offset() || before.offset + (before.end - before.start) == self.offset)
+    }
+
+    fn has_offset(&self) -> bool {
+        self.flags & MAP_ANONYMOUS == 0 || self.object != 0
     }
 
     /// Whether other processes can see or make writes.
@@ -39,11 +46,9 @@ impl Region {
     }
 
     fn cut(&self, start: u64, end: u64) -> Region {
-        let file = self.flags & MAP_ANONYMOUS == 0;
-        let offset = if file {
-            self.offset + (start - self.start)
-        } else {
-            0
+        let offset = match self.has_offset() {
+            true => self.offset + (start - self.start),
+            false => 0,
         };
         Region {
             start,
@@ -83,6 +88,36 @@ fn changed(r: &Region) {
     if r.prot & PROT_EXEC != 0 {
         VERSION.fetch_add(1, AcqRel);
     }
+}
+
+/// Whether any of these is shared memory of which it is known which it is.
+fn shares(list: &[Region]) -> bool {
+    list.iter().any(|r| r.object != 0)
+}
+
+/// Says when what is told next happened: others can have the memory too.
+fn emit_order() {
+    ring::emit_process(&Event::Seq {
+        number: ring::coming_sequence(),
+    });
+}
+
+/// The number of new shared memory that only this process and its descendants can have.
+pub fn fresh_object() -> u64 {
+    let mut b = [0; 8];
+    sys::getrandom(&mut b);
+    u64::from_le_bytes(b) | 1
+}
+
+/// The number of shared memory that has a name of two numbers, as files have: device and inode.
+pub fn named_object(a: u64, b: u64) -> u64 {
+    // The finalizer of SplitMix64 on both, one after the other.
+    let mix = |v: u64| {
+        let v = (v ^ v >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let v = (v ^ v >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        v ^ v >> 31
+    };
+    mix(mix(a.wrapping_add(1)) ^ b).max(2) & !1
 }
 
 /// The process's mappings.
@@ -144,23 +179,41 @@ impl Regions {
 
     /// Notes a new mapping, which replaces whatever was there.
     pub fn add(&mut self, start: u64, len: u64, prot: u32, flags: u32, offset: u64, path: &[u8]) {
+        self.add_object(start..start + len, prot, flags, offset, path, 0);
+    }
+
+    /// As [`Regions::add`], of the shared memory `object`.
+    pub fn add_object(
+        &mut self,
+        range: Range<u64>,
+        prot: u32,
+        flags: u32,
+        offset: u64,
+        path: &[u8],
+        object: u64,
+    ) {
         let path = self.intern(path);
         let anonymous = flags & MAP_ANONYMOUS != 0;
         let offset = if anonymous { 0 } else { offset };
         let flags = flags & (MAP_SHARED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
+        let len = (range.end - range.start).next_multiple_of(PAGE);
         self.insert(Region {
-            start,
-            end: start + len.next_multiple_of(PAGE),
+            start: range.start,
+            end: range.start + len,
             prot,
             flags,
             offset,
+            object,
             path,
         });
     }
 
     fn insert(&mut self, r: Region) {
-        self.take(r.start, r.end);
+        let old = self.take(r.start, r.end);
         changed(&r);
+        if r.object != 0 || shares(&old) {
+            emit_order();
+        }
         self.emit(&r);
         if r.flags & MAP_SHARED != 0 && r.prot & PROT_WRITE != 0 {
             crate::order::shares();
@@ -203,15 +256,35 @@ impl Regions {
     /// Notes that a range is mapped no longer.
     pub fn remove(&mut self, start: u64, len: u64) {
         let len = len.next_multiple_of(PAGE);
-        if !self.take(start, start + len).is_empty() {
+        let old = self.take(start, start + len);
+        if shares(&old) {
+            emit_order();
+        }
+        if !old.is_empty() {
             ring::emit_process(&Event::Unmap { addr: start, len });
         }
     }
 
     /// Repeats all mappings to the process stream.
     pub fn tell(&self) {
+        if shares(&self.list) {
+            emit_order();
+        }
         for r in &self.list {
             self.emit(r);
+        }
+    }
+
+    /// From now on somebody else can have the shared memory that only processes of this recording had.
+    pub fn disown(&mut self) {
+        if shares(&self.list) {
+            emit_order();
+        }
+        for i in 0..self.list.len() {
+            if self.list[i].object & 1 != 0 {
+                self.list[i].object &= !1;
+                self.emit(&self.list[i]);
+            }
         }
     }
 
@@ -222,6 +295,7 @@ impl Regions {
             prot: r.prot,
             flags: r.flags,
             offset: r.offset,
+            object: r.object,
             path: self.path(r),
         });
     }
@@ -245,6 +319,9 @@ impl Regions {
         };
         let Some(r) = first else { return };
         if !keep && old != new {
+            if r.object != 0 {
+                emit_order();
+            }
             ring::emit_process(&Event::Unmap {
                 addr: old,
                 len: whole.0,

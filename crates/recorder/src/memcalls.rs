@@ -5,7 +5,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::lock::Lock;
-use crate::maps::{Region, regions};
+use crate::maps::{Region, fresh_object, named_object, regions};
 use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
 use crate::syscalls::{Flow, errno, pass};
@@ -174,7 +174,12 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         } else {
             loader::fd_path(fd as i32)
         };
-        regions().add(at, len, prot as u32, flags, offset, &path);
+        let object = match (flags & MAP_TYPE == MAP_PRIVATE, anonymous) {
+            (true, _) => 0,
+            (false, true) => fresh_object(),
+            (false, false) => sys::fstat(fd as i32).map_or(0, |s| named_object(s.st_dev, s.st_ino)),
+        };
+        regions().add_object(at..at + len, prot as u32, flags, offset, &path, object);
         if anonymous || flags & MAP_TYPE == MAP_PRIVATE {
             t.zero_window(at, len);
         }
@@ -422,14 +427,11 @@ fn shmat(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         };
         let exec = if a[2] & SHM_EXEC != 0 { PROT_EXEC } else { 0 };
         forget_code(t, at, len);
-        regions().add(
-            at,
-            len,
-            PROT_READ | write | exec,
-            MAP_SHARED | MAP_ANONYMOUS,
-            0,
-            b"[shm]",
-        );
+        let flags = MAP_SHARED | MAP_ANONYMOUS;
+        // No file system is device 0's.
+        let object = named_object(0, a[0]);
+        let prot = PROT_READ | write | exec;
+        regions().add_object(at..at + len, prot, flags, 0, b"[shm]", object);
     }
     Some(())
 }

@@ -81,6 +81,8 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     let follow = follows(t);
     if follow {
         ring::expect_process();
+    } else {
+        maps::regions().disown();
     }
     let ret = copy(t, &r);
     if follow && sys::result(ret).is_err() {

@@ -286,6 +286,11 @@ pub fn next_sequence() -> u64 {
     header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel))
 }
 
+/// The number that the next event of the recording's order will have, or one before.
+pub fn coming_sequence() -> u64 {
+    header().map_or(0, |h| h.sequence.load(Acquire))
+}
+
 /// Tells the command line that rule `i` of the selection has found what it names; `reached`: and that
 /// it was executed.
 pub fn note_rule(i: usize, reached: bool) {

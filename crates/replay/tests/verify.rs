@@ -112,6 +112,7 @@ fn images(images: &[(&'static [u8], &[&[Owned]])]) -> Vec<u8> {
                     prot: 5,
                     flags: 2,
                     offset: 0x1000 * image as u64,
+                    object: 0,
                     path: b"/program",
                 },
             ),

@@ -129,6 +129,7 @@ fn stream(trace: &Trace, image: u32) -> Result<Vec<What>> {
                         flags,
                         offset,
                         path,
+                        ..
                     } => out.push(What::Map(Mapping {
                         start: addr,
                         end: addr.saturating_add(len),

@@ -93,7 +93,7 @@ fn shape(t: u8) -> Option<Shape> {
         tag::MARK => string(2),
         tag::END => string(3),
         tag::CODE => string(3),
-        tag::MAP => string(6),
+        tag::MAP => string(7),
         _ => None,
     }
 }

@@ -9,7 +9,9 @@ use hindsight_replay::{Code, Error, Machine, Source, Stop};
 use hindsight_trace::{ChunkMeta, StreamId, Trace};
 use hindsight_translate::{WATCH_TABLE, is_atomic, watch_index};
 use iced_x86::Mnemonic;
+use std::cell::Cell;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -46,10 +48,24 @@ pub struct Store {
 }
 
 /// Something that may have changed memory in a way that is not known here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Unknown {
     pub open: u64,
     pub close: u64,
+    /// Where; `None`: anywhere.
+    pub ranges: Option<Vec<Range<u64>>>,
+}
+
+impl Unknown {
+    /// Whether it may have changed one of `words`, which are sorted.
+    pub fn touches(&self, words: &[u64]) -> bool {
+        self.ranges.as_ref().is_none_or(|list| {
+            list.iter().any(|r| {
+                let i = words.partition_point(|w| w.saturating_add(7) < r.start);
+                words.get(i).is_some_and(|w| *w < r.end)
+            })
+        })
+    }
 }
 
 /// What was found out about one thread.
@@ -61,6 +77,16 @@ pub struct Log {
     pub kernel: Vec<Unknown>,
     /// Stretches that were not recorded, the one behind the end included if the thread was killed.
     pub missing: Vec<Unknown>,
+}
+
+impl Log {
+    /// Takes what another log says.
+    pub fn append(&mut self, mut other: Log) {
+        self.ops.append(&mut other.ops);
+        self.stores.append(&mut other.stores);
+        self.kernel.append(&mut other.kernel);
+        self.missing.append(&mut other.missing);
+    }
 }
 
 /// The places to watch.
@@ -120,7 +146,10 @@ struct Numbers<'a> {
     at: usize,
     /// The last number that has been passed.
     last: u64,
-    calls: Vec<u64>,
+    /// System calls that may have written memory, and signals: position and where.
+    calls: Vec<(u64, Written)>,
+    /// A call that has not returned yet.
+    call: Option<(u64, u64, [u64; 6])>,
     gaps: Vec<(u64, bool)>,
     ended: bool,
 }
@@ -134,6 +163,7 @@ impl<'a> Numbers<'a> {
             at: 0,
             last: 0,
             calls: Vec::new(),
+            call: None,
             gaps: Vec::new(),
             ended: false,
         }
@@ -143,6 +173,7 @@ impl<'a> Numbers<'a> {
     fn peek(&mut self) -> Result<Option<(u64, u64)>, Error> {
         while self.at >= self.list.len() {
             let Some(c) = self.chunks.next() else {
+                self.returned(None);
                 return Ok(None);
             };
             self.list.clear();
@@ -162,8 +193,12 @@ impl<'a> Numbers<'a> {
                 }
                 match event {
                     Event::Seq { number } => self.list.push((pos, number)),
-                    Event::Syscall { nr, args } if may_write(nr, &args) => self.calls.push(pos),
-                    Event::Signal { .. } => self.calls.push(pos),
+                    Event::Syscall { nr, args } => {
+                        self.returned(None);
+                        self.call = Some((pos, nr, args));
+                    }
+                    Event::SyscallRet { ret } => self.returned(Some(ret)),
+                    Event::Signal { .. } => self.calls.push((pos, None)),
                     Event::GapBegin { .. } => self.gaps.push((pos, true)),
                     Event::GapEnd { .. } => self.gaps.push((pos, false)),
                     Event::End { .. } => self.ended = true,
@@ -172,6 +207,20 @@ impl<'a> Numbers<'a> {
             }
         }
         Ok(self.list.get(self.at).copied())
+    }
+
+    /// The call at hand has returned this, or the recording does not say what.
+    fn returned(&mut self, ret: Option<u64>) {
+        if let Some((pos, nr, args)) = self.call.take() {
+            if nr == EXIT_GROUP {
+                // Locks of the dead: see `judge::released`.
+                return;
+            }
+            let written = ret.and_then(|ret| written(nr, &args, ret));
+            if written.as_ref().is_none_or(|w| !w.is_empty()) {
+                self.calls.push((pos, written));
+            }
+        }
     }
 
     /// Passes all numbers before position `pos`, and those at it if `with`; the last one passed, and the
@@ -188,20 +237,27 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Whether a system call may change memory, as far as its number and arguments tell.
-fn may_write(nr: u64, args: &[u64; 6]) -> bool {
-    const WAKE_OP: u64 = 5;
-    match nr {
-        // write, close, pwrite64, writev, sched_yield, pause, getpid, sendto, kill, getppid, gettid,
-        // tgkill, futimesat's kin that only read
-        1 | 3 | 18 | 20 | 24 | 34 | 39 | 62 | 110 | 186 | 200 | 231 | 234 | 324 => false,
-        // nanosleep and clock_nanosleep without a place for the rest
-        35 => args[1] != 0,
-        230 => args[3] != 0,
-        // futex
-        202 => args[1] & 0x7f == WAKE_OP,
-        _ => true,
+const EXIT_GROUP: u64 = 231;
+
+/// Memory that something may have written; `None`: any.
+type Written = Option<Vec<Range<u64>>>;
+
+/// The memory that a system call may have written, as far as its number, arguments and result tell.
+fn written(nr: u64, args: &[u64; 6], ret: u64) -> Written {
+    /// What a trace does not tell here.
+    struct Nothing(Cell<bool>);
+    impl hindsight_syscalls::Memory for Nothing {
+        fn read(&self, _: u64, _: &mut [u8]) -> bool {
+            self.0.set(true);
+            false
+        }
     }
+    let memory = Nothing(Cell::new(false));
+    let mut out = Vec::new();
+    let mut push = |r: hindsight_syscalls::Range| out.push(r.addr..r.addr.saturating_add(r.len));
+    let class = hindsight_syscalls::outputs(nr as u32, args, ret as i64, &memory, &mut push);
+    let known = class == hindsight_syscalls::Class::Known && !memory.0.get();
+    known.then_some(out)
 }
 
 /// Numbers of sequence events in a trace's stream.
@@ -231,10 +287,12 @@ pub fn unknown(trace: &Trace, stream: StreamId, log: &mut Log) -> Result<(), Err
         let i = all.partition_point(|(p, _)| *p <= pos);
         all.get(i).map_or(u64::MAX, |n| n.1)
     };
-    log.kernel.extend(numbers.calls.iter().map(|p| Unknown {
-        open: before(*p),
-        close: behind(*p),
-    }));
+    log.kernel
+        .extend(numbers.calls.into_iter().map(|(p, ranges)| Unknown {
+            open: before(p),
+            close: behind(p),
+            ranges,
+        }));
     let mut from = None;
     for (pos, begins) in &numbers.gaps {
         if *begins {
@@ -243,6 +301,7 @@ pub fn unknown(trace: &Trace, stream: StreamId, log: &mut Log) -> Result<(), Err
             log.missing.push(Unknown {
                 open: before(from),
                 close: behind(*pos),
+                ranges: None,
             });
         }
     }
@@ -250,16 +309,21 @@ pub fn unknown(trace: &Trace, stream: StreamId, log: &mut Log) -> Result<(), Err
         log.missing.push(Unknown {
             open: before(pos),
             close: u64::MAX,
+            ranges: None,
         });
     }
     if !numbers.ended {
         log.missing.push(Unknown {
             open: all.last().map_or(0, |n| n.1),
             close: u64::MAX,
+            ranges: None,
         });
     }
     Ok(())
 }
+
+/// Whether an atomic operation on a word is of interest, between its number and the thread's next one.
+pub type Wanted<'a> = dyn Fn(u64, (u64, u64)) -> bool + Sync + 'a;
 
 /// Replays `stream`. Atomic operations on words of which `wanted` says so go to the log; with a table
 /// also all plain stores to its words.
@@ -268,7 +332,7 @@ pub fn play(
     stream: StreamId,
     code: Arc<Code>,
     table: Option<&Table>,
-    wanted: &(dyn Fn(u64) -> bool + Sync),
+    wanted: &Wanted,
     log: &mut Log,
 ) -> Result<(), Error> {
     let bits = trace.header().predictor_bits;
@@ -319,7 +383,7 @@ pub fn play(
         if atomic {
             let (number, next) = numbers.pass(pos, true)?;
             for ((word, mask, before), (.., after)) in old.iter().zip(&new) {
-                if wanted(*word) {
+                if wanted(*word, (number, next)) {
                     log.ops.push(Op {
                         number,
                         next,

@@ -121,6 +121,7 @@ fn event<'a>(
             prot: r.below(8) as u32,
             flags: r.any() as u32,
             offset: r.any(),
+            object: r.any(),
             path: bytes,
         },
         15 => Event::Seq { number: r.any() },
