@@ -97,6 +97,9 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     sys::close(fd);
     if regime::possible() {
         place::begin(image.start);
+        if let Some((old, by)) = place::separate_stack(image.start, image.end) {
+            stack.moved(&old, by);
+        }
         if let Some(vdso) = place::separate_vdso() {
             stack.set_aux(AT_SYSINFO_EHDR, vdso);
         }

@@ -11,6 +11,7 @@ use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::sys::{self, PAGE};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_NORESERVE, MAP_PRIVATE, RLIMIT_STACK,
@@ -125,6 +126,20 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
         return Some(at);
     }
     None
+}
+
+/// Moves the stack, which the kernel has put anywhere, out of the way if what it may need shares the low
+/// bits of its addresses with a program at `start..end` that cannot be elsewhere, or with its heap. Returns
+/// where it was, and by how much it has moved (modulo 2^64).
+pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
+    let stack = *regions().all().find(|r| r.flags & MAP_GROWSDOWN != 0)?;
+    let (low, len) = avoided(&stack);
+    meets(start, end - start + HEAP, low, len)?;
+    let at = choose(len, PAGE)? + len - (stack.end - stack.start);
+    sys::move_mapping(stack.start, stack.end - stack.start, at).ok()?;
+    let size = stack.end - stack.start;
+    regions().moved(stack.start, size, at, size, false);
+    Some((stack.start..stack.end, at.wrapping_sub(stack.start)))
 }
 
 /// Moves the vDSO and its data, which the kernel has put anywhere, out of the way if they share the

@@ -1,7 +1,10 @@
 //! The stack that the kernel made for the process: it becomes the program's. Arguments,
 //! environment and most of the auxiliary vector are the program's already.
 
-use linux_raw_sys::auxvec::{AT_EXECFN, AT_IGNORE, AT_NULL};
+use core::ops::Range;
+use linux_raw_sys::auxvec::{
+    AT_BASE_PLATFORM, AT_EXECFN, AT_IGNORE, AT_NULL, AT_PLATFORM, AT_RANDOM,
+};
 
 /// The initial stack.
 pub struct Stack {
@@ -107,6 +110,35 @@ impl Stack {
     pub fn set_aux(&mut self, key: u32, value: u64) {
         if let Some(e) = self.entry(key) {
             e[1] = value;
+        }
+    }
+
+    /// The memory at `old` has moved by `by` bytes (modulo 2^64): follows, with all pointers into it.
+    pub fn moved(&mut self, old: &Range<u64>, by: u64) {
+        let place = |p: u64| match old.contains(&p) {
+            true => p.wrapping_add(by),
+            false => p,
+        };
+        self.sp = place(self.sp as u64) as *mut u64;
+        self.aux = place(self.aux as u64) as *mut [u64; 2];
+        // SAFETY: between the number of arguments and the auxiliary vector are pointers and zeros, and then
+        // pairs up to AT_NULL; nobody else has references to them.
+        unsafe {
+            let mut p = self.sp.add(1);
+            while p < self.aux.cast() {
+                p.write(place(p.read()));
+                p = p.add(1);
+            }
+            let mut e = self.aux;
+            while (*e)[0] != AT_NULL as u64 {
+                if [AT_PLATFORM, AT_BASE_PLATFORM, AT_RANDOM, AT_EXECFN]
+                    .map(u64::from)
+                    .contains(&(*e)[0])
+                {
+                    (*e)[1] = place((*e)[1]);
+                }
+                e = e.add(1);
+            }
         }
     }
 

@@ -62,6 +62,35 @@ fn wherever_the_kernel_puts_its_code() {
     }
 }
 
+/// In half of these runs the low bits of the stack's address are those of the program, which has its fixed
+/// place, or of its heap.
+#[test]
+fn wherever_the_kernel_puts_the_stack() {
+    let scene = Scene::new();
+    let program = scene.compile("start.c", &["-no-pie"]);
+    let trace = scene.path("trace.hst");
+    let line = r#"ulimit -s 1048576 && exec "$@""#;
+    let native = scene.run(
+        scene
+            .command("/bin/bash")
+            .args(["-c", line, "bash"])
+            .arg(&program)
+            .args(["one", "two"]),
+    );
+    for _ in 0..10 {
+        let mut shell = scene.command("/bin/bash");
+        shell.args(["-c", line, "bash"]);
+        shell.arg(env!("CARGO_BIN_EXE_hindsight"));
+        shell.args(["record", "--quiet", "-o"]).arg(&trace);
+        let done = scene.run(shell.arg("--").arg(&program).args(["one", "two"]));
+        assert!(done.status.success(), "{}", done.messages());
+        assert_eq!(done.text(), native.text());
+        let (quiet, why) = regime(&scene, &trace);
+        assert!(quiet, "{why}");
+        scene.must_verify(&trace);
+    }
+}
+
 #[test]
 fn changes_that_end_it() {
     let scene = Scene::new();

@@ -1,0 +1,126 @@
+//! Compares atomic operations on the same bytes with each other, and with what else wrote there.
+
+use super::OrderReport;
+use super::play::{Op, Store, Unknown};
+use std::collections::HashMap;
+
+/// What bytes of a word are known to hold, and who left that.
+#[derive(Default)]
+struct Cell {
+    mask: u8,
+    value: u64,
+    last: Option<Op>,
+}
+
+/// An operation that read something else than the one before it left.
+pub struct Mismatch {
+    pub op: Op,
+    pub before: Op,
+    pub expected: u64,
+    /// Bytes that differ.
+    pub mask: u8,
+}
+
+/// The bits of the bytes that `mask` names.
+pub fn bits(mask: u8) -> u64 {
+    (0..8)
+        .filter(|i| mask >> i & 1 != 0)
+        .fold(0, |m, i| m | 0xff << (8 * i))
+}
+
+/// Compares each operation with the one before it; returns those that do not fit.
+pub fn judge(mut ops: Vec<Op>, report: &mut OrderReport) -> Vec<Mismatch> {
+    // Operations of one thread without a number of their own share that of their segment.
+    ops.sort_by_key(|o| (o.number, o.stream, o.pos));
+    let mut cells: HashMap<u64, Cell> = HashMap::new();
+    let mut out = Vec::new();
+    for op in ops {
+        report.operations += 1;
+        let cell = cells.entry(op.word).or_default();
+        let wrong = (0..8)
+            .filter(|i| cell.mask & op.mask & 1 << i != 0)
+            .filter(|i| (cell.value ^ op.before) >> (8 * i) & 0xff != 0)
+            .fold(0u8, |m, i| m | 1 << i);
+        match cell.last {
+            Some(before) if wrong != 0 => out.push(Mismatch {
+                op,
+                before,
+                expected: cell.value,
+                mask: wrong,
+            }),
+            _ if cell.mask & op.mask == 0 => report.first += 1,
+            _ => report.proven += 1,
+        }
+        cell.value = cell.value & !bits(op.mask) | op.after;
+        cell.mask |= op.mask;
+        cell.last = Some(op);
+    }
+    out
+}
+
+/// Whether an operation may have read what the kernel leaves in a robust lock whose owner has died.
+pub fn released(m: &Mismatch) -> bool {
+    const OWNER_DIED: u64 = 0x4000_0000;
+    [0, 32].into_iter().any(|half| {
+        let differs = m.mask >> (half / 8) & 0xf != 0;
+        differs && m.op.before >> half & OWNER_DIED != 0
+    })
+}
+
+/// Whether plain stores explain all bytes that differ.
+pub fn stored(m: &Mismatch, stores: &[Store]) -> bool {
+    let (a, b) = (&m.before, &m.op);
+    let possible = |s: &&Store| {
+        let before_b = if s.stream == b.stream {
+            s.pos < b.pos
+        } else {
+            s.open < b.next
+        };
+        let after_a = if s.stream == a.stream {
+            s.pos > a.pos
+        } else {
+            s.close > a.number
+        };
+        before_b && after_a
+    };
+    let same = |s: &Store, i: u32| {
+        s.mask >> i & 1 != 0
+            && s.value
+                .is_none_or(|v| (v ^ b.before) >> (8 * i) & 0xff == 0)
+    };
+    // Sorted by `open`: what begins after the operation cannot come before it.
+    let end = stores.partition_point(|s| s.open < b.next);
+    let mut left = m.mask;
+    for s in stores[..end].iter().rev().filter(possible) {
+        for i in 0..8 {
+            if left >> i & 1 != 0 && same(s, i) {
+                left &= !(1 << i);
+            }
+        }
+        if left == 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// Stretches of the order, sorted, with the greatest end so far.
+pub struct Intervals(Vec<(u64, u64)>);
+
+impl Intervals {
+    pub fn new(list: &mut [Unknown]) -> Intervals {
+        list.sort_by_key(|u| u.open);
+        let mut most = 0;
+        let with = |u: &Unknown| {
+            most = most.max(u.close);
+            (u.open, most)
+        };
+        Intervals(list.iter().map(with).collect())
+    }
+
+    /// Whether one of them may overlap what lies between two numbers.
+    pub fn any(&self, from: u64, to: u64) -> bool {
+        let n = self.0.partition_point(|(open, _)| *open < to);
+        n.checked_sub(1).is_some_and(|i| self.0[i].1 > from)
+    }
+}
