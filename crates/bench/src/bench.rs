@@ -1,7 +1,7 @@
 //! Paired measurements: native, recorded, replayed, native, recorded, replayed, and so on, so that
 //! a machine that changes its speed changes it for all three.
 
-use crate::hindsight::{Facts, Hindsight, must_succeed};
+use crate::hindsight::{Facts, Hindsight, empty, must_succeed, only_recording};
 use crate::process::{Run, Spec, argv, run};
 use crate::snapshot::same_content;
 use crate::stats::{geometric_mean, median, range};
@@ -73,9 +73,10 @@ pub fn measure(
         ..Spec::default()
     };
     let (native, record) = (spec("native"), spec("record"));
-    let trace = dir.join("trace.hst");
-    let recorded = tool.recorded(&record, &trace);
-    // Once unmeasured, so that files are in the page cache, and translated code in the user's.
+    let store = dir.join("store");
+    let recorded = tool.stored(&record, &store);
+    // Once unmeasured, so that files are in the page cache and in the store, and translated code in the
+    // user's cache.
     run(&native)?;
     run(&recorded)?;
     let mut rounds = Vec::new();
@@ -83,7 +84,7 @@ pub fn measure(
     for _ in 0..pairs {
         let plain = run(&native)?;
         must_succeed("native run", &plain, &dir.join("native.err"))?;
-        remove(&trace)?;
+        empty(&store)?;
         let recording = run(&recorded)?;
         must_succeed("recording", &recording, &dir.join("record.err"))?;
         for stream in ["out", "err"] {
@@ -94,7 +95,13 @@ pub fn measure(
                 )));
             }
         }
+        let trace = only_recording(&store)?;
         let facts = tool.facts(&trace)?;
+        // What recording costs is worth knowing even then.
+        let replay = tool
+            .verify(&trace, 1, LIMIT)
+            .map_err(|e| miss = Some(e.to_string()))
+            .ok();
         let other = |options: &[&str]| -> io::Result<f64> {
             if workload.aim != Aim::Cpu {
                 return Ok(f64::NAN);
@@ -102,21 +109,15 @@ pub fn measure(
             let mut tool = tool.clone();
             let options = options.iter().map(|o| o.to_string());
             tool.record_options.extend(options);
-            let file = dir.join("other.hst");
-            let cost = run(&tool.recorded(&record, &file))?;
+            empty(&store)?;
+            let cost = run(&tool.stored(&record, &store))?;
             must_succeed("recording", &cost, &dir.join("record.err"))?;
-            remove(&file)?;
             Ok(cost.cpu)
         };
         let others = [other(&["--regime=checked"])?, other(&["--plain"])?];
-        // What recording costs is worth knowing even then.
-        let replay = tool
-            .verify(&trace, 1, LIMIT)
-            .map_err(|e| miss = Some(e.to_string()))
-            .ok();
         rounds.push(pair(&plain, &recording, others, replay.as_ref(), facts));
     }
-    remove(&trace)?;
+    empty(&store)?;
     Ok(Measured {
         name: workload.name.clone(),
         what: workload.what.clone(),
@@ -153,13 +154,6 @@ fn pair(
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    }
-}
-
 /// Measures the start-up of `/bin/true` in `rounds` rounds.
 pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup> {
     let messages = dir.join("true.err");
@@ -171,11 +165,12 @@ pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup>
         limit: LIMIT,
         ..Spec::default()
     };
-    let trace = dir.join("true.hst");
-    let recorded = tool.recorded(&native, &trace);
+    let store = dir.join("store");
+    let recorded = tool.stored(&native, &store);
     let mut cold = tool.clone();
-    cold.record_options.push("--no-cache".into());
-    let first = cold.recorded(&native, &trace);
+    let options = ["--no-cache", "--self-contained"].map(String::from);
+    cold.record_options.extend(options);
+    let first = cold.stored(&native, &store);
     run(&recorded)?;
     let mut s = Startup {
         first_wall: vec![],
@@ -189,17 +184,17 @@ pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup>
         must_succeed("/bin/true", &plain, &messages)?;
         s.native_wall.push(plain.wall);
         s.native_cpu.push(plain.cpu);
-        remove(&trace)?;
+        empty(&store)?;
         let recording = run(&first)?;
         must_succeed("first recording of /bin/true", &recording, &messages)?;
         s.first_wall.push(recording.wall);
-        remove(&trace)?;
+        empty(&store)?;
         let recording = run(&recorded)?;
         must_succeed("recording of /bin/true", &recording, &messages)?;
         s.record_wall.push(recording.wall);
         s.record_cpu.push(recording.cpu);
     }
-    remove(&trace)?;
+    empty(&store)?;
     Ok(s)
 }
 

@@ -175,6 +175,7 @@ impl Ground {
             stderr: Some(self.dir.join(format!("{name}.err"))),
             // Commands of one program find what the one before has left.
             cache: Some(self.dir.join("cache")),
+            store: None,
             limit: LIMIT,
         };
         let done = run(&wrap(&spec))?;

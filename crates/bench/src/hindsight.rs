@@ -58,20 +58,32 @@ impl Hindsight {
     /// `native` as it is to be run recorded into `trace`.
     pub fn recorded(&self, native: &Spec, trace: &Path) -> Spec {
         Spec {
-            argv: self.recorded_words(&native.argv, trace),
+            argv: self.recorded_words(&native.argv, Some(trace)),
             ..native.clone()
         }
     }
 
-    /// The arguments with which a program is recorded.
-    pub fn recorded_words(&self, native: &[OsString], trace: &Path) -> Vec<OsString> {
+    /// `native` as it is to be run recorded into the store in the folder `store`.
+    pub fn stored(&self, native: &Spec, store: &Path) -> Spec {
+        Spec {
+            argv: self.recorded_words(&native.argv, None),
+            store: Some(store.into()),
+            ..native.clone()
+        }
+    }
+
+    /// The arguments with which a program is recorded, into the store if no trace is named.
+    pub fn recorded_words(&self, native: &[OsString], trace: Option<&Path>) -> Vec<OsString> {
         let mut argv: Vec<OsString> = vec![
             self.program.clone().into(),
             "record".into(),
             "--quiet".into(),
         ];
         argv.extend(self.record_options.iter().map(OsString::from));
-        argv.extend(["-o".into(), trace.into(), "--".into()]);
+        if let Some(trace) = trace {
+            argv.extend(["-o".into(), trace.into()]);
+        }
+        argv.push("--".into());
         argv.extend(native.iter().cloned());
         argv
     }
@@ -132,6 +144,42 @@ impl Hindsight {
             peak_rss_kib: number("/peak_rss_kib").unwrap_or(0),
         })
     }
+}
+
+/// The recordings in the store in the folder `store`.
+pub fn recordings(store: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    match std::fs::read_dir(store) {
+        Ok(list) => {
+            for entry in list {
+                let path = entry?.path();
+                if path.extension().is_some_and(|e| e == "hst") {
+                    all.push(path);
+                }
+            }
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    Ok(all)
+}
+
+/// The one recording in the store.
+pub fn only_recording(store: &Path) -> io::Result<PathBuf> {
+    match &recordings(store)?[..] {
+        [one] => Ok(one.clone()),
+        all => Err(io::Error::other(format!(
+            "{} recordings are in {} instead of one",
+            all.len(),
+            store.display()
+        ))),
+    }
+}
+
+/// Deletes the recordings in the store; the files that they share stay, as they do for some time when somebody
+/// records again and again.
+pub fn empty(store: &Path) -> io::Result<()> {
+    recordings(store)?.iter().try_for_each(std::fs::remove_file)
 }
 
 /// The end of a file of messages, for reports of what went wrong.

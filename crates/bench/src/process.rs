@@ -21,6 +21,8 @@ pub struct Spec {
     pub stderr: Option<PathBuf>,
     /// Folder of caches, which the environment names.
     pub cache: Option<PathBuf>,
+    /// Folder of recordings, which the environment names.
+    pub store: Option<PathBuf>,
     /// The run is killed, and counts as failed, after this time.
     pub limit: Duration,
 }
@@ -74,6 +76,7 @@ pub fn run(spec: &Spec) -> io::Result<Run> {
         .env_clear()
         .envs(ENVIRONMENT)
         .envs(spec.cache.as_ref().map(|c| ("XDG_CACHE_HOME", c)))
+        .envs(spec.store.as_ref().map(|s| ("HINDSIGHT_DIR", s)))
         .current_dir(&spec.cwd)
         .stdin(input(spec.stdin.as_ref())?)
         .stdout(output(spec.stdout.as_ref())?)

@@ -289,7 +289,7 @@ pub fn measure(tool: &Hindsight, server: &Server, dir: &Path, rounds: u32) -> io
     for _ in 0..rounds {
         served.native.push(once(server, &server.argv, dir)?);
         let _ = fs::remove_file(&trace);
-        let recorded = tool.recorded_words(&server.argv, &trace);
+        let recorded = tool.recorded_words(&server.argv, Some(&trace));
         served.recorded.push(once(server, &recorded, dir)?);
         served.facts = tool.facts(&trace)?;
         served.replay_cpu = tool.verify(&trace, 2, LIMIT)?.cpu;

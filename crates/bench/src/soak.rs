@@ -81,7 +81,7 @@ impl Long {
             .extend(options.iter().map(|o| o.to_string()));
         let seconds = seconds.to_string();
         let argv = ["python3", "-c", LONG, &seconds].map(OsString::from);
-        let argv = tool.recorded_words(&argv, &trace);
+        let argv = tool.recorded_words(&argv, Some(&trace));
         let child = Command::new(&argv[0])
             .args(&argv[1..])
             .env_clear()
