@@ -1,10 +1,16 @@
 //! System calls of the recorder itself, without a C library: none of them touches `errno` or
 //! thread-local storage, which belong to the recorded program.
 
+mod files;
+mod memory;
+mod signals;
+
 use core::arch::asm;
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+pub use files::*;
 use linux_raw_sys::general::*;
+pub use memory::*;
+pub use signals::*;
 
 pub const PROT_NONE: u32 = linux_raw_sys::general::PROT_NONE;
 pub const PROT_READ: u32 = linux_raw_sys::general::PROT_READ;
@@ -47,100 +53,6 @@ fn call<const N: usize>(nr: u32, a: [u64; N]) -> Result<u64> {
     // SAFETY: the callers in this module pass pointers to memory that they own or borrow, or
     // change only mappings that are the recorder's or were asked for by the program.
     result(unsafe { raw(nr, six) })
-}
-
-/// Opens a file for reading.
-pub fn open_read(path: &CStr) -> Result<i32> {
-    call(
-        __NR_openat,
-        [
-            AT_FDCWD as u64,
-            path.as_ptr() as u64,
-            (O_RDONLY | O_CLOEXEC) as u64,
-            0,
-        ],
-    )
-    .map(|fd| fd as i32)
-}
-
-/// Opens a file.
-pub fn openat(dir: i32, path: &CStr, flags: u32) -> Result<i32> {
-    let a = [dir as u64, path.as_ptr() as u64, flags as u64, 0];
-    call(__NR_openat, a).map(|fd| fd as i32)
-}
-
-/// What the kernel knows about an open file.
-pub fn fstat(fd: i32) -> Result<stat> {
-    let mut st = core::mem::MaybeUninit::<stat>::zeroed();
-    let a = [
-        fd as u64,
-        c"".as_ptr() as u64,
-        st.as_mut_ptr() as u64,
-        AT_EMPTY_PATH as u64,
-    ];
-    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
-    call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
-}
-
-/// Whether an open file can be written through this descriptor.
-pub fn is_writable(fd: i32) -> bool {
-    let flags = call(__NR_fcntl, [fd as u64, F_GETFL as u64, 0, 0]);
-    flags.is_ok_and(|f| f as u32 & (O_WRONLY | O_RDWR) != 0)
-}
-
-/// What the kernel knows about the file of a path.
-pub fn stat(path: &CStr) -> Result<stat> {
-    let mut st = core::mem::MaybeUninit::<stat>::zeroed();
-    let a = [
-        AT_FDCWD as i64 as u64,
-        path.as_ptr() as u64,
-        st.as_mut_ptr() as u64,
-        0,
-    ];
-    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
-    call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
-}
-
-/// Whether the process may execute an open file.
-pub fn may_execute(fd: i32) -> Result<()> {
-    const X_OK: u64 = 1;
-    let flags = (AT_EMPTY_PATH | AT_EACCESS) as u64;
-    let a = [fd as u64, c"".as_ptr() as u64, X_OK, flags];
-    call(__NR_faccessat2, a).map(drop)
-}
-
-/// Whether an open file has an extended attribute.
-pub fn has_attribute(fd: i32, name: &CStr) -> bool {
-    call(__NR_fgetxattr, [fd as u64, name.as_ptr() as u64, 0, 0]).is_ok()
-}
-
-/// Flags of the mount that an open file is on.
-pub fn mount_flags(fd: i32) -> u64 {
-    // f_flags, behind seven words and the file system's id and lengths.
-    fstatfs(fd)[10]
-}
-
-/// Kind of the file system that an open file is on.
-pub fn file_system(fd: i32) -> u64 {
-    fstatfs(fd)[0]
-}
-
-fn fstatfs(fd: i32) -> [u64; 15] {
-    let mut st = [0u64; 15];
-    let _ = call(__NR_fstatfs, [fd as u64, st.as_mut_ptr() as u64]);
-    st
-}
-
-/// Has a descriptor of a file in memory be one for reading only; its number stays.
-pub fn make_read_only(fd: i32) -> u64 {
-    let name = crate::line!("/proc/self/fd/{fd}\0");
-    let name = CStr::from_bytes_until_nul(name.as_bytes()).unwrap_or(c"");
-    if let Ok(readable) = openat(AT_FDCWD, name, O_RDONLY | O_CLOEXEC) {
-        let flags = if closes_on_exec(fd) { O_CLOEXEC } else { 0 };
-        let _ = call(__NR_dup3, [readable as u64, fd as u64, flags as u64]);
-        close(readable);
-    }
-    fd as u64
 }
 
 /// Whether the process has a capability in its user namespace.
@@ -212,165 +124,6 @@ pub fn may_raise_limits() -> bool {
     call(__NR_capget, a).is_ok() && sets[0] >> SYS_RESOURCE & 1 != 0
 }
 
-/// Opens a descriptor again, closed on `execve`, under the first free number from `from` on.
-pub fn duplicate_from(fd: i32, from: i32) -> Result<i32> {
-    let a = [fd as u64, F_DUPFD_CLOEXEC as u64, from as u64];
-    call(__NR_fcntl, a).map(|fd| fd as i32)
-}
-
-/// Whether `execve` closes a descriptor.
-pub fn closes_on_exec(fd: i32) -> bool {
-    call(__NR_fcntl, [fd as u64, F_GETFD as u64]).is_ok_and(|f| f & 1 != 0)
-}
-
-/// Whether `execve` is to close a descriptor.
-pub fn set_close_on_exec(fd: i32, yes: bool) {
-    let flag = if yes { FD_CLOEXEC as u64 } else { 0 };
-    let _ = call(__NR_fcntl, [fd as u64, F_SETFD as u64, flag]);
-}
-
-/// Appends `len` bytes of a file to another; whether that has succeeded.
-pub fn copy_file(from: i32, to: i32, len: u64) -> bool {
-    let mut offset = 0u64;
-    while offset < len {
-        let at = &raw mut offset as u64;
-        match call(__NR_sendfile, [to as u64, from as u64, at, len - offset]) {
-            Ok(n) if n > 0 => {}
-            _ => return false,
-        }
-    }
-    true
-}
-
-/// Writes all of `buf` at `offset`; whether that has succeeded.
-pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> bool {
-    let a = [fd as u64, buf.as_ptr() as u64, buf.len() as u64, offset];
-    call(__NR_pwrite64, a) == Ok(buf.len() as u64)
-}
-
-pub fn close(fd: i32) {
-    let _ = call(__NR_close, [fd as u64]);
-}
-
-/// Reads up to `buf.len()` bytes.
-pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
-    call(
-        __NR_read,
-        [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64],
-    )
-    .map(|n| n as usize)
-}
-
-/// Reads up to `buf.len()` bytes at `offset`.
-pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
-    call(
-        __NR_pread64,
-        [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64, offset],
-    )
-    .map(|n| n as usize)
-}
-
-/// Writes all of `buf` as far as the descriptor takes it.
-pub fn write(fd: i32, mut buf: &[u8]) {
-    while !buf.is_empty() {
-        match call(
-            __NR_write,
-            [fd as u64, buf.as_ptr() as u64, buf.len() as u64],
-        ) {
-            Ok(n) if n > 0 => buf = &buf[n as usize..],
-            Err(e) if e == linux_raw_sys::errno::EINTR as i32 => {}
-            _ => return,
-        }
-    }
-}
-
-pub fn mmap(addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> Result<u64> {
-    call(
-        __NR_mmap,
-        [addr, len, prot as u64, flags as u64, fd as u64, offset],
-    )
-}
-
-pub fn munmap(addr: u64, len: u64) -> Result<()> {
-    call(__NR_munmap, [addr, len]).map(drop)
-}
-
-pub fn mprotect(addr: u64, len: u64, prot: u32) -> Result<()> {
-    call(__NR_mprotect, [addr, len, prot as u64]).map(drop)
-}
-
-/// Moves the pages of a mapping to `new`, in place of whatever is there.
-pub fn move_mapping(old: u64, len: u64, new: u64) -> Result<()> {
-    let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as u64;
-    call(__NR_mremap, [old, len, len, flags, new]).map(drop)
-}
-
-/// Maps the pages of the shared mapping at `old` a second time at `new`.
-pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
-    call(
-        __NR_mremap,
-        [old, 0, len, (MREMAP_MAYMOVE | MREMAP_FIXED) as u64, new],
-    )
-    .map(drop)
-}
-
-/// Maps fresh memory that is not charged against swap: at `addr`, or in the recorder's own part
-/// of the address space when `addr` is 0.
-pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    if addr == 0 {
-        return crate::arena::map(len, prot, flags, -1, 0);
-    }
-    mmap(addr, len, prot, flags | MAP_FIXED, -1, 0)
-}
-
-/// Maps fresh memory over whatever is at `addr`; children of a `fork` share it.
-pub fn mmap_shared_fixed(addr: u64, len: u64) -> Result<()> {
-    let flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
-    mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0).map(drop)
-}
-
-/// Gives pages back; private anonymous ones read as zero afterwards.
-pub fn madvise_dontneed(addr: u64, len: u64) {
-    let _ = call(__NR_madvise, [addr, len, MADV_DONTNEED as u64]);
-}
-
-/// Gives pages memory that are sure to be written, at once instead of one by one. Kernels before 5.14 do
-/// not know how.
-pub fn madvise_populate(addr: u64, len: u64) {
-    let _ = call(__NR_madvise, [addr, len, MADV_POPULATE_WRITE as u64]);
-}
-
-/// Has private anonymous pages read as zero in the child of a `fork`, instead of copying them.
-pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
-    let _ = call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]);
-}
-
-/// Keeps pages out of core dumps.
-pub fn madvise_dontdump(addr: u64, len: u64) {
-    let _ = call(__NR_madvise, [addr, len, MADV_DONTDUMP as u64]);
-}
-
-/// As [`memfd_create`], for the program.
-pub fn memfd_create_flags(name: &CStr, cloexec: bool) -> Result<i32> {
-    let flags = if cloexec { MFD_CLOEXEC } else { 0 };
-    call(__NR_memfd_create, [name.as_ptr() as u64, flags as u64]).map(|fd| fd as i32)
-}
-
-/// Moves a descriptor's position to the start.
-pub fn rewind(fd: i32) {
-    let _ = call(__NR_lseek, [fd as u64, 0, SEEK_SET as u64]);
-}
-
-/// Makes a file in memory, closed on `execve`.
-pub fn memfd_create(name: &CStr) -> Result<i32> {
-    call(
-        __NR_memfd_create,
-        [name.as_ptr() as u64, MFD_CLOEXEC as u64],
-    )
-    .map(|fd| fd as i32)
-}
-
 pub fn getpid() -> i32 {
     call(__NR_getpid, []).unwrap_or(0) as i32
 }
@@ -387,25 +140,6 @@ pub fn gettid() -> i32 {
 /// Whether a process exists, as far as this one may know.
 pub fn process_exists(pid: i32) -> bool {
     call(__NR_kill, [pid as u64, 0]) != Err(linux_raw_sys::errno::ESRCH as i32)
-}
-
-/// Sends the signal of `info` (128 bytes as the kernel has them) to the calling thread once more.
-pub fn queue_signal(info: &crate::context::Info) {
-    let a = [
-        getpid() as u64,
-        gettid() as u64,
-        info.signo as u64,
-        core::ptr::from_ref(info) as u64,
-    ];
-    let _ = call(__NR_rt_tgsigqueueinfo, a);
-}
-
-/// Sends a signal to the calling thread.
-pub fn raise(signo: i32) {
-    let _ = call(
-        __NR_tgkill,
-        [getpid() as u64, gettid() as u64, signo as u64],
-    );
 }
 
 pub fn exit_group(status: i32) -> ! {
@@ -489,90 +223,6 @@ pub fn sleep_us(micros: u64) {
     let _ = call(__NR_nanosleep, [ts.as_ptr() as u64, 0]);
 }
 
-/// Replaces the calling thread's mask of blocked signals; returns the one before.
-pub fn set_signal_mask(mask: u64) -> u64 {
-    let mut old = 0u64;
-    let _ = call(
-        __NR_rt_sigprocmask,
-        [
-            SIG_SETMASK as u64,
-            &raw const mask as u64,
-            &raw mut old as u64,
-            8,
-        ],
-    );
-    old
-}
-
-/// The calling thread's mask of blocked signals.
-pub fn signal_mask() -> u64 {
-    let mut old = 0u64;
-    let _ = call(
-        __NR_rt_sigprocmask,
-        [SIG_SETMASK as u64, 0, &raw mut old as u64, 8],
-    );
-    old
-}
-
-/// Signals that are blocked and wait for the calling thread or its process.
-pub fn pending_signals() -> u64 {
-    let mut set = 0u64;
-    let _ = call(__NR_rt_sigpending, [&raw mut set as u64, 8]);
-    set
-}
-
-/// The kernel's `struct sigaction`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug)]
-pub struct SigAction {
-    pub handler: u64,
-    pub flags: u64,
-    pub restorer: u64,
-    pub mask: u64,
-}
-
-/// Sets (if given) the action of a signal; returns the one before.
-///
-/// # Safety
-/// A handler must be able to run at any point of the process.
-pub unsafe fn sigaction(signo: i32, new: Option<&SigAction>) -> Result<SigAction> {
-    let mut old = SigAction::default();
-    let new = new.map_or(0, |n| core::ptr::from_ref(n) as u64);
-    call(
-        __NR_rt_sigaction,
-        [signo as u64, new, &raw mut old as u64, 8],
-    )
-    .map(|_| old)
-}
-
-/// Makes `base..base+len` the calling thread's stack for signal handlers.
-///
-/// # Safety
-/// The range is writable and serves nothing else.
-pub unsafe fn sigaltstack(base: u64, len: u64) -> Result<()> {
-    let ss = [base, 0, len];
-    call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]).map(drop)
-}
-
-/// As [`sigaltstack`], and returns the stack before: start, flags, size.
-///
-/// # Safety
-/// The range is writable and serves nothing else.
-pub unsafe fn exchange_altstack((base, len): (u64, u64)) -> Result<[u64; 3]> {
-    let (ss, mut old) = ([base, 0, len], [0u64; 3]);
-    call(
-        __NR_sigaltstack,
-        [ss.as_ptr() as u64, old.as_mut_ptr() as u64],
-    )
-    .map(|_| old)
-}
-
-/// Makes the program's alternate stack the kernel's: start, flags, size. The calling thread runs
-/// on neither.
-pub fn restore_altstack(ss: [u64; 3]) {
-    let _ = call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]);
-}
-
 /// The end of the heap as the kernel has it.
 pub fn kernel_brk() -> u64 {
     set_kernel_brk(0)
@@ -610,37 +260,6 @@ pub fn set_gs_base(v: u64) {
         unsafe { asm!("wrgsbase {}", in(reg) v, options(nostack, nomem)) }
     } else {
         let _ = call(__NR_arch_prctl, [ARCH_SET_GS, v]);
-    }
-}
-
-/// Where a symbolic link leads: number of bytes written to `buf`.
-pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
-    let a = [
-        AT_FDCWD as u64,
-        path.as_ptr() as u64,
-        buf.as_mut_ptr() as u64,
-        buf.len() as u64,
-    ];
-    call(__NR_readlinkat, a).map(|n| n as usize)
-}
-
-/// Names the entries of an open directory.
-pub fn entries(dir: i32, name: &mut dyn FnMut(&[u8])) {
-    /// Offsets of a record's length and its name.
-    const LENGTH: usize = 16;
-    const NAME: usize = 19;
-    let mut buf = [0u8; 4096];
-    while let Ok(n @ 1..) = call(
-        __NR_getdents64,
-        [dir as u64, buf.as_mut_ptr() as u64, buf.len() as u64],
-    ) {
-        let mut rest = &buf[..n as usize];
-        while let Some(&[a, b]) = rest.get(LENGTH..LENGTH + 2) {
-            let len = u16::from_le_bytes([a, b]) as usize;
-            let text = rest.get(NAME..len).unwrap_or(&[]);
-            name(text.split(|b| *b == 0).next().unwrap_or(&[]));
-            rest = rest.get(len.max(NAME)..).unwrap_or(&[]);
-        }
     }
 }
 

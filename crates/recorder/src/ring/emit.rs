@@ -1,0 +1,235 @@
+//! The streams' writer.
+
+use super::{
+    BASE, COMMAND, EXECUTED, IMAGE, PARENT, SETTLE_MS, Watch, attention, ctl, find_free, header,
+    is_recorded, pid, wake,
+};
+use crate::sys;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::*;
+use hindsight_events::ring::{self, Ctl, LEAST_ROOM, RING_BYTES, kind, state};
+use hindsight_events::{Event, MAX_EVENT, Pen};
+
+/// Bytes that may be in a ring when an event is begun.
+fn most() -> u64 {
+    let room = header().map_or(0, |h| h.room.load(Relaxed) as usize);
+    (room.clamp(LEAST_ROOM, RING_BYTES) - MAX_EVENT) as u64
+}
+
+/// Some of these that are kept for those who must not wait.
+const SPARE: u64 = 512;
+
+/// Writes one event stream.
+pub struct Emitter {
+    ctl: Option<&'static Ctl>,
+    /// Its number, and its data.
+    ring: usize,
+    data: *mut u8,
+    /// Translated code uses it too.
+    pen: Pen,
+    /// The ring's head when the collector's sleep was last looked at.
+    looked: u64,
+}
+
+// SAFETY: an emitter is the only producer of its ring, whichever thread holds it.
+unsafe impl Send for Emitter {}
+
+impl Emitter {
+    /// An emitter that drops everything.
+    pub fn silent() -> Emitter {
+        Emitter {
+            ctl: None,
+            ring: 0,
+            data: null_mut(),
+            pen: Pen::default(),
+            looked: 0,
+        }
+    }
+
+    /// Continues the stream in ring `i`, which the caller owns.
+    pub(super) fn of(i: usize) -> Option<Emitter> {
+        let c = ctl(i)?;
+        Some(Emitter {
+            ctl: Some(c),
+            ring: i,
+            data: BASE.load(Relaxed).wrapping_add(ring::data_offset(i)),
+            pen: Pen {
+                head: c.head.as_ptr() as u64,
+                ..Pen::default()
+            },
+            looked: c.head.load(Relaxed),
+        })
+    }
+
+    /// Takes a free ring for the calling thread. Silent when nothing is recorded; `None` when
+    /// all rings stay taken.
+    pub(super) fn claim(kind: u32, tid: i32) -> Option<Emitter> {
+        if !is_recorded() {
+            return Some(Emitter::silent());
+        }
+        let i = find_free()?;
+        let c = ctl(i)?;
+        c.kind.store(kind, Relaxed);
+        c.image.store(IMAGE.load(Relaxed), Relaxed);
+        c.parent.store(PARENT.load(Relaxed), Relaxed);
+        c.pid.store(pid(), Relaxed);
+        c.tid.store(tid, Relaxed);
+        for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
+            n.store(0, Relaxed);
+        }
+        c.exits.iter().for_each(|n| n.store(0, Relaxed));
+        let command = if kind == kind::IMAGE {
+            core::mem::take(&mut *COMMAND.lock())
+        } else {
+            &[]
+        };
+        c.set_command(command);
+        c.keyframe.store(0, Relaxed);
+        c.executed.store(EXECUTED.load(Relaxed) as u32, Relaxed);
+        c.state.store(state::LIVE, Release);
+        Emitter::of(i)
+    }
+
+    /// An emitter for the calling thread.
+    pub fn thread() -> Option<Emitter> {
+        Emitter::thread_of(sys::gettid())
+    }
+
+    /// An emitter for the thread `tid` of this process.
+    pub fn thread_of(tid: i32) -> Option<Emitter> {
+        Emitter::claim(kind::THREAD, tid)
+    }
+
+    /// Number of the ring.
+    pub fn ring(&self) -> Option<usize> {
+        self.ctl.map(|_| self.ring)
+    }
+
+    /// The ring's control page, for its counters.
+    pub fn ctl(&self) -> Option<&'static Ctl> {
+        self.ctl
+    }
+
+    /// Where the next event goes. Valid as long as the emitter is where it is.
+    pub fn pen(&mut self) -> *mut Pen {
+        &raw mut self.pen
+    }
+
+    /// Whether the collector wants a key frame.
+    pub fn wants_keyframe(&self) -> bool {
+        self.ctl.is_some_and(|c| c.keyframe.load(Relaxed) != 0)
+    }
+
+    /// Appends an event. Waits while the ring is full; ends the process when the collector is gone.
+    pub fn emit(&mut self, pos: u64, ev: &Event) {
+        let Some(ctl) = self.ctl else { return };
+        if self.pen.at >= self.pen.limit && !self.turn(ctl) {
+            return self.wrap(ctl, pos, ev);
+        }
+        // SAFETY: MAX_EVENT bytes from below the limit on are free and in the ring's data; the
+        // collector does not read behind `head`.
+        let out = unsafe { core::slice::from_raw_parts_mut(self.pen.at as *mut u8, MAX_EVENT) };
+        let n = self.pen.encoder.encode(pos, ev, out) as u64;
+        self.pen.at += n;
+        // Nobody else changes it.
+        ctl.head.store(ctl.head.load(Relaxed) + n, Release);
+    }
+
+    /// Waits, not for ever, until the collector has done what the events so far ask for.
+    pub fn settle(&mut self) {
+        let Some(ctl) = self.ctl else { return };
+        let mut alive = Watch::new();
+        for _ in 0..SETTLE_MS {
+            if ctl.taken.load(Acquire) == ctl.head.load(Relaxed) {
+                return;
+            }
+            attention(self.ring);
+            wake(true);
+            alive.check();
+            sys::sleep_ms(1);
+        }
+    }
+
+    /// Waits until there is room for a few short events, so that these will not have to.
+    pub fn reserve(&mut self) {
+        let Some(ctl) = self.ctl else { return };
+        let (head, most) = (ctl.head.load(Relaxed), most() - SPARE);
+        if head - ctl.tail.load(Acquire) > most {
+            self.wait(ctl, head, most);
+        }
+    }
+
+    /// Finds room for an eighth of the ring, or what there is before its end; waits while there is none.
+    /// `false`: the next event may reach the end of the data.
+    #[cold]
+    fn turn(&mut self, ctl: &Ctl) -> bool {
+        let most = most();
+        let head = ctl.head.load(Relaxed);
+        if head - ctl.tail.load(Acquire) > most {
+            self.wait(ctl, head, most);
+        }
+        let used = head - ctl.tail.load(Acquire);
+        if head - self.looked >= RING_BYTES as u64 / 8 {
+            self.looked = head;
+            if used >= RING_BYTES as u64 / 4 {
+                attention(self.ring);
+                wake(false);
+            }
+        }
+        let at = head % RING_BYTES as u64;
+        let room = ((RING_BYTES - MAX_EVENT) as u64 + 1).saturating_sub(at);
+        self.pen.at = self.data as u64 + at;
+        let free = (most - SPARE + 1).saturating_sub(used);
+        self.pen.limit = self.pen.at + room.min(free).min(RING_BYTES as u64 / 8);
+        room > 0
+    }
+
+    /// Appends an event near the end of the ring's data, whose rest may stand at the beginning.
+    #[cold]
+    #[inline(never)]
+    fn wrap(&mut self, ctl: &Ctl, pos: u64, ev: &Event) {
+        let mut whole = [0; MAX_EVENT];
+        let n = self.pen.encoder.encode(pos, ev, &mut whole);
+        let head = ctl.head.load(Relaxed);
+        let at = head as usize % RING_BYTES;
+        let first = n.min(RING_BYTES - at);
+        // SAFETY: as in `emit`, in two pieces.
+        unsafe {
+            core::ptr::copy_nonoverlapping(whole.as_ptr(), self.data.add(at), first);
+            core::ptr::copy_nonoverlapping(whole.as_ptr().add(first), self.data, n - first);
+        }
+        ctl.head.store(head + n as u64, Release);
+    }
+
+    /// Lets go of the ring; nothing can be emitted any more.
+    pub fn release(&mut self) {
+        self.ctl = None;
+        self.pen = Pen::default();
+    }
+
+    /// Says that nothing follows in this stream.
+    pub fn end(&mut self) {
+        if let Some(ctl) = self.ctl {
+            ctl.state.store(state::ENDED, Release);
+            attention(self.ring);
+            wake(true);
+        }
+    }
+
+    #[cold]
+    fn wait(&mut self, ctl: &Ctl, head: u64, most: u64) {
+        let mut alive = Watch::new();
+        loop {
+            let seen = ctl.space.load(Acquire);
+            ctl.waiting.store(1, SeqCst);
+            if head - ctl.tail.load(SeqCst) <= most {
+                break;
+            }
+            attention(self.ring);
+            wake(true);
+            sys::futex_wait(&ctl.space, seen, 100);
+            alive.check();
+        }
+        ctl.waiting.store(0, Relaxed);
+    }
+}

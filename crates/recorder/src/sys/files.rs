@@ -1,0 +1,222 @@
+//! Files and descriptors.
+
+use super::{Result, call};
+use core::ffi::CStr;
+use linux_raw_sys::general::*;
+
+/// Opens a file for reading.
+pub fn open_read(path: &CStr) -> Result<i32> {
+    call(
+        __NR_openat,
+        [
+            AT_FDCWD as u64,
+            path.as_ptr() as u64,
+            (O_RDONLY | O_CLOEXEC) as u64,
+            0,
+        ],
+    )
+    .map(|fd| fd as i32)
+}
+
+/// Opens a file.
+pub fn openat(dir: i32, path: &CStr, flags: u32) -> Result<i32> {
+    let a = [dir as u64, path.as_ptr() as u64, flags as u64, 0];
+    call(__NR_openat, a).map(|fd| fd as i32)
+}
+
+/// What the kernel knows about an open file.
+pub fn fstat(fd: i32) -> Result<stat> {
+    let mut st = core::mem::MaybeUninit::<stat>::zeroed();
+    let a = [
+        fd as u64,
+        c"".as_ptr() as u64,
+        st.as_mut_ptr() as u64,
+        AT_EMPTY_PATH as u64,
+    ];
+    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
+    call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
+}
+
+/// Whether an open file can be written through this descriptor.
+pub fn is_writable(fd: i32) -> bool {
+    let flags = call(__NR_fcntl, [fd as u64, F_GETFL as u64, 0, 0]);
+    flags.is_ok_and(|f| f as u32 & (O_WRONLY | O_RDWR) != 0)
+}
+
+/// What the kernel knows about the file of a path.
+pub fn stat(path: &CStr) -> Result<stat> {
+    let mut st = core::mem::MaybeUninit::<stat>::zeroed();
+    let a = [
+        AT_FDCWD as i64 as u64,
+        path.as_ptr() as u64,
+        st.as_mut_ptr() as u64,
+        0,
+    ];
+    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
+    call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
+}
+
+/// Whether the process may execute an open file.
+pub fn may_execute(fd: i32) -> Result<()> {
+    const X_OK: u64 = 1;
+    let flags = (AT_EMPTY_PATH | AT_EACCESS) as u64;
+    let a = [fd as u64, c"".as_ptr() as u64, X_OK, flags];
+    call(__NR_faccessat2, a).map(drop)
+}
+
+/// Whether an open file has an extended attribute.
+pub fn has_attribute(fd: i32, name: &CStr) -> bool {
+    call(__NR_fgetxattr, [fd as u64, name.as_ptr() as u64, 0, 0]).is_ok()
+}
+
+/// Flags of the mount that an open file is on.
+pub fn mount_flags(fd: i32) -> u64 {
+    // f_flags, behind seven words and the file system's id and lengths.
+    fstatfs(fd)[10]
+}
+
+/// Kind of the file system that an open file is on.
+pub fn file_system(fd: i32) -> u64 {
+    fstatfs(fd)[0]
+}
+
+fn fstatfs(fd: i32) -> [u64; 15] {
+    let mut st = [0u64; 15];
+    let _ = call(__NR_fstatfs, [fd as u64, st.as_mut_ptr() as u64]);
+    st
+}
+
+/// Has a descriptor of a file in memory be one for reading only; its number stays.
+pub fn make_read_only(fd: i32) -> u64 {
+    let name = crate::line!("/proc/self/fd/{fd}\0");
+    let name = CStr::from_bytes_until_nul(name.as_bytes()).unwrap_or(c"");
+    if let Ok(readable) = openat(AT_FDCWD, name, O_RDONLY | O_CLOEXEC) {
+        let flags = if closes_on_exec(fd) { O_CLOEXEC } else { 0 };
+        let _ = call(__NR_dup3, [readable as u64, fd as u64, flags as u64]);
+        close(readable);
+    }
+    fd as u64
+}
+
+/// Opens a descriptor again, closed on `execve`, under the first free number from `from` on.
+pub fn duplicate_from(fd: i32, from: i32) -> Result<i32> {
+    let a = [fd as u64, F_DUPFD_CLOEXEC as u64, from as u64];
+    call(__NR_fcntl, a).map(|fd| fd as i32)
+}
+
+/// Whether `execve` closes a descriptor.
+pub fn closes_on_exec(fd: i32) -> bool {
+    call(__NR_fcntl, [fd as u64, F_GETFD as u64]).is_ok_and(|f| f & 1 != 0)
+}
+
+/// Whether `execve` is to close a descriptor.
+pub fn set_close_on_exec(fd: i32, yes: bool) {
+    let flag = if yes { FD_CLOEXEC as u64 } else { 0 };
+    let _ = call(__NR_fcntl, [fd as u64, F_SETFD as u64, flag]);
+}
+
+/// Appends `len` bytes of a file to another; whether that has succeeded.
+pub fn copy_file(from: i32, to: i32, len: u64) -> bool {
+    let mut offset = 0u64;
+    while offset < len {
+        let at = &raw mut offset as u64;
+        match call(__NR_sendfile, [to as u64, from as u64, at, len - offset]) {
+            Ok(n) if n > 0 => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Writes all of `buf` at `offset`; whether that has succeeded.
+pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> bool {
+    let a = [fd as u64, buf.as_ptr() as u64, buf.len() as u64, offset];
+    call(__NR_pwrite64, a) == Ok(buf.len() as u64)
+}
+
+pub fn close(fd: i32) {
+    let _ = call(__NR_close, [fd as u64]);
+}
+
+/// Reads up to `buf.len()` bytes.
+pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
+    call(
+        __NR_read,
+        [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64],
+    )
+    .map(|n| n as usize)
+}
+
+/// Reads up to `buf.len()` bytes at `offset`.
+pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+    call(
+        __NR_pread64,
+        [fd as u64, buf.as_mut_ptr() as u64, buf.len() as u64, offset],
+    )
+    .map(|n| n as usize)
+}
+
+/// Writes all of `buf` as far as the descriptor takes it.
+pub fn write(fd: i32, mut buf: &[u8]) {
+    while !buf.is_empty() {
+        match call(
+            __NR_write,
+            [fd as u64, buf.as_ptr() as u64, buf.len() as u64],
+        ) {
+            Ok(n) if n > 0 => buf = &buf[n as usize..],
+            Err(e) if e == linux_raw_sys::errno::EINTR as i32 => {}
+            _ => return,
+        }
+    }
+}
+
+/// As [`memfd_create`], for the program.
+pub fn memfd_create_flags(name: &CStr, cloexec: bool) -> Result<i32> {
+    let flags = if cloexec { MFD_CLOEXEC } else { 0 };
+    call(__NR_memfd_create, [name.as_ptr() as u64, flags as u64]).map(|fd| fd as i32)
+}
+
+/// Moves a descriptor's position to the start.
+pub fn rewind(fd: i32) {
+    let _ = call(__NR_lseek, [fd as u64, 0, SEEK_SET as u64]);
+}
+
+/// Makes a file in memory, closed on `execve`.
+pub fn memfd_create(name: &CStr) -> Result<i32> {
+    call(
+        __NR_memfd_create,
+        [name.as_ptr() as u64, MFD_CLOEXEC as u64],
+    )
+    .map(|fd| fd as i32)
+}
+
+/// Where a symbolic link leads: number of bytes written to `buf`.
+pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
+    let a = [
+        AT_FDCWD as u64,
+        path.as_ptr() as u64,
+        buf.as_mut_ptr() as u64,
+        buf.len() as u64,
+    ];
+    call(__NR_readlinkat, a).map(|n| n as usize)
+}
+
+/// Names the entries of an open directory.
+pub fn entries(dir: i32, name: &mut dyn FnMut(&[u8])) {
+    /// Offsets of a record's length and its name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut buf = [0u8; 4096];
+    while let Ok(n @ 1..) = call(
+        __NR_getdents64,
+        [dir as u64, buf.as_mut_ptr() as u64, buf.len() as u64],
+    ) {
+        let mut rest = &buf[..n as usize];
+        while let Some(&[a, b]) = rest.get(LENGTH..LENGTH + 2) {
+            let len = u16::from_le_bytes([a, b]) as usize;
+            let text = rest.get(NAME..len).unwrap_or(&[]);
+            name(text.split(|b| *b == 0).next().unwrap_or(&[]));
+            rest = rest.get(len.max(NAME)..).unwrap_or(&[]);
+        }
+    }
+}
