@@ -65,7 +65,7 @@ impl Open {
         }
     }
 
-    /// Takes note of an event that is neither a patch nor a sequence number.
+    /// Takes note of an event that [`ChunkBuilder::push`] shows.
     pub fn see(&mut self, pos: u64, event: &Event) {
         self.first.get_or_insert(pos);
         match *event {

@@ -42,6 +42,43 @@ fn long(b: &[u8], mut at: usize) -> Option<(u64, usize)> {
     None
 }
 
+/// The position behind `n` integers at `b[at..]`. `None` as for [`get`], by which most of them do not have
+/// to be read.
+#[inline]
+pub fn skip(b: &[u8], from: usize, n: usize) -> Option<usize> {
+    const LAST: u64 = u64::from_le_bytes([0x80; 8]);
+    let (mut at, mut left) = (from, n);
+    // Bytes since the last end of an integer.
+    let mut open = 0;
+    while left > 0 {
+        let Some(word) = b.get(at..).and_then(|b| b.first_chunk()) else {
+            return skip_reading(b, from, n);
+        };
+        // One bit for each byte that ends an integer.
+        let mut ends = !u64::from_le_bytes(*word) & LAST;
+        if open + ends.trailing_zeros() as usize / 8 >= MAX - 1 {
+            // Of that length a value need not fit.
+            return skip_reading(b, from, n);
+        }
+        let count = ends.count_ones() as usize;
+        if count < left {
+            open = ends.leading_zeros() as usize / 8 + if ends == 0 { open } else { 0 };
+            (at, left) = (at + 8, left - count);
+            continue;
+        }
+        (1..left).for_each(|_| ends &= ends - 1);
+        return Some(at + ends.trailing_zeros() as usize / 8 + 1);
+    }
+    Some(at)
+}
+
+fn skip_reading(b: &[u8], mut at: usize, n: usize) -> Option<usize> {
+    for _ in 0..n {
+        at = get(b, at)?.1;
+    }
+    Some(at)
+}
+
 /// Maps small negative and positive numbers to small unsigned ones.
 pub fn zigzag(v: i64) -> u64 {
     ((v << 1) ^ (v >> 63)) as u64
@@ -50,4 +87,41 @@ pub fn zigzag(v: i64) -> u64 {
 /// Inverse of [`zigzag`].
 pub fn unzigzag(v: u64) -> i64 {
     (v >> 1) as i64 ^ -((v & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn integers_are_skipped_as_they_are_read() {
+        let mut seed = 1u64;
+        let mut random = || {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            seed >> 33
+        };
+        let (mut good, mut bad) = (0, 0);
+        for _ in 0..100_000 {
+            // Mostly bytes that do not end an integer, so that some are too long.
+            let mut b = [0; 40];
+            let often = random() % 20 + 1;
+            for v in b.iter_mut() {
+                *v = random() as u8 & 0x7f | if random() % often != 0 { 0x80 } else { 0 };
+            }
+            let len = random() as usize % b.len();
+            let (from, n) = (random() as usize % 4, random() as usize % 8);
+            let read = skip_reading(&b[..len], from, n);
+            assert_eq!(
+                skip(&b[..len], from, n),
+                read,
+                "{n} from {from} of {:x?}",
+                &b[..len]
+            );
+            *(if read.is_some() { &mut good } else { &mut bad }) += 1;
+        }
+        assert!(good > 10_000 && bad > 10_000, "{good}, {bad}");
+    }
 }

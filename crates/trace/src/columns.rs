@@ -1,10 +1,11 @@
 //! The content of a stream chunk: whole events in wire form, taken apart into columns that
 //! compress well. Putting them together again only moves bytes.
 
-use hindsight_events::event::{LINE, tag};
+use hindsight_events::event::{LINE, MAX_BYTES, tag};
 use hindsight_events::varint::{self, get, unzigzag, zigzag};
 use hindsight_events::{Decoder, Encoder, Event};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
+use std::ops::Range;
 
 /// A chunk ends when its events have at least this many bytes in wire form.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -144,6 +145,8 @@ pub struct ChunkBuilder {
     chunk_number: u64,
     first_pos: u64,
     events: u32,
+    /// Bytes of the chunk's events in wire form.
+    taken: usize,
     keyframe: bool,
 }
 
@@ -159,8 +162,9 @@ pub struct Content {
 
 impl ChunkBuilder {
     /// Takes whole events from `wire`, which continues what was pushed before. Returns the number
-    /// of bytes taken. `seen` is shown each event that is neither a patch nor a sequence number, with its
-    /// position; if it returns another event, that is stored instead.
+    /// of bytes taken. `seen` is shown each event with its position, but for those that come by the million:
+    /// patches, sequence numbers, system calls and memory that these wrote. If it returns another event, that
+    /// is stored instead.
     pub fn push(
         &mut self,
         wire: &[u8],
@@ -168,7 +172,7 @@ impl ChunkBuilder {
     ) -> (usize, Pushed) {
         let mut at = 0;
         loop {
-            if self.wire_len() >= CHUNK_BYTES {
+            if self.taken >= CHUNK_BYTES {
                 return (at, Pushed::Full);
             }
             let Some(&t) = wire.get(at) else {
@@ -180,12 +184,13 @@ impl ChunkBuilder {
             let n = match t {
                 tag::PATCH => self.patch(&wire[at..]),
                 tag::SEQ => self.sequence(&wire[at..]),
-                tag::SYSCALL => self.call(&wire[at..], &mut seen),
-                tag::SYSCALL_RET => self.returned(&wire[at..], &mut seen),
+                tag::SYSCALL => self.integers(t, &wire[at..], 7),
+                tag::SYSCALL_RET => self.integers(t, &wire[at..], 1),
+                tag::MEMORY => self.memory(&wire[at..]),
                 _ => self.other(t, &wire[at..], &mut seen),
             };
             match n {
-                Some(n) => at += n,
+                Some(n) => (at, self.taken) = (at + n, self.taken + n),
                 None if wire.len() - at >= hindsight_events::MAX_EVENT => return (at, Pushed::Bad),
                 None if shape(t).is_none() && t != tag::PATCH => return (at, Pushed::Bad),
                 None => return (at, Pushed::More),
@@ -203,10 +208,6 @@ impl ChunkBuilder {
         self.pos
     }
 
-    fn wire_len(&self) -> usize {
-        self.columns.iter().map(Vec::len).sum()
-    }
-
     /// Ends the chunk and moves it to `out`, whose buffer is used again.
     pub fn take(&mut self, out: &mut Content) {
         out.raw.clear();
@@ -222,7 +223,7 @@ impl ChunkBuilder {
         out.events = self.events;
         out.keyframe = self.keyframe;
         (self.chunk_pos, self.chunk_line, self.chunk_number) = (0, 0, 0);
-        (self.events, self.keyframe) = (0, false);
+        (self.events, self.taken, self.keyframe) = (0, 0, false);
     }
 
     fn begin_event(&mut self, t: u8, pos: u64) {
@@ -255,47 +256,42 @@ impl ChunkBuilder {
         Some(at)
     }
 
-    fn call(
-        &mut self,
-        b: &[u8],
-        seen: &mut impl FnMut(u64, &Event) -> Option<Event<'static>>,
-    ) -> Option<usize> {
+    /// An event that consists of `n` integers, which nobody has to know.
+    fn integers(&mut self, t: u8, b: &[u8], n: usize) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
-        let (nr, mut at) = get(b, from)?;
-        let mut args = [0; 6];
-        for a in &mut args {
-            (*a, at) = get(b, at)?;
-        }
-        match seen(pos, &Event::Syscall { nr, args }) {
-            None => self.put(tag::SYSCALL, pos, &b[from..at], &[]),
-            Some(other) => self.replace(pos, &other)?,
-        }
-        Some(at)
+        let end = varint::skip(b, from, n)?;
+        self.begin_event(t, pos);
+        append(&mut self.columns[col::INT], b, from..end);
+        Some(end)
     }
 
-    fn returned(
-        &mut self,
-        b: &[u8],
-        seen: &mut impl FnMut(u64, &Event) -> Option<Event<'static>>,
-    ) -> Option<usize> {
+    /// What a system call wrote.
+    fn memory(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
-        let (ret, at) = get(b, from)?;
-        match seen(pos, &Event::SyscallRet { ret }) {
-            None => self.put(tag::SYSCALL_RET, pos, &b[from..at], &[]),
-            Some(other) => self.replace(pos, &other)?,
+        let at = varint::skip(b, from, 1)?;
+        let (len, at) = get(b, at)?;
+        let end = at.checked_add(usize::try_from(len).ok()?)?;
+        if len > MAX_BYTES as u64 || end > b.len() {
+            return None;
         }
-        Some(at)
+        self.begin_event(tag::MEMORY, pos);
+        append(&mut self.columns[col::INT], b, from..at);
+        append(&mut self.columns[col::BULK], b, at..end);
+        Some(end)
     }
 
-    // Nearly all events are patches, sequence numbers and system calls: none of them goes through a
-    // decoder.
+    // Nearly all events are patches, sequence numbers, system calls and what these wrote: none of them goes
+    // through a decoder.
     fn patch(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, at) = get(b, 1)?;
         let (line_delta, at) = get(b, at)?;
         let mask = *b.get(at)?;
-        let words = b.get(at + 1..at + 1 + 8 * mask.count_ones() as usize)?;
+        let words = at + 1..at + 1 + 8 * mask.count_ones() as usize;
+        if words.end > b.len() {
+            return None;
+        }
         let pos = self.pos.checked_add(delta)?;
         let line = (self.line as i64).wrapping_add(unzigzag(line_delta)) as u64;
         line.checked_mul(LINE)?;
@@ -305,8 +301,8 @@ impl ChunkBuilder {
         put(&mut self.columns[col::LINE], zigzag(relative));
         self.chunk_line = self.line;
         self.columns[col::MASK].push(mask);
-        append(&mut self.columns[col::WORD], words);
-        Some(at + 1 + words.len())
+        append(&mut self.columns[col::WORD], b, words.clone());
+        Some(words.end)
     }
 
     /// Appends another event than the one that came.
@@ -342,23 +338,29 @@ impl ChunkBuilder {
         Some(len)
     }
 
-    #[inline]
     fn put(&mut self, t: u8, pos: u64, ints: &[u8], bulk: &[u8]) {
         self.begin_event(t, pos);
-        append(&mut self.columns[col::INT], ints);
-        if !bulk.is_empty() {
-            self.columns[col::BULK].extend_from_slice(bulk);
-        }
+        self.columns[col::INT].extend_from_slice(ints);
+        self.columns[col::BULK].extend_from_slice(bulk);
     }
 }
 
-/// Appends a few bytes, for which a call of `memcpy` would take longer.
-fn append(out: &mut Vec<u8>, bytes: &[u8]) {
-    let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().for_each(|w| out.extend_from_slice(w));
-    rest.iter().for_each(|b| out.push(*b));
+/// Appends `b[range]`, which has been looked at. Nearly always it is so short that a call of `memcpy` would
+/// take longer than to copy a fixed number of bytes and to drop what is too much.
+#[inline]
+fn append(out: &mut Vec<u8>, b: &[u8], range: Range<usize>) {
+    const SHORT: usize = 64;
+    let (len, start) = (range.len(), out.len());
+    match b[range.start..].first_chunk::<SHORT>() {
+        Some(some) if len <= SHORT => {
+            out.extend_from_slice(some);
+            out.truncate(start + len);
+        }
+        _ => out.extend_from_slice(&b[range]),
+    }
 }
 
+#[inline]
 fn put(out: &mut Vec<u8>, v: u64) {
     if v < 0x80 {
         return out.push(v as u8);
