@@ -18,6 +18,8 @@
 //! # Ok::<(), hindsight_timeline::Error>(())
 //! ```
 //!
+//! `examples/tour.rs` shows the rest: lists, registers and memory, steps and runs in both directions.
+//!
 //! # Time
 //!
 //! Each thread counts its instructions. A [`Position`] names an instant for all threads: the

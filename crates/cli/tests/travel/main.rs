@@ -9,3 +9,34 @@ mod index;
 mod oracle;
 mod places;
 mod questions;
+#[path = "../../../timeline/examples/tour.rs"]
+#[allow(dead_code)]
+mod tour;
+
+use harness::{Scene, words};
+
+/// The library's example, on a program with several processes and threads.
+#[test]
+fn the_examples_tour() {
+    let scene = Scene::new();
+    for argv in [
+        vec!["/bin/sh", "-c", "echo 1; ls / | wc -l"],
+        vec!["pigz", "-p2", "-c", "/bin/bash"],
+    ] {
+        let (_, trace) = scene.record(&words(argv[0].as_ref(), &argv[1..]));
+        let mut out = Vec::new();
+        tour::whole(&trace, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for part in [
+            "process ",
+            "libc.so.6",
+            " system calls, 0 exceptions, 0 gaps",
+            "rsp 0x",
+            "the same place is true",
+            "next system call: ",
+            "written at ",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
