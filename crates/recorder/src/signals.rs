@@ -400,6 +400,13 @@ pub fn left(t: &mut Thread) {
             t.set_cpu(&f.cpu);
             t.ctx.count = f.pos;
             t.pos = f.pos;
+            if !t.is_unrecorded()
+                && t.is_plain()
+                && let Some(iterations) = cache::iterations(t, &at)
+            {
+                // So that replay stops at the same iteration.
+                t.event(&Event::RepChunk { iterations });
+            }
             let mut info = info;
             if [SIGFPE, SIGILL, SIGTRAP].contains(&(info.signo as u32)) {
                 info.rest[0] = f.cpu.rip;

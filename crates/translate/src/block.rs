@@ -26,6 +26,10 @@ pub(crate) mod slot {
     pub const STUB: i32 = d::SPILL + 11 * 8;
     /// Four slots for the contents of borrowed registers while the runtime sees the guest's.
     pub const LENT: i32 = d::SPILL + 12 * 8;
+    /// Number of a slot in [`hindsight_isa::Ctx::spill`].
+    pub const fn index(slot: i32) -> usize {
+        ((slot - d::SPILL) / 8) as usize
+    }
 }
 
 /// Order in which registers are borrowed as temporaries: those that high-byte instructions can
@@ -126,6 +130,11 @@ impl Translator {
 
     pub(crate) fn checked(&self) -> bool {
         self.policy.mode == Mode::Record
+    }
+
+    /// Code of the instruction at hand.
+    pub(crate) fn code(&self) -> &[u8] {
+        &self.cur.bytes[..self.cur.len as usize]
     }
 
     /// Translates one block into [`Translator::block`]. `peek` gives the code bytes at a guest address

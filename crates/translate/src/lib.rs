@@ -28,6 +28,7 @@ mod regs;
 mod segment;
 mod simple;
 mod stack;
+mod string;
 mod vector;
 pub mod vsib;
 mod watch;
@@ -39,6 +40,7 @@ use hindsight_isa::Predictor;
 pub use block::Translator;
 pub use familiar::familiar;
 pub use portable::Saved;
+pub use string::completed;
 pub use watch::{WATCH_TABLE, is_atomic, watch_index};
 
 /// What translated code does besides what the guest asked for.

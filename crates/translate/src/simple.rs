@@ -7,7 +7,7 @@ use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
 use crate::regs::{self, RAX, RCX, RDI, RDX, SCR, Set, gpr, number};
 use crate::vector;
-use crate::{flags, forms};
+use crate::{flags, forms, string};
 use hindsight_isa::DescKind;
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
@@ -37,6 +37,9 @@ impl Translator {
             Plan::Branch => self.branch(i, written),
             Plan::Syscall => self.runtime(DescKind::Syscall, self.cur.len, false),
             Plan::Raise(code) => self.runtime(DescKind::Raise, code, false),
+            Plan::Slow if self.policy.mode == Mode::Plain && string::is_native(self.code()) => {
+                self.native_string()
+            }
             Plan::Slow => self.runtime(DescKind::Slow, 0, true),
             Plan::Push
             | Plan::Pop

@@ -36,6 +36,7 @@ fn changes_that_are_known() {
         "outputs",
         "signals",
         "clocks",
+        "strings",
     ] {
         let (quiet, why) = part(&scene, &program, &[name]);
         assert!(quiet, "{name}: {why}");

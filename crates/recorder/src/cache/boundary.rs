@@ -1,11 +1,11 @@
 //! From addresses in translated code back to the program's instructions.
 
 use super::{CACHE, Cache, SIZE, base, cache, mode};
-use crate::context::{Context, R11, RIP};
+use crate::context::{Context, R11, RCX, RIP};
 use crate::thread::Thread;
 use hindsight_isa::CpuState;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
-use hindsight_translate::Input;
+use hindsight_translate::{Input, completed};
 
 /// A guest instruction boundary in translated code.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,15 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
         cpu,
     })
 }
+
+/// Iterations that a repeated string instruction in plain translated code had completed when it raised the
+/// fault at the host state `at`, if that was one.
+pub fn iterations(t: &Thread, at: &Context) -> Option<u64> {
+    // SAFETY: it was executing there, and what is translated is followed by more than this in the cache.
+    let code = unsafe { core::slice::from_raw_parts(at.regs[RIP] as *const u8, 15) };
+    completed(code, t.ctx, at.regs[RCX])
+}
+
 impl Cache {
     /// Finds the guest instruction at host address `pc` by translating its block again with a map.
     fn entry(&mut self, pc: u64, exact: bool) -> Option<Boundary> {

@@ -29,6 +29,7 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
@@ -348,6 +349,62 @@ static void disturbed(const char *path) {
     printf("%d\n", p[20] != 0);
 }
 
+/* String instructions that are stopped on their way by faults, which are mended, and by signals. */
+static char *string_pages;
+static long string_stops[3], string_ticks;
+static void mend(int s, siginfo_t *i, void *c) {
+    const greg_t *r = ((ucontext_t *)c)->uc_mcontext.gregs;
+    string_stops[0] = r[REG_RCX];
+    string_stops[1] = (char *)r[REG_RDI] - string_pages;
+    string_stops[2] = (char *)i->si_addr - string_pages;
+    mprotect(string_pages, 3 * PAGE, PROT_READ | PROT_WRITE);
+}
+static void tick(int s) { string_ticks++; }
+#define STRING(text, to, from, count)                                                                         \
+    {                                                                                                         \
+        char *d = p + (to), *f = p + (from);                                                                  \
+        long left = (count), a = 0x0102030405060708;                                                          \
+        memset(string_stops, 0, sizeof string_stops);                                                         \
+        mprotect(p, PAGE, PROT_NONE);                                                                         \
+        mprotect(p + 2 * PAGE, PAGE, PROT_NONE);                                                              \
+        __asm__ volatile(text "; cld" : "+D"(d), "+S"(f), "+c"(left), "+a"(a) : : "memory");                  \
+        mprotect(p, 3 * PAGE, PROT_READ | PROT_WRITE);                                                        \
+        printf("%s: %ld %ld %ld, %ld %ld %ld, %016lx\n", text, string_stops[0], string_stops[1],              \
+               string_stops[2], left, (long)(d - p), (long)(f - p), sum(p, 3 * PAGE));                        \
+    }
+static void strings(void) {
+    char *p = string_pages = fresh(3 * PAGE);
+    for (int i = 0; i < 3 * PAGE; i++) p[i] = i * 13;
+    struct sigaction a = {.sa_sigaction = mend, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &a, 0);
+    for (int n = 90; n < 300; n += 150) {
+        STRING("rep stosb", 2 * PAGE - 77, PAGE, n);
+        STRING("rep stosw", 2 * PAGE - 77, PAGE, n);
+        STRING("rep stosq", 2 * PAGE - 77, PAGE, n);
+        STRING("rep movsb", PAGE + 7, 2 * PAGE - 50, n);
+        STRING("rep movsl", 2 * PAGE - 30, PAGE, n);
+        STRING("rep movsq", PAGE + 1, PAGE, n);
+        STRING("rep lodsq", PAGE, 2 * PAGE - 50, n);
+        STRING("std; rep movsb", PAGE + 60, PAGE + 500, n);
+        STRING("std; rep stosl", PAGE + 61, PAGE, n);
+    }
+    STRING("rep movsb", 2 * PAGE, 0, 0);
+    STRING("movsq", 2 * PAGE - 3, PAGE, 0);
+    STRING("stosb", 2 * PAGE, PAGE, 0);
+    STRING("lodsw", PAGE, 2 * PAGE - 1, 0);
+    signal(SIGALRM, tick);
+    struct itimerval t = {{0, 300}, {0, 300}};
+    setitimer(ITIMER_REAL, &t, 0);
+    for (long i = 0; string_ticks < 200; i++) {
+        char *d = p + i % 500, *f = p + 300;
+        long n = 200;
+        __asm__ volatile("rep movsb" : "+D"(d), "+S"(f), "+c"(n) : : "memory");
+        if (n || d != p + i % 500 + 200) exit(98);
+    }
+    t.it_value.tv_usec = t.it_interval.tv_usec = 0;
+    setitimer(ITIMER_REAL, &t, 0);
+}
+
 /* Calls whose results go into what is printed, each right away. */
 static void results(void) {
     struct stat s;
@@ -388,5 +445,6 @@ int main(int argc, char **argv) {
     CASE(renamed, path);
     CASE(disturbed, path);
     CASE(results);
+    CASE(strings);
     return 0;
 }
