@@ -1,4 +1,5 @@
 mod cut;
+mod prune;
 mod reap;
 
 use crate::collected::{Collected, Requests};
@@ -58,6 +59,8 @@ pub struct Collector<'c, W: Write> {
     /// threads are no more.
     replaced: Vec<(u32, i32)>,
     reaped: Instant,
+    /// When what a ring holds of code was last looked at.
+    pruned: Instant,
     locks: Locks,
     modules: Modules,
     requests: Requests,
@@ -113,6 +116,7 @@ impl<'c, W: Write> Collector<'c, W> {
             expected: HashMap::new(),
             replaced: Vec::new(),
             reaped: Instant::now(),
+            pruned: Instant::now(),
             locks: Locks::default(),
             modules: Modules::default(),
             requests: Requests::default(),
@@ -158,6 +162,7 @@ impl<'c, W: Write> Collector<'c, W> {
                 self.looked = now;
                 self.economise();
                 self.flush(now);
+                self.prune(now);
             }
             self.answer();
             // A ring this full has more by now.

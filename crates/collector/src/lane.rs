@@ -4,7 +4,7 @@ use crate::futex;
 use hindsight_events::ring::{COMMAND, Consumer, Ctl, Header, RING_BYTES, kind, state};
 use hindsight_events::{EndKind, Event};
 use hindsight_trace::meta::{Gaps, Regime, StreamEnd, StreamSummary};
-use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text};
+use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text, Told};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
@@ -22,8 +22,14 @@ pub struct Open {
     gaps: Gaps,
     /// The gap at hand: where it began, and whether it is a big one.
     gap: Option<(u64, bool)>,
-    /// Instructions in gaps as [`Open::new_gaps`] has told.
+    /// Instructions in gaps as [`Open::tell`] has told.
     told: u64,
+    /// Of a thread: the epoch of the code that it executes.
+    pub epoch: Option<u64>,
+    /// Of an image: the epoch of its parent's code that is under its own.
+    pub inherited: Option<u64>,
+    /// The lowest and the highest epoch that was named since [`Open::tell`] has told.
+    pub epochs: Option<(u64, u64)>,
     regime: Option<Regime>,
     /// Names, at most [`MOST_NAMES`], and how often they were said.
     marks: BTreeMap<String, u64>,
@@ -59,6 +65,9 @@ impl Open {
             gaps: Gaps::default(),
             gap: None,
             told: 0,
+            epoch: None,
+            inherited: None,
+            epochs: None,
             regime: None,
             marks: BTreeMap::new(),
             oldest: Instant::now(),
@@ -79,6 +88,15 @@ impl Open {
                 self.gap = Some((from, big || reason.is_big()));
             }
             Event::GapEnd { .. } => self.end_gap(pos),
+            Event::KeyFrame {
+                code_epoch: epoch, ..
+            }
+            | Event::CodeEpoch { epoch } => {
+                self.epoch = Some(epoch);
+                self.name(epoch);
+            }
+            Event::Code { epoch, .. } => self.name(epoch),
+            Event::CodeFrom { epoch } => self.inherited = Some(epoch),
             Event::Regime { quiet, reason } => {
                 self.regime = Some(Regime {
                     quiet,
@@ -112,11 +130,20 @@ impl Open {
         gaps
     }
 
-    /// Instructions in gaps that ended since this was last asked.
-    pub fn new_gaps(&mut self) -> u64 {
-        let n = self.gaps.instructions - self.told;
+    fn name(&mut self, epoch: u64) {
+        let (low, high) = self.epochs.unwrap_or((epoch, epoch));
+        self.epochs = Some((low.min(epoch), high.max(epoch)));
+    }
+
+    /// What is known of the events since this was last asked.
+    pub fn tell(&mut self) -> Told {
+        let gaps = self.gaps.instructions - self.told;
         self.told = self.gaps.instructions;
-        n
+        Told {
+            gaps,
+            epochs: self.epochs.take(),
+            inherited: self.inherited,
+        }
     }
 
     /// What the summary says about the stream; the control page has the counts.

@@ -3,7 +3,8 @@
 use hindsight_trace::columns::Content;
 use hindsight_trace::files::State;
 use hindsight_trace::{
-    ChunkBuilder, ModuleHash, Ring, StreamId, StreamInfo, StreamSummary, Summary, Text, Writer,
+    ChunkBuilder, ModuleHash, Ring, StreamId, StreamInfo, StreamSummary, Summary, Text, Told,
+    Writer,
 };
 use std::io::{self, Write};
 
@@ -32,11 +33,16 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// Takes a chunk; `gaps`: instructions in gaps that ended in it.
-    pub fn stream(&mut self, stream: StreamId, b: &mut ChunkBuilder, gaps: u64) -> io::Result<()> {
+    /// Takes a chunk; `told`: what is known of it.
+    pub fn stream(
+        &mut self,
+        stream: StreamId,
+        b: &mut ChunkBuilder,
+        told: &Told,
+    ) -> io::Result<()> {
         match self {
             Output::Trace(writer) => writer.stream(stream, b),
-            Output::Ring(r) => r.stream(stream, b, gaps),
+            Output::Ring(r) => r.stream(stream, b, told),
         }
     }
 

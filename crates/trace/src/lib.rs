@@ -28,5 +28,5 @@ pub use meta::{
     Text, Totals,
 };
 pub use reader::{ChunkMeta, Completeness, Image, StreamId, Trace};
-pub use ring::{Limit, Ring, Snapshot};
+pub use ring::{Limit, Ring, Snapshot, Told};
 pub use writer::Writer;

@@ -3,11 +3,17 @@
 //! A thread's stream is dropped from its beginning by whole key-frame intervals, so that what is
 //! left begins at a key frame. The interval that ended first goes first, whichever thread it is of.
 //! The streams of a program image (mappings, code) stay as long as one of its threads has
-//! anything left or may go on, or one forked from it needs its code. Module files stay.
+//! anything left or may go on, or one forked from it needs its code; what was superseded in them
+//! before anything that is held or may come is taken out (`compact`). Module files stay.
 
+mod compact;
+pub mod prune;
 mod snapshot;
 
+pub use compact::Told;
 pub use snapshot::Snapshot;
+
+use compact::{Rounds, Weight};
 
 use crate::chunk::{ChunkHeader, FLAG_KEY_FRAME};
 use crate::columns::ChunkBuilder;
@@ -58,8 +64,12 @@ struct Held {
     /// Its place in the order in which chunks came.
     serial: u64,
     at: Instant,
+    /// The earliest place of what it holds: several may have become one.
+    since: u64,
     /// Instructions in gaps that ended in it.
     gaps: u64,
+    /// The lowest and the highest code epoch that it names.
+    epochs: Option<(u64, u64)>,
 }
 
 impl Held {
@@ -104,6 +114,9 @@ struct Stream {
     keyframe: Instant,
     latest: Instant,
     ended: Option<StreamSummary>,
+    /// Of an image: how much it holds, and which epoch of its parent's code is under its own.
+    weight: Weight,
+    inherited: Option<u64>,
 }
 
 impl Stream {
@@ -174,6 +187,7 @@ pub struct Ring {
     gone: Circular,
     /// Threads that have written lately, and when they were counted.
     active: (u64, Option<Instant>),
+    rounds: Rounds,
 }
 
 impl Ring {
@@ -198,6 +212,7 @@ impl Ring {
                 ..Circular::default()
             },
             active: (1, None),
+            rounds: Rounds::default(),
         })
     }
 
@@ -215,12 +230,19 @@ impl Ring {
             keyframe: now,
             latest: now,
             ended: None,
+            weight: Weight::default(),
+            inherited: None,
         };
         self.streams.insert(info.stream, stream);
     }
 
-    /// Takes what `b` has gathered of `stream`; `gaps`: instructions in gaps that ended in it.
-    pub fn stream(&mut self, stream: StreamId, b: &mut ChunkBuilder, gaps: u64) -> io::Result<()> {
+    /// Takes what `b` has gathered of `stream`; `told`: what is known of it.
+    pub fn stream(
+        &mut self,
+        stream: StreamId,
+        b: &mut ChunkBuilder,
+        told: &Told,
+    ) -> io::Result<()> {
         if b.events() == 0 {
             return Ok(());
         }
@@ -229,7 +251,11 @@ impl Ring {
         let held = self
             .packer
             .events(stream, 0, b, |h, bytes| hold(spill, serial, h, bytes))?;
-        let held = Held { gaps, ..held };
+        let held = Held {
+            gaps: told.gaps,
+            epochs: told.epochs,
+            ..held
+        };
         let Some(s) = self.streams.get_mut(&stream) else {
             return Ok(());
         };
@@ -250,6 +276,9 @@ impl Ring {
             s.since += held.bytes();
             if is_thread {
                 self.bytes += held.bytes();
+            } else {
+                s.weight.grow(held.header.raw_len as u64, told);
+                s.inherited = s.inherited.or(told.inherited);
             }
             s.chunks.push_back(Arc::new(held));
         }
@@ -340,36 +369,41 @@ impl Ring {
 
     /// Drops what the limit leaves no room for; to be called now and then.
     pub fn trim(&mut self) {
-        while let Some((id, n)) = self.victim() {
-            let Some(s) = self.streams.get_mut(&id) else {
-                return;
-            };
-            for _ in 0..n {
-                if let Some(c) = s.chunks.pop_front() {
-                    self.bytes -= c.bytes();
-                    s.forget(&c);
-                }
-            }
-            let (image, live) = (s.info.image, s.ended.is_none());
-            if s.chunks.is_empty() && live {
-                s.suspended = true;
-                if !s.wished {
-                    s.wished = true;
-                    self.wishes.push(id);
-                }
-            } else if s.chunks.is_empty() {
-                self.remove_empty(image);
-            }
+        while let Some(victim) = self.victim(false) {
+            self.drop_from(victim);
         }
     }
 
-    /// The stream to drop from, and how many chunks.
-    fn victim(&self) -> Option<(StreamId, usize)> {
+    /// Drops the first chunks of a stream.
+    fn drop_from(&mut self, (id, n): (StreamId, usize)) {
+        let Some(s) = self.streams.get_mut(&id) else {
+            return;
+        };
+        for _ in 0..n {
+            if let Some(c) = s.chunks.pop_front() {
+                self.bytes -= c.bytes();
+                s.forget(&c);
+            }
+        }
+        let (image, live) = (s.info.image, s.ended.is_none());
+        if s.chunks.is_empty() && live {
+            s.suspended = true;
+            if !s.wished {
+                s.wished = true;
+                self.wishes.push(id);
+            }
+        } else if s.chunks.is_empty() {
+            self.remove_empty(image);
+        }
+    }
+
+    /// The stream to drop from, and how many chunks; `force`: also if there is room.
+    fn victim(&self, force: bool) -> Option<(StreamId, usize)> {
         let (over, most) = match self.limit {
             Limit::Bytes(n) => (self.bytes > n, n / MOST_PINNED),
             Limit::Time(_) => (true, u64::MAX),
         };
-        if !over {
+        if !over && !force {
             return None;
         }
         let now = Instant::now();
@@ -394,7 +428,7 @@ impl Ring {
         }
         let (pinned, _, id, n, at) = best?;
         match self.limit {
-            Limit::Time(t) if pinned || now - at <= t => None,
+            Limit::Time(t) if !force && (pinned || now - at <= t) => None,
             _ => Some((id, n)),
         }
     }
@@ -443,6 +477,8 @@ fn hold(
         payload: filed.map_or_else(|| Payload::Memory(bytes.into()), Payload::File),
         serial,
         at: Instant::now(),
+        since: serial,
         gaps: 0,
+        epochs: None,
     })
 }

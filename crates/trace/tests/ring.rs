@@ -3,11 +3,11 @@
 mod common;
 
 use common::{Random, info};
-use hindsight_events::{Encoder, Event, MAX_EVENT};
+use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_trace::{
     ChunkBuilder, Completeness, Header, Limit, Ring, StreamInfo, StreamKind, StreamSummary,
-    Summary, Text, Trace,
+    Summary, Text, Told, Trace,
 };
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ impl Source {
                 words,
             });
         }
-        ring.stream(self.id, &mut self.builder, 0).unwrap();
+        ring.stream(self.id, &mut self.builder, &Told::default())
+            .unwrap();
     }
 
     fn end(self, ring: &mut Ring) {
@@ -154,7 +155,8 @@ fn images_go_with_the_last_that_needs_them() {
             let mut thread = Source::new(&mut ring, stream + 2, StreamKind::Thread, image, 0);
             stream += 2;
             code.emit(&Event::Unmap { addr: 1, len: 2 });
-            ring.stream(code.id, &mut code.builder, 0).unwrap();
+            ring.stream(code.id, &mut code.builder, &Told::default())
+                .unwrap();
             let path = format!("/bin/{image}");
             ring.module(Text::from(path.as_str()), path.repeat(99).as_bytes())
                 .unwrap();
@@ -194,4 +196,137 @@ fn what_is_older_than_asked_goes() {
     let t = trace(&ring);
     // Of one that waits, its last interval is what it did within the time.
     assert!((1..8).contains(&t.chunks(1).len()) && t.chunks(2).len() == 1);
+}
+
+/// A page of code.
+fn code(source: &mut Source, ring: &mut Ring, epoch: u64, page: u64, byte: u8) {
+    source.pos = 0;
+    source.emit(&Event::Code {
+        epoch,
+        addr: page * 4096,
+        bytes: &[byte; 4096],
+    });
+    if source.builder.events() == 64 {
+        put(source, ring, (epoch.saturating_sub(63), epoch));
+    }
+}
+
+fn put(source: &mut Source, ring: &mut Ring, epochs: (u64, u64)) {
+    let told = Told {
+        epochs: Some(epochs),
+        ..Told::default()
+    };
+    ring.stream(source.id, &mut source.builder, &told).unwrap();
+}
+
+/// The contents of a page that are left in a stream, with their epochs.
+fn versions(t: &Trace, stream: u32, page: u64) -> Vec<(u64, u8)> {
+    let mut out = Vec::new();
+    for c in t.chunks(stream) {
+        let wire = t.load(c).unwrap();
+        let (mut decoder, mut at) = (Decoder::default(), 0);
+        while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
+            at += n;
+            match event {
+                Event::Code { epoch, addr, bytes } if addr == page * 4096 => {
+                    out.push((epoch, bytes[0]));
+                }
+                _ => {}
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn code_that_was_superseded_goes() {
+    let r = &mut Random::new(5);
+    let mut ring = Ring::new(&Header::default(), Limit::Bytes(MIB), None).unwrap();
+    let mut image = Source::new(&mut ring, 1, StreamKind::Image, 1, 0);
+    let mut busy = Source::new(&mut ring, 2, StreamKind::Thread, 1, 0);
+    let mut idle = Source::new(&mut ring, 3, StreamKind::Thread, 1, 0);
+    // One thread has slept since epoch 5, and a process was forked at epoch 7.
+    let mut most = 0;
+    for epoch in 1..=12_000u64 {
+        code(&mut image, &mut ring, epoch, 1 + epoch % 3, epoch as u8);
+        if epoch % 50 == 0 {
+            image.pos = 0;
+            image.emit(&Event::Unmap {
+                addr: epoch << 12,
+                len: 4096,
+            });
+        }
+        if epoch == 1 {
+            // Used all the time and never changed.
+            code(&mut image, &mut ring, epoch, 100, 77);
+        }
+        if epoch == 5 {
+            idle.emit(&Event::CodeEpoch { epoch });
+            put(&mut idle, &mut ring, (epoch, epoch));
+        }
+        if epoch == 7 {
+            let mut child = Source::new(&mut ring, 4, StreamKind::Image, 2, 1);
+            child.emit(&Event::CodeFrom { epoch });
+            let told = Told {
+                inherited: Some(epoch),
+                ..Told::default()
+            };
+            ring.stream(4, &mut child.builder, &told).unwrap();
+            ring.begin(&info(5, StreamKind::Thread, 2, 0, 2));
+        }
+        if epoch % 100 == 0 {
+            for _ in 0..3 * 16 {
+                let words = std::array::from_fn(|_| r.next());
+                busy.emit(&Event::Patch {
+                    line: 64,
+                    mask: 0xff,
+                    words,
+                });
+            }
+            busy.emit(&Event::CodeEpoch { epoch });
+            put(&mut busy, &mut ring, (epoch, epoch));
+        }
+        if epoch % 500 == 0 {
+            ring.begin_round();
+            ring.end_round(&[(1, (5, 5)), (1, (epoch, epoch))]).unwrap();
+            let t = trace(&ring);
+            most = most.max(t.chunks(1).iter().map(|c| c.raw_len()).sum());
+            // What is needed is as if nothing had been taken out.
+            let at = |page, epoch| {
+                let all = versions(&t, 1, page);
+                all.iter().rev().find(|v| v.0 <= epoch).map(|v| v.1)
+            };
+            for page in 1..4 {
+                for needed in [5, 7] {
+                    let last = (1..=needed).rev().find(|e| 1 + e % 3 == page);
+                    assert_eq!(at(page, needed), last.map(|e| e as u8), "epoch {needed}");
+                }
+            }
+            assert_eq!(versions(&t, 1, 100), [(1, 77)]);
+        }
+    }
+    // Not the 48 MiB that there were.
+    assert!(most < 20 << 20, "{most}");
+    let t = trace(&ring);
+    assert!(versions(&t, 1, 1).len() < 2000);
+    assert!(t.chunks(1).len() < 80, "{}", t.chunks(1).len());
+}
+
+#[test]
+fn without_whole_rounds_nothing_goes() {
+    let mut ring = Ring::new(&Header::default(), Limit::Bytes(MIB), None).unwrap();
+    let mut image = Source::new(&mut ring, 1, StreamKind::Image, 1, 0);
+    for epoch in 1..=3000u64 {
+        code(&mut image, &mut ring, epoch, 1, epoch as u8);
+        // Somebody is about to be born each time.
+        ring.begin_round();
+    }
+    put(&mut image, &mut ring, (2950, 3000));
+    assert_eq!(versions(&trace(&ring), 1, 1).len(), 3000);
+    // What has come since the round began may be needed by what was not seen.
+    code(&mut image, &mut ring, 3001, 1, 1);
+    put(&mut image, &mut ring, (3001, 3001));
+    ring.end_round(&[]).unwrap();
+    let left = versions(&trace(&ring), 1, 1);
+    assert_eq!(left.first().map(|v| v.0), Some(2944), "{left:?}");
 }

@@ -8,7 +8,7 @@ use crate::locks::Locks;
 use crate::output;
 use hindsight_events::ring::state;
 use hindsight_events::{EndKind, Event};
-use hindsight_trace::{ChunkBuilder, Pushed, StreamInfo, StreamKind};
+use hindsight_trace::{ChunkBuilder, Pushed, StreamInfo, StreamKind, Told};
 use std::io::{self, Write};
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
@@ -168,22 +168,24 @@ impl<W: Write> Collector<'_, W> {
         };
         let info = open.info.clone();
         let mut builder = std::mem::take(&mut open.builder);
-        let gaps = open.new_gaps();
-        self.put(&info, &mut builder, gaps);
+        if builder.events() > 0 {
+            let told = open.tell();
+            self.put(&info, &mut builder, &told);
+        }
         if let Some(open) = &mut self.lanes[i].open {
             open.builder = builder;
         }
     }
 
-    /// Hands a chunk over; `gaps`: instructions in gaps that ended in it.
-    fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder, gaps: u64) {
+    /// Hands a chunk over; `told`: what is known of it.
+    fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder, told: &Told) {
         if info.kind == StreamKind::Thread && builder.events() > 0 {
             // A trace that is cut behind this chunk then holds all code that the chunk runs.
             self.settle(info.image);
         }
         match &mut self.out.output {
             Some(out) => {
-                if let Err(e) = out.stream(info.stream, builder, gaps) {
+                if let Err(e) = out.stream(info.stream, builder, told) {
                     self.fail(e);
                 }
             }
@@ -213,7 +215,7 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    fn fail(&mut self, e: io::Error) {
+    pub(super) fn fail(&mut self, e: io::Error) {
         self.control
             .header()
             .failed
@@ -284,8 +286,8 @@ impl<W: Write> Collector<'_, W> {
             }
             _ => {}
         }
-        let gaps = open.new_gaps();
-        self.put(&open.info, &mut open.builder, gaps);
+        let told = open.tell();
+        self.put(&open.info, &mut open.builder, &told);
         let own = pid == self.control.header().guest_pid.load(Relaxed);
         self.out.see(&summary, own);
         self.images.end(&open.info);
