@@ -247,6 +247,16 @@ pub enum Children {
     Matching(String),
 }
 
+/// What `replay --verify` compares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Checks {
+    /// All that the recording says twice: registers, system calls with their arguments, what was written,
+    /// the order of all threads, copies of files
+    Full,
+    /// Registers at digests and key frames
+    Digests,
+}
+
 #[derive(ClapArgs)]
 pub struct Replay {
     /// File, or name in the store; default: the latest recording in the store.
@@ -257,10 +267,17 @@ pub struct Replay {
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["verify", "at"])]
     pub process: Option<u32>,
-    /// Replay everything and compare all that was recorded. Exit status 0: all equal; 1: a
-    /// difference; 2: the recording cannot be read.
-    #[arg(long)]
-    pub verify: bool,
+    /// Replay everything and compare; `full`, if nothing is said: all that was recorded; `digests`: only
+    /// the registers. Exit status 0: all equal; 1: a difference; 2: the recording cannot be read.
+    #[arg(
+        long,
+        value_name = "CHECKS",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "full"
+    )]
+    pub verify: Option<Checks>,
     /// Also prove the order of atomic operations: each must have read what the one before it left, or
     /// what something else that may have come in between wrote. Exit status 1 if one did not.
     #[arg(long, requires = "verify")]

@@ -53,7 +53,7 @@ pub fn run() -> i32 {
         Command::Record(a) => return record::run(a),
         Command::Attach(a) => return attach::run(&a),
         Command::Detach(a) => detach::run(&a),
-        Command::Replay(a) if !a.verify => debugger::run(&a),
+        Command::Replay(a) if a.verify.is_none() => debugger::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Gdbserver(a) => debugger::serve(&a),
         Command::At(a) => at::run(&a),

@@ -5,7 +5,7 @@ use crate::record::grouped;
 use crate::store::println;
 use crate::{args, say, store};
 use anyhow::{Context, Result};
-use hindsight_replay::{End, Options, Report, Suspect, verify};
+use hindsight_replay::{Checks, End, Options, Report, Suspect, verify};
 use hindsight_timeline::{OrderReport, check_order};
 use hindsight_trace::Trace;
 use serde_json::json;
@@ -23,6 +23,9 @@ pub fn run(a: &args::Replay) -> Result<i32> {
         options.jobs = jobs;
     }
     options.count_reads = a.count_reads;
+    if a.verify == Some(args::Checks::Digests) {
+        options.checks = Checks::Digests;
+    }
     let mut bar = Bar::new(!a.json);
     let report = verify(&trace, &options, &mut |done, total| bar.show(done, total));
     bar.clear();
@@ -34,6 +37,11 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     let ordered = order.as_ref().is_none_or(|o| o.wrong == 0);
     if a.json {
         let mut json = as_json(&path, &trace, &report);
+        json["checks"] = match options.checks {
+            Checks::Full => "full",
+            Checks::Digests => "digests",
+        }
+        .into();
         if let Some(o) = &order {
             json["order"] = order_as_json(o);
         }
@@ -43,7 +51,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
             .warnings
             .iter()
             .for_each(|w| say(&format!("warning: {w}")));
-        println(&as_text(&report));
+        println(&as_text(&report, options.checks));
         if let Some(o) = &order {
             o.warnings
                 .iter()
@@ -113,13 +121,18 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
     })
 }
 
-fn as_text(r: &Report) -> String {
+fn as_text(r: &Report, checks: Checks) -> String {
     if let Some(d) = &r.difference {
         return format!("DIFFERENT: {d}");
     }
     let compared: u64 = r.events.iter().sum();
     format!(
-        "verified: {} instructions,{} {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second){}",
+        "verified{}: {} instructions,{} {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second); \
+         processor time: replay {:.2} s, verification {:.3} s{}",
+        match checks {
+            Checks::Full => "",
+            Checks::Digests => " by digests",
+        },
         grouped(r.instructions),
         match r.reads {
             Some(n) => format!(" {} reads and", grouped(n)),
@@ -134,6 +147,8 @@ fn as_text(r: &Report) -> String {
         },
         r.elapsed.as_secs_f64(),
         r.mips(),
+        r.replaying.as_secs_f64(),
+        r.verifying.as_secs_f64(),
         match r.gaps {
             0 => String::new(),
             n => format!(
@@ -178,6 +193,10 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
         "ends": r.ends.iter().map(|(s, e)| json!({ "stream": s, "end": e.as_ref().map(end) })).collect::<Vec<_>>(),
         "warnings": r.warnings,
         "seconds": r.elapsed.as_secs_f64(),
+        "processor_seconds": {
+            "replay": r.replaying.as_secs_f64(),
+            "verification": r.verifying.as_secs_f64(),
+        },
         "million_instructions_per_second": r.mips(),
         "difference": r.difference.as_ref().map(|d| json!({
             "stream": d.stream,

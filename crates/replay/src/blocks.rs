@@ -32,15 +32,23 @@ impl Cpu {
             }
         };
         let epoch = self.epoch;
-        let done = self.translator.translate(&input, &mut |addr| {
-            let s = code.slice(addr, epoch, LOOK);
+        let mut look = |addr| {
             note(addr);
-            s
-        });
-        if let Err(e) = done {
-            return Err(match e {
-                hindsight_translate::Error::Truncated => self.missing_code(),
-            });
+            code.slice(addr, epoch, LOOK)
+        };
+        // Stops are part of a translation, and belong to one machine.
+        let shared = self.library.as_deref();
+        let shared = shared.filter(|_| self.translator.breaks.is_empty());
+        let source = input.code;
+        if !shared.is_some_and(|l| l.restore(&mut self.translator, key, source, &mut look)) {
+            if let Err(e) = self.translator.translate(&input, &mut look) {
+                return Err(match e {
+                    hindsight_translate::Error::Truncated => self.missing_code(),
+                });
+            }
+            if let Some(l) = shared {
+                l.keep(&self.translator, key, source);
+            }
         }
         let block = &self.translator.block;
         note(
@@ -81,7 +89,11 @@ impl Cpu {
         let key = block.key;
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
-        let input = input(&code, key, self.epoch, &mut buf);
+        let peeked = self.cache.peeked(block).to_vec();
+        let input = Input {
+            peeked: &peeked,
+            ..input(&code, key, self.epoch, &mut buf)
+        };
         self.translator.want_map = true;
         let epoch = self.epoch;
         let done = self
@@ -98,12 +110,20 @@ impl Cpu {
     }
 }
 
-/// What the translator is given for `key`, with the code bytes in `buf`.
-fn input<'b>(code: &Code, key: Key, epoch: u64, buf: &'b mut [u8; FETCH]) -> Input<'b> {
-    let n = code.fetch(key.pc, epoch, buf);
+/// What the translator is given for `key`; `buf` is for the code bytes.
+fn input<'b>(code: &'b Code, key: Key, epoch: u64, buf: &'b mut [u8; FETCH]) -> Input<'b> {
+    let page = code.slice(key.pc, epoch, FETCH);
+    // Copied only where it reaches into another page.
+    let code = match page.get(..FETCH) {
+        Some(whole) => whole,
+        None => {
+            let n = code.fetch(key.pc, epoch, buf);
+            &buf[..n]
+        }
+    };
     Input {
         pc: key.pc,
-        code: &buf[..n],
+        code,
         max_instrs: if key.limit == 0 { BLOCK } else { key.limit },
         self_check: false,
         peeked: &[],

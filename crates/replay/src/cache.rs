@@ -48,10 +48,30 @@ pub struct Block {
     hot_len: u32,
     cold: u32,
     cold_len: u32,
+    /// What makes the translation the same again, see [`Translated::peeked`]: where it begins in
+    /// [`Cache::peeked`].
+    peeked: u32,
+    peeked_len: u8,
     live: bool,
-    /// Displacements that were redirected to this block, with the value they had.
-    incoming: Vec<(u32, i32)>,
+    /// The last displacement that was redirected to this block.
+    incoming: u32,
 }
+
+/// No place in a list.
+const NONE: u32 = u32::MAX;
+
+/// A displacement that was redirected to a block.
+struct Link {
+    /// Where it is.
+    patch: u32,
+    /// The value it had.
+    before: i32,
+    /// The one that was redirected to the same block before.
+    next: u32,
+}
+
+/// Links for which there is room without a look at the host's memory.
+const LINKS: usize = 1 << 12;
 
 /// The code cache of one machine.
 pub struct Cache {
@@ -61,8 +81,13 @@ pub struct Cache {
     blocks: Vec<Block>,
     /// Number and host address of each block.
     index: Map<Key, (u32, u64)>,
-    /// Blocks made from, or with a look at, the code of a page.
-    pages: Map<u64, Vec<u32>>,
+    /// Blocks made from, or with a look at, the code of a page: the last one, as a place in `uses`.
+    pages: Map<u64, u32>,
+    /// A block and the place of the one before it of the same page. Lists in few large pieces of memory, here
+    /// and below: much code is translated only once.
+    uses: Vec<(u32, u32)>,
+    links: Vec<Link>,
+    peeked: Vec<u8>,
     /// Times the cache was emptied.
     pub flushes: u64,
 }
@@ -76,6 +101,9 @@ impl Cache {
             blocks: Vec::new(),
             index: Map::default(),
             pages: Map::default(),
+            uses: Vec::new(),
+            links: Vec::new(),
+            peeked: Vec::new(),
             flushes: 0,
         })
     }
@@ -122,19 +150,36 @@ impl Cache {
             hot_len: code.hot.len() as u32,
             cold: self.cold as u32,
             cold_len: code.cold.len() as u32,
+            peeked: self.peeked.len() as u32,
+            peeked_len: code.peeked.len() as u8,
             live: true,
-            incoming: Vec::new(),
+            incoming: NONE,
         });
+        self.peeked.extend_from_slice(&code.peeked);
         self.index.insert(key, (id, self.base() + hot));
         for page in pages {
-            self.pages.entry(*page).or_default().push(id);
+            let last = self.pages.entry(*page).or_insert(NONE);
+            let before = std::mem::replace(last, self.uses.len() as u32);
+            self.uses.push((id, before));
         }
         self.hot = (self.hot + code.hot.len()).next_multiple_of(ALIGN);
         self.cold = (self.cold + code.cold.len()).next_multiple_of(ALIGN);
     }
 
+    /// Whether [`Cache::link`] needs no memory from the host.
+    #[inline(always)]
+    pub fn can_link(&self) -> bool {
+        self.links.len() < self.links.capacity()
+    }
+
+    /// Gets memory for further links.
+    pub fn reserve_links(&mut self) {
+        self.links.reserve(LINKS);
+    }
+
     /// Redirects the displacement at offset `patch` to block `id`. `false` if the offset is not
     /// one that translated code can have named.
+    #[inline(always)]
     pub fn link(&mut self, patch: u32, id: u32) -> bool {
         let at = patch as usize;
         if at + 4 > 2 * PART {
@@ -145,35 +190,54 @@ impl Cache {
         };
         let displacement = (block.hot as i64 - (patch as i64 + 4)) as i32;
         // SAFETY: four bytes within the cache; this thread is the only one that runs it.
-        unsafe {
+        let before = unsafe {
             let p = self.map.base().add(at).cast::<i32>();
-            block.incoming.push((patch, p.read_unaligned()));
+            let before = p.read_unaligned();
             p.write_unaligned(displacement);
-        }
+            before
+        };
+        let next = std::mem::replace(&mut block.incoming, self.links.len() as u32);
+        self.links.push(Link {
+            patch,
+            before,
+            next,
+        });
         true
     }
 
     /// Drops what was made from the code in `page`.
     pub fn drop_page(&mut self, page: u64, ctx: &mut Ctx) {
-        for id in self.pages.remove(&page).unwrap_or_default() {
+        let mut use_of = self.pages.remove(&page).unwrap_or(NONE);
+        while let Some(&(id, before)) = self.uses.get(use_of as usize) {
+            use_of = before;
             let Some(b) = self.blocks.get_mut(id as usize) else {
                 continue;
             };
             if !std::mem::take(&mut b.live) {
                 continue;
             }
-            for (patch, displacement) in std::mem::take(&mut b.incoming) {
+            let mut link = std::mem::replace(&mut b.incoming, NONE);
+            while let Some(l) = self.links.get(link as usize) {
                 // SAFETY: the offset was checked when the link was made.
                 unsafe {
                     self.map
                         .base()
-                        .add(patch as usize)
+                        .add(l.patch as usize)
                         .cast::<i32>()
-                        .write_unaligned(displacement)
+                        .write_unaligned(l.before)
                 }
+                link = l.next;
             }
             ctx.targets[table::CHECKED].forget(b.key.pc);
             self.index.remove(&b.key);
+        }
+    }
+
+    /// Drops what was made from code that is not `same` any more, which is asked for each page.
+    pub fn keep_pages(&mut self, ctx: &mut Ctx, mut same: impl FnMut(u64) -> bool) {
+        let changed: Vec<u64> = self.pages.keys().copied().filter(|p| !same(*p)).collect();
+        for page in changed {
+            self.drop_page(page, ctx);
         }
     }
 
@@ -185,12 +249,23 @@ impl Cache {
         self.blocks.clear();
         self.index.clear();
         self.pages.clear();
+        self.uses.clear();
+        self.links.clear();
+        self.peeked.clear();
         self.flushes += 1;
     }
 
     /// Whether nothing is translated.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
+    }
+
+    /// What makes the translation of a block the same again, see [`Translated::peeked`].
+    pub fn peeked(&self, block: &Block) -> &[u8] {
+        let start = block.peeked as usize;
+        self.peeked
+            .get(start..start + block.peeked_len as usize)
+            .unwrap_or_default()
     }
 
     /// The block that contains host address `pc`, and the offset in its hot or (second) cold part.

@@ -28,6 +28,28 @@ impl Version {
         self.bytes[i] = byte;
         self.known[i / 64] |= 1 << (i % 64);
     }
+
+    /// Sets the bytes from `start` on.
+    fn put(&mut self, start: usize, bytes: &[u8]) {
+        if bytes.len() == PAGE as usize {
+            self.bytes.copy_from_slice(bytes);
+            self.known = [u64::MAX; PAGE as usize / 64];
+            return;
+        }
+        for (i, b) in bytes.iter().enumerate() {
+            self.set(start + i, *b);
+        }
+    }
+
+    /// Whether it knows all that `other` knows, and the same.
+    fn covers(&self, other: &Version) -> bool {
+        let known = self.known.iter().zip(&other.known);
+        if known.clone().any(|(a, b)| b & !a != 0) {
+            return false;
+        }
+        self.bytes == other.bytes
+            || (0..PAGE as usize).all(|i| !other.knows(i) || self.bytes[i] == other.bytes[i])
+    }
 }
 
 /// Where the bytes of a piece are.
@@ -213,10 +235,7 @@ impl Code {
             made = 1;
         }
         if let Some(v) = list.last_mut() {
-            bytes
-                .iter()
-                .enumerate()
-                .for_each(|(i, b)| v.set(start + i, *b));
+            v.put(start, bytes);
         }
         made
     }
@@ -225,6 +244,15 @@ impl Code {
         let list = self.pages.get(&(addr / PAGE * PAGE))?;
         let later = list.partition_point(|v| v.epoch <= epoch);
         list.get(later.saturating_sub(1))
+    }
+
+    /// Whether all that `other` knows of the page at `page` as of `epoch` is known here, and the same.
+    pub fn covers(&self, other: &Code, page: u64, epoch: u64) -> bool {
+        match (self.page(page, epoch), other.page(page, epoch)) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(a), Some(b)) => a.covers(b),
+        }
     }
 
     /// The known bytes from `addr` to the first unknown one or the end of the page, but not many more than
@@ -305,5 +333,22 @@ mod tests {
         assert_eq!(code.changed(4, 9).collect::<Vec<_>>(), [0x1000, 0x2000]);
         assert_eq!(code.changed(9, 5).collect::<Vec<_>>(), [0x2000]);
         assert_eq!(code.changed(5, 8).count(), 0);
+    }
+
+    #[test]
+    fn covers_what_it_knows() {
+        let of = |bytes: &[u8]| Code::new(&mut [(0, 0x1010, bytes)]).unwrap();
+        let code = of(&[1, 2, 3, 4]);
+        for (other, covered) in [
+            (of(&[1, 2, 3, 4]), true),
+            (of(&[1, 2, 3]), true),
+            (of(&[1, 2, 3, 4, 0]), false),
+            (of(&[1, 2, 3, 5]), false),
+            (Code::default(), true),
+        ] {
+            assert_eq!(code.covers(&other, 0x1000, 0), covered);
+        }
+        assert!(!Code::default().covers(&code, 0x1000, 0));
+        assert!(code.covers(&code, 0x1000, 0) && code.covers(&code, 0x5000, 0));
     }
 }

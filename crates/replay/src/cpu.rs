@@ -5,6 +5,7 @@ use crate::access::Finder;
 use crate::cache::{Cache, Key};
 use crate::code::Code;
 use crate::host::{Fault, HostFloat, Prepared, SignalStack};
+use crate::library::Library;
 use crate::queue::{Op, Queue};
 use crate::window::{Marks, Window};
 use crate::{Difference, Error};
@@ -19,13 +20,15 @@ const PAGE: u64 = 4096;
 /// Most instructions for which translated code is entered.
 const FAR: u64 = 1 << 31;
 
+const OUT_OF_BOUNDS: &str = "a link out of bounds";
+
 /// Why the inner loop was left.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     /// The target, an event that is no patch, or the end of what is prepared.
     Events,
     Translate(Key),
-    /// A displacement leads to this block and can be linked.
+    /// A displacement leads to this block and can be linked, for which there is no memory at hand.
     Link(u32, u32),
     Slow(Desc),
     /// A fault, and the counter as a position.
@@ -42,6 +45,7 @@ pub(crate) struct Cpu {
     pub window: Window,
     pub cache: Cache,
     pub translator: Translator,
+    pub library: Option<Arc<Library>>,
     area: Box<Area>,
     layout: Layout,
     pub rip: u64,
@@ -87,6 +91,7 @@ impl Cpu {
             },
             cache: Cache::new()?,
             translator,
+            library: None,
             finder: Finder::new(),
             area: Box::default(),
             layout,
@@ -103,11 +108,13 @@ impl Cpu {
         })
     }
 
-    /// Executes other code from now on.
+    /// Executes other code from now on. Blocks of pages that are the same in it are kept.
     pub fn set_code(&mut self, code: Arc<Code>) {
         if !Arc::ptr_eq(&self.code, &code) {
-            self.code = code;
-            self.cache.flush(self.window.ctx_mut());
+            let old = std::mem::replace(&mut self.code, code);
+            let (new, epoch) = (&self.code, self.epoch);
+            self.cache
+                .keep_pages(self.window.ctx_mut(), |page| new.covers(&old, page, epoch));
             self.jump(self.rip);
         }
     }
@@ -305,10 +312,9 @@ impl Cpu {
                 Left::Events | Left::Break => return Ok(()),
                 Left::Translate(key) => self.translate(key)?,
                 Left::Link(patch, id) => {
+                    self.cache.reserve_links();
                     if !self.cache.link(patch, id) {
-                        return Err(
-                            self.unsupported("translated code is wrong: a link out of bounds")
-                        );
+                        return Err(self.wrong(OUT_OF_BOUNDS));
                     }
                 }
                 Left::Slow(desc) if desc.kind() == DescKind::Watch => {
@@ -317,11 +323,13 @@ impl Cpu {
                 }
                 Left::Slow(desc) => self.slow(&desc)?,
                 Left::Fault(fault, counter) => return Err(self.fault(fault, counter)),
-                Left::Wrong(what) => {
-                    return Err(self.unsupported(format!("translated code is wrong: {what}")));
-                }
+                Left::Wrong(what) => return Err(self.wrong(what)),
             }
         }
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        self.unsupported(format!("translated code is wrong: {what}"))
     }
 
     /// Runs the inner loop with the guest's vector state in the processor.
@@ -410,7 +418,12 @@ impl Cpu {
                     // What leads to a place to stop at has to come here each time.
                     if key.limit == 0 && !self.breaks_at(key.pc) {
                         if let Some(patch) = self.link.take() {
-                            return Left::Link(patch, id);
+                            if !self.cache.can_link() {
+                                return Left::Link(patch, id);
+                            }
+                            if !self.cache.link(patch, id) {
+                                return Left::Wrong(OUT_OF_BOUNDS);
+                            }
                         }
                         if std::mem::take(&mut self.lookup) {
                             self.window.ctx_mut().targets[table::CHECKED].set(key.pc, entry);

@@ -2,8 +2,10 @@
 
 use crate::Error;
 use crate::code::Code;
+use crate::cost::Ticks;
 use crate::cpu::Cpu;
 use crate::host::Prepared;
+use crate::library::Library;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::window::Marks;
@@ -58,6 +60,10 @@ pub struct Machine<'a> {
     skipped: u64,
     pub(crate) end: Option<End>,
     order: Option<Arc<Order>>,
+    /// Only digests and key frames are compared.
+    pub(crate) digests_only: bool,
+    /// Time spent in comparisons.
+    pub(crate) compared: Ticks,
 }
 
 impl<'a> Machine<'a> {
@@ -83,12 +89,39 @@ impl<'a> Machine<'a> {
             skipped: 0,
             end: None,
             order: None,
+            digests_only: false,
+            compared: Ticks::default(),
         })
     }
 
     /// Executes other code from now on: that of another program image.
     pub fn set_code(&mut self, code: Arc<Code>) {
         self.cpu.set_code(code);
+    }
+
+    /// Takes translated blocks from `library`, and leaves its own there. Before anything is played.
+    pub fn share(&mut self, library: Arc<Library>) {
+        self.cpu.library = Some(library);
+    }
+
+    /// Leaves out what [`Checks::Digests`](crate::Checks::Digests) does. Before anything is played.
+    pub fn digests_only(&mut self) {
+        self.digests_only = true;
+    }
+
+    /// Time spent in comparisons in all runs.
+    pub(crate) fn compared(&self) -> Ticks {
+        Ticks(self.compared.0 + self.queue.compared.0)
+    }
+
+    /// Plays `source` from now on.
+    fn begin(&mut self, source: Box<dyn Source + 'a>) {
+        self.compared = self.compared();
+        self.queue = Queue::new(source);
+        self.queue.any_number = self.digests_only;
+        if let Some(order) = &self.order {
+            self.queue.check_order(Arc::clone(order));
+        }
     }
 
     /// Has all sequence numbers checked to be unique in `order`.
@@ -100,10 +133,7 @@ impl<'a> Machine<'a> {
     /// order of all threads) is a key frame; or that is empty, since the thread was killed
     /// before it began. Translated code is kept from whatever was played before.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
-        self.queue = Queue::new(source);
-        if let Some(order) = &self.order {
-            self.queue.check_order(Arc::clone(order));
-        }
+        self.begin(source);
         self.started = false;
         self.open = false;
         self.gap = false;
@@ -127,10 +157,7 @@ impl<'a> Machine<'a> {
     /// begins at or before the position; the window is left as it is. Only for states that a
     /// machine had between two instructions.
     pub fn resume(&mut self, source: Box<dyn Source + 'a>, state: &State) -> Result<(), Error> {
-        self.queue = Queue::new(source);
-        if let Some(order) = &self.order {
-            self.queue.check_order(Arc::clone(order));
-        }
+        self.begin(source);
         self.open = false;
         self.end = None;
         self.started = true;

@@ -1,5 +1,6 @@
 //! The events of a stream, prepared for quick consumption.
 
+use crate::cost::Ticks;
 use crate::{Error, Order};
 use hindsight_events::event::tag;
 use hindsight_events::{Decoder, Event};
@@ -67,6 +68,10 @@ pub struct Queue<'a> {
     counts: Counts,
     order: Option<Arc<Order>>,
     numbers: Option<Numbers>,
+    /// Time spent looking at them.
+    pub compared: Ticks,
+    /// They may be any.
+    pub any_number: bool,
 }
 
 /// The sequence numbers of a part of a stream.
@@ -92,6 +97,8 @@ impl<'a> Queue<'a> {
             counts: Counts::default(),
             order: None,
             numbers: None,
+            compared: Ticks::default(),
+            any_number: false,
         }
     }
 
@@ -207,14 +214,15 @@ impl<'a> Queue<'a> {
                 // is due.
                 Event::Seq { number } => {
                     let grows = self.numbers.is_none_or(|n| n.last < number);
-                    let unique = self.order.as_ref().is_none_or(|o| o.take(number));
+                    let order = self.order.as_ref();
+                    let unique = order.is_none_or(|o| self.compared.count(|| o.take(number)));
                     let first = self.numbers.map_or((number, pos), |n| (n.first, n.pos));
                     self.numbers = Some(Numbers {
                         first: first.0,
                         pos: first.1,
                         last: number,
                     });
-                    if !(grows && unique) {
+                    if !(grows && unique || self.any_number) {
                         push(Op::BadNumber(number));
                     }
                 }

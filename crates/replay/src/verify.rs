@@ -1,11 +1,12 @@
 //! Replays a whole trace and compares everything that can be compared.
 
+use crate::cost::{Watch, thread_time};
 use crate::order::Order;
 use crate::part::{self, Outcome, Part};
 use crate::queue::{Counts, Numbers};
 use crate::suspects::{self, Suspect};
 use crate::symbols::{self, Place};
-use crate::{Code, Difference, End, Error, Machine};
+use crate::{Code, Difference, End, Error, Library, Machine};
 use hindsight_events::event::tag;
 use hindsight_isa::Predictor;
 use hindsight_trace::{Completeness, StreamId, Trace};
@@ -15,9 +16,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checks {
+    /// Everything that the recording says twice: besides [`Checks::Digests`] the numbers and arguments of
+    /// system calls, what the program wrote to files and others, that the numbers in the order of all threads
+    /// are unique and grow, and the copies of the program's files.
+    #[default]
+    Full,
+    /// The digests of registers, the registers at key frames, and that each event finds the kind of
+    /// instruction that it belongs to, without which replay could not go on.
+    Digests,
+}
+
 /// How to verify.
 #[derive(Clone, Debug)]
 pub struct Options {
+    pub checks: Checks,
     /// Threads that replay at the same time.
     pub jobs: usize,
     /// Count the memory operands that are read: takes a tenth of the time more.
@@ -27,6 +42,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            checks: Checks::Full,
             jobs: std::thread::available_parallelism().map_or(1, |n| n.get()),
             count_reads: false,
         }
@@ -97,6 +113,10 @@ pub struct Report {
     /// Where replay and recording disagree, if they do.
     pub difference: Option<Located>,
     pub elapsed: Duration,
+    /// Processor time of all workers, what follows not included.
+    pub replaying: Duration,
+    /// Processor time of comparisons and other checks.
+    pub verifying: Duration,
 }
 
 impl Report {
@@ -172,9 +192,14 @@ pub fn verify(
         .iter()
         .flat_map(|s| part::split(trace, *s, jobs))
         .collect();
-    // Those of one image together: a worker then seldom needs other code.
-    parts.sort_by_key(|p| p.image);
+    // Those of one image together, and images of one program: a worker then seldom needs other code.
+    parts.sort_by_cached_key(|p| (program(trace, p.image), p.image));
+    let full = options.checks == Checks::Full;
+    let workers = jobs.min(parts.len()).max(1);
     let codes = Codes::new(&parts);
+    // Of no use to one that is alone.
+    let alone = workers == 1 && parts.iter().all(|p| p.image == parts[0].image);
+    let library = (!alone).then(Arc::<Library>::default);
     let order = Arc::new(Order::default());
     let total = threads
         .iter()
@@ -188,17 +213,29 @@ pub fn verify(
     let reads = AtomicU64::new(0);
     let skipped = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
+    let times = Mutex::new((Duration::ZERO, Duration::ZERO));
     let work = || -> Result<(), Error> {
+        let watch = Watch::start();
         let mut machine = Machine::new(Arc::default(), Predictor { bits })?;
-        machine.check_order(Arc::clone(&order));
+        match full {
+            true => machine.check_order(Arc::clone(&order)),
+            false => machine.digests_only(),
+        }
         if options.count_reads {
             machine.count_reads();
+        }
+        if let Some(l) = &library {
+            machine.share(Arc::clone(l));
         }
         loop {
             let i = next.fetch_add(1, Relaxed);
             let Some(part) = parts.get(i) else {
                 reads.fetch_add(machine.reads(), Relaxed);
                 skipped.fetch_add(machine.skipped(), Relaxed);
+                let (all, compared) = watch.stop(machine.compared());
+                let mut t = times.lock().unwrap_or_else(|e| e.into_inner());
+                t.0 += all.saturating_sub(compared);
+                t.1 += compared;
                 return Ok(());
             };
             if i > first_bad.load(Relaxed) {
@@ -219,11 +256,14 @@ pub fn verify(
         }
     };
     let mut damaged = Vec::new();
+    let mut modules = Duration::ZERO;
     let worked: Result<(), Error> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs.min(parts.len()).max(1))
-            .map(|_| scope.spawn(work))
-            .collect();
-        damaged = damaged_modules(trace);
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        if full {
+            let before = thread_time();
+            damaged = damaged_modules(trace);
+            modules = thread_time().saturating_sub(before);
+        }
         while !workers.iter().all(|w| w.is_finished()) {
             progress(done.load(Relaxed), total);
             let wait = if begin.elapsed() < Duration::from_millis(50) {
@@ -250,6 +290,8 @@ pub fn verify(
         warnings: damaged,
         ..Report::default()
     };
+    let (replaying, compared) = times.into_inner().unwrap_or_else(|e| e.into_inner());
+    (report.replaying, report.verifying) = (replaying, compared + modules);
     report.skipped = skipped.load(Relaxed);
     report.instructions = done.load(Relaxed).saturating_sub(report.skipped);
     report.reads = options.count_reads.then(|| reads.load(Relaxed));
@@ -265,7 +307,7 @@ pub fn verify(
     for (i, outcome, (counts, numbers)) in results {
         let stream = parts[i].stream;
         let outcome = match (before, numbers) {
-            (Some((s, b)), Some(n)) if s == stream && b.last >= n.first => {
+            (Some((s, b)), Some(n)) if full && s == stream && b.last >= n.first => {
                 Outcome::Failed(Error::Difference(Box::new(Difference {
                     position: n.pos,
                     pc: 0,
@@ -307,10 +349,17 @@ pub fn verify(
             Outcome::Failed(e) => return Err(e),
         }
     }
+    report.ends.sort_by_key(|(stream, _)| *stream);
     report.gaps = report.events[tag::GAP_BEGIN as usize];
     report.elapsed = begin.elapsed();
     progress(done.load(Relaxed), total);
     Ok(report)
+}
+
+/// The program that an image executes, by what it was called by.
+fn program(trace: &Trace, image: u32) -> String {
+    let command = trace.command(image);
+    command.split(' ').next().unwrap_or_default().to_string()
 }
 
 /// The code of program images as long as parts that execute it are to be replayed.

@@ -3,10 +3,11 @@
 mod common;
 
 use common::*;
+use hindsight_events::event::digest;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::state::VEC_STATE_LEN;
 use hindsight_isa::{CpuState, Predictor, VecState};
-use hindsight_replay::{Code, Error, Machine, Options, Report, Stop, verify};
+use hindsight_replay::{Checks, Code, Error, Machine, Options, Report, Stop, verify};
 use hindsight_trace::{
     ChunkBuilder, Header, Pushed, StreamInfo, StreamKind, Summary, Text, Trace, Writer,
 };
@@ -148,6 +149,7 @@ fn run(bytes: Vec<u8>, jobs: usize) -> Result<Report, Error> {
         &Options {
             jobs,
             count_reads: true,
+            ..Options::default()
         },
         &mut |done, total| assert!(done <= total),
     )
@@ -193,6 +195,159 @@ fn reports_the_first_difference() {
             (place.module.as_str(), place.offset),
             ("/program", 0x1000 + (PC & 0xfff))
         );
+    }
+}
+
+/// Each thing that is compared, forged: who finds it.
+#[test]
+fn what_is_forged_is_found() {
+    let copied: Vec<u8> = [0x41u64; 8].iter().flat_map(|w| w.to_le_bytes()).collect();
+    let passed = |digest| {
+        event(
+            48,
+            Event::Passed {
+                addr: 0x5000,
+                len: 64,
+                digest,
+            },
+        )
+    };
+    let good = digest(&copied);
+    let whole = || {
+        let mut events = ordered([0, 2, 5, 6]);
+        let call = events.iter().position(|e| e.0 == 48).unwrap();
+        events.insert(call, passed(good));
+        events
+    };
+    let place = |kind: &dyn Fn(&Event) -> bool| {
+        let found = whole().iter().position(|(_, with)| {
+            let mut is = false;
+            with(&mut |e| is |= kind(e));
+            is
+        });
+        found.unwrap()
+    };
+    let digest_at = place(&|e| matches!(e, Event::Digest { .. }));
+    let call_at = place(&|e| matches!(e, Event::Syscall { nr: 1, .. }));
+    let passed_at = place(&|e| matches!(e, Event::Passed { .. }));
+    let numbers: Vec<usize> = (0..whole().len())
+        .filter(|i| {
+            let mut is = false;
+            whole()[*i].1(&mut |e| is |= matches!(e, Event::Seq { .. }));
+            is
+        })
+        .collect();
+    let cpu = after_write().digest();
+    let args = [4, 0x2fc0 + 100, 7, 0x1122_3344_5566_7788, 8, 9];
+    type Case = (&'static str, Option<(usize, Owned)>, bool, bool);
+    let cases: [Case; 7] = [
+        ("nothing", None, false, false),
+        (
+            "registers",
+            Some((
+                digest_at,
+                event(
+                    49,
+                    Event::Digest {
+                        cpu: cpu ^ 1,
+                        vec: 0,
+                    },
+                ),
+            )),
+            true,
+            true,
+        ),
+        (
+            "vector registers",
+            Some((digest_at, event(49, Event::Digest { cpu, vec: 1 }))),
+            true,
+            true,
+        ),
+        (
+            "an argument",
+            Some((call_at, event(48, Event::Syscall { nr: 1, args }))),
+            true,
+            false,
+        ),
+        ("output", Some((passed_at, passed(good ^ 1))), true, false),
+        (
+            "a number twice",
+            Some((numbers[2], seq(48, 2))),
+            true,
+            false,
+        ),
+        (
+            "a call that is none",
+            Some((call_at, event(47, Event::Syscall { nr: 1, args }))),
+            true,
+            true,
+        ),
+    ];
+    for (what, forged, full, digests) in cases {
+        let mut events = whole();
+        if let Some((at, event)) = forged {
+            events[at] = event;
+            // What stands before it is not due later.
+            let pos = events[at].0;
+            events[..at].iter_mut().for_each(|e| e.0 = e.0.min(pos));
+        }
+        let bytes = trace(CODE, &events);
+        for (checks, finds) in [(Checks::Full, full), (Checks::Digests, digests)] {
+            let options = Options {
+                jobs: 1,
+                checks,
+                ..Options::default()
+            };
+            let t = Trace::from_bytes(bytes.clone()).unwrap();
+            let r = verify(&t, &options, &mut |_, _| {}).unwrap();
+            assert_eq!(!r.verified(), finds, "{what}, {checks:?}: {r:?}");
+        }
+    }
+    // And between two parts of a stream.
+    let mut long = long_recording();
+    let mut wrong = state(2_000_000);
+    wrong.gpr[15] ^= 1;
+    long[4] = key_frame(6_000_000, wrong, VecState::default());
+    for checks in [Checks::Full, Checks::Digests] {
+        for jobs in [1, 2] {
+            let options = Options {
+                jobs,
+                checks,
+                ..Options::default()
+            };
+            let t = Trace::from_bytes(trace(LOOP, &long)).unwrap();
+            let r = verify(&t, &options, &mut |_, _| {}).unwrap();
+            assert_eq!(r.difference.unwrap().difference.position, 6_000_000);
+        }
+    }
+}
+
+#[test]
+fn verification_has_its_own_time() {
+    let bytes = images(&[(LOOP, &[&long_recording()])]);
+    let t = Trace::from_bytes(bytes).unwrap();
+    let r = verify(&t, &Options::default(), &mut |_, _| {}).unwrap();
+    assert!(r.verified());
+    // Twelve million instructions, and five comparisons.
+    assert!(
+        r.verifying.as_nanos() > 0 && r.replaying > r.verifying,
+        "{r:?}"
+    );
+}
+
+/// What another image has executed at the same address is not known in this one.
+#[test]
+fn translations_of_other_images_are_no_code() {
+    let good = recording();
+    for jobs in [1, 2] {
+        let bytes = images(&[
+            (CODE, &[&good]),
+            (&CODE[..0x1f], &[&good]),
+            (CODE, &[&good]),
+        ]);
+        let d = run(bytes, jobs).unwrap().difference.unwrap();
+        assert_eq!(d.stream, 4, "{d}");
+        assert!(d.difference.found.contains("the trace has none"), "{d}");
     }
 }
 

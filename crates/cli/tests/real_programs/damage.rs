@@ -58,3 +58,27 @@ fn not_a_trace() {
     let done = scene.verify(&scene.path("nonexistent"));
     assert_eq!(done.status.code(), Some(2), "{}", done.messages());
 }
+
+#[test]
+fn verification_compares_what_it_is_asked_for() {
+    let (scene, bytes) = trace();
+    let trace = scene.path("whole.hst");
+    fs::write(&trace, bytes).unwrap();
+    let verify = |how: &str| scene.run(scene.hindsight(&["replay", how, "--json"]).arg(&trace));
+    for (how, checks) in [
+        ("--verify", "full"),
+        ("--verify=full", "full"),
+        ("--verify=digests", "digests"),
+    ] {
+        let done = verify(how);
+        assert_eq!(done.status.code(), Some(0), "{how}: {}", done.messages());
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!(report["checks"], checks);
+        let times = &report["processor_seconds"];
+        assert!(times["replay"].as_f64().unwrap() > 0.0, "{report}");
+        assert!(times["verification"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert_eq!(verify("--verify=some").status.code(), Some(2));
+    let done = scene.verify(&trace);
+    assert!(done.text().contains("verification 0."), "{}", done.text());
+}

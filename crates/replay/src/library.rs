@@ -1,0 +1,217 @@
+//! Translated blocks that all machines of one replay share.
+//!
+//! Programs of one recording execute much of the same code: a forked process that of its parent,
+//! a program that of the libraries which every other one has mapped, perhaps elsewhere. What one
+//! machine has translated, another takes from here, if the code is the same byte by byte: that of the
+//! block and what was looked at behind its exits.
+
+use crate::cache::{Key, Map, Mix};
+use hindsight_translate::{Saved, Translator};
+use std::hash::Hasher;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Bytes of the code at a block's start by which it is found.
+const PREFIX: usize = 16;
+/// Locks, so that machines rarely wait for each other.
+const SHARDS: usize = 64;
+/// Translations looked at of what is the same by its first bytes.
+const VARIANTS: usize = 8;
+/// Most bytes that are kept.
+const MOST: usize = 256 << 20;
+
+/// No place in a shard.
+const NONE: u32 = u32::MAX;
+/// Bytes of an entry before its content: the place of the one before it with the same name, and its length.
+const HEAD: usize = 8;
+
+/// Entries one behind the other: many small ones, which would else each be asked for and given back.
+#[derive(Default)]
+struct Shard {
+    /// The last entry of each name.
+    names: Map<u64, u32>,
+    entries: Vec<u8>,
+}
+
+impl Shard {
+    /// Of an entry: the place of the one before it, and its content.
+    fn entry(&self, at: u32) -> Option<(u32, &[u8])> {
+        let (head, rest) = self
+            .entries
+            .get(at as usize..)?
+            .split_first_chunk::<HEAD>()?;
+        let [before, len] = *head.as_chunks::<4>().0 else {
+            return None;
+        };
+        let content = rest.get(..u32::from_le_bytes(len) as usize)?;
+        Some((u32::from_le_bytes(before), content))
+    }
+}
+
+/// The blocks. Machines that share them translate alike: they have one predictor, and none marks or counts
+/// what others do not.
+pub struct Library {
+    shards: Vec<Mutex<Shard>>,
+    /// Bytes kept.
+    bytes: AtomicUsize,
+    /// Blocks that were found.
+    found: AtomicU64,
+    /// Blocks that were not.
+    made: AtomicU64,
+}
+
+impl Default for Library {
+    fn default() -> Self {
+        Library {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            bytes: AtomicUsize::new(0),
+            found: AtomicU64::new(0),
+            made: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Library {
+    /// Under what a block of the code that begins with `source` is kept. The place in its page is part of it
+    /// to keep the common beginnings of functions apart.
+    fn name(key: Key, source: &[u8]) -> u64 {
+        let mut start = [0; PREFIX];
+        let n = source.len().min(PREFIX);
+        start[..n].copy_from_slice(&source[..n]);
+        let mut mix = Mix::default();
+        mix.write_u64(key.pc & 0xfff | (key.limit as u64) << 12);
+        mix.write_u64(u64::from_le_bytes(*start.first_chunk().unwrap_or(&[0; 8])));
+        mix.write_u64(u64::from_le_bytes(*start.last_chunk().unwrap_or(&[0; 8])));
+        mix.finish()
+    }
+
+    fn shard(&self, name: u64) -> std::sync::MutexGuard<'_, Shard> {
+        self.shards[(name >> 32) as usize % SHARDS]
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Makes the block of `key`, whose code begins with `source`, the translator's present one, if it is
+    /// here. `look` gives the code at an address as far as it is known.
+    pub fn restore<'c>(
+        &self,
+        translator: &mut Translator,
+        key: Key,
+        source: &[u8],
+        look: &mut dyn FnMut(u64) -> &'c [u8],
+    ) -> bool {
+        let name = Library::name(key, source);
+        let shard = self.shard(name);
+        let mut at = shard.names.get(&name).copied().unwrap_or(NONE);
+        let mut left = VARIANTS;
+        while let Some((before, bytes)) = shard.entry(at)
+            && left > 0
+        {
+            (at, left) = (before, left - 1);
+            let Some(saved) = Saved::read(bytes) else {
+                continue;
+            };
+            let mut same = |(distance, seen): (i64, &[u8])| {
+                let now = look(key.pc.wrapping_add_signed(distance));
+                now.starts_with(seen) && now.is_empty() == seen.is_empty()
+            };
+            if saved.serves(key.pc)
+                && source.starts_with(saved.source)
+                && saved.looks().all(&mut same)
+                && translator.restore(key.pc, &saved).is_some()
+            {
+                self.found.fetch_add(1, Relaxed);
+                return true;
+            }
+        }
+        self.made.fetch_add(1, Relaxed);
+        false
+    }
+
+    /// Keeps the translator's present block, which has not been placed and was made for `key` from the
+    /// code that begins with `source`.
+    pub fn keep(&self, translator: &Translator, key: Key, source: &[u8]) {
+        if self.bytes.load(Relaxed) > MOST {
+            return;
+        }
+        let block = &translator.block;
+        let name = Library::name(key, source);
+        let mut shard = self.shard(name);
+        let Shard { names, entries } = &mut *shard;
+        let last = names.entry(name).or_insert(NONE);
+        let at = entries.len();
+        entries.extend_from_slice(&last.to_le_bytes());
+        entries.extend_from_slice(&[0; 4]);
+        block.save(key.pc, &source[..block.src_len as usize], entries);
+        let len = entries.len() - at;
+        entries[at + 4..at + HEAD].copy_from_slice(&((len - HEAD) as u32).to_le_bytes());
+        *last = at as u32;
+        self.bytes.fetch_add(len, Relaxed);
+    }
+
+    /// How many blocks were found here, and how many had to be made.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.found.load(Relaxed), self.made.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hindsight_isa::Predictor;
+    use hindsight_translate::{Input, Mode, Policy};
+
+    const HIGH: u64 = 0x7f00_0000_1230;
+    /// `inc rax; add rbx, [rip+16]; jne +5`
+    const CODE: &[u8] = &[
+        0x48, 0xff, 0xc0, 0x48, 0x03, 0x1d, 0x10, 0, 0, 0, 0x75, 0x05,
+    ];
+    /// Where the jump goes: `xor eax, eax`, which needs no flags; `adc eax, eax`, which does.
+    const BEHIND: [&[u8]; 2] = [&[0x31, 0xc0, 0xc3], &[0x11, 0xc0, 0xc3]];
+
+    fn translator() -> Translator {
+        Translator::new(Policy {
+            mode: Mode::Replay,
+            predictor: Predictor::WINDOW,
+            wide_checks: false,
+        })
+    }
+
+    fn translate(t: &mut Translator, pc: u64, behind: &'static [u8]) {
+        let input = Input {
+            pc,
+            code: CODE,
+            max_instrs: 64,
+            self_check: false,
+            peeked: &[],
+        };
+        t.translate(&input, &mut |_| behind).unwrap();
+    }
+
+    #[test]
+    fn serves_elsewhere_if_all_is_the_same() {
+        let (library, mut t) = (Library::default(), translator());
+        let key = |pc| Key { pc, limit: 0 };
+        translate(&mut t, HIGH, BEHIND[0]);
+        library.keep(&t, key(HIGH), CODE);
+        let mut restore = |pc, code: &[u8], behind: &'static [u8]| {
+            library
+                .restore(&mut t, key(pc), code, &mut |_| behind)
+                .then(|| (t.block.hot.clone(), t.block.cold.clone()))
+        };
+        for pc in [HIGH, HIGH + 0x55_5555_5000] {
+            let mut fresh = translator();
+            translate(&mut fresh, pc, BEHIND[0]);
+            let wanted = Some((fresh.block.hot, fresh.block.cold));
+            assert_eq!(restore(pc, CODE, BEHIND[0]), wanted);
+        }
+        assert_eq!(restore(HIGH, CODE, BEHIND[1]), None, "needs other flags");
+        assert_eq!(restore(HIGH, CODE, &[]), None, "not known what comes next");
+        assert_eq!(restore(HIGH, &CODE[..11], BEHIND[0]), None, "cut");
+        let mut other = CODE.to_vec();
+        other[2] ^= 1;
+        assert_eq!(restore(HIGH, &other, BEHIND[0]), None);
+        assert_eq!(restore(0x1230, CODE, BEHIND[0]), None, "other encodings");
+        assert_eq!(library.counts(), (2, 5));
+    }
+}
