@@ -261,7 +261,8 @@ pub enum Checks {
 pub struct Replay {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
-    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`.
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`,
+    /// `time:1.5s`, 12:34:56.
     #[arg(long, value_name = "PLACE", conflicts_with = "verify")]
     pub at: Option<Place>,
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
@@ -321,7 +322,8 @@ pub struct Gdbserver {
     /// Serve one client on standard input and output: `target remote | hindsight gdbserver …`.
     #[arg(long)]
     pub stdio: bool,
-    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`.
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`,
+    /// `time:1.5s`, 12:34:56.
     #[arg(long, value_name = "PLACE")]
     pub at: Option<Place>,
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
@@ -333,8 +335,8 @@ pub struct Gdbserver {
 pub struct At {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
-    /// `syscall:N`.
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// Instructions to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -348,8 +350,8 @@ pub struct At {
 pub struct Breakpath {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
-    /// `syscall:N`.
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
     #[arg(long)]
@@ -366,8 +368,8 @@ pub struct Breakpath {
 pub struct Backtrace {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
-    /// `syscall:N`.
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// For scripts.
     #[arg(long)]
@@ -396,6 +398,9 @@ pub struct Events {
     /// Before this position.
     #[arg(long, value_name = "POSITION")]
     pub until: Option<Place>,
+    /// Show when they happened, in seconds since the start of the recording.
+    #[arg(long)]
+    pub time: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
@@ -405,8 +410,8 @@ pub struct Events {
 pub struct Mem {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them) or
-    /// `syscall:N`.
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// First byte.
     #[arg(value_parser = crate::travel::number)]

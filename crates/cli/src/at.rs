@@ -1,11 +1,11 @@
 //! `hindsight at` and `hindsight backtrace`: a place of a recording in words.
 
 use crate::store::println;
-use crate::{args, store};
+use crate::{args, os, store, travel};
 use anyhow::{Context, Result};
 use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
-use hindsight_timeline::{Cursor, Options, Place, Position, Timeline};
+use hindsight_timeline::{Cursor, Moment, Options, Place, Position, Timeline};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -66,6 +66,9 @@ struct Shown {
     position: Position,
     thread: hindsight_timeline::Thread,
     count: u64,
+    /// When it was, and when the recording was started.
+    when: Option<Moment>,
+    started_ms: u64,
     cpu: hindsight_timeline::CpuState,
     place: Option<symbols::Place>,
     frames: Vec<Frame>,
@@ -81,6 +84,8 @@ impl Shown {
             position: cursor.position()?,
             thread: cursor.timeline().thread(cursor.thread())?,
             count: cursor.count(),
+            when: cursor.timeline().when(cursor.position()?)?,
+            started_ms: cursor.timeline().started_ms(),
             place: inspector.place(cursor, cpu.rip)?,
             frames: inspector.frames(cursor, cpu.rip)?,
             code: inspector.disassemble(cursor, cpu.rip, instructions)?,
@@ -96,6 +101,11 @@ impl Shown {
             "position {}: thread {} of process {} ({}), {} instructions\n",
             self.position, t.tid, t.pid, t.name, self.count
         );
+        if let Some(m) = self.when {
+            let at = self.started_ms / 1000
+                + (m.estimate.as_millis() as u64 + self.started_ms % 1000) / 1000;
+            let _ = writeln!(out, "time {m}, {}", os::local_time(at as i64, true));
+        }
         let place = self
             .place
             .as_ref()
@@ -155,6 +165,7 @@ impl Shown {
             .collect();
         json!({
             "position": self.position.to_string(),
+            "time": travel::moment_json(self.when),
             "thread": { "stream": self.thread.id.0, "tid": self.thread.tid, "pid": self.thread.pid,
                         "name": self.thread.name },
             "instructions": self.count,

@@ -6,8 +6,8 @@ use crate::store::{self, println};
 use crate::{args, say};
 use anyhow::{Context, Result, bail};
 use hindsight_timeline::{
-    Cancel, Filter, Found, GapReason, Ground, Happening, Kind, KindOf, Known, Memory, Options,
-    Place, ThreadId, Timeline, syscall_name,
+    Cancel, Filter, Found, GapReason, Ground, Happening, Kind, KindOf, Known, Memory, Moment,
+    Options, Place, ThreadId, Timeline, syscall_name,
 };
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -91,15 +91,41 @@ pub fn events(a: &args::Events) -> Result<i32> {
         syscalls,
     })?;
     if a.json {
-        let list: Vec<Json> = list.iter().map(event_json).collect();
+        let mut out = Vec::new();
+        for h in &list {
+            let mut j = event_json(h);
+            if a.time {
+                j["time"] = moment_json(t.when(h.position)?);
+            }
+            out.push(j);
+        }
+        let list = out;
         println(&serde_json::to_string_pretty(&list)?);
         return Ok(0);
     }
     for h in &list {
         let position = h.position.to_string();
-        println(&format!("{position:<16} {:>4}  {}", h.thread.0, h.kind));
+        let when = match t.when(h.position)?.filter(|_| a.time) {
+            Some(m) => format!("{:>12.6}s  ", m.estimate.as_secs_f64()),
+            None => String::new(),
+        };
+        println(&format!(
+            "{when}{position:<16} {:>4}  {}",
+            h.thread.0, h.kind
+        ));
     }
     Ok(0)
+}
+
+/// When something was, in seconds since the start of the recording; null where that is not known.
+pub fn moment_json(m: Option<Moment>) -> Json {
+    m.map_or(Json::Null, |m| {
+        json!({
+            "seconds": m.estimate.as_secs_f64(),
+            "since": m.since.as_secs_f64(),
+            "until": m.until.as_secs_f64(),
+        })
+    })
 }
 
 fn event_json(h: &Happening) -> Json {

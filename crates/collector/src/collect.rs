@@ -15,7 +15,7 @@ use hindsight_trace::{Header, Ring, StreamId, Writer};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What has been gathered reaches the file after this time at the latest.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
@@ -38,6 +38,8 @@ const BUDGET: u64 = 256 << 20;
 /// Moves events from the rings to a trace.
 pub struct Collector<'c, W: Write> {
     control: &'c Control,
+    /// When the recording was started.
+    origin: Instant,
     /// The rings that have ever been taken, by number.
     lanes: Vec<Lane>,
     /// Rings with something in them at the last look.
@@ -77,7 +79,7 @@ impl<'c, W: Write> Collector<'c, W> {
         tell: impl Fn(&str) + Send + 'c,
     ) -> io::Result<Collector<'c, W>> {
         let output = Output::trace(Writer::new(sink, header)?);
-        Ok(Collector::with(control, output, tell))
+        Ok(Collector::with(control, output, header, tell))
     }
 
     /// The trace shares the content of files with others of its folder.
@@ -94,17 +96,20 @@ impl<'c, W: Write> Collector<'c, W> {
         ring: Ring,
         tell: impl Fn(&str) + Send + 'c,
     ) -> Collector<'c, W> {
-        Collector::with(control, Output::ring(ring), tell)
+        let header = ring.header().clone();
+        Collector::with(control, Output::ring(ring), &header, tell)
     }
 
     fn with(
         control: &'c Control,
         output: Output<W>,
+        header: &Header,
         tell: impl Fn(&str) + Send + 'c,
     ) -> Collector<'c, W> {
         control.take_consumers();
         Collector {
             control,
+            origin: origin(header),
             lanes: Vec::new(),
             hot: Vec::new(),
             looked: Instant::now(),
@@ -265,6 +270,16 @@ impl<'c, W: Write> Collector<'c, W> {
             let _ = answer.send(ring.snapshot(live.clone(), true));
         }
     }
+}
+
+/// The instant at which the recording was started, as its header says by the time of day.
+fn origin(header: &Header) -> Instant {
+    let now = Instant::now();
+    let started = SystemTime::UNIX_EPOCH + Duration::from_millis(header.started_ms);
+    // The clock may have been set; no recording is an hour old when it begins to be collected.
+    let age = SystemTime::now().duration_since(started).ok();
+    let age = age.filter(|a| *a < Duration::from_secs(3600));
+    age.and_then(|a| now.checked_sub(a)).unwrap_or(now)
 }
 
 /// The numbers of the bits that are set.

@@ -7,7 +7,10 @@ use hindsight_trace::meta::{Gaps, Regime, StreamEnd, StreamSummary};
 use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text, Told};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Least time between two events that say when the others came.
+const TIME_EVERY: Duration = Duration::from_millis(1);
 
 /// Names of marks that are counted in one stream.
 const MOST_NAMES: usize = 1000;
@@ -35,6 +38,12 @@ pub struct Open {
     marks: BTreeMap<String, u64>,
     /// When the oldest event of `builder` came.
     pub oldest: Instant,
+    /// What has come since the last [`Event::Time`] came after this.
+    since: Instant,
+    /// Something has.
+    fresh: bool,
+    /// When that event was written.
+    timed: Option<Instant>,
 }
 
 impl Open {
@@ -71,7 +80,35 @@ impl Open {
             regime: None,
             marks: BTreeMap::new(),
             oldest: Instant::now(),
+            since: Instant::now(),
+            fresh: false,
+            timed: None,
         }
+    }
+
+    /// Nothing has come until `now`, when the ring was looked at.
+    pub fn silent(&mut self, now: Instant) {
+        if !self.fresh {
+            self.since = now;
+        }
+    }
+
+    /// All that has come until `now` is in `builder` or written: says when it came, in time since
+    /// `origin`, but not more often than each [`TIME_EVERY`] unless the stream `ends`.
+    pub fn time(&mut self, origin: Instant, now: Instant, ends: bool) {
+        self.fresh = true;
+        let due = self.timed.is_none_or(|t| now - t >= TIME_EVERY);
+        // Key frames come first in a chunk: then it is said behind what comes next.
+        let thread = self.info.kind == StreamKind::Thread && self.builder.events() > 0;
+        if !thread || !(due || ends || self.end.is_some()) {
+            return;
+        }
+        let micros = |t: Instant| (t.saturating_duration_since(origin)).as_micros() as u64;
+        self.builder.add(&Event::Time {
+            since: micros(self.since),
+            until: micros(now),
+        });
+        (self.since, self.timed, self.fresh) = (now, Some(now), false);
     }
 
     /// Takes note of an event that [`ChunkBuilder::push`] shows.

@@ -147,6 +147,13 @@ impl Decoder {
                 len: r.int()?,
                 digest: u32::try_from(r.int()?).ok()?,
             },
+            tag::TIME => {
+                let since = r.int()?;
+                Event::Time {
+                    since,
+                    until: since.checked_add(r.int()?)?,
+                }
+            }
             tag::FILE => Event::File {
                 addr: r.int()?,
                 len: r.int()?,
@@ -370,6 +377,10 @@ mod tests {
                 addr: 1 << 40,
                 len: 77,
                 digest: u32::MAX,
+            },
+            Event::Time {
+                since: 1_000_000,
+                until: 1_001_234,
             },
             Event::Regime {
                 quiet: true,

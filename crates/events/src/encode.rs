@@ -48,6 +48,7 @@ impl Encoder {
             Event::Move { .. } => tag::MOVE,
             Event::Regime { .. } => tag::REGIME,
             Event::Passed { .. } => tag::PASSED,
+            Event::Time { .. } => tag::TIME,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -185,6 +186,10 @@ impl Encoder {
                 for v in [addr, len, digest as u64] {
                     int(&mut at, v);
                 }
+            }
+            Event::Time { since, until } => {
+                int(&mut at, since);
+                int(&mut at, until.saturating_sub(since));
             }
             Event::Move { from, to, len } => {
                 for v in [from, to, len] {

@@ -192,6 +192,10 @@ pub enum Event<'a> {
     /// Digest (see [`digest`]) of the `len` bytes of memory at `addr`, which the program has given to
     /// the kernel.
     Passed { addr: u64, len: u64, digest: u32 },
+    /// What the stream says between the event of this kind before (or its beginning) and here happened
+    /// from `since` to `until`, in microseconds since the recording was started. Written by the
+    /// collector, from when it looked.
+    Time { since: u64, until: u64 },
     /// Process stream of a forked process: what it does not hold of the code is as the parent image
     /// had it as of this epoch, with which the process's own epochs begin.
     CodeFrom { epoch: u64 },
@@ -227,6 +231,7 @@ pub mod tag {
     pub const MOVE: u8 = 25;
     pub const REGIME: u8 = 26;
     pub const PASSED: u8 = 27;
+    pub const TIME: u8 = 28;
     /// Number of tags.
-    pub const COUNT: usize = 28;
+    pub const COUNT: usize = 29;
 }

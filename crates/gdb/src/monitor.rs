@@ -7,8 +7,9 @@ use std::fmt::Write;
 
 const HELP: &str = "\
 when                     the position, the thread, and how far it is
-seek PLACE               goes to a position (1A2:3F), a part of the run (50%), begin, end, event:N
-                         or syscall:N (numbers as `events` lists them)
+seek PLACE               goes to a position (1A2:3F), a part of the run (50%), begin, end, event:N,
+                         syscall:N (numbers as `events` lists them), time:1.5s (since the start)
+                         or a time of day (12:34:56)
 checkpoint [NAME]        gives the position a name that is kept with the trace
 checkpoints              lists them
 restart NAME             goes to one
@@ -73,10 +74,15 @@ pub fn run(session: &mut Session, line: &str) -> String {
 
 fn when(s: &mut Session) -> Result<String> {
     let t = s.timeline.thread(s.cursor.thread())?;
+    let here = s.cursor.position()?;
+    let time = match s.timeline.when(here)? {
+        Some(m) => format!("time {m}\n"),
+        None => String::new(),
+    };
     let (done, all) = (s.cursor.count() - t.from, (t.to - t.from).max(1));
     Ok(format!(
-        "{} thread {} ({}), {} instructions, {:.2}% of the thread\n",
-        s.cursor.position()?,
+        "{} thread {} ({}), {} instructions, {:.2}% of the thread\n{time}",
+        here,
         t.tid,
         t.name,
         done,

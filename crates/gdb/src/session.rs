@@ -326,8 +326,11 @@ impl Session {
     }
 
     fn run(&mut self, direction: Direction) -> Result<Told> {
-        if let Some(tid) = self.continued.take().filter(|_| self.locked) {
-            self.switch(tid)?;
+        match self.continued.take().filter(|_| self.locked) {
+            Some(tid) if self.thread(tid).is_some() => self.switch(tid)?,
+            // A client that has named no thread (a plain `c`, as lldb sends it) means all.
+            Some(_) => self.locked = false,
+            None => {}
         }
         let breakpoints = self
             .breaks

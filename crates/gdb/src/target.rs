@@ -188,6 +188,9 @@ impl MultiThreadResume for Session {
 
 impl MultiThreadSingleStep for Session {
     fn set_resume_action_step(&mut self, tid: Tid, _: Option<Signal>) -> Result<(), Error> {
+        // A client that has named no thread means the one that it was told of.
+        let told = self.tid(self.cursor.thread());
+        let tid = self.thread(tid).map_or(told, |_| tid);
         self.action = Action::Step(tid);
         Ok(())
     }

@@ -229,6 +229,7 @@ impl Machine<'_> {
             Event::Patch { .. }
             | Event::PatchBytes { .. }
             | Event::Seq { .. }
+            | Event::Time { .. }
             | Event::Code { .. }
             | Event::CodeFrom { .. }
             | Event::CodeOf { .. }

@@ -210,6 +210,7 @@ impl<'a> Queue<'a> {
                     }
                 }
                 Event::PatchBytes { addr, len, value } => push(Op::Bytes(addr, len, value)),
+                Event::Time { .. } => {}
                 // They do nothing to the processor. One that cannot be stays, to be found when it
                 // is due.
                 Event::Seq { number } => {

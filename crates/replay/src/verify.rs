@@ -161,6 +161,7 @@ impl Report {
             "move",
             "regime",
             "digest of output",
+            "time",
         ];
         NAMES
             .into_iter()

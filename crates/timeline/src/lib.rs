@@ -53,6 +53,7 @@ mod search;
 mod sidecar;
 mod steps;
 mod stops;
+mod time;
 mod timeline;
 mod value;
 
@@ -78,4 +79,5 @@ pub use stops::{
     Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
     Watchpoint,
 };
+pub use time::Moment;
 pub use timeline::{INDEX_CONSTANT, IndexStatus, Options, Timeline};

@@ -3,6 +3,7 @@
 use crate::{Error, Filter, KindOf, ParsePositionError, Position, Result, Timeline};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A place of a recording by one of its names.
 ///
@@ -13,6 +14,8 @@ use std::str::FromStr;
 /// | `50%` | where this part of all instructions is done, in the total order |
 /// | `event:N` | the Nth event (from 1) in the order of [`Timeline::events`] |
 /// | `syscall:N` | the Nth system call (from 1) |
+/// | `time:1.5s` | what was reached at this time since the start of the recording (`s`, `ms` or `us`) |
+/// | `12:34:56.789` | the same by the time of day, as the clock of this machine's place shows it |
 ///
 /// Where one program image is looked at, all of these count within it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -26,13 +29,17 @@ pub enum Place {
     Event(u64),
     /// From 1.
     Syscall(u64),
+    /// Since the start of the recording; see [`Timeline::at_time`].
+    Time(Duration),
+    /// Since midnight.
+    Clock(Duration),
 }
 
 /// The text names no place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
-     `event:N` or `syscall:N`"
+     `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
 )]
 pub struct ParsePlaceError(String);
 
@@ -64,9 +71,40 @@ impl FromStr for Place {
         if let Some(n) = s.strip_prefix("syscall:") {
             return from_one(n).map(Place::Syscall);
         }
+        if let Some(text) = s.strip_prefix("time:") {
+            return duration(text).map(Place::Time).ok_or_else(bad);
+        }
+        if let Some(clock) = clock(s) {
+            return Ok(Place::Clock(clock));
+        }
         let position = s.parse().map_err(|_: ParsePositionError| bad())?;
         Ok(Place::Position(position))
     }
+}
+
+/// A number with a unit.
+fn duration(text: &str) -> Option<Duration> {
+    const UNITS: [(&str, f64); 3] = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let number: f64 = number.parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+/// A time of day, `hh:mm:ss` and perhaps parts of a second.
+fn clock(text: &str) -> Option<Duration> {
+    let (h, rest) = text.split_once(':')?;
+    let (m, s) = rest.split_once(':')?;
+    let digits = |t: &str| t.len() == 2 && t.bytes().all(|b| b.is_ascii_digit());
+    let (whole, part) = s.split_once('.').unwrap_or((s, "0"));
+    if ![h, m, whole].into_iter().all(digits) || !part.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let (h, m): (u64, u64) = (h.parse().ok()?, m.parse().ok()?);
+    let s: f64 = s.parse().ok()?;
+    let within = h < 24 && m < 60 && s < 60.0;
+    within.then(|| Duration::from_secs((h * 60 + m) * 60) + Duration::from_secs_f64(s))
 }
 
 impl fmt::Display for Place {
@@ -78,6 +116,15 @@ impl fmt::Display for Place {
             Place::Percent(p) => write!(f, "{p}%"),
             Place::Event(n) => write!(f, "event:{n}"),
             Place::Syscall(n) => write!(f, "syscall:{n}"),
+            Place::Time(d) => write!(f, "time:{}s", d.as_secs_f64()),
+            Place::Clock(d) => {
+                let (minutes, s) = (d.as_secs() / 60, d.as_secs() % 60);
+                write!(f, "{:02}:{:02}:{s:02}", minutes / 60, minutes % 60)?;
+                match d.subsec_millis() {
+                    0 => Ok(()),
+                    n => write!(f, ".{n:03}"),
+                }
+            }
         }
     }
 }
@@ -101,12 +148,14 @@ impl Timeline {
             Place::End => Ok(self.ends_of(image)?.1),
             Place::Percent(p) => self.percent(p, image),
             Place::Event(n) => nth(n, Vec::new()),
+            Place::Time(d) => self.at_time(d, image),
+            Place::Clock(d) => self.at_clock(d, image),
             Place::Syscall(n) => nth(n, vec![KindOf::Syscall]),
         }
     }
 
     /// The first and the last position of a program image, or of the recording.
-    fn ends_of(&self, image: Option<u32>) -> Result<(Position, Position)> {
+    pub(crate) fn ends_of(&self, image: Option<u32>) -> Result<(Position, Position)> {
         let Some(image) = image else {
             return self.range();
         };
@@ -169,10 +218,24 @@ mod tests {
 
     #[test]
     fn names_are_read_and_written() {
-        for text in ["1A2:3F", "begin", "end", "12.5%", "event:3", "syscall:17"] {
+        for text in [
+            "1A2:3F",
+            "begin",
+            "end",
+            "12.5%",
+            "event:3",
+            "syscall:17",
+            "time:1.25s",
+            "12:34:56.789",
+            "00:00:07",
+        ] {
             let place: Place = text.parse().unwrap();
             assert_eq!(place.to_string(), text);
         }
+        assert_eq!(
+            "time:20ms".parse(),
+            Ok(Place::Time(Duration::from_millis(20)))
+        );
         for bad in [
             "",
             "%",
@@ -185,6 +248,13 @@ mod tests {
             "start",
             "1",
             "1:2:3",
+            "time:1",
+            "time:-1s",
+            "time:s",
+            "24:00:00",
+            "12:60:00",
+            "12:00:61",
+            "12:00:00.x",
         ] {
             assert!(bad.parse::<Place>().is_err(), "{bad}");
         }

@@ -30,10 +30,21 @@ pub struct Scan {
     pub quiet_until: u64,
     /// Where the thread ran unrecorded, ascending: what was known before is not known to hold behind.
     pub gaps: Vec<Range<u64>>,
+    /// When stretches of the thread happened, ascending.
+    pub times: Vec<Stretch>,
     /// First and last position.
     pub from: u64,
     pub to: u64,
     pub ending: Option<Ending>,
+}
+
+/// A stretch of a thread, from its first to its last event, and microseconds between which it happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    pub first: u64,
+    pub last: u64,
+    pub since: u64,
+    pub until: u64,
 }
 
 /// What made a stretch of memory what it is.
@@ -81,13 +92,15 @@ impl Scan {
             to: chunks.last().map_or(0, |c| c.last_pos),
             ..Scan::default()
         };
+        let mut first = None;
         for c in chunks {
-            scan.chunk(&trace.load(c)?, c.offset)?;
+            scan.chunk(&trace.load(c)?, c.offset, &mut first)?;
         }
         Ok(scan)
     }
 
-    fn chunk(&mut self, wire: &[u8], offset: u64) -> Result<()> {
+    /// `first`: the first position behind what is said of times.
+    fn chunk(&mut self, wire: &[u8], offset: u64, first: &mut Option<u64>) -> Result<()> {
         let mut decoder = Decoder::default();
         let mut at = 0;
         // What memory was said to be by the event before.
@@ -101,6 +114,11 @@ impl Scan {
             };
             let t = wire[at];
             at += n;
+            if let Event::Time { since, until } = event {
+                self.time(first.take().unwrap_or(pos), pos, since, until);
+                continue;
+            }
+            first.get_or_insert(pos);
             if t == tag::PATCH || t == tag::PATCH_BYTES {
                 continue;
             }
@@ -204,6 +222,18 @@ impl Scan {
             }
         }
         Ok(())
+    }
+
+    /// Keeps times ascending, whatever a trace says.
+    fn time(&mut self, first: u64, last: u64, since: u64, until: u64) {
+        let before = self.times.last().map_or(0, |s| s.until);
+        let since = since.max(before);
+        self.times.push(Stretch {
+            first,
+            last,
+            since,
+            until: until.max(since),
+        });
     }
 
     /// Memory is given. It was written by the system call at hand, or by the one that is just done; if

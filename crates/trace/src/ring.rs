@@ -191,6 +191,11 @@ pub struct Ring {
 }
 
 impl Ring {
+    /// What was recorded, and how.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
     /// Holds the latest part of a recording in memory, or in a file of its own.
     pub fn new(header: &Header, limit: Limit, file: Option<File>) -> io::Result<Ring> {
         let limit_text = match limit {

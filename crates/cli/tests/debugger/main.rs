@@ -9,3 +9,4 @@ mod kernel;
 mod packets;
 mod processes;
 mod travel;
+mod words;

@@ -205,3 +205,76 @@ fn an_interrupt_ends_a_long_run() {
     );
     println!("{answer} after {:?}", started.elapsed());
 }
+
+/// What lldb asks in a session, in its words: it names no thread before it continues, asks much that
+/// gdb does not, and goes on where the answer is empty.
+#[test]
+fn the_words_of_lldb_are_understood() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        "int total; int add(int a, int b) { return a + b; }\n\
+         int main(void) { for (int i = 0; i < 3; i++) total = add(total, i); return total; }",
+        &["-no-pie"],
+    );
+    let symbols = s.run(s.command("nm").arg(s.path("program"))).text();
+    let add = symbols.lines().find_map(|l| l.strip_suffix(" T add"));
+    let add = u64::from_str_radix(add.expect(&symbols), 16).unwrap();
+    let (_server, port) = server(&s, &trace);
+    let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut say = |packet: &str| {
+        let answer = ask(&mut c, packet.as_bytes()).unwrap_or_else(|| panic!("{packet}"));
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let begin = answer.find('$').expect(&answer) + 1;
+        answer[begin..answer.len() - 3].to_string()
+    };
+    assert_eq!(say("QStartNoAckMode"), "OK");
+    say("qSupported:xmlRegisters=i386,arm,mips,arc;multiprocess+;fork-events+;vfork-events+");
+    for unknown in [
+        "QThreadSuffixSupported",
+        "QListThreadsInStopReply",
+        "qHostInfo",
+        "qVAttachOrWaitSupported",
+        "QEnableErrorStrings",
+        "qProcessInfo",
+        "qStructuredDataPlugins",
+        "qShlibInfoAddr",
+        "qRegisterInfo0",
+        "jThreadsInfo",
+        "jThreadExtendedInfo:",
+        "QSaveRegisterState",
+        "qMemoryRegionInfo:401000",
+    ] {
+        assert_eq!(say(unknown), "", "{unknown}");
+    }
+    assert!(say("vCont?").starts_with("vCont;c;C;s;S"));
+    let threads = say("qfThreadInfo");
+    let tid = threads.split('.').nth(1).expect(&threads).to_string();
+    assert!(say("?").starts_with("T05"), "it stands at its beginning");
+    let registers = say("qXfer:features:read:target.xml:0,1ff");
+    assert!(registers.contains("i386:x86-64"), "{registers}");
+    assert_eq!(say(&format!("Z0,{add:x},1")), "OK");
+    // No `Hc` before.
+    assert!(say("c").starts_with("T05"));
+    assert_eq!(say(&format!("Hg{tid}")), "OK");
+    let pc = |answer: String| {
+        let byte = |i: usize| u64::from_str_radix(&answer[2 * i..2 * i + 2], 16).unwrap();
+        (0..4).rev().fold(0, |v, i| v << 8 | byte(i))
+    };
+    // Run lengths (`0*`) come behind the four bytes that are not zero.
+    assert_eq!(pc(say("p10")), add);
+    // What the stack pointer points to is known; what nobody has touched is not.
+    assert!(say("x0,0").is_empty());
+    assert!(say("m10,8").starts_with('E'));
+    assert!(!say(&format!("m{add:x},4")).starts_with('E'));
+    assert!(say(&format!("vCont;s:{tid}")).starts_with("T05"));
+    assert_ne!(pc(say("p10")), add);
+    assert!(say("s").starts_with("T05"), "a step of no named thread");
+    assert!(say("c").starts_with("T05"));
+    assert_eq!(pc(say("p10")), add);
+    assert!(say("bc").starts_with("T05"));
+    assert_eq!(pc(say("p10")), add);
+    assert_eq!(say(&format!("z0,{add:x},1")), "OK");
+    assert!(say("c").contains("replaylog:end"));
+}

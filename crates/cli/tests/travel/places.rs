@@ -3,6 +3,7 @@
 use crate::harness::Scene;
 use hindsight_timeline::{Error, Filter, Kind, KindOf, Options, Place, Position, Timeline};
 use serde_json::Value;
+use std::time::Duration;
 
 /// A recording with gaps and marks, and two threads.
 fn record(s: &Scene) -> Timeline {
@@ -124,4 +125,80 @@ fn places_have_names() {
     let bad = s.run(s.hindsight(&["at"]).arg(t.path()).arg("syscall:0"));
     assert_eq!(bad.status.code(), Some(2));
     assert!(bad.messages().contains("is no place"));
+}
+
+#[test]
+fn places_are_found_by_time() {
+    let s = Scene::new();
+    let source = s.path("naps.c");
+    let text = "#include <unistd.h>\nint main(void) { for (int i = 0; i < 3; i++) { getppid(); usleep(200000); } return 0; }";
+    std::fs::write(&source, text).unwrap();
+    let program = s.path("naps");
+    let mut gcc = s.command("gcc");
+    assert!(
+        s.run(gcc.arg(&source).arg("-o").arg(&program))
+            .status
+            .success()
+    );
+    let trace = s.path("t.hst");
+    let run = s.run(&mut s.recording(&trace, &[&program]));
+    assert!(run.status.success(), "{}", run.messages());
+    let t = Timeline::open(&trace, Options::default()).unwrap();
+    let calls = t.events(&Filter {
+        kinds: vec![KindOf::Syscall],
+        syscalls: vec![hindsight_syscalls::number("getppid").unwrap()],
+        ..Filter::default()
+    });
+    let calls: Vec<Position> = calls.unwrap().iter().map(|h| h.position).collect();
+    assert_eq!(calls.len(), 3);
+    let when: Vec<_> = calls.iter().map(|p| t.when(*p).unwrap().unwrap()).collect();
+    for m in &when {
+        assert!(
+            m.since <= m.estimate && m.estimate <= m.until,
+            "{when:?} is not in order"
+        );
+    }
+    // What lies between them took at least as long as the program slept.
+    for w in when.windows(2) {
+        assert!(w[1].until - w[0].since >= Duration::from_millis(200));
+        assert!(w[0].estimate < w[1].estimate, "{when:?}");
+    }
+    // In the middle of a nap, the program is between the two calls.
+    let middle = when[1].until + Duration::from_millis(100);
+    let middle = middle.min((when[1].until + when[2].since) / 2);
+    let at = t.find(Place::Time(middle), None).unwrap();
+    assert!(calls[1] <= at && at <= calls[2], "{at} {calls:?} {when:?}");
+    assert_eq!(
+        t.find(Place::Time(Duration::ZERO), None).unwrap(),
+        t.range().unwrap().0
+    );
+    let late = t.find("time:1000s".parse().unwrap(), None);
+    assert!(matches!(late, Err(Error::NoPlace(_))), "{late:?}");
+    // The same on the command line, and by the time of day.
+    let place = format!("time:{}s", middle.as_secs_f64());
+    let out = s.run(s.hindsight(&["at", "--json"]).arg(&trace).arg(&place));
+    let shown: Value = serde_json::from_slice(&out.stdout).expect(&out.messages());
+    assert_eq!(shown["position"], at.to_string());
+    assert!(shown["time"]["since"].as_f64().unwrap() <= shown["time"]["until"].as_f64().unwrap());
+    let day = t.started_ms() + middle.as_millis() as u64;
+    let out = s.run(
+        s.command("date")
+            .arg(format!("--date=@{}.{:03}", day / 1000, day % 1000))
+            .arg("+%H:%M:%S.%3N"),
+    );
+    let clock: Place = out.text().trim().parse().unwrap();
+    let by_clock = t.find(clock, None).unwrap();
+    assert!(
+        calls[1] <= by_clock && by_clock <= calls[2],
+        "{by_clock} {calls:?}"
+    );
+    let out = s.run(s.hindsight(&["events", "--time", "--json"]).arg(&trace));
+    let all: Value = serde_json::from_slice(&out.stdout).expect(&out.messages());
+    let times = all.as_array().unwrap().iter();
+    let times: Vec<f64> = times
+        .filter_map(|e| e["time"]["seconds"].as_f64())
+        .collect();
+    assert!(times.len() > 10 && times.is_sorted(), "{times:?}");
+    let out = s.run(s.hindsight(&["events", "--time"]).arg(&trace)).text();
+    assert!(out.lines().all(|l| l.trim_start().contains("s  ")), "{out}");
 }

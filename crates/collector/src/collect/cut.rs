@@ -27,12 +27,21 @@ impl<W: Write> Collector<'_, W> {
         if self.lanes[i].open.is_none() {
             self.begin(i);
         }
+        let before = Instant::now();
         let n = self.lanes[i].pull(self.thrifty);
         match n {
             None => self.damaged(i),
-            Some(0) => {}
+            Some(0) => {
+                if let Some(open) = &mut self.lanes[i].open {
+                    open.silent(before);
+                }
+            }
             Some(_) => {
+                let now = Instant::now();
                 self.cut(i);
+                if let Some(open) = &mut self.lanes[i].open {
+                    open.time(self.origin, now, false);
+                }
                 let ctl = self.lanes[i].ctl();
                 ctl.taken.store(ctl.tail.load(Relaxed), Release);
             }
@@ -285,6 +294,9 @@ impl<W: Write> Collector<'_, W> {
                 self.expected.insert(pid, Instant::now());
             }
             _ => {}
+        }
+        if open.end.is_none() {
+            open.time(self.origin, Instant::now(), true);
         }
         let told = open.tell();
         self.put(&open.info, &mut open.builder, &told);

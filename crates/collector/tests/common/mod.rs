@@ -206,9 +206,12 @@ pub fn positions(t: &Trace, stream: u32) -> Vec<u64> {
         let (mut dec, mut at) = (Decoder::default(), 0);
         while at < b.len() {
             let (pos, e, n) = dec.decode(&b[at..]).unwrap();
+            at += n;
+            if matches!(e, Event::Time { .. }) {
+                continue;
+            }
             assert!(matches!(e, Event::Patch { .. }) && e == patch(pos), "{e:?}");
             out.push(pos);
-            at += n;
         }
     }
     out

@@ -1,0 +1,105 @@
+//! Commands that say where one is, and stops that the other tests do not make.
+
+use crate::common::{compile, expect, gdb, record};
+use crate::harness::Scene;
+
+#[test]
+fn libraries_are_caught_when_they_come_and_go() {
+    let s = Scene::new();
+    compile(
+        &s,
+        "lib.so",
+        "int twice(int n) { return 2 * n; }",
+        &["-shared", "-fPIC"],
+    );
+    let trace = record(
+        &s,
+        r#"#include <dlfcn.h>
+int n; void before(void) { n = 1; } void after(void) { n = 2; }
+int main(void) { before(); void *l = dlopen("./lib.so", RTLD_NOW); dlclose(l); after(); return 0; }"#,
+        &[],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break before\nbreak after\ncontinue\ncatch load lib.so\ncatch unload lib.so\ncontinue\nprint n\ncontinue\n\
+         continue\nreverse-continue\nreverse-continue\nreverse-continue\nprint n\n",
+    );
+    expect(
+        &out,
+        &[
+            "before ()",
+            "Catchpoint 3",
+            "added",
+            "lib.so",
+            "$1 = 1",
+            "Catchpoint 4",
+            "after ()",
+            "before ()",
+            "$2 = 0",
+        ],
+    );
+}
+
+#[test]
+fn segment_bases_are_shown() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <unistd.h>
+#include <sys/syscall.h>
+#include <asm/prctl.h>
+unsigned long fs; void done(void) {}
+int main(void) { syscall(SYS_arch_prctl, ARCH_SET_GS, 0x123456789000); syscall(SYS_arch_prctl, ARCH_GET_FS, &fs); done(); return 0; }"#,
+        &[],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break done\ncontinue\nprint/x $gs_base\nprint $fs_base == fs\nbreak main\nreverse-continue\nprint $gs_base\n",
+    );
+    expect(
+        &out,
+        &["$1 = 0x123456789000", "$2 = 1", "main ()", "$3 = 0"],
+    );
+}
+
+#[test]
+fn one_is_told_where_and_when_one_is() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <pthread.h>
+#include <unistd.h>
+pthread_barrier_t b; void meet(void) {}
+void *work(void *p) { pthread_setname_np(pthread_self(), "helper"); pthread_barrier_wait(&b); pthread_barrier_wait(&b); return p; }
+int main(void) {
+    pthread_t t; pthread_barrier_init(&b, 0, 2); pthread_create(&t, 0, work, 0);
+    pthread_barrier_wait(&b); getppid(); meet(); pthread_barrier_wait(&b); pthread_join(t, 0); return 0; }"#,
+        &[],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break meet\ncontinue\nwhen\nthreads-at\nevents\nevents syscall\nevents nonsense\nseek time:0s\nseek time:9999s\n\
+         print &meet\n",
+    );
+    expect(
+        &out,
+        &[
+            "meet ()",
+            "% of the thread",
+            "time ",
+            "> ",
+            " at 0x",
+            " at 0x",
+            "getppid(",
+            "> ",
+            "getppid(",
+            "nonsense is no kind of events",
+            " 0.00% of the thread",
+            "the end is at ",
+            "<meet>",
+        ],
+    );
+}
