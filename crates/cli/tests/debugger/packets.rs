@@ -259,10 +259,21 @@ fn the_words_of_lldb_are_understood() {
     assert!(say("c").starts_with("T05"));
     assert_eq!(say(&format!("Hg{tid}")), "OK");
     let pc = |answer: String| {
-        let byte = |i: usize| u64::from_str_radix(&answer[2 * i..2 * i + 2], 16).unwrap();
-        (0..4).rev().fold(0, |v, i| v << 8 | byte(i))
+        // A star repeats what is before it as often as the next character says.
+        let (mut digits, mut rest) = (String::new(), answer.chars());
+        while let Some(d) = rest.next() {
+            match (d, digits.chars().last()) {
+                ('*', Some(last)) => {
+                    let n = rest.next().expect(&answer) as usize - 29;
+                    digits.extend(std::iter::repeat_n(last, n));
+                }
+                _ => digits.push(d),
+            }
+        }
+        u64::from_str_radix(&digits, 16)
+            .expect(&answer)
+            .swap_bytes()
     };
-    // Run lengths (`0*`) come behind the four bytes that are not zero.
     assert_eq!(pc(say("p10")), add);
     // What the stack pointer points to is known; what nobody has touched is not.
     assert!(say("x0,0").is_empty());

@@ -23,18 +23,20 @@ int main(void) { before(); void *l = dlopen("./lib.so", RTLD_NOW); dlclose(l); a
         &s,
         &trace,
         "break before\nbreak after\ncontinue\ncatch load lib.so\ncatch unload lib.so\ncontinue\nprint n\ncontinue\n\
-         continue\nreverse-continue\nreverse-continue\nreverse-continue\nprint n\n",
+         continue\nreverse-continue\nreverse-continue\nprint n\n",
     );
     expect(
         &out,
         &[
             "before ()",
             "Catchpoint 3",
-            "added",
+            "Inferior loaded",
             "lib.so",
             "$1 = 1",
             "Catchpoint 4",
+            "Inferior unloaded",
             "after ()",
+            "Catchpoint 3",
             "before ()",
             "$2 = 0",
         ],
