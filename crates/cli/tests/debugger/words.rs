@@ -105,3 +105,53 @@ int main(void) {
         ],
     );
 }
+
+#[test]
+fn files_that_are_gone_come_from_the_recording() {
+    let s = Scene::new();
+    compile(
+        &s,
+        "lib.so",
+        "int twice(int n) { return 2 * n; }",
+        &["-shared", "-fPIC"],
+    );
+    let trace = record(
+        &s,
+        r#"#include <dlfcn.h>
+int done(int n) { return n; }
+int main(void) { int (*f)(int) = dlsym(dlopen("./lib.so", RTLD_NOW), "twice"); return done(f(21)) - 42; }"#,
+        &[],
+    );
+    for file in ["program", "program.c", "lib.so", "lib.so.c"] {
+        std::fs::remove_file(s.path(file)).unwrap();
+    }
+    // The server speaks on its own input and output, too.
+    let file = s.path("script.gdb");
+    let serve = format!(
+        "target remote | {} gdbserver --stdio {}",
+        env!("CARGO_BIN_EXE_hindsight"),
+        trace.display()
+    );
+    let words = "break twice\nbreak done\ncontinue\ncontinue\nprint n\nreverse-continue\ninfo sharedlibrary\n";
+    let begin = format!("set sysroot target:\nset breakpoint pending on\n{serve}\n");
+    std::fs::write(&file, begin + words).unwrap();
+    let mut command = s.command("sh");
+    command.args(["-c", "exec gdb -nx -iex 'set debuginfod enabled off' 2>&1"]);
+    command.stdin(std::fs::File::open(&file).unwrap());
+    let served = s.run(&mut command).text();
+    for out in [
+        served,
+        gdb(&s, &trace, &format!("set breakpoint pending on\n{words}")),
+    ] {
+        expect(
+            &out,
+            &[
+                "twice (n=21)",
+                "done (n=42)",
+                "= 42",
+                "twice (n=21)",
+                "lib.so",
+            ],
+        );
+    }
+}
