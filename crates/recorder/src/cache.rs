@@ -43,6 +43,13 @@ const PATIENCE: u32 = 50_000;
 /// Bytes of pages that are asked for at once.
 const STEP: u64 = 64 << 10;
 
+/// Blocks that a segment has room for from the beginning: only what is used of it takes memory, and nothing
+/// is moved as long as it suffices.
+const BLOCKS: usize = 32 << 10;
+
+/// Blocks of a small program.
+const FEW: usize = 1792;
+
 /// Bytes kept free between the two ends.
 const MARGIN: u64 = 64 << 10;
 
@@ -212,7 +219,7 @@ pub fn init(policy: Policy) {
         current: 0,
         translator: Translator::new(policy),
         mapped: None,
-        by_pc: Map::default(),
+        by_pc: Map::with_capacity_and_hasher(FEW, Default::default()),
         by_page: Map::default(),
         refused: 0,
         code: code::Recorder::new(),
@@ -348,6 +355,10 @@ impl Cache {
         if let Some(c) = t.emit.ctl() {
             c.translated.store(self.translated, Relaxed);
             c.flushes.store(generation() - 1, Relaxed);
+        }
+        if s.blocks.capacity() == 0 {
+            s.blocks.reserve(BLOCKS);
+            s.bytes.reserve(BLOCKS * 32);
         }
         let index = s.blocks.len() as u32;
         s.blocks.push(Block {

@@ -4,13 +4,15 @@
 //! cannot load runs natively, and the stream says so.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+mod image;
+
 use crate::loader::{self, Verdict};
 use crate::procfiles::{self, File};
 use crate::program::Fd;
 use crate::ring::{self, Emitter};
 use crate::syscalls::{args, errno};
 use crate::thread::Thread;
-use crate::{arena, channel, config, guard, limits, line, program, script, signals, stub, sys};
+use crate::{channel, config, guard, limits, line, program, script, signals, stub, sys};
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -18,7 +20,6 @@ use core::ffi::CStr;
 use hindsight_events::config::{Config, PATH_LEN, children};
 use hindsight_events::select::program_matches;
 use hindsight_events::{EndKind, Event};
-use linux_raw_sys::elf::{Elf_Ehdr, Elf_Phdr, PT_LOAD};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -390,13 +391,7 @@ fn prepare(
             None => opened.insert(find_control()?).0,
         };
     }
-    let offset = config_offset().ok_or("the recorder's image has an unknown form")?;
-    let image = sys::memfd_create(c"hindsight").map_err(|_| "no descriptor is free")?;
-    let image = Fd(image);
-    copy_image(image.0)?;
-    if !sys::pwrite(image.0, c.as_bytes(), offset) {
-        return Err(NO_MEMORY);
-    }
+    let image = image::make(c)?;
     Ok((image, opened))
 }
 
@@ -415,51 +410,10 @@ fn find_control() -> Result<Fd, &'static str> {
         .ok_or("the recorder cannot be reached from where it runs")
 }
 
-/// Writes the recorder's image as it was before it ran.
-fn copy_image(to: i32) -> Result<(), &'static str> {
-    let fits = |len: u64| match len <= limits::get(RLIMIT_FSIZE).0 {
-        true => Ok(()),
-        false => Err("the limit on the size of files is too low"),
-    };
-    if let Some(image) = ring::recorder() {
-        fits(image.len() as u64)?;
-        return if sys::pwrite(to, image, 0) {
-            Ok(())
-        } else {
-            Err(NO_MEMORY)
-        };
-    }
-    let own = sys::open_read(c"/proc/self/exe").map_err(|_| "/proc is out of reach")?;
-    let own = Fd(own);
-    let len = sys::fstat(own.0).map_or(0, |s| s.st_size as u64);
-    fits(len)?;
-    if sys::copy_file(own.0, to, len) {
-        Ok(())
-    } else {
-        Err(NO_MEMORY)
-    }
-}
-
 fn set_path(field: &mut [u8; PATH_LEN], path: &[u8]) {
     let n = path.len().min(PATH_LEN - 1);
     field.fill(0);
     field[..n].copy_from_slice(&path[..n]);
-}
-
-/// Where in the recorder's file the configuration is.
-fn config_offset() -> Option<u64> {
-    // SAFETY: the recorder's image begins with its ELF header and program headers.
-    let headers = unsafe {
-        let eh = &*(arena::START as *const Elf_Ehdr);
-        let ph = (arena::START + eh.e_phoff as u64) as *const Elf_Phdr;
-        core::slice::from_raw_parts(ph, eh.e_phnum as usize)
-    };
-    let at = core::ptr::from_ref(config()) as usize;
-    headers
-        .iter()
-        .filter(|p| p.p_type == PT_LOAD)
-        .find(|p| (p.p_vaddr..p.p_vaddr + p.p_filesz).contains(&at))
-        .map(|p| (at - p.p_vaddr + p.p_offset) as u64)
 }
 
 /// Has the kernel execute the program itself. `why`: what the stream says about it.

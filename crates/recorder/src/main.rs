@@ -71,6 +71,8 @@ mod xstate;
 
 use core::arch::global_asm;
 use core::ffi::CStr;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use hindsight_events::config::Config;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{Predictor, VecState};
@@ -82,13 +84,20 @@ use thread::Thread;
 #[used]
 static mut CONFIG: Config = Config::new();
 
+/// Where the configuration is, if not there: an image that is mapped from the control file has it elsewhere
+/// (see [`exec`]).
+static CONFIGURED: AtomicPtr<Config> = AtomicPtr::new(null_mut());
+
 /// The recorder's stack: the kernel's is the program's.
 const STACK: usize = 1 << 20;
 
 // The lowest page of the stack is never touched: it becomes the guard page.
 global_asm!(
-    ".globl _start, hindsight_stack, hindsight_stack_end",
+    ".globl _start, hindsight_configured, hindsight_stack, hindsight_stack_end",
     "_start:",
+    "xor esi, esi",
+    // From a starter: rsi has the address of the configuration.
+    "hindsight_configured:",
     "xor ebp, ebp",
     "mov rdi, rsp",
     "lea rsp, [rip + hindsight_stack + {size}]",
@@ -110,12 +119,19 @@ unsafe extern "C" {
 
 /// The configuration.
 pub fn config() -> &'static Config {
+    let elsewhere = CONFIGURED.load(Relaxed).cast_const();
+    let at = if elsewhere.is_null() {
+        &raw const CONFIG
+    } else {
+        elsewhere
+    };
     // SAFETY: nothing writes it while the process runs. The pointer is hidden from the compiler,
     // which would otherwise read the value that the source gives.
-    unsafe { &*core::hint::black_box(&raw const CONFIG) }
+    unsafe { &*core::hint::black_box(at) }
 }
 
-extern "C" fn recorder_main(sp: *mut u64) -> ! {
+extern "C" fn recorder_main(sp: *mut u64, configured: *mut Config) -> ! {
+    CONFIGURED.store(configured, Relaxed);
     // SAFETY: `sp` is what the kernel left in the stack pointer.
     let mut stack = unsafe { Stack::new(sp) };
     sys::allow_fsgsbase(stack.aux(AT_HWCAP2).unwrap_or(0) & 2 != 0);
