@@ -6,11 +6,10 @@ use crate::store::{self, println};
 use crate::{args, say};
 use anyhow::{Context, Result, bail};
 use hindsight_timeline::{
-    Cancel, Filter, Found, GapReason, Ground, Happening, Kind, KindOf, Known, Memory, Moment,
-    Options, Place, ThreadId, Timeline, syscall_name,
+    Cancel, Filter, Found, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place,
+    ThreadId, Timeline, syscall_name,
 };
 use serde_json::{Value as Json, json};
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -184,80 +183,21 @@ pub fn mem(a: &args::Mem) -> Result<i32> {
     let m = c.memory(a.address, a.length as usize)?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&memory_json(&m))?,
-        false => memory_text(&m).trim_end().into(),
+        false => m.to_string().trim_end().into(),
     });
     Ok(0)
-}
-
-fn ground(g: Ground) -> &'static str {
-    match g {
-        Ground::Written => "written",
-        Ground::Read => "read",
-        Ground::Exposed => "exposed",
-        Ground::Module => "module",
-        Ground::Fresh => "fresh",
-        Ground::Code => "code",
-        Ground::Snapshot => "snapshot",
-    }
-}
-
-/// Grounds of the bytes, each with the stretches that are known by it.
-fn grounds(m: &Memory) -> Vec<(u64, u64, Option<Ground>)> {
-    let mut out: Vec<(u64, u64, Option<Ground>)> = Vec::new();
-    for (i, b) in m.bytes.iter().enumerate() {
-        let at = m.address.wrapping_add(i as u64);
-        let g = b.map(|k| k.ground);
-        match out.last_mut() {
-            Some(last) if last.2 == g => last.1 += 1,
-            _ => out.push((at, 1, g)),
-        }
-    }
-    out
-}
-
-fn memory_text(m: &Memory) -> String {
-    let mut out = String::new();
-    let hex = |b: &Option<Known>| b.map_or("??".into(), |k| format!("{:02x}", k.value));
-    let char = |b: &Option<Known>| match b {
-        Some(k) if (0x20..0x7f).contains(&k.value) => k.value as char,
-        Some(_) => '.',
-        None => '?',
-    };
-    // Writing to a string cannot fail.
-    for (i, row) in m.bytes.chunks(ROW).enumerate() {
-        let at = m.address.wrapping_add((i * ROW) as u64);
-        let bytes: Vec<String> = row.iter().map(hex).collect();
-        let text: String = row.iter().map(char).collect();
-        let _ = writeln!(out, "{at:#014x}  {:<47}  {text}", bytes.join(" "));
-    }
-    for (at, len, g) in grounds(m) {
-        let why = g.map_or("not known", ground);
-        let _ = writeln!(out, "{at:#x}+{len}: {why}");
-    }
-    for c in &m.candidates {
-        let bytes: Vec<String> = c.bytes.iter().map(|b| format!("{b:02x}")).collect();
-        let _ = writeln!(
-            out,
-            "likely race: {:#x} may also be {}, which thread {} wrote at {}",
-            c.address,
-            bytes.join(" "),
-            c.thread,
-            c.position
-        );
-    }
-    out
 }
 
 fn memory_json(m: &Memory) -> Json {
     json!({
         "address": m.address,
         "bytes": m.bytes.iter().map(|b| b.map(|k| k.value)).collect::<Vec<_>>(),
-        "grounds": grounds(m).iter().map(|(at, len, g)| {
-            json!({"address": at, "length": len, "ground": g.map(ground)})
+        "grounds": m.grounds().iter().map(|(at, len, g)| {
+            json!({"address": at, "length": len, "ground": g.map(|g| g.to_string())})
         }).collect::<Vec<_>>(),
         "candidates": m.candidates.iter().map(|c| json!({
             "address": c.address, "bytes": c.bytes, "thread": c.thread.0,
-            "position": c.position.to_string(),
+            "position": c.position.to_string(), "why": c.why.to_string(),
         })).collect::<Vec<_>>(),
     })
 }

@@ -91,6 +91,10 @@ impl Decoder {
                 cpu: r.take(CPU_STATE_LEN)?.try_into().ok()?,
                 vec: r.take(VEC_STATE_LEN)?.try_into().ok()?,
             },
+            tag::CHANGED => Event::Changed {
+                addr: r.int()?,
+                len: r.int()?,
+            },
             tag::ZERO => Event::Zero {
                 addr: r.int()?,
                 len: r.int()?,

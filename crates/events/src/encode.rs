@@ -49,6 +49,7 @@ impl Encoder {
             Event::Regime { .. } => tag::REGIME,
             Event::Passed { .. } => tag::PASSED,
             Event::Time { .. } => tag::TIME,
+            Event::Changed { .. } => tag::CHANGED,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -110,7 +111,9 @@ impl Encoder {
                 out[at..at + VEC_STATE_LEN].copy_from_slice(vec);
                 at += VEC_STATE_LEN;
             }
-            Event::Zero { addr, len } | Event::Unmap { addr, len } => {
+            Event::Zero { addr, len }
+            | Event::Unmap { addr, len }
+            | Event::Changed { addr, len } => {
                 int(&mut at, addr);
                 int(&mut at, len);
             }

@@ -196,6 +196,10 @@ pub enum Event<'a> {
     /// from `since` to `until`, in microseconds since the recording was started. Written by the
     /// collector, from when it looked.
     Time { since: u64, until: u64 },
+    /// Memory of this address range may not be what it was: something else than the thread's
+    /// instructions may have changed it, and the stream does not say to what. Nothing changes in
+    /// the predictor.
+    Changed { addr: u64, len: u64 },
     /// Process stream of a forked process: what it does not hold of the code is as the parent image
     /// had it as of this epoch, with which the process's own epochs begin.
     CodeFrom { epoch: u64 },
@@ -232,6 +236,7 @@ pub mod tag {
     pub const REGIME: u8 = 26;
     pub const PASSED: u8 = 27;
     pub const TIME: u8 = 28;
+    pub const CHANGED: u8 = 29;
     /// Number of tags.
-    pub const COUNT: usize = 29;
+    pub const COUNT: usize = 30;
 }

@@ -16,6 +16,7 @@ restart NAME             goes to one
 forget NAME              removes one
 last-write ADDR [LEN]    the last instruction that wrote there
 first-use ADDR [LEN]     the next instruction that reads or writes there
+memory ADDR [LEN]        what is known of memory, why, and what it may also be
 events [KIND]            what happened: syscall, signal, exception, thread, process, module, gap, mark,
                          regime
 threads-at               where each thread is at this position
@@ -53,6 +54,8 @@ pub fn run(session: &mut Session, line: &str) -> String {
         ["last-write", addr, len] => last_write(session, addr, len),
         ["first-use", addr] => first_use(session, addr, "8"),
         ["first-use", addr, len] => first_use(session, addr, len),
+        ["memory", addr] => memory(session, addr, "8"),
+        ["memory", addr, len] => memory(session, addr, len),
         ["events"] => events(session, None),
         ["events", kind] => events(session, Some(kind)),
         ["threads-at"] => threads_at(session),
@@ -171,6 +174,19 @@ fn first_use(s: &mut Session, addr: &str, len: &str) -> Result<String> {
         s.seek(f.position)?;
     }
     Ok(show(found, "uses it from here on"))
+}
+
+fn memory(s: &mut Session, addr: &str, len: &str) -> Result<String> {
+    const MOST: u64 = 1 << 16;
+    let (addr, len) = match range(addr, len) {
+        Ok((_, len)) if len > MOST => return Ok(format!("at most {MOST} bytes at a time\n")),
+        Ok(r) => r,
+        Err(text) => return Ok(text),
+    };
+    let cancel = s.cancel.clone();
+    Ok(s.cursor
+        .memory_unless(addr, len as usize, &cancel)?
+        .to_string())
 }
 
 fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {

@@ -203,6 +203,18 @@ pub fn shares_memory(nr: u32, a: &[u64; 6]) -> bool {
     }
 }
 
+/// Whether the call makes a child of which nothing is recorded though it runs in this memory.
+pub fn lent_memory(nr: u32, a: &[u64; 6]) -> bool {
+    let flags = match nr {
+        __NR_clone => a[0],
+        __NR_clone3 => guard::load_u64(a[0]).unwrap_or(0),
+        _ => 0,
+    };
+    crate::config().children == hindsight_events::config::children::NONE
+        && shares_memory(nr, a)
+        && flags & CLONE_THREAD as u64 == 0
+}
+
 /// Performs a `clone`, `clone3` or `vfork` whose child runs in this memory: the child's id or an
 /// error, as the kernel returns it.
 pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {

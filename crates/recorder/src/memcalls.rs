@@ -182,6 +182,8 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         regions().add_object(at..at + len, prot as u32, flags, offset, &path, object);
         if anonymous || flags & MAP_TYPE == MAP_PRIVATE {
             t.zero_window(at, len);
+        } else {
+            regime::changed(t, at, len);
         }
         regime::mapped(t, at, len, prot as u32, flags, fd as i32, offset);
     }
@@ -432,6 +434,7 @@ fn shmat(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         let object = named_object(0, a[0]);
         let prot = PROT_READ | write | exec;
         regions().add_object(at..at + len, prot, flags, 0, b"[shm]", object);
+        regime::changed(t, at, len);
     }
     Some(())
 }

@@ -6,7 +6,7 @@ use crate::thread::Thread;
 use crate::{
     birth, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
 };
-use crate::{program, select, signals, sys, thread};
+use crate::{program, regime, select, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -164,6 +164,14 @@ fn begin(t: &mut Thread, r: &Request) {
     }
     t.sequence_always();
     t.begin();
+    if r.flags & CLONE_CHILD_SETTID as u64 != 0 {
+        let id = if r.nr == __NR_clone3 {
+            r.block[2]
+        } else {
+            r.args[3]
+        };
+        regime::changed(t, id, 4);
+    }
 }
 
 /// `exit_group`, or the `exit` of the last thread.

@@ -238,7 +238,7 @@ pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
 /// The pages of this range are as they were when they were mapped.
 pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
     if !t.quiet {
-        return;
+        return changed(t, addr, len);
     }
     let list: Vec<Region> = regions().overlapping(addr, len).copied().collect();
     for r in list {
@@ -332,7 +332,7 @@ impl syscalls::Memory for Real {
 /// Behind a system call: records what the kernel wrote, and ends the regime if that is not known.
 pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if !t.quiet {
-        return;
+        return changed_by(t, nr, a);
     }
     let ret = t.ctx.gpr[0] as i64;
     let untold = config().untold == nr as u64 + 1;
@@ -353,6 +353,29 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
     if let Some(why) = t.ends_quiet.take() {
         leave(t, why);
+    }
+    if class == syscalls::Class::Unknown {
+        changed(t, 0, u64::MAX);
+    }
+}
+
+/// Behind a system call of a thread that is checked: says which memory the kernel may have written.
+fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    if t.is_plain() {
+        return;
+    }
+    let ret = t.ctx.gpr[0] as i64;
+    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| changed(t, r.addr, r.len));
+    if class == syscalls::Class::Unknown || birth::lent_memory(nr, a) {
+        changed(t, 0, u64::MAX);
+    }
+}
+
+/// Says that what was known of this memory need not hold any more. Nothing in the quiet regime, where it is
+/// said what it holds.
+pub fn changed(t: &mut Thread, addr: u64, len: u64) {
+    if !t.quiet && !t.is_plain() && len != 0 {
+        t.event(&Event::Changed { addr, len });
     }
 }
 
@@ -405,6 +428,9 @@ pub fn leave(t: &mut Thread, why: Reason) {
     // New generations of code are not noted there until plain code is run again.
     t.ctx.targets[table::PLAIN].clear();
     t.begin_checked();
+    if why == CHANGED {
+        changed(t, 0, u64::MAX);
+    }
 }
 
 /// The program ends.

@@ -170,7 +170,11 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
         true => crate::regime::tell(t, frame_at, fpstate + size as u64 + 4 - frame_at),
         // What lay there before would otherwise be taken for what the handler finds: the return
         // address, above all. Vector registers are hardly ever looked at there.
-        false => t.put(frame_at, bytes),
+        false => {
+            let rest = frame_at + FRAME as u64;
+            crate::regime::changed(t, rest, fpstate + size as u64 + 4 - rest);
+            t.put(frame_at, bytes);
+        }
     }
     if alt.flags & SS_AUTODISARM != 0 {
         t.signals.alt = AltStack::NONE;

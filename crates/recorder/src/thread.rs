@@ -419,7 +419,7 @@ impl Thread {
             return;
         }
         if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
-            return;
+            return crate::regime::changed(self, addr, len);
         }
         self.event(&Event::Zero { addr, len });
         let size = self.predictor.size();

@@ -226,7 +226,7 @@ impl<'a> Machine<'a> {
             && let Op::Other(at) = next.op
             && matches!(
                 self.queue.event(at)?,
-                Event::Memory { .. } | Event::FileOf { .. }
+                Event::Memory { .. } | Event::FileOf { .. } | Event::Changed { .. }
             )
         {
             self.event(at)?;

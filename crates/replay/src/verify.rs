@@ -162,6 +162,7 @@ impl Report {
             "regime",
             "digest of output",
             "time",
+            "memory changed",
         ];
         NAMES
             .into_iter()

@@ -166,8 +166,11 @@ pub fn outputs(
         __NR_sched_setattr => o.add(a[1], 4),
         __NR_futex => {
             // Locks with priority inheritance and FUTEX_WAKE_OP change the words.
-            o.add(a[0], 4);
-            o.add(a[4], 4);
+            const WAITS_AND_WAKES: [u64; 6] = [0, 1, 3, 4, 9, 10];
+            if !WAITS_AND_WAKES.contains(&(a[1] & 0x7f)) {
+                o.add(a[0], 4);
+                o.add(a[4], 4);
+            }
         }
         __NR_sendfile => o.add(a[2], 8),
         __NR_splice | __NR_copy_file_range => {
@@ -309,10 +312,13 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_mq_getsetattr => o.add(a[2], 64),
         __NR_msgrcv => o.add(a[1], n + 8),
         __NR_cachestat => o.add(a[2], 40),
-        __NR_clone => o.add(a[2], 4),
+        __NR_clone => {
+            o.add(a[2], 4);
+            o.add(a[3], 4);
+        }
         __NR_clone3 => {
-            // pidfd and parent_tid of `struct clone_args`.
-            for field in [8, 24] {
+            // pidfd, child_tid and parent_tid of `struct clone_args`.
+            for field in [8, 16, 24] {
                 let at = o.u64_at(a[0].wrapping_add(field)).unwrap_or(0);
                 o.add(at, 4);
             }

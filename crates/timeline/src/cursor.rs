@@ -100,7 +100,12 @@ impl Cursor {
 
     /// What is known of `len` bytes of memory from `address` on.
     pub fn memory(&mut self, address: u64, len: usize) -> Result<Memory> {
-        crate::value::memory(self, address, len)
+        self.memory_unless(address, len, &Cancel::new())
+    }
+
+    /// The same, unless it is cancelled: then the cursor stays, and the answer is [`Error::Cancelled`].
+    pub fn memory_unless(&mut self, address: u64, len: usize, cancel: &Cancel) -> Result<Memory> {
+        crate::value::memory(self, address, len, cancel)
     }
 
     /// Code bytes at an address as of the cursor's position; those known that follow one another.

@@ -38,6 +38,7 @@ pub mod breakpath;
 mod calls;
 mod cursor;
 mod describe;
+mod doubts;
 mod error;
 mod index;
 mod maps;
@@ -66,7 +67,7 @@ pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState};
 pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
-pub use memory::{Candidate, Found, Ground, Known, Memory};
+pub use memory::{Candidate, Found, Ground, Known, Memory, Why};
 pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };

@@ -1,6 +1,10 @@
 //! Answers to "what was in memory?".
 
 use crate::{Position, ThreadId};
+use std::fmt;
+
+/// Bytes that are shown in a line.
+const ROW: usize = 16;
 
 /// Why a byte's value is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +32,18 @@ pub struct Known {
     pub ground: Ground,
 }
 
-/// Another value that memory may have had, since the order of threads is not determined.
+/// Why a value is only a candidate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The order of threads is not determined: likely a race.
+    Race,
+    /// It was so, but the kernel, or a thread that was not recorded, may have changed it since.
+    Changed,
+    /// It was so, in memory that other processes may change.
+    Shared,
+}
+
+/// A value that memory may have, or may have had until something else changed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
     pub address: u64,
@@ -37,6 +52,7 @@ pub struct Candidate {
     pub thread: ThreadId,
     /// Before the instruction that did.
     pub position: Position,
+    pub why: Why,
 }
 
 /// What is known of a stretch of memory at a position.
@@ -45,8 +61,8 @@ pub struct Memory {
     pub address: u64,
     /// For each byte its value, or `None`.
     pub bytes: Vec<Option<Known>>,
-    /// Values that segments which ran at the same time gave to some of it; empty where the order is
-    /// determined. Not empty: likely a race.
+    /// Values that segments which ran at the same time gave to some of it, and of bytes that are not known
+    /// those they had when they were accessed last.
     pub candidates: Vec<Candidate>,
 }
 
@@ -62,6 +78,88 @@ impl Memory {
             .iter()
             .map_while(|b| b.map(|k| k.value))
             .collect()
+    }
+}
+
+impl Memory {
+    /// Stretches of bytes that are known for the same reason, or not known: address, length, ground.
+    pub fn grounds(&self) -> Vec<(u64, u64, Option<Ground>)> {
+        let mut out: Vec<(u64, u64, Option<Ground>)> = Vec::new();
+        for (i, b) in self.bytes.iter().enumerate() {
+            let at = self.address.wrapping_add(i as u64);
+            let g = b.map(|k| k.ground);
+            match out.last_mut() {
+                Some(last) if last.2 == g => last.1 += 1,
+                _ => out.push((at, 1, g)),
+            }
+        }
+        out
+    }
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Ground::Written => "written",
+            Ground::Read => "read",
+            Ground::Exposed => "exposed",
+            Ground::Module => "module",
+            Ground::Fresh => "fresh",
+            Ground::Code => "code",
+            Ground::Snapshot => "snapshot",
+        })
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Why::Race => "race",
+            Why::Changed => "changed",
+            Why::Shared => "shared",
+        })
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let bytes: Vec<String> = self.bytes.iter().map(|b| format!("{b:02x}")).collect();
+        let (bytes, at) = (bytes.join(" "), self.address);
+        let who = format!("thread {} at {}", self.thread, self.position);
+        match self.why {
+            Why::Race => write!(f, "likely race: {at:#x} may also be {bytes}, by {who}"),
+            Why::Changed => write!(
+                f,
+                "{at:#x} was {bytes} for {who}; the kernel or what is not recorded may have changed it since"
+            ),
+            Why::Shared => write!(
+                f,
+                "{at:#x} was {bytes} for {who}; other processes may have changed it since"
+            ),
+        }
+    }
+}
+
+/// Lines of bytes, then why they are known, then candidates.
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let hex = |b: &Option<Known>| b.map_or("??".into(), |k| format!("{:02x}", k.value));
+        let char = |b: &Option<Known>| match b {
+            Some(k) if (0x20..0x7f).contains(&k.value) => k.value as char,
+            Some(_) => '.',
+            None => '?',
+        };
+        for (i, row) in self.bytes.chunks(ROW).enumerate() {
+            let at = self.address.wrapping_add((i * ROW) as u64);
+            let bytes: Vec<String> = row.iter().map(hex).collect();
+            let text: String = row.iter().map(char).collect();
+            writeln!(f, "{at:#014x}  {:<47}  {text}", bytes.join(" "))?;
+        }
+        for (at, len, g) in self.grounds() {
+            let why = g.map_or("not known".into(), |g| g.to_string());
+            writeln!(f, "{at:#x}+{len}: {why}")?;
+        }
+        self.candidates.iter().try_for_each(|c| writeln!(f, "{c}"))
     }
 }
 

@@ -112,6 +112,14 @@ pub struct Mapping {
     pub path: String,
 }
 
+impl Mapping {
+    /// Whether others may have the same memory (`MAP_SHARED`).
+    pub fn is_shared(&self) -> bool {
+        const SHARED: u32 = 1;
+        self.flags & SHARED != 0
+    }
+}
+
 /// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Happening {

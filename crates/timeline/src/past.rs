@@ -1,8 +1,10 @@
 //! What threads accessed before an instant, as their indices tell, without replaying.
 
+use crate::doubts::When;
 use crate::index::{LINE, PAGE, Part};
-use crate::memory::{Ground, Known, Memory};
+use crate::memory::{Ground, Known};
 use crate::timeline::Inner;
+use crate::value::Query;
 use crate::{Result, ThreadId};
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,18 +59,17 @@ pub fn take(
     inner: &Inner,
     touch: &Touch,
     floor: &[u64],
-    m: &mut Memory,
-    lost: &mut [bool],
+    q: &mut Query,
     bytes: Range<usize>,
 ) -> Result<()> {
     let history = &touch.part.intervals[touch.interval].history;
     let ends = inner.left_behind(&touch.part, touch.interval)?;
     let mut line = None;
     for i in bytes {
-        if m.bytes[i].is_some() || lost[i] || floor[i] >= touch.to {
+        if !q.open(i) || floor[i] >= touch.to {
             continue;
         }
-        let cell = m.address.wrapping_add(i as u64) as u32 as usize;
+        let cell = q.m.address.wrapping_add(i as u64) as u32 as usize;
         let key = (cell / PAGE, cell % PAGE / LINE);
         if line.is_none_or(|(k, _)| k != key) {
             line = Some((key, ends.line(history, key.0 as u32, key.1)));
@@ -77,15 +78,20 @@ pub fn take(
         let ground = match end.byte(cell % LINE) {
             [false, false] => continue,
             [true, true] => {
-                lost[i] = true;
+                q.lost[i] = true;
                 continue;
             }
             [_, true] => Ground::Written,
             _ => Ground::Read,
         };
-        m.bytes[i] = Some(Known {
+        q.m.bytes[i] = Some(Known {
             value: end.bytes[cell % LINE],
             ground,
+        });
+        q.when[i] = Some(When {
+            thread: touch.part.thread,
+            from: touch.from,
+            to: touch.to,
         });
     }
     Ok(())
@@ -98,24 +104,23 @@ pub fn before(
     thread: ThreadId,
     since: u64,
     floor: &[u64],
-    m: &mut Memory,
-    lost: &mut [bool],
+    q: &mut Query,
 ) -> Result<()> {
-    for word in words(m.address, m.bytes.len()) {
+    for word in words(q.m.address, q.m.bytes.len()) {
         let mut at = since;
         loop {
-            let open = |i: &usize| m.bytes[*i].is_none() && !lost[*i] && floor[*i] < at;
+            let open = |i: &usize| q.open(*i) && floor[*i] < at;
             let (Some(first), Some(last_one)) = (word.clone().find(open), word.clone().rfind(open))
             else {
                 break;
             };
-            let start = m.address.wrapping_add(first as u64);
+            let start = q.m.address.wrapping_add(first as u64);
             let len = (last_one - first + 1) as u64;
             let Some(touch) = last(inner, thread, start, len, at)? else {
                 break;
             };
             at = touch.from;
-            take(inner, &touch, floor, m, lost, first..last_one + 1)?;
+            take(inner, &touch, floor, q, first..last_one + 1)?;
         }
     }
     Ok(())

@@ -1,11 +1,16 @@
 //! The events of one thread that a front end may ask for, and its segments.
 
+mod sources;
+
 use crate::Kind;
+use crate::doubts::Doubt;
 use crate::{Direction, Ending, Error, Result, Segment, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::Trace;
 use std::ops::Range;
+
+use sources::Sources;
 
 /// What a stream says besides the values that were read.
 #[derive(Default, Debug)]
@@ -23,8 +28,16 @@ pub struct Scan {
     /// What the kernel wrote in system calls and with signals: the instructions completed before, address,
     /// length.
     pub written: Vec<(u64, u64, u64)>,
+    /// Memory that is not known to be what it was: position, address, length.
+    pub changed: Vec<(u64, u64, u64)>,
     /// What made memory what it is, other than instructions of the thread and what the kernel wrote.
-    pub sources: Vec<Source>,
+    pub sources: Sources,
+    /// What others cannot know of memory, in the order in which it began.
+    raw_doubts: Vec<RawDoubt>,
+    /// How many of `numbers` came before the last system call.
+    call: usize,
+    /// It was recorded what memory held at the beginning.
+    pub told: bool,
     /// Up to here memory is what instructions, `sources` and `given` made of it, and nothing else changes it;
     /// 0: never.
     pub quiet_until: u64,
@@ -47,6 +60,17 @@ pub struct Stretch {
     pub until: u64,
 }
 
+/// A [`Doubt`], with the numbers around it by their places in the list.
+#[derive(Clone, Copy, Debug)]
+struct RawDoubt {
+    from: u64,
+    endless: bool,
+    first: usize,
+    next: usize,
+    address: u64,
+    len: u64,
+}
+
 /// What made a stretch of memory what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
@@ -66,6 +90,10 @@ pub enum Origin {
     File { module: u32, offset: u64 },
     /// The memory that was at this address.
     Moved(u64),
+    /// What the mapping says that is there.
+    Mapped,
+    /// Nobody knows.
+    Unknown,
 }
 
 /// An event.
@@ -83,6 +111,22 @@ pub enum Raw {
     },
 }
 
+/// System calls after which the kernel goes on writing into the program's memory: `io_submit`,
+/// `io_uring_setup`, `io_uring_enter`.
+fn works_on(number: u64) -> bool {
+    matches!(number, 209 | 425 | 426)
+}
+
+/// Memory that is not at hand, and whether it was asked for.
+struct Unseen<'a>(&'a std::cell::Cell<bool>);
+
+impl hindsight_syscalls::Memory for Unseen<'_> {
+    fn read(&self, _: u64, _: &mut [u8]) -> bool {
+        self.0.set(true);
+        false
+    }
+}
+
 impl Scan {
     /// Reads all events of a thread.
     pub fn read(trace: &Trace, thread: ThreadId) -> Result<Scan> {
@@ -96,6 +140,7 @@ impl Scan {
         for c in chunks {
             scan.chunk(&trace.load(c)?, c.offset, &mut first)?;
         }
+        scan.open_call();
         Ok(scan)
     }
 
@@ -125,14 +170,20 @@ impl Scan {
             let frame = last.take();
             match event {
                 Event::Seq { number } => self.numbers.push((number, pos)),
-                Event::Syscall { nr, args } => self.events.push((
-                    pos,
-                    Raw::Syscall {
-                        number: nr,
-                        args,
-                        result: None,
-                    },
-                )),
+                Event::Syscall { nr, args } => {
+                    self.call = self.numbers.len();
+                    if works_on(nr) {
+                        self.doubt(pos, true, 0, u64::MAX);
+                    }
+                    self.events.push((
+                        pos,
+                        Raw::Syscall {
+                            number: nr,
+                            args,
+                            result: None,
+                        },
+                    ))
+                }
                 Event::SyscallRet { ret } => {
                     if let Some((p, Raw::Syscall { result, .. })) = self.events.last_mut()
                         && *p == pos
@@ -155,6 +206,8 @@ impl Scan {
                     // A second one within a gap only says more about it.
                     if self.gaps.last().is_none_or(|g| g.end <= pos) {
                         self.gaps.push(pos..u64::MAX);
+                        self.doubt(pos, false, 0, u64::MAX);
+                        self.last_doubt_goes_on();
                     }
                     self.notes.push((pos, Kind::GapBegin { reason }));
                 }
@@ -162,6 +215,7 @@ impl Scan {
                     if let Some(g) = self.gaps.last_mut() {
                         g.end = pos;
                     }
+                    self.gap_ends();
                     self.notes.push((pos, Kind::GapEnd));
                 }
                 Event::Mark { name, bytes } => {
@@ -173,6 +227,7 @@ impl Scan {
                     self.notes.push((pos, kind));
                 }
                 Event::Regime { quiet, reason } => {
+                    self.told |= quiet;
                     self.quiet_until = match quiet {
                         true => u64::MAX,
                         false => pos,
@@ -182,7 +237,15 @@ impl Scan {
                 }
                 Event::Zero { addr, len } => {
                     self.zeros.push((pos, addr, len));
-                    self.source(pos, addr, len, Origin::Zero);
+                    let origin = match self.quiet_until {
+                        u64::MAX => Origin::Zero,
+                        _ => self.fresh(pos),
+                    };
+                    self.source(pos, addr, len, origin);
+                }
+                Event::Changed { addr, len } => {
+                    self.changed.push((pos, addr, len));
+                    self.source(pos, addr, len, Origin::Unknown);
                 }
                 Event::Memory { addr, bytes } => {
                     self.write(pos, addr, bytes.len() as u64);
@@ -266,41 +329,132 @@ impl Scan {
     }
 
     fn source(&mut self, at: u64, address: u64, len: u64, origin: Origin) {
+        if len == 0 {
+            return;
+        }
         self.sources.push(Source {
             at,
             address,
             len,
             origin,
         });
+        if self.quiet_until != u64::MAX {
+            self.doubt(at, false, address, len);
+        }
+    }
+
+    /// What memory is that a system call at hand, or just done, has made anew.
+    fn fresh(&self, pos: u64) -> Origin {
+        const ANONYMOUS: u64 = 0x20;
+        const MMAP: u64 = 9;
+        const MUNMAP: u64 = 11;
+        const BRK: u64 = 12;
+        match self.events.last() {
+            Some((p, Raw::Syscall { number, args, .. })) if *p == pos || p + 1 == pos => {
+                match *number {
+                    MMAP if args[3] & ANONYMOUS != 0 => Origin::Zero,
+                    MMAP => Origin::Mapped,
+                    MUNMAP | BRK => Origin::Zero,
+                    _ => Origin::Unknown,
+                }
+            }
+            _ => Origin::Unknown,
+        }
+    }
+
+    /// Something else may have changed memory, in the system call at hand, or the one just done, or here.
+    fn doubt(&mut self, pos: u64, endless: bool, address: u64, len: u64) {
+        let in_call = match self.events.last() {
+            Some((p, Raw::Syscall { .. })) if *p == pos || p + 1 == pos => Some(*p),
+            _ => None,
+        };
+        self.raw_doubts.push(RawDoubt {
+            from: in_call.unwrap_or(pos),
+            endless,
+            first: match in_call {
+                Some(_) => self.call,
+                None => self.numbers.len(),
+            },
+            next: match endless {
+                true => usize::MAX,
+                false => self.numbers.len(),
+            },
+            address,
+            len,
+        });
+    }
+
+    fn last_doubt_goes_on(&mut self) {
+        if let Some(d) = self.raw_doubts.last_mut() {
+            d.next = usize::MAX;
+        }
+    }
+
+    fn gap_ends(&mut self) {
+        let next = self.numbers.len();
+        let gap = |d: &&mut RawDoubt| d.next == usize::MAX && !d.endless;
+        if let Some(d) = self.raw_doubts.iter_mut().rev().find(gap) {
+            d.next = next;
+        }
+    }
+
+    /// A system call that never returned may have written what it was to write.
+    fn open_call(&mut self) {
+        let Some((
+            pos,
+            Raw::Syscall {
+                number,
+                args,
+                result: None,
+            },
+        )) = self.events.last().copied()
+        else {
+            return;
+        };
+        if pos != self.to || self.quiet_until == u64::MAX {
+            return;
+        }
+        let asked = std::cell::Cell::new(false);
+        let mut ranges = Vec::new();
+        let most = args[2].min(i64::MAX as u64) as i64;
+        let class =
+            hindsight_syscalls::outputs(number as u32, &args, most, &Unseen(&asked), &mut |r| {
+                ranges.push((r.addr, r.len))
+            });
+        if class == hindsight_syscalls::Class::Unknown || asked.get() {
+            ranges = vec![(0, u64::MAX)];
+        }
+        for (address, len) in ranges {
+            self.doubt(pos, false, address, len);
+            self.last_doubt_goes_on();
+        }
+    }
+
+    /// What others cannot know of memory.
+    pub fn doubts(&self, thread: ThreadId) -> impl Iterator<Item = Doubt> + '_ {
+        self.raw_doubts.iter().map(move |d| Doubt {
+            thread,
+            from: d.from,
+            endless: d.endless,
+            opens: (d.first.checked_sub(1)).map_or(0, |i| self.numbers[i].0),
+            closes: self.numbers.get(d.next).map(|n| n.0),
+            address: d.address,
+            len: d.len,
+        })
     }
 
     /// Of each byte what made it what it was before anything else happened to it, the last one before
     /// `count` instructions were completed.
     pub fn sources_of(&self, address: u64, len: usize, count: u64) -> Vec<Option<Source>> {
-        let mut out = vec![None; len];
-        let mut left = len;
-        let before = self.sources.partition_point(|s| s.at < count);
-        for s in self.sources[..before].iter().rev() {
-            let first = s.address.max(address);
-            let end = (s.address.saturating_add(s.len)).min(address.saturating_add(len as u64));
-            for o in (first..end).map(|a| (a - address) as usize) {
-                if out[o].is_none() {
-                    out[o] = Some(*s);
-                    left -= 1;
-                }
-            }
-            if left == 0 {
-                break;
-            }
-        }
-        out
+        self.sources.of(address, len, count)
     }
 
     /// Where something else than the thread's instructions changed memory, or may have, between two
     /// positions, by address and length.
     pub fn changed(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let within = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < to;
-        let said = self.zeros.iter().chain(&self.given).filter(within);
+        let said = self.zeros.iter().chain(&self.given).chain(&self.changed);
+        let said = said.filter(within);
         let gap = self.gaps.iter().any(|g| g.start < to && from < g.end);
         said.map(|z| (z.1, z.2))
             .chain(gap.then_some((0, u64::MAX)))
@@ -334,6 +488,20 @@ impl Scan {
             from: opens.map_or(self.from, |n| n.1),
             to: closes.map_or(self.to, |n| n.1),
         }
+    }
+
+    /// From where to where the thread ran segments that were not over when `seen` began, and had begun when
+    /// `now` ended.
+    pub fn concurrent(&self, thread: ThreadId, seen: &Segment, now: &Segment) -> (u64, u64) {
+        let first = self.numbers.partition_point(|n| n.0 <= seen.opens);
+        let end = match now.closes {
+            Some(c) => self.numbers.partition_point(|n| n.0 < c),
+            None => self.numbers.len(),
+        };
+        if end == 0 && !self.begins_without_number() || first > end {
+            return (0, 0);
+        }
+        (self.nth(thread, first).from, self.nth(thread, end).to)
     }
 
     /// The segment that this number opens, which must be this thread's; 0: the one before any number.

@@ -91,6 +91,7 @@ impl Timeline {
             scans: OnceLock::new(),
             codes: Mutex::default(),
             changes: Mutex::default(),
+            doubts: Mutex::default(),
             parts: Mutex::default(),
             places: Mutex::default(),
             ends: Mutex::default(),

@@ -76,7 +76,7 @@ fn shape(t: u8) -> Option<Shape> {
         tag::SIGNAL => s(3, 0),
         tag::SET_STATE => s(0, STATE),
         tag::KEY_FRAME => s(1, STATE),
-        tag::ZERO | tag::UNMAP | tag::TIME => s(2, 0),
+        tag::ZERO | tag::UNMAP | tag::TIME | tag::CHANGED => s(2, 0),
         tag::CODE_OF => s(5, 0),
         tag::MEMORY | tag::REGIME => string(2),
         tag::FILE => string(8),

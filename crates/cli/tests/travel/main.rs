@@ -12,6 +12,7 @@ mod questions;
 #[path = "../../../timeline/examples/tour.rs"]
 #[allow(dead_code)]
 mod tour;
+mod truth;
 
 use harness::{Scene, words};
 

@@ -95,7 +95,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
                     patches.entry(behind(pos)).or_default().push(written);
                 }
                 // What a file brings is not logged.
-                Event::FileOf { addr, len, .. } => {
+                Event::FileOf { addr, len, .. } | Event::Changed { addr, len } => {
                     zeros.entry(behind(pos)).or_default().push((addr, len))
                 }
                 Event::Zero { addr, len } => zeros.entry(pos).or_default().push((addr, len)),
@@ -115,7 +115,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
             return log;
         }
         for (addr, len) in zeros.remove(&count).unwrap_or_default() {
-            for (_, list) in log.bytes.range_mut(addr..addr + len) {
+            for (_, list) in log.bytes.range_mut(addr..addr.saturating_add(len)) {
                 list.push((count + 1, None));
             }
         }

@@ -1,5 +1,6 @@
 //! What is known of a recording, and kept.
 
+use crate::doubts::Doubts;
 use crate::index::{self, Ends, Part, Place};
 use crate::maps::Change;
 use crate::model::ThreadId;
@@ -23,6 +24,7 @@ pub struct Inner {
     pub scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     pub codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     pub changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
+    pub doubts: Mutex<BTreeMap<u32, Arc<Doubts>>>,
     /// Modules that were read lately, the last one first.
     pub files: Mutex<VecDeque<(ModuleHash, Arc<Vec<u8>>)>>,
     /// The index beside the trace.
@@ -56,6 +58,34 @@ impl Inner {
     /// The program image whose code a thread executes.
     pub fn image(&self, t: ThreadId) -> u32 {
         self.trace.stream_info(t.0).map_or(0, |i| i.image)
+    }
+
+    /// The threads of a program image.
+    pub fn threads_of(&self, image: u32) -> Vec<ThreadId> {
+        let all = self.threads.iter().copied();
+        all.filter(|t| self.image(*t) == image).collect()
+    }
+
+    /// The image that an image came from; 0: none.
+    pub fn parent(&self, image: u32) -> u32 {
+        self.trace.image(image).map_or(0, |i| i.parent)
+    }
+
+    /// Whether an image began with a copy of its parent's memory.
+    pub fn is_forked(&self, image: u32) -> bool {
+        let info = self.trace.image(image);
+        info.is_some_and(|i| !i.by_exec && i.parent != 0)
+    }
+
+    /// What may have changed memory of an image without being recorded.
+    pub fn doubts(&self, image: u32) -> Result<Arc<Doubts>> {
+        if let Some(d) = lock(&self.doubts).get(&image) {
+            return Ok(Arc::clone(d));
+        }
+        let tid = |t: ThreadId| self.trace.stream_info(t.0).map_or(0, |i| i.tid);
+        let new = Arc::new(Doubts::new(self.scans()?, &self.threads_of(image), &tid));
+        lock(&self.doubts).insert(image, Arc::clone(&new));
+        Ok(new)
     }
 
     /// The code of a program image.

@@ -1,0 +1,163 @@
+//! What may have changed memory without the recording saying to what: the kernel in system calls, threads
+//! where they are not recorded, new mappings.
+//!
+//! Within a thread replay forgets what was known at the right place. This is about what others knew, and
+//! what happened at the same time.
+
+use crate::scan::Scan;
+use crate::{Segment, ThreadId};
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes of a page of the list, and pages from which on something is in no page's list.
+const PAGE: u64 = 4096;
+const LARGE: u64 = 16;
+
+/// A stretch of memory that something other than instructions may have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Doubt {
+    pub thread: ThreadId,
+    /// Instructions that the thread had completed when it began.
+    pub from: u64,
+    /// It can go on for ever.
+    pub endless: bool,
+    /// The last number of the order before it began, and the first behind its end.
+    pub opens: u64,
+    pub closes: Option<u64>,
+    pub address: u64,
+    pub len: u64,
+}
+
+/// When an access happened: between two counts of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct When {
+    pub thread: ThreadId,
+    /// Not before this many instructions were completed.
+    pub from: u64,
+    /// Before this many were.
+    pub to: u64,
+}
+
+impl When {
+    /// Whether the instruction is known.
+    pub fn is_exact(&self) -> bool {
+        self.to <= self.from + 1
+    }
+}
+
+/// An instant for the threads of an image.
+#[derive(Clone, Debug)]
+pub struct Instant {
+    /// The thread whose instant it is, and its instructions completed; of another image: none of it.
+    pub home: (ThreadId, u64),
+    pub segment: Segment,
+    /// Threads that the home thread makes only later.
+    pub unborn: Vec<ThreadId>,
+}
+
+impl Instant {
+    /// Whether what a thread began behind number `opens` may have begun.
+    fn may_follow(&self, thread: ThreadId, opens: u64) -> bool {
+        self.segment.closes.is_none_or(|c| opens < c) && !self.unborn.contains(&thread)
+    }
+}
+
+/// Those of an image.
+#[derive(Default, Debug)]
+pub struct Doubts {
+    list: Vec<Doubt>,
+    /// By page.
+    pages: HashMap<u64, Vec<u32>>,
+    large: Vec<u32>,
+    /// Threads that ended by themselves: their ids, and the last number before.
+    gone: Vec<(i32, ThreadId, u64)>,
+}
+
+impl Doubts {
+    /// Collects them. `tid`: the id that a thread had.
+    pub fn new(
+        scans: &BTreeMap<ThreadId, Scan>,
+        of: &[ThreadId],
+        tid: &dyn Fn(ThreadId) -> i32,
+    ) -> Doubts {
+        let mut out = Doubts::default();
+        for t in of {
+            let Some(scan) = scans.get(t) else { continue };
+            for d in scan.doubts(*t) {
+                out.add(d);
+            }
+            if let Some(crate::Ending::Exit(_)) = scan.ending {
+                let number = scan.numbers.last().map_or(0, |n| n.0);
+                out.gone.push((tid(*t), *t, number));
+            }
+        }
+        out
+    }
+
+    fn add(&mut self, d: Doubt) {
+        let i = self.list.len() as u32;
+        let (first, last) = (d.address / PAGE, d.address.saturating_add(d.len - 1) / PAGE);
+        match last - first {
+            0..LARGE => {
+                for page in first..=last {
+                    self.pages.entry(page).or_default().push(i);
+                }
+            }
+            _ => self.large.push(i),
+        }
+        self.list.push(d);
+    }
+
+    /// Whether the value that a byte had at `when` may have been changed by `now`. `seen`: the segment of
+    /// the access.
+    pub fn hold(&self, address: u64, when: When, seen: &Segment, now: &Instant) -> bool {
+        let small = self.pages.get(&(address / PAGE)).map_or(&[][..], |p| p);
+        let mut all = small
+            .iter()
+            .chain(&self.large)
+            .map(|i| &self.list[*i as usize]);
+        all.any(|d| {
+            let inside = d.address <= address && address - d.address < d.len;
+            let begun = match d.thread == now.home.0 {
+                true => d.from < now.home.1,
+                false => now.may_follow(d.thread, d.opens),
+            };
+            // Those of the same thread are where they are in its stream, and replay knows of them.
+            let over = match d.thread == when.thread {
+                true => !d.endless,
+                false => d.closes.is_some_and(|c| c <= seen.opens),
+            };
+            inside && begun && !over
+        })
+    }
+
+    /// Whether anything but instructions may have changed a byte by `now`.
+    pub fn any(&self, address: u64, now: &Instant) -> bool {
+        let nobody = When {
+            thread: ThreadId(u32::MAX),
+            from: 0,
+            to: 0,
+        };
+        let before = Segment {
+            thread: nobody.thread,
+            opens: 0,
+            closes: None,
+            from: 0,
+            to: 0,
+        };
+        self.hold(address, nobody, &before, now)
+    }
+
+    /// Whether a word may be the id of a thread that has ended: the kernel clears words that say so
+    /// (`set_tid_address`, robust locks), and it is not recorded when. `known`: which bytes are.
+    pub fn names_the_dead(&self, word: [u8; 4], known: [bool; 4], now: &Instant) -> bool {
+        const ID: u32 = 0x3fff_ffff;
+        self.gone.iter().any(|(tid, t, number)| {
+            let id = (*tid as u32 & ID).to_le_bytes();
+            let same = (0..4).all(|i| {
+                let mask = ID.to_le_bytes()[i];
+                !known[i] || (word[i] ^ id[i]) & mask == 0
+            });
+            same && *t != now.home.0 && known.contains(&true) && now.may_follow(*t, *number)
+        })
+    }
+}

@@ -1,0 +1,235 @@
+//! The last access to each byte, of one thread or several.
+
+use super::{Query, floor, shares_cells};
+use crate::doubts::When;
+use crate::memory::{Ground, Known};
+use crate::past;
+use crate::player::Player;
+use crate::search;
+use crate::stops::Watch;
+use crate::{Cursor, Position, Result, ThreadId};
+use hindsight_isa::observe::MARK;
+use std::sync::Arc;
+
+/// What the threads of an image accessed before a position.
+pub fn find(
+    cursor: &mut Cursor,
+    image: u32,
+    threads: &[(ThreadId, u64)],
+    alone: bool,
+    q: &mut Query,
+) -> Result<()> {
+    let inner = Arc::clone(&cursor.timeline().0);
+    let mut touched = Vec::new();
+    for (t, n) in threads {
+        q.check()?;
+        if alone || past::last(&inner, *t, q.m.address, q.len(), *n)?.is_some() {
+            touched.push((*t, *n));
+        }
+    }
+    // Marks and window know addresses modulo 2^32. Where that is not enough, the last access is found
+    // by its whole address.
+    let exact = shares_cells(cursor.timeline(), image, &q.m)?;
+    match touched[..] {
+        [] => Ok(()),
+        [(t, n)] if !exact => one(cursor.player(t)?, n, q),
+        _ => shared(cursor, &touched, exact, q),
+    }
+}
+
+/// What one thread knows of it, which nobody else has touched. The player stays at `count`.
+fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
+    p.seek_end(count)?;
+    take(p, count, q);
+    if q.whole() {
+        return Ok(());
+    }
+    let inner = Arc::clone(p.inner());
+    let floor = floor(&inner, p.thread, &q.m, count)?;
+    let since = p.since();
+    past::before(&inner, p.thread, since, &floor, q)
+}
+
+/// Fills in what the player's marks know, which is at `count`.
+pub fn take(p: &Player, count: u64, q: &mut Query) {
+    let [reads, writes, cells] = p.known(q.m.address, q.m.bytes.len());
+    for i in 0..q.m.bytes.len() {
+        if !q.open(i) {
+            continue;
+        }
+        let ground = match (reads[i], writes[i]) {
+            (_, MARK) => Ground::Written,
+            (MARK, _) => Ground::Read,
+            (0, 0) => continue,
+            _ => {
+                q.lost[i] = true;
+                continue;
+            }
+        };
+        q.m.bytes[i] = Some(Known {
+            value: cells[i],
+            ground,
+        });
+        q.when[i] = Some(When {
+            thread: p.thread,
+            from: p.since(),
+            to: count,
+        });
+    }
+}
+
+/// What several threads know of it: the last interval of any of them that touched a word tells, if all of
+/// it comes after those of the others; else the last access is looked for, and so where `exact`.
+fn shared(
+    cursor: &mut Cursor,
+    threads: &[(ThreadId, u64)],
+    exact: bool,
+    q: &mut Query,
+) -> Result<()> {
+    let timeline = cursor.timeline().clone();
+    let inner = &timeline.0;
+    // When the memory was mapped anew or changed last, and what each thread knows nothing from before of.
+    let mut mapped = vec![None; q.m.bytes.len()];
+    let mut floors = Vec::new();
+    for (t, n) in threads {
+        let scan = inner.scan(*t)?;
+        let sources = scan.sources_of(q.m.address, q.m.bytes.len(), *n);
+        for (m, s) in mapped.iter_mut().zip(sources) {
+            if let Some(s) = s {
+                *m = (*m).max(Some((timeline.position(*t, s.at)?, *t)));
+            }
+        }
+        floors.push(floor(inner, *t, &q.m, *n)?);
+    }
+    for word in past::words(q.m.address, q.m.bytes.len()) {
+        q.check()?;
+        let mut since: Vec<u64> = threads.iter().map(|t| t.1).collect();
+        loop {
+            let open = |i: &usize| q.open(*i);
+            let (Some(first), Some(last)) = (word.clone().find(open), word.clone().rfind(open))
+            else {
+                break;
+            };
+            let (start, len) = (q.m.address.wrapping_add(first as u64), last - first + 1);
+            let mut touches = Vec::new();
+            for (k, (t, _)) in threads.iter().enumerate() {
+                if let Some(touch) = past::last(inner, *t, start, len as u64, since[k])? {
+                    let from = timeline.position(*t, touch.from)?;
+                    let to = timeline.position(*t, touch.to - 1)?;
+                    touches.push((to, from, k, touch));
+                }
+            }
+            touches.sort_by_key(|t| t.0);
+            let Some((to, from, k, touch)) = touches.pop() else {
+                break;
+            };
+            let anew = mapped[first..=last].iter().flatten().max().copied();
+            if anew.is_some_and(|a| a.0 > to) {
+                break;
+            }
+            let (t, mine) = (threads[k].0, threads[k].1);
+            let mixed = exact
+                || touches.last().is_some_and(|o| o.0 >= from)
+                || anew.is_some_and(|a| a.0 > from && a.1 != t);
+            if !mixed && !touch.is_cut() {
+                past::take(inner, &touch, &floors[k], q, first..last + 1)?;
+            } else if !mixed && seek_in(cursor.player(t)?, touch.from, touch.to)? {
+                let mut part = q.part(first, last + 1);
+                take(cursor.player(t)?, touch.to, &mut part);
+                for i in first..=last {
+                    if q.open(i) {
+                        q.put(i, &part, i - first);
+                    }
+                }
+            } else {
+                let left: Vec<_> = (threads.iter().zip(&since))
+                    .map(|(t, n)| (t.0, *n))
+                    .collect();
+                let after: Vec<_> = mapped.iter().map(|m| m.map(|m| m.0)).collect();
+                exactly(cursor, &left, &after, q, first, last + 1)?;
+                break;
+            }
+            since[k] = touch.from.min(mine);
+        }
+    }
+    Ok(())
+}
+
+/// Goes to the end of a part of an interval; whether the marks are of just that part.
+fn seek_in(p: &mut Player, from: u64, to: u64) -> Result<bool> {
+    p.seek_end(to)?;
+    Ok(p.since() == from)
+}
+
+/// The last access of several threads to each of some bytes of a word, not before `after`.
+fn exactly(
+    cursor: &mut Cursor,
+    threads: &[(ThreadId, u64)],
+    after: &[Option<Position>],
+    q: &mut Query,
+    from: usize,
+    to: usize,
+) -> Result<()> {
+    let whole = (from..to).all(|i| q.m.bytes[i].is_none() && after[i] == after[from]);
+    if whole && word_of(cursor, threads, after[from], q, from, to)? {
+        return Ok(());
+    }
+    for (i, after) in after.iter().enumerate().take(to).skip(from) {
+        if q.open(i) {
+            word_of(cursor, threads, *after, q, i, i + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same for bytes that were accessed together; `false` if they were not.
+fn word_of(
+    cursor: &mut Cursor,
+    threads: &[(ThreadId, u64)],
+    after: Option<Position>,
+    q: &mut Query,
+    from: usize,
+    to: usize,
+) -> Result<bool> {
+    let address = q.m.address.wrapping_add(from as u64);
+    let len = (to - from) as u64;
+    let mut best: Option<(Position, ThreadId, search::Effect)> = None;
+    for (t, n) in threads {
+        let p = cursor.player(*t)?;
+        let found = search::last_effect(p, address, len, Watch::Access, p.from, *n, &q.cancel)?;
+        if let Some(e) = found {
+            let at = cursor.timeline().position(*t, e.count)?;
+            if best.as_ref().is_none_or(|b| at > b.0) {
+                best = Some((at, *t, e));
+            }
+        }
+    }
+    let best = best.filter(|b| after.is_none_or(|a| b.0 >= a));
+    let Some((_, t, e)) = best else {
+        return Ok(true);
+    };
+    if e.address > address || e.address + e.len < address + len {
+        return Ok(false);
+    }
+    let p = cursor.player(t)?;
+    p.seek_end(e.count + 1)?;
+    let mut part = q.part(from, to);
+    take(p, e.count + 1, &mut part);
+    let ground = if e.write {
+        Ground::Written
+    } else {
+        Ground::Read
+    };
+    for i in from..to {
+        q.put(i, &part, i - from);
+        if let Some(k) = &mut q.m.bytes[i] {
+            k.ground = ground;
+            q.when[i] = Some(When {
+                thread: t,
+                from: e.count,
+                to: e.count + 1,
+            });
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,202 @@
+//! What may have been changed by something that is not recorded since it was accessed is not known.
+
+use super::{FORKS, Query};
+use crate::doubts::When;
+use crate::memory::Why;
+use crate::scan::Raw;
+use crate::search;
+use crate::stops::Watch;
+use crate::{Cursor, Mapping, Position, Result, ThreadId, Timeline};
+use std::ops::Range;
+
+/// Takes back what is not certain, and says what it was. `own`: the image is the cursor's.
+pub fn certain(
+    cursor: &mut Cursor,
+    image: u32,
+    here: Position,
+    own: bool,
+    q: &mut Query,
+) -> Result<()> {
+    let home = (cursor.thread(), cursor.count());
+    for group in groups(q, image, &cursor.timeline().clone()) {
+        let Some(when) = q.when[group.start] else {
+            continue;
+        };
+        if !(group.clone())
+            .map(|i| q.doubtful(i, when))
+            .any(|d| !matches!(d, Ok(false)))
+        {
+            continue;
+        }
+        let exact = pinpoint(cursor, q, group.clone(), when)?;
+        for (part, when) in exact {
+            let mut doubtful = false;
+            for i in part.clone() {
+                doubtful |= q.doubtful(i, when)?;
+            }
+            if doubtful {
+                let at = cursor.timeline().position(when.thread, when.from)?;
+                q.doubt(part.start, part.end, when, Why::Changed, at);
+            }
+        }
+    }
+    shared(cursor, image, here, own, q)?;
+    dead(cursor, image, q)?;
+    if own {
+        cursor.place(home.0, home.1)?;
+    }
+    Ok(())
+}
+
+/// Stretches of bytes of a word that threads of this image accessed at the same time.
+fn groups(q: &Query, image: u32, timeline: &Timeline) -> Vec<Range<usize>> {
+    let mut out: Vec<Range<usize>> = Vec::new();
+    for i in 0..q.m.bytes.len() {
+        let Some(when) = q.when[i].filter(|_| q.m.bytes[i].is_some()) else {
+            continue;
+        };
+        if timeline.0.image(when.thread) != image {
+            continue;
+        }
+        let begins = q.m.address.wrapping_add(i as u64).is_multiple_of(8);
+        match out.last_mut() {
+            Some(last) if last.end == i && !begins && q.when[last.start] == Some(when) => {
+                last.end = i + 1;
+            }
+            _ => out.push(i..i + 1),
+        }
+    }
+    out
+}
+
+/// When exactly bytes were accessed last, of which an interval is known.
+pub fn pinpoint(
+    cursor: &mut Cursor,
+    q: &Query,
+    bytes: Range<usize>,
+    when: When,
+) -> Result<Vec<(Range<usize>, When)>> {
+    if when.is_exact() {
+        return Ok(vec![(bytes, when)]);
+    }
+    let p = cursor.player(when.thread)?;
+    let mut one = |part: Range<usize>| -> Result<(When, bool)> {
+        let (at, len) = (
+            q.m.address.wrapping_add(part.start as u64),
+            part.len() as u64,
+        );
+        let found = p.with_helper(|p| {
+            search::last_effect(p, at, len, Watch::Access, when.from, when.to, &q.cancel)
+        })?;
+        Ok(match found {
+            Some(e) => {
+                let exact = When {
+                    from: e.count,
+                    to: e.count + 1,
+                    ..when
+                };
+                (exact, e.address <= at && at + len <= e.address + e.len)
+            }
+            None => (when, true),
+        })
+    };
+    let (exact, whole) = one(bytes.clone())?;
+    if whole {
+        return Ok(vec![(bytes, exact)]);
+    }
+    bytes.map(|i| Ok((i..i + 1, one(i..i + 1)?.0))).collect()
+}
+
+/// In memory that other processes may have too, a value is known only at the instruction that shows it.
+fn shared(cursor: &mut Cursor, image: u32, here: Position, own: bool, q: &mut Query) -> Result<()> {
+    let timeline = cursor.timeline().clone();
+    let there = timeline.mappings(image, here)?;
+    let start = q.m.address;
+    let end = start.saturating_add(q.len());
+    for r in there.iter().filter(|r| r.start < end && start < r.end) {
+        if !changes_by_itself(&timeline, image, r) {
+            continue;
+        }
+        for group in groups(q, image, &timeline) {
+            let Some(when) = q.when[group.start] else {
+                continue;
+            };
+            let at = q.m.address.wrapping_add(group.start as u64);
+            if at < r.start || r.end <= at {
+                continue;
+            }
+            for (part, when) in pinpoint(cursor, q, group, when)? {
+                let now = (cursor.thread(), cursor.count());
+                if !own || (when.thread, when.from + 1) != now {
+                    let at = timeline.position(when.thread, when.from)?;
+                    q.doubt(part.start, part.end, when, Why::Shared, at);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a mapping's content can change without anything that the image does.
+fn changes_by_itself(timeline: &Timeline, image: u32, r: &Mapping) -> bool {
+    const WRITE: u32 = 2;
+    const ANONYMOUS: u32 = 0x20;
+    if r.path.starts_with("[vvar") {
+        return true;
+    }
+    if !r.is_shared() {
+        return false;
+    }
+    let of_system = ["/usr/", "/lib", "/etc/"];
+    if r.prot & WRITE == 0 && of_system.iter().any(|p| r.path.starts_with(p)) {
+        return false;
+    }
+    // Nobody else has what has no name, unless there was a fork.
+    let nameless = r.flags & ANONYMOUS != 0 && r.path != "[shm]";
+    !nameless || timeline.0.is_forked(image) || forks(timeline, image)
+}
+
+/// Whether an image made processes with copies of its mappings.
+fn forks(timeline: &Timeline, image: u32) -> bool {
+    let threads = timeline.0.threads_of(image);
+    let tid = |t: &ThreadId| timeline.trace().stream_info(t.0).map_or(0, |i| i.tid);
+    let tids: Vec<i32> = threads.iter().map(tid).collect();
+    threads.iter().any(|t| {
+        let Ok(scan) = timeline.0.scan(*t) else {
+            return true;
+        };
+        scan.events.iter().any(|(_, e)| match e {
+            Raw::Syscall {
+                number,
+                result: Some(r),
+                ..
+            } => FORKS.contains(number) && *r as i64 > 0 && !tids.contains(&(*r as i32)),
+            _ => false,
+        })
+    })
+}
+
+/// Words by which the kernel says that a thread has ended.
+fn dead(cursor: &mut Cursor, image: u32, q: &mut Query) -> Result<()> {
+    let timeline = cursor.timeline().clone();
+    let len = q.m.bytes.len() / 4 * 4;
+    for i in (0..len).step_by(4) {
+        let bytes: [Option<u8>; 4] = std::array::from_fn(|k| q.m.bytes[i + k].map(|b| b.value));
+        let accessed = (i..i + 4).find(|k| {
+            q.when[*k].is_some_and(|w| timeline.0.image(w.thread) == image)
+                && q.m.bytes[*k].is_some()
+        });
+        let (Some(k), Some(judge)) = (accessed, &q.judge) else {
+            continue;
+        };
+        let word = bytes.map(|b| b.unwrap_or(0));
+        let known = bytes.map(|b| b.is_some());
+        if !judge.doubts.names_the_dead(word, known, &judge.now) {
+            continue;
+        }
+        let Some(when) = q.when[k] else { continue };
+        let at = timeline.position(when.thread, when.from)?;
+        q.doubt(i, i + 4, when, Why::Changed, at);
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Memory as a condition sees it, which is asked for often.
+
+use super::accessed::take;
+use super::{Query, code, floor};
+use crate::Result;
+use crate::memory::Known;
+use crate::past;
+use crate::player::Player;
+use crate::stops::Cancel;
+use std::sync::Arc;
+
+/// Words whose earlier values are kept.
+const KEPT: usize = 1 << 14;
+
+/// What this thread knows of memory; `false` if any of it is unknown.
+pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
+    let mut q = Query::new(address, buf.len(), &Cancel::new());
+    let here = p.count();
+    take(p, here, &mut q);
+    for i in 0..buf.len() {
+        if q.open(i) {
+            let at = address.wrapping_add(i as u64);
+            q.m.bytes[i] = earlier(p, at & !7)?[(at & 7) as usize];
+        }
+    }
+    code(p, &mut q.m);
+    for (b, k) in buf.iter_mut().zip(&q.m.bytes) {
+        match k {
+            Some(k) => *b = k.value,
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// What is known of a word as of when the player's marks begin. Answers are kept by the interval that
+/// touched the word last.
+fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
+    let since = p.since();
+    let inner = Arc::clone(p.inner());
+    let Some(from) = past::last(&inner, p.thread, word, 8, since)?.map(|t| t.from) else {
+        return Ok([None; 8]);
+    };
+    let mut q = Query::new(word, 8, &Cancel::new());
+    let floor = floor(&inner, p.thread, &q.m, since)?;
+    // What changed it since then belongs to the question too.
+    let changed = floor.iter().max().copied().unwrap_or(0).max(from);
+    if let Some(known) = p.kept.get(&(word, changed)) {
+        return Ok(*known);
+    }
+    past::before(&inner, p.thread, since, &floor, &mut q)?;
+    let mut known = [None; 8];
+    known.copy_from_slice(&q.m.bytes);
+    if p.kept.len() >= KEPT {
+        p.kept.clear();
+    }
+    p.kept.insert((word, changed), known);
+    Ok(known)
+}

@@ -1,0 +1,79 @@
+//! Values that are read later.
+
+use super::{Query, shares_cells};
+use crate::memory::{Ground, Known};
+use crate::{Cursor, Error, Result};
+use hindsight_isa::observe::MARK;
+
+/// Intervals that are replayed at most to find what is read later.
+const AHEAD: usize = 4;
+
+/// Moves what is read later to here, where nothing can have changed it in between: no system call,
+/// signal, gap or other thread.
+pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
+    let (t, count, image) = (cursor.thread(), cursor.count(), cursor.image());
+    let timeline = cursor.timeline().clone();
+    let here = timeline.position(t, count)?;
+    let scan = timeline.0.scan(t)?;
+    if count <= scan.quiet_until {
+        // What is not known by now is not there, or nobody knows it.
+        return Ok(());
+    }
+    let barriers = [
+        scan.events.iter().map(|e| e.0).find(|n| *n >= count),
+        scan.zeros.iter().map(|z| z.0).find(|n| *n >= count),
+        scan.given.iter().map(|z| z.0).find(|n| *n >= count),
+        scan.gaps.iter().map(|g| g.end).find(|n| *n >= count),
+        scan.numbers.iter().map(|n| n.1).find(|n| *n >= count),
+    ];
+    let until = barriers.into_iter().flatten().min().unwrap_or(scan.to);
+    // Memory that others share may change at any time.
+    let (address, len) = (q.m.address, q.len());
+    let list = timeline.mappings(image, here)?;
+    let inside = |r: &crate::Mapping| {
+        r.start <= address && address.saturating_add(len) <= r.end && !r.is_shared()
+    };
+    let shared = shares_cells(&timeline, image, &q.m)?;
+    if q.whole() || shared || !list.iter().any(inside) {
+        return Ok(());
+    }
+    let cancel = q.cancel.clone();
+    let (m, lost) = (&mut q.m, &q.lost);
+    cursor.player(t)?.with_helper(|p| {
+        let mut shut = lost.to_vec();
+        let (mut lo, mut replays) = (count, 0);
+        while lo < until
+            && replays < AHEAD
+            && (0..shut.len()).any(|i| m.bytes[i].is_none() && !shut[i])
+        {
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let part = p.index(lo)?;
+            let interval = &part.intervals[part.interval(lo)];
+            let hi = until.min(interval.to.max(lo + 1));
+            if interval.touches(address, len, true, false) {
+                replays += 1;
+                p.seek(lo)?;
+                p.take_marks(address, len);
+                p.set_breaks(Vec::new());
+                p.run(hi)?;
+                let [reads, writes, cells] = p.known(address, len as usize);
+                p.spoil();
+                for (i, b) in m.bytes.iter_mut().enumerate() {
+                    if b.is_none() && !shut[i] && reads[i] == MARK && writes[i] == 0 {
+                        *b = Some(Known {
+                            value: cells[i],
+                            ground: Ground::Exposed,
+                        });
+                    }
+                    shut[i] |= writes[i] != 0;
+                }
+            } else if interval.touches(address, len, false, true) {
+                break;
+            }
+            lo = hi;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,186 @@
+//! What was in memory before anybody accessed it: zeros, files.
+
+use super::Query;
+use crate::doubts::When;
+use crate::maps;
+use crate::memory::{Ground, Known};
+use crate::scan::{Origin, Source};
+use crate::{Cursor, Mapping, Position, Result, ThreadId};
+
+const WRITE: u32 = 2;
+const PRIVATE: u32 = 2;
+const ANONYMOUS: u32 = 0x20;
+
+/// Whether a mapping that was there when a program began was then empty where it is not recorded what it
+/// held. Others are the kernel's. `told`: it is recorded what the stack held.
+fn empty(m: &Mapping, told: bool) -> bool {
+    match &m.path[..] {
+        "[stack]" | "[heap]" => told,
+        p if p.starts_with('[') => false,
+        _ => m.flags & ANONYMOUS != 0,
+    }
+}
+
+/// Fills in what was never accessed since it was made, where nothing else can have changed it.
+/// `threads`: those of the image, with the instructions they have completed.
+pub fn made(
+    cursor: &Cursor,
+    image: u32,
+    threads: &[(ThreadId, u64)],
+    here: Position,
+    q: &mut Query,
+) -> Result<()> {
+    let timeline = cursor.timeline();
+    if q.whole() {
+        return Ok(());
+    }
+    let (address, len) = (q.m.address, q.m.bytes.len());
+    let end = address.saturating_add(len as u64);
+    let there: Vec<_> = (timeline.mappings(image, here)?.into_iter())
+        .filter(|r| r.start < end && address < r.end && r.prot != 0)
+        .collect();
+    if maps::aliased(&timeline.changes(image)?, address, len as u64) && threads.len() > 1 {
+        return Ok(());
+    }
+    // What made each byte what it was, and where that is said; of several threads the last one in order.
+    let mut sources: Vec<Option<(Position, ThreadId, Source)>> = vec![None; len];
+    for (t, n) in threads {
+        let scan = timeline.0.scan(*t)?;
+        for (best, s) in sources.iter_mut().zip(scan.sources_of(address, len, *n)) {
+            let Some(s) = s else { continue };
+            let at = timeline.position(*t, s.at)?;
+            if best.is_none_or(|b| b.0 <= at) {
+                *best = Some((at, *t, s));
+            }
+        }
+    }
+    let first = timeline
+        .0
+        .trace
+        .image(image)
+        .map_or(0, |i| i.threads.first().copied().unwrap_or_default());
+    let begin = timeline.0.scan(ThreadId(first))?;
+    let told = begin.told;
+    let from_the_start = begin.from == 0 && !timeline.0.is_forked(image);
+    // What a file has, from an offset on.
+    let mut file: Option<(u32, u64, Vec<u8>)> = None;
+    for (i, source) in sources.into_iter().enumerate() {
+        let at = address.wrapping_add(i as u64);
+        let region = there.iter().find(|r| r.start <= at && at < r.end);
+        let (None, false, Some(region)) = (q.m.bytes[i], q.lost[i], region) else {
+            continue;
+        };
+        if region.flags & PRIVATE == 0 {
+            continue;
+        }
+        // Nothing is known of it from before a gap.
+        let since = source.map_or(0, |s| s.2.at);
+        let holder = source.map_or(ThreadId(first), |s| s.1);
+        let gaps = &timeline.0.scan(holder)?.gaps;
+        let until = threads.iter().find(|t| t.0 == holder).map_or(0, |t| t.1);
+        let unseen = gaps.iter().any(|g| g.end > since && g.start < until);
+        let when = When {
+            thread: holder,
+            from: since,
+            to: since + 1,
+        };
+        if unseen || (source.is_some() || from_the_start) && q.doubtful(i, when)? {
+            continue;
+        }
+        q.m.bytes[i] = match source.map(|s| (s.2.origin, at - s.2.address)) {
+            Some((Origin::Zero, _)) => Some((0, Ground::Fresh)),
+            Some((Origin::File { module, offset }, o)) => {
+                let at = offset.saturating_add(o);
+                let known = file.as_ref().filter(|f| f.0 == module && f.1 <= at);
+                if known.is_none_or(|f| at - f.1 >= f.2.len() as u64) {
+                    let bytes = timeline.trace().module_part(module, at, len - i)?;
+                    file = Some((module, at, bytes));
+                }
+                let byte = file.as_ref().and_then(|f| f.2.get((at - f.1) as usize));
+                byte.map(|b| (*b, Ground::Module))
+            }
+            Some((Origin::Mapped, _)) => of_module(cursor, region, at, false)?,
+            // Where it came from is another question, or not known.
+            Some((Origin::Moved(_) | Origin::Unknown, _)) => None,
+            _ if !from_the_start => None,
+            // What is not mentioned was there when the program began.
+            None if empty(region, told) => Some((0, Ground::Fresh)),
+            None if region.path.starts_with('/') => of_module(cursor, region, at, !told)?,
+            None => None,
+        }
+        .map(|(value, ground)| Known { value, ground });
+    }
+    Ok(())
+}
+
+/// Fills in what mapped files say where it cannot be written.
+pub fn mapped(cursor: &Cursor, image: u32, here: Position, q: &mut Query) -> Result<()> {
+    if q.whole() {
+        return Ok(());
+    }
+    let timeline = cursor.timeline();
+    let end = q.m.address.saturating_add(q.m.bytes.len() as u64);
+    for r in timeline.mappings(image, here)? {
+        let apart = r.end <= q.m.address || end <= r.start;
+        if apart || r.prot & WRITE != 0 || !r.path.starts_with('/') {
+            continue;
+        }
+        for i in 0..q.m.bytes.len() {
+            let at = q.m.address.wrapping_add(i as u64);
+            if at < r.start || r.end <= at || q.m.bytes[i].is_some() || q.lost[i] {
+                continue;
+            }
+            let byte = of_module(cursor, &r, at, false)?;
+            q.m.bytes[i] = byte.map(|(value, ground)| Known { value, ground });
+        }
+    }
+    Ok(())
+}
+
+/// What a mapped file has at an address. `loaded`: the kernel's loader has made the mapping, or the
+/// recorder in its place, which clear what is behind the file's part of a segment.
+fn of_module(cursor: &Cursor, r: &Mapping, at: u64, loaded: bool) -> Result<Option<(u8, Ground)>> {
+    let timeline = cursor.timeline();
+    let modules = timeline.trace().modules().iter();
+    let named = modules
+        .rev()
+        .find(|i| i.path.as_bytes() == r.path.as_bytes());
+    let Some(info) = named else { return Ok(None) };
+    let file = timeline.0.file(info.hash)?;
+    let offset = (at - r.start).wrapping_add(r.offset);
+    if loaded && r.prot & WRITE != 0 && behind_segment(&file, offset) {
+        return Ok(Some((0, Ground::Fresh)));
+    }
+    // Behind the file's end the page is filled with zeros.
+    Ok(match file.get(offset as usize) {
+        Some(v) => Some((*v, Ground::Module)),
+        None if offset < (file.len() as u64).next_multiple_of(4096) => Some((0, Ground::Module)),
+        None => None,
+    })
+}
+
+/// Whether a writable page of an executable file holds this offset only since mappings are made of whole
+/// pages: the segment that is loaded from that page ends before it, and has zeros behind.
+fn behind_segment(file: &[u8], offset: u64) -> bool {
+    const LOAD: u32 = 1;
+    const HEADER: usize = 56;
+    const WRITABLE: u32 = 2;
+    let word = |at: usize| Some(u64::from_le_bytes(file.get(at..at + 8)?.try_into().ok()?));
+    let half = |at: usize| Some(u32::from_le_bytes(file.get(at..at + 4)?.try_into().ok()?));
+    let count = half(56).map_or(0, |v| v as u16 as usize);
+    let Some(table) = word(32).filter(|_| file.starts_with(b"\x7fELF")) else {
+        return false;
+    };
+    (0..count).any(|i| {
+        let at = (table as usize).saturating_add(i * HEADER);
+        let segment = (|| {
+            let (kind, flags) = (half(at)?, half(at + 4)?);
+            let (start, size) = (word(at + 8)?, word(at + 32)?);
+            Some((kind == LOAD && flags & WRITABLE != 0, start, size))
+        })();
+        segment.is_some_and(|(wanted, start, size)| {
+            let end = start.saturating_add(size);
+            wanted && end <= offset && offset < end.next_multiple_of(4096)
+        })
+    })
+}
