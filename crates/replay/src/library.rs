@@ -169,10 +169,10 @@ mod tests {
     /// Where the jump goes: `xor eax, eax`, which needs no flags; `adc eax, eax`, which does.
     const BEHIND: [&[u8]; 2] = [&[0x31, 0xc0, 0xc3], &[0x11, 0xc0, 0xc3]];
 
-    fn translator() -> Translator {
+    fn translator(predictor: Predictor) -> Translator {
         Translator::new(Policy {
             mode: Mode::Replay,
-            predictor: Predictor::WINDOW,
+            predictor,
             wide_checks: false,
         })
     }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn serves_elsewhere_if_all_is_the_same() {
-        let (library, mut t) = (Library::default(), translator());
+        let (library, mut t) = (Library::default(), translator(Predictor::WINDOW));
         let key = |pc| Key { pc, limit: 0 };
         translate(&mut t, HIGH, BEHIND[0]);
         library.keep(&t, key(HIGH), CODE);
@@ -200,7 +200,7 @@ mod tests {
                 .then(|| (t.block.hot.clone(), t.block.cold.clone()))
         };
         for pc in [HIGH, HIGH + 0x55_5555_5000] {
-            let mut fresh = translator();
+            let mut fresh = translator(Predictor::WINDOW);
             translate(&mut fresh, pc, BEHIND[0]);
             let wanted = Some((fresh.block.hot, fresh.block.cold));
             assert_eq!(restore(pc, CODE, BEHIND[0]), wanted);
@@ -213,5 +213,17 @@ mod tests {
         assert_eq!(restore(HIGH, &other, BEHIND[0]), None);
         assert_eq!(restore(0x1230, CODE, BEHIND[0]), None, "other encodings");
         assert_eq!(library.counts(), (2, 5));
+    }
+
+    #[test]
+    fn cells_of_small_predictors_do_not_move() {
+        let predictor = Predictor::parse("cache:64k").unwrap();
+        let (library, mut t) = (Library::default(), translator(predictor));
+        let key = |pc| Key { pc, limit: 0 };
+        translate(&mut t, HIGH, BEHIND[0]);
+        library.keep(&t, key(HIGH), CODE);
+        let mut restore = |pc| library.restore(&mut t, key(pc), CODE, &mut |_| BEHIND[0]);
+        assert!(restore(HIGH));
+        assert!(!restore(HIGH + 0x5000));
     }
 }

@@ -146,6 +146,8 @@ impl Translator {
                     fixed,
                 });
             } else if self.replay() {
+                // Cells of a small predictor do not move as addresses do.
+                self.a.bound = true;
                 let cell = self.policy.predictor.cell(at);
                 return Some(Mem {
                     real: m,
