@@ -35,6 +35,11 @@ const fn slot(pc: u64) -> usize {
     pc as usize & (SLOTS - 1)
 }
 
+/// Offset in [`Targets`] of the first place of `pc`.
+pub const fn place(pc: u64) -> usize {
+    slot(pc) * size_of::<Found>()
+}
+
 impl Targets {
     /// Makes an empty table of memory that is all zero, touching no more of it than it must.
     pub fn begin(&mut self) {

@@ -23,12 +23,22 @@ pub struct Fixup {
     pub relative: bool,
 }
 
-/// A field whose value grows with the block's guest address.
+/// A field whose value depends on the block's guest address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moving {
     pub at: Place,
-    /// Eight bytes, or the low four of them.
-    pub wide: bool,
+    pub what: Field,
+}
+
+/// What such a field holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Field {
+    /// The low four bytes of an address.
+    Low,
+    /// An address.
+    Wide,
+    /// The displacement of an address's place in a table of targets.
+    Target,
 }
 
 /// Writes host code. The current part is switched with [`Asm::cold`].
@@ -148,6 +158,13 @@ impl Asm {
         self.bytes(&disp.to_le_bytes());
     }
 
+    /// An instruction that ends with the displacement of a place in a table of targets.
+    pub fn place_of_target(&mut self, b: &[u8], disp: i32) {
+        self.at(b, disp);
+        let end = self.here().at as usize;
+        self.moves(end - 4, Field::Target);
+    }
+
     /// Emits an instruction. `false` if it cannot be encoded (a high-byte register next to REX).
     #[must_use]
     pub fn try_put(&mut self, i: &Instruction) -> bool {
@@ -164,18 +181,18 @@ impl Asm {
         *self.buf() = buf;
         if ok && is_fixed_cell(i) {
             let offset = offsets.displacement_offset();
-            self.moves(len + offset, false);
+            self.moves(len + offset, Field::Low);
         }
         ok
     }
 
     /// Notes that the field at offset `at` of the present part moves with the block.
-    fn moves(&mut self, at: usize, wide: bool) {
+    fn moves(&mut self, at: usize, what: Field) {
         let at = Place {
             cold: self.in_cold,
             at: at as u32,
         };
-        self.moving.push(Moving { at, wide });
+        self.moving.push(Moving { at, what });
     }
 
     /// Emits an instruction that is known to be encodable.
@@ -264,7 +281,7 @@ impl Asm {
         self.imm(reg, v);
         if v > u32::MAX as u64 && v >> 63 == 0 {
             let end = self.here().at as usize;
-            self.moves(end - 8, true);
+            self.moves(end - 8, Field::Wide);
         } else {
             // Encoded in a form for small numbers.
             self.bound = true;
@@ -275,7 +292,7 @@ impl Asm {
     pub fn short_guest_address(&mut self, reg: u8, v: u32) {
         self.imm(reg, v as u64);
         let end = self.here().at as usize;
-        self.moves(end - 4, false);
+        self.moves(end - 4, Field::Low);
     }
 
     /// `lea reg, mem` (64-bit, no flags).
@@ -374,7 +391,7 @@ impl Asm {
             Desc::SHORT
         };
         self.bytes(&b[..n]);
-        self.moves(here.at as usize + Desc::PC, true);
+        self.moves(here.at as usize + Desc::PC, Field::Wide);
         for (offset, target) in [(4, resume), (16, patch)] {
             if let Some(target) = target {
                 let at = Place {

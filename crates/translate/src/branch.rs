@@ -6,6 +6,7 @@ use crate::block::{Translator, slot};
 use crate::plan::mem_op;
 use crate::regs::{RCX, RSP, SCR, Set, gpr, number};
 use hindsight_isa::ctx::{d, table};
+use hindsight_isa::targets;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
 impl Translator {
@@ -16,6 +17,7 @@ impl Translator {
             FlowControl::Call => {
                 self.push_return(i.next_ip());
                 self.release();
+                self.expect(i.next_ip());
                 self.exit_to(&[0xe9], i.near_branch64());
             }
             FlowControl::IndirectBranch => self.renamed(i, written, true, |t, i| {
@@ -109,6 +111,7 @@ impl Translator {
         (self.cur.scr_taken, self.cur.scr_live) = (false, false);
         self.push_return(return_to);
         self.release();
+        self.expect(return_to);
         self.a.unspill(SCR, d::RIP);
         self.find();
     }
@@ -147,12 +150,25 @@ impl Translator {
         self.find();
     }
 
-    /// Jumps to the translation of the address in the scratch register.
-    fn find(&mut self) {
-        let table = match self.policy.mode {
+    /// Number of the table in which indirect branches look.
+    fn table(&self) -> usize {
+        match self.policy.mode {
             Mode::Plain => table::PLAIN,
             Mode::Record | Mode::Replay => table::CHECKED,
-        };
+        }
+    }
+
+    /// Has the processor fetch what the return to `pc` will look at: in a program with much code that is in
+    /// none of its caches.
+    fn expect(&mut self, pc: u64) {
+        // prefetcht0 gs:[at]
+        let at = d::targets(self.table()) + targets::place(pc) as i32;
+        self.a.place_of_target(&[0x65, 0x0f, 0x18, 0x0c, 0x25], at);
+    }
+
+    /// Jumps to the translation of the address in the scratch register.
+    fn find(&mut self) {
+        let table = self.table();
         let at = d::targets(table);
         // movzx ecx, r10w; lea rcx, [rcx + rcx]
         const INDEX: [u8; 8] = [0x41, 0x0f, 0xb7, 0xca, 0x48, 0x8d, 0x0c, 0x09];

@@ -3,10 +3,12 @@
 //!
 //! Of a block's translation only some fields depend on where its code is: those grow with its address.
 
-use crate::asm::{Fixup, Moving, Place};
+use crate::asm::{Field, Fixup, Moving, Place};
 use crate::block::Translator;
 use crate::{Block, Look};
 use alloc::vec::Vec;
+use hindsight_isa::ctx::{d, table};
+use hindsight_isa::targets::{self, Found};
 
 /// Blocks whose addresses are all above this have all of them encoded in the same form.
 const LOW: u64 = 1 << 33;
@@ -36,6 +38,8 @@ const MOVING: usize = 4;
 
 /// The cold part's bit in a packed place.
 const COLD: u32 = 1 << 30;
+/// The bit of a field that holds a place in a table of targets.
+const TARGET: u32 = 1 << 29;
 /// The additional bit of a packed field.
 const MORE: u32 = 1 << 31;
 
@@ -48,7 +52,7 @@ fn unpack(b: &[u8; 4]) -> (Place, bool) {
     let v = u32::from_le_bytes(*b);
     let place = Place {
         cold: v & COLD != 0,
-        at: v & (COLD - 1),
+        at: v & (TARGET - 1),
     };
     (place, v & MORE != 0)
 }
@@ -84,7 +88,11 @@ impl Block {
             out.extend_from_slice(&pack(f.target, false));
         }
         for m in &self.moving {
-            out.extend_from_slice(&pack(m.at, m.wide));
+            let mut packed = pack(m.at, m.what == Field::Wide);
+            if m.what == Field::Target {
+                packed[3] |= (TARGET >> 24) as u8;
+            }
+            out.extend_from_slice(&packed);
         }
         out.extend_from_slice(&self.hot);
         out.extend_from_slice(&self.cold);
@@ -186,10 +194,18 @@ impl Translator {
             if !fits(at, if wide { 8 } else { 4 }) {
                 return None;
             }
-            b.moving.push(Moving { at, wide });
+            let what = match u32::from_le_bytes(*m) & TARGET != 0 {
+                true => Field::Target,
+                false if wide => Field::Wide,
+                false => Field::Low,
+            };
+            b.moving.push(Moving { at, what });
             let part = if at.cold { &mut b.cold } else { &mut b.hot };
             let field = &mut part[at.at as usize..];
-            if wide {
+            if what == Field::Target {
+                let f = field.first_chunk_mut::<4>()?;
+                *f = moved_target(i32::from_le_bytes(*f), delta).to_le_bytes();
+            } else if wide {
                 let f = field.first_chunk_mut::<8>()?;
                 *f = u64::from_le_bytes(*f).wrapping_add(delta).to_le_bytes();
             } else {
@@ -201,4 +217,15 @@ impl Translator {
         }
         Some(())
     }
+}
+
+/// The displacement of the place of an address that is `delta` beyond the one whose place is at `disp`.
+fn moved_target(disp: i32, delta: u64) -> i32 {
+    let tables = [table::CHECKED, table::PLAIN].map(d::targets);
+    let Some(first) = tables.into_iter().rev().find(|t| disp >= *t) else {
+        return disp;
+    };
+    let size = size_of::<Found>() as i32;
+    let pc = ((disp - first) / size) as u64;
+    first + targets::place(pc.wrapping_add(delta)) as i32
 }
