@@ -20,6 +20,7 @@ mod check;
 mod familiar;
 mod flags;
 mod forms;
+mod held;
 mod observe;
 mod operand;
 mod plan;

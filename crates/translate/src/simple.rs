@@ -349,8 +349,7 @@ impl Translator {
             return self.unsupported();
         };
         if wide {
-            self.wide_read(size, &m);
-            return self.copy_with(i, &m.cell);
+            return self.wide_read(i, size, &m);
         }
         let last = m.plus(size as i64 - 1);
         if let (Some(base), Some(end), true) = (m.fixed, last.fixed, size > 8) {

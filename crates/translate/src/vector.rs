@@ -4,7 +4,9 @@ use crate::asm::ctx;
 use crate::block::{Translator, slot};
 use crate::check::Check;
 use crate::flags;
+use crate::held;
 use crate::operand::Mem;
+use crate::plan::mem_op;
 use crate::regs::{RCX, gpr};
 use alloc::vec::Vec;
 use hindsight_isa::DescKind;
@@ -150,15 +152,26 @@ impl Translator {
         self.a.cold(false);
     }
 
-    /// Checks a whole vector through zmm31.
-    pub(crate) fn wide_read(&mut self, size: usize, m: &Mem) {
+    /// Checks a whole vector through zmm31, which then stands for the operand where there is such a
+    /// form; else the instruction reads the cells.
+    pub(crate) fn wide_read(&mut self, i: &Instruction, size: usize, m: &Mem) {
         let (reg, code) = match size {
             16 => (Register::XMM31, Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128),
             32 => (Register::YMM31, Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256),
             _ => (Register::ZMM31, Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512),
         };
+        let held = mem_op(i).and_then(|op| held::on_register(i, op, reg));
         self.a.rm(code, reg, m.real);
-        self.wide_check(reg, size, m, |_| {});
+        let (cell, again) = (m.cell, held.is_some());
+        self.wide_check(reg, size, m, |t| {
+            if again {
+                t.a.rm(code, reg, cell);
+            }
+        });
+        match held {
+            Some(held) => self.copy(&held),
+            None => self.copy_with(i, &m.cell),
+        }
     }
 
     /// Compares a vector register with the cells at `m`.
