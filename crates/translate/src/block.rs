@@ -2,8 +2,8 @@
 
 use crate::asm::{self, Asm, Place};
 use crate::plan::{Plan, plan};
-use crate::regs::{self, CNT, RCX, RSP, SCR, Set, number};
-use crate::{Block, Error, Input, Look, MapEntry, Mode, Policy, flags, watch};
+use crate::regs::{self, RCX, SCR, Set, number};
+use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags, watch};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind, desc::raise};
@@ -32,10 +32,6 @@ pub(crate) mod slot {
     }
 }
 
-/// Order in which registers are borrowed as temporaries: those that high-byte instructions can
-/// live with first, rcx (which checks use) last.
-const VICTIMS: [u8; 13] = [3, 5, 6, 7, 0, 2, 8, 9, 12, 13, 14, 15, 1];
-
 /// State while one instruction is translated.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cur {
@@ -55,10 +51,10 @@ pub(crate) struct Cur {
     pub low_only: bool,
     /// rcx has been overwritten by a check; the guest's is in `slot::CHECK`.
     pub rcx_checks: bool,
-    victims: [u8; 8],
-    nvictims: usize,
+    pub victims: [u8; 8],
+    pub nvictims: usize,
     /// Victims that have been given back already.
-    released: usize,
+    pub released: usize,
 }
 
 /// Translates blocks one at a time, reusing its buffers.
@@ -239,67 +235,6 @@ impl Translator {
             })
     }
 
-    /// Fills `needed[k]` with the flags needed behind instruction `k`.
-    fn liveness<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) {
-        self.needed.clear();
-        self.needed.resize(self.instrs.len(), flags::ALL);
-        // Also where nothing is looked at: what the block before has left is not this one's.
-        self.block.peeked.clear();
-        self.block.looks.clear();
-        self.block.looked.clear();
-        if !self.checked() && !self.replay() {
-            return;
-        }
-        // The block's own code is certain; what lies behind it is somebody else's.
-        let own = self
-            .instrs
-            .last()
-            .map_or(0, |i| i.next_ip().wrapping_sub(input.pc) as usize)
-            .min(input.code.len());
-        let peeked = &mut self.block.peeked;
-        let (looks, looked) = (&mut self.block.looks, &mut self.block.looked);
-        let mut at = |pc: u64| {
-            if let Some(known) = input.peeked.get(peeked.len()) {
-                peeked.push(*known);
-                return flags::unpack(*known);
-            }
-            let off = pc.wrapping_sub(input.pc) as usize;
-            let needed = if off < own {
-                flags::peek(pc, &input.code[off..own]).0
-            } else {
-                let code = peek(pc);
-                let (needed, len) = flags::peek(pc, code);
-                looks.push(Look {
-                    distance: off as i64,
-                    len: len as u8,
-                });
-                looked.extend_from_slice(&code[..len]);
-                needed
-            };
-            peeked.push(flags::pack(needed));
-            needed
-        };
-        let mut live = flags::ALL;
-        for (k, i) in self.instrs.iter().enumerate().rev() {
-            let last = k + 1 == self.instrs.len();
-            live = match i.flow_control() {
-                FlowControl::Next if last => at(i.next_ip()),
-                FlowControl::Next => live,
-                FlowControl::UnconditionalBranch | FlowControl::Call
-                    if i.op0_kind() == OpKind::NearBranch64 =>
-                {
-                    at(i.near_branch64())
-                }
-                FlowControl::ConditionalBranch if i.op0_kind() == OpKind::NearBranch64 => {
-                    at(i.near_branch64()) | if last { at(i.next_ip()) } else { live }
-                }
-                _ => flags::ALL,
-            };
-            self.needed[k] = live;
-            live = flags::before(i, live);
-        }
-    }
-
     fn segment(&mut self, input: &Input, instrs: &[Instruction], start: usize, end: usize) {
         let n = (end - start) as u16;
         let first = &instrs[start];
@@ -419,91 +354,6 @@ impl Translator {
             return;
         }
         self.release();
-    }
-
-    /// Gives borrowed registers back: at the end of an instruction, and before leaving the block.
-    pub(crate) fn release(&mut self) {
-        for k in self.cur.released..self.cur.nvictims {
-            let v = self.cur.victims[k];
-            self.a.unspill(v, d::SPILL + 8 * k as i32);
-        }
-        self.cur.released = self.cur.nvictims;
-    }
-
-    /// Runs `body` with the guest's r10 and r11 (where `i` names them) in borrowed registers.
-    pub(crate) fn renamed(
-        &mut self,
-        i: &Instruction,
-        written: Set,
-        needs_scratch: bool,
-        body: impl FnOnce(&mut Self, &Instruction),
-    ) {
-        let mut i = *i;
-        let mut loans = [(0u8, 0u8); 2];
-        let mut n = 0;
-        if needs_scratch {
-            self.cur.scr_taken = true;
-        }
-        for reg in [SCR, CNT] {
-            if !self.cur.used.has(reg) {
-                continue;
-            }
-            let to = self.scratch();
-            if to == SCR {
-                self.cur.scr_live = true;
-            }
-            self.a.unspill(to, d::GPR + 8 * reg as i32);
-            loans[n] = (reg, to);
-            n += 1;
-        }
-        // A loan may itself be r10: rename through numbers that do not clash.
-        let clash = n == 2 && loans[1].1 == SCR;
-        debug_assert!(!clash);
-        for (from, to) in &loans[..n] {
-            regs::rename(&mut i, *from, *to);
-        }
-        if needs_scratch {
-            self.cur.scr_taken = false;
-        }
-        body(self, &i);
-        for (reg, to) in &loans[..n] {
-            if written.has(*reg) {
-                self.a.spill(d::GPR + 8 * *reg as i32, *to);
-            }
-        }
-    }
-
-    /// A register for temporary use: the scratch register if it is free, else a borrowed one.
-    pub(crate) fn scratch(&mut self) -> u8 {
-        if !self.cur.scr_taken && !self.cur.low_only {
-            self.cur.scr_taken = true;
-            return SCR;
-        }
-        self.borrow_reg()
-    }
-
-    /// A register other than the scratch register.
-    pub(crate) fn borrow_reg(&mut self) -> u8 {
-        let taken = self.cur.used;
-        let v = VICTIMS
-            .into_iter()
-            .find(|v| !taken.has(*v) && *v != RSP)
-            .unwrap_or(15);
-        debug_assert!(!taken.has(v));
-        self.borrow_this(v);
-        v
-    }
-
-    /// Borrows register `v` itself, even if the instruction uses it; returns its slot.
-    pub(crate) fn borrow_this(&mut self, v: u8) -> i32 {
-        let k = self.cur.nvictims;
-        let slot = d::SPILL + 8 * k as i32;
-        self.a.spill(slot, v);
-        self.cur.victims[k] = v;
-        self.cur.nvictims = k + 1;
-        self.cur.used.add(v);
-        self.map_spills();
-        slot
     }
 
     /// `opcode rel32` to the translation of `pc`: at first to a stub that asks the runtime.
