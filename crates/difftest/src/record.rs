@@ -209,10 +209,11 @@ fn block(
                 gpr[*r as usize] = t.ctx.spill[i];
             }
             t.pos = c.gpr[11].wrapping_sub(e.ahead as u64).wrapping_sub(START);
+            let rflags = e.kept.map_or(c.rflags, |k| k.flags(c.rflags, t.ctx.flags));
             *fault = Some(CpuState {
                 gpr,
                 rip: e.pc,
-                rflags: c.rflags,
+                rflags,
                 fs_base: t.ctx.fs_base,
                 gs_base: t.ctx.gs_base,
             });

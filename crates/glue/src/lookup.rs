@@ -9,6 +9,7 @@ use hindsight_isa::ctx::{d, table};
 unsafe extern "C" {
     fn hindsight_search();
     fn hindsight_search_plain();
+    fn hindsight_search_kept();
     fn hindsight_search_end();
 }
 
@@ -23,6 +24,11 @@ macro_rules! search {
             "mov rcx, gs:[rcx * 8 + {found} + 16]",
             "lea rcx, [rcx + r10]",
             "jrcxz 2f",
+            "movzx ecx, r10w",
+            "lea rcx, [rcx + rcx]",
+            "mov rcx, gs:[rcx * 8 + {found}]",
+            "lea rcx, [rcx + r10 + 1]",
+            "jrcxz 3f",
             "mov rcx, gs:[{save}]",
             "mov gs:[{rip}], r10",
             "mov dword ptr gs:[{desc}], {not_found}",
@@ -31,6 +37,12 @@ macro_rules! search {
             "movzx ecx, r10w",
             "lea rcx, [rcx + rcx]",
             "mov r10, gs:[rcx * 8 + {found} + 24]",
+            "mov rcx, gs:[{save}]",
+            "jmp r10",
+            "3:",
+            "movzx ecx, r10w",
+            "lea rcx, [rcx + rcx]",
+            "mov r10, gs:[rcx * 8 + {found} + 8]",
             "mov rcx, gs:[{save}]",
             "jmp r10",
             found = const d::targets($table),
@@ -45,13 +57,29 @@ macro_rules! search {
 
 search!("hindsight_search", table::CHECKED);
 search!("hindsight_search_plain", table::PLAIN);
+// With the guest's flags in the context block, too.
+global_asm!(
+    ".balign 64",
+    ".globl hindsight_search_kept",
+    "hindsight_search_kept:",
+    "mov gs:[{rax}], rax",
+    "movzx eax, word ptr gs:[{flags}]",
+    // Overflows exactly if al is 1.
+    "add al, 0x7f",
+    "sahf",
+    "mov rax, gs:[{rax}]",
+    "jmp hindsight_search",
+    rax = const d::SPILL,
+    flags = const d::FLAGS,
+);
 global_asm!(".globl hindsight_search_end", "hindsight_search_end:");
 
-/// Addresses of the searches in both tables of targets.
-pub fn searches() -> [u64; 2] {
+/// Addresses of the searches, for [`hindsight_isa::Ctx::search_ptr`].
+pub fn searches() -> [u64; 3] {
     [
         hindsight_search as *const () as u64,
         hindsight_search_plain as *const () as u64,
+        hindsight_search_kept as *const () as u64,
     ]
 }
 

@@ -77,13 +77,19 @@ pub struct Ctx {
     pub k7: u64,
     /// Guest xmm0 to xmm15 outside translated code (low 128 bits only).
     pub xmm: [[u8; 16]; 16],
-    /// Addresses of the code that looks into the second place of a target, for each of `targets`.
-    pub search_ptr: [u64; 2],
+    /// Guest status flags that translated code has put away: see [`crate::kept`].
+    pub flags: u64,
+    /// Addresses of the code that looks into the second place of a target, for each of `targets`, and
+    /// ([`SEARCH_KEPT`]) for the first of them with the guest's flags in `flags`.
+    pub search_ptr: [u64; 3],
     /// Targets of indirect branches: of code that records or replays, and of plain code.
     pub targets: [Targets; 2],
 }
 
 const _: () = assert!(size_of::<Ctx>() <= CTX_SIZE);
+
+/// Index in [`Ctx::search_ptr`].
+pub const SEARCH_KEPT: usize = 2;
 
 /// Displacement from the GS base of byte `offset` of [`Ctx`].
 pub const fn disp(offset: usize) -> i32 {
@@ -122,6 +128,7 @@ pub mod d {
     pub const ZMM31: i32 = disp(offset_of!(Ctx, zmm31));
     pub const K7: i32 = disp(offset_of!(Ctx, k7));
     pub const XMM: i32 = disp(offset_of!(Ctx, xmm));
+    pub const FLAGS: i32 = disp(offset_of!(Ctx, flags));
     pub const SEARCH_PTR: i32 = disp(offset_of!(Ctx, search_ptr));
     /// Of one of the two tables of targets.
     pub const fn targets(table: usize) -> i32 {

@@ -9,6 +9,7 @@
 pub mod cpuid;
 pub mod ctx;
 pub mod desc;
+pub mod kept;
 pub mod mark;
 pub mod observe;
 pub mod predictor;
@@ -19,5 +20,6 @@ pub mod xsave;
 
 pub use ctx::Ctx;
 pub use desc::{Desc, DescKind};
+pub use kept::Kept;
 pub use predictor::Predictor;
 pub use state::{CpuState, VecState};

@@ -8,7 +8,8 @@ const SLOTS: usize = 1 << 16;
 #[derive(Clone, Copy)]
 pub struct Found {
     /// Two's complement negation of the guest address (so that a flag-free `lea` and `jrcxz`
-    /// can test for equality).
+    /// can test for equality); one less, its complement, if some flags may be needed there: only
+    /// the shared code finds it then.
     pub neg_pc: u64,
     /// Address of its translation.
     pub host: u64,
@@ -25,9 +26,9 @@ pub struct Targets {
 /// The empty place `i`, which matches no address that is looked for there: as far as possible zeros,
 /// which fresh memory holds.
 const fn empty(i: usize) -> Found {
-    // 1 is the negation of the very last address, 0 that of the very first one, which is looked for in the
-    // first two places.
-    let neg_pc = if i < 2 { 1 } else { 0 };
+    // 0 is the negation of the very first address, which is looked for in the first two places, and the
+    // complement of the very last one.
+    let neg_pc = if i < 2 || i == SLOTS - 1 { 3 } else { 0 };
     Found { neg_pc, host: 0 }
 }
 
@@ -43,7 +44,7 @@ pub const fn place(pc: u64) -> usize {
 impl Targets {
     /// Makes an empty table of memory that is all zero, touching no more of it than it must.
     pub fn begin(&mut self) {
-        for i in 0..2 {
+        for i in [0, 1, SLOTS - 1] {
             self.found[i] = empty(i);
         }
     }
@@ -57,20 +58,19 @@ impl Targets {
         }
     }
 
-    /// Enters `pc` with its translation `host`.
-    pub fn set(&mut self, pc: u64, host: u64) {
-        let neg_pc = pc.wrapping_neg();
+    /// Enters `pc` with its translation `host`, at whose beginning some flags may be needed or not.
+    pub fn set(&mut self, pc: u64, host: u64, takes_flags: bool) {
+        self.forget(pc);
+        let neg_pc = pc.wrapping_neg().wrapping_sub(takes_flags as u64);
         let i = slot(pc);
         let new = Found { neg_pc, host };
         let old = core::mem::replace(&mut self.found[i], new);
-        let both = [neg_pc, empty(i).neg_pc];
         let next = &mut self.found[i + 1];
         // What stood there moves on, if it is looked for in the next place too and that is of no more use.
-        let movable = !both.contains(&old.neg_pc) && slot(old.neg_pc.wrapping_neg()) == i;
-        if movable && slot(next.neg_pc.wrapping_neg()) != i + 1 {
+        let movable = old.neg_pc != empty(i).neg_pc && slot(old.neg_pc.wrapping_neg()) == i;
+        let at_home = [0, 1].map(|one| slot(next.neg_pc.wrapping_neg().wrapping_sub(one)));
+        if movable && !at_home.contains(&(i + 1)) {
             *next = old;
-        } else if next.neg_pc == neg_pc {
-            *next = empty(i + 1);
         }
     }
 
@@ -78,7 +78,9 @@ impl Targets {
     pub fn find(&self, pc: u64) -> Option<u64> {
         let i = slot(pc);
         let mut both = self.found[i..i + 2].iter();
-        let f = both.find(|f| f.neg_pc == pc.wrapping_neg())?;
+        let f = both
+            .find(|f| f.neg_pc == pc.wrapping_neg())
+            .or(Some(&self.found[i]).filter(|f| f.neg_pc == !pc))?;
         Some(f.host)
     }
 
@@ -86,7 +88,7 @@ impl Targets {
     pub fn forget(&mut self, pc: u64) {
         let i = slot(pc);
         for k in i..i + 2 {
-            if self.found[k].neg_pc == pc.wrapping_neg() {
+            if self.found[k].neg_pc == pc.wrapping_neg() || k == i && self.found[k].neg_pc == !pc {
                 self.found[k] = empty(k);
             }
         }
@@ -123,14 +125,14 @@ mod tests {
             (0x3_ffff, 300),
             (0x4_ffff, 400),
         ] {
-            t.set(pc, host);
+            t.set(pc, host, false);
         }
         assert_eq!((t.find(0x1_2345), t.find(0x2_2345)), (Some(100), Some(200)));
         assert_eq!((t.find(0x3_ffff), t.find(0x4_ffff)), (Some(300), Some(400)));
         // One that has its own place there is not driven out.
-        t.set(0x5_2346, 500);
-        t.set(0x2_2345, 201);
-        t.set(0x1_2345, 101);
+        t.set(0x5_2346, 500, false);
+        t.set(0x2_2345, 201, false);
+        t.set(0x1_2345, 101, false);
         assert_eq!((t.find(0x5_2346), t.find(0x1_2345)), (Some(500), Some(101)));
         t.forget(0x1_2345);
         assert_eq!((t.find(0x1_2345), t.find(0x5_2346)), (None, Some(500)));
@@ -141,10 +143,10 @@ mod tests {
     #[test]
     fn a_target_is_there_once() {
         let mut t = table();
-        t.set(0x1_2345, 100);
-        t.set(0x2_2345, 200);
-        t.set(0x1_2345, 101);
-        t.set(0x2_2345, 201);
+        t.set(0x1_2345, 100, false);
+        t.set(0x2_2345, 200, false);
+        t.set(0x1_2345, 101, false);
+        t.set(0x2_2345, 201, false);
         assert_eq!((t.find(0x1_2345), t.find(0x2_2345)), (Some(101), Some(201)));
         t.forget(0x1_2345);
         t.forget(0x2_2345);

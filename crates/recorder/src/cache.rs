@@ -66,6 +66,8 @@ struct Block {
     /// As [`Translator::ordered`] was.
     ordered: bool,
     live: bool,
+    /// Some flags may be needed at its beginning.
+    takes_flags: bool,
     /// Threads whose streams have not announced this epoch of the code must not come here.
     since: u64,
     /// Where in [`Segment::bytes`] its source is, and behind that what the translator saw at its exits.
@@ -370,6 +372,7 @@ impl Cache {
             plain,
             ordered: self.translator.ordered,
             live: true,
+            takes_flags: self.translator.block.takes_flags,
             since,
             bytes: s.bytes.len() as u32,
             peeked: self.translator.block.peeked.len() as u8,
@@ -434,6 +437,13 @@ impl Cache {
         let epoch = self.code.epoch;
         ring::emit_process(&Event::CodeFrom { epoch });
         self.translated = 0;
+    }
+
+    /// Whether some flags may be needed at the beginning of the block at `pc` of this generation.
+    pub fn takes_flags(&self, t: &Thread, pc: u64) -> bool {
+        let s = &self.segments[self.current];
+        let block = self.by_pc.get(&key(pc, t.is_plain()));
+        block.is_none_or(|i| s.blocks[*i as usize].takes_flags)
     }
 
     /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`, the block at `pc`,

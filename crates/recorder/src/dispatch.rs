@@ -114,7 +114,8 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
             DescKind::Exit => cache.link(t, desc.patch, pc, host),
             DescKind::Indirect | DescKind::Syscall => {
                 let table = t.table();
-                t.ctx.targets[table].set(pc, host);
+                let takes_flags = cache.takes_flags(t, pc);
+                t.ctx.targets[table].set(pc, host, takes_flags);
             }
             _ => {}
         }

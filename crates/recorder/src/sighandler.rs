@@ -183,7 +183,9 @@ fn step(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) {
     let pc = uc.regs[RIP];
     if let Some(b) = cache::boundary(pc) {
         inbox.stepping.store(false, Relaxed);
-        uc.regs[EFLAGS] &= !TF;
+        // SAFETY: translated code was interrupted; the context block is the thread's own.
+        let kept = unsafe { read_volatile(&raw const (*ctx).flags) };
+        uc.regs[EFLAGS] = b.flags(uc.regs[EFLAGS], kept) & !TF;
         uc.regs[R11] = uc.regs[R11].wrapping_sub(b.ahead as u64);
         inbox.set_left(
             Left::Boundary {

@@ -6,7 +6,7 @@ use crate::regs::{self, RCX, SCR, Set, number};
 use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags, watch};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
-use hindsight_isa::{Desc, DescKind, desc::raise};
+use hindsight_isa::{Desc, DescKind, Kept, desc::raise};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind,
     Register,
@@ -49,6 +49,8 @@ pub(crate) struct Cur {
     pub scr_live: bool,
     /// The instruction names a high-byte register, so no temporary may need a REX prefix.
     pub low_only: bool,
+    /// The guest's flags are kept in the context block.
+    pub kept: Option<Kept>,
     /// rcx has been overwritten by a check; the guest's is in `slot::CHECK`.
     pub rcx_checks: bool,
     pub victims: [u8; 8],
@@ -83,6 +85,11 @@ pub struct Translator {
     pub watch: Option<u64>,
     /// The block has one instruction.
     alone: bool,
+    /// Recording: from this instruction on the guest's flags are in the context block (see [`crate::keep`]).
+    pub(crate) kept_from: usize,
+    /// As what, and which register holds that at first.
+    pub(crate) kept: Kept,
+    pub(crate) kept_reg: u8,
     /// Replay: index behind the last instruction that the budget at hand covers.
     pub(crate) covered: usize,
     /// Replay: exits in the middle of what a budget covers: their jumps, the instructions that are not
@@ -109,6 +116,9 @@ impl Translator {
             atomics: false,
             watch: None,
             alone: false,
+            kept_from: usize::MAX,
+            kept: Kept::AX,
+            kept_reg: regs::RAX,
             covered: 0,
             early: Vec::new(),
             block: Block::default(),
@@ -145,6 +155,7 @@ impl Translator {
         self.decode(input)?;
         self.liveness(input, peek);
         self.a.clear();
+        self.cur = Cur::default();
         self.block.map.clear();
         if input.self_check {
             self.self_check(input);
@@ -256,14 +267,18 @@ impl Translator {
         }
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
             let ahead = (end.max(self.covered) - k) as u16;
-            if self.want_map {
-                self.map_entry(i.ip(), ahead);
+            if k == self.kept_from {
+                if self.want_map {
+                    self.map_entry(i.ip(), ahead);
+                }
+                self.put_flags();
             }
             let mut bytes = [0; 15];
             let off = (i.ip() - input.pc) as usize;
             bytes[..i.len()].copy_from_slice(&input.code[off..off + i.len()]);
             let after = self.needed[k];
             self.cur = Cur {
+                kept: (k >= self.kept_from).then_some(self.kept),
                 pc: i.ip(),
                 len: i.len() as u8,
                 ahead,
@@ -272,6 +287,9 @@ impl Translator {
                 after,
                 ..Cur::default()
             };
+            if self.want_map {
+                self.map_entry(i.ip(), ahead);
+            }
             self.instr(i);
         }
     }
@@ -283,6 +301,7 @@ impl Translator {
             pc,
             begins: true,
             ahead,
+            kept: self.cur.kept,
             spilled: [0xff; 9],
         });
     }

@@ -170,6 +170,9 @@ impl Translator {
     fn find(&mut self) {
         let table = self.table();
         let at = d::targets(table);
+        if self.cur.kept.is_some() {
+            return self.find_freely(at);
+        }
         // movzx ecx, r10w; lea rcx, [rcx + rcx]
         const INDEX: [u8; 8] = [0x41, 0x0f, 0xb7, 0xca, 0x48, 0x8d, 0x0c, 0x09];
         self.a.spill(slot::CHECK, RCX);

@@ -1,6 +1,6 @@
 //! Which status flags are needed at a place. A flag that is not needed may be changed by a check.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, RflagsBits};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
 
 /// The six status flags.
 pub const ALL: u32 = RflagsBits::OF
@@ -56,29 +56,55 @@ fn killed(i: &Instruction) -> u32 {
     }
 }
 
-/// Flags needed when execution continues at `pc`, whose code begins with `code`. Everything that
-/// is not seen to be overwritten counts as needed. Also the number of bytes that were looked at.
-pub fn peek(pc: u64, code: &[u8]) -> (u32, usize) {
+/// What the code at a place does with flags.
+pub struct Seen {
+    /// Flags that are needed there.
+    pub needed: u32,
+    /// Others of which nothing is known.
+    pub undecided: u32,
+    /// Bytes that were looked at.
+    pub len: usize,
+    /// Where execution continues behind them, as far as that is known.
+    pub next: [Option<u64>; 2],
+}
+
+/// Looks at the code at `pc`, which begins with `code`, as to the flags in `of`.
+pub fn peek(pc: u64, code: &[u8], of: u32) -> Seen {
     let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
-    let mut undecided = ALL;
-    let mut needed = 0;
+    let mut seen = Seen {
+        needed: 0,
+        undecided: of,
+        len: 0,
+        next: [None; 2],
+    };
     for _ in 0..PEEK {
-        if undecided == 0 || !decoder.can_decode() {
+        if seen.undecided == 0 || !decoder.can_decode() {
             break;
         }
-        let before = decoder.position();
         let i = decoder.decode();
         if i.is_invalid() {
-            // Undecided, whatever it is.
-            return (needed | undecided, before);
+            // Cut off, or undecided, whatever it is.
+            seen.next = [Some(i.ip()), None];
+            return seen;
         }
-        needed |= reads(&i) & undecided;
-        undecided &= !(killed(&i) | needed);
-        if i.flow_control() != FlowControl::Next {
-            break;
+        seen.len = decoder.position();
+        seen.needed |= reads(&i) & seen.undecided;
+        seen.undecided &= !(killed(&i) | seen.needed);
+        let direct = i.op0_kind() == OpKind::NearBranch64;
+        match i.flow_control() {
+            FlowControl::Next => continue,
+            FlowControl::ConditionalBranch if direct => {
+                seen.next = [Some(i.near_branch64()), Some(i.next_ip())];
+            }
+            FlowControl::UnconditionalBranch | FlowControl::Call if direct => {
+                seen.next = [Some(i.near_branch64()), None];
+            }
+            _ => {}
         }
+        return seen;
     }
-    (needed | undecided, decoder.position())
+    seen.next = [Some(decoder.ip()), None];
+    seen
 }
 
 const ORDER: [u32; 6] = [

@@ -22,6 +22,7 @@ mod familiar;
 mod flags;
 mod forms;
 mod held;
+mod keep;
 mod liveness;
 mod observe;
 mod operand;
@@ -38,7 +39,7 @@ mod watch;
 
 use alloc::vec::Vec;
 use asm::{Fixup, Moving};
-use hindsight_isa::Predictor;
+use hindsight_isa::{Kept, Predictor};
 
 pub use block::Translator;
 pub use familiar::familiar;
@@ -104,6 +105,8 @@ pub struct Block {
     pub looks: Vec<Look>,
     /// The bytes that were seen there, one look's after the other's.
     pub looked: Vec<u8>,
+    /// Some flags may be needed at the block's beginning.
+    pub takes_flags: bool,
     fixups: Vec<Fixup>,
     moving: Vec<Moving>,
     /// The block serves only where it was translated.
@@ -134,6 +137,8 @@ pub struct MapEntry {
     pub begins: bool,
     /// Counter minus position while it executes (see [`hindsight_isa::Desc::ahead`]).
     pub ahead: u16,
+    /// Where the guest's flags are in `Ctx::flags`: what stands there.
+    pub kept: Option<Kept>,
     /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` from here on; 0xff: none.
     pub spilled: [u8; 9],
 }

@@ -4,8 +4,12 @@ use crate::block::Translator;
 use crate::{Input, Look, flags};
 use iced_x86::{FlowControl, OpKind};
 
+/// Places looked at, one behind the other, to find out whether a block needs flags.
+const LOOKS: u32 = 5;
+
 impl Translator {
-    /// Fills `needed[k]` with the flags needed behind instruction `k`.
+    /// Fills `needed[k]` with the flags needed behind instruction `k`. Behind an indirect branch that is all of
+    /// them; but none where they are kept (see [`crate::keep`]).
     pub(crate) fn liveness<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) {
         self.needed.clear();
         self.needed.resize(self.instrs.len(), flags::ALL);
@@ -13,8 +17,13 @@ impl Translator {
         self.block.peeked.clear();
         self.block.looks.clear();
         self.block.looked.clear();
+        self.kept_from = usize::MAX;
+        self.block.takes_flags = false;
         if !self.checked() && !self.replay() {
             return;
+        }
+        if self.checked() {
+            self.keep_flags();
         }
         // The block's own code is certain; what lies behind it is somebody else's.
         let own = self
@@ -31,10 +40,12 @@ impl Translator {
             }
             let off = pc.wrapping_sub(input.pc) as usize;
             let needed = if off < own {
-                flags::peek(pc, &input.code[off..own]).0
+                let seen = flags::peek(pc, &input.code[off..own], flags::ALL);
+                seen.needed | seen.undecided
             } else {
                 let code = peek(pc);
-                let (needed, len) = flags::peek(pc, code);
+                let seen = flags::peek(pc, code, flags::ALL);
+                let (needed, len) = (seen.needed | seen.undecided, seen.len);
                 looks.push(Look {
                     distance: off as i64,
                     len: len as u8,
@@ -59,10 +70,58 @@ impl Translator {
                 FlowControl::ConditionalBranch if i.op0_kind() == OpKind::NearBranch64 => {
                     at(i.near_branch64()) | if last { at(i.next_ip()) } else { live }
                 }
+                _ if self.kept_from < usize::MAX => 0,
                 _ => flags::ALL,
             };
             self.needed[k] = live;
             live = flags::before(i, live);
+            if k == self.kept_from {
+                live = flags::ALL;
+            }
         }
+        self.block.takes_flags = live != 0
+            && (!input.peeked.is_empty()
+                || self.may_need(input.pc, flags::ALL, LOOKS, input, peek));
+    }
+
+    /// Whether some of the flags in `of` may be needed at `pc`, as far as can be seen: at most `looks` places
+    /// are looked at one behind the other.
+    fn may_need<'a>(
+        &mut self,
+        pc: u64,
+        of: u32,
+        looks: u32,
+        input: &Input,
+        peek: &mut dyn FnMut(u64) -> &'a [u8],
+    ) -> bool {
+        let distance = pc.wrapping_sub(input.pc);
+        let own = self.instrs.last().map_or(0, |i| i.next_ip() - input.pc);
+        let seen = if distance < own {
+            let code = &input.code[..input.code.len().min(own as usize)];
+            flags::peek(pc, code.get(distance as usize..).unwrap_or(&[]), of)
+        } else {
+            let code = peek(pc);
+            let seen = flags::peek(pc, code, of);
+            let len = seen.len;
+            self.block.looks.push(Look {
+                distance: distance as i64,
+                len: len as u8,
+            });
+            self.block.looked.extend_from_slice(&code[..len]);
+            seen
+        };
+        if seen.needed != 0 {
+            return true;
+        }
+        if seen.undecided == 0 {
+            return false;
+        }
+        let known = seen.next.iter().flatten().count() > 0 && seen.len > 0 && looks > 0;
+        !known
+            || seen
+                .next
+                .into_iter()
+                .flatten()
+                .any(|n| self.may_need(n, seen.undecided, looks - 1, input, peek))
     }
 }

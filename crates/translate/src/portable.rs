@@ -19,6 +19,7 @@ const HIGH: u64 = 1 << 47;
 pub struct Saved<'a> {
     pc: u64,
     bound: bool,
+    takes_flags: bool,
     instrs: u32,
     /// The code that was translated.
     pub source: &'a [u8],
@@ -65,7 +66,7 @@ impl Block {
         out.extend_from_slice(&(source.len() as u16).to_le_bytes());
         out.extend_from_slice(&(self.looks.len() as u16).to_le_bytes());
         out.push(self.peeked.len() as u8);
-        out.push(self.bound as u8);
+        out.push(self.bound as u8 | (self.takes_flags as u8) << 1);
         let lens = [
             self.looked.len(),
             self.fixups.len(),
@@ -116,7 +117,8 @@ impl<'a> Saved<'a> {
         let saved = Saved {
             pc: u64::from_le_bytes(head[..8].try_into().ok()?),
             instrs: half(8) as u32,
-            bound: head[15] != 0,
+            bound: head[15] & 1 != 0,
+            takes_flags: head[15] & 2 != 0,
             source: take(half(10))?,
             peeked: take(head[14] as usize)?,
             looks: take(half(12) * LOOK)?,
@@ -156,6 +158,7 @@ impl Translator {
         b.instrs = s.instrs;
         b.src_len = s.source.len() as u32;
         b.bound = s.bound;
+        b.takes_flags = s.takes_flags;
         let set = |to: &mut Vec<u8>, from: &[u8]| {
             to.clear();
             to.extend_from_slice(from);

@@ -3,7 +3,7 @@
 use super::{CACHE, Cache, SIZE, base, cache, mode};
 use crate::context::{Context, R11, RCX, RIP};
 use crate::thread::Thread;
-use hindsight_isa::CpuState;
+use hindsight_isa::{CpuState, Kept};
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
 use hindsight_translate::{Input, completed};
 
@@ -13,8 +13,17 @@ pub struct Boundary {
     pub guest_pc: u64,
     /// Counter minus position.
     pub ahead: u16,
+    /// Where the guest's flags are in `Ctx::flags`: what stands there.
+    kept: Option<Kept>,
     /// Guest registers that are in the context block's spill slots (see the translator).
     pub spilled: [u8; 9],
+}
+
+impl Boundary {
+    /// The guest's flags here, if the host's are `flags` and `kept` stands in `Ctx::flags`.
+    pub fn flags(&self, flags: u64, kept: u64) -> u64 {
+        self.kept.map_or(flags, |k| k.flags(flags, kept))
+    }
 }
 
 /// The guest instruction boundary at host address `pc`, if it is exactly one. Only while no lock
@@ -41,6 +50,7 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
     for (i, r) in b.spilled.iter().enumerate().filter(|(_, r)| **r < 16) {
         cpu.gpr[*r as usize] = t.ctx.spill[i];
     }
+    cpu.rflags = b.flags(cpu.rflags, t.ctx.flags);
     cpu.rip = b.guest_pc;
     Some(GuestFault {
         pos: at.regs[R11].wrapping_sub(b.ahead as u64),
@@ -87,6 +97,7 @@ impl Cache {
         Some(Boundary {
             guest_pc: e.pc,
             ahead: e.ahead,
+            kept: e.kept,
             spilled: e.spilled,
         })
     }

@@ -1,0 +1,141 @@
+//! Status flags that translated code keeps in the context block as what they were made from.
+
+/// How to make the flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum From {
+    /// They are there, as `lahf` and `seto al` have left them in ax.
+    Ax,
+    /// Of a bitwise operation: the result.
+    Logic,
+    /// Of an addition of a constant: the sum.
+    Sum,
+    /// Of a subtraction of a constant: the difference.
+    Difference,
+    /// Of a comparison with a constant: what was compared.
+    Comparison,
+}
+
+/// What [`crate::Ctx::flags`] holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    pub from: From,
+    /// Bytes of the operands.
+    pub size: u8,
+    /// The constant.
+    pub by: i32,
+}
+
+const OF: u64 = 1 << 11;
+const SF: u64 = 1 << 7;
+const ZF: u64 = 1 << 6;
+const AF: u64 = 1 << 4;
+const PF: u64 = 1 << 2;
+const CF: u64 = 1;
+
+/// All status flags.
+const STATUS: u64 = OF | SF | ZF | AF | PF | CF;
+
+impl Kept {
+    pub const AX: Kept = Kept {
+        from: From::Ax,
+        size: 2,
+        by: 0,
+    };
+
+    /// `rflags` with the status flags that `value` stands for.
+    pub fn flags(&self, rflags: u64, value: u64) -> u64 {
+        rflags & !STATUS | self.status(value)
+    }
+
+    fn status(&self, value: u64) -> u64 {
+        let mask = u64::MAX >> (64 - 8 * self.size as u32);
+        let by = self.by as i64 as u64 & mask;
+        let value = value & mask;
+        let (a, result, subtraction) = match self.from {
+            From::Ax => return value >> 8 & (STATUS & !OF) | if value & 1 != 0 { OF } else { 0 },
+            From::Logic => return self.of_result(value),
+            From::Sum => (value.wrapping_sub(by) & mask, value, false),
+            From::Difference => (value.wrapping_add(by) & mask, value, true),
+            From::Comparison => (value, value.wrapping_sub(by) & mask, true),
+        };
+        let (carry, second) = match subtraction {
+            false => (result < a, by),
+            true => (a < by, !by),
+        };
+        let sign = 1 << (8 * self.size as u32 - 1);
+        let overflow = (a ^ result) & (second ^ result) & sign != 0;
+        let half = (a ^ by ^ result) & AF;
+        self.of_result(result) | half | if carry { CF } else { 0 } | if overflow { OF } else { 0 }
+    }
+
+    /// Sign, zero and parity.
+    fn of_result(&self, result: u64) -> u64 {
+        let sign = result >> (8 * self.size as u32 - 1) & 1 != 0;
+        let even = (result as u8).count_ones().is_multiple_of(2);
+        (if sign { SF } else { 0 })
+            | (if result == 0 { ZF } else { 0 })
+            | (if even { PF } else { 0 })
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use core::arch::asm;
+
+    /// The processor's flags after `op` on two registers.
+    macro_rules! real {
+        ($op:expr, $a:expr, $b:expr, $t:ty) => {{
+            let mut a: $t = $a as $t;
+            let b: $t = $b as $t;
+            let f: u64;
+            // SAFETY: changes registers and the stack's top only.
+            unsafe {
+                asm!($op, "pushfq", "pop {f}", a = inout(reg) a, b = in(reg) b, f = out(reg) f);
+            }
+            (a as u64, f & STATUS)
+        }};
+    }
+
+    macro_rules! compare {
+        ($m:literal, $t:ty, $a:expr, $b:expr) => {{
+            let size = size_of::<$t>() as u8;
+            let (a, by) = ($a, $b as i32);
+            let b = by as i64 as u64;
+            let made = |from, value| Kept { from, size, by }.flags(0, value);
+            let (sum, f) = real!(concat!("add {a", $m, "}, {b", $m, "}"), a, b, $t);
+            assert_eq!(made(From::Sum, sum), f, "{a:#x} + {b:#x}");
+            let (difference, f) = real!(concat!("sub {a", $m, "}, {b", $m, "}"), a, b, $t);
+            assert_eq!(made(From::Difference, difference), f, "{a:#x} - {b:#x}");
+            assert_eq!(made(From::Comparison, a), f, "{a:#x} cmp {b:#x}");
+            let (result, f) = real!(concat!("xor {a", $m, "}, {b", $m, "}"), a, b, $t);
+            assert_eq!(made(From::Logic, result), f, "{a:#x} ^ {b:#x}");
+        }};
+    }
+
+    #[test]
+    fn flags_are_the_processors() {
+        let mut x = 1u64;
+        for _ in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(99);
+            let a = match x >> 60 {
+                0 => 0,
+                1 => u64::MAX,
+                2 => 0x8000_0000_8000_8000,
+                3 => x >> 33 & 0xff,
+                _ => x ^ x >> 31,
+            };
+            let b = match x >> 56 & 15 {
+                0 => 0,
+                1 => -1,
+                2 => i32::MIN as i64,
+                3 => a as i64,
+                4 => 0x7fff_ffff,
+                _ => (x >> 20) as i8 as i64,
+            };
+            compare!(":r", u64, a, b);
+            compare!(":e", u32, a, b);
+            compare!(":x", u16, a, b);
+        }
+    }
+}
