@@ -3,8 +3,8 @@
 use super::{CACHE, Cache, SIZE, base, cache, mode};
 use crate::context::{Context, R11, RCX, RIP};
 use crate::thread::Thread;
-use hindsight_isa::{CpuState, Kept};
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
+use hindsight_isa::{CpuState, Kept};
 use hindsight_translate::{Input, completed};
 
 /// A guest instruction boundary in translated code.
