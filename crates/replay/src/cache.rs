@@ -2,8 +2,8 @@
 
 use crate::Error;
 use crate::memory::Mapping;
-use hindsight_isa::Ctx;
 use hindsight_isa::ctx::table;
+use hindsight_isa::{Ctx, Desc};
 use hindsight_translate::Block as Translated;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -73,6 +73,9 @@ struct Link {
 /// Links for which there is room without a look at the host's memory.
 const LINKS: usize = 1 << 12;
 
+/// End of what is used: the last descriptor, which may be a short one, can be read as a long one.
+const END: usize = 2 * PART - Desc::LONG;
+
 /// The code cache of one machine.
 pub struct Cache {
     map: Mapping,
@@ -124,7 +127,7 @@ impl Cache {
 
     /// Where a block of these sizes would go: host addresses of its parts. `None` when full.
     pub fn room(&self, hot: usize, cold: usize) -> Option<(u64, u64)> {
-        let fits = self.hot + hot <= PART && self.cold + cold <= 2 * PART;
+        let fits = self.hot + hot <= PART && self.cold + cold <= END;
         fits.then(|| {
             (
                 self.base() + self.hot as u64,
@@ -284,5 +287,20 @@ impl Cache {
             let offset = at - b.cold;
             (offset < b.cold_len).then_some((b, Err(offset)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Translated code names its descriptor by an offset that is checked before it is read.
+    #[test]
+    fn the_last_descriptor_can_be_read() {
+        let cache = Cache::new().unwrap();
+        let most = PART - Desc::LONG;
+        let (_, cold) = cache.room(0, most).unwrap();
+        assert_eq!(cold + (most + Desc::LONG) as u64, cache.range().end);
+        assert!(cache.room(0, most + 1).is_none());
     }
 }
