@@ -177,7 +177,8 @@ fn places_are_found_by_time() {
     // The same on the command line, and by the time of day.
     let place = format!("time:{}s", middle.as_secs_f64());
     let out = s.run(s.hindsight(&["at", "--json"]).arg(&trace).arg(&place));
-    let shown: Value = serde_json::from_slice(&out.stdout).expect(&out.messages());
+    let shown: Value =
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{}", out.messages()));
     assert_eq!(shown["position"], at.to_string());
     assert!(shown["time"]["since"].as_f64().unwrap() <= shown["time"]["until"].as_f64().unwrap());
     let day = t.started_ms() + middle.as_millis() as u64;
@@ -193,7 +194,8 @@ fn places_are_found_by_time() {
         "{by_clock} {calls:?}"
     );
     let out = s.run(s.hindsight(&["events", "--time", "--json"]).arg(&trace));
-    let all: Value = serde_json::from_slice(&out.stdout).expect(&out.messages());
+    let all: Value =
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{}", out.messages()));
     let times = all.as_array().unwrap().iter();
     let times: Vec<f64> = times
         .filter_map(|e| e["time"]["seconds"].as_f64())
