@@ -20,6 +20,7 @@ mod session;
 mod side;
 mod signals;
 mod target;
+mod tell;
 
 pub use bookmarks::Bookmarks;
 pub use server::serve;

@@ -6,15 +6,14 @@ use crate::bookmarks::Bookmarks;
 use crate::files::Files;
 use crate::processes::{self, FORKS, Fork, Wanted};
 use crate::side::Side;
+use crate::tell::kind;
 use crate::{Error, Result};
 use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason;
-use gdbstub::target::ext::base::reverse_exec::ReplayLogPosition;
 use gdbstub::target::ext::breakpoints::WatchKind;
-use gdbstub::target::ext::catch_syscalls::CatchSyscallPosition;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Cursor, Direction, Filter, Kind, KindOf, Position, Reason, Scope, Stop,
-    Stops, ThreadId, Timeline, Watch, Watchpoint,
+    Breakpoint, Cancel, Cursor, Direction, Filter, Kind, KindOf, Position, Reason, Scope, Stops,
+    ThreadId, Timeline, Watch, Watchpoint,
 };
 use std::collections::BTreeSet;
 
@@ -395,90 +394,6 @@ impl Session {
         let list = self.catch.as_ref();
         list.is_some_and(|l| l.is_empty() || l.contains(&number))
     }
-
-    /// What gdb is told when a run ends without a result.
-    pub fn stopped(&self) -> Told {
-        Told::SignalWithThread {
-            tid: self.tid(self.cursor.thread()),
-            signal: Signal::SIGINT,
-        }
-    }
-
-    fn trap(&self) -> Told {
-        Told::SignalWithThread {
-            tid: self.tid(self.cursor.thread()),
-            signal: Signal::SIGTRAP,
-        }
-    }
-
-    /// A stop in gdb's words.
-    fn tell(&mut self, stop: Stop) -> Result<Told> {
-        let tid = self.tid(stop.thread);
-        Ok(match stop.reason {
-            Reason::Breakpoint { id, .. } => {
-                match self.breaks.get(id as usize).is_some_and(|b| b.hardware) {
-                    true => Told::HwBreak(tid),
-                    false => Told::SwBreak(tid),
-                }
-            }
-            Reason::Watchpoint { id, .. } => {
-                let w = self.watches.iter().find(|w| w.id == id);
-                match w {
-                    Some(w) => Told::Watch {
-                        tid,
-                        kind: kind(w.watch),
-                        addr: w.address,
-                    },
-                    None => self.trap(),
-                }
-            }
-            Reason::Signal {
-                number,
-                code,
-                address,
-            } => {
-                self.signal = Some(SignalInfo {
-                    number,
-                    code,
-                    address,
-                });
-                let signal = Signal(crate::signals::to_gdb(number));
-                Told::SignalWithThread { tid, signal }
-            }
-            Reason::Syscall { number } => Told::CatchSyscall {
-                tid: Some(tid),
-                number,
-                position: CatchSyscallPosition::Entry,
-            },
-            Reason::SyscallReturn { number, .. } => Told::CatchSyscall {
-                tid: Some(tid),
-                number,
-                position: CatchSyscallPosition::Return,
-            },
-            Reason::Cancelled => Told::SignalWithThread {
-                tid,
-                signal: Signal::SIGINT,
-            },
-            Reason::End => match self.replaced_by()? {
-                Some(p) => self.enter(p.image, p.begin)?,
-                None => {
-                    self.note_end()?;
-                    Told::ReplayLog {
-                        tid: Some(tid),
-                        pos: ReplayLogPosition::End,
-                    }
-                }
-            },
-            Reason::Begin => match self.replaces()? {
-                Some(p) => self.enter(p.image, p.end)?,
-                None => Told::ReplayLog {
-                    tid: Some(tid),
-                    pos: ReplayLogPosition::Begin,
-                },
-            },
-            _ => self.trap(),
-        })
-    }
 }
 
 /// Names that threads of an image gave themselves by `prctl`.
@@ -510,12 +425,4 @@ fn names(timeline: &Timeline, image: u32) -> Result<Vec<(ThreadId, Position, Str
         }
     }
     Ok(out)
-}
-
-fn kind(w: Watch) -> WatchKind {
-    match w {
-        Watch::Read => WatchKind::Read,
-        Watch::Write => WatchKind::Write,
-        Watch::Access => WatchKind::ReadWrite,
-    }
 }
