@@ -1,6 +1,7 @@
 //! The value of memory at a position.
 
 mod accessed;
+mod begin;
 mod certain;
 mod condition;
 mod exposed;
@@ -154,6 +155,9 @@ pub fn memory(cursor: &mut Cursor, address: u64, len: usize, cancel: &Cancel) ->
 }
 
 fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
+    if begin::find(cursor, q)? {
+        return Ok(());
+    }
     let mut home = (cursor.thread(), cursor.count());
     let timeline = cursor.timeline().clone();
     let mut here = cursor.position()?;

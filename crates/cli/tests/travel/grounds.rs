@@ -1,7 +1,9 @@
 //! Memory that was not accessed before, memory that threads race for, and memory of forked processes.
 
 use crate::harness::Scene;
-use hindsight_timeline::{Cancel, Filter, Ground, Kind, KindOf, Options, Timeline};
+use hindsight_timeline::{
+    Cancel, Direction, Filter, Ground, Kind, KindOf, Options, Scope, Timeline,
+};
 
 fn record(s: &Scene, source: &str, name: &str) -> Timeline {
     // In the quiet regime more is known than most of these tests are about.
@@ -142,6 +144,31 @@ fn the_quiet_regime_knows_what_was_never_accessed() {
     // What is not mapped has no value.
     c.seek(list[1].0.position).unwrap();
     assert_eq!(c.memory(args[3] + 4096, 9).unwrap().bytes, [None; 9]);
+}
+
+#[test]
+fn what_a_program_begins_with_is_known_at_its_first_instant() {
+    let s = Scene::new();
+    let source = "int data[3000] = { 7 }; int zeros[3000]; int main() { return data[0] + zeros[0] - 7; }";
+    for regime in ["quiet", "checked"] {
+        let t = record_in(regime, &s, source, regime);
+        let mut c = t.cursor().unwrap();
+        let rsp = c.registers().unwrap().gpr[4];
+        // The number of arguments, and the pointers to the only one and to none.
+        let m = c.memory(rsp, 24).unwrap();
+        let stack = m.whole().unwrap();
+        assert_eq!(stack[..8], 1u64.to_le_bytes());
+        assert_eq!(stack[16..], 0u64.to_le_bytes());
+        // Whatever is known there is not known otherwise behind an instruction that writes nothing.
+        let m = c.memory(rsp - 64, 4096).unwrap();
+        c.step(Direction::Forward, Scope::Thread).unwrap();
+        let after = c.memory(rsp - 64, 4096).unwrap();
+        for (a, b) in m.bytes.iter().zip(&after.bytes) {
+            if let (Some(a), Some(b)) = (a, b) {
+                assert_eq!(a.value, b.value);
+            }
+        }
+    }
 }
 
 #[test]
