@@ -4,6 +4,7 @@ use crate::{args, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{SCRIPT, Session, serve as talk};
 use hindsight_timeline::{Options, Place, Timeline};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +26,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
     // What is wrong with it is said here, and not by gdb.
     let session = open(&path, a.process, a.at)?;
-    let sysroot = match same_files(&session.timeline, session.image) {
+    let sysroot = match same_files(&session.timeline)? {
         true => "set sysroot /",
         false => "set sysroot target:",
     };
@@ -77,15 +78,23 @@ pub fn run(a: &args::Replay) -> Result<i32> {
         .unwrap_or(2))
 }
 
-/// Whether this machine has all files of a program image as they were recorded, so that gdb may read
-/// them itself, which is quicker.
-fn same_files(timeline: &Timeline, image: u32) -> bool {
-    let modules = timeline.modules(image).unwrap_or_default();
-    modules.iter().all(|m| {
-        let Some(hash) = m.hash else { return true };
-        let here = std::fs::read(&m.path).ok();
-        here.is_some() && here == timeline.module_bytes(hash).ok()
-    })
+/// Whether this machine has all files of the recording as they were, so that gdb may read them itself, which
+/// is quicker. A session may go over into any program image.
+fn same_files(timeline: &Timeline) -> Result<bool> {
+    let mut seen = HashSet::new();
+    for p in timeline.processes()? {
+        for m in timeline.modules(p.image)? {
+            let Some(hash) = m.hash else { continue };
+            if !seen.insert((m.path.clone(), hash)) {
+                continue;
+            }
+            let here = std::fs::read(&m.path).ok();
+            if here.is_none() || here != timeline.module_bytes(hash).ok() {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// Serves a recording to clients of gdb's protocol.

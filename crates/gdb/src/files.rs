@@ -99,8 +99,41 @@ fn content(timeline: &Timeline, image: u32, at: Position, name: &str) -> Option<
     if let Some(m) = exact.or_else(alike).filter(|m| m.hash.is_some()) {
         return timeline.module_bytes(m.hash?).ok();
     }
-    let debug = name.starts_with(DEBUG_FILES) && !name.contains("/../");
+    let debug =
+        name.starts_with(DEBUG_FILES) || is_beside(name, modules.iter().map(|m| &m.path[..]));
+    let debug = debug && !name.contains("/../");
     debug.then(|| std::fs::read(name).ok()).flatten()
+}
+
+/// Whether a name is that of a separate debug file where a debugger looks for it: beside a file of the
+/// program, or in `.debug` there. That it fits is the debugger's business.
+fn is_beside<'a>(name: &str, mut files: impl Iterator<Item = &'a str>) -> bool {
+    let Some((folder, file)) = name.rsplit_once('/') else {
+        return false;
+    };
+    let folder = folder.strip_suffix("/.debug").unwrap_or(folder);
+    let of = |path: &str| path.rsplit_once('/').is_some_and(|(f, _)| f == folder);
+    file.ends_with(".debug") && files.any(of)
+}
+
+/// Where a link of `/proc` points, as far as the recording says it: the program, and the folder in which
+/// the first one was started.
+pub fn link(timeline: &Timeline, image: u32, name: &[u8]) -> Result<String, HostIoErrno> {
+    let name = std::str::from_utf8(name).map_err(|_| HostIoErrno::ENOENT)?;
+    let what = name.strip_prefix("/proc/").and_then(|r| r.split_once('/'));
+    let first = || {
+        let all = timeline.processes().ok()?;
+        (all.first()?.image == image).then(|| timeline.trace().header().cwd.to_string())
+    };
+    let target = match what {
+        Some((_, "exe")) => {
+            let modules = timeline.modules(image).ok();
+            modules.and_then(|m| Some(m.first()?.path.clone()))
+        }
+        Some((_, "cwd")) => first(),
+        _ => None,
+    };
+    target.ok_or(HostIoErrno::ENOENT)
 }
 
 fn proc_file(timeline: &Timeline, image: u32, at: Position, what: &str) -> Option<Vec<u8>> {
@@ -151,4 +184,18 @@ pub fn maps(timeline: &Timeline, image: u32, at: Position) -> Option<String> {
         );
     }
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_files_are_beside_the_programs_files() {
+        let is = |name| is_beside(name, ["/opt/a/program", "/lib/libc.so"].into_iter());
+        assert!(is("/opt/a/program.debug") && is("/opt/a/.debug/x.debug"));
+        assert!(is("/lib/.debug/libc.so.debug"));
+        assert!(!is("/opt/a/secret") && !is("/opt/b/program.debug") && !is("/opt/a/.debug/x"));
+        assert!(!is("program.debug"));
+    }
 }

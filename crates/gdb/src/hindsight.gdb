@@ -7,6 +7,7 @@ set unwindonsignal on
 define hindsight-moved
   maintenance flush register-cache
   maintenance flush dcache
+  sharedlibrary
   frame
 end
 document hindsight-moved
@@ -53,6 +54,28 @@ define restart
 end
 document restart
 Goes to a named position: restart NAME.
+end
+
+define process
+  monitor process $arg0
+  tcatch exec
+  stepi
+end
+document process
+Goes to the beginning of another program image of the recording, by its number: process IMAGE.
+`monitor processes` lists them.
+end
+
+define known
+  if $argc == 1
+    eval "monitor memory %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  else
+    eval "monitor memory %lu %lu", (unsigned long) ($arg0), (unsigned long) ($arg1)
+  end
+end
+document known
+Shows what is known of a variable's memory, why, and what it may also be where threads race: known EXPR.
+With two arguments, of memory: known ADDRESS LENGTH.
 end
 
 define last-write

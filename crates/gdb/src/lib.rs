@@ -40,7 +40,9 @@ pub enum Error {
     NoProcess(u32),
     #[error("no thread {0} at this position")]
     NoThread(usize),
-    #[error("position {0} is in program image {1}: open it with --process {1}")]
+    #[error(
+        "position {0} is in program image {1}: go there by `process {1}`, or open it with --process {1}"
+    )]
     OtherProcess(Position, u32),
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),

@@ -21,6 +21,7 @@ events [KIND]            what happened: syscall, signal, exception, thread, proc
                          regime
 threads-at               where each thread is at this position
 processes                the program images of the recording
+process IMAGE            has the next step or run go to the beginning of one of them
 why                      why the last run ended early, if it did
 After a command that moves, gdb must forget what it knows of registers and memory; the commands
 of the same names without `monitor` see to that.
@@ -60,6 +61,7 @@ pub fn run(session: &mut Session, line: &str) -> String {
         ["events", kind] => events(session, Some(kind)),
         ["threads-at"] => threads_at(session),
         ["processes"] => processes(session),
+        ["process", image] => process(session, image),
         ["why"] => {
             let none = || "nothing went wrong\n".into();
             Ok(session.trouble.take().map_or_else(none, |t| t + "\n"))
@@ -237,6 +239,14 @@ fn threads_at(s: &mut Session) -> Result<String> {
         );
     }
     Ok(out)
+}
+
+fn process(s: &mut Session, image: &str) -> Result<String> {
+    let Ok(image) = image.parse() else {
+        return Ok(format!("{image} is no number of a program image\n"));
+    };
+    s.choose(image)?;
+    Ok(String::new())
 }
 
 fn processes(s: &Session) -> Result<String> {

@@ -139,6 +139,15 @@ impl Session {
         Ok(self.told(event))
     }
 
+    /// Has the next step or run go to the beginning of another program image.
+    pub fn choose(&mut self, image: u32) -> Result<()> {
+        let found = self.process(|p| p.image == image)?;
+        let found = found.ok_or(Error::NoProcess(image))?;
+        self.leave_side()?;
+        self.chosen = Some((image, found.begin));
+        Ok(())
+    }
+
     /// The process that the system call behind which the cursor stands has made.
     pub fn forked(&self) -> Option<Fork> {
         let (thread, count) = (self.cursor.thread(), self.cursor.count());

@@ -89,6 +89,8 @@ pub struct Session {
     pub forks: Vec<Fork>,
     /// gdb was told of a `vfork`, and not yet that it is over.
     pub vfork_open: bool,
+    /// The program image to go to with the next step or run, and where.
+    pub chosen: Option<(u32, Position)>,
     /// An event that goes with the next stop, as in a stop packet.
     pub event: Option<String>,
 }
@@ -131,6 +133,7 @@ impl Session {
             wanted: Wanted::default(),
             forks: Vec::new(),
             vfork_open: false,
+            chosen: None,
             event: None,
             timeline,
         };
@@ -242,6 +245,9 @@ impl Session {
         self.signal = None;
         if std::mem::take(&mut self.vfork_open) {
             return Ok(Told::VForkDone(self.tid(self.cursor.thread())));
+        }
+        if let Some((image, at)) = self.chosen.take() {
+            return self.enter(image, at);
         }
         if self.side.is_some() {
             if let Some(told) = self.go_aside()? {

@@ -2,7 +2,7 @@
 
 use crate::arch::{Number, State, X86_64};
 use crate::session::{Action, Break, Session};
-use crate::{Error, libraries, monitor};
+use crate::{Error, files, libraries, monitor};
 use gdbstub::common::{Pid, Signal, Tid};
 use gdbstub::target::ext::auxv::{Auxv, AuxvOps};
 use gdbstub::target::ext::base::BaseOps;
@@ -404,6 +404,9 @@ impl HostIo for Session {
     fn support_setfs(&mut self) -> Option<HostIoSetfsOps<'_, Self>> {
         Some(self)
     }
+    fn support_readlink(&mut self) -> Option<HostIoReadlinkOps<'_, Self>> {
+        Some(self)
+    }
 }
 
 impl HostIoOpen for Session {
@@ -454,5 +457,13 @@ impl HostIoFstat for Session {
 impl HostIoSetfs for Session {
     fn setfs(&mut self, _: FsKind) -> HostIoResult<(), Self> {
         Ok(())
+    }
+}
+
+impl HostIoReadlink for Session {
+    fn readlink(&mut self, filename: &[u8], buf: &mut [u8]) -> HostIoResult<usize, Self> {
+        let target = files::link(&self.timeline, self.image, filename);
+        let target = target.map_err(HostIoError::Errno)?;
+        Ok(piece(target.as_bytes(), 0, buf.len(), buf))
     }
 }

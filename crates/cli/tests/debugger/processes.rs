@@ -151,3 +151,30 @@ int main(void) { deep(60); signal(SIGUSR1, on); cause(); return hits - 1; }"#,
         );
     }
 }
+
+#[test]
+fn another_process_is_chosen() {
+    let s = Scene::new();
+    let trace = record(&s, TREE, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "monitor process x\nmonitor process 99\nprocess 3\nbreak second\ncontinue\nbacktrace\nprocess 1\nbreak after\ncontinue\n\
+         print n\nprocess 2\nwhen\ncontinue\n",
+    );
+    expect(
+        &out,
+        &[
+            "x is no number of a program image",
+            "no program image 99",
+            "exec'd",
+            "second (n=2)",
+            "main (argc=2",
+            "exec'd",
+            "after (n=2)",
+            "= 2",
+            "0.00% of the thread",
+            "exit status 3",
+        ],
+    );
+}

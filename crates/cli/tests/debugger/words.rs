@@ -155,3 +155,50 @@ int main(void) { int (*f)(int) = dlsym(dlopen("./lib.so", RTLD_NOW), "twice"); r
         );
     }
 }
+
+#[test]
+fn a_jump_finds_the_libraries_that_are_there() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <stdio.h>
+int main(void) { puts("x"); fflush(stdout); return 0; }"#,
+        &[],
+    );
+    // Libraries are loaded and gone on the way, where gdb does not see it.
+    let out = gdb(
+        &s,
+        &trace,
+        "seek end\nbacktrace\nseek begin\ninfo sharedlibrary\nbreak puts\nseek end\nreverse-continue\n",
+    );
+    expect(&out, &["100.00%", "exit", "0.00%", "100.00%", "puts ("]);
+    assert!(!out.contains("?? ()"), "{out}");
+}
+
+#[test]
+fn what_is_known_of_a_variable_is_told() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        "int seen = 7; int main(int argc, char **argv) { seen += argc; return 0; }",
+        &[],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break main\ncontinue\nnext\nnext\nknown seen\nknown 4096 2\ninfo proc\ninfo auxv\n",
+    );
+    expect(
+        &out,
+        &[
+            "08 00 00 00",
+            "written",
+            "?? ??",
+            "not known",
+            "exe = '/",
+            "AT_PAGESZ",
+            "4096",
+            "AT_EXECFN",
+        ],
+    );
+}
