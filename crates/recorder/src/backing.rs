@@ -26,6 +26,9 @@ const MAX_CONTROL: u64 = 64 << 10;
 const SCM_RIGHTS: u32 = 1;
 const SOL_SOCKET: u32 = 1;
 
+/// Why the regime ends where a file is read by its device, without the kernel's memory in between.
+pub const DIRECT: Reason = "a file is opened for direct access";
+
 /// Which file it is: device and inode.
 type Id = (u64, u64);
 
@@ -171,10 +174,7 @@ pub fn received(msg: u64) -> Option<Reason> {
         };
         if kind == SOL_SOCKET as u64 | (SCM_RIGHTS as u64) << 32 {
             for fd in data.as_chunks().0 {
-                let fd = i32::from_le_bytes(*fd);
-                if sys::is_writable(fd)
-                    && let Some(why) = opened(fd)
-                {
+                if let Some(why) = came(i32::from_le_bytes(*fd)) {
                     return Some(why);
                 }
             }
@@ -184,25 +184,34 @@ pub fn received(msg: u64) -> Option<Reason> {
     None
 }
 
-/// Takes note of what the program comes with.
-pub fn inherited() {
-    let note = |fd: i32| {
-        if sys::is_writable(fd) {
-            let _ = opened(fd);
-        }
-    };
+/// The program has a descriptor that somebody else has opened. Why it cannot be quiet, if that is so.
+fn came(fd: i32) -> Option<Reason> {
+    let flags = sys::file_flags(fd).ok()?;
+    if flags & O_DIRECT != 0 && sys::fstat(fd).is_ok_and(|s| s.st_mode & S_IFMT != S_IFIFO) {
+        return Some(DIRECT);
+    }
+    if flags & (O_WRONLY | O_RDWR) != 0 {
+        return opened(fd);
+    }
+    None
+}
+
+/// Takes note of what the program comes with. Why it cannot be quiet, if that is so.
+pub fn inherited() -> Option<Reason> {
+    let mut why = None;
     match sys::open_read(c"/proc/self/fd") {
         Ok(dir) => {
             sys::entries(dir, &mut |name| {
                 let number = core::str::from_utf8(name).map(str::parse);
                 if let Ok(Ok(fd)) = number {
-                    note(fd);
+                    why = why.or(came(fd));
                 }
             });
             sys::close(dir);
         }
-        Err(_) => (0..PROBED).for_each(note),
+        Err(_) => why = (0..PROBED).find_map(came),
     }
+    why
 }
 
 /// Whether somebody has changed a file as long as it was in memory. `all`: of files that still are,

@@ -313,11 +313,15 @@ impl Regions {
             old_len.next_multiple_of(PAGE),
             new_len.next_multiple_of(PAGE),
         );
-        let first = match keep {
-            true => self.find(old).map(|r| r.cut(old, r.end)),
-            false => self.take(old, old + whole.0.max(1)).first().copied(),
+        let parts = match keep {
+            true => self
+                .find(old)
+                .map(|r| r.cut(old, r.end))
+                .into_iter()
+                .collect(),
+            false => self.take(old, old + whole.0.max(1)),
         };
-        let Some(r) = first else { return };
+        let Some(&r) = parts.first() else { return };
         if !keep && old != new {
             if r.object != 0 {
                 emit_order();
@@ -326,6 +330,14 @@ impl Regions {
                 addr: old,
                 len: whole.0,
             });
+        }
+        if parts.len() > 1 && whole.0 == whole.1 {
+            // Several mappings; what is free between them stays as it is at the new place.
+            for r in parts {
+                let (start, end) = (new + (r.start - old), new + (r.end - old));
+                self.insert(Region { start, end, ..r });
+            }
+            return;
         }
         self.insert(Region {
             start: new,
@@ -385,6 +397,24 @@ impl Regions {
             };
             let len = m.end - m.start;
             self.add(m.start, len, m.prot, sharing | kind, m.offset, m.name);
+        }
+    }
+
+    /// Whether the kernel has given a part of this mapping another protection than is known.
+    pub fn is_protected_otherwise(&self, m: &Kernels) -> bool {
+        self.overlapping(m.start, m.end - m.start)
+            .any(|r| r.prot != m.prot)
+    }
+
+    /// Takes note of how far down the stack has grown, if that may matter for `addr..addr+len`.
+    pub fn follow_stack(&mut self, addr: u64, len: u64) {
+        let end = addr.saturating_add(len);
+        let stack = self.list.iter().position(|r| r.flags & MAP_GROWSDOWN != 0);
+        if let Some(i) = stack {
+            let below = i.checked_sub(1).map_or(0, |i| self.list[i].end);
+            if addr < self.list[i].start && below < end {
+                self.refresh_stack();
+            }
         }
     }
 
@@ -470,12 +500,24 @@ pub fn read_file(path: &core::ffi::CStr) -> Vec<u8> {
     text
 }
 
-/// The kernel's mapping that contains `addr`: start and end.
-pub fn kernel_mapping(addr: u64) -> Option<(u64, u64)> {
+/// A part of a mapping as the kernel has it.
+pub struct Kernels {
+    pub start: u64,
+    pub end: u64,
+    pub prot: u32,
+}
+
+/// What the kernel has mapped in `addr..addr+len`, in order.
+pub fn kernel_mappings(addr: u64, len: u64) -> Vec<Kernels> {
+    let end = addr.saturating_add(len);
     let text = read_maps();
-    let m = text
-        .split(|b| *b == b'\n')
-        .filter_map(parse)
-        .find(|m| (m.start..m.end).contains(&addr))?;
-    Some((m.start, m.end))
+    let lines = text.split(|b| *b == b'\n').filter_map(parse);
+    lines
+        .filter(|m| m.start < end && addr < m.end)
+        .map(|m| Kernels {
+            start: m.start.max(addr),
+            end: m.end.min(end),
+            prot: m.prot,
+        })
+        .collect()
 }

@@ -5,7 +5,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::lock::Lock;
-use crate::maps::{Region, fresh_object, named_object, regions};
+use crate::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
 use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
 use crate::syscalls::{Flow, errno, pass};
@@ -75,6 +75,9 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         return None;
     }
     let _order = MAPPING.lock();
+    if nr != __NR_brk {
+        regions().follow_stack(a[0], a[1]);
+    }
     let done = match nr {
         __NR_mmap => mmap(t, a),
         __NR_munmap => munmap(t, a),
@@ -167,6 +170,10 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     returned(t, ret);
     if let Ok(at) = result(ret) {
         let len = pages(len);
+        let flags = match t.quiet && flags & MAP_TYPE == MAP_DROPPABLE {
+            true => kept(at, len, prot as u32),
+            false => flags,
+        };
         forget_code(t, at, len);
         let anonymous = flags & MAP_ANONYMOUS != 0;
         let path = if anonymous {
@@ -188,6 +195,18 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         regime::mapped(t, at, len, prot as u32, flags, fd as i32, offset);
     }
     Some(())
+}
+
+/// Replaces fresh memory that the kernel may drop at any time by memory that it keeps, and otherwise treats
+/// alike. Returns how that is mapped.
+fn kept(at: u64, len: u64, prot: u32) -> u32 {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if sys::mmap(at, len, prot, flags | MAP_FIXED, -1, 0).is_err() {
+        return MAP_DROPPABLE | MAP_ANONYMOUS;
+    }
+    sys::madvise_wipe_on_fork(at, len);
+    sys::madvise_dontdump(at, len);
+    flags
 }
 
 /// The call with an address of the recorder's choice, where that is wanted.
@@ -238,30 +257,42 @@ fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
     }
     let ret = pass(t, nr, a)?;
     returned(t, ret);
+    let (mut addr, mut len) = (addr, pages(len));
+    if ret != 0 && ret != errno(EINVAL) {
+        // What comes before the place where it failed has been changed.
+        for m in kernel_mappings(addr, len) {
+            if regions().is_protected_otherwise(&m) {
+                protected(t, m.start, m.end - m.start, m.prot);
+            }
+        }
+    }
     if ret != 0 || len == 0 {
         return Some(());
     }
-    let (mut addr, mut len) = (addr, pages(len));
+    if prot as u32 & PROT_GROWSDOWN != 0 {
+        regions().refresh_stack();
+    }
     if prot as u32 & PROT_GROWSDOWN != 0
         && let Some(start) = regions().find(addr).map(|r| r.start)
     {
         len += addr - start;
         addr = start;
     }
-    let executable = prot as u32 & PROT_EXEC != 0;
-    if executable || regions().any_exec(addr, len) {
+    let prot = prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC);
+    protected(t, addr, len, prot);
+    Some(())
+}
+
+/// The protection of whole pages has changed.
+fn protected(t: &mut Thread, addr: u64, len: u64, prot: u32) {
+    if prot & PROT_EXEC != 0 || regions().any_exec(addr, len) {
         t.invalidate_code(addr, len);
     }
-    regions().protect(
-        addr,
-        len,
-        prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC),
-    );
+    regions().protect(addr, len, prot);
     match prot {
-        0 => regime::inaccessible(t, addr, len),
+        PROT_NONE => regime::inaccessible(t, addr, len),
         _ => regime::accessible(t, addr, len),
     }
-    Some(())
 }
 
 fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
@@ -286,6 +317,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     forget_code(t, old, old_len);
     forget_code(t, at, new_len);
     let keep = old_len == 0 || flags as u32 & MREMAP_DONTUNMAP != 0;
+    let several = regions().overlapping(old, old_len).count() > 1;
     if at == old && new_len < old_len {
         regions().remove(at + new_len, old_len - new_len);
         t.zero_window(at + new_len, old_len - new_len);
@@ -310,8 +342,11 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let anonymous = regions()
         .find(at)
         .is_some_and(|r| r.flags & MAP_ANONYMOUS != 0);
-    if keep || !anonymous {
-        regime::over(t, "a mapping is copied, or one of a file is moved");
+    if keep || several || !anonymous {
+        regime::over(
+            t,
+            "a mapping is copied, or several or one of a file are moved",
+        );
     }
     regime::accessible(t, at, new_len);
     Some(())
@@ -409,7 +444,10 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
             forget_code(t, addr, pages(len));
         }
         regime::discarded(t, addr, pages(len), advice);
-    } else if discards && ret != errno(EINVAL) {
+    } else if discards && addr.is_multiple_of(PAGE) {
+        // Of memory that is locked, or otherwise special, nothing, but of what comes before.
+        forget_code(t, addr, pages(len));
+        regime::changed(t, addr, pages(len));
         regime::over(t, "memory was discarded, who knows how much of it");
     }
     Some(())
@@ -421,7 +459,7 @@ fn shmat(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let ret = pass(t, __NR_shmat, a)?;
     returned(t, ret);
     if let Ok(at) = result(ret) {
-        let len = crate::maps::kernel_mapping(at).map_or(PAGE, |(start, end)| end - start);
+        let len = kernel_mappings(at, 1).first().map_or(PAGE, |m| m.end - at);
         let write = if a[2] & SHM_RDONLY != 0 {
             0
         } else {

@@ -64,7 +64,9 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     t.quiet = true;
     t.schedule_quiet();
     t.leaves_after = config().quiet_for;
-    backing::inherited();
+    if let Some(why) = backing::inherited() {
+        return leave(t, why);
+    }
     for r in &list {
         let (start, len) = (r.start, r.end - r.start);
         if r.prot != 0 && place::collides(start, len) {
@@ -193,9 +195,15 @@ fn content(
     if flags & MAP_HUGETLB != 0 {
         return Err("a mapping of huge pages");
     }
+    if flags & MAP_TYPE == MAP_DROPPABLE {
+        return Err("memory that the kernel may drop");
+    }
     if flags & MAP_ANONYMOUS != 0 {
         // What `zero_window` says.
-        return Ok(());
+        return match flags & MAP_TYPE == MAP_PRIVATE {
+            true => Ok(()),
+            false => Err("memory that others can share is mapped"),
+        };
     }
     let found = regions().find(addr).copied();
     let Some(r) = found else {
@@ -279,6 +287,9 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         }
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => "a second process",
         __NR_shmat => "memory shared with other processes",
+        _ if syscalls::overwrites_its_buffers(nr, a, &Real) => {
+            "a system call writes over what says where it writes"
+        }
         __NR_exit | __NR_exit_group => return end(t),
         _ => return,
     };
@@ -289,14 +300,27 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 const MMSGHDR: u64 = 64;
 const CHANGED: Reason = "somebody changed a file while it was in memory";
 
+/// With what flags a call opens a file.
+fn open_flags(nr: u32, a: &[u64; 6]) -> Option<u32> {
+    Some(match nr {
+        __NR_open => a[1] as u32,
+        __NR_openat => a[2] as u32,
+        __NR_creat => O_WRONLY,
+        // They stand first in the structure.
+        __NR_openat2 => {
+            let mut flags = [0; 4];
+            match guard::read(a[2], &mut flags) {
+                Ok(()) => u32::from_le_bytes(flags),
+                Err(_) => O_RDWR,
+            }
+        }
+        _ => return None,
+    })
+}
+
 /// Whether a call may open a file for writing.
 fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
-    let writes = |flags: u64| flags as u32 & (O_WRONLY | O_RDWR | O_TRUNC) != 0;
-    match nr {
-        __NR_open => writes(a[1]),
-        __NR_openat => writes(a[2]),
-        _ => matches!(nr, __NR_creat | __NR_openat2),
-    }
+    open_flags(nr, a).is_some_and(|f| f & (O_WRONLY | O_RDWR | O_TRUNC) != 0)
 }
 
 /// Whether a call may remove, replace or change a file.
@@ -326,6 +350,19 @@ struct Real;
 impl syscalls::Memory for Real {
     fn read(&self, addr: u64, buf: &mut [u8]) -> bool {
         guard::read(addr, buf).is_ok()
+    }
+
+    fn takes(&self, addr: u64, len: u64) -> bool {
+        // Of a file, pages behind its end may be mapped.
+        let plain = |r: &Region| r.prot & PROT_WRITE != 0 && r.flags & MAP_ANONYMOUS != 0;
+        let mut at = addr;
+        for r in regions().overlapping(addr, len) {
+            if r.start > at || !plain(r) {
+                return false;
+            }
+            at = r.end;
+        }
+        at >= addr.saturating_add(len)
     }
 }
 
@@ -399,6 +436,15 @@ fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
         return None;
     }
     match nr {
+        // The device then writes more than is read, up to the end of a block.
+        __NR_fcntl if a[1] as u32 == F_SETFL && a[2] as u32 & O_DIRECT != 0 => {
+            Some(backing::DIRECT)
+        }
+        __NR_open | __NR_openat | __NR_openat2
+            if open_flags(nr, a).is_some_and(|f| f & O_DIRECT != 0) =>
+        {
+            Some(backing::DIRECT)
+        }
         __NR_open | __NR_openat | __NR_openat2 | __NR_creat if opens_for_writing(nr, a) => {
             backing::opened(ret as i32)
         }

@@ -164,7 +164,6 @@ pub fn find(
     m.from_keyframe(part::source(trace, part))?;
     m.run_to(first.pos)?;
     let mut candidates: Vec<Candidate> = Vec::new();
-    let mut last = 0;
     for (k, call) in calls.iter().enumerate() {
         for c in &mut candidates {
             call.told
@@ -206,7 +205,6 @@ pub fn find(
             end = m.run_to(to);
             candidates.iter_mut().for_each(|c| c.look(&m, k));
         }
-        last = k;
         if end.is_err() {
             break;
         }
@@ -214,11 +212,11 @@ pub fn find(
     candidates.retain(|c| c.read.is_some());
     candidates.sort_by_key(|c| {
         let call = &calls[c.call];
-        let writes = syscalls::may_write(call.nr as u32) && !call.failed;
-        // What was often read without harm is right.
+        let writes = syscalls::may_write(call.nr as u32);
+        // What was often read without harm is right; what was said to have been written is, as far as it goes.
         let (first_read, last_read) = c.read.unwrap_or_default();
-        let late = (first_read == last, last_read == last);
-        Reverse((late, writes && !c.told, writes, c.call))
+        let untold = writes && !c.told;
+        Reverse((untold, first_read, !call.failed, last_read, writes, c.call))
     });
     let mut out: Vec<Suspect> = Vec::new();
     for c in candidates {

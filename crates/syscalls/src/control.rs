@@ -7,6 +7,8 @@ use linux_raw_sys::{ioctl, net, prctl};
 /// `struct termios` and `struct termios2` as the kernel has them.
 const TERMIOS: u64 = 36;
 const TERMIOS2: u64 = 44;
+/// `struct ifreq`.
+const IFREQ: u64 = 40;
 /// `struct flock`.
 const FLOCK: u64 = 32;
 
@@ -25,6 +27,17 @@ pub(crate) fn ioctl(a: &[u64; 6], o: &mut Out) -> Class {
         | ioctl::TIOCGETD
         | ioctl::TIOCGEXCL
         | ioctl::FIONREAD => 4,
+        ioctl::SIOCGIFNAME
+        | ioctl::SIOCGIFFLAGS
+        | ioctl::SIOCGIFADDR
+        | ioctl::SIOCGIFDSTADDR
+        | ioctl::SIOCGIFBRDADDR
+        | ioctl::SIOCGIFNETMASK
+        | ioctl::SIOCGIFMETRIC
+        | ioctl::SIOCGIFMTU
+        | ioctl::SIOCGIFHWADDR
+        | ioctl::SIOCGIFINDEX
+        | ioctl::SIOCGIFTXQLEN => IFREQ,
         ioctl::FIOQSIZE
         | ioctl::FS_IOC_GETFLAGS
         | ioctl::FS_IOC_GETVERSION
@@ -112,13 +125,18 @@ pub(crate) fn prctl(a: &[u64; 6], o: &mut Out) -> Class {
         | prctl::PR_SET_VMA => 0,
         _ => return Class::Unknown,
     };
-    // PR_SET_MM can only have changed what the kernel shows of the process.
+    // Otherwise PR_SET_MM can only have changed what the kernel shows of the process.
+    if a[0] as u32 == prctl::PR_SET_MM && a[1] as u32 == prctl::PR_SET_MM_MAP_SIZE {
+        o.add(a[2], 4);
+    }
     o.add(a[1], len);
     Class::Known
 }
 
 /// `getsockopt` of TCP that maps pages.
 const TCP_ZEROCOPY_RECEIVE: u32 = 35;
+/// `getsockopt` of TCP that is given the size of one element and writes many.
+const TCP_AO_GET_KEYS: u32 = 41;
 /// The first option of IP that belongs to packet filters.
 const FIRST_OF_FILTERS: u32 = 64;
 /// Largest value of an option.
@@ -135,7 +153,7 @@ pub(crate) fn getsockopt(a: &[u64; 6], o: &mut Out) -> Class {
         IP | IPV6 if (FIRST_OF_FILTERS..=2 * FIRST_OF_FILTERS).contains(&option) => {
             return Class::Unknown;
         }
-        TCP if option == TCP_ZEROCOPY_RECEIVE => return Class::Unknown,
+        TCP if matches!(option, TCP_ZEROCOPY_RECEIVE | TCP_AO_GET_KEYS) => return Class::Unknown,
         IP | IPV6 | TCP | UDP | NETLINK => {}
         _ => return Class::Unknown,
     }

@@ -9,6 +9,8 @@
 mod control;
 mod names;
 mod outputs;
+mod overlap;
 
 pub use names::{arguments, name, number};
 pub use outputs::{Class, Memory, Range, may_write, outputs};
+pub use overlap::overwrites_its_buffers;

@@ -26,10 +26,18 @@ pub struct Range {
 pub trait Memory {
     /// Fills `buf` from `addr` on; whether all of it can be read.
     fn read(&self, addr: u64, buf: &mut [u8]) -> bool;
+
+    /// Whether the kernel can surely write all of `addr..addr+len`: if not, it may have written more than
+    /// it says before it gave up.
+    fn takes(&self, _addr: u64, _len: u64) -> bool {
+        true
+    }
 }
 
 /// Most elements of an array of buffers that a call takes.
-const IOV_MAX: u64 = 1024;
+pub(crate) const IOV_MAX: u64 = 1024;
+/// What the kernel copies at a time, and does not count if it fails on the way.
+const MOST_MORE: u64 = 1 << 20;
 /// Largest socket address.
 const ADDR: u64 = 128;
 /// `struct stat`, `struct statfs`, `struct statx`, `struct rusage`, `siginfo_t`.
@@ -50,7 +58,7 @@ const SYSINFO: u64 = size_of::<system::sysinfo>() as u64;
 /// Collects ranges; null pointers and empty ranges are left out.
 pub(crate) struct Out<'a> {
     pub memory: &'a dyn Memory,
-    push: &'a mut dyn FnMut(Range),
+    pub push: &'a mut dyn FnMut(Range),
 }
 
 impl Out<'_> {
@@ -60,14 +68,21 @@ impl Out<'_> {
         }
     }
 
-    fn u64_at(&self, addr: u64) -> Option<u64> {
+    /// A buffer of `size` bytes of which the kernel says that it has written `len`.
+    fn part(&mut self, addr: u64, len: u64, size: u64) {
+        let more = size.saturating_sub(len).min(MOST_MORE);
+        let exact = more == 0 || self.memory.takes(addr.wrapping_add(len), more);
+        self.add(addr, if exact { len } else { len + more });
+    }
+
+    pub fn u64_at(&self, addr: u64) -> Option<u64> {
         let mut b = [0; 8];
         self.memory
             .read(addr, &mut b)
             .then(|| u64::from_le_bytes(b))
     }
 
-    fn u32_at(&self, addr: u64) -> Option<u32> {
+    pub fn u32_at(&self, addr: u64) -> Option<u32> {
         let mut b = [0; 4];
         self.memory
             .read(addr, &mut b)
@@ -77,15 +92,16 @@ impl Out<'_> {
     /// The first `len` bytes of an array of buffers.
     fn buffers(&mut self, iov: u64, count: u64, mut len: u64) {
         for i in 0..count.min(IOV_MAX) {
-            if len == 0 {
-                return;
-            }
             let at = iov.wrapping_add(16 * i);
             let (Some(base), Some(n)) = (self.u64_at(at), self.u64_at(at.wrapping_add(8))) else {
                 return;
             };
-            self.add(base, n.min(len));
-            len = len.saturating_sub(n);
+            self.part(base, n.min(len), n);
+            if len < n {
+                // Nothing has come as far as the next one.
+                return;
+            }
+            len -= n;
         }
     }
 
@@ -159,10 +175,24 @@ pub fn outputs(
         __NR_adjtimex => o.add(a[0], TIMEX),
         // The header then says which version the kernel knows.
         __NR_capget | __NR_capset if failed => o.add(a[0], 8),
+        // Whether there is a child, too, is said there.
+        __NR_waitid => {
+            o.add(a[2], SIGINFO);
+            o.add(a[4], RUSAGE);
+        }
+        // The results are written before all is known to succeed.
+        __NR_socketpair => o.add(a[3], 8),
+        __NR_timer_create => o.add(a[2], 4),
+        __NR_clone | __NR_clone3 => children(nr, a, o),
+        // The length given for the address was negative: the data had been received by then.
+        __NR_recvfrom if ret == -(errno::EINVAL as i64) => o.add(a[1], a[2]),
         // What it found before it came to memory that is not mapped.
         __NR_mincore => o.add(a[2], a[1].div_ceil(4096)),
         // Too short a buffer is answered with the length that it should have.
-        __NR_getsockopt if failed => o.add(a[4], 4),
+        __NR_getsockopt if failed => {
+            o.add(a[4], 4);
+            return class_of_success(nr, a);
+        }
         __NR_sched_setattr => o.add(a[1], 4),
         __NR_futex => {
             // Locks with priority inheritance and FUTEX_WAKE_OP change the words.
@@ -188,6 +218,10 @@ pub fn outputs(
                 o.add(msg, 64);
                 let len = o.u32_at(msg.wrapping_add(56)).unwrap_or(0);
                 o.message(msg, len as u64);
+            }
+            if n < a[2] as u32 as u64 {
+                // The first that was not received may have been, in part.
+                o.message(a[1].wrapping_add(64 * n), 0);
             }
         }
         __NR_sendmmsg => o.add(a[1], n.min(IOV_MAX) * 64),
@@ -219,26 +253,42 @@ fn fd_sets(o: &mut Out, a: &[u64; 6]) {
     }
 }
 
+/// What `clone` and `clone3` write of the new thread or process.
+fn children(nr: u32, a: &[u64; 6], o: &mut Out) {
+    if nr == __NR_clone {
+        o.add(a[2], 4);
+        return o.add(a[3], 4);
+    }
+    // pidfd, child_tid and parent_tid of `struct clone_args`.
+    for field in [8, 16, 24] {
+        let at = o.u64_at(a[0].wrapping_add(field)).unwrap_or(0);
+        o.add(at, 4);
+    }
+}
+
 /// Calls that returned `n`.
 fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
     match nr {
         // Buffers of which as much was written as was returned.
-        __NR_read | __NR_pread64 | __NR_getdents | __NR_getdents64 | __NR_readlink
-        | __NR_listxattr | __NR_llistxattr | __NR_flistxattr => o.add(a[1], n),
+        __NR_read | __NR_pread64 | __NR_getdents | __NR_getdents64 => o.part(a[1], n, a[2]),
+        __NR_readlink | __NR_listxattr | __NR_llistxattr | __NR_flistxattr => o.add(a[1], n),
         __NR_readlinkat => o.add(a[2], n),
-        __NR_getcwd | __NR_getrandom => o.add(a[0], n),
+        __NR_getcwd => o.add(a[0], n),
+        __NR_getrandom => o.part(a[0], n, a[1]),
         __NR_getxattr | __NR_lgetxattr | __NR_fgetxattr => o.add(a[2], n),
         __NR_syslog => o.add(a[1], n),
         __NR_readv | __NR_preadv | __NR_preadv2 => o.buffers(a[1], a[2], n),
         __NR_process_vm_readv => o.buffers(a[1], a[2], n),
         __NR_getgroups => o.add(a[1], n * 4),
         __NR_sched_getaffinity => o.add(a[2], n),
-        __NR_epoll_wait | __NR_epoll_pwait | __NR_epoll_pwait2 => o.add(a[1], n * EPOLL_EVENT),
+        __NR_epoll_wait | __NR_epoll_pwait | __NR_epoll_pwait2 => {
+            o.part(a[1], n * EPOLL_EVENT, a[2] as u32 as u64 * EPOLL_EVENT);
+        }
 
         // Sockets.
         __NR_recvfrom => {
             // With MSG_TRUNC more is returned than was written.
-            o.add(a[1], n.min(a[2]));
+            o.part(a[1], n.min(a[2]), a[2]);
             o.sized(a[4], a[5], ADDR);
         }
         __NR_recvmsg => o.message(a[1], n),
@@ -246,7 +296,6 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
             o.sized(a[1], a[2], ADDR);
         }
         __NR_getsockopt => return control::getsockopt(a, o),
-        __NR_socketpair => o.add(a[3], 8),
 
         // Results of fixed size.
         __NR_pipe | __NR_pipe2 => o.add(a[0], 8),
@@ -258,10 +307,6 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_wait4 => {
             o.add(a[1], 4);
             o.add(a[3], RUSAGE);
-        }
-        __NR_waitid => {
-            o.add(a[2], SIGINFO);
-            o.add(a[4], RUSAGE);
         }
         __NR_getrusage => o.add(a[1], RUSAGE),
         __NR_times => o.add(a[0], 32),
@@ -276,7 +321,6 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_clock_adjtime => o.add(a[1], TIMEX),
         __NR_getitimer => o.add(a[1], ITIMER),
         __NR_setitimer => o.add(a[2], ITIMER),
-        __NR_timer_create => o.add(a[2], 4),
         __NR_timer_gettime | __NR_timerfd_gettime => o.add(a[1], ITIMER),
         __NR_timer_settime | __NR_timerfd_settime => o.add(a[3], ITIMER),
         __NR_getrlimit => o.add(a[1], 16),
@@ -312,17 +356,6 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_mq_getsetattr => o.add(a[2], 64),
         __NR_msgrcv => o.add(a[1], n + 8),
         __NR_cachestat => o.add(a[2], 40),
-        __NR_clone => {
-            o.add(a[2], 4);
-            o.add(a[3], 4);
-        }
-        __NR_clone3 => {
-            // pidfd, child_tid and parent_tid of `struct clone_args`.
-            for field in [8, 16, 24] {
-                let at = o.u64_at(a[0].wrapping_add(field)).unwrap_or(0);
-                o.add(at, 4);
-            }
-        }
 
         __NR_ioctl => return control::ioctl(a, o),
         __NR_fcntl => return control::fcntl(a, o),

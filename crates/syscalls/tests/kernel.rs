@@ -306,6 +306,73 @@ fn calls_about_the_process_and_time() {
     check("ptrace", Class::Unknown, &|_| [99999, 0, 0, 0, 0, 0]);
 }
 
+/// A buffer that is not all writable may hold more than the call says.
+#[test]
+fn short_buffers() {
+    struct Short(u64);
+    impl Memory for Short {
+        fn read(&self, addr: u64, buf: &mut [u8]) -> bool {
+            Own.read(addr, buf)
+        }
+
+        fn takes(&self, addr: u64, len: u64) -> bool {
+            addr + len <= self.0
+        }
+    }
+    let iov = [0x10000u64, 100, 0x20000, 4000, 0x30000, 10];
+    let told = |name: &str, args: [u64; 6], ret: i64, end: u64| {
+        let mut out = Vec::new();
+        let nr = number(name).unwrap() as u32;
+        let class = outputs(nr, &args, ret, &Short(end), &mut |r| {
+            out.push((r.addr, r.len))
+        });
+        assert_eq!(class, Class::Known);
+        out
+    };
+    let read = [0, 0x10000, 5000, 0, 0, 0];
+    assert_eq!(told("read", read, 4096, 0x12000), [(0x10000, 4096)]);
+    assert_eq!(told("read", read, 4096, 0x11000), [(0x10000, 5000)]);
+    assert_eq!(told("read", read, 5000, 0x11000), [(0x10000, 5000)]);
+    let readv = [0, iov.as_ptr() as u64, 3, 0, 0, 0];
+    let first = [(0x10000, 100), (0x20000, 20)];
+    assert_eq!(told("readv", readv, 120, 0x40000), first);
+    let more = [(0x10000, 100), (0x20000, 4000)];
+    assert_eq!(told("readv", readv, 120, 0x20800), more);
+    // Nothing of the next one is counted.
+    let next = [(0x10000, 100), (0x20000, 4000)];
+    assert_eq!(told("readv", readv, 100, 0x20800), next);
+}
+
+#[test]
+fn buffers_that_meet_what_describes_them() {
+    let meets = |name: &str, args: [u64; 6]| {
+        hindsight_syscalls::overwrites_its_buffers(number(name).unwrap() as u32, &args, &Own)
+    };
+    let mut m = Arena::new(0);
+    let (slot, header) = (m.at(2), m.at(1));
+    for (base, want) in [
+        (m.at(4), false),
+        (slot - 12, false),
+        (slot - 11, true),
+        (slot + 8, true),
+    ] {
+        m.put(2, 0, &base.to_le_bytes());
+        m.put(2, 8, &12u64.to_le_bytes());
+        assert_eq!(meets("readv", [0, slot, 1, 0, 0, 0]), want);
+    }
+    m.put(1, 16, &slot.to_le_bytes());
+    m.put(1, 24, &1u64.to_le_bytes());
+    for (base, want) in [(m.at(4), false), (header + 40, true), (slot, true)] {
+        m.put(2, 0, &base.to_le_bytes());
+        assert_eq!(meets("recvmsg", [0, header, 0, 0, 0, 0]), want);
+        assert_eq!(meets("recvmmsg", [0, header, 1, 0, 0, 0]), want);
+    }
+    m.put(5, 0, &16u32.to_le_bytes());
+    for (at, want) in [(m.at(4), false), (m.at(5), true), (m.at(5) - 15, true)] {
+        assert_eq!(meets("getsockopt", [0, 1, 1, at, m.at(5), 0]), want);
+    }
+}
+
 /// What a call leaves when it fails.
 #[test]
 fn failures_that_write() {
@@ -351,6 +418,36 @@ fn failures_that_write() {
     }
     check("arch_prctl", Class::Unknown, &|m| {
         [0x4001, m.at(1), 0, 0, 0, 0]
+    });
+    // Written before all that is needed is looked at.
+    let got = known("socketpair", &|m| [2, 1, 0, m.at(1), 0, 0]);
+    assert_eq!(got, -libc::EOPNOTSUPP as i64);
+    let got = known("waitid", &|m| [0, 0, m.at(1), libc::WEXITED as u64, 0, 0]);
+    assert_eq!(got, -libc::ECHILD as i64);
+    known("timer_create", &|m| {
+        // SIGEV_NONE, of a clock that needs a right and a device.
+        m.put(2, 0, &[0; 64]);
+        m.put(2, 12, &1u32.to_le_bytes());
+        [8, m.at(2), m.at(1), 0, 0, 0]
+    });
+    known("prctl", &|m| {
+        let (set_mm, map_size) = (libc::PR_SET_MM as u64, libc::PR_SET_MM_MAP_SIZE as u64);
+        [set_mm, map_size, m.at(1), 0, 0, 0]
+    });
+    let mut pair = [0i32; 2];
+    // SAFETY: room for both descriptors.
+    assert_eq!(unsafe { libc::socketpair(1, 2, 0, pair.as_mut_ptr()) }, 0);
+    let got = known("recvfrom", &|m| {
+        // SAFETY: five bytes.
+        unsafe { libc::send(pair[0], c"hello".as_ptr().cast(), 5, 0) };
+        m.put(2, 0, &(-1i32).to_le_bytes());
+        [pair[1] as u64, m.at(1), 4096, 0, m.at(3), m.at(2)]
+    });
+    assert_eq!(got, -libc::EINVAL as i64);
+    const TCP_AO_GET_KEYS: u64 = 41;
+    check("getsockopt", Class::Unknown, &|m| {
+        m.put(2, 0, &8u32.to_le_bytes());
+        [socket, 6, TCP_AO_GET_KEYS, m.at(1), m.at(2), 0]
     });
     // Refused before it is looked at.
     known("poll", &|m| [m.at(1), 0xffff_ffff, 0, 0, 0, 0]);

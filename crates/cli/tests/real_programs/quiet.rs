@@ -108,6 +108,49 @@ fn changes_that_end_it() {
     }
 }
 
+/// Calls that write more than they say, or although they fail, and those that do a part before they fail.
+#[test]
+fn corners_of_calls() {
+    let scene = Scene::new();
+    let program = scene.compile("corners.c", &[]);
+    for name in [
+        "pair",
+        "childless",
+        "alarm_clock",
+        "negative",
+        "size_of_map",
+        "half",
+        "droppable",
+        "deep",
+        "protected_in_part",
+    ] {
+        let (quiet, why) = part(&scene, &program, &[name]);
+        assert!(quiet, "{name}: {why}");
+    }
+    let file = scene.path("direct");
+    for (args, word) in [
+        (&["own_array"][..], "writes over"),
+        (&["own_header"], "writes over"),
+        (&["own_length"], "writes over"),
+        (&["direct", file.to_str().unwrap()], "direct access"),
+        (&["locked"], "who knows"),
+        (&["twins"], "low address bits"),
+        (&["several"], "moved"),
+        (&["shared"], "share"),
+    ] {
+        let (quiet, why) = part(&scene, &program, args);
+        assert!(!quiet && why.contains(word), "{args:?}: {why}");
+    }
+    // What a call did before it failed matters to translations too.
+    for name in ["protected_in_part", "several"] {
+        let (argv, trace) = (words(&program, &[name]), scene.path("trace.hst"));
+        let mut command = scene.hindsight(&["record", "--quiet", "--regime", "checked", "-o"]);
+        let done = scene.run(command.arg(&trace).arg("--").args(&argv));
+        assert_eq!(done.text(), scene.native(&argv).text());
+        scene.must_verify(&trace);
+    }
+}
+
 fn file(scene: &Scene) -> PathBuf {
     let path = scene.path("mapped");
     fs::write(&path, "0123456789abcdef".repeat(20)).unwrap();

@@ -39,8 +39,12 @@ pub fn fstat(fd: i32) -> Result<stat> {
 
 /// Whether an open file can be written through this descriptor.
 pub fn is_writable(fd: i32) -> bool {
-    let flags = call(__NR_fcntl, [fd as u64, F_GETFL as u64, 0, 0]);
-    flags.is_ok_and(|f| f as u32 & (O_WRONLY | O_RDWR) != 0)
+    file_flags(fd).is_ok_and(|f| f & (O_WRONLY | O_RDWR) != 0)
+}
+
+/// The flags with which a descriptor's file was opened, as for `open`.
+pub fn file_flags(fd: i32) -> Result<u32> {
+    call(__NR_fcntl, [fd as u64, F_GETFL as u64, 0, 0]).map(|f| f as u32)
 }
 
 /// What the kernel knows about the file of a path.

@@ -1,0 +1,62 @@
+//! Calls that are told in memory where to write.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::outputs::{IOV_MAX, Memory, Out};
+use linux_raw_sys::general::*;
+
+/// `struct iovec`, `struct msghdr` and `struct mmsghdr`.
+const IOVEC: u64 = 16;
+const MSGHDR: u64 = 56;
+const MMSGHDR: u64 = 64;
+
+type Place = (u64, u64);
+
+fn meet(a: Place, b: Place) -> bool {
+    a.1 != 0 && b.1 != 0 && a.0 < b.0.saturating_add(b.1) && b.0 < a.0.saturating_add(a.1)
+}
+
+/// Whether a call that has not been made yet may write over the arrays and structures that say where it
+/// writes, so that [`crate::outputs`] could not tell from them afterwards.
+pub fn overwrites_its_buffers(nr: u32, a: &[u64; 6], memory: &dyn Memory) -> bool {
+    let o = &Out {
+        memory,
+        push: &mut |_| {},
+    };
+    match nr {
+        __NR_readv | __NR_preadv | __NR_preadv2 | __NR_process_vm_readv => {
+            let array = (a[1], a[2].min(IOV_MAX) * IOVEC);
+            buffers(o, array, &[array])
+        }
+        __NR_recvmsg => message(o, a[1], (a[1], MSGHDR)),
+        __NR_recvmmsg => {
+            let count = (a[2] as u32 as u64).min(IOV_MAX);
+            let all = (a[1], count * MMSGHDR);
+            (0..count).any(|i| message(o, a[1].wrapping_add(i * MMSGHDR), all))
+        }
+        __NR_getsockopt => {
+            let len = o.u32_at(a[4]).unwrap_or(0);
+            meet((a[3], len as u64), (a[4], 4))
+        }
+        _ => false,
+    }
+}
+
+/// Whether buffers in an array meet any of `kept`.
+fn buffers(o: &Out, array: Place, kept: &[Place]) -> bool {
+    (0..array.1 / IOVEC).any(|i| {
+        let at = array.0.wrapping_add(i * IOVEC);
+        match (o.u64_at(at), o.u64_at(at.wrapping_add(8))) {
+            (Some(base), Some(len)) => kept.iter().any(|k| meet((base, len), *k)),
+            _ => false,
+        }
+    })
+}
+
+/// Whether a message's parts meet its header, which is in `headers`, or its array of buffers.
+fn message(o: &Out, at: u64, headers: Place) -> bool {
+    let field = |offset: u64| o.u64_at(at.wrapping_add(offset)).unwrap_or(0);
+    let array = (field(16), field(24).min(IOV_MAX) * IOVEC);
+    let kept = [headers, array];
+    let others = [(field(0), field(8) as u32 as u64), (field(32), field(40))];
+    others.iter().any(|p| kept.iter().any(|k| meet(*p, *k))) || buffers(o, array, &kept)
+}
