@@ -140,6 +140,8 @@ pub struct Cache {
     /// Exits that could not be linked, since the present generation began, for a thread that has not
     /// announced the present code.
     refused: u32,
+    /// Room for the pages that a block depends on.
+    pages: Vec<u64>,
     pub code: code::Recorder,
     pub translated: u64,
 }
@@ -224,6 +226,7 @@ pub fn init(policy: Policy) {
         by_pc: Map::with_capacity_and_hasher(FEW, Default::default()),
         by_page: Map::default(),
         refused: 0,
+        pages: Vec::new(),
         code: code::Recorder::new(),
         translated: 0,
     });
@@ -298,7 +301,8 @@ impl Cache {
             }
         };
         let plain = t.is_plain();
-        let mut pages = Vec::new();
+        let mut pages = core::mem::take(&mut self.pages);
+        pages.clear();
         self.mapped = None;
         self.translator.want_map = false;
         self.translator.policy.mode = mode(plain);
@@ -361,6 +365,8 @@ impl Cache {
         if s.blocks.capacity() == 0 {
             s.blocks.reserve(BLOCKS);
             s.bytes.reserve(BLOCKS * 32);
+            sys::madvise_populate(s.blocks.as_ptr() as u64, STEP);
+            sys::madvise_populate(s.bytes.as_ptr() as u64, STEP);
         }
         let index = s.blocks.len() as u32;
         s.blocks.push(Block {
@@ -384,9 +390,10 @@ impl Cache {
         pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
         pages.sort_unstable();
         pages.dedup();
-        for page in pages {
-            self.by_page.entry(page).or_default().push(index);
+        for page in &pages {
+            self.by_page.entry(*page).or_default().push(index);
         }
+        self.pages = pages;
         Ok(hot)
     }
 

@@ -78,18 +78,19 @@ pub fn meets_stack(at: u64, len: u64) -> bool {
 
 /// The low bits that a region takes: the stack also what it may grow by.
 fn taken(r: &Region) -> (u64, u64) {
-    grown(r, stack_limit())
+    grown(r, stack_limit)
 }
 
 /// The low bits that new memory is kept away from: programs such as compilers raise the limit of
 /// their stack after much has been mapped.
 fn avoided(r: &Region) -> (u64, u64) {
-    grown(r, stack_limit().max(STACK_ROOM))
+    grown(r, || stack_limit().max(STACK_ROOM))
 }
 
-fn grown(r: &Region, stack: u64) -> (u64, u64) {
+/// `stack`: what it may grow to; a system call, made for the stack alone.
+fn grown(r: &Region, stack: impl Fn() -> u64) -> (u64, u64) {
     let start = match r.flags & MAP_GROWSDOWN != 0 {
-        true => r.start.min(r.end.saturating_sub(stack)),
+        true => r.start.min(r.end.saturating_sub(stack())),
         false => r.start,
     };
     (start, r.end - start)

@@ -10,14 +10,15 @@ use hindsight_events::shelf::kind;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Leaves whose answers depend on a second number, of which that many are remembered.
-const SUBLEAVES: [(u32, u32); 3] = [(4, 32), (7, 8), (0xd, 64)];
+const SUBLEAVES: [(u32, u32); 6] = [(4, 32), (7, 8), (0xb, 4), (0xd, 64), (0x14, 2), (0x1f, 8)];
 
-/// Other leaves whose answers are remembered. In those of 1 only the number of the core differs, which
-/// programs are not shown (see [`hindsight_isa::cpuid`]).
-const LEAVES: [u32; 12] = [
+/// Other leaves whose answers are remembered. In those of 1, 0Bh and 1Fh only the number of the core differs,
+/// which programs are not shown (see [`hindsight_isa::cpuid`]).
+const LEAVES: [u32; 13] = [
     0,
     1,
     2,
+    0x19,
     0x8000_0000,
     0x8000_0001,
     0x8000_0002,
@@ -29,12 +30,12 @@ const LEAVES: [u32; 12] = [
     0x8000_0008,
 ];
 
-/// Leaves about caches, which differ between the cores of hybrid processors.
-const CACHES: [u32; 2] = [2, 4];
+/// Leaves about caches and the order of cores, which differ between the cores of hybrid processors.
+const DIFFER: [u32; 4] = [2, 4, 0xb, 0x1f];
 
 /// The answer of `cpuid`, by leaf and subleaf.
 pub fn ask(leaf: u32, sub: u32) -> CpuidResult {
-    if CACHES.contains(&leaf) && ask(7, 0).edx & 1 << 15 != 0 {
+    if DIFFER.contains(&leaf) && ask(7, 0).edx & 1 << 15 != 0 {
         return __cpuid_count(leaf, sub);
     }
     match SUBLEAVES.iter().find(|(l, _)| *l == leaf) {

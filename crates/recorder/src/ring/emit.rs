@@ -19,6 +19,12 @@ fn most() -> u64 {
 /// Some of these that are kept for those who must not wait.
 const SPARE: u64 = 512;
 
+/// Bytes of a ring between two looks at how full it is.
+const PART: u64 = RING_BYTES as u64 / 8;
+
+/// Bytes at a stream's beginning whose pages come when they are touched: many streams have no more.
+const FIRST: u64 = 16 << 10;
+
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,
@@ -29,6 +35,8 @@ pub struct Emitter {
     pen: Pen,
     /// The ring's head when the collector's sleep was last looked at.
     looked: u64,
+    /// Bytes of the ring's data whose pages this process has.
+    ready: u64,
 }
 
 // SAFETY: an emitter is the only producer of its ring, whichever thread holds it.
@@ -43,6 +51,7 @@ impl Emitter {
             data: null_mut(),
             pen: Pen::default(),
             looked: 0,
+            ready: 0,
         }
     }
 
@@ -58,6 +67,7 @@ impl Emitter {
                 ..Pen::default()
             },
             looked: c.head.load(Relaxed),
+            ready: 0,
         })
     }
 
@@ -169,7 +179,7 @@ impl Emitter {
             self.wait(ctl, head, most);
         }
         let used = head - ctl.tail.load(Acquire);
-        if head - self.looked >= RING_BYTES as u64 / 8 {
+        if head - self.looked >= PART {
             self.looked = head;
             if used >= RING_BYTES as u64 / 4 {
                 attention(self.ring);
@@ -180,8 +190,25 @@ impl Emitter {
         let room = ((RING_BYTES - MAX_EVENT) as u64 + 1).saturating_sub(at);
         self.pen.at = self.data as u64 + at;
         let free = (most - SPARE + 1).saturating_sub(used);
-        self.pen.limit = self.pen.at + room.min(free).min(RING_BYTES as u64 / 8);
+        let part = self.make_ready(at);
+        self.pen.limit = self.pen.at + room.min(free).min(part);
         room > 0
+    }
+
+    /// Sees to it that the process has the pages of the part of the ring that begins at `at`, without
+    /// a fault for each. Bytes of the part.
+    fn make_ready(&mut self, at: u64) -> u64 {
+        if self.ready == 0 && at < FIRST {
+            self.ready = FIRST;
+            return FIRST - at;
+        }
+        let end = (at + PART).min(RING_BYTES as u64);
+        let start = self.ready.max(at & !(sys::PAGE - 1));
+        if start < end {
+            sys::madvise_populate(self.data as u64 + start, end - start);
+            self.ready = end;
+        }
+        PART
     }
 
     /// Appends an event near the end of the ring's data, whose rest may stand at the beginning.
