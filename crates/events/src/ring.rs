@@ -113,7 +113,9 @@ pub struct Header {
     /// Locks that were taken away from threads that were stopped while they held them: the place of
     /// one atomic operation of each is not exact.
     pub stolen: AtomicU32,
-    _pad: [u64; 8],
+    /// Incremented by a recorder before a call that may write to the memory of other processes.
+    pub meddling: AtomicU32,
+    _pad: [u64; 7],
     /// Number for the next sequencing event; the collector sets it to 1.
     pub sequence: AtomicU64,
     /// A bit for each rule (see [`crate::select`]) that has matched a module or a function.

@@ -214,6 +214,11 @@ pub fn inherited() -> Option<Reason> {
     why
 }
 
+/// Whether there are files in memory that others may change in place.
+pub fn watched() -> bool {
+    MAPPED.lock().iter().any(|m| !is_of_system(&m.path))
+}
+
 /// Whether somebody has changed a file as long as it was in memory. `all`: of files that still are,
 /// too; the others are forgotten.
 pub fn changed(all: bool) -> bool {

@@ -6,6 +6,7 @@ use crate::thread::Thread;
 use alloc::boxed::Box;
 use hindsight_events::{Event, GapReason};
 use hindsight_isa::CpuState;
+use hindsight_isa::ctx::table;
 use hindsight_isa::state::VEC_STATE_LEN;
 use hindsight_isa::xsave::Area;
 
@@ -43,6 +44,10 @@ impl Gap {
 pub fn begin(t: &mut Thread, reason: GapReason) {
     t.sequence();
     t.event(&Event::GapBegin { reason });
+    if t.spare_gap.is_none() {
+        // New generations of code have not been noted there since plain code was last run.
+        t.ctx.targets[table::PLAIN].clear();
+    }
     let mut gap = t.spare_gap.take().unwrap_or_else(|| {
         Box::new(Gap {
             reason,

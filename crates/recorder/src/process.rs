@@ -146,6 +146,7 @@ fn begin(t: &mut Thread, r: &Request) {
         );
     }
     t.borrows = false;
+    regime::forked(t);
     maps::regions().tell();
     cache::cache().inherit();
     signals::forked(t);

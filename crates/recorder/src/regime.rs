@@ -10,19 +10,22 @@
 //! memory holds shows when it is read.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+mod others;
+
+pub use others::forked;
+
 use crate::backing;
 use crate::guard;
 use crate::maps::{Region, regions};
 use crate::sys::PAGE;
 use crate::thread::Thread;
-use crate::{birth, config, limits, place, sys};
+use crate::{birth, config, limits, place, ring, sys};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_events::config::regime;
 use hindsight_events::event::{MAX_BYTES, digest};
-use hindsight_isa::ctx::table;
 use hindsight_syscalls as syscalls;
 use linux_raw_sys::general::*;
 
@@ -62,6 +65,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
         reason: b"",
     });
     t.quiet = true;
+    t.meddling = ring::meddling();
     t.schedule_quiet();
     t.leaves_after = config().quiet_for;
     if let Some(why) = backing::inherited() {
@@ -268,6 +272,7 @@ pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
 /// Before a system call, whose event is not yet written: ends the regime if the call makes others
 /// that can change memory, or copies of it.
 pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    others::announce(t, nr, a);
     if !t.quiet {
         return;
     }
@@ -285,7 +290,7 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, a) => {
             "a second thread, or a child in the same memory"
         }
-        __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => "a second process",
+        __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => return others::before_fork(t),
         __NR_shmat => "memory shared with other processes",
         _ if syscalls::overwrites_its_buffers(nr, a, &Real) => {
             "a system call writes over what says where it writes"
@@ -388,6 +393,7 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         t.ends_quiet
             .get_or_insert("a system call of which not all is known");
     }
+    others::meddled(t);
     if let Some(why) = t.ends_quiet.take() {
         leave(t, why);
     }
@@ -452,6 +458,8 @@ fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
         __NR_recvmsg => backing::received(a[1]),
         __NR_recvmmsg => (0..ret as u64).find_map(|i| backing::received(a[1] + MMSGHDR * i)),
         __NR_munmap => backing::changed(false).then_some(CHANGED),
+        // A child may have, which has ended.
+        __NR_wait4 | __NR_waitid => backing::changed(true).then_some(CHANGED),
         __NR_setrlimit | __NR_prlimit64 if place::stack_collides() => {
             Some("the stack may grow into the low address bits of other memory")
         }
@@ -471,8 +479,6 @@ pub fn leave(t: &mut Thread, why: Reason) {
         reason: why.as_bytes(),
     });
     place::end();
-    // New generations of code are not noted there until plain code is run again.
-    t.ctx.targets[table::PLAIN].clear();
     t.begin_checked();
     if why == CHANGED {
         changed(t, 0, u64::MAX);
@@ -498,6 +504,7 @@ pub fn arrive(t: &mut Thread, pc: u64) {
                 over(t, "as was asked for (--leave-quiet-after)");
             }
         }
+        others::meddled(t);
         if let Some(why) = t.ends_quiet.take() {
             return leave(t, why);
         }

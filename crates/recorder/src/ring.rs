@@ -306,6 +306,16 @@ pub fn note_rule(i: usize, reached: bool) {
     }
 }
 
+/// Says that this process may write to the memory of others; what [`meddling`] was before.
+pub fn meddle() -> u32 {
+    header().map_or(0, |h| h.meddling.fetch_add(1, AcqRel))
+}
+
+/// Changes when a recorded process may write to the memory of others.
+pub fn meddling() -> u32 {
+    header().map_or(0, |h| h.meddling.load(Acquire))
+}
+
 /// Asks the collector to take locks away from threads that are gone or stopped. `alive` is the caller's, of
 /// one wait.
 pub fn complain(alive: &mut Option<Watch>) {

@@ -134,6 +134,8 @@ pub struct Thread {
     pub next_passed: u64,
     /// Times that it comes to the runtime between two instructions until that ends; 0: nobody counts.
     pub leaves_after: u64,
+    /// What [`crate::ring::meddling`] was when that began.
+    pub meddling: u32,
     /// Why that is to end as soon as the thread stands between two instructions.
     pub ends_quiet: Option<crate::regime::Reason>,
     /// Which of its code is wanted.
@@ -205,6 +207,7 @@ impl Thread {
             next_check: 0,
             next_passed: 0,
             leaves_after: 0,
+            meddling: 0,
             ends_quiet: None,
             wanted: crate::select::Wanted::new(),
             chaos: crate::chaos::State::new(),
@@ -231,6 +234,18 @@ impl Thread {
         let start = table.found.as_ptr() as u64 & !(sys::PAGE - 1);
         let end = (table.found.as_ptr_range().end as u64).next_multiple_of(sys::PAGE);
         sys::madvise_populate(start, end - start);
+        if crate::regime::possible() {
+            self.wipe_lookup();
+        }
+    }
+
+    /// Has the table of plain code empty in the child of a `fork`, which rarely runs such code, instead of
+    /// copying it (see [`crate::regime::forked`]).
+    fn wipe_lookup(&self) {
+        let table = self.ctx.targets[table::PLAIN].found.as_ptr_range();
+        let start = (table.start as u64).next_multiple_of(sys::PAGE);
+        let end = table.end as u64 & !(sys::PAGE - 1);
+        sys::madvise_wipe_on_fork(start, end - start);
     }
 
     /// Continues in another stream.

@@ -1,0 +1,61 @@
+//! The quiet regime of processes that have children: they stay quiet, unless a child can change what they have
+//! in memory.
+
+use crate::harness::{Scene, words};
+use std::fs;
+
+/// Whether the first process is quiet in the end, and why not.
+fn regime(scene: &Scene) -> (bool, String) {
+    let info = scene.info(&scene.path("trace.hst"));
+    let streams = info["streams"].as_array().unwrap();
+    let r = streams.iter().map(|s| &s["regime"]).find(|r| !r.is_null());
+    let r = r.unwrap();
+    (
+        r["quiet"].as_bool().unwrap(),
+        r["reason"].as_str().unwrap().to_owned(),
+    )
+}
+
+#[test]
+fn copies_of_a_process_leave_it_quiet() {
+    let scene = Scene::new();
+    let program = scene.compile("family.c", &[]);
+    let done = scene.same(&words(&program, &["copies"]));
+    assert!(done.status.success());
+    let (quiet, why) = regime(&scene);
+    assert!(quiet, "{why}");
+    let script = "for i in 1 2 3; do x=$(ls / | wc -l); (x=$x$i; echo $x); done; echo $x | cat";
+    for shell in ["/bin/dash", "/bin/bash"] {
+        scene.same(&[shell, "-c", script]);
+        let (quiet, why) = regime(&scene);
+        assert!(quiet, "{shell}: {why}");
+    }
+    let script = "import os, sys\nwords = [str(i) for i in range(1000)]\nfor i in range(4):\n    \
+        sys.stdout.flush()\n    p = os.fork()\n    if p == 0:\n        words[i] = 'child'\n        \
+        print(len(''.join(words)), flush=True)\n        os._exit(i)\n    words[i] += '!'\n    \
+        print(os.waitpid(p, 0)[1], len(''.join(words)))";
+    scene.same(&["/usr/bin/python3", "-c", script]);
+    let (quiet, why) = regime(&scene);
+    assert!(quiet, "python: {why}");
+}
+
+#[test]
+fn children_that_can_change_it_end_it() {
+    let scene = Scene::new();
+    let program = scene.compile("family.c", &[]);
+    let path = scene.path("mapped");
+    fs::write(&path, "0123456789abcdef".repeat(600)).unwrap();
+    for (part, word) in [
+        ("common", "others can share"),
+        ("vm", "writes to the memory of others"),
+        ("file", "writes to the memory of others"),
+        ("ptrace", "writes to the memory of others"),
+        ("replaced", "changed a file"),
+    ] {
+        let done = scene.same(&words(&program, &[part, path.to_str().unwrap()]));
+        assert!(done.status.success(), "{part}");
+        let (quiet, why) = regime(&scene);
+        assert!(!quiet && why.contains(word), "{part}: {why}");
+        fs::write(&path, "0123456789abcdef".repeat(600)).unwrap();
+    }
+}
