@@ -326,6 +326,8 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     regions().moved(old, old_len, at, new_len, keep);
     if at == old {
         t.zero_window(at + old_len, new_len - old_len);
+    } else if t.quiet && place::collides(old, old_len) {
+        regime::over(t, "memory is moved whose low address bits others have too");
     } else if t.quiet {
         let len = old_len.min(new_len);
         t.event(&Event::Move {

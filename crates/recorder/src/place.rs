@@ -204,19 +204,55 @@ pub fn collides(addr: u64, len: u64) -> bool {
     if len >= SPAN {
         return true;
     }
-    let end = addr.saturating_add(len);
-    let other = |a: u64, b: u64| a < b && meets(addr, len, a, b - a).is_some();
-    let shares = |(start, size): (u64, u64)| {
-        let behind = start.saturating_add(size);
-        // What lies outside of the range itself, as far as it does.
-        match start < end && addr < behind {
-            true => other(start, behind.min(addr)) || other(end.max(start), behind),
-            false => other(start, behind),
+    any_other(addr, len, |start, size| {
+        meets(addr, len, start, size).is_some()
+    })
+}
+
+/// The parts of `addr..addr+len`, less than [`SPAN`], that share the low bits of their addresses with no other
+/// memory that may hold something: a mapping that cannot be accessed may be anywhere, and what it does to
+/// cells must leave those of others alone.
+pub fn apart(addr: u64, len: u64) -> Vec<(u64, u64)> {
+    let mut parts = alloc::vec![(addr, len)];
+    any_other(addr, len, |start, size| {
+        let size = size.min(SPAN);
+        let ahead = start.wrapping_sub(addr) & (SPAN - 1);
+        // It may begin below the range too.
+        let below = addr + (ahead + size).saturating_sub(SPAN);
+        for (a, b) in [(addr, below), (addr + ahead, addr + ahead + size)] {
+            let rest = |&(at, len): &(u64, u64)| {
+                [(at, a.min(at + len)), (b.max(at), at + len)]
+                    .into_iter()
+                    .filter(|(from, to)| from < to)
+                    .map(|(from, to)| (from, to - from))
+            };
+            if a < b {
+                parts = parts.iter().flat_map(rest).collect();
+            }
         }
-    };
+        false
+    });
+    parts
+}
+
+/// Whether `is` holds for any memory outside of `addr..addr+len` that may hold something, or that the stack may
+/// need: it is given its address and size.
+fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool {
+    let end = addr.saturating_add(len);
+    let mut other = |a: u64, b: u64| a < b && is(a, b - a);
     let regions = regions();
-    let in_use = regions.all().filter(|r| r.prot != 0).map(taken);
-    in_use.chain(HELD.lock().iter().copied()).any(shares)
+    let holds = |r: &&Region| r.prot != 0 || r.flags & MAP_ANONYMOUS == 0;
+    let in_use = regions.all().filter(holds).map(taken);
+    in_use
+        .chain(HELD.lock().iter().copied())
+        .any(|(start, size)| {
+            let behind = start.saturating_add(size);
+            // What lies outside of the range itself, as far as it does.
+            match start < end && addr < behind {
+                true => other(start, behind.min(addr)) || other(end.max(start), behind),
+                false => other(start, behind),
+            }
+        })
 }
 
 /// Whether what the stack may need meets other memory.

@@ -73,7 +73,8 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     }
     for r in &list {
         let (start, len) = (r.start, r.end - r.start);
-        if r.prot != 0 && place::collides(start, len) {
+        let holds = r.prot != 0 || r.flags & MAP_ANONYMOUS == 0;
+        if holds && place::collides(start, len) {
             return leave(
                 t,
                 "two mappings have the same low address bits from the beginning",
@@ -190,7 +191,9 @@ fn content(
     if len > MAX_MAPPING {
         return Err("a very large mapping");
     }
-    if prot != 0 && place::collides(addr, len) {
+    // What cannot be accessed has no content, unless it is a file's.
+    let holds = prot != 0 || flags & MAP_ANONYMOUS == 0;
+    if holds && place::collides(addr, len) {
         return Err("two mappings have the same low address bits");
     }
     if flags & MAP_GROWSDOWN != 0 {

@@ -420,7 +420,8 @@ impl Thread {
     }
 
     /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of
-    /// [`ZERO_LIMIT`] and more are left alone, and so is all of it in a gap.
+    /// [`ZERO_LIMIT`] and more are left alone, and so is all of it in a gap. In the quiet regime cells
+    /// of other memory in use are spared.
     pub fn zero_window(&mut self, addr: u64, len: u64) {
         if self.gap.is_some() {
             return;
@@ -429,7 +430,9 @@ impl Thread {
             if len > crate::regime::MAX_MAPPING {
                 self.ends_quiet.get_or_insert("a very large mapping");
             } else if len != 0 {
-                self.event(&Event::Zero { addr, len });
+                for (addr, len) in crate::place::apart(addr, len) {
+                    self.event(&Event::Zero { addr, len });
+                }
             }
             return;
         }

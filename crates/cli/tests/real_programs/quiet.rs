@@ -32,6 +32,7 @@ fn changes_that_are_known() {
     for name in [
         "discarded",
         "moved",
+        "reserved",
         "stack",
         "outputs",
         "signals",

@@ -125,6 +125,32 @@ static void twins(void) {
     show("first", p, PAGE);
 }
 
+/* Reservations that share low address bits with memory in use come, are used beside it, and go: garbage
+   collected languages have them at addresses of their choice. */
+static void reserved(void) {
+    char *p = fresh(16 * PAGE);
+    munmap(p, 8 * PAGE);
+    char *at = (char *)(((uintptr_t)p & 0xffffffff) + (192ull << 32));
+    p += 8 * PAGE;
+    memset(p, 7, 8 * PAGE);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    munmap(at, 64 * PAGE);
+    show("nothing is unmapped", p, 8 * PAGE);
+    for (int i = 0; i < 2; i++) {
+        char *q = mmap(at, 64 * PAGE, PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);
+        printf("reserved %d\n", q == at);
+        show("others", p, 8 * PAGE);
+        mmap(at, 8 * PAGE, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0);
+        memset(at, 3, 4 * PAGE);
+        show("used", at, 8 * PAGE);
+        madvise(at + 8 * PAGE, 8 * PAGE, MADV_DONTNEED);
+        mmap(at + 8 * PAGE, 8 * PAGE, PROT_NONE, flags | MAP_FIXED, -1, 0);
+        show("others", p, 8 * PAGE);
+        munmap(at, 64 * PAGE);
+        show("others", p, 8 * PAGE);
+    }
+}
+
 static void outputs(void) {
     char buf[4096];
     memset(buf, 0x5a, sizeof buf);
@@ -433,6 +459,7 @@ int main(int argc, char **argv) {
     CASE(moved);
     CASE(stack);
     CASE(twins);
+    CASE(reserved);
     CASE(outputs);
     CASE(signals);
     CASE(clocks);
