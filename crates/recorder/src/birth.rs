@@ -79,9 +79,21 @@ pub fn each(mut f: impl FnMut(i32, &crate::filters::Filters)) {
     }
 }
 
+/// There is more than one thread in the list.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// Whether the calling thread is the only one in this memory: another can come only from it.
+pub fn is_alone() -> bool {
+    !SEVERAL.load(Relaxed)
+}
+
 /// Adds a thread to the list.
 pub fn register(t: &Thread) {
-    THREADS.lock().push(Known(t));
+    let mut list = THREADS.lock();
+    list.push(Known(t));
+    // Where the recorder came later, threads come without being made here.
+    let several = list.len() > 1 || crate::config().attached != 0;
+    SEVERAL.fetch_or(several, SeqCst);
 }
 
 fn unregister(t: *const Thread) {
@@ -93,6 +105,7 @@ pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
     list.clear();
     list.push(Known(t));
+    SEVERAL.store(false, Relaxed);
 }
 
 /// Keeps the list from changing while the process is copied.

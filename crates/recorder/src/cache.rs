@@ -479,7 +479,12 @@ impl Cache {
 pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     // Whoever begins a generation or an epoch and then looks who may run code of the old one sees this,
     // or this thread sees the new one.
-    t.seen.store(t.generation, SeqCst);
+    if birth::is_alone() {
+        // There is nobody else.
+        t.seen.store(t.generation, Relaxed);
+    } else {
+        t.seen.store(t.generation, SeqCst);
+    }
     if GENERATION.load(SeqCst) != t.generation
         || EPOCH.load(SeqCst) != t.code_epoch && !t.is_unrecorded()
     {

@@ -97,9 +97,14 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
             None
         }
         __NR_getdents64 => Some(list(t, fd, a)),
-        _ if a[0] as i32 == fd && takes_descriptor(nr) => Some(Some(errno(EBADF))),
-        _ => None,
+        _ => shown(nr, a).map(Some),
     }
+}
+
+/// What a call returns that names the descriptor as its first argument, if it needs one that is open.
+#[inline]
+pub fn shown(nr: u32, a: &[u64; 6]) -> Option<u64> {
+    (fd() == Some(a[0] as i32) && takes_descriptor(nr)).then(|| errno(EBADF))
 }
 
 /// Whether the call's first argument is a descriptor that has to be open.

@@ -58,7 +58,7 @@ fn mix(n: u64) -> u64 {
 }
 
 fn applies() -> bool {
-    config().chaos != 0 && order::is_shared()
+    order::is_shared() && config().chaos != 0
 }
 
 /// The thread is where others may come first. It holds no lock.

@@ -12,7 +12,7 @@
 
 mod others;
 
-pub use others::forked;
+pub use others::{announce, forked};
 
 use crate::backing;
 use crate::guard;
@@ -275,7 +275,6 @@ pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
 /// Before a system call, whose event is not yet written: ends the regime if the call makes others
 /// that can change memory, or copies of it.
 pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
-    others::announce(t, nr, a);
     if !t.quiet {
         return;
     }

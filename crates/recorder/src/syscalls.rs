@@ -8,7 +8,7 @@ use crate::sys;
 use crate::thread::Thread;
 use crate::{
     attach, birth, channel, confined, exec, features, filters, limits, memcalls, pathcalls,
-    process, stub,
+    process, regime, stub,
 };
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
@@ -58,7 +58,17 @@ pub fn perform(t: &mut Thread) -> Flow {
     {
         return flow;
     }
+    if is_direct(nr) {
+        return match channel::shown(nr, &a).or_else(|| pass(t, nr, &a)) {
+            Some(ret) => {
+                returned(t, ret);
+                Flow::Next
+            }
+            None => interrupted(t),
+        };
+    }
     confined::before(nr, &a);
+    regime::announce(t, nr, &a);
     let ret = match nr {
         __NR_rt_sigreturn => return sigcalls::sigreturn(t),
         __NR_rt_sigaction => Some(sigcalls::sigaction(t, &a)),
@@ -101,6 +111,37 @@ pub fn perform(t: &mut Thread) -> Flow {
         }
         None => interrupted(t),
     }
+}
+
+/// The commonest of the calls that can do nothing to the recorder, show nothing of it but its descriptor,
+/// and make no new one: nothing below has to look at them.
+fn is_direct(nr: u32) -> bool {
+    matches!(
+        nr,
+        __NR_read
+            | __NR_write
+            | __NR_pread64
+            | __NR_pwrite64
+            | __NR_readv
+            | __NR_writev
+            | __NR_lseek
+            | __NR_fstat
+            | __NR_sendto
+            | __NR_recvfrom
+            | __NR_poll
+            | __NR_epoll_wait
+            | __NR_futex
+            | __NR_getpid
+            | __NR_gettid
+            | __NR_getppid
+            | __NR_getuid
+            | __NR_geteuid
+            | __NR_getrusage
+            | __NR_times
+            | __NR_clock_gettime
+            | __NR_gettimeofday
+            | __NR_sched_yield
+    )
 }
 
 /// Calls that are passed on unless they name something of the recorder's.
