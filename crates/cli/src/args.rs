@@ -322,6 +322,9 @@ pub struct Gdbserver {
     /// Serve one client on standard input and output: `target remote | hindsight gdbserver …`.
     #[arg(long)]
     pub stdio: bool,
+    /// Each byte that can be read there interrupts what the client cannot interrupt by itself.
+    #[arg(long, hide = true, value_name = "DESCRIPTOR", requires = "stdio")]
+    pub interrupts: Option<i32>,
     /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`,
     /// `time:1.5s`, 12:34:56.
     #[arg(long, value_name = "PLACE")]

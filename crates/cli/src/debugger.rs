@@ -1,6 +1,6 @@
 //! `hindsight replay` and `hindsight gdbserver`: a recording under gdb.
 
-use crate::{args, say, store};
+use crate::{args, interrupts, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{SCRIPT, Session, serve as talk};
 use hindsight_timeline::{Options, Place, Timeline};
@@ -37,6 +37,8 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     let own = std::env::current_exe().context("the path of this program")?;
     let mut server: Vec<OsString> = vec![quoted(own.as_os_str()), "gdbserver".into()];
     server.push("--stdio".into());
+    let interrupts = interrupts::forward()?;
+    server.push(format!("--interrupts={}", interrupts.as_raw_fd()).into());
     if let Some(at) = a.at {
         server.push(format!("--at={at}").into());
     }
@@ -46,8 +48,6 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     server.push(quoted(path.canonicalize()?.as_os_str()));
     let mut connect = OsString::from("target remote | ");
     connect.push(server.join(OsStr::new(" ")));
-    // Interrupts are for gdb.
-    ignore_interrupts();
     let status = Command::new("gdb")
         .args([
             "-q",
@@ -102,7 +102,10 @@ pub fn serve(a: &args::Gdbserver) -> Result<i32> {
     let path = store::find(Some(&a.file))?;
     let mut session = open(&path, a.process, a.at)?;
     let Some(port) = a.port else {
-        ignore_interrupts();
+        if let Some(fd) = a.interrupts {
+            interrupts::listen(fd, session.interrupt())?;
+        }
+        interrupts::ignore();
         talk(&mut session, std::io::stdin(), std::io::stdout())?;
         return Ok(0);
     };
@@ -141,11 +144,6 @@ fn memory_file(text: &str) -> Result<std::fs::File> {
     let mut file = std::fs::File::from(fd);
     file.write_all(text.as_bytes())?;
     Ok(file)
-}
-
-fn ignore_interrupts() {
-    // SAFETY: no handler is installed.
-    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
 }
 
 /// A word for the shell.

@@ -12,6 +12,7 @@ mod dump;
 mod export;
 mod image;
 mod info;
+mod interrupts;
 mod keep;
 mod launch;
 mod os;

@@ -1,7 +1,8 @@
-//! The part of the protocol that the library does not know: conditions of breakpoints, threads with
+//! The part of the protocol that the library does not know, or answers otherwise: commands, conditions of breakpoints, threads with
 //! names, what came with a signal, which signals are not to stop, and processes that were made and are let
 //! go. Packets about these are taken out of the incoming stream and answered here; all others pass.
 
+use crate::processes::Wanted;
 use std::collections::VecDeque;
 
 /// Longest packet that is taken.
@@ -28,6 +29,8 @@ pub struct Framer {
     inside: bool,
     /// Bytes of the checksum still to come.
     checksum: usize,
+    /// The client is gdb, which takes what a command prints in one packet. Others want it as console output.
+    gdb: bool,
     /// The client is busy with another process, which it is about to let go.
     elsewhere: bool,
 }
@@ -46,7 +49,11 @@ impl Framer {
             let content = &raw[1..raw.len() - 3];
             let valid = raw[raw.len() - 2..] == *checksum(content).as_bytes();
             let elsewhere = another_process(content, &mut self.elsewhere);
-            let own = (is_own(content) || elsewhere) && valid;
+            if content.starts_with(b"qSupported") {
+                self.gdb = Wanted::of(&raw).execs;
+            }
+            let command = self.gdb && content.starts_with(b"qRcmd,");
+            let own = (is_own(content) || elsewhere || command) && valid;
             return Some(match own {
                 true => Incoming::Own(content.to_vec()),
                 false => Incoming::Pass(raw),

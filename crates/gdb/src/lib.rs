@@ -12,6 +12,7 @@ mod auxv;
 mod bookmarks;
 mod files;
 mod filter;
+mod interrupt;
 mod libraries;
 mod monitor;
 mod processes;
@@ -23,6 +24,7 @@ mod target;
 mod tell;
 
 pub use bookmarks::Bookmarks;
+pub use interrupt::Interrupt;
 pub use server::serve;
 pub use session::Session;
 

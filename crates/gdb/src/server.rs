@@ -62,41 +62,45 @@ fn run<W: Write>(
     mut machine: GdbStubStateMachine<'_, Session, Outgoing<W>>,
     incoming: &Receiver<Incoming>,
 ) -> Result<()> {
+    let interrupt = session.interrupt();
     loop {
+        interrupt.end();
         machine = match machine {
-            GdbStubStateMachine::Idle(mut idle) => match incoming.recv() {
-                Err(_) => return Ok(()),
-                Ok(Incoming::Interrupt) => {
-                    session.cancel.reset();
-                    idle.into()
-                }
-                Ok(Incoming::Own(packet)) => {
-                    let answer = own(session, &packet);
-                    idle.borrow_conn().answer(&answer)?;
-                    idle.into()
-                }
-                Ok(Incoming::Pass(bytes)) => {
-                    let out = idle.borrow_conn();
-                    if bytes.starts_with(b"$qSupported") {
-                        out.supported = true;
-                        session.wanted = Wanted::of(&bytes);
+            GdbStubStateMachine::Idle(mut idle) => {
+                match incoming.recv().inspect(|_| interrupt.begin()) {
+                    Err(_) => return Ok(()),
+                    Ok(Incoming::Interrupt) => {
+                        session.cancel.reset();
+                        idle.into()
                     }
-                    out.no_ack |= bytes.starts_with(b"$QStartNoAckMode");
-                    let mut machine = GdbStubStateMachine::Idle(idle);
-                    for b in bytes {
-                        machine = match machine {
-                            GdbStubStateMachine::Idle(i) => {
-                                i.incoming_data(session, b).map_err(failed)?
-                            }
-                            GdbStubStateMachine::Running(r) => {
-                                r.incoming_data(session, b).map_err(failed)?
-                            }
-                            other => other,
-                        };
+                    Ok(Incoming::Own(packet)) => {
+                        let answer = own(session, &packet);
+                        idle.borrow_conn().answer(&answer)?;
+                        idle.into()
                     }
-                    machine
+                    Ok(Incoming::Pass(bytes)) => {
+                        let out = idle.borrow_conn();
+                        if bytes.starts_with(b"$qSupported") {
+                            out.supported = true;
+                            session.wanted = Wanted::of(&bytes);
+                        }
+                        out.no_ack |= bytes.starts_with(b"$QStartNoAckMode");
+                        let mut machine = GdbStubStateMachine::Idle(idle);
+                        for b in bytes {
+                            machine = match machine {
+                                GdbStubStateMachine::Idle(i) => {
+                                    i.incoming_data(session, b).map_err(failed)?
+                                }
+                                GdbStubStateMachine::Running(r) => {
+                                    r.incoming_data(session, b).map_err(failed)?
+                                }
+                                other => other,
+                            };
+                        }
+                        machine
+                    }
                 }
-            },
+            }
             GdbStubStateMachine::Running(mut running) => {
                 let told = session.go();
                 session.cancel.reset();
@@ -142,6 +146,9 @@ fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
             None => b"E01".to_vec(),
         };
     }
+    if let Some(command) = packet.strip_prefix(b"qRcmd,") {
+        return command_answer(session, command);
+    }
     if packet.starts_with(b"qXfer:threads:read:") {
         return match threads(session) {
             Ok(list) => filter::answer_read(packet, list.as_bytes()),
@@ -149,6 +156,24 @@ fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
         };
     }
     breakpoint(session, packet).map_or(b"E01".to_vec(), |()| b"OK".to_vec())
+}
+
+/// What a `monitor` command prints, in one packet: gdb leaves the second one in the stream if it is interrupted
+/// between two.
+fn command_answer(session: &mut Session, command: &[u8]) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let line: Option<Vec<u8>> = command.chunks(2).map(byte).collect();
+    let Some(line) = line else {
+        return b"E01".to_vec();
+    };
+    let text = crate::monitor::run(session, &String::from_utf8_lossy(&line));
+    match text.is_empty() {
+        true => b"OK".to_vec(),
+        false => text
+            .bytes()
+            .flat_map(|b| format!("{b:02x}").into_bytes())
+            .collect(),
+    }
 }
 
 /// `Z0,addr,kind;X…`: a breakpoint with conditions.

@@ -4,6 +4,7 @@ use crate::agent::{At, Program};
 use crate::arch::State;
 use crate::bookmarks::Bookmarks;
 use crate::files::Files;
+use crate::interrupt::Interrupt;
 use crate::processes::{self, FORKS, Fork, Wanted};
 use crate::side::Side;
 use crate::tell::kind;
@@ -71,6 +72,8 @@ pub struct Session {
     /// The thread that is to continue.
     pub continued: Option<Tid>,
     pub cancel: Cancel,
+    /// For what is not a run.
+    pub interrupt: Interrupt,
     pub signal: Option<SignalInfo>,
     pub files: Files,
     pub marks: Bookmarks,
@@ -110,6 +113,7 @@ impl Session {
         }
         let image = cursor.image();
         let marks = Bookmarks::open(timeline.path());
+        let cancel = Cancel::new();
         let mut s = Session {
             cursor,
             image,
@@ -121,7 +125,8 @@ impl Session {
             action: Action::Continue,
             locked: false,
             continued: None,
-            cancel: Cancel::new(),
+            interrupt: Interrupt::new(&cancel),
+            cancel,
             signal: None,
             files: Files::default(),
             marks,
@@ -217,6 +222,11 @@ impl Session {
         })
     }
 
+    /// What interrupts the session from another thread.
+    pub fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
     /// Goes to a position of the same program image.
     pub fn seek(&mut self, to: Position) -> Result<()> {
         let (thread, _) = self.timeline.locate(to)?;
@@ -224,7 +234,7 @@ impl Session {
         if image != self.image {
             return Err(Error::OtherProcess(to, image));
         }
-        self.cursor.seek(to)?;
+        self.cursor.seek_unless(to, &self.cancel.clone())?;
         self.signal = None;
         self.leave_side()
     }

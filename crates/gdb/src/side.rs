@@ -40,7 +40,10 @@ impl Session {
     pub fn read(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         Ok(match &mut self.side {
             Some(side) => side.branch.read(address, len)?,
-            None => self.cursor.memory(address, len)?.prefix(),
+            None => {
+                let cancel = self.cancel.clone();
+                self.cursor.memory_unless(address, len, &cancel)?.prefix()
+            }
         })
     }
 

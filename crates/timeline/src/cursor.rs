@@ -21,6 +21,8 @@ pub struct Cursor {
     count: u64,
     /// The cursor's own thread first.
     players: VecDeque<Player>,
+    /// What ends what it is doing.
+    cancel: Cancel,
 }
 
 impl Cursor {
@@ -32,6 +34,7 @@ impl Cursor {
             thread,
             count: 0,
             players: VecDeque::new(),
+            cancel: Cancel::new(),
         };
         c.count = c.player(thread)?.from;
         c.place(thread, c.count)?;
@@ -67,6 +70,11 @@ impl Cursor {
     pub fn seek(&mut self, position: Position) -> Result<()> {
         let (thread, count) = self.timeline.locate(position)?;
         self.place(thread, count)
+    }
+
+    /// The same, unless it is cancelled: then the cursor stays, and the answer is [`Error::Cancelled`].
+    pub fn seek_unless(&mut self, position: Position, cancel: &Cancel) -> Result<()> {
+        self.unless(cancel, |c| c.seek(position))
     }
 
     /// Goes to where a thread has completed this many instructions; beyond its ends, to those.
@@ -309,6 +317,19 @@ impl Cursor {
         })
     }
 
+    /// Does something that may be cancelled at any moment, also while a part of the index is built for it.
+    /// The cursor's virtual processors then stand anywhere.
+    pub(crate) fn unless<T>(
+        &mut self,
+        cancel: &Cancel,
+        what: impl FnOnce(&mut Cursor) -> Result<T>,
+    ) -> Result<T> {
+        let outer = std::mem::replace(&mut self.cancel, cancel.clone());
+        let done = what(self);
+        self.cancel = outer;
+        done
+    }
+
     /// Places the cursor.
     pub(crate) fn place(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         let p = self.player(thread)?;
@@ -343,7 +364,9 @@ impl Cursor {
                 self.players.push_front(p);
             }
         }
-        Ok(&mut self.players[0])
+        let player = &mut self.players[0];
+        player.cancel = self.cancel.clone();
+        Ok(player)
     }
 
     /// The instant one instruction further in a scope.

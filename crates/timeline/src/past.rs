@@ -5,7 +5,7 @@ use crate::index::{LINE, PAGE, Part};
 use crate::memory::{Ground, Known};
 use crate::timeline::Inner;
 use crate::value::Query;
-use crate::{Result, ThreadId};
+use crate::{Cancel, Result, ThreadId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,10 +32,11 @@ pub fn last(
     address: u64,
     len: u64,
     count: u64,
+    cancel: &Cancel,
 ) -> Result<Option<Touch>> {
     let mut at = count;
     while at > 0
-        && let Some(part) = inner.part_at(thread, at - 1)?
+        && let Some(part) = inner.part_at(thread, at - 1, cancel)?
         && part.from < at
     {
         for i in (0..=part.interval(at - 1)).rev() {
@@ -116,7 +117,7 @@ pub fn before(
             };
             let start = q.m.address.wrapping_add(first as u64);
             let len = (last_one - first + 1) as u64;
-            let Some(touch) = last(inner, thread, start, len, at)? else {
+            let Some(touch) = last(inner, thread, start, len, at, &q.cancel)? else {
                 break;
             };
             at = touch.from;

@@ -3,7 +3,7 @@
 use crate::index::{self, Page, Place};
 use crate::memory::Known;
 use crate::timeline::{Inner, replay};
-use crate::{Error, Result, ThreadId};
+use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Machine, Marks, Source, State, Stop};
 use std::collections::HashMap;
@@ -13,6 +13,8 @@ use std::sync::Arc;
 const TRAIL: [u64; 2] = [1 << 20, 1 << 14];
 /// Snapshots that are kept.
 const SNAPSHOTS: usize = 24;
+/// Instructions between two looks whether it was cancelled.
+pub const STRIDE: u64 = 1 << 22;
 /// Pages beyond which none is taken: 32 MiB.
 const LARGE: usize = 8192;
 
@@ -34,6 +36,8 @@ pub struct Player {
     /// For conditions: values of words by the interval that touched them last, and who finds them.
     pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
     helper: Option<Box<Player>>,
+    /// What ends what it is doing, also while it builds the index that it needs.
+    pub cancel: Cancel,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +110,7 @@ impl Player {
             snapshots: Vec::new(),
             kept: HashMap::new(),
             helper: None,
+            cancel: Cancel::new(),
         })
     }
 
@@ -193,6 +198,7 @@ impl Player {
             Some(h) => h,
             None => Box::new(Player::new(&self.inner, self.thread)?),
         };
+        helper.cancel = self.cancel.clone();
         let answer = ask(&mut helper);
         self.helper = Some(helper);
         answer
@@ -316,7 +322,7 @@ impl Player {
         }
         let built = match have {
             Some(b) => b,
-            None => self.inner.part(place)?,
+            None => self.inner.part(place, &self.cancel)?,
         };
         let i = built.interval(count);
         let Some(interval) = built.intervals.get(i) else {
@@ -402,8 +408,11 @@ impl Player {
                 self.cross(at)?;
                 continue;
             }
+            if self.cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
             let thread = self.thread;
-            let to = count.min(border);
+            let to = count.min(border).min(self.count().saturating_add(STRIDE));
             let stop = self.machine.run_to(to).map_err(|e| replay(thread, e))?;
             if stop != Stop::Position || self.count() >= count {
                 return Ok(stop);
@@ -427,7 +436,7 @@ impl Player {
             });
             return Ok(());
         }
-        let built = self.inner.part(self.places[part])?;
+        let built = self.inner.part(self.places[part], &self.cancel)?;
         let interval = &built.intervals[built.interval(here)];
         let loaded = match interval.from == here {
             true => interval.frame.load(&mut self.machine),
@@ -461,6 +470,6 @@ impl Player {
 
     /// The index of the part in which instruction `count` is.
     pub fn index(&self, count: u64) -> Result<Arc<index::Part>> {
-        self.inner.part(self.places[self.part(count)])
+        (self.inner).part(self.places[self.part(count)], &self.cancel)
     }
 }

@@ -4,6 +4,7 @@ mod effects;
 mod known;
 mod out;
 
+use crate::player::STRIDE;
 use crate::scan::Raw;
 use crate::stops::*;
 use crate::{Cursor, Ending, Filter, Kind, KindOf, Position, Result, ThreadId};
@@ -11,9 +12,6 @@ use effects::Wants;
 
 pub use effects::{Effect, last_effect};
 pub use out::step_out;
-
-/// Instructions between two looks whether it was cancelled.
-const STRIDE: u64 = 1 << 22;
 
 /// Something to stop at.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,12 +43,13 @@ pub fn run(
     cancel: &Cancel,
 ) -> Result<Stop> {
     let home = (cursor.thread(), cursor.count());
-    let known = known::prepare(cursor, scope, stops, cancel);
-    let found = match direction {
-        _ if known.is_err() => known.map(|()| None),
-        Direction::Forward => forward(cursor, scope, stops, cancel),
-        Direction::Backward => backward(cursor, scope, stops, cancel),
-    };
+    let found = cursor.unless(cancel, |cursor| {
+        known::prepare(cursor, scope, stops, cancel)?;
+        match direction {
+            Direction::Forward => forward(cursor, scope, stops, cancel),
+            Direction::Backward => backward(cursor, scope, stops, cancel),
+        }
+    });
     let (hit, cancelled) = match found {
         Ok(h) => (h, false),
         Err(crate::Error::Cancelled) => (None, true),

@@ -30,7 +30,8 @@ pub struct Query {
     pub lost: Vec<bool>,
     /// When what is known was accessed, where that is why it is known.
     pub when: Vec<Option<When>>,
-    cancel: Cancel,
+    /// What ends the search for an answer.
+    pub cancel: Cancel,
     judge: Option<Judge>,
 }
 
@@ -133,7 +134,7 @@ pub fn memory(cursor: &mut Cursor, address: u64, len: usize, cancel: &Cancel) ->
     );
     if len > 0 && before + len <= q.m.bytes.len() {
         let (home, count) = (cursor.thread(), cursor.count());
-        let found = find(cursor, &mut q);
+        let found = cursor.unless(cancel, |c| find(c, &mut q));
         cursor.place(home, count)?;
         found?;
         code(cursor.here()?, &mut q.m);

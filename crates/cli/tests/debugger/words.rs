@@ -2,6 +2,7 @@
 
 use crate::common::{compile, expect, gdb, record};
 use crate::harness::Scene;
+use std::time::Duration;
 
 #[test]
 fn libraries_are_caught_when_they_come_and_go() {
@@ -201,4 +202,30 @@ fn what_is_known_of_a_variable_is_told() {
             "AT_EXECFN",
         ],
     );
+}
+
+#[test]
+fn a_command_that_takes_long_is_interrupted() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        "volatile long n; int main(void) { for (long i = 0; i < 200000000; i++) n += i; return 0; }",
+        &[],
+    );
+    // The whole index would be made for it, which takes seconds.
+    let file = s.path("script.gdb");
+    let script = "echo going\\n\nseek end\nwhen\nbreak main\ncontinue\nprint n\n";
+    std::fs::write(&file, script).unwrap();
+    let mut command = s.hindsight(&["replay"]);
+    command.arg(&trace).args(["--", "-nx"]);
+    command.stdin(std::fs::File::open(&file).unwrap());
+    let running = s.start(&mut command);
+    while !running.so_far().contains("going") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    running.signal_group(libc::SIGINT);
+    let done = running.finish();
+    expect(&done.messages(), &["cancelled", "0.00% of the thread"]);
+    expect(&done.text(), &["main ()", "= 0"]);
 }

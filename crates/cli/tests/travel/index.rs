@@ -1,9 +1,10 @@
 //! The index beside a trace, and what becomes of one that does not fit.
 
 use crate::harness::Scene;
-use hindsight_timeline::{Cancel, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path};
+use hindsight_timeline::{Cancel, Error, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 fn open(trace: &Path) -> Timeline {
     let options = Options {
@@ -167,4 +168,48 @@ fn the_command_line_answers() {
         let done = s.run(&mut s.hindsight(bad));
         assert_eq!(done.status.code(), Some(2), "{bad:?}: {}", done.messages());
     }
+}
+
+#[test]
+fn what_needs_an_index_is_cancelled_while_it_is_made() {
+    let s = Scene::new();
+    let source = s.path("long.c");
+    let text =
+        "volatile long n; int main(void) { for (long i = 0; i < 60000000; i++) n += i; return 0; }";
+    fs::write(&source, text).unwrap();
+    let program = s.path("long");
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.arg("-O0").arg(&source).arg("-o").arg(&program);
+    assert!(gcc.status().unwrap().success());
+    let trace = s.record(&[&program]).1;
+    let t = Timeline::open(&trace, Options::default()).unwrap();
+    let mut c = t.cursor().unwrap();
+    let (begin, end) = t.range().unwrap();
+    let cancel = Cancel::new();
+    let later = std::thread::spawn({
+        let cancel = cancel.clone();
+        move || {
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.cancel();
+        }
+    });
+    let started = Instant::now();
+    let answer = c.seek_unless(end, &cancel);
+    let cancelled = started.elapsed();
+    assert!(matches!(answer, Err(Error::Cancelled)), "{answer:?}");
+    later.join().unwrap();
+    assert_eq!(c.position().unwrap(), begin);
+    // It goes on as if nothing had been, and takes much longer.
+    let rip = c.registers().unwrap().rip;
+    let started = Instant::now();
+    c.seek(end).unwrap();
+    assert!(started.elapsed() > 2 * cancelled, "{cancelled:?}");
+    c.seek(begin).unwrap();
+    assert_eq!(c.registers().unwrap().rip, rip);
+    // Another cancel that is set before ends a search, and the cursor stays.
+    c.seek(end).unwrap();
+    let rsp = c.registers().unwrap().gpr[4];
+    let answer = c.last_write(rsp, 8, &cancel);
+    assert!(matches!(answer, Err(Error::Cancelled)), "{answer:?}");
+    assert_eq!(c.position().unwrap(), end);
 }

@@ -6,7 +6,7 @@ use crate::maps::Change;
 use crate::model::ThreadId;
 use crate::scan::Scan;
 use crate::sidecar::Sidecar;
-use crate::{Error, Position, Result};
+use crate::{Cancel, Error, Position, Result};
 use hindsight_replay::Code;
 use hindsight_trace::{ModuleHash, Trace};
 use std::collections::{BTreeMap, VecDeque};
@@ -157,11 +157,16 @@ impl Inner {
     }
 
     /// The index of the part in which instruction `count` of a thread is; `None` if it has none.
-    pub fn part_at(self: &Arc<Self>, thread: ThreadId, count: u64) -> Result<Option<Arc<Part>>> {
+    pub fn part_at(
+        self: &Arc<Self>,
+        thread: ThreadId,
+        count: u64,
+        cancel: &Cancel,
+    ) -> Result<Option<Arc<Part>>> {
         let places = self.places_of(thread);
         let i = places.partition_point(|p| p.from <= count);
         let place = places.get(i.saturating_sub(1));
-        place.map(|p| self.part(*p)).transpose()
+        place.map(|p| self.part(*p, cancel)).transpose()
     }
 
     /// What an interval left behind.
@@ -184,12 +189,12 @@ impl Inner {
         Ok(ends)
     }
 
-    /// The index of a part, which is built if there is none.
-    pub fn part(self: &Arc<Self>, place: Place) -> Result<Arc<Part>> {
+    /// The index of a part, which is built if there is none, unless that is cancelled.
+    pub fn part(self: &Arc<Self>, place: Place, cancel: &Cancel) -> Result<Arc<Part>> {
         if let Some(p) = self.part_if_built(place) {
             return Ok(p);
         }
-        self.build(place, &|_| true)
+        self.build(place, &|_| !cancel.is_cancelled())
     }
 
     /// Builds the index of a part.

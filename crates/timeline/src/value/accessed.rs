@@ -23,7 +23,7 @@ pub fn find(
     let mut touched = Vec::new();
     for (t, n) in threads {
         q.check()?;
-        if alone || past::last(&inner, *t, q.m.address, q.len(), *n)?.is_some() {
+        if alone || past::last(&inner, *t, q.m.address, q.len(), *n, &q.cancel)?.is_some() {
             touched.push((*t, *n));
         }
     }
@@ -113,7 +113,8 @@ fn shared(
             let (start, len) = (q.m.address.wrapping_add(first as u64), last - first + 1);
             let mut touches = Vec::new();
             for (k, (t, _)) in threads.iter().enumerate() {
-                if let Some(touch) = past::last(inner, *t, start, len as u64, since[k])? {
+                if let Some(touch) = past::last(inner, *t, start, len as u64, since[k], &q.cancel)?
+                {
                     let from = timeline.position(*t, touch.from)?;
                     let to = timeline.position(*t, touch.to - 1)?;
                     touches.push((to, from, k, touch));

@@ -38,10 +38,11 @@ pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
 fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
     let since = p.since();
     let inner = Arc::clone(p.inner());
-    let Some(from) = past::last(&inner, p.thread, word, 8, since)?.map(|t| t.from) else {
+    let Some(from) = past::last(&inner, p.thread, word, 8, since, &p.cancel)?.map(|t| t.from)
+    else {
         return Ok([None; 8]);
     };
-    let mut q = Query::new(word, 8, &Cancel::new());
+    let mut q = Query::new(word, 8, &p.cancel);
     let floor = floor(&inner, p.thread, &q.m, since)?;
     // What changed it since then belongs to the question too.
     let changed = floor.iter().max().copied().unwrap_or(0).max(from);
