@@ -34,7 +34,7 @@ impl Cpu {
         let epoch = self.epoch;
         let mut look = |addr| {
             note(addr);
-            code.slice(addr, epoch, LOOK)
+            code.peek(addr, epoch, LOOK)
         };
         // Stops are part of a translation, and belong to one machine.
         let shared = self.library.as_deref();
@@ -98,7 +98,7 @@ impl Cpu {
         let epoch = self.epoch;
         let done = self
             .translator
-            .translate(&input, &mut |addr| code.slice(addr, epoch, LOOK));
+            .translate(&input, &mut |addr| code.peek(addr, epoch, LOOK));
         self.translator.want_map = false;
         done.ok()?;
         let map = &self.translator.block.map;

@@ -273,6 +273,15 @@ impl Code {
         &v.bytes[start..end]
     }
 
+    /// As [`Code::slice`], for a look at code that is not executed yet: nothing of pages that are known by
+    /// single bytes, since the program may write there and they may be others by then.
+    pub fn peek(&self, addr: u64, epoch: u64, most: usize) -> &[u8] {
+        match self.page(addr, epoch) {
+            Some(v) if v.known.iter().all(|k| *k == u64::MAX) => self.slice(addr, epoch, most),
+            _ => &[],
+        }
+    }
+
     /// Copies known bytes from `addr` on; returns how many follow one another.
     pub fn fetch(&self, addr: u64, epoch: u64, buf: &mut [u8]) -> usize {
         let mut n = 0;

@@ -408,7 +408,16 @@ impl Cpu {
                 continue;
             }
             // The counter's upper half must be all ones as long as it is negative.
-            let limit = next.pos.min(target).min(self.pos.saturating_add(FAR));
+            let mut limit = next.pos.min(target).min(self.pos.saturating_add(FAR));
+            if next.changes_code && limit == next.pos {
+                // The last instruction before goes alone: a look at the budget of what comes behind might
+                // change flags that only the new code needs.
+                match self.resume {
+                    Some((_, counter)) if counter >= limit => {}
+                    None if limit - self.pos == 1 => key.limit = 1,
+                    _ => limit -= 1,
+                }
+            }
             let (entry, counter) = match self.resume.take() {
                 Some(r) => r,
                 None => {

@@ -49,6 +49,8 @@ pub enum Op {
 pub struct Entry {
     pub pos: u64,
     pub op: Op,
+    /// Code changes at this position: what leads there must not begin the code that stands there before.
+    pub changes_code: bool,
 }
 
 /// Counts of events by tag.
@@ -200,7 +202,13 @@ impl<'a> Queue<'a> {
             if let Some(n) = self.counts.get_mut(t as usize) {
                 *n += 1;
             }
-            let mut push = |op| self.entries.push(Entry { pos, op });
+            let mut push = |op| {
+                self.entries.push(Entry {
+                    pos,
+                    op,
+                    changes_code: false,
+                })
+            };
             match event {
                 Event::Patch { line, mask, words } => {
                     for (i, w) in words.iter().enumerate() {
@@ -226,6 +234,12 @@ impl<'a> Queue<'a> {
                     if !(grows && unique || self.any_number) {
                         push(Op::BadNumber(number));
                     }
+                }
+                Event::CodeEpoch { .. } => {
+                    push(Op::Other(self.at));
+                    let here = self.entries.iter_mut().rev();
+                    here.take_while(|e| e.pos == pos)
+                        .for_each(|e| e.changes_code = true);
                 }
                 _ => push(Op::Other(self.at)),
             }

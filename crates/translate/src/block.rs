@@ -83,8 +83,8 @@ pub struct Translator {
     /// of them is announced to the runtime ([`DescKind::Watch`]) unless it is translated alone, or is
     /// added to `breaks` if where it writes is not plain from its operands.
     pub watch: Option<u64>,
-    /// The block has one instruction.
-    alone: bool,
+    /// Replay: the block has one instruction, and leads nowhere but to the runtime.
+    pub(crate) alone: bool,
     /// Recording: from this instruction on the guest's flags are in the context block (see [`crate::keep`]).
     pub(crate) kept_from: usize,
     /// As what, and which register holds that at first.
@@ -151,7 +151,7 @@ impl Translator {
         input: &Input,
         peek: &mut dyn FnMut(u64) -> &'a [u8],
     ) -> Result<(), Error> {
-        self.alone = input.max_instrs == 1;
+        self.alone = self.replay() && input.max_instrs == 1;
         self.decode(input)?;
         self.liveness(input, peek);
         self.a.clear();

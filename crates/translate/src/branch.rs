@@ -5,6 +5,7 @@ use crate::asm::based;
 use crate::block::{Translator, slot};
 use crate::plan::mem_op;
 use crate::regs::{RCX, RSP, SCR, Set, gpr, number};
+use hindsight_isa::Desc;
 use hindsight_isa::ctx::{d, table};
 use hindsight_isa::targets;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
@@ -170,6 +171,13 @@ impl Translator {
     fn find(&mut self) {
         let table = self.table();
         let at = d::targets(table);
+        if self.alone {
+            // To the runtime: mov gs:[RIP], r10; mov dword gs:[DESC], not found; jmp gs:[EXIT_PTR]
+            self.a.spill(d::RIP, SCR);
+            self.a.at(&[0x65, 0xc7, 0x04, 0x25], d::DESC);
+            self.a.bytes(&(Desc::NOT_FOUND as u32).to_le_bytes());
+            return self.a.at(&[0x65, 0xff, 0x24, 0x25], d::EXIT_PTR);
+        }
         if self.cur.kept.is_some() {
             return self.find_freely(at);
         }

@@ -9,7 +9,7 @@ const LOOKS: u32 = 5;
 
 impl Translator {
     /// Fills `needed[k]` with the flags needed behind instruction `k`. Behind an indirect branch that is all of
-    /// them; but none where they are kept (see [`crate::keep`]).
+    /// them; but none where they are kept (see [`crate::keep`]). All behind an instruction translated alone.
     pub(crate) fn liveness<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) {
         self.needed.clear();
         self.needed.resize(self.instrs.len(), flags::ALL);
@@ -19,7 +19,8 @@ impl Translator {
         self.block.looked.clear();
         self.kept_from = usize::MAX;
         self.block.takes_flags = false;
-        if !self.checked() && !self.replay() {
+        let counts = self.checked() || self.replay();
+        if !counts || self.alone {
             return;
         }
         if self.checked() {
@@ -79,9 +80,11 @@ impl Translator {
                 live = flags::ALL;
             }
         }
-        self.block.takes_flags = live != 0
-            && (!input.peeked.is_empty()
-                || self.may_need(input.pc, flags::ALL, LOOKS, input, peek));
+        // What stands there may be replaced at any time, which is noticed only in the block itself.
+        self.block.takes_flags = input.self_check
+            || live != 0
+                && (!input.peeked.is_empty()
+                    || self.may_need(input.pc, flags::ALL, LOOKS, input, peek));
     }
 
     /// Whether some of the flags in `of` may be needed at `pc`, as far as can be seen: at most `looks` places

@@ -12,6 +12,22 @@ fn generated_and_patched_code() {
     }
 }
 
+/// Code that needs flags takes the place of code that needs none, and the way there is an indirect branch.
+#[test]
+fn flags_that_changed_code_reads() {
+    let scene = Scene::new();
+    let program = scene.compile("changing_flags.c", &["-O1"]);
+    let argv = words(&program, &[]);
+    let done = scene.same(&argv);
+    assert!(done.text().contains("111"));
+    same_with_few_cells(&scene, &argv);
+    let trace = scene.path("checked.hst");
+    let mut command = scene.hindsight(&["record", "--quiet", "--regime=checked", "-o"]);
+    let checked = scene.run(command.arg(&trace).arg("--").args(&argv));
+    assert_eq!(checked.text(), done.text(), "{}", checked.messages());
+    scene.must_verify(&trace);
+}
+
 #[test]
 fn code_that_changes_under_threads_and_processes() {
     let scene = Scene::new();
