@@ -14,8 +14,11 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a shelf.
 pub const LEN: usize = 64 << 20;
 
-/// Entries that it can name.
-const SLOTS: usize = 1 << 17;
+/// Entries that it can name. Many more than there are, so that each is near its place.
+const SLOTS: usize = 1 << 19;
+
+/// Slots in a page of the index.
+const PAGE: usize = 512;
 
 /// Slots looked at for one key.
 const PROBES: usize = 16;
@@ -72,6 +75,18 @@ struct Header {
     used: AtomicU64,
     /// Of these, bytes that another recording has left.
     restored: AtomicU64,
+    /// Pages of the index in which something is named, one bit each: who looks at all slots need not touch
+    /// the others.
+    pages: [AtomicU64; SLOTS / PAGE / 64],
+}
+
+const _: () = assert!(size_of::<Header>() <= INDEX);
+
+/// The key of what has this `hash`, whose slot is to be at `place`: what is looked for by turns is better found
+/// if it has places near each other.
+pub fn key(hash: u64, place: u64) -> u64 {
+    const LOW: u64 = SLOTS as u64 - 1;
+    hash & !LOW | place & LOW
 }
 
 /// The shelf in a mapping.
@@ -107,11 +122,28 @@ impl<'m> Shelf<'m> {
         unsafe { &*self.base.add(INDEX + 8 * (i % SLOTS)).cast::<AtomicU64>() }
     }
 
+    /// Numbers of the slots in which `key` may be.
+    fn numbers(key: u64) -> impl Iterator<Item = usize> {
+        let first = key as usize % SLOTS;
+        (first..first + PROBES).map(|i| i % SLOTS)
+    }
+
     /// Slots in which `key` may be.
     fn slots(&self, key: u64) -> impl Iterator<Item = &'m AtomicU64> {
-        let first = key as usize % SLOTS;
         let shelf = *self;
-        (first..first + PROBES).map(move |i| shelf.slot(i))
+        Shelf::numbers(key).map(move |i| shelf.slot(i))
+    }
+
+    /// What the slots say that are not empty.
+    fn named(&self) -> impl Iterator<Item = u64> {
+        let shelf = *self;
+        let pages = &self.header().pages;
+        let has = |p: &usize| pages[p / 64].load(Acquire) & 1 << (p % 64) != 0;
+        (0..SLOTS / PAGE)
+            .filter(has)
+            .flat_map(|p| p * PAGE..(p + 1) * PAGE)
+            .map(move |i| shelf.slot(i).load(Acquire))
+            .filter(|v| *v != 0)
     }
 
     /// The contents of kind `kind` that were put under `key`.
@@ -172,16 +204,26 @@ impl<'m> Shelf<'m> {
     /// Puts the entry at `at` in the index. `false` if there is no room.
     fn name(&self, key: u64, at: usize, flags: u64) -> bool {
         let named = key >> 32 << 32 | flags | (at / 8) as u64;
-        self.slots(key)
-            .any(|slot| slot.compare_exchange(0, named, Release, Relaxed).is_ok())
+        let set = |i: &usize| {
+            let slot = self.slot(*i);
+            slot.compare_exchange(0, named, Release, Relaxed).is_ok()
+        };
+        let found = Shelf::numbers(key).find(set);
+        if let Some(p) = found.map(|i| i / PAGE) {
+            let (word, bit) = (&self.header().pages[p / 64], 1 << (p % 64));
+            if word.load(Relaxed) & bit == 0 {
+                word.fetch_or(bit, Release);
+            }
+        }
+        found.is_some()
     }
 
     /// The translated blocks, to be kept, in at most `most` bytes; `all`: also those that have not served
     /// in this recording. Nobody has to be trusted who has the memory.
     pub fn stock(&self, most: usize, all: bool) -> Vec<u8> {
-        let slots = (0..SLOTS).map(|i| self.slot(i).load(Acquire));
-        let mut places: Vec<usize> = slots
-            .filter(|v| *v != 0 && (all || v & USED != 0))
+        let mut places: Vec<usize> = self
+            .named()
+            .filter(|v| all || v & USED != 0)
             .map(place)
             .collect();
         places.sort_unstable();
@@ -239,7 +281,7 @@ impl<'m> Shelf<'m> {
     pub fn count(&self) -> Count {
         let restored = self.header().restored.load(Relaxed);
         let mut n = Count::default();
-        for v in (0..SLOTS).map(|i| self.slot(i).load(Relaxed)) {
+        for v in self.named() {
             match v & USED != 0 {
                 true if place(v) < ENTRIES + restored as usize => n.served += 1,
                 true => n.made += 1,

@@ -270,7 +270,7 @@ impl Cache {
 
     #[cold]
     fn translate(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
-        let (exec_end, writable) = {
+        let (exec_end, writable, place) = {
             let mut r = regions();
             if r.find(pc).is_none() {
                 r.refresh_stack();
@@ -285,7 +285,8 @@ impl Cache {
             while end - pc < SOURCE as u64 && r.is_exec(end) {
                 end = r.find(end).map_or(end, |n| n.end);
             }
-            (end, r.is_writable(pc) || r.is_writable(end - 1))
+            let place = kept::place(r.path(region), region.offset + (pc - region.start));
+            (end, r.is_writable(pc) || r.is_writable(end - 1), place)
         };
         let mut source = [0; SOURCE];
         let n = SOURCE.min((exec_end - pc) as usize);
@@ -309,7 +310,7 @@ impl Cache {
         // A place where recording begins or ends begins a block, unless an instruction lies across it.
         let limit = select::room(pc, n);
         let known = &source[..limit];
-        if writable || !kept::restore(&mut self.translator, pc, known, &mut pages) {
+        if writable || !kept::restore(&mut self.translator, pc, known, place, &mut pages) {
             let mut translate = |n: usize| {
                 let input = Input {
                     pc,
@@ -326,7 +327,7 @@ impl Cache {
                 return Err(Fetch::NotMapped);
             }
             if within && !writable {
-                kept::keep(&self.translator, pc, known);
+                kept::keep(&self.translator, pc, known, place);
             }
         }
         let src_len = self.translator.block.src_len as usize;

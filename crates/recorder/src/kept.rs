@@ -6,27 +6,39 @@
 
 use crate::{code, ring};
 use alloc::vec::Vec;
-use hindsight_events::shelf::kind;
+use hindsight_events::shelf::{self, kind};
 use hindsight_translate::{Saved, Translator};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of the code at a block's start by which it is found.
 const PREFIX: usize = 32;
 
-/// Under what name a block is kept.
-fn key(translator: &Translator, pc: u64, source: &[u8]) -> u64 {
+/// Where blocks of code are kept that is at `offset` of the file `path`: those of a page near each other.
+pub fn place(path: &[u8], offset: u64) -> u64 {
+    xxh3_64_with_seed(path, offset >> 12).wrapping_add((offset & 0xfff) >> 3)
+}
+
+/// Under what name a block is kept whose [`place`] is known.
+fn key(translator: &Translator, pc: u64, source: &[u8], place: u64) -> u64 {
     let way = translator.policy.mode as u64 * 2 + translator.ordered as u64;
     let seed = pc & 0xfff | way << 12;
-    xxh3_64_with_seed(&source[..source.len().min(PREFIX)], seed)
+    let hash = xxh3_64_with_seed(&source[..source.len().min(PREFIX)], seed);
+    shelf::key(hash, place)
 }
 
 /// Makes the kept translation of the code at `pc`, which begins with `source`, the translator's
 /// present block, and adds the pages that it depends on to `pages`. `false` if there is none.
-pub fn restore(translator: &mut Translator, pc: u64, source: &[u8], pages: &mut Vec<u64>) -> bool {
+pub fn restore(
+    translator: &mut Translator,
+    pc: u64,
+    source: &[u8],
+    place: u64,
+    pages: &mut Vec<u64>,
+) -> bool {
     let Some(shelf) = ring::shelf() else {
         return false;
     };
-    let key = key(translator, pc, source);
+    let key = key(translator, pc, source, place);
     shelf.find(kind::BLOCK, key).any(|found| {
         let Some(saved) = Saved::read(found.content) else {
             return false;
@@ -48,10 +60,10 @@ pub fn restore(translator: &mut Translator, pc: u64, source: &[u8], pages: &mut 
 }
 
 /// Keeps the translator's present block, made from the code at `pc`, which begins with `source`.
-pub fn keep(translator: &Translator, pc: u64, source: &[u8]) {
+pub fn keep(translator: &Translator, pc: u64, source: &[u8], place: u64) {
     let Some(shelf) = ring::shelf() else { return };
     let block = &translator.block;
     let mut content = Vec::new();
     block.save(pc, &source[..block.src_len as usize], &mut content);
-    shelf.put(kind::BLOCK, key(translator, pc, source), &content);
+    shelf.put(kind::BLOCK, key(translator, pc, source, place), &content);
 }

@@ -6,7 +6,7 @@
 
 use crate::ring;
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
-use hindsight_events::shelf::kind;
+use hindsight_events::shelf::{key, kind};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Leaves whose answers depend on a second number, of which that many are remembered.
@@ -50,7 +50,9 @@ fn remembered(leaf: u32, sub: u32) -> CpuidResult {
         return __cpuid_count(leaf, sub);
     };
     let name = (leaf as u64) << 32 | sub as u64;
-    let key = xxh3_64(&name.to_le_bytes());
+    let hash = xxh3_64(&name.to_le_bytes());
+    // All in one page of the index.
+    let key = key(hash, hash % 512);
     for known in shelf.find(kind::PROCESSOR, key) {
         if let ([a, b, c, d, l, s], []) = known.content.as_chunks::<4>()
             && u32::from_le_bytes(*l) == leaf
