@@ -68,7 +68,7 @@ fn execute(t: &mut Thread, host: u64) {
         }
         match exit(t, &desc) {
             // In a loop whose jumps are all linked this may be the only way out.
-            Next::Resume if due(t) => t.inbox.wanted.store(true, Relaxed),
+            Next::Resume if due(t) && t.is_pressed() => t.inbox.wanted.store(true, Relaxed),
             Next::Resume => {}
             Next::Boundary => {
                 // Straight on when nothing wants attention: the usual case for new code.

@@ -370,6 +370,16 @@ impl Thread {
         self.schedule();
     }
 
+    /// Whether what is due is worth bringing the thread to rest for, which takes a dozen single steps: a key
+    /// frame, or a digest that has been due for long.
+    pub fn is_pressed(&self) -> bool {
+        const LATE: u64 = 16;
+        let late = self
+            .next_digest
+            .saturating_add(config().digest_interval.saturating_mul(LATE));
+        self.pos >= self.next_keyframe || self.pos >= late || self.emit.wants_keyframe()
+    }
+
     /// Says when [`Thread::observe`] has something to do.
     pub fn schedule(&mut self) {
         self.next_observation = self.next_keyframe.min(self.next_digest);
