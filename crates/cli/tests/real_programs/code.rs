@@ -28,6 +28,22 @@ fn flags_that_changed_code_reads() {
     scene.must_verify(&trace);
 }
 
+/// Flags on their way to an indirect branch, which the checked regime keeps elsewhere: as handlers of faults and
+/// of timers, and the target, see them.
+#[test]
+fn flags_before_indirect_branches() {
+    let scene = Scene::new();
+    let program = scene.compile("kept_flags.c", &["-O1", "-mno-red-zone"]);
+    let argv = words(&program, &[]);
+    let native = scene.native(&argv);
+    assert_eq!(native.text().lines().last(), Some("0"));
+    let trace = scene.path("checked.hst");
+    let mut command = scene.hindsight(&["record", "--quiet", "--regime=checked", "-o"]);
+    let done = scene.run(command.arg(&trace).arg("--").args(&argv));
+    assert_eq!(done.text(), native.text(), "{}", done.messages());
+    scene.must_verify(&trace);
+}
+
 #[test]
 fn code_that_changes_under_threads_and_processes() {
     let scene = Scene::new();
