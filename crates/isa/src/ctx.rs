@@ -7,7 +7,7 @@ use crate::targets::Targets;
 use core::mem::offset_of;
 
 /// Bytes reserved for [`Ctx`] below the window.
-pub const CTX_SIZE: usize = 3 << 20;
+pub const CTX_SIZE: usize = 7 << 20;
 
 /// Hardware number of the general purpose register that holds the instruction counter in
 /// translated code (r11). The guest's own value lives in [`Ctx::gpr`].
@@ -79,7 +79,7 @@ pub struct Ctx {
     pub xmm: [[u8; 16]; 16],
     /// Guest status flags that translated code has put away: see [`crate::kept`].
     pub flags: u64,
-    /// Addresses of the code that looks into the second place of a target, for each of `targets`, and
+    /// Addresses of the code that looks into the other places of a target, for each of `targets`, and
     /// ([`SEARCH_KEPT`]) for the first of them with the guest's flags in `flags`.
     pub search_ptr: [u64; 3],
     /// Targets of indirect branches: of code that records or replays, and of plain code.

@@ -1,96 +1,129 @@
 //! Where indirect branches go: guest addresses and their translations.
 
+use core::ops::Range;
+
 /// Different low halves of addresses.
 const SLOTS: usize = 1 << 16;
 
 /// One known target.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Found {
+struct Found {
     /// Two's complement negation of the guest address (so that a flag-free `lea` and `jrcxz`
-    /// can test for equality); one less, its complement, if some flags may be needed there: only
-    /// the shared code finds it then.
-    pub neg_pc: u64,
+    /// can test for equality); one less, its complement, if some flags may be needed there.
+    neg_pc: u64,
     /// Address of its translation.
-    pub host: u64,
+    host: u64,
 }
 
-/// A table of targets. Each has its place by the low 16 bits of its address, or is in the next one:
-/// translated code looks into the first, and code that all of it shares (`glue`) into the second.
-/// Two targets that a program goes to by turns and that differ only in other bits are common.
+/// A table of targets, which go by the low 16 bits of their addresses.
+///
+/// Translated code looks at one place. Code that all of it shares (`glue`) looks at two more: what it finds
+/// there goes to the first place, where the next look will find it, and what was there takes its place.
 #[repr(C)]
 pub struct Targets {
-    pub found: [Found; SLOTS + 1],
+    first: [Found; SLOTS],
+    second: [[Found; 2]; SLOTS],
 }
 
-/// The empty place `i`, which matches no address that is looked for there: as far as possible zeros,
-/// which fresh memory holds.
-const fn empty(i: usize) -> Found {
-    // 0 is the negation of the very first address, which is looked for in the first two places, and the
-    // complement of the very last one.
-    let neg_pc = if i < 2 || i == SLOTS - 1 { 3 } else { 0 };
-    Found { neg_pc, host: 0 }
+/// What stands in empty places of `slot`, and is nothing that is looked for there: as far as possible zero,
+/// which fresh memory holds, and is the negation of the lowest and the complement of the highest address.
+const fn none(slot: usize) -> u64 {
+    match slot {
+        0 | 0xffff => 3,
+        _ => 0,
+    }
 }
 
 const fn slot(pc: u64) -> usize {
     pc as usize & (SLOTS - 1)
 }
 
+/// Bytes of a place.
+pub const PLACE: usize = size_of::<Found>();
+
 /// Offset in [`Targets`] of the first place of `pc`.
 pub const fn place(pc: u64) -> usize {
-    slot(pc) * size_of::<Found>()
+    slot(pc) * PLACE
+}
+
+/// Offset in [`Targets`] of the other places.
+pub const SECOND: usize = core::mem::offset_of!(Targets, second);
+
+impl Found {
+    /// Whether it is the one of `pc`.
+    fn is(&self, pc: u64) -> bool {
+        self.neg_pc == pc.wrapping_neg() || self.neg_pc == !pc
+    }
+
+    /// Whether it is a target: those are in the lower half of the address space.
+    fn is_used(&self) -> bool {
+        self.neg_pc >> 63 != 0
+    }
 }
 
 impl Targets {
-    /// Makes an empty table of memory that is all zero, touching no more of it than it must.
+    /// Makes an empty table of memory that is all zero.
     pub fn begin(&mut self) {
-        for i in [0, 1, SLOTS - 1] {
-            self.found[i] = empty(i);
+        for slot in [0, SLOTS - 1] {
+            let neg_pc = none(slot);
+            self.first[slot].neg_pc = neg_pc;
+            self.second[slot].iter_mut().for_each(|f| f.neg_pc = neg_pc);
         }
     }
 
-    /// Forgets all targets.
+    /// Addresses of the first places.
+    pub fn first_places(&self) -> Range<u64> {
+        let all = self.first.as_ptr_range();
+        all.start as u64..all.end as u64
+    }
+
+    /// Forgets all targets, writing to no more memory than it must.
     pub fn clear(&mut self) {
-        for (i, f) in self.found.iter_mut().enumerate() {
-            if f.neg_pc != empty(i).neg_pc {
-                *f = empty(i);
+        for slot in 0..SLOTS {
+            for f in self.places(slot).into_iter().filter(|f| f.is_used()) {
+                f.neg_pc = none(slot);
             }
         }
+    }
+
+    fn places(&mut self, slot: usize) -> [&mut Found; 3] {
+        let [a, b] = &mut self.second[slot];
+        [&mut self.first[slot], a, b]
     }
 
     /// Enters `pc` with its translation `host`, at whose beginning some flags may be needed or not.
     pub fn set(&mut self, pc: u64, host: u64, takes_flags: bool) {
         self.forget(pc);
         let neg_pc = pc.wrapping_neg().wrapping_sub(takes_flags as u64);
-        let i = slot(pc);
         let new = Found { neg_pc, host };
-        let old = core::mem::replace(&mut self.found[i], new);
-        let next = &mut self.found[i + 1];
-        // What stood there moves on, if it is looked for in the next place too and that is of no more use.
-        let movable = old.neg_pc != empty(i).neg_pc && slot(old.neg_pc.wrapping_neg()) == i;
-        let at_home = [0, 1].map(|one| slot(next.neg_pc.wrapping_neg().wrapping_sub(one)));
-        if movable && !at_home.contains(&(i + 1)) {
-            *next = old;
+        if !new.is_used() {
+            return;
+        }
+        let [first, a, b] = self.places(slot(pc));
+        // On some ways to a first place flags have been changed.
+        let mut old = match takes_flags {
+            true => new,
+            false => core::mem::replace(first, new),
+        };
+        if old.is_used() && a.is_used() {
+            core::mem::swap(a, &mut old);
+            *b = old;
+        } else if old.is_used() {
+            *a = old;
         }
     }
 
     /// The translation of `pc`, if it is known.
-    pub fn find(&self, pc: u64) -> Option<u64> {
-        let i = slot(pc);
-        let mut both = self.found[i..i + 2].iter();
-        let f = both
-            .find(|f| f.neg_pc == pc.wrapping_neg())
-            .or(Some(&self.found[i]).filter(|f| f.neg_pc == !pc))?;
-        Some(f.host)
+    pub fn find(&mut self, pc: u64) -> Option<u64> {
+        let mut all = self.places(slot(pc)).into_iter();
+        Some(all.find(|f| f.is_used() && f.is(pc))?.host)
     }
 
     /// Forgets `pc`.
     pub fn forget(&mut self, pc: u64) {
-        let i = slot(pc);
-        for k in i..i + 2 {
-            if self.found[k].neg_pc == pc.wrapping_neg() || k == i && self.found[k].neg_pc == !pc {
-                self.found[k] = empty(k);
-            }
+        for f in self.places(slot(pc)).into_iter().filter(|f| f.is(pc)) {
+            f.neg_pc = none(slot(pc));
         }
     }
 }
@@ -98,6 +131,7 @@ impl Targets {
 #[cfg(test)]
 mod tests {
     extern crate alloc;
+    extern crate std;
     use super::*;
     use alloc::boxed::Box;
 
@@ -110,34 +144,73 @@ mod tests {
 
     #[test]
     fn nothing_is_found_at_first() {
-        let t = table();
-        for pc in [0, 1, 0xffff, 0x1_0000, u64::MAX] {
+        let mut t = table();
+        for pc in [0, 1, 0xfffe, 0xffff, 0x1_0000, u64::MAX] {
             assert_eq!(t.find(pc), None, "{pc:#x}");
         }
     }
 
     #[test]
-    fn two_targets_share_a_place() {
+    fn targets_share_a_place() {
         let mut t = table();
-        for (pc, host) in [
+        let targets = [
             (0x1_2345, 100),
             (0x2_2345, 200),
             (0x3_ffff, 300),
             (0x4_ffff, 400),
-        ] {
+            (0x5_ffff, 500),
+            (0x6_0000, 600),
+        ];
+        for (pc, host) in targets {
             t.set(pc, host, false);
         }
-        assert_eq!((t.find(0x1_2345), t.find(0x2_2345)), (Some(100), Some(200)));
-        assert_eq!((t.find(0x3_ffff), t.find(0x4_ffff)), (Some(300), Some(400)));
-        // One that has its own place there is not driven out.
-        t.set(0x5_2346, 500, false);
-        t.set(0x2_2345, 201, false);
-        t.set(0x1_2345, 101, false);
-        assert_eq!((t.find(0x5_2346), t.find(0x1_2345)), (Some(500), Some(101)));
+        for (pc, host) in targets {
+            assert_eq!(t.find(pc), Some(host), "{pc:#x}");
+        }
         t.forget(0x1_2345);
-        assert_eq!((t.find(0x1_2345), t.find(0x5_2346)), (None, Some(500)));
+        assert_eq!((t.find(0x1_2345), t.find(0x2_2345)), (None, Some(200)));
         t.clear();
-        assert_eq!((t.find(0x5_2346), t.find(0x4_ffff)), (None, None));
+        for (pc, _) in targets {
+            assert_eq!(t.find(pc), None, "{pc:#x}");
+        }
+    }
+
+    /// Translated code, which looks at one place, must not find what may need flags.
+    #[test]
+    fn flags_are_not_forgotten() {
+        let mut t = table();
+        t.set(0x1_2345, 100, true);
+        assert_eq!(t.first[slot(0x1_2345)].neg_pc, 0);
+        assert_eq!(t.find(0x1_2345), Some(100));
+    }
+
+    /// Against a map, which it forgets from but is never wrong about.
+    #[test]
+    fn what_is_found_is_right() {
+        let mut t = table();
+        let mut known = std::collections::HashMap::new();
+        let mut x = 1u64;
+        let mut found = 0;
+        for n in 0..200_000u64 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(99);
+            let pc = 0x5555_0000_0000 + (x >> 33) % 100_000;
+            match x >> 60 {
+                0 => {
+                    t.forget(pc);
+                    known.remove(&pc);
+                }
+                1..=7 => {
+                    t.set(pc, 0x6800_0000_0000 + n, x >> 59 & 1 != 0);
+                    known.insert(pc, 0x6800_0000_0000 + n);
+                }
+                _ => {
+                    let got = t.find(pc);
+                    assert!(got.is_none() || got == known.get(&pc).copied(), "{pc:#x}");
+                    found += got.is_some() as u32;
+                }
+            }
+        }
+        assert!(found > 20_000, "{found}");
     }
 
     #[test]

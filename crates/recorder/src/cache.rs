@@ -100,7 +100,7 @@ struct Segment {
 impl Segment {
     /// Room for a block: where its hot and its cold part go.
     fn take(&mut self, hot_len: u64, cold_len: u64) -> (u64, u64) {
-        let hot = self.hot.next_multiple_of(16);
+        let hot = self.hot.next_multiple_of(8);
         let cold = self.cold - cold_len;
         (self.hot, self.cold) = (hot + hot_len, cold);
         while self.hot > self.bare.start && self.bare.end - self.bare.start >= STEP {

@@ -224,15 +224,16 @@ impl Thread {
         Ok(t)
     }
 
-    /// Has memory ready for the indirect jumps of a program that begins: their table has a page for each
-    /// 256 bytes of code, and most are needed soon.
+    /// Has memory ready for the indirect jumps of a program that begins: the first part of their table
+    /// has a page for each 256 bytes of code, and most are needed soon.
     pub fn prepare_lookup(&self) {
         let table = match crate::regime::possible() || config().plain != 0 {
             true => &self.ctx.targets[table::PLAIN],
             false => &self.ctx.targets[table::CHECKED],
         };
-        let start = table.found.as_ptr() as u64 & !(sys::PAGE - 1);
-        let end = (table.found.as_ptr_range().end as u64).next_multiple_of(sys::PAGE);
+        let range = table.first_places();
+        let start = range.start & !(sys::PAGE - 1);
+        let end = range.end.next_multiple_of(sys::PAGE);
         sys::madvise_populate(start, end - start);
         if crate::regime::possible() {
             self.wipe_lookup();

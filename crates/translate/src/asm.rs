@@ -77,7 +77,8 @@ pub fn based(base: u8, disp: i32) -> MemoryOperand {
         Register::None,
         1,
         disp as i64,
-        if disp == 0 { 0 } else { 8 },
+        // One byte, if it fits.
+        (disp != 0) as u32,
         false,
         Register::None,
     )
@@ -446,6 +447,15 @@ fn is_fixed_cell(i: &Instruction) -> bool {
 /// The counter's `lea`.
 pub fn count(a: &mut Asm, n: i32) {
     a.lea(regs::CNT, based(regs::CNT, n));
+}
+
+/// The same in seven bytes: a jump may take the place of part of it.
+pub fn count_wide(a: &mut Asm, n: i32) {
+    let sum = MemoryOperand {
+        displ_size: 8,
+        ..based(regs::CNT, n)
+    };
+    a.lea(regs::CNT, sum);
 }
 
 /// Resolves `fixups` for parts placed at `hot_addr` and `cold_addr`.

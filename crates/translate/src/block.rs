@@ -263,6 +263,8 @@ impl Translator {
                     self.add_reads(&instrs[start..end]);
                 }
             }
+            // The runtime makes a block unreachable by a jump in place of its first instruction.
+            _ if start == 0 => asm::count_wide(&mut self.a, n as i32),
             _ => asm::count(&mut self.a, n as i32),
         }
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
@@ -378,7 +380,7 @@ impl Translator {
     /// `opcode rel32` to the translation of `pc`: at first to a stub that asks the runtime.
     pub(crate) fn exit_to(&mut self, opcode: &[u8], pc: u64) {
         // The displacement is patched while other threads may run the jump: it must not straddle a
-        // boundary of eight bytes. Blocks are placed at multiples of sixteen.
+        // boundary of eight bytes. Blocks are placed at multiples of eight.
         let at = self.a.hot.len() + opcode.len();
         match at % 8 {
             5 => self.a.bytes(&[0x0f, 0x1f, 0x00]),

@@ -10,6 +10,9 @@ use hindsight_isa::ctx::{d, table};
 use hindsight_isa::targets;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
+/// `movzx ecx, r10w; lea ecx, [rcx + rcx]`: the first place of the address in the scratch register, times eight.
+const INDEX: [u8; 7] = [0x41, 0x0f, 0xb7, 0xca, 0x8d, 0x0c, 0x09];
+
 impl Translator {
     pub(crate) fn branch(&mut self, i: &Instruction, written: Set) {
         match i.flow_control() {
@@ -181,21 +184,31 @@ impl Translator {
         if self.cur.kept.is_some() {
             return self.find_freely(at);
         }
-        // movzx ecx, r10w; lea rcx, [rcx + rcx]
-        const INDEX: [u8; 8] = [0x41, 0x0f, 0xb7, 0xca, 0x48, 0x8d, 0x0c, 0x09];
         self.a.spill(slot::CHECK, RCX);
         self.a.bytes(&INDEX);
-        // mov rcx, gs:[rcx * 8 + at]; lea rcx, [rcx + r10]; jrcxz over the jump
+        // mov rcx, gs:[rcx * 8 + at]; lea rcx, [rcx + r10]
         self.a.at(&[0x65, 0x48, 0x8b, 0x0c, 0xcd], at);
-        self.a.bytes(&[0x4a, 0x8d, 0x0c, 0x11, 0xe3, 8]);
-        // jmp gs:[SEARCH_PTR]
-        self.a
-            .at(&[0x65, 0xff, 0x24, 0x25], d::SEARCH_PTR + 8 * table as i32);
+        self.a.bytes(&[0x4a, 0x8d, 0x0c, 0x11]);
+        let found = self.a.short(&[0xe3]);
+        let miss = self.a.jump_later(&[0xe9]);
+        self.a.land(found);
         self.a.bytes(&INDEX);
         // mov r10, gs:[rcx * 8 + at + 8]
         self.a.at(&[0x65, 0x4c, 0x8b, 0x14, 0xcd], at + 8);
         self.a.unspill(RCX, slot::CHECK);
         // jmp r10
         self.a.bytes(&[0x41, 0xff, 0xe2]);
+        self.a.cold(true);
+        let here = self.a.here();
+        self.a.aim(miss, here);
+        self.search(table);
+        self.a.cold(false);
+    }
+
+    /// Goes on to look in the other places of a table.
+    pub(crate) fn search(&mut self, which: usize) {
+        // jmp gs:[SEARCH_PTR + ...]
+        let at = d::SEARCH_PTR + 8 * which as i32;
+        self.a.at(&[0x65, 0xff, 0x24, 0x25], at);
     }
 }

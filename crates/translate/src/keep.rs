@@ -126,9 +126,7 @@ impl Translator {
                 table::CHECKED
             }
         };
-        // jmp gs:[SEARCH_PTR + ...]
-        self.a
-            .at(&[0x65, 0xff, 0x24, 0x25], d::SEARCH_PTR + 8 * search as i32);
+        self.search(search);
         self.a.cold(false);
     }
 

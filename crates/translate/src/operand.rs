@@ -26,9 +26,9 @@ impl Mem {
                 // Short addresses wrap.
                 o.displacement = o.displacement as i32 as i64;
             }
-            if n != 0 && o.displ_size <= 1 {
-                let narrow = o.base.size() == 4 || o.index.size() == 4;
-                o.displ_size = if narrow { 4 } else { 8 };
+            if n != 0 && o.displ_size == 0 {
+                // One byte, if it fits.
+                o.displ_size = 1;
             }
         }
         m

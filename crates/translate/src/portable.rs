@@ -8,7 +8,7 @@ use crate::block::Translator;
 use crate::{Block, Look};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::{d, table};
-use hindsight_isa::targets::{self, Found};
+use hindsight_isa::targets;
 
 /// Blocks whose addresses are all above this have all of them encoded in the same form.
 const LOW: u64 = 1 << 33;
@@ -228,7 +228,6 @@ fn moved_target(disp: i32, delta: u64) -> i32 {
     let Some(first) = tables.into_iter().rev().find(|t| disp >= *t) else {
         return disp;
     };
-    let size = size_of::<Found>() as i32;
-    let pc = ((disp - first) / size) as u64;
+    let pc = (disp - first) as u64 / targets::PLACE as u64;
     first + targets::place(pc.wrapping_add(delta)) as i32
 }
