@@ -50,6 +50,11 @@ pub const fn place(pc: u64) -> usize {
 /// Offset in [`Targets`] of the other places.
 pub const SECOND: usize = core::mem::offset_of!(Targets, second);
 
+fn addresses<T>(places: &[T]) -> Range<u64> {
+    let all = places.as_ptr_range();
+    all.start as u64..all.end as u64
+}
+
 impl Found {
     /// Whether it is the one of `pc`.
     fn is(&self, pc: u64) -> bool {
@@ -74,8 +79,16 @@ impl Targets {
 
     /// Addresses of the first places.
     pub fn first_places(&self) -> Range<u64> {
-        let all = self.first.as_ptr_range();
-        all.start as u64..all.end as u64
+        addresses(&self.first)
+    }
+
+    /// Addresses of memory that is all zero in an empty table, which is nearly all of it.
+    pub fn zero_when_empty(&self) -> [Range<u64>; 2] {
+        let inner = 1..SLOTS - 1;
+        [
+            addresses(&self.first[inner.clone()]),
+            addresses(&self.second[inner]),
+        ]
     }
 
     /// Forgets all targets, writing to no more memory than it must.

@@ -243,10 +243,11 @@ impl Thread {
     /// Has the table of plain code empty in the child of a `fork`, which rarely runs such code, instead of
     /// copying it (see [`crate::regime::forked`]).
     fn wipe_lookup(&self) {
-        let table = self.ctx.targets[table::PLAIN].found.as_ptr_range();
-        let start = (table.start as u64).next_multiple_of(sys::PAGE);
-        let end = table.end as u64 & !(sys::PAGE - 1);
-        sys::madvise_wipe_on_fork(start, end - start);
+        for range in self.ctx.targets[table::PLAIN].zero_when_empty() {
+            let start = range.start.next_multiple_of(sys::PAGE);
+            let end = range.end & !(sys::PAGE - 1);
+            sys::madvise_wipe_on_fork(start, end - start);
+        }
     }
 
     /// Continues in another stream.
