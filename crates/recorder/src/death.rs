@@ -1,10 +1,9 @@
 //! The program dies of a signal.
 
 use crate::context::Info;
-use crate::maps::read_file;
 use crate::signals::{self, bit};
 use crate::thread::Thread;
-use crate::{fail, sigframe, sys};
+use crate::{fail, sigframe, sys, traced};
 use hindsight_events::{EndKind, Event};
 
 /// Ends the process by a signal. The kernel is given the program's registers before, since it may
@@ -35,8 +34,5 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
 /// the kernel does not deliver what it sends itself, nor one that is traced by another that may
 /// withhold it.
 fn must_die() -> bool {
-    let status = read_file(c"/proc/thread-self/status");
-    let mut lines = status.split(|b| *b == b'\n');
-    let untraced = lines.any(|l| l == b"TracerPid:\t0");
-    sys::getpid() != 1 && untraced
+    sys::getpid() != 1 && traced::is_traced() == Some(false)
 }

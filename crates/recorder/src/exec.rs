@@ -12,7 +12,7 @@ use crate::program::Fd;
 use crate::ring::{self, Emitter};
 use crate::syscalls::{args, errno};
 use crate::thread::Thread;
-use crate::{channel, config, guard, limits, line, program, script, signals, stub, sys};
+use crate::{channel, config, guard, limits, line, program, script, signals, stub, sys, traced};
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -68,6 +68,9 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     };
     if t.is_silent && config().children != children::MATCHING {
         return native(t, q, None);
+    }
+    if traced::by_recorded() {
+        return native(t, q, Some("another recorded process traces it"));
     }
     let raised = limits::Raised::new();
     match program(&q) {

@@ -65,6 +65,7 @@ mod symtab;
 mod sys;
 mod syscalls;
 mod thread;
+mod traced;
 mod vsib;
 mod vsyscall;
 mod xstate;

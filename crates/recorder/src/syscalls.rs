@@ -8,7 +8,7 @@ use crate::sys;
 use crate::thread::Thread;
 use crate::{
     attach, birth, channel, confined, exec, features, filters, limits, memcalls, pathcalls,
-    process, regime, stub,
+    process, regime, stub, traced,
 };
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
@@ -69,6 +69,7 @@ pub fn perform(t: &mut Thread) -> Flow {
     }
     confined::before(nr, &a);
     regime::announce(t, nr, &a);
+    traced::before(nr, &a);
     let ret = match nr {
         __NR_rt_sigreturn => return sigcalls::sigreturn(t),
         __NR_rt_sigaction => Some(sigcalls::sigaction(t, &a)),

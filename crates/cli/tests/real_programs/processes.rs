@@ -212,6 +212,23 @@ fn programs_of_another_architecture_are_marked() {
     }
 }
 
+/// A recorded debugger sees the programs that it starts as they are.
+#[test]
+fn what_a_recorded_program_traces_runs_natively() {
+    let scene = Scene::new();
+    let tracer = scene.compile("tracer.c", &[]);
+    for how in ["asks", "vfork", "seized"] {
+        let done = scene.same(&words(&tracer, &[how]));
+        assert!(done.text().contains("ended: 0"), "{how}: {}", done.text());
+        let all = images(&scene, &scene.path("trace.hst"));
+        let marked = |i: &Value| {
+            let message = i["message"].as_str().unwrap_or_default();
+            message.contains("echo runs unrecorded: another recorded process traces it")
+        };
+        assert!(all.iter().any(marked), "{how}: {all:#?}");
+    }
+}
+
 #[test]
 fn what_the_shortest_program_was_called_with_is_known() {
     let scene = Scene::new();
