@@ -268,6 +268,15 @@ impl Window {
 
     /// Replaces marks.
     pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
+        let first = self.predictor.cell(addr);
+        if first + new.len() as u64 <= self.predictor.size() {
+            // SAFETY: the range lies among the marks; the buffer does not.
+            unsafe {
+                let to = self.mark_ptr(marks, first);
+                std::ptr::copy_nonoverlapping(new.as_ptr(), to, new.len());
+            }
+            return;
+        }
         for (i, b) in new.iter().enumerate() {
             let cell = self.predictor.cell(addr.wrapping_add(i as u64));
             // SAFETY: marks are plain memory.

@@ -55,6 +55,33 @@ pub fn last(
     Ok(None)
 }
 
+/// Whether a thread may have written to any of these bytes by instructions `lo..hi`: an interval that they
+/// touch did.
+pub fn writes(
+    inner: &Arc<Inner>,
+    thread: ThreadId,
+    address: u64,
+    len: u64,
+    lo: u64,
+    hi: u64,
+) -> Result<bool> {
+    let mut at = lo;
+    while at < hi
+        && let Some(part) = inner.part_at(thread, at)?
+    {
+        let last = part.interval(hi - 1);
+        let mut all = part.intervals[part.interval(at)..=last].iter();
+        if all.any(|i| i.touches(address, len, false, true)) {
+            return Ok(true);
+        }
+        if part.to <= at {
+            break;
+        }
+        at = part.to;
+    }
+    Ok(false)
+}
+
 /// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
 pub fn take(
     inner: &Inner,

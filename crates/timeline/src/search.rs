@@ -2,6 +2,7 @@
 
 mod effects;
 mod known;
+mod last;
 mod out;
 
 use crate::player::STRIDE;
@@ -10,7 +11,7 @@ use crate::stops::*;
 use crate::{Cursor, Ending, Filter, Kind, KindOf, Position, Result, ThreadId};
 use effects::Wants;
 
-pub use effects::{Effect, last_effect};
+pub use last::{Last, Target, last_effects};
 pub use out::step_out;
 
 /// Something to stop at.

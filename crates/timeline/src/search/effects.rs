@@ -9,9 +9,9 @@ use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::{Access, Finder};
 
 /// Parts into which a stretch is cut to find an access in it.
-const SLICES: u64 = 16;
+pub const SLICES: u64 = 16;
 /// Instructions that are looked at one by one.
-const FEW: u64 = 24;
+pub const FEW: u64 = 24;
 
 /// What instructions of a thread can do that stops.
 pub struct Wants {
@@ -23,22 +23,6 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// Only accesses to these bytes.
-    fn watching(address: u64, len: u64, watch: Watch) -> Wants {
-        Wants {
-            breaks: Vec::new(),
-            calls: Vec::new(),
-            watches: vec![Watchpoint {
-                id: 0,
-                address,
-                len,
-                watch,
-                image: None,
-            }],
-            registers: Vec::new(),
-        }
-    }
-
     pub fn of(cursor: &Cursor, thread: ThreadId, stops: &Stops) -> Wants {
         let image = cursor.timeline().0.image(thread);
         let here = |i: Option<u32>| i.is_none_or(|i| i == image);
@@ -211,24 +195,17 @@ impl Wants {
         let mut finder = Finder::new();
         let mut list: Vec<Access> = Vec::new();
         let thread = player.thread;
-        let mut code = [0; 15];
         let mut last = None;
         while player.count() < hi {
             check(cancel)?;
             let count = player.count();
             let (cpu, vec) = (player.registers(), player.vectors());
-            let n = player.code(cpu.rip, &mut code);
-            let skipped = player.skipped();
-            if player.run(count + 1)? != Halt::Position {
-                break;
-            }
-            if player.skipped() != skipped {
-                // What runs in a gap is not known.
-                player.leave_gap(hi)?;
-                continue;
+            match step_accesses(player, &mut finder, hi, &mut list)? {
+                Some(true) => {}
+                Some(false) => continue,
+                None => break,
             }
             let after = player.registers();
-            finder.find(&code[..n], (&cpu, &vec), &after, &mut list);
             let reason = self.watched(count, &list).or_else(|| {
                 let after_vec = player.vectors();
                 let changed = |r: &&Register| r.differs((&cpu, &vec), (&after, &after_vec));
@@ -273,64 +250,31 @@ impl Wants {
     }
 }
 
-/// An access that was found.
-#[derive(Clone, Copy, Debug)]
-pub struct Effect {
-    /// Instructions completed before it.
-    pub count: u64,
-    pub address: u64,
-    pub len: u64,
-    pub write: bool,
-}
-
-impl Hit {
-    /// The access that it is.
-    fn effect(&self) -> Option<Effect> {
-        match self.reason {
-            Reason::Watchpoint {
-                count,
-                address,
-                len,
-                write,
-                ..
-            } => Some(Effect {
-                count,
-                address,
-                len,
-                write,
-            }),
-            _ => None,
-        }
-    }
-}
-
-/// The last access of one thread to these bytes by instructions `lo..hi`.
-pub fn last_effect(
+/// Lets the player's next instruction run and finds its accesses: whether that was an instruction that is
+/// recorded; if not, it goes to where it is again, at most to `hi`. `None`: there is none.
+pub fn step_accesses(
     player: &mut Player,
-    address: u64,
-    len: u64,
-    watch: Watch,
-    lo: u64,
+    finder: &mut Finder,
     hi: u64,
-    cancel: &Cancel,
-) -> Result<Option<Effect>> {
-    let wants = Wants::watching(address, len, watch);
-    let mut hi = hi;
-    while hi > lo {
-        let part = player.index(hi - 1)?;
-        let interval = &part.intervals[part.interval(hi - 1)];
-        let from = lo.max(interval.from).min(hi - 1);
-        if wants.touched(interval)
-            && let Some(h) = wants.effects(player, from, hi, Direction::Backward, cancel)?
-        {
-            return Ok(h.effect());
-        }
-        hi = from;
+    list: &mut Vec<Access>,
+) -> Result<Option<bool>> {
+    let mut code = [0; 15];
+    let (cpu, vec) = (player.registers(), player.vectors());
+    let n = player.code(cpu.rip, &mut code);
+    let skipped = player.skipped();
+    if player.run(player.count() + 1)? != Halt::Position {
+        return Ok(None);
     }
-    Ok(None)
+    if player.skipped() != skipped {
+        // What runs in a gap is not known.
+        player.leave_gap(hi)?;
+        return Ok(Some(false));
+    }
+    finder.find(&code[..n], (&cpu, &vec), &player.registers(), list);
+    Ok(Some(true))
 }
 
-fn check(cancel: &Cancel) -> Result<()> {
+pub fn check(cancel: &Cancel) -> Result<()> {
     match cancel.is_cancelled() {
         true => Err(crate::Error::Cancelled),
         false => Ok(()),

@@ -9,6 +9,7 @@ use crate::search;
 use crate::stops::Watch;
 use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the threads of an image accessed before a position.
@@ -101,6 +102,7 @@ fn shared(
         }
         floors.push(floor(inner, *t, &q.m, *n)?);
     }
+    let mut wanted = Vec::new();
     for word in past::words(q.m.address, q.m.bytes.len()) {
         q.check()?;
         let mut since: Vec<u64> = threads.iter().map(|t| t.1).collect();
@@ -146,14 +148,18 @@ fn shared(
                 let left: Vec<_> = (threads.iter().zip(&since))
                     .map(|(t, n)| (t.0, *n))
                     .collect();
-                let after: Vec<_> = mapped.iter().map(|m| m.map(|m| m.0)).collect();
-                exactly(cursor, &left, &after, q, first, last + 1)?;
+                wanted.extend((first..=last).map(|byte| Wanted {
+                    byte,
+                    threads: left.clone(),
+                    after: mapped[byte].map(|m| m.0),
+                    best: None,
+                }));
                 break;
             }
             since[k] = touch.from.min(mine);
         }
     }
-    Ok(())
+    exactly(cursor, wanted, q)
 }
 
 /// Goes to the end of a part of an interval; whether the marks are of just that part.
@@ -162,75 +168,83 @@ fn seek_in(p: &mut Player, from: u64, to: u64) -> Result<bool> {
     Ok(p.since() == from)
 }
 
-/// The last access of several threads to each of some bytes of a word, not before `after`.
-fn exactly(
-    cursor: &mut Cursor,
-    threads: &[(ThreadId, u64)],
-    after: &[Option<Position>],
-    q: &mut Query,
-    from: usize,
-    to: usize,
-) -> Result<()> {
-    let whole = (from..to).all(|i| q.m.bytes[i].is_none() && after[i] == after[from]);
-    if whole && word_of(cursor, threads, after[from], q, from, to)? {
-        return Ok(());
-    }
-    for (i, after) in after.iter().enumerate().take(to).skip(from) {
-        if q.open(i) {
-            word_of(cursor, threads, *after, q, i, i + 1)?;
-        }
-    }
-    Ok(())
+/// A byte whose last access by several threads is to be found.
+struct Wanted {
+    byte: usize,
+    /// Threads, with the instructions before which their accesses count.
+    threads: Vec<(ThreadId, u64)>,
+    /// Accesses before count for nothing.
+    after: Option<Position>,
+    best: Option<(Position, ThreadId, search::Last)>,
 }
 
-/// The same for bytes that were accessed together; `false` if they were not.
-fn word_of(
-    cursor: &mut Cursor,
-    threads: &[(ThreadId, u64)],
-    after: Option<Position>,
-    q: &mut Query,
-    from: usize,
-    to: usize,
-) -> Result<bool> {
-    let address = q.m.address.wrapping_add(from as u64);
-    let len = (to - from) as u64;
-    let mut best: Option<(Position, ThreadId, search::Effect)> = None;
-    for (t, n) in threads {
-        let p = cursor.player(*t)?;
-        let found = search::last_effect(p, address, len, Watch::Access, p.from, *n, &q.cancel)?;
-        if let Some(e) = found {
-            let at = cursor.timeline().position(*t, e.count)?;
-            if best.as_ref().is_none_or(|b| at > b.0) {
-                best = Some((at, *t, e));
+/// The last access of several threads to each of some bytes.
+fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<()> {
+    let timeline = cursor.timeline().clone();
+    all.retain(|w| q.open(w.byte));
+    let address = |w: &Wanted| q.m.address.wrapping_add(w.byte as u64);
+    // By thread: which of the bytes, up to where, and the last place where that may have been.
+    let mut order: BTreeMap<ThreadId, Vec<(usize, u64, Position)>> = BTreeMap::new();
+    for (i, w) in all.iter().enumerate() {
+        for (t, n) in &w.threads {
+            if let Some(touch) = past::last(&timeline.0, *t, address(w), 1, *n)? {
+                let until = timeline.position(*t, touch.to - 1)?;
+                order.entry(*t).or_default().push((i, *n, until));
             }
         }
     }
-    let best = best.filter(|b| after.is_none_or(|a| b.0 >= a));
-    let Some((_, t, e)) = best else {
-        return Ok(true);
-    };
-    if e.address > address || e.address + e.len < address + len {
-        return Ok(false);
-    }
-    let p = cursor.player(t)?;
-    p.seek_end(e.count + 1)?;
-    let mut part = q.part(from, to);
-    take(p, e.count + 1, &mut part);
-    let ground = if e.write {
-        Ground::Written
-    } else {
-        Ground::Read
-    };
-    for i in from..to {
-        q.put(i, &part, i - from);
-        if let Some(k) = &mut q.m.bytes[i] {
-            k.ground = ground;
-            q.when[i] = Some(When {
-                thread: t,
-                from: e.count,
-                to: e.count + 1,
+    // Those first that may have been the last: then the others need not be searched.
+    let mut order: Vec<_> = order.into_iter().collect();
+    order.sort_by_key(|(_, list)| std::cmp::Reverse(list.iter().map(|o| o.2).max()));
+    for (t, mut list) in order {
+        let from = timeline.0.scan(t)?.from;
+        let mut targets = Vec::new();
+        let known = |w: &Wanted| w.best.as_ref().map(|b| b.0).max(w.after);
+        list.retain(|(i, _, until)| known(&all[*i]).is_none_or(|k| *until >= k));
+        for (i, n, _) in &list {
+            let lo = match known(&all[*i]) {
+                Some(k) => timeline.count_at(t, k)?.unwrap_or(from),
+                None => from,
+            };
+            targets.push(search::Target {
+                address: address(&all[*i]),
+                len: 1,
+                lo,
+                hi: *n,
             });
         }
+        let p = cursor.player(t)?;
+        let found = search::last_effects(p, &targets, Watch::Access, 1, &q.cancel)?;
+        for ((i, _, _), mut found) in list.into_iter().zip(found) {
+            let Some(last) = found.pop() else { continue };
+            let at = timeline.position(t, last.effect.count)?;
+            if known(&all[i]).is_none_or(|k| at >= k) {
+                all[i].best = Some((at, t, last));
+            }
+        }
     }
-    Ok(true)
+    for w in all {
+        let (Some((_, t, last)), i) = (w.best, w.byte) else {
+            continue;
+        };
+        let e = last.effect;
+        match last.bytes.first() {
+            Some((value, true)) => {
+                q.m.bytes[i] = Some(Known {
+                    value: *value,
+                    ground: match e.write {
+                        true => Ground::Written,
+                        false => Ground::Read,
+                    },
+                });
+                q.when[i] = Some(When {
+                    thread: t,
+                    from: e.count,
+                    to: e.count + 1,
+                });
+            }
+            _ => q.lost[i] = true,
+        }
+    }
+    Ok(())
 }

@@ -18,26 +18,26 @@ pub fn certain(
     q: &mut Query,
 ) -> Result<()> {
     let home = (cursor.thread(), cursor.count());
+    let mut doubtful = Vec::new();
     for group in groups(q, image, &cursor.timeline().clone()) {
         let Some(when) = q.when[group.start] else {
             continue;
         };
-        if !(group.clone())
+        if (group.clone())
             .map(|i| q.doubtful(i, when))
             .any(|d| !matches!(d, Ok(false)))
         {
-            continue;
+            doubtful.push((group, when));
         }
-        let exact = pinpoint(cursor, q, group.clone(), when)?;
-        for (part, when) in exact {
-            let mut doubtful = false;
-            for i in part.clone() {
-                doubtful |= q.doubtful(i, when)?;
-            }
-            if doubtful {
-                let at = cursor.timeline().position(when.thread, when.from)?;
-                q.doubt(part.start, part.end, when, Why::Changed, at);
-            }
+    }
+    for (part, when) in pinpoint(cursor, q, &doubtful)?.into_iter().flatten() {
+        let mut doubtful = false;
+        for i in part.clone() {
+            doubtful |= q.doubtful(i, when)?;
+        }
+        if doubtful {
+            let at = cursor.timeline().position(when.thread, when.from)?;
+            q.doubt(part.start, part.end, when, Why::Changed, at);
         }
     }
     shared(cursor, image, here, own, q)?;
@@ -69,42 +69,53 @@ fn groups(q: &Query, image: u32, timeline: &Timeline) -> Vec<Range<usize>> {
     out
 }
 
-/// When exactly bytes were accessed last, of which an interval is known.
+/// When exactly groups of bytes were accessed last, of which intervals are known: for each the parts that were
+/// accessed at one time.
 pub fn pinpoint(
     cursor: &mut Cursor,
     q: &Query,
-    bytes: Range<usize>,
-    when: When,
-) -> Result<Vec<(Range<usize>, When)>> {
-    if when.is_exact() {
-        return Ok(vec![(bytes, when)]);
+    groups: &[(Range<usize>, When)],
+) -> Result<Vec<Vec<(Range<usize>, When)>>> {
+    let mut out = vec![Vec::new(); groups.len()];
+    let mut threads: Vec<ThreadId> = Vec::new();
+    for (o, (bytes, when)) in out.iter_mut().zip(groups) {
+        match when.is_exact() {
+            true => o.push((bytes.clone(), *when)),
+            false if !threads.contains(&when.thread) => threads.push(when.thread),
+            false => {}
+        }
     }
-    let p = cursor.player(when.thread)?;
-    let mut one = |part: Range<usize>| -> Result<(When, bool)> {
-        let (at, len) = (
-            q.m.address.wrapping_add(part.start as u64),
-            part.len() as u64,
-        );
-        let found = p.with_helper(|p| {
-            search::last_effect(p, at, len, Watch::Access, when.from, when.to, &q.cancel)
-        })?;
-        Ok(match found {
-            Some(e) => {
-                let exact = When {
-                    from: e.count,
-                    to: e.count + 1,
+    for t in threads {
+        let wanted = (groups.iter().enumerate())
+            .filter(|(_, (_, w))| w.thread == t && !w.is_exact())
+            .flat_map(|(g, (bytes, w))| bytes.clone().map(move |i| (g, i, *w)));
+        let wanted: Vec<(usize, usize, When)> = wanted.collect();
+        let target = |(_, i, when): &(usize, usize, When)| search::Target {
+            address: q.m.address.wrapping_add(*i as u64),
+            len: 1,
+            lo: when.from,
+            hi: when.to,
+        };
+        let targets: Vec<_> = wanted.iter().map(target).collect();
+        let found = cursor
+            .player(t)?
+            .with_helper(|p| search::last_effects(p, &targets, Watch::Access, 1, &q.cancel))?;
+        for ((g, i, when), found) in wanted.into_iter().zip(found) {
+            let when = match found.first() {
+                Some(l) => When {
+                    from: l.effect.count,
+                    to: l.effect.count + 1,
                     ..when
-                };
-                (exact, e.address <= at && at + len <= e.address + e.len)
+                },
+                None => when,
+            };
+            match out[g].last_mut() {
+                Some((range, w)) if *w == when && range.end == i => range.end = i + 1,
+                _ => out[g].push((i..i + 1, when)),
             }
-            None => (when, true),
-        })
-    };
-    let (exact, whole) = one(bytes.clone())?;
-    if whole {
-        return Ok(vec![(bytes, exact)]);
+        }
     }
-    bytes.map(|i| Ok((i..i + 1, one(i..i + 1)?.0))).collect()
+    Ok(out)
 }
 
 /// In memory that other processes may have too, a value is known only at the instruction that shows it.
@@ -117,20 +128,21 @@ fn shared(cursor: &mut Cursor, image: u32, here: Position, own: bool, q: &mut Qu
         if !changes_by_itself(&timeline, image, r) {
             continue;
         }
+        let mut inside = Vec::new();
         for group in groups(q, image, &timeline) {
-            let Some(when) = q.when[group.start] else {
-                continue;
-            };
             let at = q.m.address.wrapping_add(group.start as u64);
-            if at < r.start || r.end <= at {
-                continue;
+            if r.start <= at
+                && at < r.end
+                && let Some(when) = q.when[group.start]
+            {
+                inside.push((group, when));
             }
-            for (part, when) in pinpoint(cursor, q, group, when)? {
-                let now = (cursor.thread(), cursor.count());
-                if !own || (when.thread, when.from + 1) != now {
-                    let at = timeline.position(when.thread, when.from)?;
-                    q.doubt(part.start, part.end, when, Why::Shared, at);
-                }
+        }
+        for (part, when) in pinpoint(cursor, q, &inside)?.into_iter().flatten() {
+            let now = (cursor.thread(), cursor.count());
+            if !own || (when.thread, when.from + 1) != now {
+                let at = timeline.position(when.thread, when.from)?;
+                q.doubt(part.start, part.end, when, Why::Shared, at);
             }
         }
     }

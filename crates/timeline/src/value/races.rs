@@ -28,6 +28,8 @@ pub fn find(
     };
     let mut others = timeline.0.threads_of(image);
     others.retain(|t| !now.unborn.contains(t));
+    // Words that may have other values, with when they were accessed last.
+    let mut words = Vec::new();
     for word in past::words(q.m.address, q.m.bytes.len()) {
         q.check()?;
         let when = (word.clone()).filter_map(|i| q.when[i].filter(|_| q.m.bytes[i].is_some()));
@@ -35,18 +37,26 @@ pub fn find(
         let when = when
             .filter(|w| others.contains(&w.thread))
             .max_by_key(|w| w.to);
-        let last = match when {
-            Some(w) => {
-                let exact = pinpoint(cursor, q, of(q, &word, w), w)?;
-                exact.into_iter().map(|e| e.1).max_by_key(|w| w.from)
-            }
-            None => None,
-        };
+        match when {
+            Some(w) if !disputed(cursor, &others, q, &word, w)? => {}
+            when => words.push((word, when)),
+        }
+    }
+    let groups: Vec<_> = (words.iter())
+        .filter_map(|(word, when)| when.map(|w| (of(q, word, w), w)))
+        .collect();
+    let mut exact = pinpoint(cursor, q, &groups)?.into_iter();
+    // What was written there at the same time.
+    let mut wanted = Vec::new();
+    let mut lasts = Vec::new();
+    for (i, (word, when)) in words.iter().enumerate() {
+        let exact = when.and_then(|_| exact.next());
+        let last = exact.and_then(|e| e.into_iter().map(|e| e.1).max_by_key(|w| w.from));
         let seen = match last {
             Some(w) => timeline.segment(w.thread, w.from)?,
             None => now.segment,
         };
-        // What was written there at the same time.
+        lasts.push((last, seen));
         for t in &others {
             let scan = timeline.0.scan(*t)?;
             let (mut lo, mut hi) = scan.concurrent(*t, &seen, &now.segment);
@@ -61,9 +71,24 @@ pub fn find(
                 lo = scan.concurrent(*t, &now.segment, &now.segment).0;
                 hi = hi.min(w.from);
             }
-            written(cursor, q, word.clone(), *t, lo, hi)?;
+            let target = search::Target {
+                address: q.m.address.wrapping_add(word.start as u64),
+                len: word.len() as u64,
+                lo,
+                hi,
+            };
+            wanted.push((*t, i, target));
+        }
+    }
+    let mut found = written(cursor, q, &wanted)?.into_iter();
+    for (i, (word, _)) in words.iter().enumerate() {
+        for (t, _, target) in wanted.iter().filter(|w| w.1 == i) {
+            for value in found.next().into_iter().flatten() {
+                offer(cursor, q, *t, target, &value)?;
+            }
         }
         // What was there before, if it is not sure that the last write has happened yet.
+        let (last, seen) = lasts[i];
         if let Some(w) = last
             && w.thread != now.home.0
             && !seen.before(&now.segment)
@@ -85,6 +110,44 @@ pub fn find(
     Ok(())
 }
 
+/// Whether a word may have other values than the one that it was given at `when`, which is an interval: as
+/// far as can be told without finding out when exactly that was.
+fn disputed(
+    cursor: &Cursor,
+    others: &[ThreadId],
+    q: &Query,
+    word: &Range<usize>,
+    when: When,
+) -> Result<bool> {
+    let timeline = cursor.timeline();
+    let Some(now) = q.judge.as_ref().map(|j| &j.now) else {
+        return Ok(false);
+    };
+    let (home, count) = now.home;
+    let address = q.m.address.wrapping_add(word.start as u64);
+    let len = word.len() as u64;
+    let early = timeline.segment(when.thread, when.from)?;
+    for t in others {
+        if *t == when.thread && *t == home {
+            continue;
+        }
+        let scan = timeline.0.scan(*t)?;
+        let (mut lo, mut hi) = scan.concurrent(*t, &early, &now.segment);
+        if *t == home {
+            hi = hi.min(count);
+        }
+        if *t == when.thread {
+            lo = scan.concurrent(*t, &now.segment, &now.segment).0;
+            hi = hi.min(when.to);
+        }
+        if past::writes(&timeline.0, *t, address, len, lo, hi)? {
+            return Ok(true);
+        }
+    }
+    let late = timeline.segment(when.thread, when.to.saturating_sub(1).max(when.from))?;
+    Ok(when.thread != home && !late.before(&now.segment))
+}
+
 /// The bytes of a word that were accessed at one time.
 fn of(q: &Query, word: &Range<usize>, when: When) -> Range<usize> {
     let mine = |i: &usize| q.when[*i] == Some(when);
@@ -93,36 +156,44 @@ fn of(q: &Query, word: &Range<usize>, when: When) -> Range<usize> {
     first..first + len.max(1)
 }
 
-/// The last values that a thread gave to bytes of a word by instructions `lo..hi`, where they are others.
+/// The last values that threads gave to words, in the order in which they are asked for.
 fn written(
     cursor: &mut Cursor,
-    q: &mut Query,
-    word: Range<usize>,
-    t: ThreadId,
-    lo: u64,
-    hi: u64,
-) -> Result<()> {
-    let address = q.m.address.wrapping_add(word.start as u64);
-    let len = word.len() as u64;
-    let mut end = hi;
-    for _ in 0..VALUES {
-        if end <= lo {
-            return Ok(());
-        }
+    q: &Query,
+    wanted: &[(ThreadId, usize, search::Target)],
+) -> Result<Vec<Vec<search::Last>>> {
+    let mut threads: Vec<ThreadId> = wanted.iter().map(|w| w.0).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let mut out = vec![Vec::new(); wanted.len()];
+    for t in threads {
+        let (which, targets): (Vec<usize>, Vec<_>) = (wanted.iter().enumerate())
+            .filter(|(_, w)| w.0 == t)
+            .map(|(i, w)| (i, w.2))
+            .unzip();
         let p = cursor.player(t)?;
-        let found = search::last_effect(p, address, len, Watch::Write, lo, end, &q.cancel)?;
-        let Some(e) = found else { return Ok(()) };
-        end = e.count;
-        p.seek_end(e.count + 1)?;
-        let start = e.address.max(address);
-        let stop = e
-            .address
-            .saturating_add(e.len)
-            .min(address.saturating_add(len));
-        let [_, _, bytes] = p.known(start, (stop - start) as usize);
-        let position = cursor.timeline().position(t, e.count)?;
-        add(q, start, bytes, t, position);
+        let found = search::last_effects(p, &targets, Watch::Write, VALUES, &q.cancel)?;
+        for (i, found) in which.into_iter().zip(found) {
+            out[i] = found;
+        }
     }
+    Ok(out)
+}
+
+/// Adds a value that a thread gave to bytes of a word.
+fn offer(
+    cursor: &Cursor,
+    q: &mut Query,
+    t: ThreadId,
+    word: &search::Target,
+    value: &search::Last,
+) -> Result<()> {
+    let e = &value.effect;
+    let start = e.address.max(word.address);
+    let stop = (e.address.saturating_add(e.len)).min(word.address.saturating_add(word.len));
+    let part = (start - word.address) as usize..(stop - word.address) as usize;
+    let bytes = value.bytes[part].iter().map(|b| b.0).collect();
+    add(q, start, bytes, t, cursor.timeline().position(t, e.count)?);
     Ok(())
 }
 

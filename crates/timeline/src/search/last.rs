@@ -1,0 +1,195 @@
+//! The last accesses to several stretches of memory, found together: each stretch of instructions is
+//! replayed once for all of them.
+
+use super::effects::{FEW, SLICES, check, step_accesses};
+use crate::Result;
+use crate::player::Player;
+use crate::stops::{Cancel, Watch};
+use hindsight_isa::observe::MARK;
+use hindsight_replay::Stop as Halt;
+use hindsight_replay::access::Finder;
+
+/// Bytes to which accesses by instructions `lo..hi` are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    pub address: u64,
+    pub len: u64,
+    pub lo: u64,
+    pub hi: u64,
+}
+
+/// An access that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effect {
+    /// Instructions completed before it.
+    pub count: u64,
+    pub address: u64,
+    pub len: u64,
+    pub write: bool,
+}
+
+/// An access to a target.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Last {
+    pub effect: Effect,
+    /// What the target's bytes then hold, and whether that is the program's.
+    pub bytes: Vec<(u8, bool)>,
+}
+
+/// A search of one thread.
+struct Search<'a> {
+    player: &'a mut Player,
+    targets: &'a [Target],
+    watch: Watch,
+    most: usize,
+    found: Vec<Vec<Last>>,
+    cancel: &'a Cancel,
+}
+
+/// The last accesses of one thread to each of the targets, at most `most`, the last one first.
+pub fn last_effects(
+    player: &mut Player,
+    targets: &[Target],
+    watch: Watch,
+    most: usize,
+    cancel: &Cancel,
+) -> Result<Vec<Vec<Last>>> {
+    let mut hi = targets.iter().map(|t| t.hi).max().unwrap_or(0);
+    let mut s = Search {
+        player,
+        targets,
+        watch,
+        most,
+        found: vec![Vec::new(); targets.len()],
+        cancel,
+    };
+    let (reads, writes) = watch.kinds();
+    while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
+        && lo < hi
+    {
+        let part = s.player.index(hi - 1)?;
+        let interval = &part.intervals[part.interval(hi - 1)];
+        let from = lo.max(interval.from).min(hi - 1);
+        let touched = |i: &usize| {
+            let t = &targets[*i];
+            interval.touches(t.address, t.len, reads, writes)
+        };
+        let which: Vec<usize> = s.open(from, hi).filter(touched).collect();
+        s.sweep(from, hi, which)?;
+        hi = from;
+    }
+    Ok(s.found)
+}
+
+impl Search<'_> {
+    /// Targets of which more is wanted from among instructions `lo..hi`.
+    fn open(&self, lo: u64, hi: u64) -> impl Iterator<Item = usize> + '_ {
+        let all = 0..self.targets.len();
+        all.filter(move |i| {
+            let t = &self.targets[*i];
+            self.found[*i].len() < self.most && t.lo < hi && lo < t.hi
+        })
+    }
+
+    /// Looks for accesses to some of the targets by instructions `lo..hi`.
+    fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>) -> Result<()> {
+        check(self.cancel)?;
+        which.retain(|i| self.found[*i].len() < self.most);
+        if which.is_empty() || hi <= lo {
+            return Ok(());
+        }
+        self.player.seek(lo)?;
+        self.player.set_breaks(Vec::new());
+        if hi - lo <= FEW {
+            return self.step_through(hi, &which);
+        }
+        self.player.snapshot()?;
+        let size = ((hi - lo) / SLICES).max(1);
+        let mut touched: Vec<(u64, u64, Vec<usize>)> = Vec::new();
+        let mut a = lo;
+        self.touched(&which);
+        while a < hi {
+            let b = hi.min(a + size);
+            let halt = self.player.run(b)?;
+            let mut some = self.touched(&which);
+            if halt != Halt::Position {
+                // The thread's end.
+                some.clone_from(&which);
+            }
+            let within = |i: &usize| self.targets[*i].lo < b && a < self.targets[*i].hi;
+            some.retain(within);
+            if !some.is_empty() {
+                touched.push((a, b, some));
+            }
+            if halt != Halt::Position {
+                break;
+            }
+            a = b;
+        }
+        self.player.spoil();
+        while let Some((a, b, some)) = touched.pop() {
+            self.sweep(a, b, some)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the marks of targets; those that had any.
+    fn touched(&mut self, which: &[usize]) -> Vec<usize> {
+        let (reads, writes) = self.watch.kinds();
+        let mut out = Vec::new();
+        for i in which {
+            let t = &self.targets[*i];
+            let [r, w] = self.player.take_marks(t.address, t.len);
+            let any = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
+            if any(reads, &r) || any(writes, &w) {
+                out.push(*i);
+            }
+        }
+        out
+    }
+
+    /// Looks at one instruction after the other, from where the player is.
+    fn step_through(&mut self, hi: u64, which: &[usize]) -> Result<()> {
+        let mut finder = Finder::new();
+        let mut list = Vec::new();
+        let mut seen: Vec<(usize, Last)> = Vec::new();
+        let (reads, writes) = self.watch.kinds();
+        while self.player.count() < hi {
+            check(self.cancel)?;
+            let count = self.player.count();
+            match step_accesses(self.player, &mut finder, hi, &mut list)? {
+                Some(true) => {}
+                Some(false) => continue,
+                None => break,
+            }
+            for i in which {
+                let t = self.targets[*i];
+                if count < t.lo || t.hi <= count {
+                    continue;
+                }
+                let fits = |a: &&hindsight_replay::access::Access| {
+                    a.touches(t.address, t.len) && (a.read && reads || a.write && writes)
+                };
+                let Some(a) = list.iter().find(fits) else {
+                    continue;
+                };
+                let [r, w, cells] = self.player.known(t.address, t.len as usize);
+                let known = (r.iter().zip(&w)).map(|(r, w)| *r == MARK || *w == MARK);
+                let effect = Effect {
+                    count,
+                    address: a.address,
+                    len: a.len,
+                    write: a.write,
+                };
+                let bytes = cells.into_iter().zip(known).collect();
+                seen.push((*i, Last { effect, bytes }));
+            }
+        }
+        while let Some((i, last)) = seen.pop() {
+            if self.found[i].len() < self.most {
+                self.found[i].push(last);
+            }
+        }
+        Ok(())
+    }
+}
