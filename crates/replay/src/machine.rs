@@ -6,6 +6,7 @@ use crate::cost::Ticks;
 use crate::cpu::Cpu;
 use crate::host::Prepared;
 use crate::library::Library;
+use crate::marks::ShowPage;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::window::Marks;
@@ -305,6 +306,12 @@ impl<'a> Machine<'a> {
     /// Replaces marks of the cells of `addr` and following ones.
     pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
         self.cpu.window.write_marks(marks, addr, new);
+    }
+
+    /// Shows all pages of cells that have marks, ascending, and takes all marks back. Only of an observing
+    /// machine.
+    pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
+        self.cpu.window.take_marks(show)
     }
 
     /// Takes all marks back.

@@ -340,6 +340,32 @@ impl Window {
         self.at != 0
     }
 
+    /// Takes the marks of a page back, whose memory stays; of the first one those of what began in the last
+    /// cells too.
+    pub(crate) fn zero_marks(&mut self, marks: Marks, page: u32) {
+        let first = page as u64 * PAGE;
+        // SAFETY: marks are plain memory; behind the last ones there is a page of slack.
+        unsafe {
+            self.mark_ptr(marks, first).write_bytes(0, PAGE as usize);
+            if first < observe::SLACK as u64 {
+                let behind = self.mark_ptr(marks, self.predictor.size());
+                behind.write_bytes(0, observe::SLACK);
+            }
+        }
+    }
+
+    /// Gives the memory of pages of marks back, and thereby takes the marks back; and those of what began in
+    /// the last cells, unless they are zero.
+    pub(crate) fn give_back(&mut self, marks: Marks, pages: &[u32]) -> Result<(), Error> {
+        let base = (self.at + CTX_SIZE) as i64 + marks.offset();
+        for run in pages.chunk_by(|a, b| a + 1 == *b) {
+            let at = base + run[0] as i64 * PAGE as i64;
+            self.map.discard(at as usize, run.len() * PAGE as usize)?;
+        }
+        let behind = base + self.predictor.size() as i64;
+        self.map.discard(behind as usize, PAGE as usize)
+    }
+
     /// Takes all marks back.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         for marks in [Marks::Reads, Marks::Writes] {
@@ -348,6 +374,12 @@ impl Window {
             self.map.discard(at as usize, len)?;
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_slack(&mut self, marks: Marks, cell: u64) {
+        // SAFETY: marks are plain memory.
+        unsafe { *self.mark_ptr(marks, cell) = observe::MARK }
     }
 
     fn fill_zero(&mut self, start: u64, end: u64) {

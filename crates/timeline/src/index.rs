@@ -12,19 +12,19 @@
 //!
 //! Pages and lines are those of the window: addresses modulo 2^32.
 
+mod build;
 mod ends;
 mod frame;
 mod pieces;
 
-use crate::player::Chunks;
 use crate::scan::Scan;
-use crate::timeline::{Inner, replay};
+use crate::timeline::Inner;
 use crate::{Error, Result, ThreadId};
 use hindsight_events::varint;
-use hindsight_replay::{Machine, Marks, Stop};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use hindsight_replay::LineMarks;
+use std::collections::BTreeMap;
 
+pub use build::build;
 pub use ends::{End, Ends};
 use ends::{Maker, covered};
 pub use frame::Frame;
@@ -34,8 +34,6 @@ pub const SPAN: u64 = 8 << 20;
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
 const LEVEL: i32 = 1;
-/// Intervals from which the size of the whole is foreseen.
-const FORESEE: usize = 8;
 
 pub type Page = [u8; PAGE];
 
@@ -69,6 +67,27 @@ impl Touched {
         }
     }
 
+    /// Makes it from how some lines were accessed.
+    fn of(page: u32, lines: u64, marks: &[LineMarks]) -> Touched {
+        let mut t = Touched {
+            page,
+            reads: 0,
+            writes: 0,
+            words: Vec::new().into(),
+        };
+        let mut words = Vec::with_capacity(2 * marks.len());
+        let mut rest = lines;
+        for m in marks {
+            let line = rest & rest.wrapping_neg();
+            rest ^= line;
+            t.reads |= if m.read != 0 { line } else { 0 };
+            t.writes |= if m.written != 0 { line } else { 0 };
+            words.extend([words_of(m.read), words_of(m.written)]);
+        }
+        t.words = words.into();
+        t
+    }
+
     /// The words of a line that were read, and those that were written.
     fn line(&self, i: usize) -> [u8; 2] {
         let any = self.reads | self.writes;
@@ -85,6 +104,14 @@ impl Touched {
     fn lines(&self) -> [[u8; 2]; 64] {
         std::array::from_fn(|i| self.line(i))
     }
+}
+
+/// Which words of 8 bytes have any of these bytes.
+fn words_of(bytes: u64) -> u8 {
+    let x = bytes | bytes >> 4;
+    let x = x | x >> 2;
+    let x = (x | x >> 1) & 0x0101_0101_0101_0101;
+    (x.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
 /// A stretch of a thread between two frames.
@@ -199,7 +226,8 @@ impl Interval {
             if (0..64).any(|i| any & (1 << i) != 0 && all[i].is_none()) {
                 return Err(damaged());
             }
-            maker.page(t, lines.get(&t.page), |i| all[i].unwrap_or_default());
+            let base = lines.get(&t.page).map(|l| (l.0, &*l.1));
+            maker.page(t, base, |i| all[i].unwrap_or_default());
         }
         Ok(Interval {
             from: self.from,
@@ -264,170 +292,6 @@ pub fn places(inner: &Inner, thread: ThreadId) -> Vec<Place> {
             last: i + 1 == starts.len(),
         })
         .collect()
-}
-
-/// Replays a part and makes its index of at most about `budget` bytes. `progress` is told how many
-/// instructions are done and answers whether to go on.
-pub fn build(
-    inner: &Arc<Inner>,
-    place: Place,
-    scan: &Scan,
-    budget: u64,
-    progress: &dyn Fn(u64) -> bool,
-) -> Result<Part> {
-    let thread = place.thread;
-    let fail = |e| replay(thread, e);
-    let code = inner.code(inner.image(thread), thread)?;
-    let mut m = Machine::observing(code).map_err(fail)?;
-    let source = Chunks::new(inner, thread, place.chunk);
-    m.from_keyframe(Box::new(source)).map_err(fail)?;
-    let mut part = Part {
-        thread,
-        from: place.from,
-        to: place.to,
-        intervals: Vec::new(),
-    };
-    let mut shadow: HashMap<u32, Box<Page>> = HashMap::new();
-    let mut span = inner.interval;
-    let mut size = 0u64;
-    loop {
-        let state = m.state();
-        let from = state.position;
-        let stop = m.run_to(from.saturating_add(span).min(place.to));
-        let done = m.position();
-        let more = match stop {
-            Ok(Stop::Position | Stop::Break) => done < place.to,
-            Ok(_) => false,
-            // What is missing at the end of a cut trace.
-            Err(hindsight_replay::Error::MissingCode { .. })
-                if inner.trace.completeness() != hindsight_trace::Completeness::Complete =>
-            {
-                false
-            }
-            Err(e) => return Err(fail(e)),
-        };
-        let mut maker = Maker::default();
-        let (lines, history) = harvest(&m, &mut shadow, &mut maker).map_err(fail)?;
-        let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
-        for (_, addr, len) in scan.zeros.iter().filter(between) {
-            renew(&m, &mut shadow, *addr, *len);
-        }
-        for (_, addr, len) in scan.given.iter().filter(between) {
-            take(&m, &mut shadow, *addr, *len);
-        }
-        m.clear_marks().map_err(fail)?;
-        let interval = Interval {
-            from,
-            to: done,
-            frame: Frame::pack(&state, &lines)?,
-            history,
-            ends: maker.pack()?,
-        };
-        size += interval.size() as u64;
-        part.intervals.push(interval);
-        // Foreseen, so that little is made in vain.
-        let share = (done - place.from) as f64 / (place.to - place.from).max(1) as f64;
-        let foreseen = size as f64 / share.max(f64::MIN_POSITIVE) > budget as f64;
-        let n = part.intervals.len();
-        if n > 1 && (size > budget || (foreseen && n >= FORESEE)) {
-            part.thin(scan)?;
-            size = part.size() as u64;
-            span = span.saturating_mul(2);
-        }
-        if !progress(done - from) {
-            return Err(Error::Cancelled);
-        }
-        if !more {
-            return Ok(part);
-        }
-    }
-}
-
-/// Takes what the marks tell: the lines that were read, as they were at the start, the history, and the
-/// ends.
-fn harvest(
-    m: &Machine,
-    shadow: &mut HashMap<u32, Box<Page>>,
-    ends: &mut Maker,
-) -> std::result::Result<(Lines, Vec<Touched>), hindsight_replay::Error> {
-    let mut pages = m.marked_pages(Marks::Reads)?;
-    pages.extend(m.marked_pages(Marks::Writes)?);
-    pages.sort_unstable();
-    pages.dedup();
-    let mut lines = Lines::new();
-    let mut history = Vec::new();
-    let mut now = [0; PAGE];
-    let mut marked = [[0; PAGE]; 2];
-    for page in pages {
-        let at = page as u64 * PAGE as u64;
-        let mut words = [[0; 2]; 64];
-        for (k, marks) in [Marks::Reads, Marks::Writes].into_iter().enumerate() {
-            m.read_marks(marks, at, &mut marked[k]);
-            let some = marked[k]
-                .chunks_exact(8)
-                .enumerate()
-                .filter(|(_, w)| *w != [0; 8]);
-            for (i, _) in some {
-                words[i / 8][k] |= 1 << (i % 8);
-            }
-        }
-        let touched = Touched::new(page, &words);
-        let (reads, writes) = (touched.reads, touched.writes);
-        if reads | writes == 0 {
-            continue;
-        }
-        let old = shadow.entry(page).or_insert_with(|| Box::new([0; PAGE]));
-        let line = |b: &Page, i: usize| b[i * LINE..(i + 1) * LINE] != [0; LINE];
-        let wanted = (0..64).filter(|i| reads & (1 << i) != 0 && line(old, *i));
-        let wanted = wanted.fold(0u64, |m, i| m | 1 << i);
-        if wanted != 0 {
-            lines.insert(page, (wanted, old.clone()));
-        }
-        m.read_window(at, &mut now);
-        ends.page(&touched, lines.get(&page), |i| {
-            let part = i * LINE..(i + 1) * LINE;
-            let [r, w] = &marked;
-            End::of(&r[part.clone()], &w[part.clone()], &now[part])
-        });
-        history.push(touched);
-        for i in (0..64).filter(|i| (reads | writes) & (1 << i) != 0) {
-            let part = i * LINE..(i + 1) * LINE;
-            old[part.clone()].copy_from_slice(&now[part]);
-        }
-    }
-    Ok((lines, history))
-}
-
-/// Brings the shadow of a range up to date.
-fn renew(m: &Machine, shadow: &mut HashMap<u32, Box<Page>>, addr: u64, len: u64) {
-    let first = addr / PAGE as u64;
-    let last = addr.saturating_add(len).div_ceil(PAGE as u64);
-    let one =
-        |page: u32, old: &mut Box<Page>| m.read_window(page as u64 * PAGE as u64, &mut old[..]);
-    if last - first > shadow.len() as u64 {
-        for (page, old) in shadow.iter_mut() {
-            one(*page, old);
-        }
-        return;
-    }
-    for page in first..last {
-        let page = page as u32 & 0xf_ffff;
-        if let Some(old) = shadow.get_mut(&page) {
-            one(page, old);
-        }
-    }
-}
-
-/// Puts a range into the shadow.
-fn take(m: &Machine, shadow: &mut HashMap<u32, Box<Page>>, addr: u64, len: u64) {
-    let mut now = [0; PAGE];
-    for page in addr / PAGE as u64..addr.saturating_add(len).div_ceil(PAGE as u64) {
-        m.read_window(page * PAGE as u64, &mut now);
-        let page = page as u32 & 0xf_ffff;
-        if now != [0; PAGE] || shadow.contains_key(&page) {
-            shadow.insert(page, Box::new(now));
-        }
-    }
 }
 
 /// Writes an integer.

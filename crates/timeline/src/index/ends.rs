@@ -8,7 +8,6 @@ use super::frame::{Framed, parts, unpack_parts};
 use super::pieces::Pieces;
 use super::{LINE, PAGE, Page, Touched};
 use crate::Result;
-use hindsight_isa::observe::MARK;
 
 /// Bytes of a page in the list of pages: a bit for each line that has masks, and that has a difference.
 const HEAD: usize = 16;
@@ -34,23 +33,6 @@ impl Default for End {
 }
 
 impl End {
-    /// A line from its marks and its cells.
-    pub fn of(reads: &[u8], writes: &[u8], cells: &[u8]) -> End {
-        let mut masks = [0; 2];
-        for (i, (r, w)) in reads
-            .chunks_exact(8)
-            .zip(writes.chunks_exact(8))
-            .enumerate()
-        {
-            for (k, on) in word(r, w).into_iter().enumerate() {
-                masks[k] |= (on as u64) << (8 * i);
-            }
-        }
-        let mut bytes = [0; LINE];
-        bytes.copy_from_slice(cells);
-        End { masks, bytes }
-    }
-
     /// How byte `i` was accessed last: read, written.
     pub fn byte(&self, i: usize) -> [bool; 2] {
         self.masks.map(|m| m & (1 << i) != 0)
@@ -75,37 +57,13 @@ impl End {
     }
 }
 
-/// The masks of a word, from its marks.
-fn word(reads: &[u8], writes: &[u8]) -> [u8; 2] {
-    const ALL: [u8; 8] = [MARK; 8];
-    match (reads, writes) {
-        (r, w) if w == ALL && (r == ALL || r == [0; 8]) => [0, 0xff],
-        (r, w) if w == [0; 8] && r == ALL => [0xff, 0],
-        (r, w) if w == [0; 8] && r == [0; 8] => [0, 0],
-        _ => {
-            let mut out = [0; 2];
-            for i in 0..8 {
-                let how = match (reads[i], writes[i]) {
-                    (0, 0) => [0, 0],
-                    (_, MARK) => [0, 1],
-                    (MARK, _) => [1, 0],
-                    _ => [1, 1],
-                };
-                for k in 0..2 {
-                    out[k] |= how[k] << i;
-                }
-            }
-            out
-        }
-    }
-}
-
 /// The masks of a line that was accessed in whole words.
 fn whole(words: [u8; 2]) -> [u64; 2] {
+    // Each bit into a byte of its own, and that byte full.
     let spread = |bits: u8| {
-        (0..8)
-            .filter(|i| bits & (1 << i) != 0)
-            .fold(0u64, |m, i| m | 0xff << (8 * i))
+        let one = (bits as u64).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+        let top = (one + 0x7f7f_7f7f_7f7f_7f7f) & 0x8080_8080_8080_8080;
+        (top >> 7) * 0xff
     };
     [spread(words[0] & !words[1]), spread(words[1])]
 }
@@ -123,7 +81,7 @@ impl Maker {
     pub fn page(
         &mut self,
         touched: &Touched,
-        base: Option<&(u64, Box<Page>)>,
+        base: Option<(u64, &Page)>,
         end: impl Fn(usize) -> End,
     ) {
         let (mut odd, mut new) = (0u64, 0u64);
@@ -156,7 +114,7 @@ impl Maker {
 }
 
 /// What a frame has of a line of a page.
-fn framed(base: Option<&(u64, Box<Page>)>, line: usize) -> [u8; LINE] {
+fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
     let mut old = [0; LINE];
     if let Some((mask, page)) = base
         && mask & (1 << line) != 0
@@ -278,7 +236,7 @@ mod tests {
         };
         let mut m = Maker::default();
         m.page(&history[0], None, plain);
-        m.page(&history[1], Some(&(1 << 3, old)), odd);
+        m.page(&history[1], Some((1 << 3, &*old)), odd);
         assert_eq!(
             m.masks.len(),
             MASKS,
@@ -294,22 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn marks_tell_the_last_access() {
-        let mut reads = [MARK; LINE];
-        let mut writes = [0; LINE];
-        writes[..8].fill(MARK);
-        writes[8] = MARK;
-        (reads[16], writes[16]) = (1, 0);
-        reads[17..24].fill(0);
-        reads[24..32].fill(0);
-        let e = End::of(&reads, &writes, &[5; LINE]);
-        assert_eq!(e.byte(0), [false, true]);
-        assert_eq!(e.byte(8), [false, true]);
-        assert_eq!(e.byte(9), [true, false]);
-        assert_eq!(e.byte(16), [true, true]);
-        assert_eq!(e.byte(17), [false, false]);
-        assert_eq!(e.byte(24), [false, false]);
-        assert_eq!(e.byte(63), [true, false]);
+    fn later_accesses_count() {
+        let e = End {
+            masks: [0xffff_0000_0000_ff00, 0xff],
+            bytes: [5; LINE],
+        };
         // A later interval that wrote one byte, after the first eight were changed by something else.
         let later = End {
             masks: [0, 1],
@@ -319,6 +266,22 @@ mod tests {
         assert_eq!(both.byte(0), [false, true]);
         assert_eq!(both.byte(1), [true, true]);
         assert_eq!(both.byte(9), [true, false]);
+        assert_eq!(both.byte(17), [false, false]);
+    }
+
+    #[test]
+    fn words_become_bytes_and_back() {
+        for i in 0..=255 {
+            let [reads, none] = whole([i, 0]);
+            assert_eq!((super::super::words_of(reads), none), (i, 0));
+            assert_eq!(reads.count_ones(), 8 * i.count_ones());
+            // A single byte of each word is enough.
+            for byte in 0..8 {
+                let some = reads & (0x0101_0101_0101_0101 << byte);
+                assert_eq!(super::super::words_of(some), i);
+            }
+        }
+        assert_eq!(whole([0b11, 0b10]), [0xff, 0xff00]);
     }
 
     #[test]

@@ -17,27 +17,33 @@ pub struct Frame {
 
 impl Frame {
     pub fn pack(state: &State, lines: &Lines) -> Result<Frame> {
-        let mut out = Vec::new();
-        put(&mut out, state.epoch);
-        put(&mut out, state.gap as u64);
-        out.extend_from_slice(&state.cpu.to_bytes());
-        out.extend_from_slice(&state.vec.to_bytes());
-        put(&mut out, lines.len() as u64);
-        let mut before = 0;
-        for (page, (mask, _)) in lines {
-            put(&mut out, (*page - before) as u64);
-            before = *page;
-            out.extend_from_slice(&mask.to_le_bytes());
-        }
+        let pages: Vec<(u32, u64)> = lines.iter().map(|(p, l)| (*p, l.0)).collect();
         let mut bodies = Vec::new();
         for (mask, bytes) in lines.values() {
             for i in (0..64).filter(|i| mask & (1 << i) != 0) {
                 bodies.extend_from_slice(&bytes[i * LINE..(i + 1) * LINE]);
             }
         }
+        Frame::made(state, &pages, &bodies)
+    }
+
+    /// The same of pages and which of their lines there are, ascending, and these lines.
+    pub(super) fn made(state: &State, pages: &[(u32, u64)], lines: &[u8]) -> Result<Frame> {
+        let mut out = Vec::new();
+        put(&mut out, state.epoch);
+        put(&mut out, state.gap as u64);
+        out.extend_from_slice(&state.cpu.to_bytes());
+        out.extend_from_slice(&state.vec.to_bytes());
+        put(&mut out, pages.len() as u64);
+        let mut before = 0;
+        for (page, mask) in pages {
+            put(&mut out, (*page - before) as u64);
+            before = *page;
+            out.extend_from_slice(&mask.to_le_bytes());
+        }
         Ok(Frame {
             position: state.position,
-            blob: parts(&out, &bodies)?,
+            blob: parts(&out, lines)?,
         })
     }
 

@@ -1,0 +1,284 @@
+//! Makes the index of a part: one thread replays it, another packs what each interval left.
+
+use super::ends::{End, Maker};
+use super::{Frame, Interval, LINE, PAGE, Page, Part, Place, Touched};
+use crate::player::Chunks;
+use crate::scan::Scan;
+use crate::timeline::{Inner, replay};
+use crate::{Error, Result};
+use hindsight_replay::{LineMarks, Machine, State, Stop};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Intervals from which the size of the whole is foreseen.
+const FORESEE: usize = 8;
+/// Intervals that wait to be packed, besides the one that is packed and the one that is played. Each takes
+/// little more memory than the program touched in it.
+const WAITING: usize = 1;
+
+/// What an interval left, as the machine tells it.
+struct Raw {
+    state: State,
+    to: u64,
+    /// Pages that were touched, ascending, and which of their lines.
+    pages: Vec<(u32, u64)>,
+    /// Those lines: how they were accessed, and what they hold.
+    marks: Vec<LineMarks>,
+    cells: Vec<[u8; LINE]>,
+    /// Pages that something else changed, and what they hold.
+    changed: Vec<(u32, Box<Page>)>,
+}
+
+/// Replays a part and makes its index of at most about `budget` bytes. `progress` is told how many
+/// instructions are done and answers whether to go on.
+pub fn build(
+    inner: &Arc<Inner>,
+    place: Place,
+    scan: &Scan,
+    budget: u64,
+    progress: &dyn Fn(u64) -> bool,
+) -> Result<Part> {
+    let span = AtomicU64::new(inner.interval);
+    let (send, receive) = sync_channel(WAITING);
+    let mut packer = Packer {
+        part: Part {
+            thread: place.thread,
+            from: place.from,
+            to: place.to,
+            intervals: Vec::new(),
+        },
+        shadow: HashMap::new(),
+        size: 0,
+        budget,
+        span: &span,
+    };
+    std::thread::scope(|s| {
+        let packed = s.spawn(move || {
+            packer.run(&receive, scan)?;
+            Ok(packer.part)
+        });
+        let played = play(inner, place, scan, &span, send, progress);
+        let packed = match packed.join() {
+            Ok(p) => p,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        // Where packing fails, playing ends without a failure of its own.
+        played.and(packed)
+    })
+}
+
+/// Replays a part, and sends what each interval leaves as long as somebody wants it.
+fn play(
+    inner: &Arc<Inner>,
+    place: Place,
+    scan: &Scan,
+    span: &AtomicU64,
+    send: SyncSender<Raw>,
+    progress: &dyn Fn(u64) -> bool,
+) -> Result<()> {
+    let thread = place.thread;
+    let fail = |e| replay(thread, e);
+    let code = inner.code(inner.image(thread), thread)?;
+    let mut m = Machine::observing(code).map_err(fail)?;
+    let source = Chunks::new(inner, thread, place.chunk);
+    m.from_keyframe(Box::new(source)).map_err(fail)?;
+    // Pages of which the packer knows what they hold.
+    let mut known = HashSet::new();
+    loop {
+        let state = m.state();
+        let from = state.position;
+        let stop = m.run_to(from.saturating_add(span.load(Relaxed)).min(place.to));
+        let done = m.position();
+        let more = match stop {
+            Ok(Stop::Position | Stop::Break) => done < place.to,
+            Ok(_) => false,
+            // What is missing at the end of a cut trace.
+            Err(hindsight_replay::Error::MissingCode { .. })
+                if inner.trace.completeness() != hindsight_trace::Completeness::Complete =>
+            {
+                false
+            }
+            Err(e) => return Err(fail(e)),
+        };
+        let mut raw = harvest(&mut m, state, &mut known).map_err(fail)?;
+        let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
+        for (_, addr, len) in scan.zeros.iter().filter(between) {
+            renew(&m, &known, *addr, *len, &mut raw.changed);
+        }
+        for (_, addr, len) in scan.given.iter().filter(between) {
+            take(&m, &mut known, *addr, *len, &mut raw.changed);
+        }
+        if send.send(raw).is_err() {
+            return Ok(());
+        }
+        if !progress(done - from) {
+            return Err(Error::Cancelled);
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+/// Takes the marks, and what they are of.
+fn harvest(
+    m: &mut Machine,
+    state: State,
+    known: &mut HashSet<u32>,
+) -> std::result::Result<Raw, hindsight_replay::Error> {
+    let mut raw = Raw {
+        to: m.position(),
+        state,
+        pages: Vec::new(),
+        marks: Vec::new(),
+        cells: Vec::new(),
+        changed: Vec::new(),
+    };
+    m.take_marks(&mut |page, lines, marks, cells| {
+        raw.pages.push((page, lines));
+        known.insert(page);
+        let cells = cells.as_chunks::<LINE>().0;
+        for i in bits(lines) {
+            raw.marks.push(marks[i]);
+            raw.cells.push(cells[i]);
+        }
+    })?;
+    Ok(raw)
+}
+
+/// The numbers of the bits that are set.
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let i = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (i < 64).then_some(i)
+    })
+}
+
+/// Tells what the known pages of a range hold now.
+fn renew(
+    m: &Machine,
+    known: &HashSet<u32>,
+    addr: u64,
+    len: u64,
+    changed: &mut Vec<(u32, Box<Page>)>,
+) {
+    let first = addr / PAGE as u64;
+    let last = addr.saturating_add(len).div_ceil(PAGE as u64);
+    let mut one = |page: u32| {
+        let mut now = Box::new([0; PAGE]);
+        m.read_window(page as u64 * PAGE as u64, &mut now[..]);
+        changed.push((page, now));
+    };
+    if last - first > known.len() as u64 {
+        let inside = |p: &&u32| (**p as u64).wrapping_sub(first) & 0xf_ffff < last - first;
+        known.iter().filter(inside).for_each(|p| one(*p));
+        return;
+    }
+    for page in first..last {
+        let page = page as u32 & 0xf_ffff;
+        if known.contains(&page) {
+            one(page);
+        }
+    }
+}
+
+/// Tells what a range holds now.
+fn take(
+    m: &Machine,
+    known: &mut HashSet<u32>,
+    addr: u64,
+    len: u64,
+    changed: &mut Vec<(u32, Box<Page>)>,
+) {
+    let mut now = [0; PAGE];
+    for page in addr / PAGE as u64..addr.saturating_add(len).div_ceil(PAGE as u64) {
+        m.read_window(page * PAGE as u64, &mut now);
+        let page = page as u32 & 0xf_ffff;
+        if now != [0; PAGE] || known.contains(&page) {
+            known.insert(page);
+            changed.push((page, Box::new(now)));
+        }
+    }
+}
+
+/// Makes intervals of what is told.
+struct Packer<'a> {
+    part: Part,
+    /// What pages held when they were last touched or changed.
+    shadow: HashMap<u32, Box<Page>>,
+    size: u64,
+    budget: u64,
+    /// Instructions of the intervals to come.
+    span: &'a AtomicU64,
+}
+
+impl Packer<'_> {
+    fn run(&mut self, raws: &Receiver<Raw>, scan: &Scan) -> Result<()> {
+        while let Ok(raw) = raws.recv() {
+            let interval = self.pack(raw)?;
+            self.size += interval.size() as u64;
+            let done = interval.to;
+            self.part.intervals.push(interval);
+            // Foreseen, so that little is made in vain.
+            let Part { from, to, .. } = self.part;
+            let share = (done - from) as f64 / (to - from).max(1) as f64;
+            let foreseen = self.size as f64 / share.max(f64::MIN_POSITIVE) > self.budget as f64;
+            let n = self.part.intervals.len();
+            if n > 1 && (self.size > self.budget || (foreseen && n >= FORESEE)) {
+                self.part.thin(scan)?;
+                self.size = self.part.size() as u64;
+                let span = self.span.load(Relaxed);
+                self.span.store(span.saturating_mul(2), Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the frame of the lines that were read, as they were at the start, the history, and the ends.
+    fn pack(&mut self, raw: Raw) -> Result<Interval> {
+        let mut ends = Maker::default();
+        let mut history = Vec::with_capacity(raw.pages.len());
+        let mut framed = Vec::new();
+        let mut bodies: Vec<u8> = Vec::new();
+        let mut at = 0;
+        for (page, lines) in raw.pages {
+            let n = lines.count_ones() as usize;
+            let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
+            at += n;
+            let touched = Touched::of(page, lines, marks);
+            let old = self.shadow.entry(page);
+            let old = old.or_insert_with(|| Box::new([0; PAGE]));
+            let mut wanted = 0u64;
+            for i in bits(touched.reads) {
+                let line = &old[i * LINE..(i + 1) * LINE];
+                if line != [0; LINE] {
+                    wanted |= 1 << i;
+                    bodies.extend_from_slice(line);
+                }
+            }
+            if wanted != 0 {
+                framed.push((page, wanted));
+            }
+            let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
+            ends.page(&touched, Some((wanted, &**old)), |i| End {
+                masks: marks[rank(i)].last,
+                bytes: cells[rank(i)],
+            });
+            for (i, now) in bits(lines).zip(cells) {
+                old[i * LINE..(i + 1) * LINE].copy_from_slice(now);
+            }
+            history.push(touched);
+        }
+        self.shadow.extend(raw.changed);
+        Ok(Interval {
+            from: raw.state.position,
+            to: raw.to,
+            frame: Frame::made(&raw.state, &framed, &bodies)?,
+            history,
+            ends: ends.pack()?,
+        })
+    }
+}
