@@ -8,6 +8,8 @@ use core::arch::x86_64::{
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
+/// The marks of a page that has none.
+static NONE: [u8; PAGE] = [0; PAGE];
 
 /// How the bytes of a line of 64 cells were accessed: a bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,33 +65,38 @@ impl Window {
         let present = [self.marked(kinds[0])?, self.marked(kinds[1])?];
         let mut rest = [&present[0][..], &present[1][..]];
         let mut idle = [Vec::new(), Vec::new()];
-        let mut raw = [[0; PAGE]; 2];
+        let mut first = [[0; PAGE]; 2];
         let mut cells = [0; PAGE];
         let mut lines = [LineMarks::default(); 64];
         while let Some(page) = rest.iter().filter_map(|r| r.first().copied()).min() {
-            for k in 0..2 {
-                let there = rest[k].first() == Some(&page);
-                let mut any = false;
-                if there {
-                    rest[k] = &rest[k][1..];
-                    self.marks(kinds[k], page as u64 * PAGE as u64, &mut raw[k]);
-                    any = raw[k] != [0; PAGE];
-                }
-                match (there, any) {
-                    (_, true) => self.zero_marks(kinds[k], page),
-                    (true, false) => idle[k].push(page),
-                    (false, _) => {}
-                }
-                if !any {
-                    raw[k].fill(0);
+            let there = [0, 1].map(|k| rest[k].first() == Some(&page));
+            let mut raw = [&NONE; 2];
+            for k in (0..2).filter(|k| there[*k]) {
+                rest[k] = &rest[k][1..];
+                if page == 0 {
+                    self.marks(kinds[k], 0, &mut first[k]);
                 }
             }
-            let mut touched = 0u64;
+            for k in (0..2).filter(|k| there[*k]) {
+                raw[k] = match page {
+                    0 => &first[k],
+                    _ => self.page_marks(kinds[k], page),
+                };
+            }
+            let mut any = [0u64; 2];
             let both = (raw[0].as_chunks::<LINE>().0.iter()).zip(raw[1].as_chunks::<LINE>().0);
             for (i, (r, w)) in both.enumerate() {
                 lines[i] = LineMarks::of(r, w);
-                touched |= ((lines[i].read | lines[i].written != 0) as u64) << i;
+                any[0] |= ((lines[i].read != 0) as u64) << i;
+                any[1] |= ((lines[i].written != 0) as u64) << i;
             }
+            for k in (0..2).filter(|k| there[*k]) {
+                match any[k] {
+                    0 => idle[k].push(page),
+                    _ => self.zero_marks(kinds[k], page),
+                }
+            }
+            let touched = any[0] | any[1];
             if touched != 0 {
                 self.read(page as u64 * PAGE as u64, &mut cells);
                 show(page, touched, &lines, &cells);
@@ -141,7 +148,7 @@ mod tests {
         }
         // What begins in the last cells ends in the first ones.
         w.set_marks(Marks::Reads, 0, 1, MARK);
-        let slack = (1 << 32) as u64;
+        let slack = 1u64 << 32;
         w.set_slack(Marks::Reads, slack + 1);
         assert_eq!(seen(&mut w), [(0, 1, 3, 0, 0)]);
         assert_eq!(seen(&mut w), []);

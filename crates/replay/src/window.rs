@@ -284,6 +284,14 @@ impl Window {
         }
     }
 
+    /// The marks of a page, but the first one: what begins in the last cells ends there.
+    pub(crate) fn page_marks(&self, marks: Marks, page: u32) -> &[u8; PAGE as usize] {
+        let first = page as u64 * PAGE;
+        assert!(page != 0 && first + PAGE <= self.predictor.size() && self.has_marks());
+        // SAFETY: the page lies among the marks, which only a machine that runs changes.
+        unsafe { &*self.mark_ptr(marks, first).cast() }
+    }
+
     /// Copies the marks of the cells of `addr` and following ones.
     pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
         let first = self.predictor.cell(addr);

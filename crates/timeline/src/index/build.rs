@@ -19,8 +19,9 @@ const FORESEE: usize = 8;
 const WAITING: usize = 1;
 
 /// What an interval left, as the machine tells it.
+#[derive(Default)]
 struct Raw {
-    state: State,
+    state: Option<State>,
     to: u64,
     /// Pages that were touched, ascending, and which of their lines.
     pages: Vec<(u32, u64)>,
@@ -42,6 +43,8 @@ pub fn build(
 ) -> Result<Part> {
     let span = AtomicU64::new(inner.interval);
     let (send, receive) = sync_channel(WAITING);
+    // What has been packed comes back, so that its memory is used again.
+    let (give, spare) = sync_channel(WAITING + 2);
     let mut packer = Packer {
         part: Part {
             thread: place.thread,
@@ -50,16 +53,17 @@ pub fn build(
             intervals: Vec::new(),
         },
         shadow: HashMap::new(),
+        bodies: Vec::new(),
         size: 0,
         budget,
         span: &span,
     };
     std::thread::scope(|s| {
         let packed = s.spawn(move || {
-            packer.run(&receive, scan)?;
+            packer.run(&receive, &give, scan)?;
             Ok(packer.part)
         });
-        let played = play(inner, place, scan, &span, send, progress);
+        let played = play(inner, place, scan, &span, (send, spare), progress);
         let packed = match packed.join() {
             Ok(p) => p,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -75,7 +79,7 @@ fn play(
     place: Place,
     scan: &Scan,
     span: &AtomicU64,
-    send: SyncSender<Raw>,
+    (send, spare): (SyncSender<Raw>, Receiver<Raw>),
     progress: &dyn Fn(u64) -> bool,
 ) -> Result<()> {
     let thread = place.thread;
@@ -102,7 +106,8 @@ fn play(
             }
             Err(e) => return Err(fail(e)),
         };
-        let mut raw = harvest(&mut m, state, &mut known).map_err(fail)?;
+        let mut raw = spare.try_recv().unwrap_or_default();
+        harvest(&mut m, state, &mut known, &mut raw).map_err(fail)?;
         let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
         for (_, addr, len) in scan.zeros.iter().filter(between) {
             renew(&m, &known, *addr, *len, &mut raw.changed);
@@ -127,15 +132,14 @@ fn harvest(
     m: &mut Machine,
     state: State,
     known: &mut HashSet<u32>,
-) -> std::result::Result<Raw, hindsight_replay::Error> {
-    let mut raw = Raw {
-        to: m.position(),
-        state,
-        pages: Vec::new(),
-        marks: Vec::new(),
-        cells: Vec::new(),
-        changed: Vec::new(),
-    };
+    raw: &mut Raw,
+) -> std::result::Result<(), hindsight_replay::Error> {
+    raw.to = m.position();
+    raw.state = Some(state);
+    raw.pages.clear();
+    raw.marks.clear();
+    raw.cells.clear();
+    raw.changed.clear();
     m.take_marks(&mut |page, lines, marks, cells| {
         raw.pages.push((page, lines));
         known.insert(page);
@@ -144,8 +148,7 @@ fn harvest(
             raw.marks.push(marks[i]);
             raw.cells.push(cells[i]);
         }
-    })?;
-    Ok(raw)
+    })
 }
 
 /// The numbers of the bits that are set.
@@ -209,6 +212,8 @@ struct Packer<'a> {
     part: Part,
     /// What pages held when they were last touched or changed.
     shadow: HashMap<u32, Box<Page>>,
+    /// The lines of a frame, while it is made.
+    bodies: Vec<u8>,
     size: u64,
     budget: u64,
     /// Instructions of the intervals to come.
@@ -216,9 +221,13 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    fn run(&mut self, raws: &Receiver<Raw>, scan: &Scan) -> Result<()> {
-        while let Ok(raw) = raws.recv() {
-            let interval = self.pack(raw)?;
+    fn run(&mut self, raws: &Receiver<Raw>, used: &SyncSender<Raw>, scan: &Scan) -> Result<()> {
+        while let Ok(mut raw) = raws.recv() {
+            let Some(state) = raw.state.take() else {
+                continue;
+            };
+            let interval = self.pack(state, &mut raw)?;
+            let _ = used.try_send(raw);
             self.size += interval.size() as u64;
             let done = interval.to;
             self.part.intervals.push(interval);
@@ -238,13 +247,14 @@ impl Packer<'_> {
     }
 
     /// Makes the frame of the lines that were read, as they were at the start, the history, and the ends.
-    fn pack(&mut self, raw: Raw) -> Result<Interval> {
+    fn pack(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
         let mut ends = Maker::default();
         let mut history = Vec::with_capacity(raw.pages.len());
         let mut framed = Vec::new();
-        let mut bodies: Vec<u8> = Vec::new();
+        let bodies = &mut self.bodies;
+        bodies.clear();
         let mut at = 0;
-        for (page, lines) in raw.pages {
+        for (page, lines) in raw.pages.iter().copied() {
             let n = lines.count_ones() as usize;
             let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
             at += n;
@@ -272,11 +282,11 @@ impl Packer<'_> {
             }
             history.push(touched);
         }
-        self.shadow.extend(raw.changed);
+        self.shadow.extend(raw.changed.drain(..));
         Ok(Interval {
-            from: raw.state.position,
+            from: state.position,
             to: raw.to,
-            frame: Frame::made(&raw.state, &framed, &bodies)?,
+            frame: Frame::made(&state, &framed, bodies)?,
             history,
             ends: ends.pack()?,
         })

@@ -97,8 +97,8 @@ impl Maker {
             let old = framed(base, i);
             if e.bytes != old {
                 new |= 1 << i;
-                let both = e.bytes.iter().zip(old);
-                self.bytes.extend(both.map(|(a, b)| a ^ b));
+                let difference: [u8; LINE] = std::array::from_fn(|k| e.bytes[k] ^ old[k]);
+                self.bytes.extend_from_slice(&difference);
             }
         }
         self.heads.extend_from_slice(&odd.to_le_bytes());

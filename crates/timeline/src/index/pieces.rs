@@ -19,7 +19,9 @@ pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
     for p in &pieces {
         put(&mut out, p.len() as u64);
     }
-    out.extend(pieces.into_iter().flatten());
+    for p in &pieces {
+        out.extend_from_slice(p);
+    }
     Ok(out)
 }
 
