@@ -92,8 +92,12 @@ struct Fidelity {
 
 #[derive(Args)]
 struct Travel {
-    /// A trace file. Its index is made beside it if it is not there.
-    trace: PathBuf,
+    /// A trace file, instead of recordings of sqlite and of pigz with eight threads. Its index is made beside
+    /// it if it is not there.
+    trace: Option<PathBuf>,
+    /// The hindsight program to use [default: beside this one].
+    #[arg(long, env = "HINDSIGHT")]
+    hindsight: Option<PathBuf>,
     /// Random places.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -117,14 +121,29 @@ fn main() -> ExitCode {
         Task::Bench(o) => bench(&o),
         Task::Fidelity(o) => fidelity(&o),
         Task::Soak(o) => soak(&o),
-        Task::Travel(o) => match travel::run(&o.trace, o.rounds as usize) {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(e) => Err(io::Error::other(e)),
-        },
+        Task::Travel(o) => travel(&o),
     };
     done.unwrap_or_else(|e| {
         eprintln!("hindsight-bench: {e}");
         ExitCode::from(2)
+    })
+}
+
+fn travel(o: &Travel) -> io::Result<ExitCode> {
+    let rounds = o.rounds as usize;
+    let met = match &o.trace {
+        Some(trace) => travel::run(trace, rounds, None).map_err(io::Error::other)?,
+        None => {
+            let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
+            let scratch = tempfile::Builder::new()
+                .prefix("hindsight-travel-")
+                .tempdir()?;
+            travel::programs(&tool, scratch.path(), rounds)?
+        }
+    };
+    Ok(match met {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }
 

@@ -1,49 +1,86 @@
 //! What travel in a recording costs: milliseconds per question, at random places.
 
+use crate::hindsight::Hindsight;
+use crate::process::{End, Run, Spec, run as run_program};
 use crate::stats::Random;
+use crate::workload;
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
-    Timeline, Watch, Watchpoint,
+    Timeline, Watch as Access, Watchpoint,
 };
+use std::io;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Instructions after which the rare watchpoint is looked for.
 const EARLY: u64 = 1_000_000;
+/// A program, native or recorded, takes at most this long.
+const LIMIT: Duration = Duration::from_secs(300);
 /// Evaluations of a condition.
 const MILLION: u64 = 1_000_000;
 
-/// Measures and prints, one line per question.
-pub fn run(trace: &Path, rounds: usize) -> Result<()> {
-    let begin = Instant::now();
+/// Records the programs that are measured, in `dir`, and measures travel in them. Whether all goals are met.
+pub fn programs(tool: &Hindsight, dir: &Path, rounds: usize) -> io::Result<bool> {
+    let mut met = true;
+    for w in workload::travelled(dir)? {
+        let spec = Spec {
+            argv: w.argv,
+            cwd: dir.into(),
+            limit: LIMIT,
+            ..Spec::default()
+        };
+        let native = run_program(&spec)?;
+        let trace = dir.join(&w.name).with_extension("hst");
+        let recorded = run_program(&tool.recorded(&spec, &trace))?;
+        for (what, run) in [("native", &native), ("recorded", &recorded)] {
+            if run.end != End::Exit(0) {
+                let what = format!("{}: {what}: {}", w.name, run.end);
+                return Err(io::Error::other(what));
+            }
+        }
+        println!("{}: {}", w.name, w.what);
+        met &= run(&trace, rounds, Some(&native)).map_err(io::Error::other)?;
+        println!();
+    }
+    Ok(met)
+}
+
+/// Measures and prints, one line per question. `native`: the program without the recorder. Whether all goals
+/// are met.
+pub fn run(trace: &Path, rounds: usize, native: Option<&Run>) -> Result<bool> {
+    // What was used before does not count.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let mut table = Table::begin();
+    let watch = Watch::begin();
     let t = Timeline::open(trace, Options::default())?;
     let mut c = t.cursor()?;
     c.registers()?;
-    let opened = ms(begin);
-    println!(
-        "open to first registers   {opened:10.1} ms {}",
-        goal(opened, 1000.0)
-    );
+    table.one("open to first registers", watch.end(), Some(1000.0), "");
 
     let status = t.index_status();
-    let begin = Instant::now();
+    let watch = Watch::begin();
     let built = t.build_index(&|_, _| {}, &Cancel::new())?;
+    let spent = watch.end();
     let bytes = format!("{} bytes for a trace of {}", built.bytes, t.trace().len());
     match status.present == status.parts {
-        true => println!("index                     was there: {bytes}"),
-        false => println!("index                     {:10.1} ms, {bytes}", ms(begin)),
+        true => println!("| index | | | | | | was there: {bytes} |"),
+        false => {
+            let most = native.map(|n| 4000.0 * n.wall);
+            table.one("index", spent, most, &bytes);
+        }
     }
     if let Some(peak) = peak() {
-        let goal = goal(peak, 2048.0);
-        println!("peak memory               {peak:10.1} MiB {goal}");
+        table.figure("peak memory, MiB", peak, 2048.0);
     }
     let threads = t.threads()?;
     let longest = threads.iter().max_by_key(|h| h.to - h.from);
-    let Some(thread) = longest else { return Ok(()) };
+    let Some(thread) = longest else {
+        return Ok(table.met);
+    };
     let (id, from, to) = (thread.id, thread.from, thread.to);
     let all: u64 = threads.iter().map(|h| h.to - h.from).sum();
     println!(
-        "instructions              {all:10} in {} threads",
+        "| instructions of {} threads | | | {all} | | | |",
         threads.len()
     );
     // Anywhere in any thread.
@@ -78,11 +115,16 @@ pub fn run(trace: &Path, rounds: usize) -> Result<()> {
             .write
             .time(|| c.last_write(address & !7, 8, &Cancel::new()))?;
     }
-    questions.seek.print("seek", 50.0);
-    questions.back.print("reverse step", 20.0);
-    questions.memory.print("64 bytes of memory", 20.0);
-    questions.write.print("last write to 8 bytes", 150.0);
-    reverse_continue(&mut c, id, from, to)
+    for (what, times, most) in [
+        ("seek", questions.seek, 50.0),
+        ("reverse step", questions.back, 20.0),
+        ("64 bytes of memory", questions.memory, 20.0),
+        ("last write to 8 bytes", questions.write, 150.0),
+    ] {
+        table.many(what, times, most);
+    }
+    reverse_continue(&mut c, id, from, to, &mut table)?;
+    Ok(table.met)
 }
 
 /// An address that an instruction near the cursor accesses.
@@ -96,7 +138,13 @@ fn nearby(c: &mut Cursor) -> Result<u64> {
     Ok(c.registers()?.gpr[4])
 }
 
-fn reverse_continue(c: &mut Cursor, id: ThreadId, from: u64, to: u64) -> Result<()> {
+fn reverse_continue(
+    c: &mut Cursor,
+    id: ThreadId,
+    from: u64,
+    to: u64,
+    table: &mut Table,
+) -> Result<()> {
     let cancel = Cancel::new();
     // Something that was written early and, if there is such, never again.
     let mut best: Option<(u64, u64)> = None;
@@ -122,24 +170,20 @@ fn reverse_continue(c: &mut Cursor, id: ThreadId, from: u64, to: u64) -> Result<
                 id: 0,
                 address,
                 len: 1,
-                watch: Watch::Write,
+                watch: Access::Write,
                 image: None,
             }],
             ..Stops::default()
         };
-        let begin = Instant::now();
+        let watch = Watch::begin();
         let stop = c.run(Direction::Backward, Scope::Thread, &mut stops, &cancel)?;
-        let elapsed = ms(begin);
+        let spent = watch.end();
         let hit = matches!(stop.reason, Reason::Watchpoint { .. });
-        println!(
-            "reverse-continue, watch   {elapsed:10.1} ms {}, {}",
-            goal(elapsed, 1000.0),
-            if hit {
-                format!("hit at {at}")
-            } else {
-                "no hit".into()
-            }
-        );
+        let hit = match hit {
+            true => format!("hit at {at}"),
+            false => "no hit".into(),
+        };
+        table.one("reverse-continue, watch", spent, Some(1000.0), &hit);
     }
     // An address that is executed often enough; the condition never holds.
     for part in 1..20 {
@@ -160,17 +204,14 @@ fn reverse_continue(c: &mut Cursor, id: ThreadId, from: u64, to: u64) -> Result<
             ..Stops::default()
         };
         c.seek_count(id, to)?;
-        let begin = Instant::now();
+        let watch = Watch::begin();
         c.run(Direction::Backward, Scope::Thread, &mut stops, &cancel)?;
-        let elapsed = ms(begin);
+        let spent = watch.end();
         cancel.reset();
         drop(stops);
         if evaluated.get() >= MILLION / 2 {
-            println!(
-                "reverse-continue, break   {elapsed:10.1} ms {}, {} evaluations",
-                goal(elapsed, 10_000.0),
-                evaluated.get()
-            );
+            let n = format!("{} evaluations", evaluated.get());
+            table.one("reverse-continue, break", spent, Some(10_000.0), &n);
             break;
         }
     }
@@ -186,39 +227,136 @@ struct Question {
     write: Times,
 }
 
-#[derive(Default)]
-struct Times(Vec<f64>);
+/// Milliseconds by the clock, and of processors.
+#[derive(Clone, Copy)]
+struct Spent {
+    wall: f64,
+    cpu: f64,
+}
 
-impl Times {
-    fn time<T>(&mut self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let begin = Instant::now();
-        let done = f()?;
-        self.0.push(ms(begin));
-        Ok(done)
+/// Both since an instant.
+struct Watch(Instant, f64);
+
+impl Watch {
+    fn begin() -> Watch {
+        Watch(Instant::now(), cpu())
     }
 
-    fn print(&mut self, what: &str, reach: f64) {
-        self.0.sort_by(f64::total_cmp);
-        let at = |part: f64| {
-            self.0
-                .get(((self.0.len() - 1) as f64 * part) as usize)
-                .copied()
-                .unwrap_or(0.0)
-        };
-        println!(
-            "{what:<25} {:10.2} ms median, {:.2} 95th percentile {}, {:.2} most",
-            at(0.5),
-            at(0.95),
-            goal(at(0.95), reach),
-            at(1.0)
-        );
+    fn end(&self) -> Spent {
+        Spent {
+            wall: self.0.elapsed().as_secs_f64() * 1e3,
+            cpu: cpu() - self.1,
+        }
     }
 }
 
-/// A figure against what it is to be at most.
-fn goal(figure: f64, most: f64) -> String {
-    let met = if figure <= most { "met" } else { "NOT MET" };
-    format!("(goal {most}: {met})")
+/// Processor time of this process, in milliseconds.
+fn cpu() -> f64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the structure in; where it does not, it is zero.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
+    t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
+}
+
+#[derive(Default)]
+struct Times(Vec<Spent>);
+
+impl Times {
+    fn time<T>(&mut self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let watch = Watch::begin();
+        let done = f()?;
+        self.0.push(watch.end());
+        Ok(done)
+    }
+
+    /// Sorted by one of the two.
+    fn by(&self, of: impl Fn(&Spent) -> f64) -> Vec<f64> {
+        let mut all: Vec<f64> = self.0.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+}
+
+/// What is measured against what is to be reached, in milliseconds but for memory.
+struct Table {
+    /// Whether all goals were.
+    met: bool,
+}
+
+impl Table {
+    fn begin() -> Table {
+        println!("| | median | 95th percentile | most | processor time | goal | |");
+        println!("|---|---|---|---|---|---|---|");
+        Table { met: true }
+    }
+
+    fn row(
+        &mut self,
+        what: &str,
+        figures: [String; 4],
+        figure: f64,
+        most: Option<f64>,
+        more: &str,
+    ) {
+        let [median, high, all, cpu] = figures;
+        let (goal, met) = match most {
+            Some(m) if figure <= m => (format!("{m:.0}"), "met"),
+            Some(m) => {
+                self.met = false;
+                (format!("{m:.0}"), "NOT MET")
+            }
+            None => ("".into(), ""),
+        };
+        let sep = if more.is_empty() || met.is_empty() {
+            ""
+        } else {
+            "; "
+        };
+        println!("| {what} | {median} | {high} | {all} | {cpu} | {goal} | {met}{sep}{more} |");
+    }
+
+    fn figure(&mut self, what: &str, figure: f64, most: f64) {
+        let figures = [
+            String::new(),
+            String::new(),
+            format!("{figure:.1}"),
+            String::new(),
+        ];
+        self.row(what, figures, figure, Some(most), "");
+    }
+
+    /// What happened once.
+    fn one(&mut self, what: &str, s: Spent, most: Option<f64>, more: &str) {
+        let none = String::new;
+        let figures = [
+            none(),
+            none(),
+            format!("{:.1}", s.wall),
+            format!("{:.1}", s.cpu),
+        ];
+        self.row(what, figures, s.wall, most, more);
+    }
+
+    /// What happened often: the 95th percentile counts.
+    fn many(&mut self, what: &str, times: Times, most: f64) {
+        let (wall, cpu) = (times.by(|s| s.wall), times.by(|s| s.cpu));
+        let at = |all: &[f64], part: f64| {
+            let i = (all.len().saturating_sub(1) as f64 * part) as usize;
+            all.get(i).copied().unwrap_or(0.0)
+        };
+        let high = at(&wall, 0.95);
+        let figures = [at(&wall, 0.5), high, at(&wall, 1.0), at(&cpu, 0.95)];
+        self.row(
+            what,
+            figures.map(|f| format!("{f:.2}")),
+            high,
+            Some(most),
+            "",
+        );
+    }
 }
 
 /// Most memory that this process has had, in MiB.
@@ -227,8 +365,4 @@ fn peak() -> Option<f64> {
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib / 1024.0)
-}
-
-fn ms(begin: Instant) -> f64 {
-    begin.elapsed().as_secs_f64() * 1e3
 }

@@ -77,6 +77,31 @@ pub fn built_in(dir: &Path, only: &[String]) -> io::Result<Vec<Workload>> {
     Ok(maker.made)
 }
 
+/// Prepares the programs that travel is measured in: one of one thread and one of eight.
+pub fn travelled(dir: &Path) -> io::Result<Vec<Workload>> {
+    let names = ["sqlite", "pigz8"].map(String::from);
+    let mut maker = Maker {
+        dir,
+        only: &names,
+        made: Vec::new(),
+    }
+    .make_all()?;
+    maker.task(
+        "pigz8",
+        "pigz -9, eight threads, 24 MB of text",
+        Aim::Runs,
+        &["pigz"],
+        &|dir| {
+            let text = dir.join("text.txt");
+            generate(&text, |f| write_text(f, 24_000_000))?;
+            let mut words = argv(&["/usr/bin/pigz", "-p", "8", "-9", "-c"]);
+            words.push(text.into());
+            Ok(words)
+        },
+    )?;
+    Ok(maker.made)
+}
+
 /// Makes the workloads that are asked for.
 pub struct Maker<'a> {
     dir: &'a Path,
