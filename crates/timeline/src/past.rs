@@ -64,10 +64,11 @@ pub fn writes(
     len: u64,
     lo: u64,
     hi: u64,
+    cancel: &Cancel,
 ) -> Result<bool> {
     let mut at = lo;
     while at < hi
-        && let Some(part) = inner.part_at(thread, at)?
+        && let Some(part) = inner.part_at(thread, at, cancel)?
     {
         let last = part.interval(hi - 1);
         let mut all = part.intervals[part.interval(at)..=last].iter();

@@ -187,7 +187,7 @@ fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<(
     let mut order: BTreeMap<ThreadId, Vec<(usize, u64, Position)>> = BTreeMap::new();
     for (i, w) in all.iter().enumerate() {
         for (t, n) in &w.threads {
-            if let Some(touch) = past::last(&timeline.0, *t, address(w), 1, *n)? {
+            if let Some(touch) = past::last(&timeline.0, *t, address(w), 1, *n, &q.cancel)? {
                 let until = timeline.position(*t, touch.to - 1)?;
                 order.entry(*t).or_default().push((i, *n, until));
             }

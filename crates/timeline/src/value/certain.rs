@@ -69,14 +69,17 @@ fn groups(q: &Query, image: u32, timeline: &Timeline) -> Vec<Range<usize>> {
     out
 }
 
+/// Parts of a group of bytes that were accessed at one time, and when.
+type Parts = Vec<(Range<usize>, When)>;
+
 /// When exactly groups of bytes were accessed last, of which intervals are known: for each the parts that were
 /// accessed at one time.
 pub fn pinpoint(
     cursor: &mut Cursor,
     q: &Query,
     groups: &[(Range<usize>, When)],
-) -> Result<Vec<Vec<(Range<usize>, When)>>> {
-    let mut out = vec![Vec::new(); groups.len()];
+) -> Result<Vec<Parts>> {
+    let mut out: Vec<Parts> = vec![Vec::new(); groups.len()];
     let mut threads: Vec<ThreadId> = Vec::new();
     for (o, (bytes, when)) in out.iter_mut().zip(groups) {
         match when.is_exact() {

@@ -140,7 +140,7 @@ fn disputed(
             lo = scan.concurrent(*t, &now.segment, &now.segment).0;
             hi = hi.min(when.to);
         }
-        if past::writes(&timeline.0, *t, address, len, lo, hi)? {
+        if past::writes(&timeline.0, *t, address, len, lo, hi, &q.cancel)? {
             return Ok(true);
         }
     }
