@@ -93,15 +93,19 @@ impl Frame {
 
     /// Brings what the interval needs into a machine's window; the state at its start.
     pub fn load(&self, machine: &mut Machine) -> Option<State> {
-        let (state, lines) = self.unpack()?;
-        for (page, (mask, bytes)) in lines {
+        let (state, framed) = self.open()?;
+        let raw = framed.lines.all()?;
+        let mut rest = &raw[..];
+        for (page, mask, _) in framed.pages {
             let mut i = 0;
             while i < 64 {
                 let run = (mask >> i).trailing_ones() as usize;
                 if run > 0 {
-                    let part = i * LINE..(i + run) * LINE;
-                    let at = page as u64 * PAGE as u64 + part.start as u64;
-                    machine.write_window(at, &bytes[part]);
+                    // Lines that follow one another do so here too.
+                    let (lines, behind) = rest.split_at_checked(run * LINE)?;
+                    let at = page as u64 * PAGE as u64 + (i * LINE) as u64;
+                    machine.write_window(at, lines);
+                    rest = behind;
                 }
                 i += run.max(1);
             }
