@@ -46,6 +46,8 @@ pub struct Collector<'c, W: Write> {
     hot: Vec<usize>,
     /// When all rings were last looked at.
     looked: Instant,
+    /// Before that: rings that were not met then had nothing in them.
+    vacant: Instant,
     /// The rings take much memory.
     thrifty: bool,
     images: Images,
@@ -107,12 +109,14 @@ impl<'c, W: Write> Collector<'c, W> {
         tell: impl Fn(&str) + Send + 'c,
     ) -> Collector<'c, W> {
         control.take_consumers();
+        let origin = origin(header);
         Collector {
             control,
-            origin: origin(header),
+            origin,
             lanes: Vec::new(),
             hot: Vec::new(),
             looked: Instant::now(),
+            vacant: origin,
             thrifty: false,
             images: Images::default(),
             next_stream: 1,
@@ -151,8 +155,8 @@ impl<'c, W: Write> Collector<'c, W> {
                 self.out.confined = true;
                 header.confined.store(confined::NOTED, Release);
             }
-            let now = Instant::now();
-            let all = last || stopped || now - self.looked >= nap;
+            let before = Instant::now();
+            let all = last || stopped || before - self.looked >= nap;
             let busiest = self.look(all);
             self.bury();
             self.locks.look(self.control);
@@ -164,7 +168,7 @@ impl<'c, W: Write> Collector<'c, W> {
                 break;
             }
             if all {
-                self.looked = now;
+                (self.looked, self.vacant) = (now, before);
                 self.economise();
                 self.flush(now);
                 self.prune(now);

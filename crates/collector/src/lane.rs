@@ -47,8 +47,8 @@ pub struct Open {
 }
 
 impl Open {
-    /// Begins a stream as the ring's control page describes it.
-    pub fn new(ctl: &Ctl, stream: u32) -> Open {
+    /// Begins a stream as the ring's control page describes it. Nothing was in the ring before `since`.
+    pub fn new(ctl: &Ctl, stream: u32, since: Instant) -> Open {
         let pid = ctl.pid.load(Relaxed);
         let image = ctl.kind.load(Relaxed) == kind::IMAGE;
         let info = StreamInfo {
@@ -80,22 +80,23 @@ impl Open {
             regime: None,
             marks: BTreeMap::new(),
             oldest: Instant::now(),
-            since: Instant::now(),
+            since,
             fresh: false,
             timed: None,
         }
     }
 
-    /// Nothing has come until `now`, when the ring was looked at.
-    pub fn silent(&mut self, now: Instant) {
+    /// Nothing had come when the ring was looked at, which was after `before`.
+    pub fn silent(&mut self, before: Instant) {
         if !self.fresh {
-            self.since = now;
+            self.since = before;
         }
     }
 
-    /// All that has come until `now` is in `builder` or written: says when it came, in time since
-    /// `origin`, but not more often than each [`TIME_EVERY`] unless the stream `ends`.
-    pub fn time(&mut self, origin: Instant, now: Instant, ends: bool) {
+    /// All that had come when the ring was looked at, which was after `before` and until `now`, is in `builder` or
+    /// written: says when it came, in time since `origin`, but not more often than each [`TIME_EVERY`] unless
+    /// the stream `ends`.
+    pub fn time(&mut self, origin: Instant, before: Instant, now: Instant, ends: bool) {
         self.fresh = true;
         let due = self.timed.is_none_or(|t| now - t >= TIME_EVERY);
         // Key frames come first in a chunk: then it is said behind what comes next.
@@ -108,7 +109,7 @@ impl Open {
             since: micros(self.since),
             until: micros(now),
         });
-        (self.since, self.timed, self.fresh) = (now, Some(now), false);
+        (self.since, self.timed, self.fresh) = (before, Some(now), false);
     }
 
     /// Takes note of an event that [`ChunkBuilder::push`] shows.

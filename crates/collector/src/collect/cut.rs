@@ -40,7 +40,7 @@ impl<W: Write> Collector<'_, W> {
                 let now = Instant::now();
                 self.cut(i);
                 if let Some(open) = &mut self.lanes[i].open {
-                    open.time(self.origin, now, false);
+                    open.time(self.origin, before, now, false);
                 }
                 let ctl = self.lanes[i].ctl();
                 ctl.taken.store(ctl.tail.load(Relaxed), Release);
@@ -63,7 +63,7 @@ impl<W: Write> Collector<'_, W> {
     /// Begins the stream of ring `i`.
     fn begin(&mut self, i: usize) {
         let lane = &mut self.lanes[i];
-        let open = Open::new(lane.consumer.ctl(), self.next_stream);
+        let open = Open::new(lane.consumer.ctl(), self.next_stream, self.vacant);
         lane.active = Instant::now();
         self.next_stream += 1;
         let StreamInfo {
@@ -296,7 +296,8 @@ impl<W: Write> Collector<'_, W> {
             _ => {}
         }
         if open.end.is_none() {
-            open.time(self.origin, Instant::now(), true);
+            let now = Instant::now();
+            open.time(self.origin, now, now, true);
         }
         let told = open.tell();
         self.put(&open.info, &mut open.builder, &told);
