@@ -174,7 +174,7 @@ impl Interval {
 
     /// How what was touched was accessed last, and what it held at the end; `None`: it is damaged.
     pub fn ends(&self) -> Option<Ends> {
-        Ends::new(&self.ends, self.frame.open()?.1)
+        Ends::new(&self.ends, self.history.len(), self.frame.open()?.1)
     }
 
     /// This interval and the one that follows it as one. `changes`: where something else than the
@@ -221,8 +221,9 @@ impl Interval {
                     (None, b) => b,
                 }
             };
-            let all: [Option<End>; 64] = std::array::from_fn(end);
             let any = t.reads | t.writes;
+            let of = |i: usize| (any & (1 << i) != 0).then(|| end(i)).flatten();
+            let all: [Option<End>; 64] = std::array::from_fn(of);
             if (0..64).any(|i| any & (1 << i) != 0 && all[i].is_none()) {
                 return Err(damaged());
             }

@@ -113,6 +113,14 @@ impl Maker {
     }
 }
 
+/// Which lines of a page have masks, and which a difference.
+fn head(bytes: &[u8; HEAD]) -> [u64; 2] {
+    let [odd, new] = *bytes.as_chunks::<8>().0 else {
+        return [0; 2];
+    };
+    [u64::from_le_bytes(odd), u64::from_le_bytes(new)]
+}
+
 /// What a frame has of a line of a page.
 fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
     let mut old = [0; LINE];
@@ -128,14 +136,25 @@ fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
 pub struct Ends {
     /// List of pages, and masks.
     raw: Vec<u8>,
+    /// Of each page: how many lines of the pages before it have masks, and how many a difference.
+    before: Vec<[u32; 2]>,
     differences: Pieces,
     frame: Framed,
 }
 
 impl Ends {
-    pub(super) fn new(blob: &[u8], frame: Framed) -> Option<Ends> {
+    /// Of an interval that touched so many `pages`.
+    pub(super) fn new(blob: &[u8], pages: usize, frame: Framed) -> Option<Ends> {
         let (raw, differences) = unpack_parts(blob)?;
+        let heads = raw.get(..HEAD * pages)?.as_chunks::<HEAD>().0;
+        let mut sum = [0; 2];
+        let before = heads.iter().map(|h| {
+            let before = sum;
+            sum = [0, 1].map(|k| sum[k] + head(h)[k].count_ones());
+            before
+        });
         Some(Ends {
+            before: before.collect(),
             raw,
             differences,
             frame,
@@ -149,19 +168,10 @@ impl Ends {
         if (touched.reads | touched.writes) & (1 << line) == 0 {
             return None;
         }
-        let head = |i: usize| -> Option<[u64; 2]> {
-            let h = self.raw.get(HEAD * i..HEAD * (i + 1))?;
-            let word = |k: usize| u64::from_le_bytes(std::array::from_fn(|b| h[8 * k + b]));
-            Some([word(0), word(1)])
-        };
-        let mut before = [0usize; 2];
-        for i in 0..at {
-            let h = head(i)?;
-            before = [0, 1].map(|k| before[k] + h[k].count_ones() as usize);
-        }
-        let [odd, new] = head(at)?;
+        let before = self.before.get(at)?;
+        let [odd, new] = head(self.raw[HEAD * at..].first_chunk()?);
         let below = (1u64 << line) - 1;
-        let rank = |mask: u64, k: usize| before[k] + (mask & below).count_ones() as usize;
+        let rank = |mask: u64, k: usize| (before[k] + (mask & below).count_ones()) as usize;
         let masks = match odd & (1 << line) != 0 {
             true => {
                 let at = HEAD * history.len() + MASKS * rank(odd, 0);
@@ -243,7 +253,7 @@ mod tests {
             "only one line was not accessed in whole words"
         );
         assert_eq!(m.bytes.len(), (63 + 1) * LINE, "only what differs is kept");
-        let e = Ends::new(&m.pack().unwrap(), frame).unwrap();
+        let e = Ends::new(&m.pack().unwrap(), history.len(), frame).unwrap();
         assert_eq!(e.line(&history, 7, 63), Some(plain(63)));
         assert_eq!(e.line(&history, 9, 3), Some(odd(3)));
         assert_eq!(e.line(&history, 9, 5), Some(odd(5)));
