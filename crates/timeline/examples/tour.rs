@@ -159,16 +159,16 @@ fn stops(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Who wrote this, and who uses it next?
+/// Who wrote to this part of the stack last, and who uses it next?
 fn memory(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let never = Cancel::new();
     let mut c = t.cursor()?;
     c.seek(t.find(Place::Percent(50.0), None)?)?;
     let rsp = c.registers()?.gpr[RSP];
-    if let Some(w) = c.last_write(rsp, 8, &never)? {
+    if let Some(w) = c.last_write(rsp, 512, &never)? {
         writeln!(out, "written at {} by {:#x}", w.position, w.pc)?;
     }
-    if let Some(u) = c.first_use(rsp, 8, &never)? {
+    if let Some(u) = c.first_use(rsp, 512, &never)? {
         writeln!(out, "used next at {} by {:#x}", u.position, u.pc)?;
     }
     Ok(())

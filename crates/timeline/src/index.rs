@@ -253,11 +253,27 @@ impl Part {
 
     /// Halves the number of frames.
     fn thin(&mut self, scan: &Scan) -> Result<()> {
-        let joined = self.intervals.chunks(2).map(|pair| match pair {
+        let join = |pair: &[Interval]| match pair {
             [a, b] => a.join(b, &scan.changed(b.from, b.to)),
             _ => Ok(pair[0].clone()),
-        });
-        self.intervals = joined.collect::<Result<_>>()?;
+        };
+        // Nothing else is done meanwhile.
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let share = self.intervals.len().div_ceil(cores).next_multiple_of(2);
+        self.intervals = std::thread::scope(|s| {
+            let shares = self.intervals.chunks(share.max(2));
+            let joined: Vec<_> = shares
+                .map(|i| s.spawn(move || i.chunks(2).map(join).collect::<Result<Vec<_>>>()))
+                .collect();
+            let mut all = Vec::with_capacity(self.intervals.len().div_ceil(2));
+            for j in joined {
+                match j.join() {
+                    Ok(part) => all.extend(part?),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            Ok::<_, Error>(all)
+        })?;
         Ok(())
     }
 }
