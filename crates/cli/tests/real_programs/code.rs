@@ -53,6 +53,48 @@ fn code_that_changes_under_threads_and_processes() {
     assert_eq!(done.text().lines().count(), 16);
 }
 
+/// Other code at the same addresses: libraries, replaced and moved pages, two views of the same page.
+#[test]
+fn code_that_comes_and_goes() {
+    let scene = Scene::new();
+    let library = |factor: &str| {
+        let made = scene.compile("answers.c", &["-shared", "-fPIC", factor]);
+        let to = scene.path(&format!("lib{factor}.so"));
+        std::fs::rename(made, &to).unwrap();
+        to.into_os_string().into_string().unwrap()
+    };
+    let (one, other) = (library("-DFACTOR=3"), library("-DFACTOR=500"));
+    let program = scene.compile("reloading.c", &[]);
+    let argv = words(&program, &[&one, &other]);
+    let done = scene.same(&argv);
+    let again = "100 of 100 at the same address: 1";
+    assert_eq!(done.text().matches(again).count(), 2, "{}", done.text());
+    same_with_few_cells(&scene, &argv);
+}
+
+const TRACES: &str = "local t, s = {}, 0
+for i = 1, 20000 do t[i] = (i * 7919) % 10007 end
+table.sort(t) for i = 1, #t do s = s + t[i] * i end
+for k = 1, 30 do
+  local g = loadstring('return function(x) return x * ' .. k .. ' + 1 end')()
+  for i = 1, 500 do s = s + g(i) end
+end
+print(s)";
+
+/// PCRE's compiler and that of LuaJIT.
+#[test]
+fn compilers_within_programs() {
+    let scene = Scene::new();
+    let text: String = (1..8000)
+        .map(|i| i.to_string().replace('7', "seven ") + "\n")
+        .collect();
+    std::fs::write(scene.path("text"), text).unwrap();
+    let pattern = r"(\d)\1.*?seven (?=\d)";
+    scene.same(&["grep", "-c", "-P", pattern, "text"]);
+    scene.same(&["git", "grep", "--no-index", "-c", "-P", pattern, "text"]);
+    scene.same(&["luajit", "-e", TRACES]);
+}
+
 #[test]
 fn code_of_modules_is_stored_once() {
     let scene = Scene::new();

@@ -14,6 +14,7 @@ mod kills;
 mod loading;
 mod losses;
 mod modes;
+mod outside;
 mod processes;
 mod quiet;
 mod rings;
