@@ -539,6 +539,9 @@ const SKEW: u64 = 0x840;
 /// behind its end: enough for [`ALIAS`] cells.
 const SHARED: u64 = 8192;
 const _: () = assert!(SHARED >= SKEW + ALIAS as u64);
+// The last cells lie in the pages that are mapped again: together with the end of the context block,
+// which must be unused.
+const _: () = assert!(size_of::<Ctx>() as u64 + SKEW <= CTX_SIZE as u64);
 
 /// Reserves stacks, context block, window, and the alias of its first cells, with holes around them as
 /// guards. Returns the stacks and the window.
@@ -547,15 +550,22 @@ fn map_window(p: Predictor) -> Result<(u64, u64), i32> {
     let total = before + p.size().max(SHARED) + SHARED;
     let stack = sys::mmap_anon_noreserve(0, total, sys::PROT_READ | sys::PROT_WRITE)?;
     let first = stack + before;
-    sys::madvise_wipe_on_fork(first + SHARED, p.size() - SHARED);
+    if p.size() > SHARED {
+        sys::madvise_wipe_on_fork(first + SHARED, p.size() - SHARED);
+    }
     map_shared(first, p).map(|_| (stack, first + SKEW))
 }
 
 /// Maps fresh memory for the first cells of the window that begins at `first`, and again behind
 /// its end.
 fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
-    sys::mmap_shared_fixed(first, SHARED)?;
-    sys::duplicate_shared(first, SHARED, first + p.size())
+    // A smaller predictor repeats more than once.
+    let len = SHARED.min(p.size());
+    sys::mmap_shared_fixed(first, len)?;
+    let (begin, end) = (first + p.size(), first + p.size() + SHARED);
+    (begin..end)
+        .step_by(len as usize)
+        .try_for_each(|at| sys::duplicate_shared(first, len, at))
 }
 
 /// Keeps the list of free places from changing while the process is copied.

@@ -203,6 +203,22 @@ fn bounded_predictors_record_the_same_program() {
     }
 }
 
+/// The longest read there is, from cells at both ends of the predictor.
+#[test]
+fn vector_state_survives_where_predictors_wrap() {
+    let scene = Scene::new();
+    let program = scene.compile("vectorstate.c", &[]);
+    let native = scene.native(&words(&program, &[]));
+    for size in ["cache:4k", "cache:8k", "cache:64k", "window"] {
+        let trace = scene.path("trace.hst");
+        let mut command = scene.hindsight(&["record", "--quiet", "--regime=checked", "-o"]);
+        command.args([trace.as_os_str(), "--predictor".as_ref(), size.as_ref()]);
+        let done = scene.run(command.arg("--").arg(&program));
+        assert_eq!(done.text(), native.text(), "{size}: {}", done.messages());
+        scene.must_verify(&trace);
+    }
+}
+
 #[test]
 fn processor_baselines() {
     let scene = Scene::new();
