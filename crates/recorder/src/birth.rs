@@ -2,6 +2,7 @@
 
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::cores::Other;
 use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
@@ -94,6 +95,31 @@ pub fn register(t: &Thread) {
     // Where the recorder came later, threads come without being made here.
     let several = list.len() > 1 || crate::config().attached != 0;
     SEVERAL.fetch_or(several, SeqCst);
+}
+
+/// Whether a process that is not this one runs in this memory.
+pub fn lends() -> bool {
+    // SAFETY: threads leave the list before their memory goes.
+    THREADS.lock().iter().any(|k| unsafe { (*k.0).borrows })
+}
+
+/// The threads besides `t`.
+pub fn others(t: &Thread) -> Vec<Other> {
+    let list = THREADS.lock();
+    let others = list.iter().filter(|k| !core::ptr::eq(k.0, t));
+    let tell = |k: &Known| {
+        // SAFETY: as above; these fields do not change after the thread has begun.
+        let (tid, place, layout) = unsafe { ((*k.0).tid, (*k.0).place, (*k.0).layout) };
+        // SAFETY: as above.
+        let wide = unsafe { (*k.0).wide_checks };
+        Other {
+            tid,
+            ctx: place.ctx(),
+            resting: &place.inbox().resting,
+            wide: wide.then_some(layout),
+        }
+    };
+    others.map(tell).filter(|o| o.tid != 0).collect()
 }
 
 fn unregister(t: *const Thread) {

@@ -3,13 +3,14 @@
 use crate::context::Info;
 use crate::signals::{self, bit};
 use crate::thread::Thread;
-use crate::{fail, sigframe, sys, traced};
+use crate::{cores, fail, sigframe, sys, traced};
 use hindsight_events::{EndKind, Event};
 
 /// Ends the process by a signal. The kernel is given the program's registers before, since it may
 /// write them to a core dump.
 pub fn die(t: &mut Thread, info: &Info) -> ! {
     let signo = info.signo as u32;
+    let with_others = cores::begin(t, signo);
     t.event(&Event::Signal {
         signo: signo as u8,
         code: info.code,
@@ -20,6 +21,9 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
     // SAFETY: no handler.
     let _ = unsafe { sys::sigaction(info.signo, Some(&signals::NONE)) };
     if must_die() {
+        if with_others {
+            cores::prepare(t);
+        }
         sys::queue_signal(info);
         if sys::pending_signals() & bit(signo) != 0 {
             sigframe::go_native(t, !bit(signo));

@@ -7,7 +7,7 @@ use crate::context::Info;
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{attach, birth, channel, limits, memcalls, ring};
+use crate::{attach, birth, channel, cores, limits, memcalls, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering::*};
@@ -23,6 +23,11 @@ static HINDSIGHT_DETACH: AtomicU32 = AtomicU32::new(0);
 /// Whether the thread is to be left at the next instruction of the program.
 pub fn wanted() -> bool {
     HINDSIGHT_DETACH.load(Relaxed) != 0
+}
+
+/// Whether translated code is to be left at the next instruction of the program, for whatever reason.
+pub fn must_leave() -> bool {
+    wanted() || cores::wanted()
 }
 
 // rbx: the handoff. `hindsight_leave` brings the vector state into the processor and rests.
@@ -46,10 +51,10 @@ unsafe extern "C" {
     fn hindsight_leave();
 }
 
-/// Whether a signal is the command line's wish that translated code be left.
+/// Whether a signal is the wish of the command line, or of a thread that dies, that translated code be left.
 pub fn is_kick(signo: i32, info: &Info) -> bool {
     const SI_QUEUE: i32 = -1;
-    signo as u32 == SIGTRAP && info.code == SI_QUEUE && wanted()
+    signo as u32 == SIGTRAP && info.code == SI_QUEUE && must_leave()
 }
 
 /// The thread stands before the instruction at `ctx.rip`: ends its stream and waits there for the

@@ -2,6 +2,7 @@
 
 use crate::cache;
 use crate::chaos;
+use crate::cores;
 use crate::detach;
 use crate::exceptions;
 use crate::regime;
@@ -29,6 +30,9 @@ pub enum Next {
 pub fn run(t: &mut Thread) -> ! {
     loop {
         signals::deliver_pending(t);
+        if cores::wanted() {
+            cores::rest(t);
+        }
         if detach::wanted() {
             detach::rest(t);
             continue;
@@ -72,7 +76,7 @@ fn execute(t: &mut Thread, host: u64) {
             Next::Resume => {}
             Next::Boundary => {
                 // Straight on when nothing wants attention: the usual case for new code.
-                if signals::waiting(t) || due(t) || detach::wanted() {
+                if signals::waiting(t) || due(t) || detach::must_leave() {
                     return;
                 }
                 let pc = t.ctx.rip;

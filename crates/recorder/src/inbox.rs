@@ -24,6 +24,8 @@ pub struct Inbox {
     pub stepping: AtomicBool,
     /// Address of the instruction being stepped over.
     pub step_pc: AtomicU64,
+    /// The thread stays where it is until the process is dead (see [`crate::cores`]).
+    pub resting: AtomicBool,
     /// Where translated code was to be entered before the trap took that place.
     pub resume: AtomicU64,
     info: UnsafeCell<Info>,
@@ -40,6 +42,7 @@ impl Inbox {
             wanted: AtomicBool::new(false),
             stepping: AtomicBool::new(false),
             step_pc: AtomicU64::new(0),
+            resting: AtomicBool::new(false),
             resume: AtomicU64::new(0),
             info: UnsafeCell::new(Info::default()),
             left: UnsafeCell::new((Left::Fault, Context::default(), Info::default())),
@@ -48,7 +51,7 @@ impl Inbox {
 
     /// For a new thread: nothing waits.
     pub fn reset(&self) {
-        for flag in [&self.full, &self.wanted, &self.stepping] {
+        for flag in [&self.full, &self.wanted, &self.stepping, &self.resting] {
             flag.store(false, Relaxed);
         }
     }

@@ -20,6 +20,7 @@ mod chaos;
 mod code;
 mod confined;
 mod context;
+mod cores;
 mod death;
 mod detach;
 mod dispatch;

@@ -171,7 +171,7 @@ pub fn before_enter(t: &mut Thread) {
         t.inbox.wanted.store(true, Relaxed);
     }
     compiler_fence(SeqCst);
-    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) || detach::wanted() {
+    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) || detach::must_leave() {
         arm(t.inbox, &raw mut *t.ctx);
     }
     compiler_fence(SeqCst);
@@ -209,7 +209,7 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
         uc.regs[RIP] = inbox.resume.load(Relaxed);
         let wanted = inbox.wanted.load(Relaxed);
         inbox.wanted.store(false, Relaxed);
-        if wanted || inbox.full.load(Relaxed) || detach::wanted() {
+        if wanted || inbox.full.load(Relaxed) || detach::must_leave() {
             step(inbox, ctx, uc);
         }
         return true;

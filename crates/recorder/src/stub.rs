@@ -48,6 +48,11 @@ pub unsafe fn call(nr: u64, a: [u64; 6], waiting: &AtomicBool) -> Option<u64> {
     (cancelled == 0).then_some(ret)
 }
 
+/// Whether a thread at `pc` is in a system call that the program made, or has just come out of it.
+pub fn is_behind_call(pc: u64) -> bool {
+    pc == hindsight_stub_syscall as *const () as u64 + 2
+}
+
 /// Where to continue a thread that a signal interrupted at `pc`, if that is in the stub and the
 /// system call has not begun, or would be begun anew.
 pub fn cancel(pc: u64) -> Option<u64> {

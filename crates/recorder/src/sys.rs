@@ -4,6 +4,7 @@
 mod files;
 mod memory;
 mod signals;
+mod trace;
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -11,6 +12,7 @@ pub use files::*;
 use linux_raw_sys::general::*;
 pub use memory::*;
 pub use signals::*;
+pub use trace::*;
 
 pub const PROT_NONE: u32 = linux_raw_sys::general::PROT_NONE;
 pub const PROT_READ: u32 = linux_raw_sys::general::PROT_READ;

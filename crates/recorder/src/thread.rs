@@ -59,6 +59,16 @@ impl Place {
         Ok(place)
     }
 
+    /// The context block of the thread that lives here.
+    pub fn ctx(&self) -> *const Ctx {
+        (self.window - CTX_SIZE as u64) as *const Ctx
+    }
+
+    /// What the signal handlers of the thread that lives here have to say.
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
     fn map(predictor: Predictor) -> Result<&'static Place, i32> {
         let (stack, window) = map_window(predictor)?;
         Ok(alloc::boxed::Box::leak(alloc::boxed::Box::new(Place {
@@ -520,6 +530,11 @@ impl Thread {
 /// Saves the guest's vector state. `wide`: zmm31 and k7 are in the context block.
 fn save(area: &mut Area, ctx: &Ctx, wide: Option<&Layout>) {
     hindsight_glue::save_area(area);
+    complete(area, ctx, wide);
+}
+
+/// Adds what is in the context block to an area with what is in the processor.
+pub fn complete(area: &mut Area, ctx: &Ctx, wide: Option<&Layout>) {
     let a = &mut area.0;
     for (i, x) in ctx.xmm.iter().enumerate() {
         a[160 + 16 * i..176 + 16 * i].copy_from_slice(x);

@@ -75,8 +75,8 @@ fn own_handlers() {
     }
 }
 
-/// What gdb finds in the core that `command` leaves, or nothing if it leaves none.
-fn core(scene: &Scene, program: &Path, command: &[OsString]) -> Option<String> {
+/// What gdb says of `asked` about the core that `command` leaves, or nothing if it leaves none.
+fn core(scene: &Scene, program: &Path, command: &[OsString], asked: &[&str]) -> Option<String> {
     let file = scene.path("core");
     let _ = fs::remove_file(&file);
     let mut shell = scene.command("/bin/sh");
@@ -88,22 +88,69 @@ fn core(scene: &Scene, program: &Path, command: &[OsString]) -> Option<String> {
     }
     let mut gdb = scene.command("gdb");
     gdb.args(["-nx", "-batch"]);
-    for ask in [
-        "set print frame-arguments none",
-        "set print address off",
-        "info registers rbx r10 r11 r15 gs_base",
-        "print $xmm13.v16_int8",
-        "print $_siginfo.si_signo",
-        "print $_siginfo.si_code",
-        "print $_siginfo._sifields._sigfault.si_addr == 0x4440",
-        "backtrace",
-    ] {
+    for ask in ["set print frame-arguments none", "set print address off"]
+        .iter()
+        .chain(asked)
+    {
         gdb.args(["-ex", ask]);
     }
     let told = scene.run(gdb.arg(program).arg(&file)).text();
     // Before the answers come greetings, with addresses.
-    let answers = told.lines().skip_while(|l| !l.starts_with("rbx"));
+    let answers = told
+        .lines()
+        .skip_while(|l| !l.starts_with("rbx") && !l.starts_with("Thread "));
     Some(answers.collect::<Vec<_>>().join("\n"))
+}
+
+/// The words of a command that records `argv`.
+fn recorded(scene: &Scene, trace: &Path, argv: &[OsString]) -> Vec<OsString> {
+    let recording = scene.recording(trace, argv);
+    let all = std::iter::once(recording.get_program()).chain(recording.get_args());
+    all.map(OsString::from).collect()
+}
+
+#[test]
+fn core_dumps_show_all_threads() {
+    let scene = Scene::new();
+    let program = scene.compile("dying.c", &["-O1"]);
+    let trace = scene.path("trace.hst");
+    // In the same order whoever comes first: the calls, and whose registers are known.
+    let of = |text: String| {
+        let known = |l: &&str| {
+            l.starts_with('#') || l.contains("0x9876543210") || l.contains("114, 101, 103")
+        };
+        let mut lines: Vec<String> = text.lines().filter(known).map(String::from).collect();
+        lines.iter_mut().for_each(|l| {
+            if let Some((_, value)) = l.split_once(" = {") {
+                *l = value.into();
+            }
+        });
+        lines.sort();
+        (lines, text)
+    };
+    for how in ["threads", "aside"] {
+        let argv = words(&program, &["fault", how]);
+        let asked = [
+            "thread apply all info registers rbx r10 r11",
+            "thread apply all print $xmm13.v16_int8",
+            "thread apply all backtrace",
+        ];
+        let native = core(&scene, &program, &argv, &asked);
+        let recorded = core(&scene, &program, &recorded(&scene, &trace, &argv), &asked);
+        scene.must_verify(&trace);
+        let (Some(native), Some(recorded)) = (native, recorded) else {
+            continue;
+        };
+        assert!(
+            native.contains("spins (") && native.contains("waiting ("),
+            "{native}"
+        );
+        let ((native, _), (recorded, text)) = (of(native), of(recorded));
+        assert_eq!(recorded, native, "{how}: {text}");
+        for value in ["0x1717 ", "0x1818 "] {
+            assert!(text.contains(value), "{how}: {text}");
+        }
+    }
 }
 
 #[test]
@@ -113,13 +160,16 @@ fn core_dumps_are_the_programs() {
     let trace = scene.path("trace.hst");
     for how in ["fault", "abort"] {
         let argv = words(&program, &[how]);
-        let native = core(&scene, &program, &argv);
-        let recording = scene.recording(&trace, &argv);
-        let recorded: Vec<OsString> = std::iter::once(recording.get_program())
-            .chain(recording.get_args())
-            .map(OsString::from)
-            .collect();
-        let recorded = core(&scene, &program, &recorded);
+        let asked = [
+            "info registers rbx r10 r11 r15 gs_base",
+            "print $xmm13.v16_int8",
+            "print $_siginfo.si_signo",
+            "print $_siginfo.si_code",
+            "print $_siginfo._sifields._sigfault.si_addr == 0x4440",
+            "backtrace",
+        ];
+        let native = core(&scene, &program, &argv, &asked);
+        let recorded = core(&scene, &program, &recorded(&scene, &trace, &argv), &asked);
         scene.must_verify(&trace);
         // Process and thread numbers are in registers when it aborts.
         let comparable = |text: Option<String>| match how {

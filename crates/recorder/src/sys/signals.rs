@@ -5,9 +5,14 @@ use linux_raw_sys::general::*;
 
 /// Sends the signal of `info` (128 bytes as the kernel has them) to the calling thread once more.
 pub fn queue_signal(info: &crate::context::Info) {
+    queue_signal_to(gettid(), info);
+}
+
+/// Sends the signal of `info` to a thread of this process.
+pub fn queue_signal_to(tid: i32, info: &crate::context::Info) {
     let a = [
         getpid() as u64,
-        gettid() as u64,
+        tid as u64,
         info.signo as u64,
         core::ptr::from_ref(info) as u64,
     ];
@@ -104,4 +109,9 @@ pub unsafe fn exchange_altstack((base, len): (u64, u64)) -> Result<[u64; 3]> {
 /// on neither.
 pub fn restore_altstack(ss: [u64; 3]) {
     let _ = call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]);
+}
+
+/// Sleeps until a signal has been handled.
+pub fn pause() {
+    let _ = call(__NR_pause, []);
 }
