@@ -225,7 +225,7 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         );
         row("peak memory", size(s.peak_memory_kib << 10));
         row(
-            "translated blocks",
+            "translations",
             format!(
                 "{} found from earlier recordings, {} made",
                 grouped(s.blocks_found),

@@ -20,7 +20,7 @@ const AT_ENTRY: u64 = 9;
 /// files. gdb finds the program's place in memory by it.
 pub fn find(session: &mut Session, begin: Position) -> Result<Vec<u8>> {
     let mut out = on_stack(session, begin)?;
-    let program = Program::of(&session.timeline, session.image);
+    let program = Program::of(&session.timeline, session.inferior.image);
     let mut add = |kind: u64, value: Option<u64>| {
         if let Some(value) = value
             && !out.iter().any(|(k, _)| *k == kind)
@@ -45,15 +45,15 @@ pub fn find(session: &mut Session, begin: Position) -> Result<Vec<u8>> {
 /// is not known.
 fn on_stack(session: &mut Session, begin: Position) -> Result<Vec<(u64, u64)>> {
     let processes = session.timeline.processes()?;
-    let process = processes.iter().find(|p| p.image == session.image);
+    let process = processes.iter().find(|p| p.image == session.inferior.image);
     if process.is_none_or(|p| !p.by_exec && p.parent != 0) {
         return Ok(Vec::new());
     }
-    let back = session.cursor.position()?;
-    session.cursor.seek(begin)?;
-    let sp = session.cursor.registers()?.gpr[RSP];
-    let memory = session.cursor.memory(sp, 8 * MAX_WORDS);
-    session.cursor.seek(back)?;
+    let back = session.inferior.cursor.position()?;
+    session.inferior.cursor.seek(begin)?;
+    let sp = session.inferior.cursor.registers()?.gpr[RSP];
+    let memory = session.inferior.cursor.memory(sp, 8 * MAX_WORDS);
+    session.inferior.cursor.seek(back)?;
     let memory = memory?;
     let words: Vec<Option<u64>> = memory
         .bytes

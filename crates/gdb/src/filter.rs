@@ -1,8 +1,7 @@
 //! The part of the protocol that the library does not know, or answers otherwise: commands, conditions of breakpoints, threads with
-//! names, what came with a signal, which signals are not to stop, and processes that were made and are let
-//! go. Packets about these are taken out of the incoming stream and answered here; all others pass.
+//! names, what came with a signal, and which signals are not to stop. Packets about these are taken out of the
+//! incoming stream and answered here; all others pass.
 
-use crate::processes::Wanted;
 use std::collections::VecDeque;
 
 /// Longest packet that is taken.
@@ -13,10 +12,10 @@ const MAX_READ: usize = 0x2000;
 /// What came in.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// For the library.
+    /// No packet, or a damaged one: for the library.
     Pass(Vec<u8>),
-    /// A packet about something added here: its content, without frame and checksum.
-    Own(Vec<u8>),
+    /// A packet, with frame and checksum.
+    Packet(Vec<u8>),
     /// An interrupt request outside of packets.
     Interrupt,
 }
@@ -29,10 +28,6 @@ pub struct Framer {
     inside: bool,
     /// Bytes of the checksum still to come.
     checksum: usize,
-    /// The client is gdb, which takes what a command prints in one packet. Others want it as console output.
-    gdb: bool,
-    /// The client is busy with another process, which it is about to let go.
-    elsewhere: bool,
 }
 
 impl Framer {
@@ -46,16 +41,9 @@ impl Framer {
             }
             self.inside = false;
             let raw = std::mem::take(&mut self.packet);
-            let content = &raw[1..raw.len() - 3];
-            let valid = raw[raw.len() - 2..] == *checksum(content).as_bytes();
-            let elsewhere = another_process(content, &mut self.elsewhere);
-            if content.starts_with(b"qSupported") {
-                self.gdb = Wanted::of(&raw).execs;
-            }
-            let command = self.gdb && content.starts_with(b"qRcmd,");
-            let own = (is_own(content) || elsewhere || command) && valid;
-            return Some(match own {
-                true => Incoming::Own(content.to_vec()),
+            let valid = raw[raw.len() - 2..] == *checksum(content(&raw)).as_bytes();
+            return Some(match valid {
+                true => Incoming::Packet(raw),
                 false => Incoming::Pass(raw),
             });
         }
@@ -85,33 +73,20 @@ impl Framer {
     }
 }
 
-/// Whether a packet is about a process that the client was told of (`fork`) and detaches, which is all
-/// that it does with it. The process that is debugged has number 1.
-fn another_process(content: &[u8], elsewhere: &mut bool) -> bool {
-    let other = |rest: &[u8]| {
-        let pid: Vec<u8> = rest.iter().copied().take_while(|b| *b != b'.').collect();
-        !matches!(&pid[..], b"1" | b"0" | b"-1")
-    };
-    if let Some(rest) = content.strip_prefix(b"Hgp") {
-        *elsewhere = other(rest);
-        return *elsewhere;
-    }
-    if let Some(pid) = content.strip_prefix(b"D;") {
-        return other(pid);
-    }
-    *elsewhere && matches!(content.first(), Some(b'z' | b'Z'))
+/// What is within the frame of a packet.
+pub fn content(packet: &[u8]) -> &[u8] {
+    packet
+        .get(1..packet.len().saturating_sub(3))
+        .unwrap_or_default()
 }
 
-/// Whether [`another_process`] is meant by a packet that was taken out: it is answered with `OK`.
-pub fn is_about_another_process(content: &[u8]) -> bool {
-    let breakpoint = matches!(content.first(), Some(b'z' | b'Z')) && !content.contains(&b';');
-    content.starts_with(b"Hgp") || content.starts_with(b"D;") || breakpoint
-}
-
-fn is_own(content: &[u8]) -> bool {
+/// Whether a packet is about something added here. `gdb`: the client is gdb, which takes what a command prints in
+/// one packet; others want it as console output, which the library sends.
+pub fn is_own(content: &[u8], gdb: bool) -> bool {
     let conditional =
         (content.starts_with(b"Z0,") || content.starts_with(b"Z1,")) && content.contains(&b';');
     conditional
+        || gdb && content.starts_with(b"qRcmd,")
         || content.starts_with(b"qXfer:siginfo:read:")
         || content.starts_with(b"qXfer:threads:read:")
         || content.starts_with(b"QPassSignals:")
@@ -167,6 +142,8 @@ pub struct Outgoing<W> {
     pub no_ack: bool,
     /// What the next packet has in place of the library's own event.
     pub event: Option<String>,
+    /// The client has been answered already: what the library says is for nobody.
+    pub mute: bool,
 }
 
 const FEATURES: &[u8] =
@@ -182,6 +159,7 @@ impl<W: std::io::Write> Outgoing<W> {
             supported: false,
             no_ack: false,
             event: None,
+            mute: false,
         }
     }
 
@@ -215,6 +193,9 @@ impl<W: std::io::Write> gdbstub::conn::Connection for Outgoing<W> {
 
     fn flush(&mut self) -> std::io::Result<()> {
         let mut bytes: Vec<u8> = self.buffer.drain(..).collect();
+        if self.mute {
+            return Ok(());
+        }
         let start = bytes.iter().position(|b| *b == b'$');
         if (self.supported || self.event.is_some())
             && let Some(start) = start
@@ -252,19 +233,19 @@ mod tests {
 
     #[test]
     fn packets_are_told_apart() {
-        let own = frame(b"Z0,401000,1;X3,220127");
-        assert_eq!(
-            push(&own),
-            [Incoming::Own(b"Z0,401000,1;X3,220127".to_vec())]
-        );
-        let plain = frame(b"Z0,401000,1");
-        assert_eq!(push(&plain), [Incoming::Pass(plain.clone())]);
+        let (own, plain) = (b"Z0,401000,1;X3,220127", b"Z0,401000,1");
+        assert!(is_own(own, false) && !is_own(plain, true));
+        assert!(is_own(b"qRcmd,00", true) && !is_own(b"qRcmd,00", false));
+        let own = frame(own);
+        assert_eq!(push(&own), [Incoming::Packet(own.clone())]);
+        assert_eq!(content(&own), b"Z0,401000,1;X3,220127");
+        assert_eq!(content(b"$"), b"");
         let mut bytes = b"+\x03".to_vec();
         bytes.extend(frame(b"g"));
         let expected = [
             Incoming::Pass(b"+".to_vec()),
             Incoming::Interrupt,
-            Incoming::Pass(frame(b"g")),
+            Incoming::Packet(frame(b"g")),
         ];
         assert_eq!(push(&bytes), expected);
         // A wrong checksum is the library's business: it asks for the packet again.

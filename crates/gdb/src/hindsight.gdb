@@ -14,6 +14,19 @@ document hindsight-moved
 Makes gdb look again after the recording was moved.
 end
 
+# Commands are about the process that was chosen, of which gdb tells the recording with a look at memory only.
+define hookpost-inferior
+  maintenance flush dcache
+  set $hindsight_here = *(unsigned char *) $pc
+end
+define hookpost-thread
+  maintenance flush dcache
+  set $hindsight_here = *(unsigned char *) $pc
+end
+define info hookpost-inferiors
+  monitor processes
+end
+
 define when
   monitor when
 end

@@ -78,13 +78,13 @@ pub fn run(session: &mut Session, line: &str) -> String {
 }
 
 fn when(s: &mut Session) -> Result<String> {
-    let t = s.timeline.thread(s.cursor.thread())?;
-    let here = s.cursor.position()?;
+    let t = s.timeline.thread(s.inferior.cursor.thread())?;
+    let here = s.inferior.cursor.position()?;
     let time = match s.timeline.when(here)? {
         Some(m) => format!("time {m}\n"),
         None => String::new(),
     };
-    let (done, all) = (s.cursor.count() - t.from, (t.to - t.from).max(1));
+    let (done, all) = (s.inferior.cursor.count() - t.from, (t.to - t.from).max(1));
     Ok(format!(
         "{} thread {} ({}), {} instructions, {:.2}% of the thread\n{time}",
         here,
@@ -100,13 +100,13 @@ fn seek(s: &mut Session, to: &str) -> Result<String> {
         Ok(p) => p,
         Err(e) => return Ok(format!("{e}\n")),
     };
-    let position = s.timeline.find(place, Some(s.image))?;
+    let position = s.timeline.find(place, Some(s.inferior.image))?;
     s.seek(position)?;
     when(s)
 }
 
 fn checkpoint(s: &mut Session, name: &str) -> Result<String> {
-    let here = s.cursor.position()?;
+    let here = s.inferior.cursor.position()?;
     s.marks.set(name, here)?;
     Ok(format!("checkpoint {name} at {here}\n"))
 }
@@ -158,7 +158,7 @@ fn last_write(s: &mut Session, addr: &str, len: &str) -> Result<String> {
         Err(text) => return Ok(text),
     };
     let cancel = s.cancel.clone();
-    let found = s.cursor.last_write(addr, len, &cancel)?;
+    let found = s.inferior.cursor.last_write(addr, len, &cancel)?;
     if let Some(f) = found {
         s.seek(f.position)?;
     }
@@ -171,7 +171,7 @@ fn first_use(s: &mut Session, addr: &str, len: &str) -> Result<String> {
         Err(text) => return Ok(text),
     };
     let cancel = s.cancel.clone();
-    let found = s.cursor.first_use(addr, len, &cancel)?;
+    let found = s.inferior.cursor.first_use(addr, len, &cancel)?;
     if let Some(f) = found {
         s.seek(f.position)?;
     }
@@ -186,7 +186,8 @@ fn memory(s: &mut Session, addr: &str, len: &str) -> Result<String> {
         Err(text) => return Ok(text),
     };
     let cancel = s.cancel.clone();
-    Ok(s.cursor
+    Ok(s.inferior
+        .cursor
         .memory_unless(addr, len as usize, &cancel)?
         .to_string())
 }
@@ -200,11 +201,11 @@ fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {
         },
     };
     let all = s.timeline.events(&Filter {
-        image: Some(s.image),
+        image: Some(s.inferior.image),
         kinds,
         ..Filter::default()
     })?;
-    let here = s.cursor.position()?;
+    let here = s.inferior.cursor.position()?;
     // Around the present position.
     let at = all.partition_point(|e| e.position < here);
     let from = at.saturating_sub(MAX_LINES / 2);
@@ -226,9 +227,16 @@ fn threads_at(s: &mut Session) -> Result<String> {
     for tid in s.live()? {
         let id = s.thread(tid).ok_or(Error::NoThread(tid.get()))?;
         let state = s.registers(tid)?;
-        let count = s.timeline.count_at(id, s.cursor.position()?)?.unwrap_or(0);
+        let count = s
+            .timeline
+            .count_at(id, s.inferior.cursor.position()?)?
+            .unwrap_or(0);
         let t = s.timeline.thread(id)?;
-        let here = if id == s.cursor.thread() { '>' } else { ' ' };
+        let here = if id == s.inferior.cursor.thread() {
+            '>'
+        } else {
+            ' '
+        };
         let _ = writeln!(
             out,
             "{here} {} ({}) {} at {:#x}",
@@ -251,11 +259,23 @@ fn process(s: &mut Session, image: &str) -> Result<String> {
 
 fn processes(s: &Session) -> Result<String> {
     let mut out = String::new();
-    for p in s.timeline.processes()? {
-        let here = if p.image == s.image { '>' } else { ' ' };
+    let all = s.timeline.processes()?;
+    for p in &all {
+        let here = if p.image == s.inferior.image {
+            '>'
+        } else {
+            ' '
+        };
+        let how = match (p.parent, p.by_exec) {
+            (0, _) => String::new(),
+            (parent, true) if all.iter().any(|o| o.image == parent && o.pid == p.pid) => {
+                format!(" replaces image {parent},")
+            }
+            (parent, _) => format!(" made by image {parent},"),
+        };
         let _ = writeln!(
             out,
-            "{here} image {} process {} from {} to {}: {}",
+            "{here} image {} process {}{how} from {} to {}: {}",
             p.image, p.pid, p.begin, p.end, p.command
         );
     }

@@ -1,9 +1,10 @@
 //! How the processes of a recording come from one another: what gdb is told of `fork`, `vfork` and
 //! `execve`.
 
+use crate::inferior;
 use crate::session::{Session, Told};
 use crate::{Error, Result};
-use hindsight_timeline::{Ending, Filter, Kind, KindOf, Position, Process, ThreadId, Timeline};
+use hindsight_timeline::{Ending, Filter, Kind, KindOf, Position, Process, Thread, ThreadId};
 use std::fmt::Write;
 
 /// System calls that make processes: clone, fork, vfork, clone3.
@@ -39,14 +40,27 @@ impl Wanted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fork {
     pub thread: ThreadId,
-    /// Instructions that it has completed when the call is over.
+    /// Instructions that it has completed when gdb is told: when the call is over, or begins if it waits for the new
+    /// process.
     pub count: u64,
+    /// What the client calls the new process, and the one that makes it.
     pub pid: u64,
+    pub by: u64,
     pub vfork: bool,
+    /// The new process's first thread, if it was recorded.
+    pub child: Option<ThreadId>,
 }
 
-/// The processes that a program image makes.
-pub fn forks(timeline: &Timeline, image: u32) -> Result<Vec<Fork>> {
+/// The processes that the active one makes.
+pub fn forks(session: &Session) -> Result<Vec<Fork>> {
+    let (timeline, image) = (&session.timeline, session.inferior.image);
+    let threads = timeline.threads()?;
+    let images = timeline.processes()?;
+    let made_by = |t: &Thread| {
+        let its = images.iter().find(|p| p.image == t.image);
+        // As a thread of the same memory, or as an image of its own.
+        t.image == image || its.is_some_and(|p| p.parent == image && !p.by_exec)
+    };
     let calls = timeline.events(&Filter {
         image: Some(image),
         kinds: vec![KindOf::Syscall],
@@ -81,11 +95,20 @@ pub fn forks(timeline: &Timeline, image: u32) -> Result<Vec<Fork>> {
             _ => 0,
         };
         if flags & CLONE_THREAD == 0 {
+            // Numbers may be used again: the first one that has not ended.
+            let child = threads.iter().find(|t| {
+                inferior::number(t.pid) == pid
+                    && t.tid == t.pid
+                    && made_by(t)
+                    && t.last > c.position
+            });
             out.push(Fork {
                 thread: c.thread,
-                count: c.count + 1,
+                count: c.count + (flags & CLONE_VFORK == 0) as u64,
                 pid,
+                by: session.inferior.pid,
                 vfork: flags & CLONE_VFORK != 0,
+                child: child.map(|t| t.id),
             });
         }
     }
@@ -99,8 +122,8 @@ impl Session {
 
     /// The program image at hand.
     pub fn present(&self) -> Result<Process> {
-        let found = self.process(|p| p.image == self.image)?;
-        found.ok_or(Error::NoProcess(self.image))
+        let found = self.process(|p| p.image == self.inferior.image)?;
+        found.ok_or(Error::NoProcess(self.inferior.image))
     }
 
     /// The image that replaces this one in its process, if the client wants to know.
@@ -108,8 +131,8 @@ impl Session {
         if !self.wanted.execs {
             return Ok(None);
         }
-        let pid = self.present()?.pid;
-        self.process(|p| p.by_exec && p.parent == self.image && p.pid == pid)
+        let pid = self.inferior.real;
+        self.process(|p| p.by_exec && p.parent == self.inferior.image && p.pid == pid)
     }
 
     /// The image that this one replaced.
@@ -124,12 +147,14 @@ impl Session {
     /// Goes into another program image of the process, which gdb is told as `execve`, forwards and
     /// backwards: it reads the program's symbols then.
     pub fn enter(&mut self, image: u32, at: Position) -> Result<Told> {
-        self.cursor.seek(at)?;
-        self.image = image;
+        self.inferior.cursor.seek(at)?;
+        self.inferior.image = image;
+        self.inferior.borrowed = None;
+        self.inferior.real = self.present()?.pid;
         self.begin()?;
         // They are gone with the program.
-        self.breaks.clear();
-        self.watches.clear();
+        self.inferior.breaks.clear();
+        self.inferior.watches.clear();
         let modules = self.timeline.modules(image)?;
         let path = modules.first().map_or("", |m| m.path.as_str());
         let mut event = String::from("exec:");
@@ -144,15 +169,15 @@ impl Session {
         let found = self.process(|p| p.image == image)?;
         let found = found.ok_or(Error::NoProcess(image))?;
         self.leave_side()?;
-        self.chosen = Some((image, found.begin));
+        self.inferior.chosen = Some((image, found.begin));
         Ok(())
     }
 
-    /// The process that the system call behind which the cursor stands has made.
+    /// The process that is made where the cursor stands; not one that the client has already.
     pub fn forked(&self) -> Option<Fork> {
-        let (thread, count) = (self.cursor.thread(), self.cursor.count());
-        let here = |f: &&Fork| f.thread == thread && f.count == count;
-        let found = self.forks.iter().find(here).copied()?;
+        let (thread, count) = (self.inferior.cursor.thread(), self.inferior.cursor.count());
+        let here = |f: &&Fork| f.thread == thread && f.count == count && !self.is_attached(f.pid);
+        let found = self.inferior.forks.iter().find(here).copied()?;
         match found.vfork {
             true => self.wanted.vforks,
             false => self.wanted.forks,
@@ -162,21 +187,23 @@ impl Session {
 
     /// Tells of a new process, which gdb then lets go.
     pub fn tell_fork(&mut self, f: Fork) -> Told {
-        self.vfork_open = f.vfork;
+        self.inferior.vfork_open = f.vfork;
+        self.told_fork = Some(f);
         let kind = if f.vfork { "vfork" } else { "fork" };
-        self.told(format!("{kind}:p{0:x}.{0:x}", f.pid))
+        let first = f.child.map_or(f.pid, |t| self.tid(t).get() as u64);
+        self.told(format!("{kind}:p{:x}.{first:x}", f.pid))
     }
 
     /// A stop with an event that the library does not know.
     pub fn told(&mut self, event: String) -> Told {
         self.event = Some(event);
-        Told::Library(self.tid(self.cursor.thread()))
+        Told::Library(self.tid(self.inferior.cursor.thread()))
     }
 
     /// Says how the process ended.
     pub fn note_end(&mut self) -> Result<()> {
         let threads = self.timeline.threads()?;
-        let mut mine = threads.iter().filter(|t| t.image == self.image);
+        let mut mine = threads.iter().filter(|t| self.inferior.has(t));
         let how = |t: &&hindsight_timeline::Thread| t.ending != Ending::Unknown;
         if let Some(t) = mine.clone().find(how).or_else(|| mine.next()) {
             let note = format!("[end of the recording of this process: {}]", t.ending);

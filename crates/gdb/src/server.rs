@@ -2,6 +2,7 @@
 
 use crate::filter::{self, Framer, Incoming, MAX_PACKET, Outgoing};
 use crate::processes::Wanted;
+use crate::route::{Routed, Router};
 use crate::session::{Break, Session};
 use crate::{Error, Result, agent, libraries, signals};
 use gdbstub::stub::state_machine::GdbStubStateMachine;
@@ -63,6 +64,7 @@ fn run<W: Write>(
     incoming: &Receiver<Incoming>,
 ) -> Result<()> {
     let interrupt = session.interrupt();
+    let mut router = Router::default();
     loop {
         interrupt.end();
         machine = match machine {
@@ -73,36 +75,44 @@ fn run<W: Write>(
                         session.cancel.reset();
                         idle.into()
                     }
-                    Ok(Incoming::Own(packet)) => {
-                        let answer = own(session, &packet);
-                        idle.borrow_conn().answer(&answer)?;
-                        idle.into()
-                    }
-                    Ok(Incoming::Pass(bytes)) => {
+                    Ok(Incoming::Pass(bytes)) => feed(session, idle.into(), &bytes)?,
+                    Ok(Incoming::Packet(packet)) => {
+                        let content = filter::content(&packet);
+                        let routed = router.look(session, content).unwrap_or_else(|e| {
+                            session.trouble = Some(e.to_string());
+                            Routed::Answer(b"E01")
+                        });
+                        let before = match routed {
+                            Routed::Answer(answer) => {
+                                idle.borrow_conn().answer(answer)?;
+                                machine = idle.into();
+                                continue;
+                            }
+                            Routed::Pass(before) => before,
+                        };
+                        if filter::is_own(content, session.wanted.execs) {
+                            let answer = own(session, content);
+                            idle.borrow_conn().answer(&answer)?;
+                            machine = idle.into();
+                            continue;
+                        }
                         let out = idle.borrow_conn();
-                        if bytes.starts_with(b"$qSupported") {
+                        if content.starts_with(b"qSupported") {
                             out.supported = true;
-                            session.wanted = Wanted::of(&bytes);
+                            session.wanted = Wanted::of(content);
                         }
-                        out.no_ack |= bytes.starts_with(b"$QStartNoAckMode");
+                        out.no_ack |= content == b"QStartNoAckMode";
                         let mut machine = GdbStubStateMachine::Idle(idle);
-                        for b in bytes {
-                            machine = match machine {
-                                GdbStubStateMachine::Idle(i) => {
-                                    i.incoming_data(session, b).map_err(failed)?
-                                }
-                                GdbStubStateMachine::Running(r) => {
-                                    r.incoming_data(session, b).map_err(failed)?
-                                }
-                                other => other,
-                            };
+                        if let Some(before) = before {
+                            machine = unheard(session, machine, &before)?;
                         }
-                        machine
+                        feed(session, machine, &packet)?
                     }
                 }
             }
             GdbStubStateMachine::Running(mut running) => {
                 let told = session.go();
+                router.stopped();
                 session.cancel.reset();
                 let told = match told {
                     Ok(told) => told,
@@ -127,11 +137,43 @@ fn run<W: Write>(
     }
 }
 
+type Machine<'a, W> = GdbStubStateMachine<'a, Session, Outgoing<W>>;
+
+/// Gives the library what came in.
+fn feed<'a, W: Write>(
+    session: &mut Session,
+    mut machine: Machine<'a, W>,
+    bytes: &[u8],
+) -> Result<Machine<'a, W>> {
+    for b in bytes {
+        machine = match machine {
+            GdbStubStateMachine::Idle(i) => i.incoming_data(session, *b).map_err(failed)?,
+            GdbStubStateMachine::Running(r) => r.incoming_data(session, *b).map_err(failed)?,
+            other => other,
+        };
+    }
+    Ok(machine)
+}
+
+/// The same with a packet of which the client has been answered.
+fn unheard<'a, W: Write>(
+    session: &mut Session,
+    machine: Machine<'a, W>,
+    content: &[u8],
+) -> Result<Machine<'a, W>> {
+    let mute = |machine: Machine<'a, W>, on| match machine {
+        GdbStubStateMachine::Idle(mut i) => {
+            i.borrow_conn().mute = on;
+            i.into()
+        }
+        other => other,
+    };
+    let machine = feed(session, mute(machine, true), &filter::frame(content))?;
+    Ok(mute(machine, false))
+}
+
 /// Answers what the library does not know.
 fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
-    if filter::is_about_another_process(packet) {
-        return b"OK".to_vec();
-    }
     if let Some(list) = packet.strip_prefix(b"QPassSignals:") {
         let list = String::from_utf8_lossy(list);
         let numbers = list
@@ -141,7 +183,7 @@ fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
         return b"OK".to_vec();
     }
     if packet.starts_with(b"qXfer:siginfo:read:") {
-        return match session.signal {
+        return match session.inferior.signal {
             Some(s) => filter::answer_read(packet, &siginfo(s.number, s.code, s.address)),
             None => b"E01".to_vec(),
         };
@@ -193,10 +235,10 @@ fn breakpoint(session: &mut Session, packet: &[u8]) -> Option<()> {
 
 fn threads(session: &mut Session) -> Result<String> {
     let mut out = String::from("<threads>");
-    for tid in session.live()? {
-        let id = session.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        let name = libraries::escape(&session.name(id)?);
-        out += &format!(r#"<thread id="p1.{tid:x}" name="{name}">stream {id}</thread>"#);
+    for (inferior, id) in session.all_live()? {
+        let name = libraries::escape(&inferior.name(&session.timeline, id)?);
+        let label = session.thread_label(inferior, id);
+        out += &format!(r#"<thread id="{label}" name="{name}">stream {id}</thread>"#);
     }
     Ok(out + "</threads>")
 }

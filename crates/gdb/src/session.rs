@@ -4,17 +4,17 @@ use crate::agent::{At, Program};
 use crate::arch::State;
 use crate::bookmarks::Bookmarks;
 use crate::files::Files;
+use crate::inferior::{self, Inferior};
 use crate::interrupt::Interrupt;
-use crate::processes::{self, FORKS, Fork, Wanted};
-use crate::side::Side;
+use crate::processes::{FORKS, Fork, Wanted};
 use crate::tell::kind;
 use crate::{Error, Result};
 use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Cursor, Direction, Filter, Kind, KindOf, Position, Reason, Scope, Stops,
-    ThreadId, Timeline, Watch, Watchpoint,
+    Breakpoint, Cancel, Direction, Filter, Kind, KindOf, Position, Reason, Scope, Stops, ThreadId,
+    Timeline, Watch,
 };
 use std::collections::BTreeSet;
 
@@ -24,6 +24,7 @@ const MAX_RANGE: u32 = 1 << 20;
 const SIGNALS: std::ops::Range<u8> = 1..65;
 
 /// A breakpoint that gdb has set.
+#[derive(Clone)]
 pub struct Break {
     pub address: u64,
     pub hardware: bool,
@@ -55,15 +56,11 @@ pub type Told = MultiThreadStopReason<u64>;
 /// A debugging session.
 pub struct Session {
     pub timeline: Timeline,
-    pub cursor: Cursor,
-    /// The program image that is looked at.
-    pub image: u32,
-    /// Threads of the image and their names for gdb.
+    /// The process that is active, and those that wait.
+    pub inferior: Inferior,
+    pub parked: Vec<Inferior>,
+    /// All threads of the recording and their names for gdb.
     tids: Vec<(Tid, ThreadId)>,
-    pub breaks: Vec<Break>,
-    pub watches: Vec<Watchpoint>,
-    /// System calls at which to stop; `Some` of an empty list: all.
-    pub catch: Option<Vec<u64>>,
     /// Signals (Linux numbers) at which not to stop.
     pub passed: BTreeSet<u8>,
     pub action: Action,
@@ -74,26 +71,16 @@ pub struct Session {
     pub cancel: Cancel,
     /// For what is not a run.
     pub interrupt: Interrupt,
-    pub signal: Option<SignalInfo>,
     pub files: Files,
     pub marks: Bookmarks,
-    pub auxv: Vec<u8>,
     /// What went wrong in the last run.
     pub trouble: Option<String>,
-    /// What was written, and what follows from it.
-    pub side: Option<Side>,
     /// What the user is to be told.
     pub notes: Vec<String>,
-    /// Names that threads gave themselves, and since when.
-    names: Vec<(ThreadId, Position, String)>,
     /// What gdb wants to be told of.
     pub wanted: Wanted,
-    /// Processes that this one makes.
-    pub forks: Vec<Fork>,
-    /// gdb was told of a `vfork`, and not yet that it is over.
-    pub vfork_open: bool,
-    /// The program image to go to with the next step or run, and where.
-    pub chosen: Option<(u32, Position)>,
+    /// The process that gdb was told of last, before it went on.
+    pub told_fork: Option<Fork>,
     /// An event that goes with the next stop, as in a stop packet.
     pub event: Option<String>,
 }
@@ -111,61 +98,30 @@ impl Session {
         if let Some(at) = at {
             cursor.seek(at)?;
         }
-        let image = cursor.image();
+        let inferior = Inferior::new(&timeline, cursor)?;
         let marks = Bookmarks::open(timeline.path());
         let cancel = Cancel::new();
         let mut s = Session {
-            cursor,
-            image,
-            tids: Vec::new(),
-            breaks: Vec::new(),
-            watches: Vec::new(),
-            catch: None,
+            inferior,
+            parked: Vec::new(),
+            tids: inferior::tids(&timeline)?,
             passed: BTreeSet::new(),
             action: Action::Continue,
             locked: false,
             continued: None,
             interrupt: Interrupt::new(&cancel),
             cancel,
-            signal: None,
             files: Files::default(),
             marks,
-            auxv: Vec::new(),
             trouble: None,
-            side: None,
             notes: Vec::new(),
-            names: Vec::new(),
             wanted: Wanted::default(),
-            forks: Vec::new(),
-            vfork_open: false,
-            chosen: None,
+            told_fork: None,
             event: None,
             timeline,
         };
         s.begin()?;
         Ok(s)
-    }
-
-    /// Finds out what is to be known of the program image.
-    pub fn begin(&mut self) -> Result<()> {
-        let mut used = BTreeSet::new();
-        let threads = self.timeline.threads()?;
-        let mine = threads.iter().filter(|t| t.image == self.image);
-        self.tids = mine
-            .map(|t| {
-                // Numbers may have been used again.
-                let mut n = t.tid.unsigned_abs().max(1) as usize;
-                while !used.insert(n) {
-                    n += 1 << 22;
-                }
-                (Tid::new(n).unwrap_or(Tid::MIN), t.id)
-            })
-            .collect();
-        self.names = names(&self.timeline, self.image)?;
-        self.forks = processes::forks(&self.timeline, self.image)?;
-        let begin = self.present()?.begin;
-        self.auxv = crate::auxv::find(self, begin)?;
-        Ok(())
     }
 
     /// gdb's name of a thread.
@@ -174,46 +130,43 @@ impl Session {
         found.map_or(Tid::MIN, |(tid, _)| *tid)
     }
 
-    /// What a thread is called now.
-    pub fn name(&self, id: ThreadId) -> Result<String> {
-        let here = self.cursor.position()?;
-        let given = self.names.iter().rev();
-        let given = given.clone().find(|(t, p, _)| *t == id && *p < here);
-        match given {
-            Some((_, _, name)) => Ok(name.clone()),
-            None => Ok(self.timeline.thread(id)?.name),
-        }
+    /// Threads of this name: a program that `execve` replaced had one of the same name.
+    fn named(&self, tid: Tid) -> impl Iterator<Item = ThreadId> {
+        self.tids
+            .iter()
+            .filter(move |(n, _)| *n == tid)
+            .map(|(_, t)| *t)
     }
 
-    /// The thread of this name.
+    /// The thread of this name, of the active process or else of any.
+    pub fn any_thread(&self, tid: Tid) -> Option<ThreadId> {
+        self.thread(tid).or_else(|| self.named(tid).next())
+    }
+
+    /// The thread of this name, of the active process.
     pub fn thread(&self, tid: Tid) -> Option<ThreadId> {
-        self.tids.iter().find(|(n, _)| *n == tid).map(|(_, t)| *t)
+        let own = |id: &ThreadId| {
+            self.timeline
+                .thread(*id)
+                .is_ok_and(|t| self.inferior.has(&t))
+        };
+        self.named(tid).find(own)
     }
 
-    /// Threads that have begun and not ended at the cursor's position; its own in any case.
+    /// Threads of the active process that have begun and not ended where it stands; the one that it stands in is the
+    /// first.
     pub fn live(&self) -> Result<Vec<Tid>> {
-        let here = self.cursor.position()?;
-        let mut out = vec![self.tid(self.cursor.thread())];
-        for (tid, id) in &self.tids {
-            if *id == self.cursor.thread() {
-                continue;
-            }
-            let t = self.timeline.thread(*id)?;
-            let count = self.timeline.count_at(*id, here)?;
-            if count.is_some_and(|c| c < t.to) {
-                out.push(*tid);
-            }
-        }
-        Ok(out)
+        let all = self.inferior.live(&self.timeline)?;
+        Ok(all.into_iter().map(|t| self.tid(t)).collect())
     }
 
     /// Registers of a thread now.
     pub fn registers(&mut self, tid: Tid) -> Result<State> {
-        if let Some(side) = self.side.as_ref().filter(|s| s.tid == tid) {
+        if let Some(side) = self.inferior.side.as_ref().filter(|s| s.tid == tid) {
             return Ok(side.state());
         }
         let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        let found = self.cursor.registers_of(id)?;
+        let found = self.inferior.cursor.registers_of(id)?;
         let (cpu, vec) = found.ok_or(Error::NoThread(tid.get()))?;
         Ok(State {
             cpu,
@@ -231,35 +184,38 @@ impl Session {
     pub fn seek(&mut self, to: Position) -> Result<()> {
         let (thread, _) = self.timeline.locate(to)?;
         let image = self.timeline.thread(thread)?.image;
-        if image != self.image {
+        if image != self.inferior.image {
             return Err(Error::OtherProcess(to, image));
         }
-        self.cursor.seek_unless(to, &self.cancel.clone())?;
-        self.signal = None;
+        self.inferior.cursor.seek_unless(to, &self.cancel.clone())?;
+        self.inferior.signal = None;
         self.leave_side()
     }
 
     /// Moves the cursor to a thread, at the same time.
     pub fn switch(&mut self, tid: Tid) -> Result<()> {
         let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        if id != self.cursor.thread() {
-            let count = self.timeline.count_at(id, self.cursor.position()?)?;
+        if id != self.inferior.cursor.thread() {
+            let count = self
+                .timeline
+                .count_at(id, self.inferior.cursor.position()?)?;
             let count = count.ok_or(Error::NoThread(tid.get()))?;
-            self.cursor.seek_count(id, count)?;
+            self.inferior.cursor.seek_count(id, count)?;
         }
         Ok(())
     }
 
     /// Does what gdb asked for.
     pub fn go(&mut self) -> Result<Told> {
-        self.signal = None;
-        if std::mem::take(&mut self.vfork_open) {
-            return Ok(Told::VForkDone(self.tid(self.cursor.thread())));
+        self.inferior.signal = None;
+        self.told_fork = None;
+        if std::mem::take(&mut self.inferior.vfork_open) {
+            return Ok(Told::VForkDone(self.tid(self.inferior.cursor.thread())));
         }
-        if let Some((image, at)) = self.chosen.take() {
+        if let Some((image, at)) = self.inferior.chosen.take() {
             return self.enter(image, at);
         }
-        if self.side.is_some() {
+        if self.inferior.side.is_some() {
             if let Some(told) = self.go_aside()? {
                 return Ok(told);
             }
@@ -287,11 +243,11 @@ impl Session {
         for _ in 0..MAX_RANGE {
             let told = self.step(Direction::Forward)?;
             let trap = Told::SignalWithThread {
-                tid: self.tid(self.cursor.thread()),
+                tid: self.tid(self.inferior.cursor.thread()),
                 signal: Signal::SIGTRAP,
             };
-            let pc = self.cursor.registers()?.rip;
-            let stops = self.breaks.iter().any(|b| b.address == pc);
+            let pc = self.inferior.cursor.registers()?.rip;
+            let stops = self.inferior.breaks.iter().any(|b| b.address == pc);
             if told != trap || !(start..end).contains(&pc) || stops || self.cancel.is_cancelled() {
                 return Ok(told);
             }
@@ -305,12 +261,19 @@ impl Session {
             Direction::Forward => self.touched()?,
             Direction::Backward => None,
         };
-        let stop = self.cursor.step(direction, Scope::Thread)?;
+        let stop = self.inferior.cursor.step(direction, Scope::Thread)?;
         let touched = match direction {
             Direction::Forward => before,
             Direction::Backward => self.touched()?,
         };
+        let forked = self.forked().filter(|f| f.child.is_some());
         match (touched, &stop.reason) {
+            (_, Reason::Step)
+                if let Some(f) = forked
+                    && direction == Direction::Forward =>
+            {
+                Ok(self.tell_fork(f))
+            }
             (Some((kind, addr)), Reason::Step) => Ok(Told::Watch {
                 tid: self.tid(stop.thread),
                 kind,
@@ -322,11 +285,11 @@ impl Session {
 
     /// The watchpoint that the instruction at the cursor touches.
     fn touched(&mut self) -> Result<Option<(WatchKind, u64)>> {
-        if self.watches.is_empty() {
+        if self.inferior.watches.is_empty() {
             return Ok(None);
         }
-        for a in self.cursor.accesses()? {
-            for w in &self.watches {
+        for a in self.inferior.cursor.accesses()? {
+            for w in &self.inferior.watches {
                 let wanted = match w.watch {
                     Watch::Read => a.read,
                     Watch::Write => a.write,
@@ -348,12 +311,13 @@ impl Session {
             None => {}
         }
         let breakpoints = self
+            .inferior
             .breaks
             .iter()
             .enumerate()
             .map(|(i, b)| {
                 let mut stop = Breakpoint::at(i as u64, b.address);
-                stop.image = Some(self.image);
+                stop.image = Some(self.inferior.image);
                 if !b.conditions.is_empty() {
                     let conditions = b.conditions.clone();
                     stop.condition = Some(Box::new(move |view| {
@@ -369,34 +333,49 @@ impl Session {
         let signals = SIGNALS.filter(|n| !self.passed.contains(n)).collect();
         let mut stops = Stops {
             breakpoints,
-            watchpoints: self.watches.clone(),
+            watchpoints: self.inferior.watches.clone(),
             signals: Some(signals),
             syscalls: self.syscalls(),
             ..Stops::default()
         };
         let cancel = self.cancel.clone();
-        let scope = match self.locked {
+        let scope = match self.locked || self.inferior.borrowed.is_some() {
             true => Scope::Thread,
             false => Scope::Process,
         };
         loop {
-            let stop = self.cursor.run(direction, scope, &mut stops, &cancel)?;
-            match stop.reason {
-                Reason::Syscall { number } if !self.caught(number) => {}
-                Reason::SyscallReturn { number, .. } => match self.forked() {
-                    Some(f) => return Ok(self.tell_fork(f)),
-                    None if self.caught(number) => return self.tell(stop),
-                    None => {}
-                },
-                _ => return self.tell(stop),
+            let stop = self
+                .inferior
+                .cursor
+                .run(direction, scope, &mut stops, &cancel)?;
+            // A child that has this process's memory is not this process.
+            let own = self.inferior.has(&self.timeline.thread(stop.thread)?);
+            let ends = matches!(stop.reason, Reason::End | Reason::Begin | Reason::Cancelled);
+            if !own && !ends {
+                continue;
+            }
+            let call = match stop.reason {
+                Reason::Syscall { number } | Reason::SyscallReturn { number, .. } => Some(number),
+                _ => None,
+            };
+            match self.forked().filter(|_| call.is_some()) {
+                Some(f) if f.child.is_some() => return Ok(self.tell_fork(f)),
+                Some(f) => {
+                    let note = format!("[process {}, made here, is not recorded]", f.pid);
+                    self.notes.push(note);
+                }
+                None => {}
+            }
+            if call.is_none_or(|number| self.caught(number)) {
+                return self.tell(stop);
             }
         }
     }
 
     /// System calls at which a run is to stop: those that gdb catches, and those that make processes.
     fn syscalls(&self) -> Option<Vec<u64>> {
-        let tells = (self.wanted.forks || self.wanted.vforks) && !self.forks.is_empty();
-        let mut list = match (&self.catch, tells) {
+        let tells = (self.wanted.forks || self.wanted.vforks) && !self.inferior.forks.is_empty();
+        let mut list = match (&self.inferior.catch, tells) {
             (Some(all), _) if all.is_empty() => return Some(Vec::new()),
             (list, false) => return list.clone(),
             (list, true) => list.clone().unwrap_or_default(),
@@ -407,13 +386,13 @@ impl Session {
 
     /// Whether gdb catches a system call.
     fn caught(&self, number: u64) -> bool {
-        let list = self.catch.as_ref();
+        let list = self.inferior.catch.as_ref();
         list.is_some_and(|l| l.is_empty() || l.contains(&number))
     }
 }
 
 /// Names that threads of an image gave themselves by `prctl`.
-fn names(timeline: &Timeline, image: u32) -> Result<Vec<(ThreadId, Position, String)>> {
+pub fn names(timeline: &Timeline, image: u32) -> Result<Vec<(ThreadId, Position, String)>> {
     const PRCTL: u64 = 157;
     const PR_SET_NAME: u64 = 15;
     const LONGEST: usize = 15;

@@ -38,11 +38,14 @@ impl Side {
 impl Session {
     /// The known bytes from an address on.
     pub fn read(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
-        Ok(match &mut self.side {
+        Ok(match &mut self.inferior.side {
             Some(side) => side.branch.read(address, len)?,
             None => {
                 let cancel = self.cancel.clone();
-                self.cursor.memory_unless(address, len, &cancel)?.prefix()
+                self.inferior
+                    .cursor
+                    .memory_unless(address, len, &cancel)?
+                    .prefix()
             }
         })
     }
@@ -62,26 +65,29 @@ impl Session {
 
     /// The side branch, which begins here if there is none.
     fn aside(&mut self, tid: Tid) -> Result<&mut Side> {
-        if let Some(side) = &self.side
+        if let Some(side) = &self.inferior.side
             && side.tid != tid
         {
             return Err(Error::NoThread(tid.get()));
         }
-        if self.side.is_none() {
+        if self.inferior.side.is_none() {
             let begin = self.registers(tid)?;
             self.switch(tid)?;
-            let branch = Branch::new(&mut self.cursor)?;
-            self.side = Some(Side { tid, branch, begin });
+            let branch = Branch::new(&mut self.inferior.cursor)?;
+            self.inferior.side = Some(Side { tid, branch, begin });
         }
-        self.side.as_mut().ok_or(Error::NoThread(tid.get()))
+        self.inferior
+            .side
+            .as_mut()
+            .ok_or(Error::NoThread(tid.get()))
     }
 
     /// Ends the side branch, and says so.
     pub fn leave_side(&mut self) -> Result<()> {
-        if self.side.take().is_some() {
+        if self.inferior.side.take().is_some() {
             self.notes.push(format!(
                 "[the side branch is thrown away; the recording goes on from {}]",
-                self.cursor.position()?
+                self.inferior.cursor.position()?
             ));
         }
         Ok(())
@@ -93,11 +99,16 @@ impl Session {
             self.action,
             Action::ReverseStep(_) | Action::ReverseContinue
         );
-        let Some(side) = self.side.as_mut().filter(|s| !back && s.elsewhere()) else {
+        let Some(side) = self
+            .inferior
+            .side
+            .as_mut()
+            .filter(|s| !back && s.elsewhere())
+        else {
             return Ok(None);
         };
-        let breaks: Vec<u64> = self.breaks.iter().map(|b| b.address).collect();
-        let all = &self.breaks;
+        let breaks: Vec<u64> = self.inferior.breaks.iter().map(|b| b.address).collect();
+        let all = &self.inferior.breaks;
         let mut stop = |branch: &mut Branch| {
             let pc = branch.registers().rip;
             all.iter().filter(|b| b.address == pc).any(|b| {

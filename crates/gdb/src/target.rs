@@ -12,6 +12,7 @@ use gdbstub::target::ext::base::single_register_access::*;
 use gdbstub::target::ext::breakpoints::*;
 use gdbstub::target::ext::catch_syscalls::*;
 use gdbstub::target::ext::exec_file::{ExecFile, ExecFileOps};
+use gdbstub::target::ext::extended_mode::*;
 use gdbstub::target::ext::host_io::*;
 use gdbstub::target::ext::libraries::{LibrariesSvr4, LibrariesSvr4Ops};
 use gdbstub::target::ext::monitor_cmd::{ConsoleOutput, MonitorCmd, MonitorCmdOps};
@@ -24,6 +25,8 @@ const UNKNOWN: u8 = 14;
 /// EPERM: this register cannot be changed, not even in a side branch.
 const CONSTANT: u8 = 1;
 const ENOENT: u8 = 2;
+/// ESRCH
+const NO_PROCESS: u8 = 3;
 
 fn whole<T>(r: crate::Result<T>) -> TargetResult<T, Session> {
     // What one question runs into must not end the session.
@@ -62,6 +65,9 @@ impl Target for Session {
         Some(self)
     }
     fn support_host_io(&mut self) -> Option<HostIoOps<'_, Self>> {
+        Some(self)
+    }
+    fn support_extended_mode(&mut self) -> Option<ExtendedModeOps<'_, Self>> {
         Some(self)
     }
     fn support_monitor_cmd(&mut self) -> Option<MonitorCmdOps<'_, Self>> {
@@ -116,7 +122,8 @@ impl MultiThreadBase for Session {
     }
 
     fn is_thread_alive(&mut self, tid: Tid) -> Result<bool, Error> {
-        Ok(self.live()?.contains(&tid))
+        let all = self.all_live()?;
+        Ok(all.iter().any(|(_, t)| self.tid(*t) == tid))
     }
 
     fn support_resume(&mut self) -> Option<MultiThreadResumeOps<'_, Self>> {
@@ -189,7 +196,7 @@ impl MultiThreadResume for Session {
 impl MultiThreadSingleStep for Session {
     fn set_resume_action_step(&mut self, tid: Tid, _: Option<Signal>) -> Result<(), Error> {
         // A client that has named no thread means the one that it was told of.
-        let told = self.tid(self.cursor.thread());
+        let told = self.tid(self.inferior.cursor.thread());
         let tid = self.thread(tid).map_or(told, |_| tid);
         self.action = Action::Step(tid);
         Ok(())
@@ -244,16 +251,18 @@ impl Breakpoints for Session {
 impl Session {
     /// Sets a breakpoint, in place of one that is there.
     pub fn set_break(&mut self, new: Break) {
-        self.breaks
+        self.inferior
+            .breaks
             .retain(|b| (b.address, b.hardware) != (new.address, new.hardware));
-        self.breaks.push(new);
+        self.inferior.breaks.push(new);
     }
 
     fn remove_break(&mut self, address: u64, hardware: bool) -> bool {
-        let before = self.breaks.len();
-        self.breaks
+        let before = self.inferior.breaks.len();
+        self.inferior
+            .breaks
             .retain(|b| (b.address, b.hardware) != (address, hardware));
-        self.breaks.len() < before
+        self.inferior.breaks.len() < before
     }
 }
 
@@ -300,13 +309,19 @@ impl HwWatchpoint for Session {
         len: u64,
         kind: WatchKind,
     ) -> TargetResult<bool, Self> {
-        let id = self.watches.iter().map(|w| w.id).max().map_or(0, |n| n + 1);
-        self.watches.push(Watchpoint {
+        let id = self
+            .inferior
+            .watches
+            .iter()
+            .map(|w| w.id)
+            .max()
+            .map_or(0, |n| n + 1);
+        self.inferior.watches.push(Watchpoint {
             id,
             address,
             len,
             watch: watch(kind),
-            image: Some(self.image),
+            image: Some(self.inferior.image),
         });
         Ok(true)
     }
@@ -317,9 +332,9 @@ impl HwWatchpoint for Session {
         kind: WatchKind,
     ) -> TargetResult<bool, Self> {
         let is = |w: &Watchpoint| (w.address, w.len, w.watch) == (address, len, watch(kind));
-        let found = self.watches.iter().position(is);
+        let found = self.inferior.watches.iter().position(is);
         if let Some(i) = found {
-            self.watches.remove(i);
+            self.inferior.watches.remove(i);
         }
         Ok(found.is_some())
     }
@@ -330,18 +345,51 @@ impl CatchSyscalls for Session {
         &mut self,
         filter: Option<SyscallNumbers<'_, u64>>,
     ) -> TargetResult<(), Self> {
-        self.catch = Some(filter.map_or(Vec::new(), Iterator::collect));
+        self.inferior.catch = Some(filter.map_or(Vec::new(), Iterator::collect));
         Ok(())
     }
     fn disable_catch_syscalls(&mut self) -> TargetResult<(), Self> {
-        self.catch = None;
+        self.inferior.catch = None;
         Ok(())
+    }
+}
+
+/// Nothing can be started here, but a client may turn to any process of the recording.
+impl ExtendedMode for Session {
+    fn run(&mut self, _: Option<&[u8]>, _: Args<'_, '_>) -> TargetResult<Pid, Self> {
+        Err(TargetError::NonFatal)
+    }
+    fn attach(&mut self, pid: Pid) -> TargetResult<(), Self> {
+        match whole(self.activate(pid.get() as u64))? {
+            true => Ok(()),
+            false => Err(TargetError::Errno(NO_PROCESS)),
+        }
+    }
+    fn query_if_attached(&mut self, _: Pid) -> TargetResult<AttachKind, Self> {
+        // So that it is let go in the end, and not killed.
+        Ok(AttachKind::Attach)
+    }
+    fn kill(&mut self, _: Option<Pid>) -> TargetResult<ShouldTerminate, Self> {
+        Ok(ShouldTerminate::Yes)
+    }
+    fn restart(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn support_current_active_pid(&mut self) -> Option<CurrentActivePidOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl CurrentActivePid for Session {
+    fn current_active_pid(&mut self) -> Result<Pid, Error> {
+        let pid = Pid::new(self.inferior.pid as usize);
+        Ok(pid.unwrap_or(Pid::MIN))
     }
 }
 
 impl Auxv for Session {
     fn get_auxv(&self, offset: u64, length: usize, buf: &mut [u8]) -> TargetResult<usize, Self> {
-        Ok(piece(&self.auxv, offset, length, buf))
+        Ok(piece(&self.inferior.auxv, offset, length, buf))
     }
 }
 
@@ -353,7 +401,11 @@ impl ExecFile for Session {
         length: usize,
         buf: &mut [u8],
     ) -> TargetResult<usize, Self> {
-        let modules = whole(self.timeline.modules(self.image).map_err(Error::from))?;
+        let modules = whole(
+            self.timeline
+                .modules(self.inferior.image)
+                .map_err(Error::from),
+        )?;
         let program = modules.first().ok_or(TargetError::Errno(ENOENT))?;
         Ok(piece(program.path.as_bytes(), offset, length, buf))
     }
@@ -366,16 +418,16 @@ impl LibrariesSvr4 for Session {
         length: usize,
         buf: &mut [u8],
     ) -> TargetResult<usize, Self> {
-        let here = whole(self.cursor.position().map_err(Error::from))?;
-        let list = libraries::list(&self.timeline, self.image, here);
+        let here = whole(self.inferior.cursor.position().map_err(Error::from))?;
+        let list = libraries::list(&self.timeline, self.inferior.image, here);
         Ok(piece(list.as_bytes(), offset, length, buf))
     }
 }
 
 impl ThreadExtraInfo for Session {
     fn thread_extra_info(&self, tid: Tid, buf: &mut [u8]) -> Result<usize, Error> {
-        let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        let name = self.name(id)?;
+        let id = self.any_thread(tid).ok_or(Error::NoThread(tid.get()))?;
+        let name = self.inferior.name(&self.timeline, id)?;
         Ok(piece(name.as_bytes(), 0, buf.len(), buf))
     }
 }
@@ -420,10 +472,13 @@ impl HostIoOpen for Session {
             return Err(HostIoError::Errno(HostIoErrno::EROFS));
         }
         let here = self
+            .inferior
             .cursor
             .position()
             .map_err(|e| HostIoError::Fatal(e.into()))?;
-        let opened = self.files.open(&self.timeline, self.image, here, filename);
+        let opened = self
+            .files
+            .open(&self.timeline, self.inferior.image, here, filename);
         opened.map_err(HostIoError::Errno)
     }
 }
@@ -462,7 +517,7 @@ impl HostIoSetfs for Session {
 
 impl HostIoReadlink for Session {
     fn readlink(&mut self, filename: &[u8], buf: &mut [u8]) -> HostIoResult<usize, Self> {
-        let target = files::link(&self.timeline, self.image, filename);
+        let target = files::link(&self.timeline, self.inferior.image, filename);
         let target = target.map_err(HostIoError::Errno)?;
         Ok(piece(target.as_bytes(), 0, buf.len(), buf))
     }

@@ -12,14 +12,14 @@ impl Session {
     /// What gdb is told when a run ends without a result.
     pub fn stopped(&self) -> Told {
         Told::SignalWithThread {
-            tid: self.tid(self.cursor.thread()),
+            tid: self.tid(self.inferior.cursor.thread()),
             signal: Signal::SIGINT,
         }
     }
 
     pub(crate) fn trap(&self) -> Told {
         Told::SignalWithThread {
-            tid: self.tid(self.cursor.thread()),
+            tid: self.tid(self.inferior.cursor.thread()),
             signal: Signal::SIGTRAP,
         }
     }
@@ -29,13 +29,18 @@ impl Session {
         let tid = self.tid(stop.thread);
         Ok(match stop.reason {
             Reason::Breakpoint { id, .. } => {
-                match self.breaks.get(id as usize).is_some_and(|b| b.hardware) {
+                match self
+                    .inferior
+                    .breaks
+                    .get(id as usize)
+                    .is_some_and(|b| b.hardware)
+                {
                     true => Told::HwBreak(tid),
                     false => Told::SwBreak(tid),
                 }
             }
             Reason::Watchpoint { id, .. } => {
-                let w = self.watches.iter().find(|w| w.id == id);
+                let w = self.inferior.watches.iter().find(|w| w.id == id);
                 match w {
                     Some(w) => Told::Watch {
                         tid,
@@ -50,7 +55,7 @@ impl Session {
                 code,
                 address,
             } => {
-                self.signal = Some(SignalInfo {
+                self.inferior.signal = Some(SignalInfo {
                     number,
                     code,
                     address,

@@ -272,8 +272,8 @@ pub(crate) fn describe(
         DW_TAG_pointer_type => (inner().0 + " *", size.or(Some(8))),
         DW_TAG_reference_type => (inner().0 + " &", size.or(Some(8))),
         DW_TAG_rvalue_reference_type => (inner().0 + " &&", size.or(Some(8))),
-        DW_TAG_const_type => wrap(&|n| format!("const {n}"), size),
-        DW_TAG_volatile_type => wrap(&|n| format!("volatile {n}"), size),
+        DW_TAG_const_type => wrap(&|n| qualified("const", n), size),
+        DW_TAG_volatile_type => wrap(&|n| qualified("volatile", n), size),
         DW_TAG_restrict_type | DW_TAG_atomic_type => wrap(&|n| n, size),
         DW_TAG_typedef => (name.unwrap_or_default(), size.or(inner().1)),
         DW_TAG_structure_type => (named("struct"), size),
@@ -292,6 +292,25 @@ pub(crate) fn describe(
             }
         }
         _ => (name.unwrap_or_else(|| "?".into()), size),
+    }
+}
+
+/// A type's name with a qualifier, which of a pointer stands behind it: `const char * const`.
+fn qualified(word: &str, name: String) -> String {
+    let pointer =
+        name.ends_with(['*', '&']) || name.ends_with("* const") || name.ends_with("* volatile");
+    match pointer {
+        true => format!("{name} {word}"),
+        // Of an array and its elements, or of a type and its other name.
+        false
+            if name
+                .split(' ')
+                .take_while(|w| ["const", "volatile"].contains(w))
+                .any(|w| w == word) =>
+        {
+            name
+        }
+        false => format!("{word} {name}"),
     }
 }
 

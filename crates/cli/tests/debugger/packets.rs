@@ -55,7 +55,7 @@ fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-const PACKETS: [&[u8]; 48] = [
+const PACKETS: [&[u8]; 52] = [
     b"qSupported:multiprocess+;swbreak+;hwbreak+;vContSupported+",
     b"?",
     b"g",
@@ -77,6 +77,10 @@ const PACKETS: [&[u8]; 48] = [
     b"z2,0,1",
     b"vCont?",
     b"vCont;s:p1.1",
+    b"vCont;s:1",
+    b"vCont;c",
+    b"D;1",
+    b"vAttach;1",
     b"vCont;s",
     b"vCont;c:p1.-1",
     b"vCont;r401000,402000:p1.1",
@@ -195,7 +199,7 @@ fn an_interrupt_ends_a_long_run() {
             c.write_all(b"\x03").unwrap();
         }
     });
-    let answer = ask(&mut c, b"vCont;c:p1.-1").expect("it stops");
+    let answer = ask(&mut c, b"vCont;c:p-1.-1").expect("it stops");
     wait.join().unwrap();
     let answer = String::from_utf8_lossy(&answer).into_owned();
     // SIGINT, or it was quicker than the interrupt.

@@ -178,3 +178,120 @@ fn another_process_is_chosen() {
         ],
     );
 }
+
+/// Both kinds of children, of which one executes a program, and a process that does so itself.
+const CHILDREN: &str = r#"
+#include <unistd.h>
+#include <sys/wait.h>
+int after(int n) { return n + 1; } int second(int n) { return n + 2; } int child(int n) { return n; }
+int main(int argc, char **argv) {
+    if (argc > 1) { second(argc); return argc; }
+    int st;
+    pid_t p = fork();
+    if (!p) { child(7); _exit(3); }
+    waitpid(p, &st, 0);
+    after(2);
+    p = vfork();
+    if (!p) { child(8); execl("/proc/self/exe", "f", "a", "b", (char *) 0); }
+    waitpid(p, &st, 0);
+    after(3);
+    execl("/proc/self/exe", "f", "again", (char *) 0);
+    return 1;
+}"#;
+
+#[test]
+fn children_are_followed() {
+    let s = Scene::new();
+    let trace = record(&s, CHILDREN, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "set follow-fork-mode child\nbreak child\nbreak after\ncontinue\nprint n\ninfo inferiors\nreverse-finish\n\
+         continue\ncontinue\nreverse-continue\nprint n\nreverse-continue\nwhen\n",
+    );
+    expect(
+        &out,
+        &[
+            "Attaching after",
+            "Detaching after fork from parent",
+            "child (n=7)",
+            "= 7",
+            "made by image 1,",
+            "main (argc=1",
+            "child (n=7)",
+            "end of the recording of this process: exit status 3",
+            "child (n=7)",
+            "= 7",
+            "No more reverse-execution history",
+            "0.00% of the thread",
+        ],
+    );
+    // One that has its parent's memory until it executes a program.
+    let out = gdb(
+        &s,
+        &trace,
+        "break after\ncontinue\nset follow-fork-mode child\nbreak child\nbreak second\ncontinue\nprint n\n\
+         continue\nbacktrace\ninfo inferiors\nreverse-stepi\nstepi\ncontinue\n",
+    );
+    expect(
+        &out,
+        &[
+            "after (n=2)",
+            "vfork to child",
+            "child (n=8)",
+            "= 8",
+            "Detaching vfork parent",
+            "is executing new program",
+            "second (n=3)",
+            "main (argc=3",
+            "replaces image 1,",
+            "second (n=3)",
+            "exit status 3",
+        ],
+    );
+}
+
+#[test]
+fn parent_and_child_are_held_each_at_its_own_time() {
+    let s = Scene::new();
+    let trace = record(&s, CHILDREN, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "set detach-on-fork off\nbreak after\nbreak child\ncontinue\nwhen\ninferior 2\nwhen\ncontinue\nprint n\n\
+         info threads\ninferior 1\nprint n\nreverse-continue\nwhen\ncontinue\nprint n\ninferior 2\nprint n\nprint n = 5\n\
+         print n\nreverse-stepi\ndetach\ninferior 1\nbacktrace\nset detach-on-fork on\ncontinue\nprint n\n",
+    );
+    expect(
+        &out,
+        &[
+            "New inferior 2",
+            "after (n=2)",
+            "% of the thread",
+            "Switching to inferior 2",
+            "0.00% of the thread",
+            "child (n=7)",
+            "= 7",
+            "after (n=2)",
+            "* 2.1",
+            "Switching to inferior 1",
+            "= 2",
+            "No more reverse-execution history",
+            "0.00% of the thread",
+            "after (n=2)",
+            "= 2",
+            "Switching to inferior 2",
+            "= 7",
+            "= 5",
+            "= 5",
+            "the side branch is thrown away",
+            "Inferior 2 (process",
+            "Switching to inferior 1",
+            "after (n=2)",
+            "main (argc=1",
+            // Its child's breakpoints are not its own.
+            "after (n=3)",
+            "= 3",
+        ],
+    );
+}

@@ -1,0 +1,140 @@
+//! Which process a packet is about. The protocol library knows of one; before it sees a packet, the process
+//! that is meant is made the active one of the session. What concerns processes themselves is answered here.
+
+use crate::Result;
+use crate::session::Session;
+
+/// The processes that the client has chosen.
+#[derive(Default)]
+pub struct Router {
+    /// For registers, memory and breakpoints (`Hg`); `None`: the one that stopped last.
+    general: Option<u64>,
+    /// For runs that do not say it themselves (`Hc`).
+    resumed: Option<u64>,
+    /// A process that the client has turned to, but is not attached to, with the packet in which it did. It is
+    /// usually about to let it go.
+    next: Option<(u64, Vec<u8>)>,
+}
+
+/// What is to be done with a packet.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Routed {
+    /// This is the answer.
+    Answer(&'static [u8]),
+    /// Somebody else answers it; before that the library is to see this packet, of whose answer the client
+    /// already has been told.
+    Pass(Option<Vec<u8>>),
+}
+
+const OK: Routed = Routed::Answer(b"OK");
+const FAILED: Routed = Routed::Answer(b"E01");
+const PASS: Routed = Routed::Pass(None);
+
+impl Router {
+    /// Looks at a packet (without frame and checksum) before anybody else does.
+    pub fn look(&mut self, session: &mut Session, packet: &[u8]) -> Result<Routed> {
+        if let Some(rest) = packet.strip_prefix(b"Hg") {
+            self.next = None;
+            return Ok(match process(rest) {
+                None => PASS,
+                Some(pid) if session.is_attached(pid) => {
+                    self.general = Some(pid);
+                    activate(session, pid)?
+                }
+                Some(pid) => {
+                    self.next = Some((pid, packet.to_vec()));
+                    OK
+                }
+            });
+        }
+        if let Some(rest) = packet.strip_prefix(b"Hc") {
+            self.resumed = process(rest);
+            return match self.resumed {
+                Some(pid) => activate(session, pid),
+                None => Ok(PASS),
+            };
+        }
+        let gone = packet.strip_prefix(b"D;");
+        if let Some(pid) = gone.or(packet.strip_prefix(b"vKill;")).and_then(hex) {
+            return self.leave(session, pid);
+        }
+        if let Some(actions) = packet.strip_prefix(b"vCont;") {
+            let mut actions = actions.split(|b| *b == b';');
+            let named = actions.find_map(|a| process(a.split(|b| *b == b':').nth(1)?));
+            return activate(session, named.unwrap_or(session.inferior.pid));
+        }
+        if matches!(packet, b"bc" | b"bs")
+            || matches!(packet.first(), Some(b'c' | b's' | b'C' | b'S'))
+        {
+            let pid = self.resumed.or(self.general);
+            return activate(session, pid.unwrap_or(session.inferior.pid));
+        }
+        if let Some(rest) = packet.strip_prefix(b"qXfer:exec-file:read:") {
+            let pid = rest.split(|b| *b == b':').next().and_then(hex);
+            return activate(session, pid.unwrap_or(session.inferior.pid));
+        }
+        if packet.starts_with(b"z") && self.next.is_some() {
+            // It is not there.
+            return Ok(OK);
+        }
+        if let Some((pid, chosen)) = self.next.take() {
+            self.general = Some(pid);
+            return match session.activate(pid)? {
+                true => Ok(Routed::Pass(Some(chosen))),
+                false => Ok(FAILED),
+            };
+        }
+        match self.general {
+            Some(pid) => activate(session, pid),
+            None => Ok(PASS),
+        }
+    }
+
+    /// The client is told of a stop, and takes the process in which that was for the chosen one.
+    pub fn stopped(&mut self) {
+        self.general = None;
+        self.next = None;
+    }
+
+    fn leave(&mut self, session: &mut Session, pid: u64) -> Result<Routed> {
+        if !session.is_attached(pid) {
+            self.next = None;
+            return Ok(OK);
+        }
+        let left = session.leave(pid)?;
+        for chosen in [&mut self.general, &mut self.resumed] {
+            chosen.take_if(|p| *p == pid);
+        }
+        // Otherwise nothing is left, and the session ends.
+        Ok(if left { OK } else { PASS })
+    }
+}
+
+fn activate(session: &mut Session, pid: u64) -> Result<Routed> {
+    Ok(if session.activate(pid)? { PASS } else { FAILED })
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The process in `pPID.TID`, if it names one.
+fn process(thread: &[u8]) -> Option<u64> {
+    let rest = thread.strip_prefix(b"p")?;
+    let pid = rest.split(|b| *b == b'.').next()?;
+    hex(pid).filter(|p| *p != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_name_processes() {
+        assert_eq!(process(b"p1a.-1"), Some(0x1a));
+        assert_eq!(process(b"p1a"), Some(0x1a));
+        for none in [&b"p-1.-1"[..], b"p0.0", b"1a", b"-1", b"", b"p"] {
+            assert_eq!(process(none), None);
+        }
+    }
+}
