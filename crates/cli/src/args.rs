@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 use crate::keep::{self, KeepOn, Retry};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use hindsight_events::select::Function;
 use hindsight_isa::Predictor;
@@ -68,7 +69,7 @@ pub enum Command {
 pub struct Record {
     /// Where the recording goes: a file, `-` for standard output (the program's own standard
     /// output then goes to standard error), or `tcp:HOST:PORT`. Default: a new file in the store.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = destination())]
     pub output: Option<OsString>,
     /// Copy the files that the program uses into the recording, also in the store, where recordings
     /// otherwise share one copy. With `-o` they always are in it.
@@ -101,10 +102,10 @@ pub struct Record {
     pub children: Children,
     /// Record only the code of modules that match: by path, file name, or file name up to `.so`, with
     /// `*` and `?`; `[vdso]` and `[anonymous]` (code made at run time) are names too. May be repeated.
-    #[arg(long, value_name = "GLOB", conflicts_with = "plain")]
+    #[arg(long, value_name = "GLOB", value_parser = pattern, conflicts_with = "plain")]
     pub only_module: Vec<String>,
     /// Do not record the code of modules that match; wins over --only-module. May be repeated.
-    #[arg(long, value_name = "GLOB", conflicts_with = "plain")]
+    #[arg(long, value_name = "GLOB", value_parser = pattern, conflicts_with = "plain")]
     pub skip_module: Vec<String>,
     /// Record each thread only from where it enters this function (until it returns, or --to):
     /// `name`, `module!name`, or `module+0x123` with an address as `nm` shows it.
@@ -165,6 +166,21 @@ pub struct Record {
     pub program: Vec<OsString>,
 }
 
+/// Where a recording goes.
+fn destination() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|s| match s.is_empty() {
+        true => Err("expected a file, `-` or `tcp:HOST:PORT`"),
+        false => Ok(s),
+    })
+}
+
+fn pattern(text: &str) -> Result<String, &'static str> {
+    match text.is_empty() || text.contains('\0') {
+        true => Err("expected a path or file name, with `*` and `?` for what may be anything"),
+        false => Ok(text.into()),
+    }
+}
+
 fn system_call(text: &str) -> Result<u64, &'static str> {
     hindsight_syscalls::number(text).ok_or("no system call has this name")
 }
@@ -196,7 +212,7 @@ pub struct Attach {
     pub pid: i32,
     /// Where the recording goes: a file, `-` for standard output, or `tcp:HOST:PORT`. Default: a
     /// new file in the store.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = destination())]
     pub output: Option<OsString>,
     /// Copy the files that the program uses into the recording, also in the store, where recordings
     /// otherwise share one copy. With `-o` they always are in it.

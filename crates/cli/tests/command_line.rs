@@ -263,6 +263,12 @@ fn mistakes_on_the_command_line_have_a_status_of_their_own() {
             .code(),
         Some(125)
     );
+    for option in ["--only-module=", "--skip-module=", "--output=", "--from="] {
+        let o = s.hindsight(&["record", option, "true"]);
+        assert_eq!(o.status.code(), Some(125), "{option}");
+        let message = String::from_utf8(o.stderr).unwrap();
+        assert!(message.contains("invalid value ''"), "{option}: {message}");
+    }
     assert_eq!(
         s.hindsight(&["info", "--no-such-option"]).status.code(),
         Some(2)

@@ -351,7 +351,8 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     let mut cpu = t.cpu();
     let next = cpu.rip + 2;
     (cpu.gpr[0], cpu.gpr[1]) = (0, next);
-    cpu.gpr[11] = t.ctx.rflags & hindsight_isa::state::RFLAGS_MASK | 0x202;
+    let flags = t.ctx.rflags & hindsight_isa::state::RFLAGS_MASK | 0x202;
+    cpu.gpr[11] = flags | t.signals.stepping.flag();
     cpu.rip = next;
     if r.sp != 0 {
         cpu.gpr[4] = r.sp;
@@ -371,6 +372,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     };
     child.signals = State::with_mask(t.signals.mask);
     child.signals.alt = alt;
+    child.signals.stepping = t.signals.stepping.of_child();
     child.wanted = t.wanted.of_child();
     child.filters.copy(&t.filters);
     child.forbidden = t.forbidden;

@@ -9,6 +9,7 @@ use crate::regime;
 use crate::select;
 use crate::signals;
 use crate::slow;
+use crate::stepping;
 use crate::syscalls::{self, Flow};
 use crate::thread::Thread;
 use crate::vsyscall;
@@ -29,6 +30,7 @@ pub enum Next {
 /// Runs the thread from `Ctx::rip` on, for ever.
 pub fn run(t: &mut Thread) -> ! {
     loop {
+        stepping::deliver(t);
         signals::deliver_pending(t);
         if cores::wanted() {
             cores::rest(t);
@@ -43,6 +45,9 @@ pub fn run(t: &mut Thread) -> ! {
         t.seen.store(u64::MAX, Release);
         regime::arrive(t, pc);
         select::arrive(t, pc);
+        if stepping::begin(t) {
+            continue;
+        }
         let host = cache::cache().get(t, pc);
         match host {
             Ok(host) => execute(t, host),
@@ -76,7 +81,11 @@ fn execute(t: &mut Thread, host: u64) {
             Next::Resume => {}
             Next::Boundary => {
                 // Straight on when nothing wants attention: the usual case for new code.
-                if signals::waiting(t) || due(t) || detach::must_leave() {
+                if signals::waiting(t)
+                    || due(t)
+                    || detach::must_leave()
+                    || t.signals.stepping.is_on()
+                {
                     return;
                 }
                 let pc = t.ctx.rip;
@@ -189,6 +198,8 @@ pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
 
 fn system_call(t: &mut Thread, desc: &Desc) {
     t.ctx.rip = desc.pc;
+    // The flag takes effect again after the next instruction.
+    t.signals.stepping.due = false;
     let (nr, args) = (t.ctx.gpr[0], syscalls::args(t));
     regime::before_call(t, nr as u32, &args);
     t.sequence();
@@ -201,6 +212,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
         t.ctx.gpr[1] = next;
         t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
         t.ctx.rip = next;
+        stepping::after_call(t);
         regime::after_call(t, nr as u32, &args);
     }
     t.sequence();

@@ -24,6 +24,9 @@ pub struct Inbox {
     pub stepping: AtomicBool,
     /// Address of the instruction being stepped over.
     pub step_pc: AtomicU64,
+    /// The instruction at this position is to be executed before translated code is left; otherwise the
+    /// greatest number.
+    pub beyond: AtomicU64,
     /// The thread stays where it is until the process is dead (see [`crate::cores`]).
     pub resting: AtomicBool,
     /// Where translated code was to be entered before the trap took that place.
@@ -42,6 +45,7 @@ impl Inbox {
             wanted: AtomicBool::new(false),
             stepping: AtomicBool::new(false),
             step_pc: AtomicU64::new(0),
+            beyond: AtomicU64::new(u64::MAX),
             resting: AtomicBool::new(false),
             resume: AtomicU64::new(0),
             info: UnsafeCell::new(Info::default()),
@@ -54,6 +58,7 @@ impl Inbox {
         for flag in [&self.full, &self.wanted, &self.stepping, &self.resting] {
             flag.store(false, Relaxed);
         }
+        self.beyond.store(u64::MAX, Relaxed);
     }
 
     /// Handler: queues a signal.

@@ -60,6 +60,7 @@ mod sighandler;
 mod signals;
 mod slow;
 mod stack;
+mod stepping;
 mod stub;
 mod surprise;
 mod symtab;

@@ -155,7 +155,7 @@ fn begin(t: &mut Thread, r: &Request) {
     }
     let next = t.ctx.rip + 2;
     (t.ctx.gpr[0], t.ctx.gpr[1]) = (0, next);
-    t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
+    t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202 | t.signals.stepping.flag();
     t.ctx.rip = next;
     if r.sp != 0 {
         t.ctx.gpr[4] = r.sp;

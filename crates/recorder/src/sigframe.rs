@@ -2,7 +2,7 @@
 //!
 //! Layout: Linux `arch/x86/kernel/signal_64.c` (`struct rt_sigframe`) and `fpu/signal.c`.
 
-use crate::context::{CR2, Context, EFLAGS, ERROR, Info, TRAPNO};
+use crate::context::{CR2, Context, EFLAGS, ERROR, Info, TF, TRAPNO};
 use crate::guard;
 use crate::signals::AltStack;
 use crate::sys;
@@ -149,6 +149,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     if fault && !TRAPS.contains(&trap.number) {
         uc.regs[EFLAGS] |= RESUME;
     }
+    uc.regs[EFLAGS] |= t.signals.stepping.enter_handler();
     let frame = Frame {
         restorer: a.restorer,
         uc,
@@ -219,6 +220,7 @@ pub fn pop(t: &mut Thread) -> Option<Restored> {
     let area = read_area(t, frame.uc.fpstate)?;
     let mut cpu = t.cpu();
     frame.uc.to_cpu(&mut cpu);
+    t.signals.stepping.set = frame.uc.regs[EFLAGS] & TF != 0;
     t.set_cpu(&cpu);
     t.set_area(&area);
     Some(Restored {

@@ -54,6 +54,9 @@ pub const SYNCHRONOUS: u64 = 1 << (SIGSEGV - 1)
     | 1 << (SIGILL - 1)
     | 1 << (SIGTRAP - 1);
 
+/// How often a thread that must not overlook a boundary asks for the code cache that another one is using.
+const RETRIES: u32 = 10_000;
+
 /// Address of the handler.
 pub fn entry() -> u64 {
     hindsight_handler as *const () as u64
@@ -167,7 +170,7 @@ fn arm(inbox: &Inbox, ctx: *mut Ctx) {
 /// Runtime, as the last thing before translated code is entered at `ctx.resume`: makes sure
 /// that neither a waiting signal nor the wish to stop soon is overlooked.
 pub fn before_enter(t: &mut Thread) {
-    if t.second.is_some() {
+    if t.second.is_some() || t.signals.stepping.due {
         t.inbox.wanted.store(true, Relaxed);
     }
     compiler_fence(SeqCst);
@@ -181,7 +184,16 @@ pub fn before_enter(t: &mut Thread) {
 /// it execute one host instruction.
 fn step(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) {
     let pc = uc.regs[RIP];
-    if let Some(b) = cache::boundary(pc) {
+    let beyond = inbox.beyond.load(Relaxed);
+    let mut boundary = cache::boundary(pc, uc.regs[R11], beyond);
+    // Not one may be overlooked because another thread was looking something up.
+    let mut tries = if beyond == u64::MAX { 0 } else { RETRIES };
+    while boundary.is_err() && tries > 0 {
+        sys::sched_yield();
+        boundary = cache::boundary(pc, uc.regs[R11], beyond);
+        tries -= 1;
+    }
+    if let Ok(Some(b)) = boundary {
         inbox.stepping.store(false, Relaxed);
         // SAFETY: translated code was interrupted; the context block is the thread's own.
         let kept = unsafe { read_volatile(&raw const (*ctx).flags) };

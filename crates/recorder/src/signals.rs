@@ -11,6 +11,7 @@ use crate::guard::Trap;
 use crate::inbox::Left;
 use crate::lock::Lock;
 use crate::sighandler::{SYNCHRONOUS, entry, restorer};
+use crate::stepping::{self, Stepping};
 use crate::sys::{self, SigAction};
 use crate::thread::Thread;
 use crate::{arena, cache, fail, line, sigframe, stub};
@@ -99,6 +100,8 @@ pub struct State {
     held: Vec<Info>,
     /// The thread's last exception: the kernel shows it in the frames of all signals.
     pub trap: Trap,
+    /// The program's trap flag.
+    pub stepping: Stepping,
     pub actions: Actions,
 }
 
@@ -115,6 +118,7 @@ impl State {
             suspended: None,
             held: Vec::new(),
             trap: Trap::default(),
+            stepping: Stepping::default(),
             actions: Arc::new(Lock::new([NONE; 65])),
         }
     }
@@ -383,6 +387,7 @@ pub fn left(t: &mut Thread) {
             t.ctx.count = pos;
             t.pos = pos;
             t.release_second();
+            stepping::deliver(t);
             deliver_pending(t);
         }
         Left::Fault => {

@@ -3,9 +3,9 @@
 use crate::dispatch::{Next, resume};
 use crate::guard::{self, Fault};
 use crate::thread::Thread;
-use crate::{cache, exceptions, fail, nondet, precheck, signals, xstate};
+use crate::{cache, exceptions, fail, nondet, precheck, signals, stepping, xstate};
 use hindsight_events::Event;
-use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
+use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
 use hindsight_translate::familiar;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
@@ -72,7 +72,7 @@ pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
 }
 
 /// The instruction at `pc`, and its bytes.
-fn fetch(pc: u64) -> (Instruction, [u8; 15], usize) {
+pub fn fetch(pc: u64) -> (Instruction, [u8; 15], usize) {
     let mut bytes = [0; 15];
     let n = (1..=15)
         .rev()
@@ -91,6 +91,7 @@ pub fn interrupt(t: &mut Thread, pc: u64) {
         Mnemonic::Int if i.immediate8() != SYSTEM_CALL => {
             exceptions::interrupt(t, i.immediate8(), i.next_ip())
         }
+        Mnemonic::Popf | Mnemonic::Popfq => stepping::pop_flags(t, &i),
         Mnemonic::Int1 => exceptions::debug_trap(t, i.next_ip()),
         _ => unsupported(t, pc),
     }
@@ -178,19 +179,7 @@ impl StringMemory for Both<'_> {
 }
 
 fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
-    let base = match op.segment {
-        Segment::Flat => 0,
-        Segment::Fs => t.ctx.fs_base,
-        Segment::Gs => t.ctx.gs_base,
-    };
-    let g = &t.ctx.gpr;
-    let mut regs = Regs {
-        rax: g[0],
-        rcx: g[1],
-        rsi: g[6],
-        rdi: g[7],
-        rflags: t.ctx.rflags,
-    };
+    let (base, mut regs) = operands(t, op);
     if t.is_unrecorded() {
         let done = op.execute(&mut regs, base, &mut Real);
         store(t, &regs);
@@ -215,6 +204,65 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
         f
     });
     finish(t, desc, done)
+}
+
+/// Executes one iteration of a repeated instruction, before which the thread stands, and records what that
+/// did; unless it is the last one, or fails.
+pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
+    let count = match op.addr32 {
+        true => t.ctx.gpr[1] as u32 as u64,
+        false => t.ctx.gpr[1],
+    };
+    if op.repeat == Repeat::No || count < 2 {
+        return false;
+    }
+    let (base, mut regs) = operands(t, op);
+    let to = regs.rdi;
+    let once = StringOp {
+        repeat: Repeat::No,
+        ..op
+    };
+    if once.execute(&mut regs, base, &mut Real).is_err() {
+        return false;
+    }
+    const ZERO: u64 = 0x40;
+    let compares = matches!(op.kind, Kind::Cmps | Kind::Scas);
+    if compares && (regs.rflags & ZERO != 0) == (op.repeat == Repeat::NotEqual) {
+        return false;
+    }
+    regs.rcx = count - 1;
+    store(t, &regs);
+    let mut values = [0; 19];
+    (values[0], values[1], values[6], values[7]) = (regs.rax, regs.rcx, regs.rsi, regs.rdi);
+    values[16] = t.ctx.rflags;
+    t.event(&Event::Regs {
+        mask: 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7 | 1 << 16,
+        ilen: 0,
+        values,
+    });
+    if matches!(op.kind, Kind::Movs | Kind::Stos) {
+        let to = if op.addr32 { to as u32 as u64 } else { to };
+        stepping::tell(t, to, op.size as u64);
+    }
+    true
+}
+
+/// Base of the source's segment, and registers, for a string instruction.
+fn operands(t: &Thread, op: StringOp) -> (u64, Regs) {
+    let base = match op.segment {
+        Segment::Flat => 0,
+        Segment::Fs => t.ctx.fs_base,
+        Segment::Gs => t.ctx.gs_base,
+    };
+    let g = &t.ctx.gpr;
+    let regs = Regs {
+        rax: g[0],
+        rcx: g[1],
+        rsi: g[6],
+        rdi: g[7],
+        rflags: t.ctx.rflags,
+    };
+    (base, regs)
 }
 
 fn store(t: &mut Thread, r: &Regs) {

@@ -205,7 +205,7 @@ impl Translator {
         let m = self.stack(0);
         self.fetch(SCR, size, &m);
         if !self.replay() {
-            self.refuse_trap_flag();
+            self.leave_trap_flag();
         } else {
             self.a.lea(RSP, based(RSP, size as i32));
             self.a.spill(slot::VALUE, RSP);
@@ -223,8 +223,9 @@ impl Translator {
         }
     }
 
-    /// Single steps would be those of the host code. The flags are free: they are about to be set.
-    fn refuse_trap_flag(&mut self) {
+    /// Single steps would be those of the host code: the runtime does it if the trap flag is among what is taken.
+    /// The flags are free: they are about to be set.
+    fn leave_trap_flag(&mut self) {
         if let Ok(i) = Instruction::with2(Code::Test_rm16_imm16, gpr(SCR, 2), 0x100u32) {
             self.a.put(&i);
         }
@@ -232,6 +233,10 @@ impl Translator {
         self.a.cold(true);
         let here = self.a.here();
         self.a.aim(traps, here);
+        // The runtime goes on with the guest's registers, and what follows here has yet to give them back.
+        let released = self.cur.released;
+        self.release();
+        self.cur.released = released;
         let exit = self.a.exit();
         let mut desc = Desc::new(DescKind::Raise, self.cur.pc, self.cur.ahead);
         desc.size = raise::UNSUPPORTED;

@@ -33,6 +33,7 @@ programs! {
     alternate_stack_is_too_small: "signals/stacks.c", "t";
     signals_of_threads: "signals/threads_signals.c";
     no_signal_is_lost: "signals/counted.c", "500";
+    steps_by_the_trap_flag: "signals/stepping.c";
     children_tell: "signals/children.c";
     timers_at_high_rates: "signals/rapid.c";
     own_file: "hiding/exe.c";

@@ -5,7 +5,7 @@ use crate::context::{Context, R11, RCX, RIP};
 use crate::thread::Thread;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
 use hindsight_isa::{CpuState, Kept};
-use hindsight_translate::{Input, completed};
+use hindsight_translate::{Input, MapEntry, completed};
 
 /// A guest instruction boundary in translated code.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +26,18 @@ impl Boundary {
     }
 }
 
-/// The guest instruction boundary at host address `pc`, if it is exactly one. Only while no lock
-/// of the recorder is held: from a signal handler that interrupted translated code.
-pub fn boundary(pc: u64) -> Option<Boundary> {
+/// The cache is in use.
+pub struct Busy;
+
+/// The guest instruction boundary at host address `pc`, if it is exactly one. Where instructions without host code
+/// lie there it is that behind them, or behind the one at position `beyond`, the counter being `count`; never
+/// that before this one. Only while no lock of the recorder is held: from a signal handler that interrupted
+/// translated code.
+pub fn boundary(pc: u64, count: u64, beyond: u64) -> Result<Option<Boundary>, Busy> {
     // Whoever holds the lock may be waiting for this thread to leave old code.
-    CACHE.try_lock()?.as_mut()?.entry(pc, true)
+    let mut cache = CACHE.try_lock().ok_or(Busy)?;
+    let at = Some((count, beyond));
+    Ok(cache.as_mut().and_then(|c| c.entry(pc, at)))
 }
 
 /// Guest state of an instruction that raised a fault in translated code.
@@ -42,7 +49,7 @@ pub struct GuestFault {
 /// The guest's state before the instruction that was executing at the host state `at`, which a
 /// signal handler saved. The runtime runs, with r10 and r11 in the context block.
 pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
-    let b = cache().entry(at.regs[RIP], false)?;
+    let b = cache().entry(at.regs[RIP], None)?;
     let mut cpu = t.cpu();
     at.to_cpu(&mut cpu);
     cpu.gpr[SCR_REG] = t.ctx.gpr[SCR_REG];
@@ -67,8 +74,9 @@ pub fn iterations(t: &Thread, at: &Context) -> Option<u64> {
 }
 
 impl Cache {
-    /// Finds the guest instruction at host address `pc` by translating its block again with a map.
-    fn entry(&mut self, pc: u64, exact: bool) -> Option<Boundary> {
+    /// Finds the guest instruction at host address `pc` by translating its block again with a map; only one that
+    /// begins there if `exact` says what [`boundary`] knows: counter and position.
+    fn entry(&mut self, pc: u64, exact: Option<(u64, u64)>) -> Option<Boundary> {
         let at = (pc.wrapping_sub(base()) / SIZE) as usize;
         let segment = self.segments.get(at)?;
         let offset = pc.wrapping_sub(base());
@@ -84,15 +92,17 @@ impl Cache {
         if self.mapped != Some((at, i)) {
             self.map(at, i)?;
         }
-        let e = self
-            .translator
-            .block
-            .map
-            .iter()
-            .rev()
-            .find(|e| e.hot as u64 <= within)?;
-        if exact && (e.hot as u64 != within || !e.begins) {
-            return None;
+        let map = &self.translator.block.map;
+        let mut e = map.iter().rev().find(|e| e.hot as u64 <= within)?;
+        if let Some((count, beyond)) = exact {
+            if e.hot as u64 != within || !e.begins {
+                return None;
+            }
+            if beyond != u64::MAX {
+                let here = |e: &&MapEntry| e.hot as u64 == within && e.begins;
+                let passed = |e: &&MapEntry| count.wrapping_sub(e.ahead as u64) > beyond;
+                e = map.iter().filter(here).find(passed)?;
+            }
         }
         Some(Boundary {
             guest_pc: e.pc,

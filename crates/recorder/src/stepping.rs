@@ -1,0 +1,172 @@
+//! The trap flag: a program that steps through its own instructions.
+//!
+//! Translated code runs without the flag, and never with that of the program: its steps would be those of host
+//! instructions. As long as the program has it set, the thread comes to the runtime after each of its
+//! instructions, and gets the signal there. Replay knows nothing of the flag: what an instruction does with it is
+//! recorded as the instruction's result.
+
+use crate::context::{Info, TF};
+use crate::guard::{self, Trap};
+use crate::signals::force;
+use crate::thread::Thread;
+use crate::{regime, slow};
+use core::sync::atomic::Ordering::Relaxed;
+use hindsight_events::Event;
+use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::string::StringOp;
+use iced_x86::{Instruction, Mnemonic};
+use linux_raw_sys::general::{SIGTRAP, TRAP_TRACE};
+
+/// Number of the debug exception.
+const DEBUG: u8 = 1;
+const RSP: usize = 4;
+const R11: usize = 11;
+const FLAGS: usize = 16;
+
+/// What a thread knows of the program's trap flag.
+#[derive(Default)]
+pub struct Stepping {
+    /// It is set.
+    pub set: bool,
+    /// It was set when the instruction at hand began: the signal comes when that is done.
+    pub due: bool,
+    /// Instructions that had been completed then.
+    from: u64,
+    /// One iteration of a repeated instruction is done.
+    iterated: bool,
+    /// Bytes of flags that the instruction puts on the stack.
+    pushes: u64,
+}
+
+impl Stepping {
+    /// As it is in the child of a thread.
+    pub fn of_child(&self) -> Stepping {
+        Stepping {
+            set: self.set,
+            ..Stepping::default()
+        }
+    }
+
+    /// The flag as it is among others.
+    pub fn flag(&self) -> u64 {
+        if self.set { TF } else { 0 }
+    }
+
+    /// Whether the runtime is to see the thread after the instruction at hand.
+    pub fn is_on(&self) -> bool {
+        self.set || self.due
+    }
+
+    /// The flag in the flags that a signal's frame holds; a handler begins without it.
+    pub fn enter_handler(&mut self) -> u64 {
+        // An instruction that takes it back, and has failed, has not done so.
+        let set = self.set || self.due;
+        *self = Stepping::default();
+        if set { TF } else { 0 }
+    }
+}
+
+/// The thread stands before an instruction. `true`: a part of that has been executed here, and nothing else is to be
+/// done before [`deliver`].
+pub fn begin(t: &mut Thread) -> bool {
+    if !t.signals.stepping.set {
+        return false;
+    }
+    let (pc, from) = (t.ctx.rip, t.pos);
+    t.signals.stepping = Stepping {
+        set: true,
+        due: true,
+        from,
+        ..Stepping::default()
+    };
+    t.inbox.beyond.store(from, Relaxed);
+    let (i, bytes, n) = slow::fetch(pc);
+    match i.mnemonic() {
+        // Unless it comes to `pop_flags`.
+        Mnemonic::Popf | Mnemonic::Popfq => t.signals.stepping.set = false,
+        Mnemonic::Pushf | Mnemonic::Pushfq => {
+            t.signals.stepping.pushes = i.stack_pointer_increment().unsigned_abs() as u64;
+        }
+        _ => {
+            if let Some(op) = StringOp::decode(&bytes[..n]) {
+                t.signals.stepping.iterated = slow::iterate(t, op);
+            }
+        }
+    }
+    t.signals.stepping.iterated
+}
+
+/// Delivers the signal that is due, if the instruction has been done.
+pub fn deliver(t: &mut Thread) {
+    let s = &mut t.signals.stepping;
+    if !core::mem::take(&mut s.due) {
+        return;
+    }
+    t.inbox.beyond.store(u64::MAX, Relaxed);
+    if t.pos == s.from && !s.iterated {
+        return;
+    }
+    let size = core::mem::take(&mut s.pushes);
+    if size != 0 {
+        // The second byte has the flag.
+        let at = t.ctx.gpr[RSP];
+        let mut high = [0];
+        if guard::read(at + 1, &mut high).is_ok() {
+            let _ = guard::write(at + 1, &[high[0] | (TF >> 8) as u8]);
+        }
+        tell(t, at, size);
+    }
+    let info = Info::fault(SIGTRAP as u8, TRAP_TRACE as i32, t.ctx.rip);
+    force(t, &info, Some(Trap::new(DEBUG, 0)));
+}
+
+/// Records what the runtime has written for an instruction that replay does not execute: at most 8 bytes.
+pub fn tell(t: &mut Thread, at: u64, len: u64) {
+    if t.quiet {
+        return regime::tell(t, at, len);
+    }
+    let mut bytes = [0; 8];
+    let bytes = &mut bytes[..len as usize];
+    if guard::read(at, bytes).is_ok() {
+        t.put(at, bytes);
+    }
+}
+
+/// Executes `popf`, before which the thread stands, with the trap flag among what it takes from the stack.
+pub fn pop_flags(t: &mut Thread, i: &Instruction) {
+    let size = i.stack_pointer_increment() as usize;
+    let mut bytes = [0; 8];
+    // It has just been read.
+    let _ = guard::read(t.ctx.gpr[RSP], &mut bytes[..size.min(8)]);
+    let changes = match size {
+        2 => RFLAGS_MASK & 0xffff,
+        _ => RFLAGS_MASK,
+    };
+    t.ctx.rflags = t.ctx.rflags & !changes | u64::from_le_bytes(bytes) & changes;
+    t.ctx.gpr[RSP] = t.ctx.gpr[RSP].wrapping_add(size as u64);
+    t.ctx.rip = i.next_ip();
+    let mut values = [0; 19];
+    (values[RSP], values[FLAGS]) = (t.ctx.gpr[RSP], t.ctx.rflags & RFLAGS_MASK);
+    t.event(&Event::Regs {
+        mask: 1 << RSP | 1 << FLAGS,
+        ilen: i.len() as u8,
+        values,
+    });
+    t.complete();
+    t.signals.stepping.set = true;
+}
+
+/// A system call is done, which leaves the flags in r11.
+pub fn after_call(t: &mut Thread) {
+    if !t.signals.stepping.set {
+        return;
+    }
+    t.ctx.gpr[R11] |= TF;
+    let mut values = [0; 19];
+    values[R11] = t.ctx.gpr[R11];
+    t.event(&Event::Regs {
+        mask: 1 << R11,
+        ilen: 0,
+        values,
+    });
+}
