@@ -10,7 +10,7 @@ use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
-use hindsight_translate::{Block, Error, Input, Translator};
+use hindsight_translate::{Block, Error, Input, Translator, completed};
 use iced_x86::{Decoder, DecoderOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -147,7 +147,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         let hot = install(tr, cache, (p.cpu.rip & 3) * 16);
         t.ctx.count = START + t.pos;
         t.ctx.resume = hot;
-        if let Some(end) = block(&mut t, &tr.block, cache, hot, &mut exits, &mut fault) {
+        if let Some(end) = block(&mut t, p, &tr.block, cache, hot, &mut exits, &mut fault) {
             break end;
         }
     };
@@ -172,6 +172,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
 /// Runs one block to its end; `None`: go on at `Ctx::rip`.
 fn block(
     t: &mut Thread,
+    p: &Program,
     b: &Block,
     cache: u64,
     hot: u64,
@@ -209,6 +210,9 @@ fn block(
                 gpr[*r as usize] = t.ctx.spill[i];
             }
             t.pos = c.gpr[11].wrapping_sub(e.ahead as u64).wrapping_sub(START);
+            if let Some(iterations) = completed(p.code_at(e.pc), t.ctx, gpr[1]) {
+                t.event(&Event::RepChunk { iterations });
+            }
             let rflags = e.kept.map_or(c.rflags, |k| k.flags(c.rflags, t.ctx.flags));
             *fault = Some(CpuState {
                 gpr,
@@ -317,10 +321,10 @@ struct Both<'a> {
 impl StringMemory for Both<'_> {
     type Stop = (guard::Fault, u64);
 
-    fn chunk(&mut self, done: u64) -> Result<(), Self::Stop> {
+    fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop> {
         self.done = done;
         self.announced = done == 0;
-        Ok(())
+        Ok(u64::MAX)
     }
 
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop> {
@@ -355,13 +359,18 @@ fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, End> {
     if op.operands_collide(&regs, base, t.predictor) {
         return Err(End::Slow);
     }
+    let from = match desc.size {
+        0 => 0,
+        _ => completed(&desc.bytes[..desc.ilen as usize], t.ctx, regs.rcx).unwrap_or(0),
+    };
     let result = op.execute(
         &mut regs,
         base,
+        from,
         &mut Both {
             t,
-            done: 0,
-            announced: true,
+            done: from,
+            announced: from == 0,
         },
     );
     store_string_regs(t.ctx, &regs);

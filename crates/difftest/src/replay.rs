@@ -105,7 +105,7 @@ pub fn run(
                         queue: &mut queue,
                         at,
                     };
-                    let _ = op.execute(&mut regs, base, &mut cells);
+                    let _ = op.execute(&mut regs, base, 0, &mut cells);
                     store_string_regs(ctx, &regs);
                     ctx.resume = cache + desc.resume as u64;
                     continue;
@@ -133,6 +133,7 @@ pub fn run(
         let _ = op.execute(
             &mut regs,
             base,
+            0,
             &mut Cells {
                 w,
                 queue: &mut queue,
@@ -164,16 +165,26 @@ struct Cells<'a, 'q> {
     at: u64,
 }
 
+impl Cells<'_, '_> {
+    /// Iterations up to the next chunk that something was recorded for.
+    fn most(&mut self, done: u64) -> u64 {
+        match self.queue.peek() {
+            Some((at, Patch::Chunk(n))) if *at == self.at && *n > done => n - done,
+            _ => u64::MAX,
+        }
+    }
+}
+
 impl StringMemory for Cells<'_, '_> {
     type Stop = ();
 
-    fn chunk(&mut self, done: u64) -> Result<(), ()> {
+    fn chunk(&mut self, done: u64) -> Result<u64, ()> {
         let at = self.at;
         let Some((_, Patch::Chunk(n))) = self
             .queue
             .next_if(|e| e.0 == at && e.1 == Patch::Chunk(done))
         else {
-            return Ok(());
+            return Ok(self.most(done));
         };
         // A fault ends the instruction here.
         if self
@@ -197,7 +208,7 @@ impl StringMemory for Cells<'_, '_> {
         {
             return Err(());
         }
-        Ok(())
+        Ok(self.most(done))
     }
 
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), ()> {

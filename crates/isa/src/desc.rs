@@ -16,7 +16,8 @@ pub enum DescKind {
     Surprise = 2,
     /// The same where the value that was read (`Ctx::value`, `size` at most 8) is no longer in memory.
     SurpriseValue = 3,
-    /// The runtime executes the instruction in `bytes` at `pc`, then resumes.
+    /// The runtime executes the instruction in `bytes` at `pc`, then resumes. `size` is not zero if it is a
+    /// repeated string instruction that translated code has begun: `Ctx::spill` has the count at first.
     Slow = 4,
     /// The runtime brings the predictor up to date for everything that the instruction in `bytes`
     /// at `pc` reads, and proves what it writes writable; then resumes.

@@ -73,8 +73,9 @@ pub struct Regs {
 /// they are after the iterations completed so far.
 pub trait StringMemory {
     type Stop;
-    /// Called before each chunk with the number of completed iterations.
-    fn chunk(&mut self, done: u64) -> Result<(), Self::Stop>;
+    /// Called before each chunk with the number of completed iterations. Returns the most iterations that
+    /// the chunk may have, at least one: where another must begin although nothing here tells.
+    fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop>;
     /// Reads at most 4096 bytes, which lie in one page unless they are a single element.
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop>;
     /// Writes under the same limits; nothing is written on error.
@@ -144,26 +145,28 @@ impl StringOp {
         cells != delta && cells.unsigned_abs() < COMPARE + 256
     }
 
-    /// Executes the instruction. `source_base` is the base of [`StringOp::segment`].
+    /// Executes the instruction, of which the iterations before `from` have been executed already (zero
+    /// where it does not repeat). `source_base` is the base of [`StringOp::segment`].
     pub fn execute<M: StringMemory>(
         &self,
         regs: &mut Regs,
         source_base: u64,
+        from: u64,
         mem: &mut M,
     ) -> Result<(), M::Stop> {
         // Most are short, and a large buffer costs more to clear than they to execute.
-        let total = self.left(regs, 0).saturating_mul(self.size as u64);
+        let total = self.left(regs).saturating_mul(self.size as u64);
         if total <= COMPARE {
-            self.run::<M, { COMPARE as usize }>(regs, source_base, mem)
+            self.run::<M, { COMPARE as usize }>(regs, source_base, from, mem)
         } else {
-            self.run::<M, { PAGE as usize }>(regs, source_base, mem)
+            self.run::<M, { PAGE as usize }>(regs, source_base, from, mem)
         }
     }
 
-    /// Iterations that are left after `done`.
-    fn left(&self, regs: &Regs, done: u64) -> u64 {
+    /// Iterations that are left, if the instruction has not ended.
+    fn left(&self, regs: &Regs) -> u64 {
         match self.repeat {
-            Repeat::No => 1 - done,
+            Repeat::No => 1,
             _ => self.offset(regs.rcx),
         }
     }
@@ -173,19 +176,20 @@ impl StringOp {
         &self,
         regs: &mut Regs,
         source_base: u64,
+        mut done: u64,
         mem: &mut M,
     ) -> Result<(), M::Stop> {
-        let mut done = 0;
         let mut buf = [0; BUF];
         let mut other = [0; COMPARE as usize];
         loop {
-            let left = self.left(regs, done);
+            let left = self.left(regs);
             if left == 0 {
                 return Ok(());
             }
             let src = source_base.wrapping_add(self.offset(regs.rsi));
             let dst = self.offset(regs.rdi);
-            let n = left.min(self.chunk_len(regs, src, dst));
+            let most = mem.chunk(done)?;
+            let n = left.min(self.chunk_len(regs, src, dst)).min(most);
             let bytes = n as usize * self.size as usize;
             let down = regs.rflags & DF != 0;
             // The lowest address of the chunk.
@@ -196,7 +200,6 @@ impl StringOp {
                     a
                 }
             };
-            mem.chunk(done)?;
             let mut ended = false;
             let mut completed = n;
             match self.kind {

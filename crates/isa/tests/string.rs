@@ -76,6 +76,8 @@ struct Copy {
     fail_after: u64,
     accesses: u64,
     last_done: Option<u64>,
+    /// A chunk begins here, if the instruction has more iterations.
+    cut_at: Option<u64>,
 }
 
 impl Copy {
@@ -96,10 +98,13 @@ impl Copy {
 
 impl StringMemory for Copy {
     type Stop = ();
-    fn chunk(&mut self, done: u64) -> Result<(), ()> {
+    fn chunk(&mut self, done: u64) -> Result<u64, ()> {
         assert!(self.last_done.is_none_or(|l| done > l), "no progress");
         self.last_done = Some(done);
-        Ok(())
+        Ok(match self.cut_at.filter(|at| *at > done) {
+            Some(at) => at - done,
+            None => u64::MAX,
+        })
     }
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), ()> {
         buf.copy_from_slice(self.at(addr, buf.len())?);
@@ -235,6 +240,7 @@ fn agrees_with_the_processor() {
             fail_after: u64::MAX,
             accesses: 0,
             last_done: None,
+            cut_at: None,
         };
         code.bytes()[..bytes.len()].copy_from_slice(&bytes);
         code.bytes()[bytes.len()] = 0xc3;
@@ -242,7 +248,7 @@ fn agrees_with_the_processor() {
         let mut native = regs;
         run_native(code.base, &mut native);
         let mut ours = regs;
-        op.execute(&mut ours, 0, &mut copy).unwrap();
+        op.execute(&mut ours, 0, 0, &mut copy).unwrap();
         ours.rflags &= FLAGS;
         assert_eq!(
             ours, native,
@@ -270,17 +276,19 @@ fn stops_between_iterations() {
             fail_after: n,
             accesses: 0,
             last_done: None,
+            cut_at: None,
         };
         let mut whole = copy(u64::MAX);
         let mut end = regs;
-        op.execute(&mut end, 0, &mut whole).unwrap();
+        op.execute(&mut end, 0, 0, &mut whole).unwrap();
         if whole.accesses == 0 {
             continue;
         }
         // Interrupted at any access and then continued, the instruction ends in the same state.
         let mut cut = copy(r.below(whole.accesses));
+        cut.cut_at = Some(r.below(100));
         let mut part = regs;
-        op.execute(&mut part, 0, &mut cut).unwrap_err();
+        op.execute(&mut part, 0, 0, &mut cut).unwrap_err();
         let done = if op.repeat == Repeat::No {
             0
         } else {
@@ -289,7 +297,7 @@ fn stops_between_iterations() {
         assert_eq!(cut.last_done, Some(done), "{op:?} {regs:x?}");
         cut.fail_after = u64::MAX;
         cut.last_done = None;
-        op.execute(&mut part, 0, &mut cut).unwrap();
+        op.execute(&mut part, 0, done, &mut cut).unwrap();
         assert_eq!(part, end, "{op:?} {regs:x?}");
         assert!(cut.bytes == whole.bytes);
     }
@@ -315,8 +323,8 @@ fn adds_the_segment_base_to_the_source_only() {
     struct Seen(Vec<(bool, u64)>);
     impl StringMemory for Seen {
         type Stop = ();
-        fn chunk(&mut self, _: u64) -> Result<(), ()> {
-            Ok(())
+        fn chunk(&mut self, _: u64) -> Result<u64, ()> {
+            Ok(u64::MAX)
         }
         fn read(&mut self, addr: u64, _: &mut [u8]) -> Result<(), ()> {
             self.0.push((false, addr));
@@ -335,7 +343,8 @@ fn adds_the_segment_base_to_the_source_only() {
         rdi: 0x2000,
         ..Regs::default()
     };
-    op.execute(&mut regs, 0x7000_0000_1800, &mut seen).unwrap();
+    op.execute(&mut regs, 0x7000_0000_1800, 0, &mut seen)
+        .unwrap();
     let base = 0x7000_0000_1800;
     assert_eq!(
         seen.0,

@@ -8,7 +8,7 @@
 mod boundary;
 mod invalidate;
 
-pub use boundary::{boundary, fault_state, iterations};
+pub use boundary::{boundary, fault_state};
 
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;

@@ -406,8 +406,7 @@ pub fn left(t: &mut Thread) {
             t.ctx.count = f.pos;
             t.pos = f.pos;
             if !t.is_unrecorded()
-                && t.is_plain()
-                && let Some(iterations) = cache::iterations(t, &at)
+                && let Some(iterations) = f.iterations
             {
                 // So that replay stops at the same iteration.
                 t.event(&Event::RepChunk { iterations });

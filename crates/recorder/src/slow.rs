@@ -7,7 +7,7 @@ use crate::{cache, exceptions, fail, nondet, precheck, signals, stepping, xstate
 use hindsight_events::Event;
 use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
-use hindsight_translate::familiar;
+use hindsight_translate::{completed, familiar};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
 /// The instruction of a descriptor.
@@ -144,10 +144,10 @@ struct Both<'a> {
 impl StringMemory for Both<'_> {
     type Stop = (Fault, u64);
 
-    fn chunk(&mut self, done: u64) -> Result<(), Self::Stop> {
+    fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop> {
         self.done = done;
         self.announced = done == 0;
-        Ok(())
+        Ok(u64::MAX)
     }
 
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop> {
@@ -181,20 +181,26 @@ impl StringMemory for Both<'_> {
 fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
     let (base, mut regs) = operands(t, op);
     if t.is_unrecorded() {
-        let done = op.execute(&mut regs, base, &mut Real);
+        let done = op.execute(&mut regs, base, 0, &mut Real);
         store(t, &regs);
         return finish(t, desc, done);
     }
     if op.operands_collide(&regs, base, t.predictor) {
         return collide(t, desc, op, regs, base);
     }
+    // What translated code has done of it.
+    let from = match desc.size {
+        0 => 0,
+        _ => completed(&desc.bytes[..desc.ilen as usize], t.ctx, regs.rcx).unwrap_or(0),
+    };
     let result = op.execute(
         &mut regs,
         base,
+        from,
         &mut Both {
             t,
-            done: 0,
-            announced: true,
+            done: from,
+            announced: from == 0,
         },
     );
     store(t, &regs);
@@ -276,8 +282,8 @@ struct Real;
 
 impl StringMemory for Real {
     type Stop = Fault;
-    fn chunk(&mut self, _: u64) -> Result<(), Fault> {
-        Ok(())
+    fn chunk(&mut self, _: u64) -> Result<u64, Fault> {
+        Ok(u64::MAX)
     }
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
         guard::read(addr, buf)
@@ -289,7 +295,7 @@ impl StringMemory for Real {
 
 /// A comparison whose operands share predictor cells: its outcome is recorded.
 fn collide(t: &mut Thread, desc: &Desc, op: StringOp, mut regs: Regs, base: u64) -> Next {
-    let result = op.execute(&mut regs, base, &mut Real);
+    let result = op.execute(&mut regs, base, 0, &mut Real);
     if result.is_err() {
         // Nothing of it is kept: it begins anew after the signal, as after an interrupt before it.
         return finish(t, desc, result);

@@ -132,7 +132,7 @@ pub(crate) fn string(
         queue,
         most: LONGEST / op.size as u64,
     };
-    let result = op.execute(&mut regs, base, &mut cells);
+    let result = op.execute(&mut regs, base, 0, &mut cells);
     let c = cpu.window.ctx_mut();
     c.gpr[RAX] = regs.rax;
     c.gpr[RCX] = regs.rcx;
@@ -184,7 +184,7 @@ impl From<Error> for Stop {
 impl StringMemory for Cells<'_, '_> {
     type Stop = Stop;
 
-    fn chunk(&mut self, done: u64) -> Result<(), Stop> {
+    fn chunk(&mut self, done: u64) -> Result<u64, Stop> {
         if done > self.most {
             return Err(self
                 .cpu
@@ -195,9 +195,10 @@ impl StringMemory for Cells<'_, '_> {
                 .into());
         }
         let Some(queue) = self.queue.as_deref_mut() else {
-            return Ok(());
+            return Ok(u64::MAX);
         };
         let mut ours = false;
+        let mut most = u64::MAX;
         while let Some(next) = queue.prepare()? {
             if next.pos != self.cpu.pos {
                 break;
@@ -216,7 +217,11 @@ impl StringMemory for Cells<'_, '_> {
                 Op::BadNumber(_) => return Err(Stop::Interrupted),
                 Op::Other(at) => match queue.event(at)? {
                     Event::RepChunk { iterations } if iterations == done => ours = true,
-                    Event::RepChunk { iterations } if iterations > done => break,
+                    // The recorder may have begun a chunk anywhere.
+                    Event::RepChunk { iterations } if iterations > done => {
+                        most = iterations - done;
+                        break;
+                    }
                     Event::RepChunk { iterations } => {
                         let found = format!("{done} with none at {iterations}");
                         return Err(self
@@ -232,7 +237,7 @@ impl StringMemory for Cells<'_, '_> {
             }
             queue.advance();
         }
-        Ok(())
+        Ok(most)
     }
 
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Stop> {

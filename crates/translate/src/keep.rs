@@ -93,11 +93,23 @@ impl Translator {
         if self.kept.from != From::Ax {
             return self.a.spill(d::FLAGS, self.kept_reg);
         }
+        self.put_ax();
+    }
+
+    /// Puts the flags into the context block as [`Kept::AX`]. Uses the scratch register.
+    pub(crate) fn put_ax(&mut self) {
         self.a.mov(SCR, RAX);
         // lahf; seto al
         self.a.bytes(&[0x9f, 0x0f, 0x90, 0xc0]);
         self.a.store(ctx(d::FLAGS), RAX, 2);
         self.a.mov(RAX, SCR);
+    }
+
+    /// Makes the flags again from what [`Translator::put_ax`] has put away. Overwrites rax.
+    pub(crate) fn take_ax(&mut self) {
+        self.a.load(RAX, 2, ctx(d::FLAGS));
+        // add al, 127: overflow, if al is one; sahf
+        self.a.bytes(&[0x04, 0x7f, 0x9e]);
     }
 
     /// Jumps to the translation of the address in the scratch register, where the flags are kept; `at` is

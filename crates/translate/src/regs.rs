@@ -7,6 +7,7 @@ pub const RCX: u8 = 1;
 pub const RDX: u8 = 2;
 pub const RSP: u8 = 4;
 pub const RBP: u8 = 5;
+pub const RSI: u8 = 6;
 pub const RDI: u8 = 7;
 /// Scratch.
 pub const SCR: u8 = hindsight_isa::ctx::SCR_REG as u8;

@@ -37,9 +37,7 @@ impl Translator {
             Plan::Branch => self.branch(i, written),
             Plan::Syscall => self.runtime(DescKind::Syscall, self.cur.len, false),
             Plan::Raise(code) => self.runtime(DescKind::Raise, code, false),
-            Plan::Slow if self.policy.mode == Mode::Plain && string::is_native(self.code()) => {
-                self.native_string()
-            }
+            Plan::Slow if string::is_native(self.code(), self.policy) => self.native_string(),
             Plan::Slow => self.runtime(DescKind::Slow, 0, true),
             Plan::Push
             | Plan::Pop

@@ -1,26 +1,39 @@
-//! String instructions that plain code executes by itself.
+//! String instructions that translated code executes by itself.
 //!
 //! With a repetition prefix the processor may be interrupted, or meet a fault, between two iterations. A
 //! fault's place is known from the count that the instruction began with, which stands in the context
 //! block. A signal waits until the instruction is done, which is executed step by step for that: so only
 //! short ones stay here, and what is longer goes to the runtime, where getting there costs little.
+//!
+//! Plain code has them as they are. Where reads are checked, an iteration is a load, a comparison, and a `stos`, which
+//! knows the direction; after each the guest's registers are what they are between two iterations. What
+//! was not predicted is left to the runtime, with the rest of the instruction.
 
+use crate::asm::based;
 use crate::block::{Translator, slot};
-use crate::regs::RCX;
+use crate::regs::{RAX, RCX, RDI, RSI, SCR, gpr};
+use crate::{Mode, Policy, flags};
+use hindsight_isa::ctx::d;
 use hindsight_isa::string::{Kind, Repeat, Segment, StringOp};
-use hindsight_isa::{Ctx, DescKind};
+use hindsight_isa::{Ctx, Desc, DescKind, Kept};
+use iced_x86::{Code, MemoryOperand};
 
-/// Whether plain code executes the string instruction with this code itself.
-pub(crate) fn is_native(code: &[u8]) -> bool {
-    StringOp::decode(code).is_some_and(|op| {
-        matches!(op.kind, Kind::Movs | Kind::Stos | Kind::Lods)
-            && op.segment == Segment::Flat
-            && !op.addr32
-    })
+/// Whether translated code executes the string instruction with this code itself.
+pub(crate) fn is_native(code: &[u8], policy: Policy) -> bool {
+    let Some(op) = StringOp::decode(code) else {
+        return false;
+    };
+    let kind = match policy.mode {
+        Mode::Plain => matches!(op.kind, Kind::Movs | Kind::Stos | Kind::Lods),
+        Mode::Record => matches!(op.kind, Kind::Movs | Kind::Stos) && policy.predictor.bits == 32,
+        Mode::Replay => false,
+    };
+    kind && op.segment == Segment::Flat && !op.addr32
 }
 
-/// Iterations that the string instruction at the host's `code`, in plain translated code, has completed
-/// when it raises a fault with `rcx` in that register; `None`: it is none, or one without repetition.
+/// Iterations that the string instruction `code`, which translated code executes, has completed when it
+/// raises a fault or leaves for the runtime with `rcx` in that register; `None`: it is none, or one without
+/// repetition.
 pub fn completed(code: &[u8], ctx: &Ctx, rcx: u64) -> Option<u64> {
     let op = StringOp::decode(code).filter(|op| op.repeat != Repeat::No)?;
     debug_assert!(!op.addr32);
@@ -28,24 +41,112 @@ pub fn completed(code: &[u8], ctx: &Ctx, rcx: u64) -> Option<u64> {
 }
 
 impl Translator {
-    /// The instruction at hand as it is, if it makes less than 256 iterations.
+    /// The instruction at hand, if it makes less than 256 iterations.
     pub(crate) fn native_string(&mut self) {
         let (bytes, len) = (self.cur.bytes, self.cur.len as usize);
-        let repeats = StringOp::decode(&bytes[..len]).is_some_and(|op| op.repeat != Repeat::No);
-        if !repeats {
-            return self.a.bytes(&bytes[..len]);
+        let Some(op) = StringOp::decode(&bytes[..len]) else {
+            return self.unsupported();
+        };
+        let long = (op.repeat != Repeat::No).then(|| self.unless_short());
+        if self.checked() {
+            self.iterate(&op);
+        } else {
+            self.a.bytes(&bytes[..len]);
         }
+        if let Some(long) = long {
+            self.leave_string(long, false, |t| t.a.unspill(RCX, slot::CHECK));
+        }
+    }
+
+    /// Puts the count away and jumps, by the fixup that is returned, if it has more than one byte. Then rcx is
+    /// still to be fetched.
+    fn unless_short(&mut self) -> usize {
         self.a.spill(slot::CHECK, RCX);
         // movzx r10d, cl; not r10; lea rcx, [rcx + r10 + 1]: zero if the count has one byte. jrcxz
         self.a.bytes(&[0x44, 0x0f, 0xb6, 0xd1, 0x49, 0xf7, 0xd2]);
         self.a.bytes(&[0x4a, 0x8d, 0x4c, 0x11, 0x01]);
         let short = self.a.short(&[0xe3]);
-        self.a.unspill(RCX, slot::CHECK);
-        self.runtime(DescKind::Slow, 0, true);
-        let done = self.a.short(&[0xeb]);
+        let long = self.a.jump_later(&[0xe9]);
         self.a.land(short);
         self.a.unspill(RCX, slot::CHECK);
-        self.a.bytes(&bytes[..len]);
-        self.a.land(done);
+        long
+    }
+
+    /// Has the runtime execute the rest of the instruction (`begun`) or all of it, on the way of the fixup `jump`,
+    /// where `before` brings the registers back; it continues here.
+    fn leave_string(&mut self, jump: usize, begun: bool, before: impl FnOnce(&mut Self)) {
+        let back = self.place_here();
+        self.a.cold(true);
+        let here = self.place_here();
+        self.a.aim(jump, here);
+        before(self);
+        let exit = self.a.exit();
+        let mut desc = Desc::new(DescKind::Slow, self.cur.pc, self.cur.ahead);
+        desc.size = begun as u8;
+        desc.ilen = self.cur.len;
+        desc.bytes = self.cur.bytes;
+        self.a.desc(exit, &desc, Some(back), None);
+        self.a.cold(false);
+    }
+
+    /// `movs` or `stos` on memory and cells, iteration by iteration.
+    fn iterate(&mut self, op: &StringOp) {
+        let size = op.size as usize;
+        let repeats = op.repeat != Repeat::No;
+        let copies = op.kind == Kind::Movs;
+        let live = copies && self.cur.before & flags::ALL != 0;
+        if live {
+            self.put_ax();
+            self.cur.kept = Some(Kept::AX);
+        }
+        if copies {
+            self.borrow_this(RAX);
+        }
+        let cell = |r: u8| MemoryOperand {
+            base: gpr(r, 4),
+            segment_prefix: iced_x86::Register::GS,
+            ..based(r, 0)
+        };
+        let again = self.a.here().at;
+        let end = repeats.then(|| self.a.short(&[0xe3]));
+        let miss = copies.then(|| {
+            self.a.load(RAX, size, based(RSI, 0));
+            self.a.cmp(RAX, size, cell(RSI));
+            self.a.jump_later(&[0x0f, 0x85])
+        });
+        self.a.mov(SCR, RDI);
+        self.a.bytes(match size {
+            1 => &[0xaa],
+            2 => &[0x66, 0xab],
+            4 => &[0xab],
+            _ => &[0x48, 0xab],
+        });
+        self.a.store(cell(SCR), RAX, size);
+        if copies {
+            // As far as rdi went.
+            self.a.rr(Code::Add_r64_rm64, gpr(RSI, 8), gpr(RDI, 8));
+            self.a.rr(Code::Sub_r64_rm64, gpr(RSI, 8), gpr(SCR, 8));
+        }
+        if let Some(end) = end {
+            self.a.lea(RCX, based(RCX, -1));
+            let back = again as i32 - (self.a.here().at as i32 + 2);
+            debug_assert!(back >= -128);
+            self.a.bytes(&[0xeb, back as u8]);
+            self.a.land(end);
+        }
+        let restore = move |t: &mut Self| {
+            if live {
+                t.take_ax();
+            }
+            if copies {
+                t.a.unspill(RAX, d::SPILL);
+            }
+        };
+        restore(self);
+        self.cur.kept = None;
+        self.cur.released = self.cur.nvictims;
+        if let Some(miss) = miss {
+            self.leave_string(miss, repeats, restore);
+        }
     }
 }

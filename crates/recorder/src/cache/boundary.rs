@@ -1,11 +1,14 @@
 //! From addresses in translated code back to the program's instructions.
 
 use super::{CACHE, Cache, SIZE, base, cache, mode};
-use crate::context::{Context, R11, RCX, RIP};
+use crate::context::{Context, R11, RIP};
 use crate::thread::Thread;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
 use hindsight_isa::{CpuState, Kept};
 use hindsight_translate::{Input, MapEntry, completed};
+
+/// Number of rcx.
+const RCX_REG: usize = 1;
 
 /// A guest instruction boundary in translated code.
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +47,15 @@ pub fn boundary(pc: u64, count: u64, beyond: u64) -> Result<Option<Boundary>, Bu
 pub struct GuestFault {
     pub pos: u64,
     pub cpu: CpuState,
+    /// Iterations that a repeated string instruction had completed, if it was one.
+    pub iterations: Option<u64>,
 }
 
 /// The guest's state before the instruction that was executing at the host state `at`, which a
 /// signal handler saved. The runtime runs, with r10 and r11 in the context block.
 pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
-    let b = cache().entry(at.regs[RIP], None)?;
+    let mut cache = cache();
+    let b = cache.entry(at.regs[RIP], None)?;
     let mut cpu = t.cpu();
     at.to_cpu(&mut cpu);
     cpu.gpr[SCR_REG] = t.ctx.gpr[SCR_REG];
@@ -59,18 +65,12 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
     }
     cpu.rflags = b.flags(cpu.rflags, t.ctx.flags);
     cpu.rip = b.guest_pc;
+    let code = cache.mapped_code(b.guest_pc)?;
     Some(GuestFault {
         pos: at.regs[R11].wrapping_sub(b.ahead as u64),
+        iterations: completed(code, t.ctx, cpu.gpr[RCX_REG]),
         cpu,
     })
-}
-
-/// Iterations that a repeated string instruction in plain translated code had completed when it raised the
-/// fault at the host state `at`, if that was one.
-pub fn iterations(t: &Thread, at: &Context) -> Option<u64> {
-    // SAFETY: it was executing there, and what is translated is followed by more than this in the cache.
-    let code = unsafe { core::slice::from_raw_parts(at.regs[RIP] as *const u8, 15) };
-    completed(code, t.ctx, at.regs[RCX])
 }
 
 impl Cache {
@@ -110,6 +110,15 @@ impl Cache {
             kept: e.kept,
             spilled: e.spilled,
         })
+    }
+
+    /// The code that was translated at `pc`, in the block that has been mapped last.
+    fn mapped_code(&self, pc: u64) -> Option<&[u8]> {
+        let (segment, i) = self.mapped?;
+        let s = &self.segments[segment];
+        let b = &s.blocks[i];
+        let code = s.bytes.get(b.bytes as usize..)?.get(..b.src_len as usize)?;
+        code.get(pc.wrapping_sub(b.pc) as usize..)
     }
 
     /// Translates block `i` of a segment again, with a map.
