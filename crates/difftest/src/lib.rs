@@ -16,6 +16,7 @@ mod prepare;
 pub mod record;
 pub mod replay;
 pub mod rng;
+pub mod sequences;
 pub mod state;
 pub mod thread;
 

@@ -2,6 +2,7 @@
 
 use crate::asm::{self, Asm, Place};
 use crate::plan::{Plan, plan};
+use crate::redo::Redo;
 use crate::regs::{self, RCX, SCR, Set, number};
 use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags, watch};
 use alloc::vec::Vec;
@@ -44,6 +45,10 @@ pub(crate) struct Cur {
     pub after: u32,
     /// Registers that the instruction uses or that are taken.
     pub used: Set,
+    /// Registers that it changes.
+    pub written: Set,
+    /// The check at hand changes the flags, which are made again in this way.
+    pub redo: Option<Redo>,
     pub scr_taken: bool,
     /// The scratch register holds something a stub must preserve.
     pub scr_live: bool,
@@ -90,6 +95,8 @@ pub struct Translator {
     /// As what, and which register holds that at first.
     pub(crate) kept: Kept,
     pub(crate) kept_reg: u8,
+    /// Recording: how the flags before the instruction at hand can be made again.
+    pub(crate) redo: Option<Redo>,
     /// Replay: index behind the last instruction that the budget at hand covers.
     pub(crate) covered: usize,
     /// Replay: exits in the middle of what a budget covers: their jumps, the instructions that are not
@@ -119,6 +126,7 @@ impl Translator {
             kept_from: usize::MAX,
             kept: Kept::AX,
             kept_reg: regs::RAX,
+            redo: None,
             covered: 0,
             early: Vec::new(),
             block: Block::default(),
@@ -156,6 +164,7 @@ impl Translator {
         self.liveness(input, peek);
         self.a.clear();
         self.cur = Cur::default();
+        self.redo = None;
         self.block.map.clear();
         if input.self_check {
             self.self_check(input);
@@ -348,6 +357,7 @@ impl Translator {
             (plan(i, info), used, written)
         };
         self.cur.used = used;
+        self.cur.written = written;
         self.cur.low_only = (0..i.op_count())
             .any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
         let mark = self.a.mark();
@@ -375,6 +385,7 @@ impl Translator {
             return;
         }
         self.release();
+        self.redo_after(i, written);
     }
 
     /// `opcode rel32` to the translation of `pc`: at first to a stub that asks the runtime.

@@ -141,7 +141,7 @@ impl Translator {
                 self.a.r(Code::Pop_r64, gpr(SCR, 8));
                 if self.checked() {
                     let m = self.stack(-8);
-                    let mut c = self.check_begin(self.cur.before);
+                    let mut c = self.check_before();
                     self.check_word(&mut c, SCR, 8, &m);
                     self.check_end(c, &m, 8, |t| t.a.load(SCR, 8, m.cell));
                     self.release();

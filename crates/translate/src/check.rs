@@ -31,6 +31,20 @@ impl Translator {
         }
     }
 
+    /// Starts a check before which the instruction at hand has changed neither flags nor registers that it does not
+    /// change at all: the flags before it survive, if they are needed.
+    pub(crate) fn check_before(&mut self) -> Check {
+        let needed = self.cur.before;
+        if needed & flags::ALL == 0 {
+            return self.check_begin(needed);
+        }
+        self.cur.redo = self.redo_at_hand();
+        match self.cur.redo {
+            Some(_) => self.check_begin(0),
+            None => self.check_begin(needed),
+        }
+    }
+
     /// Compares `size` bytes in `s` (zero-extended to 64 bits when flags are needed) with a cell.
     pub(crate) fn check_word(&mut self, c: &mut Check, s: u8, size: usize, m: &Mem) {
         if c.dead {
@@ -85,6 +99,9 @@ impl Translator {
         }
         let done = self.a.here();
         self.stub(c, m, size, DescKind::Surprise, done, |_| {}, reload);
+        if let Some(redo) = self.cur.redo.take() {
+            self.make_again(redo);
+        }
     }
 
     /// As [`Translator::check_end`] where the value that was read is in `value` and no longer in memory.
@@ -152,9 +169,9 @@ impl Translator {
     }
 
     /// Reads the first `size` bytes at `m` into `s` and checks them.
-    pub(crate) fn checked_read(&mut self, s: u8, size: usize, m: &Mem, needed: u32) {
+    pub(crate) fn checked_read(&mut self, s: u8, size: usize, m: &Mem) {
         self.a.load(s, size, m.real);
-        let mut c = self.check_begin(needed);
+        let mut c = self.check_before();
         self.check_word(&mut c, s, size, m);
         let cell = m.cell;
         self.check_end(c, m, size, |t| t.a.load(s, size, cell));

@@ -178,15 +178,18 @@ impl Translator {
     }
 }
 
+/// The number of the register that is operand `op` of `i`: not one that the translator uses, nor the second byte of
+/// one.
+pub(crate) fn whole(i: &Instruction, op: u32) -> Option<u8> {
+    let r = i.op_register(op);
+    let known = i.op_kind(op) == OpKind::Register && !regs::is_high_byte(r);
+    number(r).filter(|n| known && *n != SCR && *n != CNT)
+}
+
 /// What the flags that `i` leaves can be made from: how, and from which register's contents behind it.
 fn made_from(i: &Instruction) -> Option<(Kept, u8)> {
     use Mnemonic::*;
-    let whole = |op: u32| {
-        let r = i.op_register(op);
-        let known = i.op_kind(op) == OpKind::Register && !regs::is_high_byte(r);
-        number(r).filter(|n| known && *n != SCR && *n != CNT)
-    };
-    let reg = whole(0)?;
+    let reg = whole(i, 0)?;
     let immediate = matches!(
         i.op_kind(1),
         OpKind::Immediate8
@@ -199,7 +202,7 @@ fn made_from(i: &Instruction) -> Option<(Kept, u8)> {
     );
     let from = match i.mnemonic() {
         And | Or | Xor => From::Logic,
-        Test if whole(1) == Some(reg) => From::Logic,
+        Test if whole(i, 1) == Some(reg) => From::Logic,
         Add if immediate => From::Sum,
         Sub if immediate => From::Difference,
         Cmp if immediate => From::Comparison,

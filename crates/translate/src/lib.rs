@@ -28,6 +28,7 @@ mod observe;
 mod operand;
 mod plan;
 mod portable;
+mod redo;
 mod regs;
 mod segment;
 mod simple;

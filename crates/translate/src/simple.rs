@@ -238,7 +238,12 @@ impl Translator {
         let in_address = [i.memory_base(), i.memory_index()]
             .iter()
             .any(|r| number(*r) == Some(dest));
-        let live = self.cur.before & flags::ALL != 0;
+        // Nothing is lent to the translation of such a load, which could be what the flags are made from.
+        let alone = !self.cur.used.has(SCR)
+            && !self.cur.used.has(regs::CNT)
+            && !matches!(i.segment_prefix(), Register::FS | Register::GS);
+        let again = alone && self.redo_at_hand().is_some();
+        let live = self.cur.before & flags::ALL != 0 && !again;
         if in_address || (live && (!zero_ext || dest == RCX)) || dest == regs::RSP {
             return self.renamed(i, written, true, |t, i| t.gpr_read(i));
         }
@@ -251,7 +256,7 @@ impl Translator {
             };
             t.copy_with(i, &m.real);
             let size = i.memory_size().size();
-            let mut c = t.check_begin(t.cur.before);
+            let mut c = t.check_before();
             t.check_word(&mut c, d, size, &m);
             let again = *i;
             t.check_end(c, &m, size, |t| t.copy_with(&again, &m.cell));
@@ -266,7 +271,7 @@ impl Translator {
             return self.unsupported();
         };
         let size = i.memory_size().size();
-        self.checked_read(SCR, size, &m, self.cur.before);
+        self.checked_read(SCR, size, &m);
         let high = (0..i.op_count())
             .any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
         if high {
@@ -285,7 +290,7 @@ impl Translator {
             return self.unsupported();
         };
         let size = i.memory_size().size();
-        self.checked_read(SCR, size, &m, self.cur.before);
+        self.checked_read(SCR, size, &m);
         if flags::reads(i) != 0 {
             // Fault before the flags that a repetition needs have changed.
             self.a.store(m.real, SCR, size);
@@ -355,7 +360,7 @@ impl Translator {
             self.a.load(SCR, 1, asm::based(SCR, 0));
             self.a.guest_address(SCR, base);
         }
-        let mut c = self.check_begin(self.cur.before);
+        let mut c = self.check_before();
         let mut at = 0;
         while at < size {
             let n = [8, 4, 2, 1]

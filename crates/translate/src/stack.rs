@@ -65,7 +65,7 @@ impl Translator {
         match self.policy.mode {
             Mode::Replay => self.a.load(s, size, m.cell),
             Mode::Plain => self.a.load(s, size, m.real),
-            Mode::Record => self.checked_read(s, size, m, self.cur.before),
+            Mode::Record => self.checked_read(s, size, m),
         }
     }
 
@@ -141,7 +141,7 @@ impl Translator {
         self.copy(i);
         if self.checked() {
             let m = self.stack(-8);
-            let mut c = self.check_begin(self.cur.before);
+            let mut c = self.check_before();
             self.check_word(&mut c, r, 8, &m);
             self.check_end(c, &m, 8, |t| t.a.load(r, 8, m.cell));
         }

@@ -1,0 +1,128 @@
+//! Flags that a check may change because what made them can be done once more behind it.
+//!
+//! Between a comparison and what looks at its outcome programs often read memory. A check there that leaves the
+//! flags alone costs four instructions more than one that changes them; the comparison, done again on the
+//! same registers, costs one.
+
+use crate::block::Translator;
+use crate::keep::whole;
+use crate::regs::{self, Set, gpr, number};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind};
+
+/// How the guest's flags can be made again from the registers as they are.
+#[derive(Clone, Copy)]
+pub(crate) enum Redo {
+    /// By the instruction itself, which changes nothing else.
+    Same(Instruction),
+    /// From the result of an operation on bits.
+    Result(u8, u8),
+    /// By taking a sum or difference back and doing it again.
+    Back(Instruction, Code),
+}
+
+impl Redo {
+    /// For the flags behind `i`; `None` if it is none of these.
+    pub(crate) fn of(i: &Instruction) -> Option<Redo> {
+        use Mnemonic::*;
+        if i.op_count() != 2 || i.has_lock_prefix() {
+            return None;
+        }
+        let general = |op: u32| {
+            i.op_kind(op) != OpKind::Memory
+                && (i.op_kind(op) != OpKind::Register
+                    || number(i.op_register(op)).is_some_and(|r| r != regs::SCR && r != regs::CNT))
+        };
+        if i.op_kind(0) != OpKind::Register || !general(0) || !general(1) {
+            return None;
+        }
+        let (a, b) = (i.op_register(0), i.op_register(1));
+        let apart = i.op_kind(1) != OpKind::Register || number(a) != number(b);
+        match i.mnemonic() {
+            Cmp | Test => Some(Redo::Same(*i)),
+            And | Or | Xor => whole(i, 0).map(|r| Redo::Result(r, a.size() as u8)),
+            Add | Sub if apart => inverse(i.code()).map(|code| Redo::Back(*i, code)),
+            _ => None,
+        }
+    }
+
+    /// Whether it still serves when the registers in `changed` have other values.
+    fn survives(&self, changed: Set) -> bool {
+        let same = |r| !number(r).is_some_and(|n| changed.has(n));
+        match self {
+            Redo::Result(r, _) => !changed.has(*r),
+            Redo::Same(i) | Redo::Back(i, _) => {
+                same(i.op0_register())
+                    && (i.op1_kind() != OpKind::Register || same(i.op1_register()))
+            }
+        }
+    }
+}
+
+/// The instruction that takes back what the addition or subtraction `code` does to its first operand.
+fn inverse(code: Code) -> Option<Code> {
+    use Code::*;
+    const PAIRS: [(Code, Code); 15] = [
+        (Add_rm8_r8, Sub_rm8_r8),
+        (Add_rm16_r16, Sub_rm16_r16),
+        (Add_rm32_r32, Sub_rm32_r32),
+        (Add_rm64_r64, Sub_rm64_r64),
+        (Add_r8_rm8, Sub_r8_rm8),
+        (Add_r16_rm16, Sub_r16_rm16),
+        (Add_r32_rm32, Sub_r32_rm32),
+        (Add_r64_rm64, Sub_r64_rm64),
+        (Add_rm8_imm8, Sub_rm8_imm8),
+        (Add_rm16_imm8, Sub_rm16_imm8),
+        (Add_rm32_imm8, Sub_rm32_imm8),
+        (Add_rm64_imm8, Sub_rm64_imm8),
+        (Add_rm16_imm16, Sub_rm16_imm16),
+        (Add_rm32_imm32, Sub_rm32_imm32),
+        (Add_rm64_imm32, Sub_rm64_imm32),
+    ];
+    PAIRS.iter().find_map(|(a, b)| match code {
+        c if c == *a => Some(*b),
+        c if c == *b => Some(*a),
+        _ => None,
+    })
+}
+
+impl Translator {
+    /// Notes the flags behind `i`, which changes the registers `written`.
+    pub(crate) fn redo_after(&mut self, i: &Instruction, written: Set) {
+        self.redo = match i.rflags_modified() {
+            0 => self.redo.filter(|r| r.survives(written)),
+            _ => Redo::of(i),
+        };
+    }
+
+    /// How a check in the instruction at hand may have the flags before it made again: if the registers that
+    /// they are made from are neither changed by the instruction nor lent to its translation.
+    pub(crate) fn redo_at_hand(&self) -> Option<Redo> {
+        let mut taken = self.cur.written;
+        let lent = &self.cur.victims[..self.cur.nvictims];
+        lent.iter().for_each(|v| taken.add(*v));
+        self.redo.filter(|r| r.survives(taken))
+    }
+
+    /// Makes the flags again.
+    pub(crate) fn make_again(&mut self, redo: Redo) {
+        match redo {
+            Redo::Same(i) => self.a.put(&i),
+            Redo::Result(r, size) => {
+                let code = match size {
+                    1 => Code::Test_rm8_r8,
+                    2 => Code::Test_rm16_r16,
+                    4 => Code::Test_rm32_r32,
+                    _ => Code::Test_rm64_r64,
+                };
+                self.a
+                    .rr(code, gpr(r, size as usize), gpr(r, size as usize));
+            }
+            Redo::Back(i, inverse) => {
+                let mut back = i;
+                back.set_code(inverse);
+                self.a.put(&back);
+                self.a.put(&i);
+            }
+        }
+    }
+}
