@@ -189,6 +189,21 @@ fn arithmetic_of_all_kinds() {
     scene.same(&words(&program, &[]));
 }
 
+/// Faults in their middle, other threads' changes in their middle, signals all the time.
+#[test]
+fn string_instructions_whose_reads_are_checked() {
+    let scene = Scene::new();
+    let shared = scene.compile("shared_strings.c", &["-O1", "-pthread"]);
+    scene.same(&words(&shared, &[]));
+    let quiet = scene.compile("quiet.c", &["-pthread"]);
+    let native = scene.native(&words(&quiet, &["strings"]));
+    let trace = scene.path("trace.hst");
+    let mut command = scene.hindsight(&["record", "--quiet", "--regime=checked", "-o"]);
+    let done = scene.run(command.arg(&trace).arg("--").arg(&quiet).arg("strings"));
+    assert_eq!(done.text(), native.text(), "{}", done.messages());
+    scene.must_verify(&trace);
+}
+
 #[test]
 fn bounded_predictors_record_the_same_program() {
     let scene = Scene::new();
