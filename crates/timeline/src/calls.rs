@@ -219,7 +219,7 @@ fn stretches(inner: &Arc<Inner>, thread: ThreadId) -> Result<Vec<(u64, u64)>> {
     let mut starts: Vec<u64> = Vec::new();
     for place in index::places(inner, thread) {
         let frames = match inner.part_if_built(place) {
-            Some(part) => part.intervals.iter().map(|i| i.from).collect(),
+            Some(part) => part.borders.clone(),
             None => vec![place.from],
         };
         for at in frames {

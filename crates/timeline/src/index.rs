@@ -15,19 +15,23 @@
 mod build;
 mod ends;
 mod frame;
+mod part;
 mod pieces;
+mod touched;
 
 use crate::scan::Scan;
 use crate::timeline::Inner;
 use crate::{Error, Result, ThreadId};
 use hindsight_events::varint;
-use hindsight_replay::LineMarks;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use build::build;
-pub use ends::{End, Ends};
-use ends::{Maker, covered};
+pub use ends::Ends;
+use ends::{End, Maker, covered};
 pub use frame::Frame;
+pub use part::{Bytes, Key, Part, Set, Unpacked, encode};
+pub use touched::Touched;
 
 /// Instructions of an interval, unless the index would become too large.
 pub const SPAN: u64 = 8 << 20;
@@ -40,80 +44,6 @@ pub type Page = [u8; PAGE];
 /// Bytes of a page's lines, by their number.
 type Lines = BTreeMap<u32, (u64, Box<Page>)>;
 
-/// What was touched of a page: a bit for each line, and of each line that was read or written two
-/// bytes with a bit for each word of 8 bytes, for reads and for writes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Touched {
-    pub page: u32,
-    pub reads: u64,
-    pub writes: u64,
-    pub words: Box<[u8]>,
-}
-
-impl Touched {
-    /// Makes it from the words of a page: the bytes of all its lines.
-    pub fn new(page: u32, words: &[[u8; 2]; 64]) -> Touched {
-        let mask = |k: usize| (0..64).fold(0u64, |m, i| m | ((words[i][k] != 0) as u64) << i);
-        Touched {
-            page,
-            reads: mask(0),
-            writes: mask(1),
-            words: words
-                .iter()
-                .filter(|w| **w != [0; 2])
-                .flatten()
-                .copied()
-                .collect(),
-        }
-    }
-
-    /// Makes it from how some lines were accessed.
-    fn of(page: u32, lines: u64, marks: &[LineMarks]) -> Touched {
-        let mut t = Touched {
-            page,
-            reads: 0,
-            writes: 0,
-            words: Vec::new().into(),
-        };
-        let mut words = Vec::with_capacity(2 * marks.len());
-        let mut rest = lines;
-        for m in marks {
-            let line = rest & rest.wrapping_neg();
-            rest ^= line;
-            t.reads |= if m.read != 0 { line } else { 0 };
-            t.writes |= if m.written != 0 { line } else { 0 };
-            words.extend([words_of(m.read), words_of(m.written)]);
-        }
-        t.words = words.into();
-        t
-    }
-
-    /// The words of a line that were read, and those that were written.
-    fn line(&self, i: usize) -> [u8; 2] {
-        let any = self.reads | self.writes;
-        if any & (1 << i) == 0 {
-            return [0; 2];
-        }
-        let rank = (any & ((1 << i) - 1)).count_ones() as usize;
-        match self.words.get(2 * rank..2 * rank + 2) {
-            Some(w) => [w[0], w[1]],
-            None => [0xff; 2],
-        }
-    }
-
-    fn lines(&self) -> [[u8; 2]; 64] {
-        std::array::from_fn(|i| self.line(i))
-    }
-}
-
-/// Which words of 8 bytes have any of these bytes.
-fn words_of(bytes: u64) -> u8 {
-    let x = bytes | bytes >> 4;
-    let x = x | x >> 2;
-    let x = (x | x >> 1) & 0x0101_0101_0101_0101;
-    (x.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
-}
-
 /// A stretch of a thread between two frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interval {
@@ -123,12 +53,12 @@ pub struct Interval {
     /// By page, ascending.
     pub history: Vec<Touched>,
     /// See [`Ends`]; compressed.
-    pub ends: Vec<u8>,
+    pub ends: Arc<[u8]>,
 }
 
-/// The index of one part of a thread.
+/// The index of one part of a thread, while it is made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct Draft {
     pub thread: ThreadId,
     pub from: u64,
     pub to: u64,
@@ -137,44 +67,19 @@ pub struct Part {
 
 impl Interval {
     /// What was touched of a page.
-    pub fn touched(&self, page: u32) -> Option<&Touched> {
+    fn touched(&self, page: u32) -> Option<&Touched> {
         let i = self.history.binary_search_by_key(&page, |t| t.page);
         Some(&self.history[i.ok()?])
     }
 
-    /// Whether any word of these bytes was read, or written.
-    pub fn touches(&self, address: u64, len: u64, reads: bool, writes: bool) -> bool {
-        let end = address.saturating_add(len);
-        let mut at = address & !7;
-        while at < end {
-            let next = (at & !(PAGE as u64 - 1)) + PAGE as u64;
-            if let Some(t) = self.touched((at as u32) / PAGE as u32) {
-                let stop = end.min(next);
-                while at < stop {
-                    let [r, w] = t.line(at as usize % PAGE / LINE);
-                    let behind = (at & !(LINE as u64 - 1)) + LINE as u64;
-                    let first = (at as usize % LINE) / 8;
-                    let last = ((stop.min(behind) - 1) as usize % LINE) / 8;
-                    let wanted = (0xff << first) & (0xff >> (7 - last));
-                    if (reads && r & wanted != 0) || (writes && w & wanted != 0) {
-                        return true;
-                    }
-                    at = behind;
-                }
-            }
-            at = next;
-        }
-        false
-    }
-
     fn size(&self) -> usize {
-        let words: usize = self.history.iter().map(|t| 4 + t.words.len() / 2).sum();
+        let words: usize = self.history.iter().map(Touched::size).sum();
         self.frame.blob.len() + self.ends.len() + words + 16
     }
 
-    /// How what was touched was accessed last, and what it held at the end; `None`: it is damaged.
-    pub fn ends(&self) -> Option<Ends> {
-        Ends::new(&self.ends, self.history.len(), self.frame.open()?.1)
+    /// What it held at the end; `None`: it is damaged.
+    fn ends(&self) -> Option<Ends> {
+        Ends::new(&self.ends, self.frame.open()?.1)
     }
 
     /// This interval and the one that follows it as one. `changes`: where something else than the
@@ -208,27 +113,30 @@ impl Interval {
                 *a = [a[0] | b[0], a[1] | b[1]];
             }
         }
-        let history: Vec<Touched> = pages.iter().map(|(p, w)| Touched::new(*p, w)).collect();
+        let mut history: Vec<Touched> = pages.iter().map(|(p, w)| Touched::new(*p, w)).collect();
         let mut maker = Maker::default();
-        for t in &history {
-            let end = |i: usize| {
-                let first = mine.line(&self.history, t.page, i);
-                let last = others.line(&next.history, t.page, i);
-                let wiped = (changes.iter()).fold(0, |m, c| m | covered(t.page, i, c.0, c.1));
-                match (first, last) {
-                    (Some(a), Some(b)) => Some(b.after(&a, wiped)),
-                    (Some(a), None) => Some(a.wiped(wiped)),
-                    (None, b) => b,
-                }
+        for t in &mut history {
+            let (page, any) = (t.page, t.any());
+            let of = |interval: &Interval, ends: &Ends, i: usize| -> Result<Option<End>> {
+                let touched = interval.touched(page).filter(|t| t.any() & (1 << i) != 0);
+                let end = touched.map(|t| Some(t.end(i, ends.line(page, i)?)));
+                end.map(|e| e.ok_or_else(damaged)).transpose()
             };
-            let any = t.reads | t.writes;
-            let of = |i: usize| (any & (1 << i) != 0).then(|| end(i)).flatten();
-            let all: [Option<End>; 64] = std::array::from_fn(of);
-            if (0..64).any(|i| any & (1 << i) != 0 && all[i].is_none()) {
-                return Err(damaged());
+            let end = |i: usize| -> Result<End> {
+                let (first, last) = (of(self, &mine, i)?, of(next, &others, i)?);
+                let wiped = (changes.iter()).fold(0, |m, c| m | covered(page, i, c.0, c.1));
+                Ok(match (first, last) {
+                    (Some(a), Some(b)) => b.after(&a, wiped),
+                    (Some(a), None) => a.wiped(wiped),
+                    (None, b) => b.unwrap_or_default(),
+                })
+            };
+            let mut all = [End::default(); 64];
+            for i in (0..64).filter(|i| any & (1 << i) != 0) {
+                all[i] = end(i)?;
             }
             let base = lines.get(&t.page).map(|l| (l.0, &*l.1));
-            maker.page(t, base, |i| all[i].unwrap_or_default());
+            maker.page(t, base, |i| all[i]);
         }
         Ok(Interval {
             from: self.from,
@@ -240,13 +148,7 @@ impl Interval {
     }
 }
 
-impl Part {
-    /// The number of the interval in which `count` instructions are completed; at a border that which begins.
-    pub fn interval(&self, count: u64) -> usize {
-        let i = self.intervals.partition_point(|i| i.from <= count);
-        i.saturating_sub(1)
-    }
-
+impl Draft {
     fn size(&self) -> usize {
         self.intervals.iter().map(Interval::size).sum()
     }

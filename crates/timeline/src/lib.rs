@@ -41,6 +41,7 @@ mod describe;
 mod doubts;
 mod error;
 mod index;
+mod kept;
 mod maps;
 mod memory;
 mod model;

@@ -21,11 +21,11 @@ pub struct Touch {
 impl Touch {
     /// Whether what the interval left behind is not what is asked for, since only a part of it counts.
     pub fn is_cut(&self) -> bool {
-        self.to < self.part.intervals[self.interval].to
+        self.to < self.part.bounds(self.interval).1
     }
 }
 
-/// The last interval of a thread that touched any word of these bytes before `count`.
+/// The last interval of a thread that touched any of these bytes before `count`.
 pub fn last(
     inner: &Arc<Inner>,
     thread: ThreadId,
@@ -39,16 +39,15 @@ pub fn last(
         && let Some(part) = inner.part_at(thread, at - 1, cancel)?
         && part.from < at
     {
-        for i in (0..=part.interval(at - 1)).rev() {
-            let interval = &part.intervals[i];
-            if interval.touches(address, len, true, true) {
-                return Ok(Some(Touch {
-                    interval: i,
-                    from: interval.from,
-                    to: interval.to.min(count),
-                    part,
-                }));
-            }
+        let below = part.interval(at - 1) + 1;
+        if let Some(i) = part.last(inner, address, len, below)? {
+            let (from, to) = part.bounds(i);
+            return Ok(Some(Touch {
+                interval: i,
+                from,
+                to: to.min(count),
+                part,
+            }));
         }
         at = part.from;
     }
@@ -71,8 +70,8 @@ pub fn writes(
         && let Some(part) = inner.part_at(thread, at, cancel)?
     {
         let last = part.interval(hi - 1);
-        let mut all = part.intervals[part.interval(at)..=last].iter();
-        if all.any(|i| i.touches(address, len, false, true)) {
+        let set = part.touching(inner, address, len, false, true)?;
+        if (part.interval(at)..=last).any(|i| set.has(i)) {
             return Ok(true);
         }
         if part.to <= at {
@@ -85,26 +84,26 @@ pub fn writes(
 
 /// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
 pub fn take(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     touch: &Touch,
     floor: &[u64],
     q: &mut Query,
     bytes: Range<usize>,
 ) -> Result<()> {
-    let history = &touch.part.intervals[touch.interval].history;
-    let ends = inner.left_behind(&touch.part, touch.interval)?;
-    let mut line = None;
+    let part = &touch.part;
+    let (mut ends, mut line) = (None, None);
     for i in bytes {
         if !q.open(i) || floor[i] >= touch.to {
             continue;
         }
         let cell = q.m.address.wrapping_add(i as u64) as u32 as usize;
-        let key = (cell / PAGE, cell % PAGE / LINE);
-        if line.is_none_or(|(k, _)| k != key) {
-            line = Some((key, ends.line(history, key.0 as u32, key.1)));
-        }
-        let Some((_, Some(end))) = line else { continue };
-        let ground = match end.byte(cell % LINE) {
+        let (page, n) = ((cell / PAGE) as u32, cell % PAGE / LINE);
+        let masks = match line {
+            Some((key, masks)) if key == (page, n) => masks,
+            _ => part.masks(inner, touch.interval, page, n)?,
+        };
+        line = Some(((page, n), masks));
+        let ground = match masks.map(|m| m & (1 << (cell % LINE)) != 0) {
             [false, false] => continue,
             [true, true] => {
                 q.lost[i] = true;
@@ -113,8 +112,14 @@ pub fn take(
             [_, true] => Ground::Written,
             _ => Ground::Read,
         };
+        let held = match ends.take() {
+            Some(e) => e,
+            None => part.ends(inner, touch.interval)?,
+        };
+        let bytes = held.line(page, n).ok_or_else(|| inner.bad_frame())?;
+        ends = Some(held);
         q.m.bytes[i] = Some(Known {
-            value: end.bytes[cell % LINE],
+            value: bytes[cell % LINE],
             ground,
         });
         q.when[i] = Some(When {

@@ -325,17 +325,15 @@ impl Player {
             None => self.inner.part(place, &self.cancel)?,
         };
         let i = built.interval(count);
-        let Some(interval) = built.intervals.get(i) else {
-            return self.start_part(part);
-        };
+        let (from, to) = built.bounds(i);
+        let frame = built.frame(&self.inner, i)?;
         let thread = self.thread;
         let fail = |e| replay(thread, e);
         self.snapshots.clear();
         self.at = None;
         self.machine.clear_window().map_err(fail)?;
         self.machine.clear_marks().map_err(fail)?;
-        let state = interval
-            .frame
+        let state = frame
             .load(&mut self.machine)
             .ok_or_else(|| self.inner.bad_frame())?;
         let source = self.source(state.position);
@@ -344,8 +342,8 @@ impl Player {
             .map_err(fail)?;
         self.at = Some(Since {
             part,
-            count: interval.from,
-            until: interval.to,
+            count: from,
+            until: to,
         });
         self.snapshot()
     }
@@ -437,9 +435,10 @@ impl Player {
             return Ok(());
         }
         let built = self.inner.part(self.places[part], &self.cancel)?;
-        let interval = &built.intervals[built.interval(here)];
-        let loaded = match interval.from == here {
-            true => interval.frame.load(&mut self.machine),
+        let i = built.interval(here);
+        let (from, to) = built.bounds(i);
+        let loaded = match from == here {
+            true => built.frame(&self.inner, i)?.load(&mut self.machine),
             false => None,
         };
         loaded.ok_or_else(|| self.inner.bad_frame())?;
@@ -447,7 +446,7 @@ impl Player {
         self.at = Some(Since {
             part,
             count: here,
-            until: interval.to,
+            until: to,
         });
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::scan::Raw;
 use crate::stops::*;
 use crate::{Cursor, Ending, Filter, Kind, KindOf, Position, Result, ThreadId};
 use effects::Wants;
+use std::sync::Arc;
 
 pub use last::{Last, Target, last_effects};
 pub use out::step_out;
@@ -333,12 +334,13 @@ fn forward_in(
         s.hi = h.count;
     }
     if wants.steps() {
-        let mut lo = s.lo;
+        let (mut lo, mut known) = (s.lo, None);
+        let inner = Arc::clone(player.inner());
         while lo < s.hi {
             let part = player.index(lo)?;
-            let interval = &part.intervals[part.interval(lo)];
-            let hi = s.hi.min(interval.to.max(lo + 1));
-            if wants.touched(interval)
+            let i = part.interval(lo);
+            let hi = s.hi.min(part.bounds(i).1.max(lo + 1));
+            if wants.touched(&inner, &part, i, &mut known)?
                 && let Some(h) = wants.effects(player, lo, hi, Direction::Forward, cancel)?
             {
                 return Ok(Some(h));
@@ -364,11 +366,12 @@ fn backward_in(
         return Ok(event);
     }
     let player = cursor.player(s.thread)?;
-    let mut hi = s.hi;
+    let (mut hi, mut known) = (s.hi, None);
+    let inner = Arc::clone(player.inner());
     while hi > s.lo {
         let part = player.index(hi - 1)?;
-        let interval = &part.intervals[part.interval(hi - 1)];
-        let lo = s.lo.max(interval.from).min(hi - 1);
+        let i = part.interval(hi - 1);
+        let lo = s.lo.max(part.bounds(i).0).min(hi - 1);
         let mut from = lo;
         let mut last = None;
         if wants.breaks() {
@@ -381,7 +384,7 @@ fn backward_in(
             }
         }
         if wants.steps()
-            && wants.touched(interval)
+            && wants.touched(&inner, &part, i, &mut known)?
             && let Some(h) = wants.effects(player, from, hi, Direction::Backward, cancel)?
         {
             return Ok(Some(h));

@@ -1,21 +1,21 @@
 //! The index as a file beside its trace: `docs/index-format.md` describes it.
 
-use crate::index::{Frame, Interval, Part, Place, Reader, Touched, pack, put, unpack};
+use crate::index::{Bytes, Draft, Part, Place, encode};
 use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
 /// Raise it when what the index says changes, also through a change of what is marked.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 const HEADER: usize = 32;
-/// Before each part: its thread, where it begins, length and checksum.
-const RECORD: usize = 32;
+/// Before each part: its thread, where it begins, its length, and length and checksum of its directory.
+const RECORD: usize = 40;
 const NO_INDEX: &str = "it is no index";
 /// No part is larger.
 const MAX_PART: u64 = 1 << 31;
@@ -37,13 +37,22 @@ pub struct Sidecar {
 
 #[derive(Default)]
 struct State {
-    file: Option<File>,
-    /// Offset, length and checksum of the parts, by thread and first instruction.
-    parts: BTreeMap<(ThreadId, u64), (u64, u64, u64)>,
+    file: Option<Arc<File>>,
+    /// By thread and first instruction.
+    parts: BTreeMap<(ThreadId, u64), Record>,
     /// Where the next part goes.
     end: u64,
     /// Why some of what is there is not used.
     problem: Option<String>,
+}
+
+/// Where a part is: the offset of its directory, on which its sections follow.
+#[derive(Clone, Copy)]
+struct Record {
+    at: u64,
+    len: u64,
+    directory: u64,
+    sum: u64,
 }
 
 impl Sidecar {
@@ -53,7 +62,7 @@ impl Sidecar {
         let mut state = State::default();
         if let Ok(file) = File::open(&path) {
             state.problem = scan(&file, identity, &mut state).err().map(String::from);
-            state.file = Some(file);
+            state.file = Some(Arc::new(file));
         }
         Sidecar {
             path,
@@ -78,31 +87,56 @@ impl Sidecar {
         s.parts.contains_key(&(place.thread, place.from))
     }
 
-    /// Reads a part.
+    /// Takes up a part: its directory is read and checked.
     pub fn load(&self, place: Place) -> Option<Part> {
-        let mut s = crate::timeline::lock(&self.state);
-        let key = (place.thread, place.from);
-        let (offset, len, sum) = *s.parts.get(&key)?;
-        let mut bytes = vec![0; len as usize];
-        let read = s.file.as_ref()?.read_exact_at(&mut bytes, offset);
+        let (file, r) = {
+            let s = crate::timeline::lock(&self.state);
+            let r = *s.parts.get(&(place.thread, place.from))?;
+            (Arc::clone(s.file.as_ref()?), r)
+        };
+        let mut directory = vec![0; r.directory as usize];
+        let read = file.read_exact_at(&mut directory, r.at);
+        let at = r.at + r.directory;
         let part = match read {
-            Ok(()) if xxh3_64(&bytes) == sum => decode(&bytes, place),
+            Ok(()) if xxh3_64(&directory) == r.sum => {
+                let bytes = Bytes::File { file, at };
+                Part::open(place, &directory, bytes, r.len - r.directory)
+            }
             _ => None,
         };
         if part.is_none() {
-            s.parts.remove(&key);
-            s.problem = Some("a part of it is damaged".into());
+            self.found_damaged(place);
         }
         part
     }
 
+    /// Whether it has a part, all of which is as it was written. If there is damage, it is not used.
+    pub fn is_whole(&self, place: Place) -> bool {
+        match self.load(place) {
+            Some(p) if p.is_whole() => true,
+            Some(_) => {
+                self.found_damaged(place);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Uses a part no longer.
+    pub fn found_damaged(&self, place: Place) {
+        let mut s = crate::timeline::lock(&self.state);
+        if s.parts.remove(&(place.thread, place.from)).is_some() {
+            s.problem = Some("a part of it is damaged".into());
+        }
+    }
+
     /// Adds a part. What was in the file and is not used is overwritten.
-    pub fn add(&self, part: &Part) -> Result<()> {
+    pub fn add(&self, part: &Draft) -> Result<()> {
         let failed = |e: std::io::Error| Error::Index {
             path: self.path.display().to_string(),
             what: e.to_string(),
         };
-        let bytes = encode(part)?;
+        let (directory, bytes) = encode(part)?;
         let mut s = crate::timeline::lock(&self.state);
         if s.end == 0 && s.problem.as_deref() == Some(NO_INDEX) {
             return Err(failed(std::io::Error::other(
@@ -123,19 +157,32 @@ impl Sidecar {
         } else {
             file.set_len(s.end).map_err(failed)?;
         }
-        let sum = xxh3_64(&bytes);
-        let mut record = Vec::with_capacity(RECORD + bytes.len());
-        record.extend_from_slice(&(part.thread.0 as u64).to_le_bytes());
-        record.extend_from_slice(&part.from.to_le_bytes());
-        record.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        record.extend_from_slice(&sum.to_le_bytes());
-        record.extend_from_slice(&bytes);
-        file.write_all_at(&record, s.end).map_err(failed)?;
-        let at = s.end + RECORD as u64;
-        s.parts
-            .insert((part.thread, part.from), (at, bytes.len() as u64, sum));
-        s.end = at + bytes.len() as u64;
-        s.file = Some(file);
+        let len = (directory.len() + bytes.len()) as u64;
+        let sum = xxh3_64(&directory);
+        let mut record = Vec::with_capacity(RECORD + directory.len());
+        for word in [
+            part.thread.0 as u64,
+            part.from,
+            len,
+            directory.len() as u64,
+            sum,
+        ] {
+            record.extend_from_slice(&word.to_le_bytes());
+        }
+        record.extend_from_slice(&directory);
+        let behind = s.end + record.len() as u64;
+        let written = file.write_all_at(&record, s.end);
+        written.map_err(failed)?;
+        file.write_all_at(&bytes, behind).map_err(failed)?;
+        let record = Record {
+            at: s.end + RECORD as u64,
+            len,
+            directory: directory.len() as u64,
+            sum,
+        };
+        s.parts.insert((part.thread, part.from), record);
+        s.end = record.at + len;
+        s.file = Some(Arc::new(file));
         Ok(())
     }
 }
@@ -181,102 +228,24 @@ fn scan(file: &File, identity: u128, state: &mut State) -> std::result::Result<(
             return Err("it is cut");
         }
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| r[8 * i + k]));
-        let (thread, from, n, sum) = (word(0), word(1), word(2), word(3));
+        let (thread, from, n, directory, sum) = (word(0), word(1), word(2), word(3), word(4));
         let Ok(thread) = u32::try_from(thread) else {
             return Err("it is damaged");
         };
-        if n > MAX_PART {
+        if n > MAX_PART || directory > n {
             return Err("it is damaged");
         }
         if at + n > len {
             return Err("it is cut");
         }
-        state.parts.insert((ThreadId(thread), from), (at, n, sum));
+        let record = Record {
+            at,
+            len: n,
+            directory,
+            sum,
+        };
+        state.parts.insert((ThreadId(thread), from), record);
         state.end = at + n;
     }
     Ok(())
-}
-
-/// A part as bytes: intervals, each with its frame, its packed history and its ends.
-fn encode(part: &Part) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    put(&mut out, part.to);
-    put(&mut out, part.intervals.len() as u64);
-    for i in &part.intervals {
-        put(&mut out, i.from);
-        put(&mut out, i.to - i.from);
-        put(&mut out, i.frame.blob.len() as u64);
-        out.extend_from_slice(&i.frame.blob);
-        let mut history = Vec::new();
-        put(&mut history, i.history.len() as u64);
-        let mut before = 0;
-        for t in &i.history {
-            put(&mut history, (t.page - before) as u64);
-            before = t.page;
-            history.extend_from_slice(&(t.reads | t.writes).to_le_bytes());
-            history.extend_from_slice(&t.words);
-        }
-        let packed = pack(&history)?;
-        put(&mut out, packed.len() as u64);
-        out.extend_from_slice(&packed);
-        put(&mut out, i.ends.len() as u64);
-        out.extend_from_slice(&i.ends);
-    }
-    Ok(out)
-}
-
-/// Inverse of [`encode`]; `None` if the bytes are none, or not of this part.
-fn decode(bytes: &[u8], place: Place) -> Option<Part> {
-    let mut r = Reader { b: bytes, at: 0 };
-    let to = r.int()?;
-    let mut part = Part {
-        thread: place.thread,
-        from: place.from,
-        to,
-        intervals: Vec::new(),
-    };
-    let mut at = place.from;
-    for _ in 0..r.int()? {
-        let from = r.int()?;
-        let to = from.checked_add(r.int()?)?;
-        if from != at {
-            return None;
-        }
-        at = to;
-        let n = usize::try_from(r.int()?).ok()?;
-        let blob = r.take(n)?.to_vec();
-        let n = usize::try_from(r.int()?).ok()?;
-        let history = history(&unpack(r.take(n)?)?)?;
-        let n = usize::try_from(r.int()?).ok()?;
-        let ends = r.take(n)?.to_vec();
-        part.intervals.push(Interval {
-            from,
-            to,
-            frame: Frame {
-                position: from,
-                blob,
-            },
-            history,
-            ends,
-        });
-    }
-    (to == place.to && !part.intervals.is_empty() && r.at == bytes.len()).then_some(part)
-}
-
-fn history(raw: &[u8]) -> Option<Vec<Touched>> {
-    let mut r = Reader { b: raw, at: 0 };
-    let mut out = Vec::new();
-    let mut page = 0u32;
-    for _ in 0..r.int()? {
-        page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
-        let lines = r.word()?;
-        let words = r.take(2 * lines.count_ones() as usize)?;
-        let mut all = [[0; 2]; 64];
-        let set = (0..64).filter(|i| lines & (1 << i) != 0);
-        for (i, w) in set.zip(words.chunks_exact(2)) {
-            all[i] = [w[0], w[1]];
-        }
-        out.push(Touched::new(page, &all));
-    }
-    (page < 1 << 20 && r.at == raw.len()).then_some(out)
 }

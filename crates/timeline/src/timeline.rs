@@ -5,6 +5,7 @@ mod inner;
 mod order;
 
 use crate::index;
+use crate::kept::Kept;
 use crate::maps::{self, Change};
 use crate::model::*;
 use crate::scan::Scan;
@@ -94,7 +95,7 @@ impl Timeline {
             doubts: Mutex::default(),
             parts: Mutex::default(),
             places: Mutex::default(),
-            ends: Mutex::default(),
+            unpacked: Mutex::new(Kept::new(inner::UNPACKED)),
             chunks: Mutex::default(),
             calls: Mutex::default(),
         })))
@@ -210,7 +211,7 @@ impl Timeline {
         inner.scans()?;
         let mut places = inner.places();
         // Those that are damaged show when they are read.
-        places.retain(|p| !inner.sidecar.has(*p) || inner.sidecar.load(*p).is_none());
+        places.retain(|p| !inner.sidecar.is_whole(*p));
         places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
         let total = places.iter().map(|p| p.to - p.from).sum();
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -221,11 +222,13 @@ impl Timeline {
                 };
                 let scan = inner.scan(place.thread)?;
                 let budget = inner.budget(*place);
-                let part = index::build(inner, *place, scan, budget, &|n| {
+                let part = index::build(inner, *place, scan, budget, &[], &|n| {
                     progress(done.fetch_add(n, Relaxed) + n, total);
                     !cancel.is_cancelled()
                 })?;
                 inner.sidecar.add(&part)?;
+                // From now on it is read from there.
+                lock(&inner.parts).remove(&(place.thread, place.from));
             }
         };
         std::thread::scope(|s| {

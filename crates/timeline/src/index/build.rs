@@ -1,7 +1,7 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
 use super::ends::{End, Maker};
-use super::{Frame, Interval, LINE, PAGE, Page, Part, Place, Touched};
+use super::{Draft, Frame, Interval, LINE, PAGE, Page, Place, Touched};
 use crate::player::Chunks;
 use crate::scan::Scan;
 use crate::timeline::{Inner, replay};
@@ -36,20 +36,22 @@ struct Raw {
 }
 
 /// Replays a part and makes its index of at most about `budget` bytes. `progress` is told how many
-/// instructions are done and answers whether to go on.
+/// instructions are done and answers whether to go on. `borders`: where intervals begin; none: where they fit
+/// the budget.
 pub fn build(
     inner: &Arc<Inner>,
     place: Place,
     scan: &Scan,
     budget: u64,
+    borders: &[u64],
     progress: &dyn Fn(u64) -> bool,
-) -> Result<Part> {
+) -> Result<Draft> {
     let span = AtomicU64::new(inner.interval);
     let (send, receive) = sync_channel(WAITING);
     // What has been packed comes back, so that its memory is used again.
     let (give, spare) = sync_channel(WAITING + 2);
     let mut packer = Packer {
-        part: Part {
+        part: Draft {
             thread: place.thread,
             from: place.from,
             to: place.to,
@@ -67,7 +69,14 @@ pub fn build(
             packer.run(&receive, &give, scan)?;
             Ok(packer.part)
         });
-        let played = play(inner, place, scan, &span, (send, spare), progress);
+        let played = play(
+            inner,
+            place,
+            scan,
+            (&span, borders),
+            (send, spare),
+            progress,
+        );
         let packed = match packed.join() {
             Ok(p) => p,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -82,7 +91,7 @@ fn play(
     inner: &Arc<Inner>,
     place: Place,
     scan: &Scan,
-    span: &AtomicU64,
+    (span, borders): (&AtomicU64, &[u64]),
     (send, spare): (SyncSender<Raw>, Receiver<Raw>),
     progress: &dyn Fn(u64) -> bool,
 ) -> Result<()> {
@@ -97,7 +106,12 @@ fn play(
     loop {
         let state = m.state();
         let from = state.position;
-        let stop = m.run_to(from.saturating_add(span.load(Relaxed)).min(place.to));
+        let next = match borders.get(borders.partition_point(|b| *b <= from)) {
+            Some(b) => *b,
+            None if borders.is_empty() => from.saturating_add(span.load(Relaxed)),
+            None => place.to,
+        };
+        let stop = m.run_to(next.min(place.to));
         let done = m.position();
         let more = match stop {
             Ok(Stop::Position | Stop::Break) => done < place.to,
@@ -213,7 +227,7 @@ fn take(
 
 /// Makes intervals of what is told.
 struct Packer<'a> {
-    part: Part,
+    part: Draft,
     /// What pages held when they were last touched or changed.
     shadow: HashMap<u32, Box<Page>>,
     /// The lines of a frame, while it is made.
@@ -279,7 +293,7 @@ impl Packer<'_> {
             let n = lines.count_ones() as usize;
             let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
             at += n;
-            let touched = Touched::of(page, lines, marks);
+            let mut touched = Touched::of(page, lines, marks);
             let old = self.shadow.entry(page);
             let old = old.or_insert_with(|| Box::new([0; PAGE]));
             let mut wanted = 0u64;
@@ -294,7 +308,7 @@ impl Packer<'_> {
                 framed.push((page, wanted));
             }
             let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
-            ends.page(&touched, Some((wanted, &**old)), |i| End {
+            ends.page(&mut touched, Some((wanted, &**old)), |i| End {
                 masks: marks[rank(i)].last,
                 bytes: cells[rank(i)],
             });

@@ -1,18 +1,14 @@
 //! What an interval leaves behind: how each byte was accessed last, and what it holds at the end.
 //!
 //! Most bytes are accessed in whole words, which the history tells; masks are kept only of lines where that
-//! is not so. Contents are kept as the difference from what the interval's frame has of the line, so that
-//! nothing is kept of what has not changed.
+//! is not so, beside the history ([`Touched::masks`]). Contents are kept as the difference from what the
+//! interval's frame has of the line, so that nothing is kept of what has not changed.
 
 use super::frame::{Framed, parts, unpack_parts};
-use super::pieces::Pieces;
-use super::{LINE, PAGE, Page, Touched};
-use crate::Result;
 
-/// Bytes of a page in the list of pages: a bit for each line that has masks, and that has a difference.
-const HEAD: usize = 16;
-/// Bytes of the masks of a line.
-const MASKS: usize = 16;
+use super::{LINE, PAGE, Page, Reader, Touched, put};
+use crate::Result;
+use std::sync::Arc;
 
 /// A line at the end of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,11 +29,6 @@ impl Default for End {
 }
 
 impl End {
-    /// How byte `i` was accessed last: read, written.
-    pub fn byte(&self, i: usize) -> [bool; 2] {
-        self.masks.map(|m| m & (1 << i) != 0)
-    }
-
     /// The same when the bytes in `wiped` have been changed by something else.
     pub fn wiped(mut self, wiped: u64) -> End {
         let lost = (self.masks[0] | self.masks[1]) & wiped;
@@ -57,22 +48,11 @@ impl End {
     }
 }
 
-/// The masks of a line that was accessed in whole words.
-fn whole(words: [u8; 2]) -> [u64; 2] {
-    // Each bit into a byte of its own, and that byte full.
-    let spread = |bits: u8| {
-        let one = (bits as u64).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
-        let top = (one + 0x7f7f_7f7f_7f7f_7f7f) & 0x8080_8080_8080_8080;
-        (top >> 7) * 0xff
-    };
-    [spread(words[0] & !words[1]), spread(words[1])]
-}
-
 /// The ends of an interval, as they are made.
 #[derive(Default)]
 pub struct Maker {
-    heads: Vec<u8>,
-    masks: Vec<u8>,
+    /// Pages of which something differs, and which lines.
+    pages: Vec<(u32, u64)>,
     bytes: Vec<u8>,
 }
 
@@ -80,20 +60,15 @@ impl Maker {
     /// The next page: the ends of the lines that were touched. `base`: what the frame has of it.
     pub fn page(
         &mut self,
-        touched: &Touched,
+        touched: &mut Touched,
         base: Option<(u64, &Page)>,
         end: impl Fn(usize) -> End,
     ) {
-        let (mut odd, mut new) = (0u64, 0u64);
-        let any = touched.reads | touched.writes;
+        let mut new = 0u64;
+        let any = touched.any();
         for i in (0..64).filter(|i| any & (1 << i) != 0) {
             let e = end(i);
-            if e.masks != whole(touched.line(i)) {
-                odd |= 1 << i;
-                for m in e.masks {
-                    self.masks.extend_from_slice(&m.to_le_bytes());
-                }
-            }
+            touched.mark(i, e.masks);
             let old = framed(base, i);
             if e.bytes != old {
                 new |= 1 << i;
@@ -101,24 +76,23 @@ impl Maker {
                 self.bytes.extend_from_slice(&difference);
             }
         }
-        self.heads.extend_from_slice(&odd.to_le_bytes());
-        self.heads.extend_from_slice(&new.to_le_bytes());
+        if new != 0 {
+            self.pages.push((touched.page, new));
+        }
     }
 
     /// All of it, compressed.
-    pub fn pack(self) -> Result<Vec<u8>> {
-        let mut head = self.heads;
-        head.extend_from_slice(&self.masks);
-        parts(&head, &self.bytes)
+    pub fn pack(self) -> Result<Arc<[u8]>> {
+        let mut head = Vec::with_capacity(10 * self.pages.len() + 10);
+        put(&mut head, self.pages.len() as u64);
+        let mut before = 0;
+        for (page, new) in self.pages {
+            put(&mut head, (page - before) as u64);
+            before = page;
+            head.extend_from_slice(&new.to_le_bytes());
+        }
+        Ok(parts(&head, &self.bytes)?.into())
     }
-}
-
-/// Which lines of a page have masks, and which a difference.
-fn head(bytes: &[u8; HEAD]) -> [u64; 2] {
-    let [odd, new] = *bytes.as_chunks::<8>().0 else {
-        return [0; 2];
-    };
-    [u64::from_le_bytes(odd), u64::from_le_bytes(new)]
 }
 
 /// What a frame has of a line of a page.
@@ -134,60 +108,32 @@ fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
 
 /// The ends of an interval with its frame, ready to be asked.
 pub struct Ends {
-    /// List of pages, and masks.
-    raw: Vec<u8>,
-    /// Of each page: how many lines of the pages before it have masks, and how many a difference.
-    before: Vec<[u32; 2]>,
-    differences: Pieces,
+    /// Lines that differ from the frame's.
+    differences: Framed,
     frame: Framed,
 }
 
 impl Ends {
-    /// Of an interval that touched so many `pages`.
-    pub(super) fn new(blob: &[u8], pages: usize, frame: Framed) -> Option<Ends> {
-        let (raw, differences) = unpack_parts(blob)?;
-        let heads = raw.get(..HEAD * pages)?.as_chunks::<HEAD>().0;
-        let mut sum = [0; 2];
-        let before = heads.iter().map(|h| {
-            let before = sum;
-            sum = [0, 1].map(|k| sum[k] + head(h)[k].count_ones());
-            before
-        });
-        Some(Ends {
-            before: before.collect(),
-            raw,
-            differences,
-            frame,
-        })
+    pub fn new(blob: &Arc<[u8]>, frame: Framed) -> Option<Ends> {
+        let (raw, lines) = unpack_parts(blob)?;
+        let mut r = Reader { b: &raw, at: 0 };
+        let differences = Framed::read(&mut r, lines)?;
+        (r.at == raw.len()).then_some(Ends { differences, frame })
     }
 
-    /// A line of a page that the interval touched. `None`: it did not, or what is here is damaged.
-    pub fn line(&self, history: &[Touched], page: u32, line: usize) -> Option<End> {
-        let at = history.binary_search_by_key(&page, |t| t.page).ok()?;
-        let touched = &history[at];
-        if (touched.reads | touched.writes) & (1 << line) == 0 {
-            return None;
-        }
-        let before = self.before.get(at)?;
-        let [odd, new] = head(self.raw[HEAD * at..].first_chunk()?);
-        let below = (1u64 << line) - 1;
-        let rank = |mask: u64, k: usize| (before[k] + (mask & below).count_ones()) as usize;
-        let masks = match odd & (1 << line) != 0 {
-            true => {
-                let at = HEAD * history.len() + MASKS * rank(odd, 0);
-                let m = self.raw.get(at..at + MASKS)?;
-                [0, 8].map(|o| u64::from_le_bytes(std::array::from_fn(|b| m[o + b])))
-            }
-            false => whole(touched.line(line)),
-        };
+    /// What a line holds that the interval touched. `None`: what is here is damaged.
+    pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         let mut bytes = self.frame.line(page, line)?;
-        if new & (1 << line) != 0 {
-            let difference: [u8; LINE] = self.differences.get(LINE * rank(new, 1))?;
-            for (b, d) in bytes.iter_mut().zip(difference) {
-                *b ^= d;
-            }
+        let difference = self.differences.line(page, line)?;
+        for (b, d) in bytes.iter_mut().zip(difference) {
+            *b ^= d;
         }
-        Some(End { masks, bytes })
+        Some(bytes)
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn size(&self) -> usize {
+        self.frame.size() + self.differences.size()
     }
 }
 
@@ -215,6 +161,7 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pieces::Pieces;
     use super::*;
 
     #[test]
@@ -222,13 +169,13 @@ mod tests {
         let mut words = [[0; 2]; 64];
         words[3] = [0b11, 0b10];
         words[5] = [0, 1];
-        let history = [Touched::new(7, &[[1, 0]; 64]), Touched::new(9, &words)];
+        let mut history = [Touched::new(7, &[[1, 0]; 64]), Touched::new(9, &words)];
         let mut old = Box::new([0; PAGE]);
         old[3 * LINE] = 4;
+        let frame = super::super::pieces::pack(&old[3 * LINE..4 * LINE]).unwrap();
         let frame = Framed {
             pages: vec![(9, 1 << 3, 0)],
-            lines: Pieces::new(&super::super::pieces::pack(&old[3 * LINE..4 * LINE]).unwrap())
-                .unwrap(),
+            lines: Pieces::new(frame.into(), 0).unwrap(),
         };
         let odd = |i: usize| End {
             masks: match i {
@@ -245,20 +192,14 @@ mod tests {
             bytes: [i as u8; LINE],
         };
         let mut m = Maker::default();
-        m.page(&history[0], None, plain);
-        m.page(&history[1], Some((1 << 3, &*old)), odd);
-        assert_eq!(
-            m.masks.len(),
-            MASKS,
-            "only one line was not accessed in whole words"
-        );
+        m.page(&mut history[0], None, plain);
+        m.page(&mut history[1], Some((1 << 3, &*old)), odd);
         assert_eq!(m.bytes.len(), (63 + 1) * LINE, "only what differs is kept");
-        let e = Ends::new(&m.pack().unwrap(), history.len(), frame).unwrap();
-        assert_eq!(e.line(&history, 7, 63), Some(plain(63)));
-        assert_eq!(e.line(&history, 9, 3), Some(odd(3)));
-        assert_eq!(e.line(&history, 9, 5), Some(odd(5)));
-        assert_eq!(e.line(&history, 9, 4), None);
-        assert_eq!(odd(5).byte(1), [true, true]);
+        let e = Ends::new(&m.pack().unwrap(), frame).unwrap();
+        let line = |h: usize, page, i| history[h].end(i, e.line(page, i).unwrap());
+        assert_eq!(line(0, 7, 63), plain(63));
+        assert_eq!(line(1, 9, 3), odd(3));
+        assert_eq!(line(1, 9, 5), odd(5));
     }
 
     #[test]
@@ -273,25 +214,11 @@ mod tests {
             bytes: [6; LINE],
         };
         let both = later.after(&e, 0xff);
-        assert_eq!(both.byte(0), [false, true]);
-        assert_eq!(both.byte(1), [true, true]);
-        assert_eq!(both.byte(9), [true, false]);
-        assert_eq!(both.byte(17), [false, false]);
-    }
-
-    #[test]
-    fn words_become_bytes_and_back() {
-        for i in 0..=255 {
-            let [reads, none] = whole([i, 0]);
-            assert_eq!((super::super::words_of(reads), none), (i, 0));
-            assert_eq!(reads.count_ones(), 8 * i.count_ones());
-            // A single byte of each word is enough.
-            for byte in 0..8 {
-                let some = reads & (0x0101_0101_0101_0101 << byte);
-                assert_eq!(super::super::words_of(some), i);
-            }
-        }
-        assert_eq!(whole([0b11, 0b10]), [0xff, 0xff00]);
+        let byte = |i: u32| both.masks.map(|m| m & (1 << i) != 0);
+        assert_eq!(byte(0), [false, true]);
+        assert_eq!(byte(1), [true, true]);
+        assert_eq!(byte(9), [true, false]);
+        assert_eq!(byte(17), [false, false]);
     }
 
     #[test]

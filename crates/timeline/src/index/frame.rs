@@ -6,13 +6,14 @@ use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Machine, State};
+use std::sync::Arc;
 
 /// A place at which replay can begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     pub position: u64,
     /// State and lines, compressed.
-    pub blob: Vec<u8>,
+    pub blob: Arc<[u8]>,
 }
 
 impl Frame {
@@ -43,7 +44,7 @@ impl Frame {
         }
         Ok(Frame {
             position: state.position,
-            blob: parts(&out, lines)?,
+            blob: parts(&out, lines)?.into(),
         })
     }
 
@@ -55,15 +56,7 @@ impl Frame {
         let gap = r.int()? != 0;
         let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
         let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
-        let n = r.int()?;
-        let mut pages = Vec::new();
-        let (mut page, mut count) = (0u32, 0);
-        for _ in 0..n {
-            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
-            let mask = r.word()?;
-            pages.push((page, mask, count));
-            count += mask.count_ones() as usize;
-        }
+        let framed = Framed::read(&mut r, lines)?;
         let state = State {
             position: self.position,
             gap,
@@ -71,8 +64,7 @@ impl Frame {
             cpu,
             vec,
         };
-        (r.at == raw.len() && lines.len() == count * LINE && page < 1 << 20)
-            .then_some((state, Framed { pages, lines }))
+        (r.at == raw.len()).then_some((state, framed))
     }
 
     /// The state, and the lines with their pages and masks.
@@ -122,6 +114,24 @@ pub struct Framed {
 }
 
 impl Framed {
+    /// Reads the list of pages.
+    pub fn read(r: &mut Reader, lines: Pieces) -> Option<Framed> {
+        let mut pages = Vec::new();
+        let (mut page, mut count) = (0u32, 0);
+        for _ in 0..r.int()? {
+            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+            let mask = r.word()?;
+            pages.push((page, mask, count));
+            count += mask.count_ones() as usize;
+        }
+        (lines.len() == count * LINE && page < 1 << 20).then_some(Framed { pages, lines })
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn size(&self) -> usize {
+        self.pages.len() * 24 + self.lines.size()
+    }
+
     /// A line of a page; zeros if the frame does not have it. `None`: it is damaged.
     pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         if let Ok(i) = self.pages.binary_search_by_key(&page, |p| p.0)
@@ -146,9 +156,10 @@ pub fn parts(head: &[u8], lines: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Inverse of [`parts`].
-pub fn unpack_parts(blob: &[u8]) -> Option<(Vec<u8>, Pieces)> {
+pub fn unpack_parts(blob: &Arc<[u8]>) -> Option<(Vec<u8>, Pieces)> {
     let mut r = Reader { b: blob, at: 0 };
     let n = usize::try_from(r.int()?).ok()?;
     let head = unpack(r.take(n)?)?;
-    Some((head, Pieces::new(&blob[r.at..])?))
+    let at = r.at;
+    Some((head, Pieces::new(Arc::clone(blob), at)?))
 }

@@ -2,7 +2,7 @@
 
 use super::{LEVEL, Reader, put};
 use crate::{Error, Result};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Bytes of a piece.
@@ -27,7 +27,7 @@ pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
 
 /// What [`pack`] made, ready to be read from.
 pub struct Pieces {
-    blob: Vec<u8>,
+    blob: Arc<[u8]>,
     /// Where each piece ends, and where the first begins.
     ends: Vec<usize>,
     first: usize,
@@ -37,9 +37,9 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// `None`: it is damaged.
-    pub fn new(blob: &[u8]) -> Option<Pieces> {
-        let mut r = Reader { b: blob, at: 0 };
+    /// From `at` on to the end. `None`: it is damaged.
+    pub fn new(blob: Arc<[u8]>, at: usize) -> Option<Pieces> {
+        let mut r = Reader { b: &blob, at };
         let len = usize::try_from(r.int()?).ok()?;
         // Each piece has a length of at least a byte.
         if len.div_ceil(PIECE) > blob.len() {
@@ -54,8 +54,8 @@ impl Pieces {
             Some(at)
         });
         let ends = ends.collect::<Option<Vec<usize>>>()?;
-        (at == blob.len()).then(|| Pieces {
-            blob: blob.to_vec(),
+        (at == blob.len()).then_some(Pieces {
+            blob,
             ends,
             first,
             len,
@@ -66,6 +66,11 @@ impl Pieces {
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn size(&self) -> usize {
+        self.blob.len() + PIECE
     }
 
     fn piece(&self, i: usize, with: &mut Decompressor<'_>) -> Option<Vec<u8>> {
@@ -110,26 +115,27 @@ mod tests {
     #[test]
     fn pieces_come_back_alone_and_together() {
         let raw: Vec<u8> = (0..3 * PIECE + 128).map(|i| (i / 64) as u8).collect();
+        let new = |b: &[u8]| Pieces::new(b.into(), 0);
         let blob = pack(&raw).unwrap();
         assert!(blob.len() < raw.len() / 4);
-        let p = Pieces::new(&blob).unwrap();
+        let p = new(&blob).unwrap();
         assert_eq!(p.all().unwrap(), raw);
         for at in [0, PIECE, PIECE - 64, 3 * PIECE + 64, 64] {
             assert_eq!(p.get::<64>(at).unwrap(), raw[at..at + 64], "{at}");
         }
         assert_eq!(p.get::<64>(3 * PIECE + 128), None);
         assert_eq!(p.get::<64>(usize::MAX), None);
-        let none = Pieces::new(&pack(&[]).unwrap()).unwrap();
+        let none = new(&pack(&[]).unwrap()).unwrap();
         assert!(none.all().unwrap().is_empty());
         // Damage never makes it panic.
         for n in 0..blob.len().min(300) {
             let mut bad = blob.clone();
             bad[n] ^= 0x55;
-            if let Some(p) = Pieces::new(&bad) {
+            if let Some(p) = new(&bad) {
                 p.get::<64>(0);
                 p.all();
             }
-            assert!(Pieces::new(&blob[..n]).is_none());
+            assert!(new(&blob[..n]).is_none());
         }
     }
 }

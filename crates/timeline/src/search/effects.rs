@@ -1,12 +1,14 @@
 //! Which instructions of one thread stop, and what they access.
 
 use super::Hit;
-use crate::index::Interval;
+use crate::index::{Part, Set};
 use crate::player::Player;
 use crate::stops::*;
+use crate::timeline::Inner;
 use crate::{Cursor, Result, ThreadId};
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::{Access, Finder};
+use std::sync::Arc;
 
 /// Parts into which a stretch is cut to find an access in it.
 pub const SLICES: u64 = 16;
@@ -51,13 +53,30 @@ impl Wants {
         !self.watches.is_empty() || !self.registers.is_empty()
     }
 
-    /// Whether an interval may have effects that stop.
-    pub fn touched(&self, interval: &Interval) -> bool {
-        let by = |w: &Watchpoint| {
-            let (reads, writes) = w.watch.kinds();
-            interval.touches(w.address, w.len, reads, writes)
+    /// Whether an interval of a part may have effects that stop. `known`: what was found out about the part
+    /// that was asked about last.
+    pub fn touched(
+        &self,
+        inner: &Arc<Inner>,
+        part: &Part,
+        interval: usize,
+        known: &mut Option<(u64, Vec<Set>)>,
+    ) -> Result<bool> {
+        if !self.registers.is_empty() {
+            return Ok(true);
+        }
+        let (_, sets) = match known.take().filter(|k| k.0 == part.from) {
+            Some(k) => known.insert(k),
+            None => {
+                let set = |w: &Watchpoint| {
+                    let (reads, writes) = w.watch.kinds();
+                    part.touching(inner, w.address, w.len, reads, writes)
+                };
+                let sets = self.watches.iter().map(set).collect::<Result<_>>()?;
+                known.insert((part.from, sets))
+            }
         };
-        !self.registers.is_empty() || self.watches.iter().any(by)
+        Ok(sets.iter().any(|s| s.has(interval)))
     }
 
     /// Shows `found` all places to stop before among instructions `lo..hi`, in order, as long as it

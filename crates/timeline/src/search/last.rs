@@ -3,11 +3,13 @@
 
 use super::effects::{FEW, SLICES, check, step_accesses};
 use crate::Result;
+use crate::index::Set;
 use crate::player::Player;
 use crate::stops::{Cancel, Watch};
 use hindsight_isa::observe::MARK;
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Finder;
+use std::sync::Arc;
 
 /// Bytes to which accesses by instructions `lo..hi` are looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,16 +66,24 @@ pub fn last_effects(
         cancel,
     };
     let (reads, writes) = watch.kinds();
+    let inner = Arc::clone(s.player.inner());
+    // Of the part at hand: which of its intervals touched each target.
+    let mut known: Option<(u64, Vec<Set>)> = None;
     while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
         && lo < hi
     {
         let part = s.player.index(hi - 1)?;
-        let interval = &part.intervals[part.interval(hi - 1)];
-        let from = lo.max(interval.from).min(hi - 1);
-        let touched = |i: &usize| {
-            let t = &targets[*i];
-            interval.touches(t.address, t.len, reads, writes)
+        let i = part.interval(hi - 1);
+        let from = lo.max(part.bounds(i).0).min(hi - 1);
+        let sets = match known.take().filter(|k| k.0 == part.from) {
+            Some(k) => &known.insert(k).1,
+            None => {
+                let set = |t: &Target| part.touching(&inner, t.address, t.len, reads, writes);
+                let sets = targets.iter().map(set).collect::<Result<_>>()?;
+                &known.insert((part.from, sets)).1
+            }
         };
+        let touched = |t: &usize| sets[*t].has(i);
         let which: Vec<usize> = s.open(from, hi).filter(touched).collect();
         s.sweep(from, hi, which)?;
         hi = from;

@@ -1,7 +1,8 @@
 //! What is known of a recording, and kept.
 
 use crate::doubts::Doubts;
-use crate::index::{self, Ends, Part, Place};
+use crate::index::{self, Draft, Key, Part, Place, Unpacked};
+use crate::kept::Kept;
 use crate::maps::Change;
 use crate::model::ThreadId;
 use crate::scan::Scan;
@@ -33,8 +34,8 @@ pub struct Inner {
     pub parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
     /// The parts of threads.
     pub places: Mutex<BTreeMap<ThreadId, Arc<Vec<Place>>>>,
-    /// Ends of intervals that were asked for lately, by thread and first instruction, the last one first.
-    pub ends: Mutex<VecDeque<LastEnds>>,
+    /// What of them was unpacked lately.
+    pub unpacked: Mutex<Kept<Key, Unpacked>>,
     /// Chunks in wire form that were used lately, the last one first.
     pub chunks: Mutex<VecDeque<Wire>>,
     /// Calls of functions that were asked for.
@@ -44,11 +45,8 @@ pub struct Inner {
 /// A chunk in wire form, by thread and number.
 type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
 
-/// Ends of an interval, by thread and first instruction.
-type LastEnds = ((ThreadId, u64), Arc<Ends>);
-
-/// Intervals whose ends are kept.
-const ENDS: usize = 64;
+/// Bytes of the index that are kept unpacked, about.
+pub const UNPACKED: usize = 128 << 20;
 /// Chunks that are kept in wire form, of about a mebibyte each.
 const CHUNKS: usize = 16;
 /// What an index may have besides twice the bytes of its trace.
@@ -169,26 +167,6 @@ impl Inner {
         place.map(|p| self.part(*p, cancel)).transpose()
     }
 
-    /// What an interval left behind.
-    pub fn left_behind(&self, part: &Part, interval: usize) -> Result<Arc<Ends>> {
-        let i = &part.intervals[interval];
-        let key = (part.thread, i.from);
-        let found = {
-            let mut kept = lock(&self.ends);
-            let at = kept.iter().position(|k| k.0 == key);
-            at.and_then(|at| kept.remove(at))
-                .inspect(|f| kept.push_front(f.clone()))
-        };
-        if let Some((_, ends)) = found {
-            return Ok(ends);
-        }
-        let ends = Arc::new(i.ends().ok_or_else(|| self.bad_frame())?);
-        let mut kept = lock(&self.ends);
-        kept.truncate(ENDS - 1);
-        kept.push_front((key, Arc::clone(&ends)));
-        Ok(ends)
-    }
-
     /// The index of a part, which is built if there is none, unless that is cancelled.
     pub fn part(self: &Arc<Self>, place: Place, cancel: &Cancel) -> Result<Arc<Part>> {
         if let Some(p) = self.part_if_built(place) {
@@ -204,10 +182,16 @@ impl Inner {
         progress: &dyn Fn(u64) -> bool,
     ) -> Result<Arc<Part>> {
         let scan = self.scan(place.thread)?;
-        let part = index::build(self, place, scan, self.budget(place), progress)?;
-        let part = Arc::new(part);
+        let draft = index::build(self, place, scan, self.budget(place), &[], progress)?;
+        let part = Arc::new(Part::made(place, &draft)?);
         lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
         Ok(part)
+    }
+
+    /// Makes the index of a part once more, with the same intervals.
+    pub fn again(self: &Arc<Self>, place: Place, borders: &[u64]) -> Result<Draft> {
+        let scan = self.scan(place.thread)?;
+        index::build(self, place, scan, u64::MAX, borders, &|_| true)
     }
 
     /// All parts of all threads.

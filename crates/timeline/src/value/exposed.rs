@@ -4,6 +4,7 @@ use super::{Query, shares_cells};
 use crate::memory::{Ground, Known};
 use crate::{Cursor, Error, Result};
 use hindsight_isa::observe::MARK;
+use std::sync::Arc;
 
 /// Intervals that are replayed at most to find what is read later.
 const AHEAD: usize = 4;
@@ -50,9 +51,11 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
                 return Err(Error::Cancelled);
             }
             let part = p.index(lo)?;
-            let interval = &part.intervals[part.interval(lo)];
-            let hi = until.min(interval.to.max(lo + 1));
-            if interval.touches(address, len, true, false) {
+            let i = part.interval(lo);
+            let hi = until.min(part.bounds(i).1.max(lo + 1));
+            let inner = Arc::clone(p.inner());
+            let touched = |reads| part.touching(&inner, address, len, reads, !reads);
+            if touched(true)?.has(i) {
                 replays += 1;
                 p.seek(lo)?;
                 p.take_marks(address, len);
@@ -69,7 +72,7 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
                     }
                     shut[i] |= writes[i] != 0;
                 }
-            } else if interval.touches(address, len, false, true) {
+            } else if touched(false)?.has(i) {
                 break;
             }
             lo = hi;

@@ -1,0 +1,512 @@
+//! The index of a part as questions use it: what they need of it is read, checked and unpacked then, and
+//! kept for a while.
+//!
+//! Its bytes are a directory, and *sections*: of each interval its frame and its ends, and of neighbouring
+//! pages together, how they were accessed in all intervals. So what touched an address last, however long
+//! ago, is known when one section is read.
+
+use super::{Draft, Ends, Frame, Interval, LINE, PAGE, Place, Reader, Touched, pack, put, unpack};
+use crate::timeline::{Inner, lock};
+use crate::{Result, ThreadId};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes of what is said of pages, from which on a section is closed.
+const SECTION: usize = 64 << 10;
+
+/// A stretch of a part's bytes.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    at: u64,
+    len: u64,
+    sum: u64,
+}
+
+/// Where the bytes of a part are.
+pub enum Bytes {
+    File { file: Arc<File>, at: u64 },
+    Memory(Vec<u8>),
+}
+
+impl Bytes {
+    fn read(&self, s: &Section) -> Option<Vec<u8>> {
+        let mut out = vec![0; usize::try_from(s.len).ok()?];
+        match self {
+            Bytes::File { file, at } => file.read_exact_at(&mut out, at.checked_add(s.at)?).ok()?,
+            Bytes::Memory(all) => {
+                let at = usize::try_from(s.at).ok()?;
+                let end = at.checked_add(out.len())?;
+                out.copy_from_slice(all.get(at..end)?);
+            }
+        }
+        (xxh3_64(&out) == s.sum).then_some(out)
+    }
+}
+
+/// An interval.
+struct Span {
+    from: u64,
+    frame: Section,
+    ends: Section,
+}
+
+/// Directory and bytes.
+struct Body {
+    spans: Vec<Span>,
+    /// Where the last one ends.
+    end: u64,
+    /// By the first page that each is about.
+    pages: Vec<(u32, Section)>,
+    bytes: Bytes,
+}
+
+/// The index of one part of a thread.
+pub struct Part {
+    pub thread: ThreadId,
+    pub from: u64,
+    pub to: u64,
+    place: Place,
+    /// Where intervals begin.
+    pub borders: Vec<u64>,
+    /// Where the last one ends.
+    end: u64,
+    body: Mutex<Arc<Body>>,
+}
+
+/// How a page was accessed: the numbers of intervals that did, ascending.
+pub type Past = Vec<(u32, Touched)>;
+
+/// What is said of some neighbouring pages: where each begins in the bytes, and those.
+pub struct Pages {
+    at: Vec<(u32, usize)>,
+    raw: Vec<u8>,
+}
+
+/// Something that was unpacked and is kept for a while.
+#[derive(Clone)]
+pub enum Unpacked {
+    Ends(Arc<Ends>),
+    Pages(Arc<Pages>),
+    Past(Arc<Past>),
+}
+
+/// Which of a part's: its thread and first instruction, and the number of an interval, of a section of
+/// pages, or of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Key {
+    Ends(ThreadId, u64, usize),
+    Pages(ThreadId, u64, usize),
+    Past(ThreadId, u64, u32),
+}
+
+/// A set of intervals.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Set(Vec<u64>);
+
+impl Set {
+    fn new(n: usize) -> Set {
+        Set(vec![0; n.div_ceil(64)])
+    }
+
+    fn add(&mut self, i: usize) {
+        self.0[i / 64] |= 1 << (i % 64);
+    }
+
+    pub fn has(&self, i: usize) -> bool {
+        self.0.get(i / 64).is_some_and(|w| w & (1 << (i % 64)) != 0)
+    }
+}
+
+impl Part {
+    /// Takes up the bytes of a part, which begin with `directory` bytes of directory. `None`: it is damaged.
+    pub fn open(place: Place, directory: &[u8], bytes: Bytes, len: u64) -> Option<Part> {
+        let body = Body::open(place, directory, bytes, len)?;
+        Some(Part {
+            thread: place.thread,
+            from: place.from,
+            to: place.to,
+            place,
+            borders: body.spans.iter().map(|s| s.from).collect(),
+            end: body.end,
+            body: Mutex::new(Arc::new(body)),
+        })
+    }
+
+    /// The same of what was just made.
+    pub fn made(place: Place, draft: &Draft) -> Result<Part> {
+        let (directory, bytes) = encode(draft)?;
+        let len = bytes.len() as u64;
+        let part = Part::open(place, &directory, Bytes::Memory(bytes), len);
+        part.ok_or_else(|| crate::Error::Unsupported("an index cannot be read as made".into()))
+    }
+
+    /// The number of the interval in which `count` instructions are completed; at a border that which begins.
+    pub fn interval(&self, count: u64) -> usize {
+        let i = self.borders.partition_point(|from| *from <= count);
+        i.saturating_sub(1)
+    }
+
+    /// Where an interval begins, and where it ends.
+    pub fn bounds(&self, interval: usize) -> (u64, u64) {
+        let border = |i: usize| self.borders.get(i).copied().unwrap_or(self.end);
+        (border(interval), border(interval + 1))
+    }
+
+    /// The frame at the start of an interval.
+    pub fn frame(&self, inner: &Arc<Inner>, interval: usize) -> Result<Frame> {
+        self.ask(inner, |body| body.frame(interval))
+    }
+
+    /// What an interval left behind.
+    pub fn ends(&self, inner: &Arc<Inner>, interval: usize) -> Result<Arc<Ends>> {
+        let key = Key::Ends(self.thread, self.from, interval);
+        let kept = lock(&inner.unpacked).get(&key);
+        if let Some(Unpacked::Ends(e)) = kept {
+            return Ok(e);
+        }
+        let ends = Arc::new(self.ask(inner, |body| body.ends(interval))?);
+        let what = Unpacked::Ends(Arc::clone(&ends));
+        lock(&inner.unpacked).put(key, what, ends.size());
+        Ok(ends)
+    }
+
+    /// How a page was accessed; `None`: not at all.
+    pub fn past(&self, inner: &Arc<Inner>, page: u32) -> Result<Option<Arc<Past>>> {
+        let key = Key::Past(self.thread, self.from, page);
+        let kept = lock(&inner.unpacked).get(&key);
+        if let Some(Unpacked::Past(p)) = kept {
+            return Ok(Some(p));
+        }
+        let body = lock(&self.body).clone();
+        let n = body.pages.partition_point(|p| p.0 <= page);
+        let Some(n) = n.checked_sub(1) else {
+            return Ok(None);
+        };
+        let section = self.pages(inner, n)?;
+        let Ok(i) = section.at.binary_search_by_key(&page, |p| p.0) else {
+            return Ok(None);
+        };
+        let past = section.past(i).ok_or_else(|| inner.bad_frame())?;
+        let past = Arc::new(past);
+        let size = past.iter().map(|(_, t)| 64 + 4 * t.size()).sum();
+        lock(&inner.unpacked).put(key, Unpacked::Past(Arc::clone(&past)), size);
+        Ok(Some(past))
+    }
+
+    /// What is said of a section of pages.
+    fn pages(&self, inner: &Arc<Inner>, n: usize) -> Result<Arc<Pages>> {
+        let key = Key::Pages(self.thread, self.from, n);
+        let kept = lock(&inner.unpacked).get(&key);
+        if let Some(Unpacked::Pages(p)) = kept {
+            return Ok(p);
+        }
+        let pages = Arc::new(self.ask(inner, |body| body.pages(n))?);
+        let size = pages.raw.len() + 16 * pages.at.len();
+        lock(&inner.unpacked).put(key, Unpacked::Pages(Arc::clone(&pages)), size);
+        Ok(pages)
+    }
+
+    /// The intervals in which any word of these bytes was read, or written.
+    pub fn touching(
+        &self,
+        inner: &Arc<Inner>,
+        address: u64,
+        len: u64,
+        reads: bool,
+        writes: bool,
+    ) -> Result<Set> {
+        let mut set = Set::new(self.borders.len());
+        self.each(inner, address, len, &mut |past, line, bytes| {
+            let wanted = words(bytes);
+            for (i, t) in past {
+                let [r, w] = t.line(line);
+                if (reads && r & wanted != 0) || (writes && w & wanted != 0) {
+                    set.add(*i as usize);
+                }
+            }
+        })?;
+        Ok(set)
+    }
+
+    /// The last interval of those before number `below` in which any of these bytes was accessed.
+    pub fn last(
+        &self,
+        inner: &Arc<Inner>,
+        address: u64,
+        len: u64,
+        below: usize,
+    ) -> Result<Option<usize>> {
+        let mut best = None;
+        self.each(inner, address, len, &mut |past, line, bytes| {
+            let n = past.partition_point(|(i, _)| (*i as usize) < below);
+            let hit = |(_, t): &&(u32, Touched)| {
+                let [r, w] = t.masks(line);
+                (r | w) & bytes != 0
+            };
+            let found = past[..n].iter().rfind(hit);
+            best = best.max(found.map(|(i, _)| *i as usize));
+        })?;
+        Ok(best)
+    }
+
+    /// How an interval accessed the bytes of a line last, see [`super::End`].
+    pub fn masks(
+        &self,
+        inner: &Arc<Inner>,
+        interval: usize,
+        page: u32,
+        line: usize,
+    ) -> Result<[u64; 2]> {
+        let past = self.past(inner, page)?;
+        let found = past.as_ref().and_then(|p| {
+            let i = p.binary_search_by_key(&(interval as u32), |e| e.0);
+            Some(p[i.ok()?].1.masks(line))
+        });
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Shows the lines of some bytes that were accessed at all, with the bits of those bytes.
+    fn each(
+        &self,
+        inner: &Arc<Inner>,
+        address: u64,
+        len: u64,
+        show: &mut dyn FnMut(&Past, usize, u64),
+    ) -> Result<()> {
+        const CELLS: u64 = 1 << 32;
+        let mut one = |past: &Past, from: usize, to: usize| {
+            for line in from / LINE..to.div_ceil(LINE) {
+                let first = from.saturating_sub(line * LINE);
+                let end = (to - line * LINE).min(LINE);
+                show(past, line, (u64::MAX << first) & (u64::MAX >> (LINE - end)));
+            }
+        };
+        let end = address.saturating_add(len);
+        if len > SECTION as u64 {
+            // Only pages that there are.
+            let body = lock(&self.body).clone();
+            for n in 0..body.pages.len() {
+                let pages = self.pages(inner, n)?;
+                for (page, _) in &pages.at {
+                    let start = *page as u64 * PAGE as u64;
+                    let into = start.wrapping_sub(address) % CELLS;
+                    // The page begins in the stretch, or the stretch in the page, or both.
+                    let rest = (len.saturating_sub(into) as usize).min(PAGE);
+                    let (from, to) = match (CELLS - into) as usize {
+                        begin @ ..PAGE if rest == 0 => (begin, PAGE),
+                        ..PAGE => (0, PAGE),
+                        _ if len >= CELLS => (0, PAGE),
+                        _ if rest == 0 => continue,
+                        _ => (0, rest),
+                    };
+                    if let Some(past) = self.past(inner, *page)? {
+                        one(&past, from, to);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let mut at = address;
+        while at < end {
+            let next = end.min((at | (PAGE as u64 - 1)).saturating_add(1));
+            let page = (at as u32) / PAGE as u32;
+            if let Some(past) = self.past(inner, page)? {
+                let from = at as usize % PAGE;
+                one(&past, from, from + (next - at) as usize);
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Answers from the bytes; where those are damaged, the part is made anew with the same intervals.
+    fn ask<T>(&self, inner: &Arc<Inner>, what: impl Fn(&Body) -> Option<T>) -> Result<T> {
+        let body = lock(&self.body).clone();
+        if let Some(answer) = what(&body) {
+            return Ok(answer);
+        }
+        inner.sidecar.found_damaged(self.place);
+        let mut body = lock(&self.body);
+        if what(&body).is_none() {
+            let draft = inner.again(self.place, &self.borders)?;
+            let (directory, bytes) = encode(&draft)?;
+            let len = bytes.len() as u64;
+            let new = Body::open(self.place, &directory, Bytes::Memory(bytes), len);
+            let same = |b: &Body| {
+                b.spans
+                    .iter()
+                    .map(|s| s.from)
+                    .eq(self.borders.iter().copied())
+            };
+            *body = Arc::new(new.filter(same).ok_or_else(|| inner.bad_frame())?);
+        }
+        what(&body).ok_or_else(|| inner.bad_frame())
+    }
+
+    /// Whether all of it is as it was made.
+    pub fn is_whole(&self) -> bool {
+        let body = lock(&self.body).clone();
+        let spans = body.spans.iter().flat_map(|s| [&s.frame, &s.ends]);
+        let mut all = spans.chain(body.pages.iter().map(|p| &p.1));
+        all.all(|s| body.bytes.read(s).is_some())
+    }
+}
+
+impl Body {
+    fn open(place: Place, directory: &[u8], bytes: Bytes, len: u64) -> Option<Body> {
+        let mut r = Reader {
+            b: directory,
+            at: 0,
+        };
+        let to = r.int()?;
+        let mut at = 0u64;
+        let mut section = |r: &mut Reader| {
+            let s = Section {
+                at,
+                len: r.int()?,
+                sum: r.word()?,
+            };
+            at = at.checked_add(s.len)?;
+            (at <= len).then_some(s)
+        };
+        let mut from = place.from;
+        let mut spans = Vec::new();
+        for _ in 0..r.int()? {
+            let n = r.int()?;
+            spans.push(Span {
+                from,
+                frame: section(&mut r)?,
+                ends: section(&mut r)?,
+            });
+            from = from.checked_add(n)?;
+        }
+        let mut pages = Vec::new();
+        let mut page = 0u32;
+        for _ in 0..r.int()? {
+            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+            pages.push((page, section(&mut r)?));
+        }
+        let whole = r.at == directory.len() && at == len && !spans.is_empty();
+        (to == place.to && whole).then_some(Body {
+            spans,
+            end: from,
+            pages,
+            bytes,
+        })
+    }
+
+    fn frame(&self, interval: usize) -> Option<Frame> {
+        let s = self.spans.get(interval)?;
+        let blob = self.bytes.read(&s.frame)?;
+        Some(Frame {
+            position: s.from,
+            blob: blob.into(),
+        })
+    }
+
+    fn ends(&self, interval: usize) -> Option<Ends> {
+        let blob = self.bytes.read(&self.spans.get(interval)?.ends)?;
+        Ends::new(&blob.into(), self.frame(interval)?.open()?.1)
+    }
+
+    fn pages(&self, n: usize) -> Option<Pages> {
+        let raw = unpack(&self.bytes.read(&self.pages.get(n)?.1)?)?;
+        let mut at = Vec::new();
+        let mut r = Reader { b: &raw, at: 0 };
+        let mut page = 0u32;
+        while r.at < raw.len() {
+            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+            let len = usize::try_from(r.int()?).ok()?;
+            at.push((page, r.at));
+            r.take(len)?;
+        }
+        Some(Pages { at, raw })
+    }
+}
+
+impl Pages {
+    fn past(&self, i: usize) -> Option<Past> {
+        let (page, at) = self.at[i];
+        let mut r = Reader { b: &self.raw, at };
+        let mut out = Vec::new();
+        let mut interval = 0u32;
+        for _ in 0..r.int()? {
+            interval = interval.checked_add(u32::try_from(r.int()?).ok()?)?;
+            out.push((interval, Touched::read(page, &mut r)?));
+        }
+        Some(out)
+    }
+}
+
+/// The words of a line that have any of these bytes.
+fn words(bytes: u64) -> u8 {
+    (0..8).fold(0, |w, i| w | ((bytes >> (8 * i) & 0xff != 0) as u8) << i)
+}
+
+/// A part as bytes: its directory, and its sections.
+pub fn encode(draft: &Draft) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (mut directory, mut out) = (Vec::new(), Vec::new());
+    put(&mut directory, draft.to);
+    put(&mut directory, draft.intervals.len() as u64);
+    let mut section = |directory: &mut Vec<u8>, bytes: &[u8]| {
+        put(directory, bytes.len() as u64);
+        directory.extend_from_slice(&xxh3_64(bytes).to_le_bytes());
+        out.extend_from_slice(bytes);
+    };
+    for i in &draft.intervals {
+        put(&mut directory, i.to - i.from);
+        section(&mut directory, &i.frame.blob);
+        section(&mut directory, &i.ends);
+    }
+    let sections = sections(&draft.intervals)?;
+    put(&mut directory, sections.len() as u64);
+    let mut before = 0;
+    for (page, bytes) in sections {
+        put(&mut directory, (page - before) as u64);
+        before = page;
+        section(&mut directory, &bytes);
+    }
+    Ok((directory, out))
+}
+
+/// What intervals say of pages, by page: the first page of each section, and its bytes.
+fn sections(intervals: &[Interval]) -> Result<Vec<(u32, Vec<u8>)>> {
+    let mut by_page: BTreeMap<u32, Vec<(u32, &Touched)>> = BTreeMap::new();
+    for (i, interval) in intervals.iter().enumerate() {
+        for t in &interval.history {
+            by_page.entry(t.page).or_default().push((i as u32, t));
+        }
+    }
+    let mut out = Vec::new();
+    let mut open: Option<(u32, Vec<u8>)> = None;
+    let mut last = 0;
+    let mut one = Vec::new();
+    for (page, list) in by_page {
+        one.clear();
+        put(&mut one, list.len() as u64);
+        let mut before = 0;
+        for (i, t) in list {
+            put(&mut one, (i - before) as u64);
+            before = i;
+            t.write(&mut one);
+        }
+        let (_, raw) = open.get_or_insert_with(|| (page, Vec::new()));
+        let delta = if raw.is_empty() { page } else { page - last };
+        put(raw, delta as u64);
+        put(raw, one.len() as u64);
+        raw.extend_from_slice(&one);
+        last = page;
+        if raw.len() >= SECTION
+            && let Some((first, raw)) = open.take()
+        {
+            out.push((first, pack(&raw)?));
+        }
+    }
+    if let Some((first, raw)) = open {
+        out.push((first, pack(&raw)?));
+    }
+    Ok(out)
+}
