@@ -5,7 +5,7 @@
 use core::arch::global_asm;
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::{d, table};
-use hindsight_isa::targets::SECOND;
+use hindsight_isa::targets::{HOST, SECOND};
 
 unsafe extern "C" {
     fn hindsight_search();
@@ -24,6 +24,9 @@ macro_rules! search {
             "mov gs:[{rdx}], rdx",
             "movzx eax, r10w",
             "lea eax, [rax + rax]",
+            // Has anything ever been there?
+            "mov rcx, gs:[rax * 8 + {first} + {host}]",
+            "jrcxz 7f",
             "lea edx, [rax + rax]",
             "mov rcx, gs:[rdx * 8 + {second}]",
             "lea rcx, [rcx + r10]",
@@ -37,6 +40,7 @@ macro_rules! search {
             "mov rcx, gs:[rdx * 8 + {second} + 16]",
             "lea rcx, [rcx + r10 + 1]",
             "jrcxz 5f",
+            "7:",
             "mov rax, gs:[{rax}]",
             "mov rdx, gs:[{rdx}]",
             "mov rcx, gs:[{save}]",
@@ -47,22 +51,22 @@ macro_rules! search {
             "5:",
             "lea edx, [rdx + 2]",
             "4:",
-            "mov r10, gs:[rdx * 8 + {second} + 8]",
+            "mov r10, gs:[rdx * 8 + {second} + {host}]",
             "jmp 6f",
             "3:",
             "lea edx, [rdx + 2]",
             "2:",
             // What is in the first place and what was found change places. No signal is looked at
             // before they have.
-            "mov r10, gs:[rdx * 8 + {second} + 8]",
-            "mov rcx, gs:[rax * 8 + {first} + 8]",
-            "mov gs:[rax * 8 + {first} + 8], r10",
-            "mov gs:[rdx * 8 + {second} + 8], rcx",
+            "mov r10, gs:[rdx * 8 + {second} + {host}]",
+            "mov rcx, gs:[rax * 8 + {first} + {host}]",
+            "mov gs:[rax * 8 + {first} + {host}], r10",
+            "mov gs:[rdx * 8 + {second} + {host}], rcx",
             "mov rcx, gs:[rax * 8 + {first}]",
             "mov r10, gs:[rdx * 8 + {second}]",
             "mov gs:[rdx * 8 + {second}], rcx",
             "mov gs:[rax * 8 + {first}], r10",
-            "mov r10, gs:[rax * 8 + {first} + 8]",
+            "mov r10, gs:[rax * 8 + {first} + {host}]",
             "6:",
             "mov rax, gs:[{rax}]",
             "mov rdx, gs:[{rdx}]",
@@ -70,6 +74,7 @@ macro_rules! search {
             "jmp r10",
             first = const d::targets($table),
             second = const d::targets($table) + SECOND as i32,
+            host = const HOST,
             rax = const d::SPILL,
             rdx = const d::SPILL + 8,
             save = const d::SAVED,

@@ -19,7 +19,9 @@ struct Found {
 /// A table of targets, which go by the low 16 bits of their addresses.
 ///
 /// Translated code looks at one place. Code that all of it shares (`glue`) looks at two more: what it finds
-/// there goes to the first place, where the next look will find it, and what was there takes its place.
+/// there goes to the first place, where the next look will find it, and what was there takes its place. As
+/// long as the `host` of the first place is zero, nothing has ever been in the others, and nobody looks there:
+/// most of their memory is never touched.
 #[repr(C)]
 pub struct Targets {
     first: [Found; SLOTS],
@@ -46,6 +48,12 @@ pub const PLACE: usize = size_of::<Found>();
 pub const fn place(pc: u64) -> usize {
     slot(pc) * PLACE
 }
+
+/// Offset in a place of the address of the translation.
+pub const HOST: usize = core::mem::offset_of!(Found, host);
+
+/// `host` of a first place that is empty, while there may be something in the others.
+const OTHERS: u64 = 1;
 
 /// Offset in [`Targets`] of the other places.
 pub const SECOND: usize = core::mem::offset_of!(Targets, second);
@@ -94,15 +102,20 @@ impl Targets {
     /// Forgets all targets, writing to no more memory than it must.
     pub fn clear(&mut self) {
         for slot in 0..SLOTS {
-            for f in self.places(slot).into_iter().filter(|f| f.is_used()) {
+            for f in self.places(slot).filter(|f| f.is_used()) {
                 f.neg_pc = none(slot);
             }
         }
     }
 
-    fn places(&mut self, slot: usize) -> [&mut Found; 3] {
-        let [a, b] = &mut self.second[slot];
-        [&mut self.first[slot], a, b]
+    /// The places of a slot that can be in use.
+    fn places(&mut self, slot: usize) -> impl Iterator<Item = &mut Found> {
+        let first = &mut self.first[slot];
+        let others = match first.host {
+            0 => [].iter_mut(),
+            _ => self.second[slot].iter_mut(),
+        };
+        core::iter::once(first).chain(others)
     }
 
     /// Enters `pc` with its translation `host`, at whose beginning some flags may be needed or not.
@@ -113,29 +126,36 @@ impl Targets {
         if !new.is_used() {
             return;
         }
-        let [first, a, b] = self.places(slot(pc));
+        let first = &mut self.first[slot(pc)];
         // On some ways to a first place flags have been changed.
         let mut old = match takes_flags {
             true => new,
             false => core::mem::replace(first, new),
         };
-        if old.is_used() && a.is_used() {
+        if !old.is_used() {
+            return;
+        }
+        if first.host == 0 {
+            first.host = OTHERS;
+        }
+        let [a, b] = &mut self.second[slot(pc)];
+        if a.is_used() {
             core::mem::swap(a, &mut old);
             *b = old;
-        } else if old.is_used() {
+        } else {
             *a = old;
         }
     }
 
     /// The translation of `pc`, if it is known.
     pub fn find(&mut self, pc: u64) -> Option<u64> {
-        let mut all = self.places(slot(pc)).into_iter();
+        let mut all = self.places(slot(pc));
         Some(all.find(|f| f.is_used() && f.is(pc))?.host)
     }
 
     /// Forgets `pc`.
     pub fn forget(&mut self, pc: u64) {
-        for f in self.places(slot(pc)).into_iter().filter(|f| f.is(pc)) {
+        for f in self.places(slot(pc)).filter(|f| f.is(pc)) {
             f.neg_pc = none(slot(pc));
         }
     }
@@ -186,6 +206,21 @@ mod tests {
         for (pc, _) in targets {
             assert_eq!(t.find(pc), None, "{pc:#x}");
         }
+    }
+
+    /// Memory that nobody needs is not touched: the first place says whether there can be anything.
+    #[test]
+    fn the_other_places_are_used_when_one_does_not_do() {
+        let mut t = table();
+        assert_eq!((t.places(0x5432).count(), t.find(0x1_5432)), (1, None));
+        t.forget(0x1_5432);
+        assert_eq!(t.places(0x5432).count(), 1);
+        // Where flags may be needed, the first place stays empty.
+        t.set(0x1_5432, 300, true);
+        assert_eq!((t.places(0x5432).count(), t.find(0x1_5432)), (3, Some(300)));
+        t.clear();
+        t.set(0x2_5432, 400, false);
+        assert_eq!((t.find(0x1_5432), t.find(0x2_5432)), (None, Some(400)));
     }
 
     /// Translated code, which looks at one place, must not find what may need flags.

@@ -70,8 +70,9 @@ fn stack_limit() -> u64 {
 
 /// Whether a program of `len` bytes at `at`, and what its heap may need, would meet the stack.
 pub fn meets_stack(at: u64, len: u64) -> bool {
+    let limit = stack_room();
     regions().all().any(|r| {
-        let (start, size) = avoided(r);
+        let (start, size) = grown(r, || limit);
         meets(at, len + HEAP, start, size).is_some()
     })
 }
@@ -84,10 +85,15 @@ fn taken(r: &Region) -> (u64, u64) {
 /// The low bits that new memory is kept away from: programs such as compilers raise the limit of
 /// their stack after much has been mapped.
 fn avoided(r: &Region) -> (u64, u64) {
-    grown(r, || stack_limit().max(STACK_ROOM))
+    grown(r, stack_room)
 }
 
-/// `stack`: what it may grow to; a system call, made for the stack alone.
+/// What it may grow to; found by a system call.
+fn stack_room() -> u64 {
+    stack_limit().max(STACK_ROOM)
+}
+
+/// `stack`: what the stack may grow to, asked for it alone.
 fn grown(r: &Region, stack: impl Fn() -> u64) -> (u64, u64) {
     let start = match r.flags & MAP_GROWSDOWN != 0 {
         true => r.start.min(r.end.saturating_sub(stack())),
@@ -108,11 +114,12 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
     if top == 0 || len == 0 || len > top - bottom {
         return None;
     }
+    let limit = stack_room();
     let regions = regions();
     let mut at = (top - len) & !(align - 1);
     'next: while at >= bottom {
         for r in regions.all() {
-            let (start, size) = avoided(r);
+            let (start, size) = grown(r, || limit);
             if size < SPAN
                 && let Some(down) = meets(at, len, start, size)
             {

@@ -83,8 +83,9 @@ impl Translator {
             displ_size: i.memory_displ_size(),
             is_broadcast: false,
         };
-        // An address in the instruction itself does not move with the block.
-        self.a.bound |= absolute && base != Register::RIP;
+        // An address in the instruction itself does not move with the block. What is relative to a segment
+        // has nothing to do with where the block is.
+        self.a.bound |= absolute && base != Register::RIP && (ip || seg == Register::None);
         let fixed = absolute.then_some(if ip { i.ip_rel_memory_address() } else { disp });
         if seg != Register::None {
             if addr32 {
