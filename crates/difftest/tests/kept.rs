@@ -4,7 +4,7 @@ use hindsight_difftest::generate::{encode, generate, wanted};
 use hindsight_difftest::memory::Region;
 use hindsight_difftest::rng::Rng;
 use hindsight_isa::Predictor;
-use hindsight_translate::{Input, Mode, Policy, Saved, Translator};
+use hindsight_translate::{Gathered, Input, Mode, Policy, Saved, Set, Translator};
 use iced_x86::{Code, Instruction};
 
 /// The block at `pc`, saved and as its parts.
@@ -93,6 +93,34 @@ fn kept_blocks_are_the_same_elsewhere() {
     assert!(served * 10 > made * 3 * 9, "{served} of three times {made}");
 }
 
+/// What is relative to a segment does not depend on where the block is: stack protectors and thread-local
+/// variables are in many.
+#[test]
+fn operands_in_segments_serve_elsewhere() {
+    const FROM: u64 = 0x5123_9876_5120;
+    const TO: u64 = 0x7f12_fff0_0120;
+    // mov rax, fs:[0x28]; sub rdx, gs:[0x10]; ret
+    let code = [
+        &[0x64, 0x48, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0][..],
+        &[0x65, 0x48, 0x2b, 0x14, 0x25, 0x10, 0, 0, 0, 0xc3],
+    ]
+    .concat();
+    for mode in [Mode::Record, Mode::Plain] {
+        let policy = Policy {
+            mode,
+            predictor: Predictor { bits: 32 },
+            wide_checks: false,
+        };
+        let [mut first, mut second] = [Translator::new(policy), Translator::new(policy)];
+        let (saved, _) = translate(&mut first, FROM, &code, &[]);
+        let saved = Saved::read(&saved).unwrap();
+        assert!(saved.serves(TO));
+        let (_, there) = translate(&mut first, TO, &code, &[]);
+        second.restore(TO, &saved).unwrap();
+        assert_eq!(parts(&mut second), there);
+    }
+}
+
 #[test]
 fn any_bytes_are_a_block_or_none() {
     let policy = Policy {
@@ -119,5 +147,125 @@ fn any_bytes_are_a_block_or_none() {
                 t.place(0x10_1000, 0x20_2000, 0x10_0000);
             }
         }
+    }
+}
+
+/// A set of blocks of some instructions, which begin 256 bytes apart from its origin on, and the kept form of
+/// each of them.
+fn set(t: &mut Translator, origin: u64, rng: &mut Rng) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let mut gathered = Gathered::new(origin);
+    let mut all = Vec::new();
+    for c in Code::values().filter(|c| wanted(*c)).step_by(7).take(100) {
+        let pc = origin + 256 * all.len() as u64;
+        let Some((_, code)) = block(c, rng, pc) else {
+            continue;
+        };
+        let (saved, _) = translate(t, pc, &code, &[0x48, 0x85, 0xc0, 0xc3]);
+        let number = gathered.add(pc, &Saved::read(&saved).unwrap());
+        if let Some((number, _)) = number {
+            assert_eq!(number as usize, all.len());
+            all.push(saved);
+        }
+    }
+    gathered.page(0, 12345, &[0, 2]);
+    gathered.page(1, 67890, &[1]);
+    let mut bytes = Vec::new();
+    gathered.save(|parts| bytes = parts.concat());
+    assert_eq!(bytes.len(), gathered.len());
+    (bytes, all)
+}
+
+/// What is placed at once is what would be placed one by one.
+#[test]
+fn a_set_is_its_blocks() {
+    const FROM: u64 = 0x5123_9876_5000;
+    const TO: u64 = 0x7f12_fff0_0000;
+    let (hot_at, cold_at, base) = (0x6800_1000_0000, 0x6800_2000_0000, 0x6800_0000_0000);
+    for mode in [Mode::Record, Mode::Plain] {
+        let mut t = Translator::new(Policy {
+            mode,
+            predictor: Predictor { bits: 32 },
+            wide_checks: mode == Mode::Record,
+        });
+        let (bytes, blocks) = set(&mut t, FROM, &mut Rng(11));
+        let set = Set::read(&bytes).unwrap();
+        assert!(blocks.len() > 50 && set.count() == blocks.len());
+        let pages: Vec<_> = set
+            .pages()
+            .map(|(n, hash, users)| (n, hash, users.collect::<Vec<_>>()))
+            .collect();
+        assert_eq!(pages, [(0, 12345, vec![0, 2]), (1, 67890, vec![1])]);
+        for to in [FROM, TO] {
+            assert!(set.serves(to));
+            let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
+            set.place(to, (&mut hot, hot_at), (&mut cold, cold_at), base)
+                .unwrap();
+            let mut own_cold = 0;
+            for ((m, saved), i) in set.members().zip(&blocks).zip(0..) {
+                let pc = to + m.pc as u64;
+                assert_eq!(m.pc, 256 * i);
+                t.restore(pc, &Saved::read(saved).unwrap()).unwrap();
+                t.place(hot_at + m.hot as u64, cold_at + own_cold as u64, base);
+                let b = &t.block;
+                assert_eq!(hot[m.hot as usize..][..m.hot_len as usize], b.hot);
+                assert_eq!(cold[own_cold..][..b.cold.len()], b.cold);
+                assert_eq!((m.src_len as u32, m.instrs as u32), (b.src_len, b.instrs));
+                assert_eq!(m.takes_flags, b.takes_flags);
+                own_cold = (own_cold + b.cold.len()).next_multiple_of(8);
+            }
+        }
+    }
+}
+
+/// A jump in a set leads to the block that it was linked to.
+#[test]
+fn jumps_in_a_set_are_linked() {
+    const PC: u64 = 0x5000_0000_0000;
+    let mut t = Translator::new(Policy {
+        mode: Mode::Plain,
+        predictor: Predictor { bits: 32 },
+        wide_checks: false,
+    });
+    // nop; jmp
+    let (saved, _) = translate(&mut t, PC, &[0x90, 0xe9, 0, 1, 0, 0], &[]);
+    let saved = Saved::read(&saved).unwrap();
+    let mut gathered = Gathered::new(PC);
+    let (_, first) = gathered.add(PC, &saved).unwrap();
+    let (_, second) = gathered.add(PC, &saved).unwrap();
+    let end = first + saved.hot_len() as u32;
+    gathered.link(end - 4, second);
+    let mut bytes = Vec::new();
+    gathered.save(|parts| bytes = parts.concat());
+    let set = Set::read(&bytes).unwrap();
+    let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
+    set.place(PC, (&mut hot, 0x1000), (&mut cold, 0x9000), 0)
+        .unwrap();
+    let distance = hot[end as usize - 4..].first_chunk().unwrap();
+    assert_eq!(u32::from_le_bytes(*distance), second - end);
+}
+
+#[test]
+fn any_bytes_are_a_set_or_none() {
+    let mut t = Translator::new(Policy {
+        mode: Mode::Record,
+        predictor: Predictor { bits: 32 },
+        wide_checks: false,
+    });
+    let mut rng = Rng(5);
+    let (bytes, _) = set(&mut t, 0x5123_9876_5000, &mut rng);
+    for len in (0..bytes.len()).step_by(13) {
+        assert!(Set::read(&bytes[..len]).is_none());
+    }
+    for _ in 0..2000 {
+        let mut b = bytes.clone();
+        for _ in 0..1 + rng.below(4) {
+            let at = rng.below(b.len() as u64) as usize;
+            b[at] = rng.u64() as u8;
+        }
+        let Some(set) = Set::read(&b) else { continue };
+        let _users: usize = set.pages().map(|(_, _, users)| users.count()).sum();
+        let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
+        let origin = 0x6000_0000_0000;
+        let _ = set.place(origin, (&mut hot, 0x1000), (&mut cold, 0x9000), 0);
     }
 }

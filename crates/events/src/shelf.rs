@@ -66,6 +66,10 @@ pub mod kind {
     pub const BLOCK: u32 = 1;
     /// What the processor says of itself.
     pub const PROCESSOR: u32 = 2;
+    /// All blocks that an image of a program has executed of one file.
+    pub const SET: u32 = 3;
+    /// There has been an image of this program.
+    pub const MET: u32 = 4;
 }
 
 /// The first page.
@@ -176,10 +180,16 @@ impl<'m> Shelf<'m> {
 
     /// Puts `content` of kind `kind` on the shelf under `key`, unless there is no room.
     pub fn put(&self, kind: u32, key: u64, content: &[u8]) {
-        let total = (HEAD + content.len()).next_multiple_of(8);
+        self.put_parts(kind, key, &[content]);
+    }
+
+    /// The same with content of several parts.
+    pub fn put_parts(&self, kind: u32, key: u64, parts: &[&[u8]]) {
+        let len: usize = parts.iter().map(|p| p.len()).sum();
+        let total = (HEAD + len).next_multiple_of(8);
         let room = LEN - ENTRIES;
         let used = &self.header().used;
-        if content.len() > room || used.load(Relaxed) > (room - total.min(room)) as u64 {
+        if len > room || used.load(Relaxed) > (room - total.min(room)) as u64 {
             return;
         }
         let at = ENTRIES as u64 + used.fetch_add(total as u64, Relaxed);
@@ -193,12 +203,17 @@ impl<'m> Shelf<'m> {
             entry
                 .add(8)
                 .cast::<[u64; 2]>()
-                .write([key, (kind as u64) << 32 | content.len() as u64]);
-            core::ptr::copy_nonoverlapping(content.as_ptr(), entry.add(HEAD), content.len());
-            let whole = core::slice::from_raw_parts(entry.add(8), HEAD - 8 + content.len());
+                .write([key, (kind as u64) << 32 | len as u64]);
+            let mut to = entry.add(HEAD);
+            for p in parts {
+                core::ptr::copy_nonoverlapping(p.as_ptr(), to, p.len());
+                to = to.add(p.len());
+            }
+            let whole = core::slice::from_raw_parts(entry.add(8), HEAD - 8 + len);
             entry.cast::<u64>().write(xxh3_64(whole));
         }
-        self.name(key, at, USED);
+        let flags = if kind == kind::BLOCK { USED } else { 0 };
+        self.name(key, at, flags);
     }
 
     /// Puts the entry at `at` in the index. `false` if there is no room.

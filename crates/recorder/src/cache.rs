@@ -7,6 +7,7 @@
 
 mod boundary;
 mod invalidate;
+mod sets;
 
 pub use boundary::{boundary, fault_state};
 
@@ -114,6 +115,16 @@ impl Segment {
         (hot, cold)
     }
 
+    /// Has room for what is known of its blocks.
+    fn prepare(&mut self) {
+        if self.blocks.capacity() == 0 {
+            self.blocks.reserve(BLOCKS);
+            self.bytes.reserve(BLOCKS * 32);
+            sys::madvise_populate(self.blocks.as_ptr() as u64, STEP);
+            sys::madvise_populate(self.bytes.as_ptr() as u64, STEP);
+        }
+    }
+
     fn new(base: u64) -> Segment {
         Segment {
             base,
@@ -142,6 +153,7 @@ pub struct Cache {
     refused: u32,
     /// Room for the pages that a block depends on.
     pages: Vec<u64>,
+    sets: sets::Sets,
     pub code: code::Recorder,
     pub translated: u64,
 }
@@ -227,6 +239,7 @@ pub fn init(policy: Policy) {
         by_page: Map::default(),
         refused: 0,
         pages: Vec::new(),
+        sets: sets::Sets::new(),
         code: code::Recorder::new(),
         translated: 0,
     });
@@ -270,7 +283,7 @@ impl Cache {
 
     #[cold]
     fn translate(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
-        let (exec_end, writable, place) = {
+        let (exec_end, writable, place, new) = {
             let mut r = regions();
             if r.find(pc).is_none() {
                 r.refresh_stack();
@@ -285,9 +298,21 @@ impl Cache {
             while end - pc < SOURCE as u64 && r.is_exec(end) {
                 end = r.find(end).map_or(end, |n| n.end);
             }
-            let place = kept::place(r.path(region), region.offset + (pc - region.start));
-            (end, r.is_writable(pc) || r.is_writable(end - 1), place)
+            let path = r.path(region);
+            let place = kept::place(path, region.offset + (pc - region.start));
+            let writable = r.is_writable(pc) || r.is_writable(end - 1);
+            let new = match writable {
+                true => None,
+                false => self.sets.first_look(region, path, t.is_plain()),
+            };
+            (end, writable, place, new)
         };
+        if let Some(file) = new
+            && self.take_set(t, &file)
+            && let Some(i) = self.by_pc.get(&key(pc, t.is_plain()))
+        {
+            return Ok(base() + self.segments[self.current].blocks[*i as usize].hot as u64);
+        }
         let mut source = [0; SOURCE];
         let n = SOURCE.min((exec_end - pc) as usize);
         let n = match guard::read(pc, &mut source[..n]) {
@@ -363,12 +388,7 @@ impl Cache {
             c.translated.store(self.translated, Relaxed);
             c.flushes.store(generation() - 1, Relaxed);
         }
-        if s.blocks.capacity() == 0 {
-            s.blocks.reserve(BLOCKS);
-            s.bytes.reserve(BLOCKS * 32);
-            sys::madvise_populate(s.blocks.as_ptr() as u64, STEP);
-            sys::madvise_populate(s.bytes.as_ptr() as u64, STEP);
-        }
+        s.prepare();
         let index = s.blocks.len() as u32;
         s.blocks.push(Block {
             pc,
@@ -409,6 +429,7 @@ impl Cache {
     /// Begins a new generation: nothing is translated.
     pub fn flush(&mut self, t: &mut Thread) {
         self.segments[self.current].generation = generation();
+        self.sets.end();
         GENERATION.fetch_add(1, SeqCst);
         notice(t);
         self.by_pc.clear();
@@ -444,6 +465,7 @@ impl Cache {
     pub fn inherit(&mut self) {
         let epoch = self.code.epoch;
         ring::emit_process(&Event::CodeFrom { epoch });
+        self.sets.end();
         self.translated = 0;
     }
 
@@ -467,6 +489,9 @@ impl Cache {
         if since > 0 && since > birth::oldest_epoch(generation()) {
             self.refused += 1;
             return;
+        }
+        if let Some(to) = i {
+            self.sets.linked(patch, *to);
         }
         let rel = host.wrapping_sub(at + 4) as u32;
         // SAFETY: `patch` comes from a descriptor in the cache and names a displacement there, which

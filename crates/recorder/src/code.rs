@@ -77,6 +77,34 @@ impl Recorder {
         epochs.max().copied().unwrap_or(0)
     }
 
+    /// Whether no page has ever been changed.
+    pub fn is_unchanged(&self) -> bool {
+        self.changed.is_empty()
+    }
+
+    /// Whether the page at `page`, which the program may not write, has content with this hash. If so, the
+    /// stream holds it.
+    pub fn expect(&mut self, page: u64, wanted: u64) -> bool {
+        match self.pages.get(&(page / PAGE)) {
+            Some(Page::Whole { hash, stale: false }) => return *hash == wanted,
+            Some(_) => return false,
+            None => {}
+        }
+        let mut bytes = [0; PAGE as usize];
+        if crate::guard::read(page, &mut bytes).is_err() || xxh3_64(&bytes) != wanted {
+            return false;
+        }
+        let hash = wanted;
+        self.pages
+            .insert(page / PAGE, Page::Whole { hash, stale: false });
+        ring::emit_process(&Event::Code {
+            epoch: self.epoch,
+            addr: page,
+            bytes: &bytes,
+        });
+        true
+    }
+
     /// The mapping of `addr..addr+len` changed.
     pub fn forget(&mut self, addr: u64, len: u64) {
         let range = addr / PAGE..(addr + len).div_ceil(PAGE);
@@ -167,6 +195,13 @@ impl Bytes {
             known: [0; PAGE as usize / 64],
         })
     }
+}
+
+/// The hash of the content of the page at `page`, if it can be read.
+pub fn hash(page: u64) -> Option<u64> {
+    let mut bytes = [0; PAGE as usize];
+    crate::guard::read(page, &mut bytes).ok()?;
+    Some(xxh3_64(&bytes))
 }
 
 /// Code bytes at `pc` for the translator's look ahead, noting the page. Code that can change without

@@ -19,7 +19,7 @@ pub fn place(path: &[u8], offset: u64) -> u64 {
 }
 
 /// Under what name a block is kept whose [`place`] is known.
-fn key(translator: &Translator, pc: u64, source: &[u8], place: u64) -> u64 {
+pub fn key(translator: &Translator, pc: u64, source: &[u8], place: u64) -> u64 {
     let way = translator.policy.mode as u64 * 2 + translator.ordered as u64;
     let seed = pc & 0xfff | way << 12;
     let hash = xxh3_64_with_seed(&source[..source.len().min(PREFIX)], seed);
@@ -35,10 +35,25 @@ pub fn restore(
     place: u64,
     pages: &mut Vec<u64>,
 ) -> bool {
+    let key = key(translator, pc, source, place);
+    find(key, pc, source, pages, |saved, _| {
+        translator.restore(pc, saved).is_some()
+    })
+}
+
+/// Looks for a kept translation under `key` that serves for the code at `pc`, which begins with `source`,
+/// and is to the liking of `take`, which is given the pages besides its own that it depends on: these are added
+/// to `pages`, which is empty.
+pub fn find(
+    key: u64,
+    pc: u64,
+    source: &[u8],
+    pages: &mut Vec<u64>,
+    mut take: impl FnMut(&Saved, &[u64]) -> bool,
+) -> bool {
     let Some(shelf) = ring::shelf() else {
         return false;
     };
-    let key = key(translator, pc, source, place);
     shelf.find(kind::BLOCK, key).any(|found| {
         let Some(saved) = Saved::read(found.content) else {
             return false;
@@ -49,7 +64,7 @@ pub fn restore(
         let good = saved.serves(pc)
             && source.starts_with(saved.source)
             && saved.looks().all(same)
-            && translator.restore(pc, &saved).is_some();
+            && take(&saved, pages);
         if good {
             found.serves();
         } else {

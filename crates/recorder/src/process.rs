@@ -179,6 +179,7 @@ fn begin(t: &mut Thread, r: &Request) {
 pub fn exit(t: &mut Thread) -> ! {
     let status = args(t)[0] as i32;
     sys::set_signal_mask(!0);
+    cache::cache().give_sets();
     fail::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
     sys::exit_group(status)
 }

@@ -31,6 +31,7 @@ mod portable;
 mod redo;
 mod regs;
 mod segment;
+mod set;
 mod simple;
 mod stack;
 mod string;
@@ -45,6 +46,7 @@ use hindsight_isa::{Kept, Predictor};
 pub use block::Translator;
 pub use familiar::familiar;
 pub use portable::Saved;
+pub use set::{Gathered, Member, Set};
 pub use string::completed;
 pub use watch::{WATCH_TABLE, is_atomic, watch_index};
 

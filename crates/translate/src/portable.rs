@@ -11,45 +11,46 @@ use hindsight_isa::ctx::{d, table};
 use hindsight_isa::targets;
 
 /// Blocks whose addresses are all above this have all of them encoded in the same form.
-const LOW: u64 = 1 << 33;
+pub(crate) const LOW: u64 = 1 << 33;
 /// End of the addresses that programs have.
-const HIGH: u64 = 1 << 47;
+pub(crate) const HIGH: u64 = 1 << 47;
 
 /// A block in kept form.
 pub struct Saved<'a> {
-    pc: u64,
-    bound: bool,
-    takes_flags: bool,
-    instrs: u32,
+    pub(crate) pc: u64,
+    pub(crate) bound: bool,
+    pub(crate) takes_flags: bool,
+    pub(crate) instrs: u32,
     /// The code that was translated.
     pub source: &'a [u8],
-    peeked: &'a [u8],
+    /// What [`Block::peeked`] was.
+    pub peeked: &'a [u8],
     looks: &'a [u8],
     looked: &'a [u8],
-    fixups: &'a [u8],
-    moving: &'a [u8],
-    hot: &'a [u8],
-    cold: &'a [u8],
+    pub(crate) fixups: &'a [u8],
+    pub(crate) moving: &'a [u8],
+    pub(crate) hot: &'a [u8],
+    pub(crate) cold: &'a [u8],
 }
 
 const HEADER: usize = 8 + 4 + 2 + 1 + 1 + 5 * 4;
 const LOOK: usize = 9;
-const FIXUP: usize = 8;
-const MOVING: usize = 4;
+pub(crate) const FIXUP: usize = 8;
+pub(crate) const MOVING: usize = 4;
 
 /// The cold part's bit in a packed place.
-const COLD: u32 = 1 << 30;
+pub(crate) const COLD: u32 = 1 << 30;
 /// The bit of a field that holds a place in a table of targets.
-const TARGET: u32 = 1 << 29;
+pub(crate) const TARGET: u32 = 1 << 29;
 /// The additional bit of a packed field.
-const MORE: u32 = 1 << 31;
+pub(crate) const MORE: u32 = 1 << 31;
 
-fn pack(p: Place, more: bool) -> [u8; 4] {
+pub(crate) fn pack(p: Place, more: bool) -> [u8; 4] {
     let bits = p.at | if p.cold { COLD } else { 0 } | if more { MORE } else { 0 };
     bits.to_le_bytes()
 }
 
-fn unpack(b: &[u8; 4]) -> (Place, bool) {
+pub(crate) fn unpack(b: &[u8; 4]) -> (Place, bool) {
     let v = u32::from_le_bytes(*b);
     let place = Place {
         cold: v & COLD != 0,
@@ -131,6 +132,11 @@ impl<'a> Saved<'a> {
         rest.is_empty().then_some(saved)
     }
 
+    /// Bytes of its hot part.
+    pub fn hot_len(&self) -> usize {
+        self.hot.len()
+    }
+
     /// Whether the block serves at `pc`, if the same code is there.
     pub fn serves(&self, pc: u64) -> bool {
         let range = LOW..HIGH;
@@ -203,23 +209,32 @@ impl Translator {
                 false => Field::Low,
             };
             b.moving.push(Moving { at, what });
-            let part = if at.cold { &mut b.cold } else { &mut b.hot };
-            let field = &mut part[at.at as usize..];
-            if what == Field::Target {
-                let f = field.first_chunk_mut::<4>()?;
-                *f = moved_target(i32::from_le_bytes(*f), delta).to_le_bytes();
-            } else if wide {
-                let f = field.first_chunk_mut::<8>()?;
-                *f = u64::from_le_bytes(*f).wrapping_add(delta).to_le_bytes();
-            } else {
-                let f = field.first_chunk_mut::<4>()?;
-                *f = u32::from_le_bytes(*f)
-                    .wrapping_add(delta as u32)
-                    .to_le_bytes();
-            }
         }
-        Some(())
+        shift(&mut b.hot, &mut b.cold, s.moving, delta)
     }
+}
+
+/// Has the fields at these packed places of `hot` and `cold` hold what they must if the guest's code is `delta`
+/// further up. `None` if there are none.
+pub(crate) fn shift(hot: &mut [u8], cold: &mut [u8], moving: &[u8], delta: u64) -> Option<()> {
+    for m in moving.as_chunks::<MOVING>().0 {
+        let (at, wide) = unpack(m);
+        let part = if at.cold { &mut *cold } else { &mut *hot };
+        let field = part.get_mut(at.at as usize..)?;
+        if u32::from_le_bytes(*m) & TARGET != 0 {
+            let f = field.first_chunk_mut::<4>()?;
+            *f = moved_target(i32::from_le_bytes(*f), delta).to_le_bytes();
+        } else if wide {
+            let f = field.first_chunk_mut::<8>()?;
+            *f = u64::from_le_bytes(*f).wrapping_add(delta).to_le_bytes();
+        } else {
+            let f = field.first_chunk_mut::<4>()?;
+            *f = u32::from_le_bytes(*f)
+                .wrapping_add(delta as u32)
+                .to_le_bytes();
+        }
+    }
+    Some(())
 }
 
 /// The displacement of the place of an address that is `delta` beyond the one whose place is at `disp`.

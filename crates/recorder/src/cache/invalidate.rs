@@ -86,6 +86,7 @@ impl Cache {
             return;
         };
         b.live = false;
+        self.sets.end();
         let (pc, hot) = (b.pc, base() + b.hot as u64);
         let key = key(pc, b.plain);
         if self.by_pc.get(&key) == Some(&index) {
