@@ -228,7 +228,7 @@ pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
         repeat: Repeat::No,
         ..op
     };
-    if once.execute(&mut regs, base, &mut Real).is_err() {
+    if once.execute(&mut regs, base, 0, &mut Real).is_err() {
         return false;
     }
     const ZERO: u64 = 0x40;
