@@ -209,14 +209,15 @@ impl Player {
         let here = self.count();
         let ahead = self.at.is_some_and(|at| {
             here <= count
-                && (count <= at.until || at.until == u64::MAX && count - here < self.inner.interval)
+                && (count <= at.until
+                    || at.until == u64::MAX && count - here < self.inner.span(self.thread))
         });
         let best = (self.snapshots.iter().enumerate())
             .filter(|(_, s)| s.state.position <= count && (ahead || count <= s.since.until))
             .max_by_key(|(_, s)| s.state.position);
         match best {
             Some((_, s)) if ahead && s.state.position <= here => true,
-            Some((i, s)) if count - s.state.position <= self.inner.interval => {
+            Some((i, s)) if count - s.state.position <= self.inner.span(self.thread) => {
                 self.restore(i).is_ok()
             }
             _ => ahead,
@@ -289,7 +290,10 @@ impl Player {
         let window = copy(list, &|a, b| m.read_window(a, b));
         let marks = |k| -> Result<Vec<(u32, Box<Page>)>> {
             let pages = m.marked_pages(k).map_err(fail)?;
-            Ok(copy(pages, &|a, b| m.read_marks(k, a, b)))
+            let mut all = copy(pages, &|a, b| m.read_marks(k, a, b));
+            // Some have none.
+            all.retain(|p| *p.1 != [0; index::PAGE]);
+            Ok(all)
         };
         let pages = [window, marks(Marks::Reads)?, marks(Marks::Writes)?];
         if self.snapshots.len() >= SNAPSHOTS {
@@ -308,7 +312,7 @@ impl Player {
         let part = self.part(count);
         let place = self.places[part];
         let have = self.inner.part_if_built(place);
-        if have.is_none() && count.saturating_sub(place.from) < self.inner.interval {
+        if have.is_none() && count.saturating_sub(place.from) < self.inner.span(self.thread) {
             return self.start_part(part);
         }
         // What is far ahead in the part that is played whole is reached by playing on.
