@@ -10,6 +10,7 @@ mod agent;
 mod arch;
 mod auxv;
 mod bookmarks;
+mod changes;
 mod files;
 mod filter;
 mod inferior;

@@ -2,6 +2,7 @@
 
 mod happen;
 mod inner;
+mod interest;
 mod order;
 
 use crate::index;
@@ -30,6 +31,8 @@ pub struct Options {
     /// index larger, which is made coarser where it would become too large. 0: about 32 million,
     /// 8 million where threads share memory.
     pub interval: u64,
+    /// Does not save beside the trace what of the index is built for a question, and calls that were found.
+    pub unsaved: bool,
 }
 
 /// What there is of the index beside a trace.
@@ -86,6 +89,8 @@ impl Timeline {
             path,
             jobs,
             interval: options.interval,
+            unsaved: options.unsaved,
+            interests: Mutex::default(),
             threads,
             scans: OnceLock::new(),
             codes: Mutex::default(),

@@ -352,3 +352,56 @@ fn places_are_told_to_scripts() {
         .collect();
     assert_eq!(functions[..5], ["fib", "fib", "fib", "fib", "main"]);
 }
+
+#[test]
+fn writes_that_change_nothing_are_not_told() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <pthread.h>
+volatile int flag; volatile long other; pthread_mutex_t m;
+void *work(void *p) {
+    for (int i = 0; i < 300; i++) { pthread_mutex_lock(&m); flag = 1; other++; pthread_mutex_unlock(&m); }
+    return 0;
+}
+int main(void) {
+    pthread_t t[2];
+    for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, work, 0);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+    flag = 2; flag = 2; flag = 3;
+    return 0;
+}"#,
+        &[],
+    );
+    let steps = "continue\ncontinue\ncontinue\ncontinue\nreverse-continue\nreverse-continue\nreverse-continue\n\
+                 reverse-continue\n";
+    let wanted = [
+        "Old value = 0",
+        "New value = 1",
+        "Old value = 1",
+        "New value = 2",
+        "Old value = 2",
+        "New value = 3",
+        "No more reverse-execution history",
+        "Old value = 3",
+        "New value = 2",
+        "Old value = 2",
+        "New value = 1",
+        "Old value = 1",
+        "New value = 0",
+        "No more reverse-execution history",
+    ];
+    // The same whether gdb sorts them out or they are not told.
+    for how in ["changes", "all"] {
+        let script =
+            format!("break main\ncontinue\ndelete\nmonitor watch {how}\nwatch flag\n{steps}");
+        expect(&gdb(&s, &trace, &script), &wanted);
+    }
+    // Another watchpoint that the same instruction touches is not lost.
+    let script =
+        "break main\ncontinue\ndelete\nwatch flag\nrwatch flag\nawatch other\ncontinue\ncontinue\n";
+    expect(
+        &gdb(&s, &trace, script),
+        &["New value = 1", "watchpoint 4: other"],
+    );
+}

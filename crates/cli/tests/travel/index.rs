@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 fn open(trace: &Path) -> Timeline {
     let options = Options {
         interval: 3000,
+        unsaved: true,
         ..Options::default()
     };
     Timeline::open(trace, options).unwrap()
@@ -229,4 +230,111 @@ fn what_needs_an_index_is_cancelled_while_it_is_made() {
     let answer = c.last_write(rsp, 8, &cancel);
     assert!(matches!(answer, Err(Error::Cancelled)), "{answer:?}");
     assert_eq!(c.position().unwrap(), end);
+}
+
+#[test]
+fn what_is_built_for_a_question_is_saved_by_several_at_once() {
+    let s = Scene::new();
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let trace = s.path("t.hst");
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "20".as_ref()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let want = answer(&open(&trace));
+    let index = index_path(&trace);
+    assert!(!index.exists(), "nothing was to be saved");
+    let saving = || {
+        let options = Options {
+            interval: 3000,
+            ..Options::default()
+        };
+        Timeline::open(&trace, options).unwrap()
+    };
+    // All find no index, and each builds and saves its own, the calls of a function too.
+    let all: Vec<Timeline> = (0..4).map(|_| saving()).collect();
+    let entry = {
+        let mut c = all[0].cursor().unwrap();
+        c.seek_count(ThreadId(all[0].trace().threads()[0]), 0)
+            .unwrap();
+        c.registers().unwrap().rip
+    };
+    let filter = hindsight_timeline::Filter::default();
+    std::thread::scope(|s| {
+        for t in &all {
+            s.spawn(|| {
+                assert_eq!(answer(t), want);
+                t.calls(entry, &filter, &Cancel::new()).unwrap();
+            });
+        }
+    });
+    let t = saving();
+    let status = t.index_status();
+    assert_eq!((status.present, status.problem), (status.parts, None));
+    assert_eq!(answer(&t), want);
+    let calls = t.calls(entry, &filter, &Cancel::new()).unwrap();
+    assert_eq!(
+        calls,
+        open(&trace).calls(entry, &filter, &Cancel::new()).unwrap()
+    );
+    // Cut anywhere: what is before is used, the rest made again and saved.
+    let good = fs::read(&index).unwrap();
+    for part in [2, 3, 7] {
+        fs::write(&index, &good[..good.len() - good.len() / part]).unwrap();
+        assert_eq!(answer(&saving()), want);
+        let t = saving();
+        assert_eq!(t.index_status().problem, None);
+        assert_eq!(t.index_status().present, status.parts);
+    }
+}
+
+#[test]
+fn a_range_of_interest_gets_its_frames_denser() {
+    let s = Scene::new();
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let trace = s.path("t.hst");
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "400".as_ref()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let file = trace.to_str().unwrap();
+    let index = |more: &[&str]| {
+        let args = [&["index", file, "--json"], more].concat();
+        let done = s.run(&mut s.hindsight(&args));
+        assert!(done.status.success(), "{}", done.messages());
+        serde_json::from_slice::<serde_json::Value>(&done.stdout).unwrap()
+    };
+    index(&[]);
+    let coarse = Timeline::open(&trace, Options::default()).unwrap();
+    let want = answer(&coarse);
+    let before = coarse.index_status().bytes;
+    let dense = index(&["--range", "40%..60%", "--interval", "2000"]);
+    assert_eq!(dense["built"], 1, "{dense}");
+    assert!(dense["bytes"].as_u64().unwrap() > before, "{dense}");
+    // It is as dense as was wanted, and there after opening again.
+    let again = index(&["--range", "45%..55%", "--interval", "2000"]);
+    assert_eq!(again["built"], 0, "{again}");
+    let t = Timeline::open(&trace, Options::default()).unwrap();
+    assert_eq!(answer(&t), want);
+    // Within the same session: what was found before is found again.
+    let (from, to) = (
+        t.find("10%".parse().unwrap(), None),
+        t.find("20%".parse().unwrap(), None),
+    );
+    let made = t.interest(from.unwrap(), to.unwrap(), 1500, &|_, _| {}, &Cancel::new());
+    assert_eq!(made.unwrap(), 1);
+    assert_eq!(answer(&t), want);
+    let mut c = t.cursor().unwrap();
+    let mut d = coarse.cursor().unwrap();
+    let thread = ThreadId(t.trace().threads()[0]);
+    let end = t.threads().unwrap()[0].to;
+    for n in 0..40 {
+        let at = end / 41 * n;
+        c.seek_count(thread, at).unwrap();
+        d.seek_count(thread, at).unwrap();
+        assert_eq!(c.registers().unwrap(), d.registers().unwrap());
+        let rsp = c.registers().unwrap().gpr[4];
+        let [a, b] = [&mut c, &mut d].map(|c| c.memory(rsp, 256).unwrap());
+        assert_eq!(format!("{a:?}"), format!("{b:?}"));
+    }
+    for bad in ["40%", "40%..", "x..y"] {
+        let done = s.run(&mut s.hindsight(&["index", file, "--range", bad]));
+        assert_eq!(done.status.code(), Some(2), "{bad}: {}", done.messages());
+    }
 }

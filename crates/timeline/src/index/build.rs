@@ -108,7 +108,7 @@ fn play(
         let from = state.position;
         let next = match borders.get(borders.partition_point(|b| *b <= from)) {
             Some(b) => *b,
-            None if borders.is_empty() => from.saturating_add(span.load(Relaxed)),
+            None if borders.is_empty() => inner.interval_end(thread, from, span.load(Relaxed)),
             None => place.to,
         };
         let stop = m.run_to(next.min(place.to));
