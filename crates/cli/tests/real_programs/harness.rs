@@ -104,12 +104,19 @@ impl Scene {
             self.path(&format!("{n}.out")),
             self.path(&format!("{n}.err")),
         );
-        let child = command
+        // What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+        let as_in_the_foreground = || {
+            // SAFETY: a plain system call that concerns the new process only.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+            Ok(())
+        };
+        command
             .stdout(File::create(&stdout).unwrap())
             .stderr(File::create(&stderr).unwrap())
-            .process_group(0)
-            .spawn()
-            .unwrap();
+            .process_group(0);
+        // SAFETY: `signal` may be called between fork and exec.
+        unsafe { command.pre_exec(as_in_the_foreground) };
+        let child = command.spawn().unwrap();
         Running {
             child,
             stdout,
