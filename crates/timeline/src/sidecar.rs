@@ -66,7 +66,12 @@ impl Sidecar {
     pub fn open(path: PathBuf, identity: u128) -> Sidecar {
         let mut state = State::default();
         if let Ok(file) = File::open(&path) {
+            // Nobody is in the middle of adding to it then. Where there are no locks it may look cut.
+            let locked = file.lock_shared().is_ok();
             state.problem = scan(&file, identity, &mut state).err().map(String::from);
+            if locked {
+                let _ = file.unlock();
+            }
             state.file = Some(Arc::new(file));
         }
         Sidecar {
