@@ -101,7 +101,12 @@ fn reports_where_it_differs() {
     events[3].0 = 35;
     assert_eq!(difference(&events).position, 35);
     let mut events = recording();
-    events[6] = event(45, Event::RepChunk { iterations: 1 << 20 });
+    events[6] = event(
+        45,
+        Event::RepChunk {
+            iterations: 1 << 20,
+        },
+    );
     assert_eq!(difference(&events).position, 46);
 
     // A jump to where no code is known.

@@ -33,15 +33,11 @@ pub use frame::Frame;
 pub use part::{Bytes, Key, Part, Set, Unpacked, encode};
 pub use touched::Touched;
 
-/// Instructions of an interval where several threads share memory: what one of them may have written at the
-/// same time as another is found by replaying its intervals.
+/// Instructions of an interval, unless the index would become too large.
 pub const SPAN: u64 = 8 << 20;
-/// Those of a thread that is alone.
-pub const SPAN_ALONE: u64 = 32 << 20;
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
-/// Of compression. A negative one leaves literals as they are: an eighth larger, a quarter faster than 1.
-const LEVEL: i32 = -1;
+const LEVEL: i32 = 1;
 
 pub type Page = [u8; PAGE];
 

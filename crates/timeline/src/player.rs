@@ -209,15 +209,14 @@ impl Player {
         let here = self.count();
         let ahead = self.at.is_some_and(|at| {
             here <= count
-                && (count <= at.until
-                    || at.until == u64::MAX && count - here < self.inner.span(self.thread))
+                && (count <= at.until || at.until == u64::MAX && count - here < self.inner.interval)
         });
         let best = (self.snapshots.iter().enumerate())
             .filter(|(_, s)| s.state.position <= count && (ahead || count <= s.since.until))
             .max_by_key(|(_, s)| s.state.position);
         match best {
             Some((_, s)) if ahead && s.state.position <= here => true,
-            Some((i, s)) if count - s.state.position <= self.inner.span(self.thread) => {
+            Some((i, s)) if count - s.state.position <= self.inner.interval => {
                 self.restore(i).is_ok()
             }
             _ => ahead,
@@ -312,7 +311,7 @@ impl Player {
         let part = self.part(count);
         let place = self.places[part];
         let have = self.inner.part_if_built(place);
-        if have.is_none() && count.saturating_sub(place.from) < self.inner.span(self.thread) {
+        if have.is_none() && count.saturating_sub(place.from) < self.inner.interval {
             return self.start_part(part);
         }
         // What is far ahead in the part that is played whole is reached by playing on.

@@ -28,8 +28,7 @@ pub struct Options {
     /// Threads that may replay at the same time; 0: as many as there are processors.
     pub jobs: usize,
     /// Instructions between the frames of an index that is built: fewer make travel faster and the
-    /// index larger, which is made coarser where it would become too large. 0: about 32 million,
-    /// 8 million where threads share memory.
+    /// index larger, which is made coarser where it would become too large. 0: about eight million.
     pub interval: u64,
     /// Does not save beside the trace what of the index is built for a question, and calls that were found.
     pub unsaved: bool,
@@ -88,7 +87,10 @@ impl Timeline {
             trace,
             path,
             jobs,
-            interval: options.interval,
+            interval: match options.interval {
+                0 => index::SPAN,
+                n => n,
+            },
             unsaved: options.unsaved,
             interests: Mutex::default(),
             threads,

@@ -46,7 +46,7 @@ pub fn build(
     borders: &[u64],
     progress: &dyn Fn(u64) -> bool,
 ) -> Result<Draft> {
-    let span = AtomicU64::new(inner.span(place.thread));
+    let span = AtomicU64::new(inner.interval);
     let (send, receive) = sync_channel(WAITING);
     // What has been packed comes back, so that its memory is used again.
     let (give, spare) = sync_channel(WAITING + 2);

@@ -20,7 +20,7 @@ pub struct Inner {
     pub trace: Trace,
     pub path: PathBuf,
     pub jobs: usize,
-    /// Instructions of an interval, if that was asked for, else 0.
+    /// Instructions of an interval.
     pub interval: u64,
     /// What is built for a question is not saved.
     pub unsaved: bool,
@@ -67,15 +67,6 @@ impl Inner {
     pub fn threads_of(&self, image: u32) -> Vec<ThreadId> {
         let all = self.threads.iter().copied();
         all.filter(|t| self.image(*t) == image).collect()
-    }
-
-    /// Instructions of an interval of a thread, unless its index would become too large.
-    pub fn span(&self, t: ThreadId) -> u64 {
-        match (self.interval, self.threads_of(self.image(t)).len()) {
-            (0, ..=1) => index::SPAN_ALONE,
-            (0, _) => index::SPAN,
-            (n, _) => n,
-        }
     }
 
     /// The image that an image came from; 0: none.
