@@ -106,7 +106,8 @@ fn a_disk_that_is_full_at_the_very_end_loses_no_counts() {
     let mut whole = collect(Disk::default(), produce);
     let len = whole.trace().len() as usize;
     let disk = Disk {
-        room: Some(len - 1),
+        // Times make the one a few bytes shorter than the other; all of them belong to what is written last.
+        room: Some(len - 16),
         ..Disk::default()
     };
     let mut o = collect(disk, produce);
