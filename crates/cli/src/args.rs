@@ -504,14 +504,9 @@ pub struct Index {
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
     /// Instructions between the index's own key frames; 0: about eight million. Fewer make travel
-    /// faster; they are made rarer where the index would be larger than twice the recording and 256 MiB. Parts that are
-    /// there already stay as they are, but for `--range`.
+    /// faster; they are made rarer where the index would be larger than twice the recording and 256 MiB.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub interval: u64,
-    /// Only there, and with key frames as dense as `--interval` says (default here: 100000): two places, such as
-    /// `40%..1A2:3F`.
-    #[arg(long, value_name = "FROM..TO", value_parser = crate::travel::range)]
-    pub range: Option<(hindsight_timeline::Place, hindsight_timeline::Place)>,
     /// For scripts.
     #[arg(long)]
     pub json: bool,

@@ -22,8 +22,6 @@ pub struct Inferior {
     pub borrowed: Option<ThreadId>,
     pub breaks: Vec<Break>,
     pub watches: Vec<Watchpoint>,
-    /// What a variable held behind the write at which the last run stopped: where, and the watchpoint.
-    pub left: Option<(Position, u64, Vec<u8>)>,
     /// System calls at which to stop; `Some` of an empty list: all.
     pub catch: Option<Vec<u64>>,
     pub signal: Option<SignalInfo>,
@@ -53,7 +51,6 @@ impl Inferior {
             borrowed: None,
             breaks: Vec::new(),
             watches: Vec::new(),
-            left: None,
             catch: None,
             signal: None,
             auxv: Vec::new(),

@@ -10,7 +10,6 @@ mod agent;
 mod arch;
 mod auxv;
 mod bookmarks;
-mod changes;
 mod files;
 mod filter;
 mod inferior;

@@ -64,8 +64,6 @@ pub struct Session {
     /// Signals (Linux numbers) at which not to stop.
     pub passed: BTreeSet<u8>,
     pub action: Action,
-    /// gdb is told also of writes that change nothing.
-    pub every_write: bool,
     /// Only the thread that was named runs.
     pub locked: bool,
     /// The thread that is to continue.
@@ -109,7 +107,6 @@ impl Session {
             tids: inferior::tids(&timeline)?,
             passed: BTreeSet::new(),
             action: Action::Continue,
-            every_write: false,
             locked: false,
             continued: None,
             interrupt: Interrupt::new(&cancel),
@@ -346,7 +343,6 @@ impl Session {
             true => Scope::Thread,
             false => Scope::Process,
         };
-        let mut values = self.values()?;
         loop {
             let stop = self
                 .inferior
@@ -355,7 +351,7 @@ impl Session {
             // A child that has this process's memory is not this process.
             let own = self.inferior.has(&self.timeline.thread(stop.thread)?);
             let ends = matches!(stop.reason, Reason::End | Reason::Begin | Reason::Cancelled);
-            if !own && !ends || self.is_no_change(&stop, direction, &mut values)? {
+            if !own && !ends {
                 continue;
             }
             let call = match stop.reason {

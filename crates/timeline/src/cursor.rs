@@ -116,12 +116,6 @@ impl Cursor {
         crate::value::memory(self, address, len, cancel)
     }
 
-    /// Copies memory as the cursor's thread knows it by its own accesses, which is quick; `false` if any of it is not
-    /// known so. What others wrote is seen once this thread has read it ([`View::read`]).
-    pub fn own_memory(&mut self, address: u64, buf: &mut [u8]) -> Result<bool> {
-        View::read(self.here()?, address, buf)
-    }
-
     /// Code bytes at an address as of the cursor's position; those known that follow one another.
     pub fn code(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         let mut buf = vec![0; len];

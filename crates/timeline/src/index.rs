@@ -149,8 +149,7 @@ impl Interval {
 }
 
 impl Draft {
-    /// Bytes that it takes, about.
-    pub fn size(&self) -> usize {
+    fn size(&self) -> usize {
         self.intervals.iter().map(Interval::size).sum()
     }
 
@@ -224,7 +223,7 @@ pub fn put(out: &mut Vec<u8>, v: u64) {
 pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
     let mut out = (raw.len() as u64).to_le_bytes().to_vec();
-    out.extend_from_slice(&pieces::compress(raw).map_err(failed)?);
+    out.extend_from_slice(&zstd::bulk::compress(raw, LEVEL).map_err(failed)?);
     Ok(out)
 }
 

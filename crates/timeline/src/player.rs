@@ -289,10 +289,7 @@ impl Player {
         let window = copy(list, &|a, b| m.read_window(a, b));
         let marks = |k| -> Result<Vec<(u32, Box<Page>)>> {
             let pages = m.marked_pages(k).map_err(fail)?;
-            let mut all = copy(pages, &|a, b| m.read_marks(k, a, b));
-            // Some have none.
-            all.retain(|p| *p.1 != [0; index::PAGE]);
-            Ok(all)
+            Ok(copy(pages, &|a, b| m.read_marks(k, a, b)))
         };
         let pages = [window, marks(Marks::Reads)?, marks(Marks::Writes)?];
         if self.snapshots.len() >= SNAPSHOTS {

@@ -3,9 +3,9 @@
 use crate::index::{Bytes, Draft, Part, Place, encode};
 use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
@@ -28,10 +28,7 @@ pub fn path(trace: &Path) -> PathBuf {
     }
 }
 
-/// Set in a record's thread number: it is a list of calls.
-const CALLS: u64 = 1 << 32;
-
-/// An index file. Several processes may read it and add to it at the same time.
+/// An index file.
 pub struct Sidecar {
     pub path: PathBuf,
     identity: u128,
@@ -43,8 +40,6 @@ struct State {
     file: Option<Arc<File>>,
     /// By thread and first instruction.
     parts: BTreeMap<(ThreadId, u64), Record>,
-    /// Lists of calls, by thread and function.
-    calls: BTreeMap<(ThreadId, u64), Record>,
     /// Where the next part goes.
     end: u64,
     /// Why some of what is there is not used.
@@ -66,12 +61,7 @@ impl Sidecar {
     pub fn open(path: PathBuf, identity: u128) -> Sidecar {
         let mut state = State::default();
         if let Ok(file) = File::open(&path) {
-            // Nobody is in the middle of adding to it then. Where there are no locks it may look cut.
-            let locked = file.lock_shared().is_ok();
             state.problem = scan(&file, identity, &mut state).err().map(String::from);
-            if locked {
-                let _ = file.unlock();
-            }
             state.file = Some(Arc::new(file));
         }
         Sidecar {
@@ -140,121 +130,60 @@ impl Sidecar {
         }
     }
 
-    /// The calls of a function in a thread, if they were saved.
-    pub fn load_calls(&self, thread: ThreadId, function: u64) -> Option<Vec<u8>> {
-        let mut s = crate::timeline::lock(&self.state);
-        let r = *s.calls.get(&(thread, function))?;
-        let mut bytes = vec![0; r.directory as usize];
-        let read = s.file.as_ref()?.read_exact_at(&mut bytes, r.at);
-        if read.is_ok() && xxh3_64(&bytes) == r.sum {
-            return Some(bytes);
-        }
-        s.calls.remove(&(thread, function));
-        None
-    }
-
-    /// Adds the calls of a function in a thread.
-    pub fn add_calls(&self, thread: ThreadId, function: u64, bytes: &[u8]) -> Result<()> {
-        self.append(thread.0 as u64 | CALLS, function, bytes, &[])
-    }
-
-    /// Adds a part, which from then on is read instead of one that was there. What was in the file and is not
-    /// used is overwritten.
+    /// Adds a part. What was in the file and is not used is overwritten.
     pub fn add(&self, part: &Draft) -> Result<()> {
-        let (directory, bytes) = encode(part)?;
-        self.append(part.thread.0 as u64, part.from, &directory, &bytes)
-    }
-
-    fn append(&self, thread: u64, from: u64, directory: &[u8], bytes: &[u8]) -> Result<()> {
         let failed = |e: std::io::Error| Error::Index {
             path: self.path.display().to_string(),
             what: e.to_string(),
         };
+        let (directory, bytes) = encode(part)?;
         let mut s = crate::timeline::lock(&self.state);
-        let file = self.locked(&mut s).map_err(failed)?;
+        if s.end == 0 && s.problem.as_deref() == Some(NO_INDEX) {
+            return Err(failed(std::io::Error::other(
+                "it is no index, and is not replaced",
+            )));
+        }
+        if s.end == 0 {
+            // A new file, so that others who read an old one keep it.
+            let _ = std::fs::remove_file(&self.path);
+            s.parts.clear();
+        }
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&self.path).map_err(failed)?;
+        if s.end == 0 {
+            file.write_all(&header(self.identity)).map_err(failed)?;
+            s.end = HEADER as u64;
+        } else {
+            file.set_len(s.end).map_err(failed)?;
+        }
         let len = (directory.len() + bytes.len()) as u64;
-        let sum = xxh3_64(directory);
+        let sum = xxh3_64(&directory);
         let mut record = Vec::with_capacity(RECORD + directory.len());
-        for word in [thread, from, len, directory.len() as u64, sum] {
+        for word in [
+            part.thread.0 as u64,
+            part.from,
+            len,
+            directory.len() as u64,
+            sum,
+        ] {
             record.extend_from_slice(&word.to_le_bytes());
         }
-        record.extend_from_slice(directory);
+        record.extend_from_slice(&directory);
         let behind = s.end + record.len() as u64;
-        let written = file
-            .set_len(s.end)
-            .and_then(|()| file.write_all_at(&record, s.end))
-            .and_then(|()| file.write_all_at(bytes, behind));
-        let unlocked = file.unlock();
-        s.file = Some(Arc::new(file));
-        written.and(unlocked).map_err(failed)?;
+        let written = file.write_all_at(&record, s.end);
+        written.map_err(failed)?;
+        file.write_all_at(&bytes, behind).map_err(failed)?;
         let record = Record {
             at: s.end + RECORD as u64,
             len,
             directory: directory.len() as u64,
             sum,
         };
-        s.keep(thread, from, record);
+        s.parts.insert((part.thread, part.from), record);
         s.end = record.at + len;
+        s.file = Some(Arc::new(file));
         Ok(())
-    }
-
-    /// The file, locked against other writers, with what these have added meanwhile; a new one where there is
-    /// none that fits.
-    fn locked(&self, s: &mut State) -> std::io::Result<File> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        loop {
-            let file = options.open(&self.path)?;
-            file.lock()?;
-            let same = |a: &File, b: &Metadata| -> std::io::Result<bool> {
-                let a = a.metadata()?;
-                Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
-            };
-            let named = std::fs::metadata(&self.path);
-            if !named.is_ok_and(|m| same(&file, &m).unwrap_or(false)) {
-                // Somebody has replaced it just now.
-                continue;
-            }
-            let mine = match &s.file {
-                Some(f) => same(f, &file.metadata()?)?,
-                None => false,
-            };
-            if mine && s.end > 0 {
-                // A cut or damaged record at the end is overwritten.
-                let _ = records(&file, file.metadata()?.len(), s);
-                return Ok(file);
-            }
-            let mut fresh = State::default();
-            let problem = scan(&file, self.identity, &mut fresh).err();
-            if fresh.end > 0 {
-                *s = fresh;
-                return Ok(file);
-            }
-            if file.metadata()?.len() == 0 {
-                (&file).write_all(&header(self.identity))?;
-                *s = State {
-                    end: HEADER as u64,
-                    ..State::default()
-                };
-                return Ok(file);
-            }
-            if problem == Some(NO_INDEX) {
-                let what = "it is no index, and is not replaced";
-                return Err(std::io::Error::other(what));
-            }
-            // A new file, so that others who read an old one keep it.
-            std::fs::remove_file(&self.path)?;
-        }
-    }
-}
-
-impl State {
-    fn keep(&mut self, thread: u64, from: u64, record: Record) {
-        let all = match thread & CALLS {
-            0 => &mut self.parts,
-            _ => &mut self.calls,
-        };
-        all.insert((ThreadId(thread as u32), from), record);
     }
 }
 
@@ -292,11 +221,6 @@ fn scan(file: &File, identity: u128, state: &mut State) -> std::result::Result<(
         return Err("it belongs to another recording, or the recording has changed");
     }
     state.end = HEADER as u64;
-    records(file, len, state)
-}
-
-/// Finds the records from `state.end` on.
-fn records(file: &File, len: u64, state: &mut State) -> std::result::Result<(), &'static str> {
     while state.end < len {
         let mut r = [0; RECORD];
         let at = state.end + RECORD as u64;
@@ -305,7 +229,10 @@ fn records(file: &File, len: u64, state: &mut State) -> std::result::Result<(), 
         }
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| r[8 * i + k]));
         let (thread, from, n, directory, sum) = (word(0), word(1), word(2), word(3), word(4));
-        if n > MAX_PART || directory > n || thread > CALLS | u32::MAX as u64 {
+        let Ok(thread) = u32::try_from(thread) else {
+            return Err("it is damaged");
+        };
+        if n > MAX_PART || directory > n {
             return Err("it is damaged");
         }
         if at + n > len {
@@ -317,7 +244,7 @@ fn records(file: &File, len: u64, state: &mut State) -> std::result::Result<(), 
             directory,
             sum,
         };
-        state.keep(thread, from, record);
+        state.parts.insert((ThreadId(thread), from), record);
         state.end = at + n;
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 mod happen;
 mod inner;
-mod interest;
 mod order;
 
 use crate::index;
@@ -30,8 +29,6 @@ pub struct Options {
     /// Instructions between the frames of an index that is built: fewer make travel faster and the
     /// index larger, which is made coarser where it would become too large. 0: about eight million.
     pub interval: u64,
-    /// Does not save beside the trace what of the index is built for a question, and calls that were found.
-    pub unsaved: bool,
 }
 
 /// What there is of the index beside a trace.
@@ -91,8 +88,6 @@ impl Timeline {
                 0 => index::SPAN,
                 n => n,
             },
-            unsaved: options.unsaved,
-            interests: Mutex::default(),
             threads,
             scans: OnceLock::new(),
             codes: Mutex::default(),

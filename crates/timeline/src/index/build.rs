@@ -1,6 +1,6 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
-use super::ends::{End, Maker, words};
+use super::ends::{End, Maker};
 use super::{Draft, Frame, Interval, LINE, PAGE, Page, Place, Touched};
 use crate::player::Chunks;
 use crate::scan::Scan;
@@ -108,7 +108,7 @@ fn play(
         let from = state.position;
         let next = match borders.get(borders.partition_point(|b| *b <= from)) {
             Some(b) => *b,
-            None if borders.is_empty() => inner.interval_end(thread, from, span.load(Relaxed)),
+            None if borders.is_empty() => from.saturating_add(span.load(Relaxed)),
             None => place.to,
         };
         let stop = m.run_to(next.min(place.to));
@@ -298,8 +298,8 @@ impl Packer<'_> {
             let old = old.or_insert_with(|| Box::new([0; PAGE]));
             let mut wanted = 0u64;
             for i in bits(touched.reads) {
-                let line = &old.as_chunks::<LINE>().0[i];
-                if words(line) != [0; LINE / 8] {
+                let line = &old[i * LINE..(i + 1) * LINE];
+                if line != [0; LINE] {
                     wanted |= 1 << i;
                     bodies.extend_from_slice(line);
                 }

@@ -70,12 +70,10 @@ impl Maker {
             let e = end(i);
             touched.mark(i, e.masks);
             let old = framed(base, i);
-            let (now, old) = (words(&e.bytes), words(&old));
-            let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
-            if difference != [0; LINE / 8] {
+            if e.bytes != old {
                 new |= 1 << i;
-                self.bytes
-                    .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
+                let difference: [u8; LINE] = std::array::from_fn(|k| e.bytes[k] ^ old[k]);
+                self.bytes.extend_from_slice(&difference);
             }
         }
         if new != 0 {
@@ -95,12 +93,6 @@ impl Maker {
         }
         Ok(parts(&head, &self.bytes)?.into())
     }
-}
-
-/// A line by its words, which are compared without a call.
-pub fn words(line: &[u8; LINE]) -> [u64; LINE / 8] {
-    let all = line.as_chunks().0;
-    std::array::from_fn(|i| u64::from_ne_bytes(all[i]))
 }
 
 /// What a frame has of a line of a page.

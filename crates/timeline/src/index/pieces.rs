@@ -2,37 +2,19 @@
 
 use super::{LEVEL, Reader, put};
 use crate::{Error, Result};
-use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Bytes of a piece.
 const PIECE: usize = 64 << 10;
 
-thread_local! {
-    /// Making one costs as much as some pieces.
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-}
-
-/// One zstd frame.
-pub fn compress(raw: &[u8]) -> std::io::Result<Vec<u8>> {
-    COMPRESSOR.with_borrow_mut(|c| {
-        let mut with = match c.take() {
-            Some(with) => with,
-            None => Compressor::new(LEVEL)?,
-        };
-        let done = with.compress(raw);
-        *c = Some(with);
-        done
-    })
-}
-
 /// Compresses bytes: their number, the lengths of the pieces, and the pieces.
 pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
     let mut out = Vec::new();
     put(&mut out, raw.len() as u64);
-    let pieces = raw.chunks(PIECE).map(compress);
+    let mut compressor = Compressor::new(LEVEL).map_err(failed)?;
+    let pieces = raw.chunks(PIECE).map(|p| compressor.compress(p));
     let pieces: Vec<Vec<u8>> = pieces.collect::<std::io::Result<_>>().map_err(failed)?;
     for p in &pieces {
         put(&mut out, p.len() as u64);

@@ -7,7 +7,6 @@ use crate::maps::Change;
 use crate::model::ThreadId;
 use crate::scan::Scan;
 use crate::sidecar::Sidecar;
-use crate::timeline::interest::Interest;
 use crate::{Cancel, Error, Position, Result};
 use hindsight_replay::Code;
 use hindsight_trace::{ModuleHash, Trace};
@@ -22,10 +21,6 @@ pub struct Inner {
     pub jobs: usize,
     /// Instructions of an interval.
     pub interval: u64,
-    /// What is built for a question is not saved.
-    pub unsaved: bool,
-    /// Where intervals are to be shorter.
-    pub interests: Mutex<Vec<Interest>>,
     pub threads: Vec<ThreadId>,
     pub scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     pub codes: Mutex<BTreeMap<u32, Arc<Code>>>,
@@ -190,9 +185,6 @@ impl Inner {
         let draft = index::build(self, place, scan, self.budget(place), &[], progress)?;
         let part = Arc::new(Part::made(place, &draft)?);
         lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
-        if self.sidecar.len() + draft.size() as u64 <= self.most() {
-            self.save(|| self.sidecar.add(&draft));
-        }
         Ok(part)
     }
 
@@ -200,19 +192,6 @@ impl Inner {
     pub fn again(self: &Arc<Self>, place: Place, borders: &[u64]) -> Result<Draft> {
         let scan = self.scan(place.thread)?;
         index::build(self, place, scan, u64::MAX, borders, &|_| true)
-    }
-
-    /// Bytes that the whole index may have.
-    fn most(&self) -> u64 {
-        2 * self.trace.len() + INDEX_CONSTANT
-    }
-
-    /// Saves what was built for a question. Where that fails (in a folder that may not be written) it is made again
-    /// next time.
-    pub fn save(&self, add: impl FnOnce() -> Result<()>) {
-        if !self.unsaved {
-            let _ = add();
-        }
     }
 
     /// All parts of all threads.
@@ -230,7 +209,7 @@ impl Inner {
         let total: u64 = self.threads.iter().map(length).fold(0, u64::saturating_add);
         let share = (place.to - place.from) as f64 / total.max(1) as f64;
         // What is around the parts is little.
-        (self.most() as f64 * 0.9 * share) as u64
+        ((2 * self.trace.len() + INDEX_CONSTANT) as f64 * 0.9 * share) as u64
     }
 
     /// A frame that does not decode: the index was changed while it was used.
