@@ -1,15 +1,16 @@
 //! What can be said on the command line.
 
+mod values;
+
 use crate::keep::{self, KeepOn, Retry};
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use hindsight_events::select::Function;
 use hindsight_isa::Predictor;
 use hindsight_isa::cpuid::Baseline;
 use hindsight_timeline::{KindOf, Place};
 use hindsight_trace::Limit;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use values::{baseline, children, destination, function, pattern, predictor, seconds, system_call};
 
 /// A time-travel debugger: record a program once, go back in it as often as you like.
 #[derive(Parser)]
@@ -164,32 +165,6 @@ pub struct Record {
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,
-}
-
-/// Where a recording goes.
-fn destination() -> impl TypedValueParser<Value = OsString> {
-    OsStringValueParser::new().try_map(|s| match s.is_empty() {
-        true => Err("expected a file, `-` or `tcp:HOST:PORT`"),
-        false => Ok(s),
-    })
-}
-
-fn pattern(text: &str) -> Result<String, &'static str> {
-    match text.is_empty() || text.contains('\0') {
-        true => Err("expected a path or file name, with `*` and `?` for what may be anything"),
-        false => Ok(text.into()),
-    }
-}
-
-fn system_call(text: &str) -> Result<u64, &'static str> {
-    hindsight_syscalls::number(text).ok_or("no system call has this name")
-}
-
-fn function(text: &str) -> Result<String, &'static str> {
-    match Function::parse(text.as_bytes()) {
-        Some(_) => Ok(text.into()),
-        None => Err("a function is `name`, `module!name` or `module+0x123`"),
-    }
 }
 
 impl Record {
@@ -576,35 +551,4 @@ pub struct Receive {
     /// File to write; default: a new file in the store.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-fn predictor(s: &str) -> Result<Predictor, &'static str> {
-    Predictor::parse(s).ok_or("expected `window` or `cache:SIZE`, a power of two from 4k to 2g")
-}
-
-fn seconds(s: &str) -> Result<std::time::Duration, &'static str> {
-    s.parse()
-        .ok()
-        .and_then(|s| std::time::Duration::try_from_secs_f64(s).ok())
-        .ok_or("expected a number of seconds")
-}
-
-fn baseline(s: &str) -> Result<Baseline, String> {
-    Baseline::parse(s).ok_or_else(|| format!("expected one of {}", Baseline::NAMES.join(", ")))
-}
-
-fn children(s: &str) -> Result<Children, String> {
-    use hindsight_events::config::PATTERN_LEN;
-    match s {
-        "follow" => return Ok(Children::Follow),
-        "none" => return Ok(Children::None),
-        _ => {}
-    }
-    let pattern = s.strip_prefix("only-matching=");
-    match pattern.filter(|p| !p.is_empty() && p.len() < PATTERN_LEN && !p.contains('\0')) {
-        Some(p) => Ok(Children::Matching(p.into())),
-        None => Err(format!(
-            "expected `follow`, `none` or `only-matching=GLOB` (shorter than {PATTERN_LEN} bytes)"
-        )),
-    }
 }

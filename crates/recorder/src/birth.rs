@@ -301,25 +301,8 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         unsafe { (*child).clear_handlers = true };
         r.block[0] &= !CLEAR_SIGHAND;
     }
-    let ret: u64;
-    // SAFETY: the parent sees an ordinary system call. The child begins on its own stack with
-    // nothing but the pointer in r12, and never returns.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "call {child}",
-            "ud2",
-            "2:",
-            child = sym begin,
-            inlateout("rax") nr as u64 => ret,
-            in("rdi") six[0], in("rsi") six[1], in("rdx") six[2], in("r10") six[3], in("r8") six[4],
-            in("r9") six[5], in("r12") child, lateout("rcx") _, lateout("r11") _,
-        );
-    }
+    // SAFETY: `prepare` gave the child a stack and all that its first function needs.
+    let ret = unsafe { sys::raw_clone(nr, six, begin, child) };
     if ret > -4096i64 as u64 {
         if expected {
             ring::expected_process();

@@ -10,7 +10,6 @@ use crate::context::{FLAGS_FIXED, Info};
 use crate::thread::{self, Thread};
 use crate::{arena, birth, limits, stub, sys};
 use alloc::vec::Vec;
-use core::arch::asm;
 use core::ptr::read_volatile;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use hindsight_isa::Ctx;
@@ -124,9 +123,11 @@ pub fn prepare(t: &Thread) {
         sys::sleep_us(PAUSE);
     }
     // The dead are asked by nobody: this memory stays.
-    let job: &'static Job = alloc::boxed::Box::leak(alloc::boxed::Box::new(job));
+    let job: *mut Job = alloc::boxed::Box::into_raw(alloc::boxed::Box::new(job));
+    // SAFETY: from here on it is only shared.
+    let shared = unsafe { &*job };
     if start_helper(job) {
-        let waits = (0..PATIENCE).take_while(|_| job.done.load(Acquire) == 0);
+        let waits = (0..PATIENCE).take_while(|_| shared.done.load(Acquire) == 0);
         waits.for_each(|_| sys::sleep_us(PAUSE));
     }
 }
@@ -143,31 +144,16 @@ fn kick(tid: i32) {
 }
 
 /// Starts a process in this memory that can trace this one; not if that fails.
-fn start_helper(job: &'static Job) -> bool {
+fn start_helper(job: *mut Job) -> bool {
     let prot = PROT_READ | PROT_WRITE;
     let Ok(stack) = arena::map(STACK, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) else {
         return false;
     };
     // No signal tells anybody of its end.
     let flags = (CLONE_VM | CLONE_FS | CLONE_FILES) as u64;
-    let ret: u64;
-    // SAFETY: the parent sees an ordinary system call. The child begins on a stack of its own with nothing
-    // but the pointer in r12, and never returns.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "call {help}",
-            "ud2",
-            "2:",
-            help = sym help,
-            inlateout("rax") __NR_clone as u64 => ret, in("rdi") flags, in("rsi") stack + STACK,
-            in("rdx") 0, in("r10") 0, in("r8") 0, in("r12") job, lateout("rcx") _, lateout("r11") _,
-        );
-    }
+    let six = [flags, stack + STACK, 0, 0, 0, 0];
+    // SAFETY: the stack is fresh, and the job is leaked.
+    let ret = unsafe { sys::raw_clone(__NR_clone, six, help, job) };
     let Ok(pid) = sys::result(ret) else {
         return false;
     };
@@ -176,7 +162,9 @@ fn start_helper(job: &'static Job) -> bool {
 }
 
 /// The helper. Threads that it holds may have locks of the recorder's: it takes none, and no memory.
-extern "C" fn help(job: &'static Job) -> ! {
+extern "C" fn help(job: *mut Job) -> ! {
+    // SAFETY: it was leaked for this process, and is only shared.
+    let job = unsafe { &*job };
     for o in &job.others {
         if let Some(stopped) = Stopped::new(o) {
             stopped.show();

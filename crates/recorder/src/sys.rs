@@ -40,6 +40,37 @@ pub unsafe fn raw(nr: u32, a: [u64; 6]) -> u64 {
     ret
 }
 
+/// [`raw`] for calls that make a process or thread in this memory, which begins with `begin`.
+///
+/// # Safety
+/// The arguments name a stack of its own for the child, and `data` is what `begin` takes.
+pub unsafe fn raw_clone<T>(
+    nr: u32,
+    a: [u64; 6],
+    begin: extern "C" fn(*mut T) -> !,
+    data: *mut T,
+) -> u64 {
+    let ret;
+    // SAFETY: the parent sees an ordinary system call. The child has nothing but the registers, and never
+    // returns; the caller answers for its stack.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") nr as u64 => ret,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            in("r12") data, in("r13") begin, lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    ret
+}
+
 /// Splits the kernel's answer.
 pub fn result(ret: u64) -> Result<u64> {
     if ret > -4096i64 as u64 {

@@ -11,6 +11,7 @@ use crate::{Result, ThreadId};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -69,6 +70,8 @@ pub struct Part {
     pub from: u64,
     pub to: u64,
     place: Place,
+    /// No other part has it: one of the same place that was made another time may have other intervals.
+    number: u64,
     /// Where intervals begin.
     pub borders: Vec<u64>,
     /// Where the last one ends.
@@ -93,14 +96,16 @@ pub enum Unpacked {
     Past(Arc<Past>),
 }
 
-/// Which of a part's: its thread and first instruction, and the number of an interval, of a section of
-/// pages, or of a page.
+/// Which of a part's: its number, and that of an interval, of a section of pages, or of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Key {
-    Ends(ThreadId, u64, usize),
-    Pages(ThreadId, u64, usize),
-    Past(ThreadId, u64, u32),
+    Ends(u64, usize),
+    Pages(u64, usize),
+    Past(u64, u32),
 }
+
+/// How many parts have been taken up.
+static PARTS: AtomicU64 = AtomicU64::new(0);
 
 /// A set of intervals.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,6 +134,7 @@ impl Part {
             from: place.from,
             to: place.to,
             place,
+            number: PARTS.fetch_add(1, Relaxed),
             borders: body.spans.iter().map(|s| s.from).collect(),
             end: body.end,
             body: Mutex::new(Arc::new(body)),
@@ -162,7 +168,7 @@ impl Part {
 
     /// What an interval left behind.
     pub fn ends(&self, inner: &Arc<Inner>, interval: usize) -> Result<Arc<Ends>> {
-        let key = Key::Ends(self.thread, self.from, interval);
+        let key = Key::Ends(self.number, interval);
         let kept = lock(&inner.unpacked).get(&key);
         if let Some(Unpacked::Ends(e)) = kept {
             return Ok(e);
@@ -175,7 +181,7 @@ impl Part {
 
     /// How a page was accessed; `None`: not at all.
     pub fn past(&self, inner: &Arc<Inner>, page: u32) -> Result<Option<Arc<Past>>> {
-        let key = Key::Past(self.thread, self.from, page);
+        let key = Key::Past(self.number, page);
         let kept = lock(&inner.unpacked).get(&key);
         if let Some(Unpacked::Past(p)) = kept {
             return Ok(Some(p));
@@ -198,7 +204,7 @@ impl Part {
 
     /// What is said of a section of pages.
     fn pages(&self, inner: &Arc<Inner>, n: usize) -> Result<Arc<Pages>> {
-        let key = Key::Pages(self.thread, self.from, n);
+        let key = Key::Pages(self.number, n);
         let kept = lock(&inner.unpacked).get(&key);
         if let Some(Unpacked::Pages(p)) = kept {
             return Ok(p);

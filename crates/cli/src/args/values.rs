@@ -1,0 +1,65 @@
+//! What options take as values.
+
+use super::Children;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use hindsight_events::select::Function;
+use hindsight_isa::Predictor;
+use hindsight_isa::cpuid::Baseline;
+use std::ffi::OsString;
+
+/// Where a recording goes.
+pub fn destination() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|s| match s.is_empty() {
+        true => Err("expected a file, `-` or `tcp:HOST:PORT`"),
+        false => Ok(s),
+    })
+}
+
+pub fn pattern(text: &str) -> Result<String, &'static str> {
+    match text.is_empty() || text.contains('\0') {
+        true => Err("expected a path or file name, with `*` and `?` for what may be anything"),
+        false => Ok(text.into()),
+    }
+}
+
+pub fn system_call(text: &str) -> Result<u64, &'static str> {
+    hindsight_syscalls::number(text).ok_or("no system call has this name")
+}
+
+pub fn function(text: &str) -> Result<String, &'static str> {
+    match Function::parse(text.as_bytes()) {
+        Some(_) => Ok(text.into()),
+        None => Err("a function is `name`, `module!name` or `module+0x123`"),
+    }
+}
+
+pub fn predictor(s: &str) -> Result<Predictor, &'static str> {
+    Predictor::parse(s).ok_or("expected `window` or `cache:SIZE`, a power of two from 4k to 2g")
+}
+
+pub fn seconds(s: &str) -> Result<std::time::Duration, &'static str> {
+    s.parse()
+        .ok()
+        .and_then(|s| std::time::Duration::try_from_secs_f64(s).ok())
+        .ok_or("expected a number of seconds")
+}
+
+pub fn baseline(s: &str) -> Result<Baseline, String> {
+    Baseline::parse(s).ok_or_else(|| format!("expected one of {}", Baseline::NAMES.join(", ")))
+}
+
+pub fn children(s: &str) -> Result<Children, String> {
+    use hindsight_events::config::PATTERN_LEN;
+    match s {
+        "follow" => return Ok(Children::Follow),
+        "none" => return Ok(Children::None),
+        _ => {}
+    }
+    let pattern = s.strip_prefix("only-matching=");
+    match pattern.filter(|p| !p.is_empty() && p.len() < PATTERN_LEN && !p.contains('\0')) {
+        Some(p) => Ok(Children::Matching(p.into())),
+        None => Err(format!(
+            "expected `follow`, `none` or `only-matching=GLOB` (shorter than {PATTERN_LEN} bytes)"
+        )),
+    }
+}
