@@ -45,8 +45,11 @@ impl Machine<'_> {
         if self.gap {
             match event {
                 Event::GapEnd { .. } | Event::End { .. } | Event::CodeEpoch { .. } => {}
-                // They say when processes were made, and what the program wanted to be known.
-                Event::Syscall { .. } | Event::SyscallRet { .. } | Event::Mark { .. } => {
+                // They say when processes were made, what the program wanted to be known, and why the gap goes on.
+                Event::Syscall { .. }
+                | Event::SyscallRet { .. }
+                | Event::Mark { .. }
+                | Event::GapBegin { .. } => {
                     self.queue.advance();
                     return Ok(());
                 }
@@ -81,6 +84,7 @@ impl Machine<'_> {
                 // Whatever was known may have changed meanwhile.
                 cpu.window.forget(0, u64::MAX)?;
                 self.gap = false;
+                self.gap_end = Some(cpu.pos);
             }
             // The instruction has no effect but what follows.
             Event::Mark { .. } => {}

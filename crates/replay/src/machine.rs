@@ -1,6 +1,5 @@
 //! A thread's stream played on a virtual processor.
 
-use crate::Error;
 use crate::code::Code;
 use crate::cost::Ticks;
 use crate::cpu::Cpu;
@@ -10,6 +9,7 @@ use crate::marks::ShowPage;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::window::Marks;
+use crate::{Error, Gap, State};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::{CpuState, Predictor, VecState};
 use std::sync::Arc;
@@ -35,18 +35,6 @@ pub enum Stop {
     OutOfEvents,
 }
 
-/// What a virtual processor is between two instructions, without its memory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct State {
-    pub position: u64,
-    /// It lies in a gap: nothing is recorded there, and the rest is as it was at the gap's beginning.
-    pub gap: bool,
-    /// As of when its code is.
-    pub epoch: u64,
-    pub cpu: CpuState,
-    pub vec: VecState,
-}
-
 /// A virtual processor that plays one stream.
 pub struct Machine<'a> {
     pub(crate) cpu: Cpu,
@@ -57,6 +45,8 @@ pub struct Machine<'a> {
     pub(crate) open: bool,
     /// The thread runs unrecorded: only the position changes.
     pub(crate) gap: bool,
+    /// Where the last gap ended.
+    pub(crate) gap_end: Option<u64>,
     /// Instructions in gaps, in all runs.
     skipped: u64,
     pub(crate) end: Option<End>,
@@ -87,6 +77,7 @@ impl<'a> Machine<'a> {
             started: false,
             open: false,
             gap: false,
+            gap_end: None,
             skipped: 0,
             end: None,
             order: None,
@@ -137,7 +128,7 @@ impl<'a> Machine<'a> {
         self.begin(source);
         self.started = false;
         self.open = false;
-        self.gap = false;
+        (self.gap, self.gap_end) = (false, None);
         self.end = None;
         self.cpu.pos = 0;
         let first = self.queue.prepare()?;
@@ -162,19 +153,29 @@ impl<'a> Machine<'a> {
         self.open = false;
         self.end = None;
         self.started = true;
-        self.gap = state.gap;
+        self.gap = state.gap == Gap::Within;
+        self.gap_end = (state.gap == Gap::Behind).then_some(state.position);
         self.cpu.pos = state.position;
         self.cpu.set_epoch(state.epoch);
         self.cpu.set_registers(&state.cpu);
         self.cpu.set_vectors(&state.vec);
-        self.queue.skip_to(state.position)
+        self.queue.skip_to(state.position)?;
+        if self.gap_end.is_some() {
+            // All else that is due there comes again. An end takes effect also where one only wants to come so far.
+            self.queue.skip_gap_end(state.position)?;
+        }
+        Ok(())
     }
 
     /// The state between two instructions, without memory.
     pub fn state(&self) -> State {
         State {
             position: self.cpu.pos,
-            gap: self.gap,
+            gap: match self.gap {
+                true => Gap::Within,
+                false if self.gap_end == Some(self.cpu.pos) => Gap::Behind,
+                false => Gap::Outside,
+            },
             epoch: self.cpu.epoch(),
             cpu: self.cpu.registers(),
             vec: self.cpu.vectors(),

@@ -144,6 +144,21 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
+    /// Leaves out the end of a gap at `position`, and what comes before it there.
+    pub fn skip_gap_end(&mut self, position: u64) -> Result<(), Error> {
+        while let Some(next) = self.prepare()?.filter(|e| e.pos == position) {
+            let ends = match next.op {
+                Op::Other(at) => matches!(self.event(at)?, Event::GapEnd { .. }),
+                _ => false,
+            };
+            self.advance();
+            if ends {
+                return Ok(());
+            }
+        }
+        Err(self.corrupt("no gap ends where one did"))
+    }
+
     /// The event of an [`Op::Other`] entry that has not been followed by a refill.
     pub fn event(&self, offset: usize) -> Result<Event<'_>, Error> {
         let decoded = self

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use hindsight_events::{EndKind, Event, GapReason};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Difference, End, Error, Machine, Stop};
+use hindsight_replay::{Difference, End, Error, Gap, Machine, Stop};
 
 fn play(m: &mut Machine, events: &[Owned]) -> Result<Stop, Error> {
     m.from_keyframe(Box::new(vec![encode(events)].into_iter()))?;
@@ -341,6 +341,8 @@ fn with_gap(end: Event<'static>) -> Vec<Owned> {
     events.push(event(60, Event::SyscallRet { ret: 5 }));
     let (name, bytes) = (1, &b"mark"[..]);
     events.push(event(61, Event::Mark { name, bytes }));
+    let reason = GapReason::Stopped;
+    events.push(event(62, Event::GapBegin { reason }));
     events.push(event(133, end));
     events.push(event(140, Event::RepChunk { iterations: 0 }));
     events
@@ -396,6 +398,42 @@ fn nothing_is_executed_in_gaps() {
 }
 
 #[test]
+fn resumes_at_any_place_around_gaps() {
+    // At the end of the gap something else is due before and behind it.
+    let mut events = with_gap(gap_end());
+    events.insert(8, event(133, Event::CodeEpoch { epoch: 0 }));
+    events.insert(10, patch(133, RSP & !63, [5; 8]));
+    events.insert(11, event(133, Event::CodeEpoch { epoch: 0 }));
+    let whole = || Box::new(vec![encode(&events)].into_iter());
+    let mut m = machine(CODE);
+    let mut resumed = machine(CODE);
+    for at in 30..138 {
+        m.from_keyframe(whole()).unwrap();
+        m.run_to(at).unwrap();
+        let state = m.state();
+        let gap = match at {
+            34..133 => Gap::Within,
+            133 => Gap::Behind,
+            _ => Gap::Outside,
+        };
+        assert_eq!((state.position, state.gap), (at, gap));
+        resumed.resume(whole(), &state).unwrap();
+        let pages = [0x1000, RSP & !63, FS];
+        for page in pages {
+            let mut bytes = [0; 64];
+            m.read_window(page, &mut bytes);
+            resumed.write_window(page, &bytes);
+        }
+        assert_eq!(resumed.state(), state, "at {at}");
+        for end in [133, 138] {
+            assert_eq!(m.run_to(end).unwrap(), Stop::Position);
+            assert_eq!(resumed.run_to(end).unwrap(), Stop::Position);
+            assert_eq!(resumed.state(), m.state(), "from {at} to {end}");
+        }
+    }
+}
+
+#[test]
 fn gaps_that_make_no_sense_are_refused() {
     let refused = |events: &[Owned]| match play(&mut machine(CODE), events) {
         Err(Error::Corrupt { what, .. }) => what,
@@ -412,7 +450,7 @@ fn gaps_that_make_no_sense_are_refused() {
         key_frame(70, start(), VecState::default()),
     ] {
         let mut events = with_gap(gap_end());
-        events.insert(7, extra);
+        events.insert(8, extra);
         assert!(refused(&events).contains("within a gap"));
     }
     for (parts, vec) in [(1, &[0; 15][..]), (1 << 51, &[]), (0, &[1])] {
@@ -426,6 +464,6 @@ fn gaps_that_make_no_sense_are_refused() {
     }
     // A trace that was cut in a gap.
     let events = with_gap(gap_end());
-    let stop = play(&mut machine(CODE), &events[..6]).unwrap();
+    let stop = play(&mut machine(CODE), &events[..7]).unwrap();
     assert_eq!(stop, Stop::OutOfEvents);
 }

@@ -6,7 +6,7 @@ use hindsight_events::{Encoder, Event, MAX_EVENT};
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, Predictor, VecState};
 use hindsight_replay::access::{Access, Finder, decode};
-use hindsight_replay::{Code, Machine, State};
+use hindsight_replay::{Code, Gap, Machine, State};
 use iced_x86::{Instruction, Mnemonic};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Branch {
         wire.truncate(n);
         let state = State {
             position: self.machine.position(),
-            gap: false,
+            gap: Gap::Outside,
             epoch: 0,
             cpu: *cpu,
             vec: *vec,

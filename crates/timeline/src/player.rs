@@ -4,6 +4,7 @@ use crate::index::{self, Page, Place};
 use crate::memory::Known;
 use crate::timeline::{Inner, replay};
 use crate::{Cancel, Error, Result, ThreadId};
+use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Machine, Marks, Source, State, Stop};
 use std::collections::HashMap;
@@ -153,6 +154,10 @@ impl Player {
         self.machine.read_marks(Marks::Reads, address, &mut out[0]);
         self.machine.read_marks(Marks::Writes, address, &mut out[1]);
         self.machine.read_window(address, &mut out[2]);
+        if self.machine.in_gap() {
+            // Whatever was known may have changed since it began.
+            out[..2].iter_mut().flatten().for_each(|m| *m &= UNKNOWN);
+        }
         out
     }
 

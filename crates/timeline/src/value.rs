@@ -321,8 +321,9 @@ fn inherited(
 /// known across a gap, nor of what was in memory before it was mapped anew or changed by the kernel.
 fn floor(inner: &Inner, thread: ThreadId, m: &Memory, count: u64) -> Result<Vec<u64>> {
     let scan = inner.scan(thread)?;
-    let gap = scan.gaps[..scan.gaps.partition_point(|g| g.end < count)].last();
-    let gap = gap.map_or(0, |g| g.end);
+    let gap = scan.gaps[..scan.gaps.partition_point(|g| g.start < count)].last();
+    // In a gap nothing is known.
+    let gap = gap.map_or(0, |g| g.end.min(count));
     let sources = scan.sources_of(m.address, m.bytes.len(), count);
     let mapped = sources.iter().map(|s| s.map_or(0, |s| s.at));
     Ok(mapped.map(|at| at.max(gap)).collect())

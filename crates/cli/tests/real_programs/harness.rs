@@ -29,9 +29,19 @@ impl Done {
     }
 }
 
-/// A directory for one test: programs, traces, outputs, the store.
+/// A directory for one test: programs, traces, outputs, the store. With `HINDSIGHT_KEEP_FAILED` set, that of a test
+/// that fails stays, and its name is printed.
 pub struct Scene {
     dir: TempDir,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os("HINDSIGHT_KEEP_FAILED").is_some() {
+            eprintln!("kept: {}", self.dir.path().display());
+            self.dir.disable_cleanup(true);
+        }
+    }
 }
 
 impl Scene {

@@ -213,6 +213,13 @@ fn the_program_says_what_is_recorded() {
     }
     let (_, big, _) = counts(&part(&scene, &[], &words(&program, &[])));
     assert_eq!(big, 2);
+    // In a gap that goes on for another reason: what is skipped says that it wants not to be recorded.
+    let (small, big, _) = counts(&part(
+        &scene,
+        &["--skip-module", "marks"],
+        &words(&program, &[]),
+    ));
+    assert!(small > 2 && big > 0, "{small}, {big}");
     let tells = words(&program, &["tell"]);
     let first = |d: &Done| d.text().lines().next().unwrap_or_default().to_owned();
     assert_eq!(first(&scene.native(&tells)), "0 0 0 0");

@@ -16,6 +16,59 @@ fn record(s: &Scene) -> Timeline {
 }
 
 #[test]
+fn every_end_of_a_gap_is_a_place_to_go_on_from() {
+    let s = Scene::new();
+    let program = s.compile("travel.c", &[]);
+    let trace = s.path("t.hst");
+    let skip = ["record", "--quiet", "--skip-module", "libc*", "-o"];
+    let mut command = s.hindsight(&skip);
+    let run = s.run(command.arg(&trace).arg("--").arg(&program).arg("20"));
+    assert!(run.status.success(), "{}", run.messages());
+    let open = |interval| {
+        let options = Options {
+            interval,
+            ..Options::default()
+        };
+        Timeline::open(&trace, options).unwrap()
+    };
+    let t = open(0);
+    let filter = Filter {
+        kinds: vec![KindOf::Gap],
+        ..Filter::default()
+    };
+    let mut ends = t.events(&filter).unwrap();
+    ends.retain(|h| h.kind == Kind::GapEnd);
+    ends.truncate(100);
+    assert!(ends.len() > 20, "{}", ends.len());
+    // Behind frames where gaps end (the interval is the distance of the first two ends), and behind a state that is
+    // kept some way before where one goes (`TRAIL`).
+    let fine = open(ends[1].count - ends[0].count);
+    let mut c = fine.cursor().unwrap();
+    for end in &ends {
+        let look = |t: &Timeline, over: &[u64]| {
+            let mut c = t.cursor().unwrap();
+            for more in over {
+                c.seek_count(end.thread, end.count + more).unwrap();
+            }
+            let registers = c.registers().unwrap();
+            let memory = c.memory(registers.gpr[4], 64).unwrap();
+            let known: Vec<_> = memory.bytes.iter().map(|b| b.map(|k| k.value)).collect();
+            (c.count(), registers, known)
+        };
+        let wanted = look(&t, &[1]);
+        assert_eq!(look(&t, &[1 << 14, 1]), wanted, "{end:?}");
+        assert_eq!(look(&fine, &[1]), wanted, "{end:?}");
+        // Nothing is known of what was in memory before the gap, at its end either, nor within.
+        let at_once = look(&t, &[1 << 14, 0]);
+        assert_eq!(look(&fine, &[0]), at_once, "{end:?}");
+        assert!(at_once.2.iter().all(Option::is_none), "{at_once:?}");
+        c.seek_count(end.thread, end.count - 1).unwrap();
+        let m = c.memory(at_once.1.gpr[4], 64).unwrap();
+        assert!(m.bytes.iter().all(Option::is_none), "{end:?}\n{m}");
+    }
+}
+
+#[test]
 fn marks_gaps_and_regimes_are_events() {
     let s = Scene::new();
     let t = record(&s);

@@ -5,7 +5,7 @@ use super::{LINE, Lines, PAGE, Reader, pack, put, unpack};
 use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Machine, State};
+use hindsight_replay::{Gap, Machine, State};
 use std::sync::Arc;
 
 /// A place at which replay can begin.
@@ -14,6 +14,16 @@ pub struct Frame {
     pub position: u64,
     /// State and lines, compressed.
     pub blob: Arc<[u8]>,
+}
+
+const GAPS: [Gap; 3] = [Gap::Outside, Gap::Within, Gap::Behind];
+
+fn gap_number(gap: Gap) -> u64 {
+    match gap {
+        Gap::Outside => 0,
+        Gap::Within => 1,
+        Gap::Behind => 2,
+    }
 }
 
 impl Frame {
@@ -32,7 +42,7 @@ impl Frame {
     pub(super) fn made(state: &State, pages: &[(u32, u64)], lines: &[u8]) -> Result<Frame> {
         let mut out = Vec::new();
         put(&mut out, state.epoch);
-        put(&mut out, state.gap as u64);
+        put(&mut out, gap_number(state.gap));
         out.extend_from_slice(&state.cpu.to_bytes());
         out.extend_from_slice(&state.vec.to_bytes());
         put(&mut out, pages.len() as u64);
@@ -53,7 +63,8 @@ impl Frame {
         let (raw, lines) = unpack_parts(&self.blob)?;
         let mut r = Reader { b: &raw, at: 0 };
         let epoch = r.int()?;
-        let gap = r.int()? != 0;
+        let number = r.int()?;
+        let gap = GAPS.into_iter().find(|g| gap_number(*g) == number)?;
         let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
         let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
         let framed = Framed::read(&mut r, lines)?;
