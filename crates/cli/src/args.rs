@@ -10,7 +10,10 @@ use hindsight_timeline::{KindOf, Place};
 use hindsight_trace::Limit;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use values::{baseline, children, destination, function, pattern, predictor, seconds, system_call};
+use values::{
+    baseline, children, destination, function, jobs, length, pattern, predictor, seconds,
+    system_call,
+};
 
 /// A time-travel debugger: record a program once, go back in it as often as you like.
 #[derive(Parser)]
@@ -278,7 +281,7 @@ pub struct Replay {
     #[arg(long, requires = "verify")]
     pub count_reads: bool,
     /// Processors to use, where the recording has key frames; default: all.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
     /// For scripts.
     #[arg(long)]
@@ -411,7 +414,7 @@ pub struct Mem {
     #[arg(value_parser = crate::travel::number)]
     pub address: u64,
     /// Number of bytes.
-    #[arg(value_parser = crate::travel::number)]
+    #[arg(value_parser = length)]
     pub length: u64,
     /// For scripts.
     #[arg(long)]
@@ -426,7 +429,7 @@ pub struct Writes {
     #[arg(value_parser = crate::travel::number)]
     pub address: u64,
     /// Number of bytes.
-    #[arg(value_parser = crate::travel::number)]
+    #[arg(value_parser = length)]
     pub length: u64,
     /// Only before this position, in the program image that is there; default: the end.
     #[arg(long, value_name = "POSITION")]
@@ -434,7 +437,7 @@ pub struct Writes {
     /// The program image whose memory is meant; default: that which ends last.
     #[arg(long, value_name = "N", conflicts_with = "before")]
     pub image: Option<u32>,
-    /// At most this many.
+    /// At most this many; 0: all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub count: usize,
     /// For scripts.
@@ -476,7 +479,7 @@ pub struct Index {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
     /// Processors to use, where the recording has key frames or threads; default: all.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
     /// Instructions between the index's own key frames; 0: about eight million. Fewer make travel
     /// faster; they are made rarer where the index would be larger than twice the recording and 256 MiB.

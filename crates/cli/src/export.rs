@@ -5,14 +5,18 @@ use crate::{args, say, store};
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Copies a recording with all that it needs.
 pub fn run(a: &args::Export) -> Result<i32> {
     let from = store::find(a.file.as_deref())?;
     let to = match &a.output {
         Some(to) => to.clone(),
-        None => PathBuf::from(from.file_name().context("not a file")?),
+        None => {
+            let name = from.file_name();
+            name.with_context(|| format!("{}: Is a directory", from.display()))?
+                .into()
+        }
     };
     if to == Path::new("-") {
         let out = std::io::stdout().lock();

@@ -4,7 +4,7 @@ use crate::bar::Bar;
 use crate::record::{grouped, size};
 use crate::store::{self, println};
 use crate::{args, say};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hindsight_timeline::{
     Cancel, Filter, Found, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place,
     ThreadId, Timeline, syscall_name,
@@ -174,9 +174,6 @@ fn event_json(h: &Happening) -> Json {
 
 /// Shows memory at a position.
 pub fn mem(a: &args::Mem) -> Result<i32> {
-    if a.length > 1 << 20 {
-        bail!("at most a mebibyte at a time");
-    }
     let t = open(Some(&a.file), Options::default())?;
     let mut c = t.cursor()?;
     c.seek(t.find(a.position, None)?)?;
@@ -214,16 +211,13 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
         // The end of that image's last thread.
         (Some(image), None) => {
             let p = t.processes()?.into_iter().find(|p| p.image == image);
-            c.seek(
-                p.with_context(|| format!("there is no program image {image}"))?
-                    .end,
-            )?;
+            c.seek(p.ok_or(hindsight_timeline::Error::NoImage(image))?.end)?;
         }
         _ => c.seek(end)?,
     }
     let cancel = Cancel::new();
     let mut list = Vec::new();
-    while list.len() < a.count {
+    while a.count == 0 || list.len() < a.count {
         let Some(w) = c.last_write(a.address, a.length, &cancel)? else {
             break;
         };

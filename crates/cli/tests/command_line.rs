@@ -28,6 +28,11 @@ impl Store {
         String::from_utf8(o.stdout).unwrap()
     }
 
+    /// A path beside the recordings.
+    fn file(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().into()
+    }
+
     fn names(&self) -> Vec<String> {
         let list: serde_json::Value = serde_json::from_str(&self.ok(&["ls", "--json"])).unwrap();
         list.as_array()
@@ -275,6 +280,50 @@ fn mistakes_on_the_command_line_have_a_status_of_their_own() {
     );
     assert_eq!(s.hindsight(&["replay"]).status.code(), Some(2));
     assert_eq!(s.hindsight(&["--version"]).status.code(), Some(0));
+}
+
+#[test]
+fn what_a_recording_does_not_have_is_an_error_and_said_once() {
+    let s = Store::new();
+    s.ok(&["record", "-q", "-o", &s.file("a.hst"), "/bin/true"]);
+    let (a, gone) = (&*s.file("a.hst"), &*s.file("gone.hst"));
+    let wrong = |args: &[&str], words: &str| {
+        let o = s.hindsight(args);
+        let (out, message) = (o.stdout, String::from_utf8(o.stderr).unwrap());
+        assert_eq!(o.status.code(), Some(2), "{args:?}: {message}");
+        assert!(out.is_empty(), "{args:?}");
+        assert_eq!(message.matches(words).count(), 1, "{args:?}: {message}");
+    };
+    for command in ["info", "events", "index", "export"] {
+        wrong(&[command, "/"], "Is a directory");
+        wrong(&[command, gone], "No such file");
+    }
+    wrong(&["replay", "/"], "Is a directory");
+    wrong(&["replay", "--verify", gone], "No such file");
+    wrong(
+        &["replay", "--verify", "/dev/null"],
+        "cut within its header",
+    );
+    wrong(&["events", a, "--thread", "99"], "no thread 99");
+    wrong(&["events", a, "--image", "99"], "no program image 99");
+    wrong(&["calls", a, "0x1000", "--thread", "99"], "no thread 99");
+    wrong(
+        &["calls", a, "0x1000", "--image", "99"],
+        "no program image 99",
+    );
+    wrong(
+        &["writes", a, "0x1000", "8", "--image", "99"],
+        "no program image 99",
+    );
+    wrong(&["replay", a, "--process", "99"], "no program image 99");
+    wrong(&["mem", a, "end", "0x1000", "0"], "at least one byte");
+    wrong(&["writes", a, "0x1000", "0"], "at least one byte");
+    wrong(&["mem", a, "end", "0", "0x100001"], "at most a mebibyte");
+    wrong(&["writes", a, "0", "0xffffffff"], "at most a mebibyte");
+    wrong(&["replay", "--verify", a, "--jobs", "0"], "at least 1");
+    wrong(&["index", a, "--jobs", "0"], "at least 1");
+    // What is there.
+    assert!(!s.ok(&["events", a, "--image", "1"]).is_empty());
 }
 
 #[test]

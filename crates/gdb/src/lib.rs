@@ -49,9 +49,15 @@ pub enum Error {
     )]
     OtherProcess(Position, u32),
     #[error("the connection failed: {0}")]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
     #[error("the client does not keep to the protocol: {0}")]
     Protocol(String),
+}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Error {
+        Error::Io(e)
+    }
 }
 
 /// The result of what can fail for one of these reasons.

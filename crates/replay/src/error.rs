@@ -54,10 +54,10 @@ pub enum Error {
     #[error(transparent)]
     Trace(#[from] hindsight_trace::Error),
     /// The system refused memory or another service.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     System {
         what: &'static str,
-        source: std::io::Error,
+        cause: std::io::Error,
     },
 }
 
@@ -66,7 +66,7 @@ impl Error {
     pub(crate) fn last_os(what: &'static str) -> Error {
         Error::System {
             what,
-            source: std::io::Error::last_os_error(),
+            cause: std::io::Error::last_os_error(),
         }
     }
 }

@@ -60,9 +60,9 @@ impl Mapping {
     pub fn present(&self, offset: usize, len: usize) -> Result<Vec<u32>, Error> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let start = self.base as u64 + offset as u64;
-        pagemap::present(start, start + len as u64).map_err(|source| Error::System {
+        pagemap::present(start, start + len as u64).map_err(|cause| Error::System {
             what: "cannot find out which pages are in memory",
-            source,
+            cause,
         })
     }
 

@@ -125,6 +125,7 @@ impl Timeline {
     /// The first question about a function replays the threads that are asked about; what was found is
     /// kept.
     pub fn calls(&self, function: u64, filter: &Filter, cancel: &Cancel) -> Result<Vec<Call>> {
+        self.has(filter)?;
         let mut out = Vec::new();
         for (t, scan) in self.scans()? {
             let image = self.0.image(*t);

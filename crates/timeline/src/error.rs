@@ -7,10 +7,10 @@ pub enum Error {
     #[error(transparent)]
     Trace(#[from] hindsight_trace::Error),
     /// The trace cannot be replayed up to there.
-    #[error("thread {thread}: {source}")]
+    #[error("thread {thread}: {cause}")]
     Replay {
         thread: ThreadId,
-        source: hindsight_replay::Error,
+        cause: hindsight_replay::Error,
     },
     /// No thread has such a segment, or the segment is shorter.
     #[error("the recording has no position {0}")]
@@ -19,8 +19,11 @@ pub enum Error {
     #[error("the recording has no {0}")]
     NoPlace(String),
     /// There is no thread of this number.
-    #[error("the recording has no thread {0}")]
+    #[error("the recording has no thread {0}; `hindsight info` lists them")]
     NoThread(ThreadId),
+    /// There is no program image of this number.
+    #[error("the recording has no program image {0}; `hindsight info` lists them")]
+    NoImage(u32),
     /// The recording has no thread at all that ran.
     #[error("the recording holds no instructions")]
     Empty,

@@ -149,9 +149,9 @@ pub fn check_order(trace: &Trace, jobs: usize) -> Result<OrderReport> {
 }
 
 fn tag<T>(s: StreamId, r: std::result::Result<T, hindsight_replay::Error>) -> Result<T> {
-    r.map_err(|source| Error::Replay {
+    r.map_err(|cause| Error::Replay {
         thread: ThreadId(s),
-        source,
+        cause,
     })
 }
 

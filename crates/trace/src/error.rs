@@ -4,7 +4,7 @@ use crate::chunk::VERSION;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file could not be read at all.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] std::io::Error),
     /// The file does not begin as a trace does.
     #[error("this is not a Hindsight trace")]

@@ -37,6 +37,20 @@ pub fn predictor(s: &str) -> Result<Predictor, &'static str> {
     Predictor::parse(s).ok_or("expected `window` or `cache:SIZE`, a power of two from 4k to 2g")
 }
 
+pub fn jobs(s: &str) -> Result<usize, &'static str> {
+    let n = s.parse().ok().filter(|n| *n > 0);
+    n.ok_or("expected a number of processors, at least 1")
+}
+
+/// A number of bytes that can be asked for at a time.
+pub fn length(s: &str) -> Result<u64, String> {
+    match crate::travel::number(s)? {
+        0 => Err("expected at least one byte".into()),
+        n if n > 1 << 20 => Err("at most a mebibyte at a time".into()),
+        n => Ok(n),
+    }
+}
+
 pub fn seconds(s: &str) -> Result<std::time::Duration, &'static str> {
     s.parse()
         .ok()

@@ -2,11 +2,24 @@
 
 use crate::model::*;
 use crate::scan::Raw;
-use crate::{Result, Timeline};
+use crate::{Error, Result, Timeline};
 
 impl Timeline {
+    /// An error unless the recording has the thread and the program image that a filter names.
+    pub(crate) fn has(&self, filter: &Filter) -> Result<()> {
+        if let Some(t) = filter.thread {
+            self.thread(t)?;
+        }
+        let unknown = |i: &u32| self.0.trace.images().iter().all(|known| known.number != *i);
+        match filter.image.filter(unknown) {
+            Some(i) => Err(Error::NoImage(i)),
+            None => Ok(()),
+        }
+    }
+
     /// What happened, in the total order.
     pub fn events(&self, filter: &Filter) -> Result<Vec<Happening>> {
+        self.has(filter)?;
         let scans = self.scans()?;
         let wants = |k| filter.kinds.is_empty() || filter.kinds.contains(&k);
         let mut out = Vec::new();

@@ -269,10 +269,10 @@ pub fn joined(w: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     }
 }
 
-pub fn replay(thread: ThreadId, source: hindsight_replay::Error) -> Error {
-    match source {
+pub fn replay(thread: ThreadId, cause: hindsight_replay::Error) -> Error {
+    match cause {
         hindsight_replay::Error::Trace(e) => Error::Trace(e),
-        source => Error::Replay { thread, source },
+        cause => Error::Replay { thread, cause },
     }
 }
 
