@@ -214,6 +214,11 @@ impl Measured {
         self.mid(|p| p.record_cpu / p.native_cpu)
     }
 
+    /// Median ratio of recorded to native time.
+    pub fn wall_ratio(&self) -> f64 {
+        self.mid(|p| p.record_wall / p.native_wall)
+    }
+
     /// Median ratio of CPU recorded in the checked regime to native CPU.
     pub fn checked_ratio(&self) -> f64 {
         self.mid(|p| p.checked_cpu / p.native_cpu)

@@ -86,7 +86,9 @@ pub fn report(
         out.push('\n');
     }
     if !others.is_empty() {
-        out.push_str("Threads, processes and system calls (at most two rounds each):\n\n");
+        out.push_str(
+            "Threads, processes and system calls (two rounds at most of those without a goal):\n\n",
+        );
         out.push_str(&workloads(&others, false));
         out.push('\n');
     }
@@ -96,7 +98,7 @@ pub fn report(
         out.push('\n');
     }
     let mut goals = goals(&cpu, startup);
-    goals.extend(others.iter().filter_map(aimed));
+    goals.extend(others.iter().filter_map(|m| aimed(m, &others)));
     goals.extend(served.iter().map(|s| Goal {
         what: format!("{}, share of the native throughput", s.name),
         goal: "40% or more".into(),
@@ -120,8 +122,8 @@ pub fn report(
     out
 }
 
-/// The goal of a workload that has one of its own.
-fn aimed(m: &Measured) -> Option<Goal> {
+/// The goal of a workload that has one of its own; `all`: those it may be compared with.
+fn aimed(m: &Measured, all: &[Measured]) -> Option<Goal> {
     let (what, goal, seen, met) = match m.aim {
         Aim::Ratio(most) => {
             let ratio = m.record_ratio();
@@ -133,7 +135,20 @@ fn aimed(m: &Measured) -> Option<Goal> {
             let (goal, seen) = (format!("{ms:.0} ms or less"), format!("{added:.2} ms"));
             ("CPU added to each", goal, seen, added <= ms)
         }
-        Aim::Cpu | Aim::Runs => return None,
+        Aim::Parallel { alone } => {
+            let alone = all.iter().find(|o| o.name == alone)?;
+            let (both, one) = (m.wall_ratio(), alone.wall_ratio());
+            let more = both / one - 1.0;
+            let seen = format!("{:+.0}% ({both:.2}x against {one:.2}x)", more * 100.0);
+            let goal = "+15% or less".into();
+            (
+                "recording, wall, against one thread",
+                goal,
+                seen,
+                more <= 0.15,
+            )
+        }
+        Aim::Cpu | Aim::Alone | Aim::Runs => return None,
     };
     Some(Goal {
         what: format!("{}, {what}", m.name),
@@ -200,7 +215,7 @@ fn workloads(all: &[Measured], means: bool) -> String {
             format!("{low:.2}-{high:.2}"),
             ratio(m.checked_ratio()),
             ratio(m.plain_ratio()),
-            format!("{:.2}", m.mid(|p| p.record_wall / p.native_wall)),
+            format!("{:.2}", m.wall_ratio()),
             format!("{:.2}", m.mid(|p| p.replay_cpu)),
             format!("{:.2}", m.replay_ratio()),
             format!("{:.0}", m.mid(|p| p.native_rss_kib as f64) / 1024.0),
@@ -225,10 +240,7 @@ fn workloads(all: &[Measured], means: bool) -> String {
         row[4] = format!("{:.2}", mean(all, Measured::record_ratio));
         row[6] = ratio(mean(all, Measured::checked_ratio));
         row[7] = ratio(mean(all, Measured::plain_ratio));
-        row[8] = format!(
-            "{:.2}",
-            mean(all, |m| m.mid(|p| p.record_wall / p.native_wall))
-        );
+        row[8] = format!("{:.2}", mean(all, Measured::wall_ratio));
         row[10] = format!("{:.2}", mean(all, Measured::replay_ratio));
         rows.push(row);
     }

@@ -12,6 +12,9 @@ use std::process::Command;
 const THREADS: u32 = 3000;
 const PROGRAMS: u32 = 40;
 
+/// The workload with which that of two threads is compared.
+const ALONE: &str = "cores1";
+
 /// Adds them to what `maker` has made.
 pub fn make(maker: &mut Maker) -> io::Result<()> {
     let text = |dir: &Path| {
@@ -30,19 +33,32 @@ pub fn make(maker: &mut Maker) -> io::Result<()> {
             Ok(words)
         },
     )?;
+    let contend = include_bytes!("../workloads/contend.c");
+    for (name, what) in [
+        ("locks", "2 threads: 4,000,000 times each a mutex"),
+        (
+            "atomics",
+            "2 threads: 4,000,000 times each an atomic addition",
+        ),
+    ] {
+        maker.task(name, what, Aim::Ratio(8.0), &["gcc"], &|dir| {
+            compiled(dir, "contend", contend, &["4000000", name])
+        })?;
+    }
+    let cores = include_bytes!("../workloads/cores.c");
     maker.task(
-        "pth",
-        "2 threads: 1,000,000 times each a mutex and an atomic addition",
-        Aim::Ratio(8.0),
+        ALONE,
+        "sorting, searching, matrices in one thread beside the first",
+        Aim::Alone,
         &["gcc"],
-        &|dir| {
-            compiled(
-                dir,
-                "contend",
-                include_bytes!("../workloads/contend.c"),
-                &["1000000"],
-            )
-        },
+        &|dir| compiled(dir, "cores", cores, &["1"]),
+    )?;
+    maker.task(
+        "cores2",
+        "the same in each of two threads",
+        Aim::Parallel { alone: ALONE },
+        &["gcc"],
+        &|dir| compiled(dir, "cores", cores, &["2"]),
     )?;
     maker.task(
         "sysc",

@@ -27,6 +27,11 @@ pub enum Aim {
     Ratio(f64),
     /// Each of so many units costs at most so many milliseconds more than natively.
     Each { units: u32, ms: f64 },
+    /// One thread, with which several are compared.
+    Alone,
+    /// What the workload of this name does, in each of two threads: with a processor for each, recording
+    /// must not cost more time than there.
+    Parallel { alone: &'static str },
     /// It runs as natively, and verifies.
     Runs,
 }
