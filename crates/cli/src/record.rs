@@ -234,7 +234,6 @@ fn once(
         program_cpu_us: ended.cpu.as_micros() as u64,
         collector_cpu_us: os::own_cpu().as_micros() as u64,
         peak_memory_kib: ended.peak_kib,
-        stolen_locks: collected.stolen_locks,
         blocks_found: blocks.served as u64,
         blocks_made: blocks.made as u64,
         ..Summary::default()

@@ -83,10 +83,15 @@ fn order_as_text(o: &OrderReport) -> String {
              each process was looked at"
         );
     }
+    let mut why =
+        String::from("the kernel, unrecorded code or another process may have written in between");
+    if o.displaced > 0 {
+        let n = grouped(o.displaced);
+        why += &format!("; of {n} the place is not exact, since a thread was stopped amid one");
+    }
     format!(
         "order: {} atomic operations: {} read what the one before left, {} what a plain store left, {} were \
-         the first on their bytes, {} are undecided (the kernel, unrecorded code or another process may have \
-         written in between){shared}",
+         the first on their bytes, {} are undecided ({why}){shared}",
         grouped(o.operations),
         grouped(o.proven),
         grouped(o.stored),
@@ -102,9 +107,11 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
         "stored": o.stored,
         "first": o.first,
         "undecided": o.undecided,
+        "displaced": o.displaced,
         "common": o.common,
         "shared": o.shared,
         "wrong": o.wrong,
+        "warnings": o.warnings,
         "warnings": o.warnings,
         "violation": o.violation.as_ref().map(|v| json!({
             "thread": v.who,

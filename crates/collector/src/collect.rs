@@ -159,7 +159,7 @@ impl<'c, W: Write> Collector<'c, W> {
             let all = last || stopped || before - self.looked >= nap;
             let busiest = self.look(all);
             self.bury();
-            self.locks.look(self.control);
+            self.take_locks();
             let now = Instant::now();
             if last || now - self.reaped >= REAP_EVERY {
                 self.reap(now, last && over.is_none());
@@ -187,7 +187,6 @@ impl<'c, W: Write> Collector<'c, W> {
         }
         // Those who still ask are told by the end of the recording.
         self.requests.take();
-        self.out.stolen_locks = header.stolen.load(Relaxed);
         self.out
     }
 
@@ -217,6 +216,17 @@ impl<'c, W: Write> Collector<'c, W> {
             busiest = busiest.max(n);
         }
         busiest
+    }
+
+    /// Takes locks away from those who cannot give them back.
+    fn take_locks(&mut self) {
+        for taken in self.locks.look(self.control) {
+            if let Some(out) = &mut self.out.output
+                && let Err(e) = out.taken(&taken)
+            {
+                self.fail(e);
+            }
+        }
     }
 
     /// Sees to it that the rings do not take much more memory than [`BUDGET`].

@@ -36,8 +36,6 @@ pub struct Collected<W: Write> {
     /// threads have said, and that place in the order.
     last: Option<(Option<u64>, StreamEnd)>,
     detached: bool,
-    /// Locks on atomic operations that were taken from threads which had died.
-    pub stolen_locks: u32,
     /// A process has given up rights that the user has, and nothing that was in its memory should be
     /// trusted more than it.
     pub confined: bool,
@@ -54,7 +52,6 @@ impl<W: Write> Collected<W> {
             totals: Totals::default(),
             last: None,
             detached: false,
-            stolen_locks: 0,
             confined: false,
             refusals: Vec::new(),
             error: None,
@@ -99,7 +96,6 @@ impl<W: Write> Collected<W> {
     /// Ends the trace with `summary`, whose counts are filled in; returns the sink unless writing
     /// failed, and the summary as it is (or would be) in the trace.
     pub fn finish(&mut self, mut summary: Summary) -> (Option<W>, Summary) {
-        summary.stolen_locks = self.stolen_locks;
         summary.totals = self.totals;
         let Some(output) = self.output.take() else {
             return (None, summary);

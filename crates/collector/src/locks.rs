@@ -1,7 +1,8 @@
 //! Takes the locks of atomic operations away from threads that cannot give them back.
 
 use crate::{Control, alive};
-use std::collections::HashMap;
+use hindsight_trace::Taken;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ const UNKNOWN: Duration = Duration::from_secs(2);
 pub struct Locks {
     complaints: u32,
     held: HashMap<usize, (u32, u64, Instant)>,
+    /// Those that were taken from threads which may go on.
+    taken: HashSet<usize>,
 }
 
 impl Locks {
@@ -26,12 +29,14 @@ impl Locks {
         }
     }
 
-    /// If a recorder waits for a lock, looks whether its owner can give it back.
-    pub fn look(&mut self, control: &Control) {
+    /// If a recorder waits for a lock, looks whether its owner can give it back. Those that were taken for the
+    /// first time from somebody who may go on.
+    pub fn look(&mut self, control: &Control) -> Vec<Taken> {
+        let mut taken = Vec::new();
         let header = control.header();
         let complaints = header.stuck.load(Acquire);
         if complaints == self.complaints {
-            return;
+            return taken;
         }
         self.complaints = complaints;
         let now = Instant::now();
@@ -54,13 +59,19 @@ impl Locks {
             let gone = pid >= 0 && !alive::thread(pid, tid);
             let patience = if pid >= 0 { STOPPED } else { UNKNOWN };
             let stopped = now - since >= patience && (pid < 0 || !alive::running(pid, tid));
+            // Whoever takes the lock next draws this number or a later one.
+            let number = header.sequence.load(Acquire);
             if (gone || stopped) && s.owner.compare_exchange(owner, 0, AcqRel, Relaxed).is_ok() {
                 self.held.remove(&i);
-                if !gone {
-                    header.stolen.fetch_add(1, Relaxed);
+                if !gone && self.taken.insert(i) {
+                    taken.push(Taken {
+                        lock: i as u32,
+                        number,
+                    });
                 }
             }
         }
+        taken
     }
 }
 
@@ -93,21 +104,32 @@ mod tests {
         held_by(&control, child.id() as i32);
         locks.look(&control);
         assert_eq!(owner(&control), 8, "nobody complained");
-        let begin = Instant::now();
-        while owner(&control) != 0 {
-            assert!(begin.elapsed() < Duration::from_secs(20));
-            control.header().stuck.fetch_add(1, AcqRel);
-            locks.look(&control);
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        assert!(begin.elapsed() >= STOPPED);
-        assert_eq!(control.header().stolen.load(Relaxed), 1);
+        control.header().sequence.store(77, Relaxed);
+        let mut lose = || {
+            let begin = Instant::now();
+            let mut taken = Vec::new();
+            while owner(&control) != 0 {
+                assert!(begin.elapsed() < Duration::from_secs(20));
+                control.header().stuck.fetch_add(1, AcqRel);
+                taken.extend(locks.look(&control));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            assert!(begin.elapsed() >= STOPPED);
+            taken
+        };
+        let first = Taken {
+            lock: 9,
+            number: 77,
+        };
+        assert_eq!(lose(), [first]);
+        held_by(&control, child.id() as i32);
+        assert_eq!(lose(), [], "said once");
 
         held_by(&control, child.id() as i32);
         child.kill().unwrap();
         child.wait().unwrap();
         control.header().stuck.fetch_add(1, AcqRel);
-        locks.look(&control);
+        assert_eq!(locks.look(&control), []);
         assert_eq!(owner(&control), 0, "at once");
 
         // This thread runs.
@@ -118,13 +140,12 @@ mod tests {
         let begin = Instant::now();
         while begin.elapsed() < 3 * STOPPED {
             control.header().stuck.fetch_add(1, AcqRel);
-            locks.look(&control);
+            assert_eq!(locks.look(&control), []);
         }
         assert_eq!(owner(&control), 8);
         Locks::release(&control, 6);
         assert_eq!(owner(&control), 8);
         Locks::release(&control, 7);
         assert_eq!(owner(&control), 0);
-        assert_eq!(control.header().stolen.load(Relaxed), 1);
     }
 }

@@ -3,8 +3,8 @@
 use hindsight_trace::columns::Content;
 use hindsight_trace::files::State;
 use hindsight_trace::{
-    ChunkBuilder, ModuleHash, Ring, StreamId, StreamInfo, StreamSummary, Summary, Text, Told,
-    Writer,
+    ChunkBuilder, ModuleHash, Ring, StreamId, StreamInfo, StreamSummary, Summary, Taken, Text,
+    Told, Writer,
 };
 use std::io::{self, Write};
 
@@ -43,6 +43,17 @@ impl<W: Write> Output<W> {
         match self {
             Output::Trace(writer) => writer.stream(stream, b),
             Output::Ring(r) => r.stream(stream, b, told),
+        }
+    }
+
+    /// A lock of atomic operations was taken away.
+    pub fn taken(&mut self, taken: &Taken) -> io::Result<()> {
+        match self {
+            Output::Trace(writer) => writer.taken(taken),
+            Output::Ring(r) => {
+                r.taken(taken);
+                Ok(())
+            }
         }
     }
 

@@ -110,9 +110,6 @@ pub struct Header {
     pub next_image: AtomicU32,
     /// Incremented by a recorder that has waited long for a [`Stripe`]: its owner may be gone.
     pub stuck: AtomicU32,
-    /// Locks that were taken away from threads that were stopped while they held them: the place of
-    /// one atomic operation of each is not exact.
-    pub stolen: AtomicU32,
     /// Incremented by a recorder before a call that may write to the memory of other processes.
     pub meddling: AtomicU32,
     _pad: [u64; 7],

@@ -17,9 +17,10 @@ mod layout;
 mod play;
 
 use crate::{Error, Result, ThreadId};
+use hindsight_events::ring::STRIPES;
 use hindsight_replay::{Code, symbols};
-use hindsight_trace::{StreamId, Trace};
-use judge::{Intervals, Mismatch, bits, judge, released, stored};
+use hindsight_trace::{StreamId, Taken, Trace};
+use judge::{Displaced, Intervals, Mismatch, bits, judge, released, stored};
 use layout::{Layout, Objects};
 use play::{Log, Store, Table, Wanted};
 use std::collections::{HashMap, HashSet};
@@ -42,8 +43,11 @@ pub struct OrderReport {
     /// Those that read what a plain store left that may have come in between.
     pub stored: u64,
     /// Those that read something else, and a system call, a signal, unrecorded code or another process may
-    /// have written it; or places are not exact (see `warnings`).
+    /// have written it; or their places are not exact.
     pub undecided: u64,
+    /// Those of the undecided whose places are not exact: a thread was stopped amid an operation that others
+    /// waited for.
+    pub displaced: u64,
     /// Those of all on memory that processes share, compared with those of all processes.
     pub common: u64,
     /// Those of all on memory that other processes may have had too, nobody knows which. Only operations of
@@ -102,11 +106,12 @@ impl fmt::Display for Violation {
 /// Checks the order of all atomic operations of `trace` with as many threads as `jobs` says.
 pub fn check_order(trace: &Trace, jobs: usize) -> Result<OrderReport> {
     let mut report = OrderReport::default();
-    let stolen = trace.summary().map_or(0, |s| s.stolen_locks);
-    if stolen > 0 {
+    let taken = trace.taken();
+    if !taken.is_empty() {
         report.warnings.push(format!(
-            "{stolen} threads were stopped amid atomic operations that others waited for: \
-             the places of these are not exact"
+            "threads were stopped amid atomic operations that others waited for: from then on, the places of \
+             operations on {} of the {STRIPES} parts of pages that are ordered by themselves are not exact",
+            taken.len()
         ));
     }
     let mut objects = Objects::default();
@@ -134,15 +139,14 @@ pub fn check_order(trace: &Trace, jobs: usize) -> Result<OrderReport> {
         let alone = Group {
             members: vec![p],
             common: None,
-            exact: true,
+            taken,
         };
         alone.check(&mut report)?;
     }
     let sharing = Group {
         members: processes.iter().filter(|p| p.layout.has_keys()).collect(),
         common: Some(&objects),
-        // Who is stopped amid an operation stops with its whole process: others take its lock.
-        exact: stolen == 0,
+        taken,
     };
     sharing.check(&mut report)?;
     Ok(report)
@@ -202,8 +206,8 @@ struct Group<'p, 't> {
     members: Vec<&'p Process<'t>>,
     /// Only memory is looked at that these are; otherwise only other memory.
     common: Option<&'p Objects>,
-    /// Each operation took place where its number says.
-    exact: bool,
+    /// Where operations did not take place where their numbers say.
+    taken: &'p [Taken],
 }
 
 impl Group<'_, '_> {
@@ -243,11 +247,13 @@ impl Group<'_, '_> {
             let chosen =
                 |key: u64| ((key >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % rounds == round;
             let mut ops = Vec::new();
+            let mut displaced = Displaced::new(self.taken);
             for p in &self.members {
                 let wanted = |word, when| self.key(p, word, when).is_some_and(chosen);
                 for mut op in p.play(None, &wanted)?.ops {
                     let when = (op.number, op.next);
                     report.shared += p.layout.is_unclear(op.word, when) as u64;
+                    displaced.see(&op);
                     op.word = self.key(p, op.word, when).unwrap_or(op.word);
                     ops.push(op);
                 }
@@ -257,14 +263,19 @@ impl Group<'_, '_> {
             }
             let mismatches = judge(ops, report);
             if !mismatches.is_empty() {
-                self.explain(mismatches, report)?;
+                self.explain(mismatches, &displaced, report)?;
             }
         }
         Ok(())
     }
 
     /// Decides what the mismatches mean.
-    fn explain(&self, mismatches: Vec<Mismatch>, report: &mut OrderReport) -> Result<()> {
+    fn explain(
+        &self,
+        mismatches: Vec<Mismatch>,
+        displaced: &Displaced,
+        report: &mut OrderReport,
+    ) -> Result<()> {
         let keys: HashSet<u64> = mismatches.iter().map(|m| m.op.word).collect();
         let mut stores: HashMap<u64, Vec<Store>> = HashMap::new();
         let (mut kernel, mut missing) = (Vec::new(), Vec::new());
@@ -290,8 +301,10 @@ impl Group<'_, '_> {
             let (from, to) = (m.before.number, m.op.next);
             if stored(&m, list) {
                 report.stored += 1;
-            } else if !self.exact
-                || released(&m)
+            } else if displaced.has(&m.op) {
+                report.undecided += 1;
+                report.displaced += 1;
+            } else if released(&m)
                 || kernel.any(from, to)
                 || missing.any(from, to)
                 || self.is_open(m.op.word, (from, to))

@@ -41,6 +41,8 @@ pub enum Kind {
     End = 7,
     /// Names of the pages of a content; only in the files that recordings share.
     Pages = 8,
+    /// JSON of [`crate::Taken`].
+    Taken = 9,
 }
 
 /// How a payload is stored.
@@ -128,6 +130,7 @@ impl ChunkHeader {
             6 => Kind::Begin,
             7 => Kind::End,
             8 => Kind::Pages,
+            9 => Kind::Taken,
             _ => return Err(damaged("a chunk is of an unknown kind")),
         };
         let codec = match b[9] {

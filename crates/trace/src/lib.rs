@@ -25,7 +25,7 @@ pub use error::Error;
 pub use export::export;
 pub use meta::{
     Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary,
-    Text, Totals,
+    Taken, Text, Totals,
 };
 pub use reader::{ChunkMeta, Completeness, Image, StreamId, Trace};
 pub use ring::{Limit, Ring, Snapshot, Told};

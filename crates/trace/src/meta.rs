@@ -347,9 +347,6 @@ pub struct Summary {
     pub peak_memory_kib: u64,
     /// Of all streams together.
     pub totals: Totals,
-    /// Atomic operations whose place in the order is not exact: their threads were stopped in the middle
-    /// of them while other processes waited.
-    pub stolen_locks: u32,
     /// Blocks of translated code that earlier recordings had left and that served, and those that were
     /// made, as far as they can be shared.
     pub blocks_found: u64,
@@ -360,6 +357,18 @@ pub struct Summary {
     pub shared_bytes: u64,
     /// Bytes of the trace before this chunk.
     pub trace_bytes: u64,
+}
+
+/// A lock of atomic operations was taken away for the first time from a thread that was stopped amid one
+/// while others waited. That operation takes effect later than its number says and gives back what is no longer
+/// its lock: from there on, the places of operations under this lock are not exact.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Taken {
+    /// Which: of the bytes at these offsets in a page (`hindsight_events::ring::stripe_of`).
+    pub lock: u32,
+    /// The next number of the order at that moment.
+    pub number: u64,
 }
 
 /// Counts of streams together.

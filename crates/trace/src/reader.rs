@@ -3,8 +3,8 @@ mod modules;
 use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind};
 use crate::meta::command_line;
 use crate::{
-    Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, columns,
-    files, walk,
+    Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, Taken,
+    columns, files, walk,
 };
 use hindsight_events::{Decoder, Event};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,6 +126,7 @@ pub struct Trace {
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
     contents: modules::Contents,
+    taken: Vec<Taken>,
     summary: Option<Summary>,
     completeness: Completeness,
 }
@@ -147,6 +148,11 @@ impl Trace {
     /// What was recorded, and how.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// The locks of atomic operations that were taken away from threads which went on, each once.
+    pub fn taken(&self) -> &[Taken] {
+        &self.taken
     }
 
     /// Counts made at the end of the recording, if it was finished.
@@ -306,6 +312,7 @@ impl Trace {
             modules: Vec::new(),
             pieces: BTreeMap::new(),
             contents: modules::Contents::default(),
+            taken: Vec::new(),
             summary: None,
             completeness: Completeness::Unfinished,
         };
@@ -382,6 +389,10 @@ impl Trace {
                 self.pieces.entry(m.hash).or_default().push((offset, h));
             }
             Kind::Pages => return damaged("a chunk is of a kind that is not for traces"),
+            Kind::Taken => {
+                let taken = self.json(offset, &h)?;
+                self.taken.push(taken);
+            }
             Kind::Begin => {
                 let info: StreamInfo = self.json(offset, &h)?;
                 if info.stream != h.stream || self.infos.contains_key(&h.stream) {

@@ -21,8 +21,8 @@ use crate::meta::{Circular, Dropped};
 use crate::pack::{self, Packer};
 use crate::spill::{Piece, Spill};
 use crate::{
-    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamKind, StreamSummary, Text, Writer,
-    files,
+    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamKind, StreamSummary, Taken, Text,
+    Writer, files,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -180,6 +180,7 @@ pub struct Ring {
     packer: Packer,
     streams: BTreeMap<StreamId, Stream>,
     modules: Vec<Module>,
+    taken: Vec<Taken>,
     serial: u64,
     /// Bytes of the threads' streams.
     bytes: u64,
@@ -209,6 +210,7 @@ impl Ring {
             packer: Packer::new()?,
             streams: BTreeMap::new(),
             modules: Vec::new(),
+            taken: Vec::new(),
             serial: 0,
             bytes: 0,
             wishes: Vec::new(),
@@ -334,6 +336,11 @@ impl Ring {
         let image = s.info.image;
         s.ended = Some(summary);
         self.remove_empty(image);
+    }
+
+    /// A lock was taken away.
+    pub fn taken(&mut self, taken: &Taken) {
+        self.taken.push(*taken);
     }
 
     /// Takes a file that was mapped executable.

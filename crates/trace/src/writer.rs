@@ -3,7 +3,8 @@ use crate::columns::ChunkBuilder;
 use crate::files::{self, Files, State};
 use crate::pack::{self, Packer, blank};
 use crate::{
-    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamSummary, Summary, Text, Totals,
+    Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamSummary, Summary, Taken, Text,
+    Totals,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -226,6 +227,11 @@ impl<W: Write> Writer<W> {
         drop(found);
         self.files = files;
         done
+    }
+
+    /// Writes that a lock was taken away.
+    pub fn taken(&mut self, taken: &Taken) -> io::Result<()> {
+        self.chunk(blank(Kind::Taken), &serde_json::to_vec(taken)?)
     }
 
     /// Writes a module's description.

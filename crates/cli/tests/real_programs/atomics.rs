@@ -1,8 +1,9 @@
 //! Atomic operations between threads and processes, and the proof of their order.
 
 use crate::harness::{Done, Scene, words};
+use hindsight_events::ring::stripe_of;
 use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
-use hindsight_trace::{ChunkBuilder, Pushed, StreamId, StreamKind, Trace, Writer};
+use hindsight_trace::{ChunkBuilder, Pushed, StreamId, StreamKind, Taken, Trace, Writer};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -86,13 +87,14 @@ fn events(trace: &Trace, stream: StreamId, mut f: impl FnMut(u64, &Event)) {
     }
 }
 
-/// Copies a trace with other sequence numbers.
-fn renumber(trace: &Trace, to: &Path, numbers: &HashMap<u64, u64>) {
+/// Copies a trace with other sequence numbers, and says that these locks were taken away.
+fn renumber(trace: &Trace, to: &Path, numbers: &HashMap<u64, u64>, taken: &[Taken]) {
     let mut w = Writer::new(std::fs::File::create(to).unwrap(), trace.header()).unwrap();
     for m in trace.modules() {
         let content = trace.module_bytes(m.hash).unwrap();
         w.module(m.path.clone(), &content).unwrap();
     }
+    taken.iter().for_each(|t| w.taken(t).unwrap());
     let info = |s: &StreamId| trace.stream_info(*s).unwrap();
     let mut streams = trace.streams();
     streams.iter().for_each(|s| w.begin(info(s)).unwrap());
@@ -138,6 +140,42 @@ fn a_wrong_order_of_processes_is_found() {
     found_if_wrong("processes");
 }
 
+/// What is wrong under locks that were taken away from somebody, and only that, is not called so.
+fn explained_only_there(scene: &Scene, trace: &Trace, numbers: &HashMap<u64, u64>) {
+    let number = *numbers.keys().min().unwrap();
+    let file = scene.path("taken.hst");
+    let judged = |locks: &[usize]| {
+        let taken = |lock: &usize| Taken {
+            lock: *lock as u32,
+            number,
+        };
+        let taken: Vec<Taken> = locks.iter().map(taken).collect();
+        renumber(trace, &file, numbers, &taken);
+        let (done, order) = check(scene, &file);
+        let wrong = done.status.code() == Some(1);
+        assert_eq!(wrong, order["wrong"] != 0, "{order}");
+        let at = order["violation"]["bytes"]["address"].as_u64();
+        (order, at.map(stripe_of))
+    };
+    // The program's variables are few.
+    let (mut locks, mut first) = (Vec::new(), judged(&[]).1);
+    let order = loop {
+        locks.push(first.expect("wrong as before"));
+        assert!(locks.len() <= 4, "{locks:?}");
+        let (order, next) = judged(&locks);
+        match next {
+            Some(_) => first = next,
+            None => break order,
+        }
+    };
+    assert_ne!(order["displaced"], 0, "{order}");
+    let warning = order["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("256 parts of pages"), "{warning}");
+    let other = (0..256).find(|l| !locks.contains(l)).unwrap();
+    let (order, still) = judged(&[other]);
+    assert!(still.is_some() && order["displaced"] == 0, "{order}");
+}
+
 fn found_if_wrong(scheme: &str) {
     let scene = Scene::new();
     let program = scene.compile("atomics.c", &[]);
@@ -178,7 +216,7 @@ fn found_if_wrong(scheme: &str) {
                 .zip(turn)
                 .map(|((old, _), (new, _))| (*old, *new))
                 .collect();
-            renumber(&trace, &wrong, &numbers);
+            renumber(&trace, &wrong, &numbers, &[]);
             // Everything else is as it was.
             scene.must_verify(&wrong);
             let (done, order) = check(&scene, &wrong);
@@ -190,6 +228,7 @@ fn found_if_wrong(scheme: &str) {
                     (turn[0].0..=turn[2 * half - 1].0 + 10).contains(&number),
                     "{scheme}: {order}"
                 );
+                explained_only_there(&scene, &trace, &numbers);
                 break;
             }
         }
@@ -198,7 +237,7 @@ fn found_if_wrong(scheme: &str) {
             continue;
         }
         // An identity changes nothing.
-        renumber(&trace, &wrong, &HashMap::new());
+        renumber(&trace, &wrong, &HashMap::new(), &[]);
         let (done, order) = check(&scene, &wrong);
         assert_eq!((done.status.code(), &order["wrong"]), (Some(0), &0.into()));
         return;

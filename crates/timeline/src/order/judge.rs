@@ -2,6 +2,8 @@
 
 use super::OrderReport;
 use super::play::{Op, Store, Unknown};
+use hindsight_events::ring::stripe_of;
+use hindsight_trace::Taken;
 use std::collections::HashMap;
 
 /// What bytes of a word are known to hold, and who left that.
@@ -56,6 +58,39 @@ pub fn judge(mut ops: Vec<Op>, report: &mut OrderReport) -> Vec<Mismatch> {
         cell.last = Some(op);
     }
     out
+}
+
+/// The operations whose places are not exact, since a lock was taken away.
+pub struct Displaced {
+    /// For each lock that was, the number before which it was taken, and that of the operation before that
+    /// one. The latter may be the one that was stopped.
+    locks: HashMap<usize, (u64, u64)>,
+}
+
+impl Displaced {
+    pub fn new(taken: &[Taken]) -> Displaced {
+        let lock = |t: &Taken| (t.lock as usize, (t.number, t.number));
+        Displaced {
+            locks: taken.iter().map(lock).collect(),
+        }
+    }
+
+    /// To be told all operations first.
+    pub fn see(&mut self, op: &Op) {
+        if let Some((taken, last)) = self.locks.get_mut(&stripe_of(op.word))
+            && op.number < *taken
+            && (*last == *taken || op.number > *last)
+        {
+            *last = op.number;
+        }
+    }
+
+    /// Whether it may have taken place elsewhere. Instead of its address, what stands for its place in its page
+    /// is enough.
+    pub fn has(&self, op: &Op) -> bool {
+        let lock = self.locks.get(&stripe_of(op.word));
+        lock.is_some_and(|(_, last)| op.number >= *last)
+    }
 }
 
 /// Whether an operation may have read what the kernel leaves in a robust lock whose owner has died.
@@ -122,5 +157,54 @@ impl Intervals {
     pub fn any(&self, from: u64, to: u64) -> bool {
         let n = self.0.partition_point(|(open, _)| *open < to);
         n.checked_sub(1).is_some_and(|i| self.0[i].1 > from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(number: u64, word: u64) -> Op {
+        Op {
+            number,
+            next: number + 1,
+            stream: 2,
+            pos: number,
+            pc: 0,
+            word,
+            mask: 0xff,
+            before: 0,
+            after: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_displaced_begins_with_the_operation_that_was_stopped() {
+        let taken = Taken {
+            lock: stripe_of(0x7000_1230) as u32,
+            number: 50,
+        };
+        let mut displaced = Displaced::new(&[taken]);
+        // In any order. Of two words, at different addresses with the same lock, and of another.
+        for (number, word) in [
+            (60, 0x7000_1230),
+            (30, 0x7000_1238),
+            (40, 0x5230),
+            (10, 0x5230),
+            (49, 0x1240),
+        ] {
+            displaced.see(&op(number, word));
+        }
+        for (number, word, is) in [
+            (30, 0x7000_1230, false),
+            (40, 0x7000_1230, true),
+            (60, 0x9238, true),
+            (60, 0x9240, false),
+        ] {
+            assert_eq!(displaced.has(&op(number, word)), is, "{number}");
+        }
+        // Nothing came before: nothing of it is displaced.
+        let displaced = Displaced::new(&[taken]);
+        assert!(!displaced.has(&op(49, 0x1230)) && displaced.has(&op(50, 0x1230)));
     }
 }

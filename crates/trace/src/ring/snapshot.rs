@@ -4,7 +4,7 @@ use super::{Held, Module, Ring};
 use crate::files::Files;
 use crate::meta::Circular;
 use crate::pack::Packer;
-use crate::{Header, StreamInfo, StreamKind, StreamSummary, Summary, Writer};
+use crate::{Header, StreamInfo, StreamKind, StreamSummary, Summary, Taken, Writer};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -44,6 +44,7 @@ impl Ring {
             },
             streams,
             modules: self.modules.clone(),
+            taken: self.taken.clone(),
             summaries,
         }
     }
@@ -54,6 +55,7 @@ pub struct Snapshot {
     header: Header,
     streams: Vec<(StreamInfo, Vec<Arc<Held>>)>,
     modules: Vec<Module>,
+    taken: Vec<Taken>,
     summaries: Vec<StreamSummary>,
 }
 
@@ -92,6 +94,7 @@ impl Snapshot {
             };
             w.take(&m.info, || m.pages.to_vec(), pieces)?;
         }
+        self.taken.iter().try_for_each(|t| w.taken(t))?;
         // In the order in which they came: a trace that is cut then holds the same time of all.
         chunks.sort_by_key(|c| c.serial);
         for c in chunks {
