@@ -171,7 +171,7 @@ impl Machine<'_> {
             }
             Event::Changed { addr, len } => cpu.window.forget(addr, len)?,
             Event::Memory { addr, bytes } => {
-                cpu.window.write(addr, bytes);
+                cpu.window.write_from_outside(addr, bytes);
                 cpu.window.given(addr, bytes.len() as u64)?;
             }
             Event::FileOf {
@@ -188,7 +188,8 @@ impl Machine<'_> {
                     let n = (len - done).min(FILE_STEP);
                     let from = offset.saturating_add(done);
                     let part = self.queue.module(module, from, n as usize)?;
-                    cpu.window.write(addr.wrapping_add(done), &part);
+                    cpu.window
+                        .write_from_outside(addr.wrapping_add(done), &part);
                     done += n;
                 }
                 cpu.window.forget(addr, len)?;
@@ -207,7 +208,7 @@ impl Machine<'_> {
                 let mut bytes = vec![0; len as usize];
                 cpu.window.read(from, &mut bytes);
                 cpu.window.zero(from, len)?;
-                cpu.window.write(to, &bytes);
+                cpu.window.write_from_outside(to, &bytes);
                 cpu.window.forget(from, len)?;
                 cpu.window.forget(to, len)?;
             }

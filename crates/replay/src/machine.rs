@@ -5,11 +5,12 @@ use crate::cost::Ticks;
 use crate::cpu::Cpu;
 use crate::host::Prepared;
 use crate::library::Library;
+use crate::lines::Lines;
 use crate::marks::ShowPage;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::window::Marks;
-use crate::{Error, Gap, State};
+use crate::{Error, Gap, Snapshot, State};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::{CpuState, Predictor, VecState};
 use std::sync::Arc;
@@ -149,6 +150,16 @@ impl<'a> Machine<'a> {
     /// begins at or before the position; the window is left as it is. Only for states that a
     /// machine had between two instructions.
     pub fn resume(&mut self, source: Box<dyn Source + 'a>, state: &State) -> Result<(), Error> {
+        self.take_up(source, state);
+        self.queue.skip_to(state.position)?;
+        if self.gap_end.is_some() {
+            // All else that is due there comes again. An end takes effect also where one only wants to come so far.
+            self.queue.skip_gap_end(state.position)?;
+        }
+        Ok(())
+    }
+
+    fn take_up(&mut self, source: Box<dyn Source + 'a>, state: &State) {
         self.begin(source);
         self.open = false;
         self.end = None;
@@ -159,11 +170,43 @@ impl<'a> Machine<'a> {
         self.cpu.set_epoch(state.epoch);
         self.cpu.set_registers(&state.cpu);
         self.cpu.set_vectors(&state.vec);
-        self.queue.skip_to(state.position)?;
-        if self.gap_end.is_some() {
-            // All else that is due there comes again. An end takes effect also where one only wants to come so far.
-            self.queue.skip_gap_end(state.position)?;
+    }
+
+    /// Lets the window hold these lines and zeros elsewhere, without marks. `lines` also has, without a line, every
+    /// page that is accessed from where the machine takes up until this is done again. Only of an observing machine.
+    pub fn set_window(&mut self, lines: &Lines) -> Result<(), Error> {
+        self.cpu.window.begin_with(lines)
+    }
+
+    /// What it needs to come back to this place later. `base`: what the window held at some time; the less it has
+    /// changed since, the smaller a snapshot is. Only of an observing machine.
+    pub fn snapshot(&self, base: &Lines) -> Result<Snapshot, Error> {
+        let window = &self.cpu.window;
+        Ok(Snapshot {
+            state: self.state(),
+            bookmark: self.queue.bookmark(),
+            cells: window.beyond(base)?,
+            marks: [
+                window.marked_lines(Marks::Reads)?,
+                window.marked_lines(Marks::Writes)?,
+            ],
+        })
+    }
+
+    /// Goes back, or ahead, to where it was when a snapshot was taken with the same `base`. `source` begins
+    /// [`Snapshot::taken`] chunks behind the beginning of the one that was played then.
+    pub fn restore(
+        &mut self,
+        base: &Lines,
+        s: &Snapshot,
+        source: Box<dyn Source + 'a>,
+    ) -> Result<(), Error> {
+        self.cpu.window.become_lines(base, &s.cells)?;
+        for (marks, lines) in [Marks::Reads, Marks::Writes].into_iter().zip(&s.marks) {
+            self.cpu.window.become_marked(marks, lines)?;
         }
+        self.take_up(source, &s.state);
+        self.queue.go_to(&s.bookmark);
         Ok(())
     }
 
@@ -278,23 +321,7 @@ impl<'a> Machine<'a> {
 
     /// Stores into the cells of the addresses from `addr` on.
     pub fn write_window(&mut self, addr: u64, buf: &[u8]) {
-        self.cpu.window.write(addr, buf);
-    }
-
-    /// Empties all cells.
-    pub fn clear_window(&mut self) -> Result<(), Error> {
-        self.cpu.window.clear()
-    }
-
-    /// Numbers of the pages (4096 cells each) that hold anything but zero, and perhaps of others;
-    /// ascending.
-    pub fn window_pages(&self) -> Result<Vec<u32>, Error> {
-        self.cpu.window.pages()
-    }
-
-    /// Numbers of the pages of cells that have marks, ascending. Only of an observing machine.
-    pub fn marked_pages(&self, marks: Marks) -> Result<Vec<u32>, Error> {
-        self.cpu.window.marked(marks)
+        self.cpu.window.write_from_outside(addr, buf);
     }
 
     /// Copies the marks of the cells of `addr` and following ones: 0 if not accessed since

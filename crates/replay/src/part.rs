@@ -4,6 +4,7 @@ use crate::queue::Source;
 use crate::{Difference, End, Error, Machine, Stop};
 use hindsight_events::Decoder;
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Instructions between two reports of progress by one worker.
@@ -29,7 +30,7 @@ struct Chunks<'a> {
 }
 
 impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
         let Some(c) = self.rest.next() else {
             return Ok(None);
         };
@@ -39,7 +40,7 @@ impl Source for Chunks<'_> {
             let first = Decoder::default().decode(&wire).map_or(0, |d| d.2);
             wire.truncate(first);
         }
-        Ok(Some(wire))
+        Ok(Some(Arc::new(wire)))
     }
 
     fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Where a stream's events come from.
 pub trait Source {
     /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
-    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error>;
+    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error>;
 
     /// `len` bytes of a module of the trace from `offset` on, with zeros behind its end.
     fn module(&self, _module: u32, _offset: u64, _len: usize) -> Result<Vec<u8>, Error> {
@@ -21,8 +21,8 @@ pub trait Source {
 }
 
 impl<I: Iterator<Item = Vec<u8>>> Source for I {
-    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.next())
+    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
+        Ok(self.next().map(Arc::new))
     }
 }
 
@@ -59,7 +59,9 @@ pub type Counts = [u64; tag::COUNT];
 /// The rest of a stream.
 pub struct Queue<'a> {
     source: Box<dyn Source + 'a>,
-    wire: Vec<u8>,
+    /// Chunks that came from it.
+    taken: usize,
+    wire: Arc<Vec<u8>>,
     at: usize,
     decoder: Decoder,
     entries: Vec<Entry>,
@@ -76,6 +78,25 @@ pub struct Queue<'a> {
     pub any_number: bool,
 }
 
+/// A place in a stream from which to go on without reading its chunk again.
+#[derive(Clone)]
+pub(crate) struct Bookmark {
+    /// Chunks that had come from the source: from the next one it goes on.
+    pub taken: usize,
+    wire: Arc<Vec<u8>>,
+    at: usize,
+    decoder: Decoder,
+    entries: Vec<Entry>,
+    last: u64,
+}
+
+impl Bookmark {
+    /// Bytes of memory that are its own, about.
+    pub fn size(&self) -> usize {
+        self.entries.len() * size_of::<Entry>()
+    }
+}
+
 /// The sequence numbers of a part of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbers {
@@ -89,7 +110,8 @@ impl<'a> Queue<'a> {
     pub fn new(source: Box<dyn Source + 'a>) -> Queue<'a> {
         Queue {
             source,
-            wire: Vec::new(),
+            taken: 0,
+            wire: Arc::default(),
             at: 0,
             decoder: Decoder::default(),
             entries: Vec::new(),
@@ -134,6 +156,29 @@ impl<'a> Queue<'a> {
             }
         }
         Ok(self.peek())
+    }
+
+    /// Where it is.
+    pub fn bookmark(&self) -> Bookmark {
+        Bookmark {
+            taken: self.taken,
+            wire: Arc::clone(&self.wire),
+            at: self.at,
+            decoder: self.decoder.clone(),
+            entries: self.entries[self.next..].to_vec(),
+            last: self.last,
+        }
+    }
+
+    /// Goes on from a place. The source has the chunks behind those that had been taken there.
+    pub fn go_to(&mut self, b: &Bookmark) {
+        self.taken = b.taken;
+        self.wire = Arc::clone(&b.wire);
+        (self.at, self.last) = (b.at, b.last);
+        self.decoder = b.decoder.clone();
+        self.entries.clone_from(&b.entries);
+        self.next = 0;
+        self.ended = false;
     }
 
     /// Leaves out all entries before `position`.
@@ -195,7 +240,10 @@ impl<'a> Queue<'a> {
                 return Ok(false);
             }
             match self.source.next_chunk()? {
-                Some(wire) => self.wire = wire,
+                Some(wire) => {
+                    self.taken += 1;
+                    self.wire = wire;
+                }
                 None => {
                     self.ended = true;
                     return Ok(false);

@@ -1,6 +1,7 @@
 //! The memory of a virtual processor: context block and predictor cells.
 
 use crate::Error;
+use crate::lines::Dirty;
 use crate::memory::Mapping;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
@@ -22,6 +23,8 @@ pub struct Window {
     /// Where in the mapping the context block begins.
     at: usize,
     predictor: Predictor,
+    /// With marks: where they or cells may be other than zero.
+    pub(crate) dirty: Dirty,
 }
 
 /// Which accesses are marked.
@@ -64,7 +67,12 @@ impl Window {
     }
 
     fn begin(map: Mapping, at: usize, predictor: Predictor) -> Result<Window, Error> {
-        let mut w = Window { map, at, predictor };
+        let mut w = Window {
+            map,
+            at,
+            predictor,
+            dirty: Dirty::Any,
+        };
         w.ctx_mut().targets[table::CHECKED].begin();
         w.ctx_mut().search_ptr = hindsight_glue::searches();
         w.ctx_mut().exit_ptr = hindsight_glue::exit_address();
@@ -137,6 +145,12 @@ impl Window {
         }
     }
 
+    /// The same for what is not done by an instruction that is played.
+    pub fn write_from_outside(&mut self, addr: u64, buf: &[u8]) {
+        self.dirty.add(addr, buf.len() as u64);
+        self.write(addr, buf);
+    }
+
     /// Empties all cells.
     pub fn clear(&mut self) -> Result<(), Error> {
         let size = self.predictor.size() as usize;
@@ -199,6 +213,7 @@ impl Window {
             return Ok(());
         }
         self.forget(addr, len)?;
+        self.dirty.add(addr, len);
         self.set_marks(Marks::Reads, addr, len, observe::MARK);
         Ok(())
     }
@@ -254,9 +269,24 @@ impl Window {
         self.map.present(start as usize, len)
     }
 
-    /// Numbers of the pages of cells that have marks, ascending.
+    /// Numbers of the pages of cells that have marks, ascending; the first one also if something that begins
+    /// in the last cells does.
     pub fn marked(&self, marks: Marks) -> Result<Vec<u32>, Error> {
-        self.present(marks.offset(), self.predictor.size() as usize)
+        let size = self.predictor.size();
+        let mut pages = self.present(marks.offset(), size as usize)?;
+        let behind = self.present(marks.offset() + size as i64, PAGE as usize)?;
+        if !behind.is_empty() && pages.first() != Some(&0) {
+            pages.insert(0, 0);
+        }
+        Ok(pages)
+    }
+
+    /// The cells of a page.
+    pub(crate) fn page(&self, page: u32) -> &[u8; PAGE as usize] {
+        let first = page as u64 * PAGE;
+        assert!(first + PAGE <= self.predictor.size());
+        // SAFETY: the page lies among the cells, which only a machine that runs changes.
+        unsafe { &*self.cell(first).cast() }
     }
 
     fn mark_ptr(&self, marks: Marks, cell: u64) -> *mut u8 {

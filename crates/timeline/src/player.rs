@@ -1,23 +1,23 @@
 //! One thread on a virtual processor that can be anywhere in its stream.
 
-use crate::index::{self, Page, Place};
+mod snapshots;
+
+use crate::index::{self, Place};
 use crate::memory::Known;
 use crate::timeline::{Inner, replay};
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Machine, Marks, Source, State, Stop};
+use hindsight_replay::{Lines, Machine, Marks, Source, Stop};
+use snapshots::Kept;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Instructions before a place at which snapshots are taken on the way to it, for steps back.
-const TRAIL: [u64; 2] = [1 << 20, 1 << 14];
-/// Snapshots that are kept.
-const SNAPSHOTS: usize = 24;
+/// Instructions before a place at which a snapshot is taken on the way to it, for steps back: replayed in less time
+/// than the snapshot takes.
+const TRAIL: u64 = 1 << 18;
 /// Instructions between two looks whether it was cancelled.
 pub const STRIDE: u64 = 1 << 22;
-/// Pages beyond which none is taken: 32 MiB.
-const LARGE: usize = 8192;
 
 /// Plays one thread.
 ///
@@ -33,7 +33,11 @@ pub struct Player {
     pub to: u64,
     /// The part that is played, and as of when window and marks are.
     at: Option<Since>,
-    snapshots: Vec<Snapshot>,
+    /// What the window held at its beginning.
+    base: Lines,
+    snapshots: Vec<Kept>,
+    /// The chunk from which the machine's stream was begun.
+    first: usize,
     /// For conditions: values of words by the interval that touched them last, and who finds them.
     pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
     helper: Option<Box<Player>>,
@@ -48,14 +52,6 @@ struct Since {
     count: u64,
     /// The window has only what is needed up to here.
     until: u64,
-}
-
-/// A state in the interval that is played.
-struct Snapshot {
-    state: State,
-    since: Since,
-    /// Pages of the window, the marks of reads, and those of writes.
-    pages: [Vec<(u32, Box<Page>)>; 3],
 }
 
 /// The chunks of a stream from one on.
@@ -76,7 +72,7 @@ impl Chunks {
 }
 
 impl Source for Chunks {
-    fn next_chunk(&mut self) -> std::result::Result<Option<Vec<u8>>, hindsight_replay::Error> {
+    fn next_chunk(&mut self) -> std::result::Result<Option<Arc<Vec<u8>>>, hindsight_replay::Error> {
         let wire = self.inner.chunk(self.thread, self.next)?;
         self.next += 1;
         Ok(wire)
@@ -108,7 +104,9 @@ impl Player {
             machine,
             places,
             at: None,
+            base: Lines::default(),
             snapshots: Vec::new(),
+            first: 0,
             kept: HashMap::new(),
             helper: None,
             cancel: Cancel::new(),
@@ -171,13 +169,28 @@ impl Player {
         if self.count() != count {
             self.machine.set_breaks(Vec::new());
         }
-        for trail in TRAIL {
-            let stop = count.saturating_sub(trail);
-            if stop > self.count() + trail / 4 {
-                self.advance(stop)?;
-                self.snapshot()?;
-            }
+        let stop = count.saturating_sub(TRAIL);
+        if stop > self.count() + TRAIL / 4 {
+            self.advance(stop)?;
+            self.snapshot()?;
         }
+        self.arrive(count)
+    }
+
+    /// The same for a search, which goes back farther than a step: nothing is kept on the way.
+    pub fn seek_straight(&mut self, count: u64) -> Result<()> {
+        let count = count.clamp(self.from, self.to);
+        self.machine.look_again();
+        if !self.near(count) {
+            self.start_for(count)?;
+        }
+        if self.count() != count {
+            self.machine.set_breaks(Vec::new());
+        }
+        self.arrive(count)
+    }
+
+    fn arrive(&mut self, count: u64) -> Result<()> {
         self.advance(count)?;
         let thread = self.thread;
         let settled = self.machine.settle_memory();
@@ -209,103 +222,11 @@ impl Player {
         answer
     }
 
-    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up.
-    fn near(&mut self, count: u64) -> bool {
-        let here = self.count();
-        let ahead = self.at.is_some_and(|at| {
-            here <= count
-                && (count <= at.until || at.until == u64::MAX && count - here < self.inner.interval)
-        });
-        let best = (self.snapshots.iter().enumerate())
-            .filter(|(_, s)| s.state.position <= count && (ahead || count <= s.since.until))
-            .max_by_key(|(_, s)| s.state.position);
-        match best {
-            Some((_, s)) if ahead && s.state.position <= here => true,
-            Some((i, s)) if count - s.state.position <= self.inner.interval => {
-                self.restore(i).is_ok()
-            }
-            _ => ahead,
-        }
-    }
-
-    /// Takes up the state of a snapshot.
-    fn restore(&mut self, i: usize) -> Result<()> {
-        let s = self.snapshots.swap_remove(i);
-        let done = self.restore_from(&s);
-        self.snapshots.push(s);
-        done
-    }
-
-    fn restore_from(&mut self, s: &Snapshot) -> Result<()> {
-        let thread = self.thread;
-        let fail = |e| replay(thread, e);
-        self.at = None;
-        let m = &mut self.machine;
-        m.clear_window().map_err(fail)?;
-        m.clear_marks().map_err(fail)?;
-        for (page, bytes) in &s.pages[0] {
-            m.write_window(*page as u64 * bytes.len() as u64, &bytes[..]);
-        }
-        for (marks, pages) in [Marks::Reads, Marks::Writes].into_iter().zip(&s.pages[1..]) {
-            for (page, bytes) in pages {
-                m.write_marks(marks, *page as u64 * bytes.len() as u64, &bytes[..]);
-            }
-        }
-        let source = self.source(s.state.position);
-        let m = &mut self.machine;
-        m.resume(Box::new(source), &s.state).map_err(fail)?;
-        self.at = Some(s.since);
-        Ok(())
-    }
-
     /// The stream from the chunk on that has the events at a position.
-    fn source(&self, position: u64) -> Chunks {
+    fn source(&mut self, position: u64) -> Chunks {
         let chunks = self.inner.trace.chunks(self.thread.0);
-        let next = chunks.partition_point(|c| c.last_pos < position);
-        Chunks::new(&self.inner, self.thread, next)
-    }
-
-    /// Keeps the present state.
-    pub fn snapshot(&mut self) -> Result<()> {
-        let Some(since) = self.at else { return Ok(()) };
-        let thread = self.thread;
-        let fail = |e| replay(thread, e);
-        let state = self.machine.state();
-        if self
-            .snapshots
-            .iter()
-            .any(|s| s.state.position == state.position)
-        {
-            return Ok(());
-        }
-        let m = &self.machine;
-        let list = m.window_pages().map_err(fail)?;
-        if list.len() > LARGE {
-            return Ok(());
-        }
-        let copy = |pages: Vec<u32>, read: &dyn Fn(u64, &mut [u8])| -> Vec<(u32, Box<Page>)> {
-            let one = |p: u32| {
-                let mut b = Box::new([0; index::PAGE]);
-                read(p as u64 * index::PAGE as u64, &mut b[..]);
-                (p, b)
-            };
-            pages.into_iter().map(one).collect()
-        };
-        let window = copy(list, &|a, b| m.read_window(a, b));
-        let marks = |k| -> Result<Vec<(u32, Box<Page>)>> {
-            let pages = m.marked_pages(k).map_err(fail)?;
-            Ok(copy(pages, &|a, b| m.read_marks(k, a, b)))
-        };
-        let pages = [window, marks(Marks::Reads)?, marks(Marks::Writes)?];
-        if self.snapshots.len() >= SNAPSHOTS {
-            self.snapshots.remove(0);
-        }
-        self.snapshots.push(Snapshot {
-            state,
-            since,
-            pages,
-        });
-        Ok(())
+        self.first = chunks.partition_point(|c| c.last_pos < position);
+        Chunks::new(&self.inner, self.thread, self.first)
     }
 
     /// Begins to play where it is nearest before `count`.
@@ -313,7 +234,7 @@ impl Player {
         let part = self.part(count);
         let place = self.places[part];
         let have = self.inner.part_if_built(place);
-        if have.is_none() && count.saturating_sub(place.from) < self.inner.interval {
+        if have.is_none() && count.saturating_sub(place.from) < self.inner.span(self.thread) {
             return self.start_part(part);
         }
         // What is far ahead in the part that is played whole is reached by playing on.
@@ -336,11 +257,9 @@ impl Player {
         let fail = |e| replay(thread, e);
         self.snapshots.clear();
         self.at = None;
-        self.machine.clear_window().map_err(fail)?;
-        self.machine.clear_marks().map_err(fail)?;
-        let state = frame
-            .load(&mut self.machine)
-            .ok_or_else(|| self.inner.bad_frame())?;
+        let (state, lines) = frame.load().ok_or_else(|| self.inner.bad_frame())?;
+        self.base = lines;
+        self.machine.set_window(&self.base).map_err(fail)?;
         let source = self.source(state.position);
         self.machine
             .resume(Box::new(source), &state)
@@ -366,6 +285,8 @@ impl Player {
         self.at = None;
         let place = self.places[part];
         let source = Chunks::new(&self.inner, thread, place.chunk);
+        self.base = Lines::default();
+        self.first = place.chunk;
         self.machine.from_keyframe(Box::new(source)).map_err(fail)?;
         self.machine.clear_marks().map_err(fail)?;
         self.at = Some(Since {
@@ -442,12 +363,14 @@ impl Player {
         let built = self.inner.part(self.places[part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
-        let loaded = match from == here {
-            true => built.frame(&self.inner, i)?.load(&mut self.machine),
+        let frame = match from == here {
+            true => built.frame(&self.inner, i)?.load(),
             false => None,
         };
-        loaded.ok_or_else(|| self.inner.bad_frame())?;
-        self.machine.clear_marks().map_err(|e| replay(thread, e))?;
+        self.at = None;
+        self.base = frame.ok_or_else(|| self.inner.bad_frame())?.1;
+        let emptied = self.machine.set_window(&self.base);
+        emptied.map_err(|e| replay(thread, e))?;
         self.at = Some(Since {
             part,
             count: here,

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
 /// Raise it when what the index says changes, also through a change of what is marked.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 const HEADER: usize = 32;
 /// Before each part: its thread, where it begins, its length, and length and checksum of its directory.
 const RECORD: usize = 40;

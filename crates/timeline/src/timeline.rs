@@ -27,7 +27,8 @@ pub struct Options {
     /// Threads that may replay at the same time; 0: as many as there are processors.
     pub jobs: usize,
     /// Instructions between the frames of an index that is built: fewer make travel faster and the
-    /// index larger, which is made coarser where it would become too large. 0: about eight million.
+    /// index larger, which is made coarser where it would become too large. 0: about 32 million,
+    /// 8 million where threads share memory.
     pub interval: u64,
 }
 
@@ -84,10 +85,7 @@ impl Timeline {
             trace,
             path,
             jobs,
-            interval: match options.interval {
-                0 => index::SPAN,
-                n => n,
-            },
+            interval: options.interval,
             threads,
             scans: OnceLock::new(),
             codes: Mutex::default(),

@@ -31,12 +31,12 @@ pub struct Log {
 struct Chunks<'a>(&'a Trace, u32, usize);
 
 impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
         let Some(c) = self.0.chunks(self.1).get(self.2) else {
             return Ok(None);
         };
         self.2 += 1;
-        Ok(Some(self.0.load(c)?))
+        Ok(Some(Arc::new(self.0.load(c)?)))
     }
 
     fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {

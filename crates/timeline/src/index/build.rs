@@ -1,6 +1,6 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
-use super::ends::{End, Maker};
+use super::ends::{End, Maker, words};
 use super::{Draft, Frame, Interval, LINE, PAGE, Page, Place, Touched};
 use crate::player::Chunks;
 use crate::scan::Scan;
@@ -46,7 +46,7 @@ pub fn build(
     borders: &[u64],
     progress: &dyn Fn(u64) -> bool,
 ) -> Result<Draft> {
-    let span = AtomicU64::new(inner.interval);
+    let span = AtomicU64::new(inner.span(place.thread));
     let (send, receive) = sync_channel(WAITING);
     // What has been packed comes back, so that its memory is used again.
     let (give, spare) = sync_channel(WAITING + 2);
@@ -298,15 +298,13 @@ impl Packer<'_> {
             let old = old.or_insert_with(|| Box::new([0; PAGE]));
             let mut wanted = 0u64;
             for i in bits(touched.reads) {
-                let line = &old[i * LINE..(i + 1) * LINE];
-                if line != [0; LINE] {
+                let line = &old.as_chunks::<LINE>().0[i];
+                if words(line) != [0; LINE / 8] {
                     wanted |= 1 << i;
                     bodies.extend_from_slice(line);
                 }
             }
-            if wanted != 0 {
-                framed.push((page, wanted));
-            }
+            framed.push((page, wanted));
             let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
             ends.page(&mut touched, Some((wanted, &**old)), |i| End {
                 masks: marks[rank(i)].last,

@@ -5,7 +5,7 @@ use super::{LINE, Lines, PAGE, Reader, pack, put, unpack};
 use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Gap, Machine, State};
+use hindsight_replay::{Gap, Lines as Content, State};
 use std::sync::Arc;
 
 /// A place at which replay can begin.
@@ -94,26 +94,12 @@ impl Frame {
         Some((state, lines))
     }
 
-    /// Brings what the interval needs into a machine's window; the state at its start.
-    pub fn load(&self, machine: &mut Machine) -> Option<State> {
+    /// The state at the start of the interval, and what the interval needs in the window.
+    pub fn load(&self) -> Option<(State, Content)> {
         let (state, framed) = self.open()?;
-        let raw = framed.lines.all()?;
-        let mut rest = &raw[..];
-        for (page, mask, _) in framed.pages {
-            let mut i = 0;
-            while i < 64 {
-                let run = (mask >> i).trailing_ones() as usize;
-                if run > 0 {
-                    // Lines that follow one another do so here too.
-                    let (lines, behind) = rest.split_at_checked(run * LINE)?;
-                    let at = page as u64 * PAGE as u64 + (i * LINE) as u64;
-                    machine.write_window(at, lines);
-                    rest = behind;
-                }
-                i += run.max(1);
-            }
-        }
-        Some(state)
+        let pages = framed.pages.iter().map(|(page, mask, _)| (*page, *mask));
+        let lines = Content::new(pages.collect(), framed.lines.all()?)?;
+        Some((state, lines))
     }
 }
 

@@ -2,19 +2,37 @@
 
 use super::{LEVEL, Reader, put};
 use crate::{Error, Result};
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Bytes of a piece.
 const PIECE: usize = 64 << 10;
 
+thread_local! {
+    /// Making one costs as much as some pieces.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// One zstd frame.
+pub fn compress(raw: &[u8]) -> std::io::Result<Vec<u8>> {
+    COMPRESSOR.with_borrow_mut(|c| {
+        let mut with = match c.take() {
+            Some(with) => with,
+            None => Compressor::new(LEVEL)?,
+        };
+        let done = with.compress(raw);
+        *c = Some(with);
+        done
+    })
+}
+
 /// Compresses bytes: their number, the lengths of the pieces, and the pieces.
 pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
     let mut out = Vec::new();
     put(&mut out, raw.len() as u64);
-    let mut compressor = Compressor::new(LEVEL).map_err(failed)?;
-    let pieces = raw.chunks(PIECE).map(|p| compressor.compress(p));
+    let pieces = raw.chunks(PIECE).map(compress);
     let pieces: Vec<Vec<u8>> = pieces.collect::<std::io::Result<_>>().map_err(failed)?;
     for p in &pieces {
         put(&mut out, p.len() as u64);
@@ -73,22 +91,25 @@ impl Pieces {
         self.blob.len() + PIECE
     }
 
-    fn piece(&self, i: usize, with: &mut Decompressor<'_>) -> Option<Vec<u8>> {
+    /// Where a piece is, compressed, and its size.
+    fn piece(&self, i: usize) -> (&[u8], usize) {
         let from = match i.checked_sub(1) {
             Some(before) => self.ends[before],
             None => self.first,
         };
         let size = (self.len - i * PIECE).min(PIECE);
-        let piece = with.decompress(&self.blob[from..self.ends[i]], size).ok()?;
-        (piece.len() == size).then_some(piece)
+        (&self.blob[from..self.ends[i]], size)
     }
 
     /// All bytes.
     pub fn all(&self) -> Option<Vec<u8>> {
         let mut with = Decompressor::new().ok()?;
-        let mut out = Vec::with_capacity(self.ends.len() * PIECE);
-        for i in 0..self.ends.len() {
-            out.extend_from_slice(&self.piece(i, &mut with)?);
+        let mut out = vec![0; self.len];
+        for (i, to) in out.chunks_mut(PIECE).enumerate() {
+            let n = with.decompress_to_buffer(self.piece(i).0, to).ok()?;
+            if n != to.len() {
+                return None;
+            }
         }
         Some(out)
     }
@@ -101,7 +122,9 @@ impl Pieces {
         }
         let mut last = crate::timeline::lock(&self.last);
         if last.as_ref().is_none_or(|l| l.0 != i) {
-            *last = Some((i, self.piece(i, &mut Decompressor::new().ok()?)?));
+            let (piece, size) = self.piece(i);
+            let raw = Decompressor::new().ok()?.decompress(piece, size).ok()?;
+            *last = Some((i, raw));
         }
         let (_, piece) = last.as_ref()?;
         piece.get(at % PIECE..at % PIECE + N)?.try_into().ok()

@@ -426,9 +426,9 @@ struct Chunks<'a> {
 }
 
 impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
         Ok(match self.rest.next() {
-            Some(c) => Some(self.trace.load(c)?),
+            Some(c) => Some(Arc::new(self.trace.load(c)?)),
             None => None,
         })
     }

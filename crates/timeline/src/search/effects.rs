@@ -122,12 +122,12 @@ impl Wants {
         if hi <= lo {
             return Ok(None);
         }
-        player.seek(lo)?;
+        player.seek_straight(lo)?;
         player.set_breaks(Vec::new());
         if !self.registers.is_empty() || hi - lo <= FEW {
             return self.step_through(player, hi, cancel, direction);
         }
-        player.snapshot()?;
+        player.snapshot_if_far()?;
         let size = ((hi - lo) / SLICES).max(1);
         let mut touched = Vec::new();
         let mut a = lo;
@@ -147,7 +147,7 @@ impl Wants {
                         return Ok(Some(h));
                     }
                     touched.pop();
-                    player.seek(b)?;
+                    player.seek_straight(b)?;
                     self.clear(player);
                 }
             }

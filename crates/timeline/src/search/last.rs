@@ -108,12 +108,12 @@ impl Search<'_> {
         if which.is_empty() || hi <= lo {
             return Ok(());
         }
-        self.player.seek(lo)?;
+        self.player.seek_straight(lo)?;
         self.player.set_breaks(Vec::new());
         if hi - lo <= FEW {
             return self.step_through(hi, &which);
         }
-        self.player.snapshot()?;
+        self.player.snapshot_if_far()?;
         let size = ((hi - lo) / SLICES).max(1);
         let mut touched: Vec<(u64, u64, Vec<usize>)> = Vec::new();
         let mut a = lo;

@@ -19,7 +19,7 @@ pub struct Inner {
     pub trace: Trace,
     pub path: PathBuf,
     pub jobs: usize,
-    /// Instructions of an interval.
+    /// Instructions of an interval, if that was asked for, else 0.
     pub interval: u64,
     pub threads: Vec<ThreadId>,
     pub scans: OnceLock<BTreeMap<ThreadId, Scan>>,
@@ -62,6 +62,15 @@ impl Inner {
     pub fn threads_of(&self, image: u32) -> Vec<ThreadId> {
         let all = self.threads.iter().copied();
         all.filter(|t| self.image(*t) == image).collect()
+    }
+
+    /// Instructions of an interval of a thread, unless its index would become too large.
+    pub fn span(&self, t: ThreadId) -> u64 {
+        match (self.interval, self.threads_of(self.image(t)).len()) {
+            (0, ..=1) => index::SPAN_ALONE,
+            (0, _) => index::SPAN,
+            (n, _) => n,
+        }
     }
 
     /// The image that an image came from; 0: none.
@@ -116,7 +125,7 @@ impl Inner {
         &self,
         t: ThreadId,
         index: usize,
-    ) -> std::result::Result<Option<Vec<u8>>, hindsight_replay::Error> {
+    ) -> std::result::Result<Option<Arc<Vec<u8>>>, hindsight_replay::Error> {
         let Some(c) = self.trace.chunks(t.0).get(index) else {
             return Ok(None);
         };
@@ -124,15 +133,15 @@ impl Inner {
         if let Some(i) = kept.iter().position(|k| k.0 == (t, index))
             && let Some(found) = kept.remove(i)
         {
-            let wire = Vec::clone(&found.1);
+            let wire = Arc::clone(&found.1);
             kept.push_front(found);
             return Ok(Some(wire));
         }
         drop(kept);
-        let wire = self.trace.load(c)?;
+        let wire = Arc::new(self.trace.load(c)?);
         let mut kept = lock(&self.chunks);
         kept.truncate(CHUNKS - 1);
-        kept.push_front(((t, index), Arc::new(wire.clone())));
+        kept.push_front(((t, index), Arc::clone(&wire)));
         Ok(Some(wire))
     }
 

@@ -3,6 +3,7 @@
 use super::{FORKS, Query};
 use crate::doubts::When;
 use crate::memory::Why;
+use crate::player::Player;
 use crate::scan::Raw;
 use crate::search;
 use crate::stops::Watch;
@@ -100,9 +101,11 @@ pub fn pinpoint(
             hi: when.to,
         };
         let targets: Vec<_> = wanted.iter().map(target).collect();
-        let found = cursor
-            .player(t)?
-            .with_helper(|p| search::last_effects(p, &targets, Watch::Access, 1, &q.cancel))?;
+        let home = cursor.thread() == t;
+        let p = cursor.player(t)?;
+        let ask = |p: &mut Player| search::last_effects(p, &targets, Watch::Access, 1, &q.cancel);
+        // The cursor's own stays where it is; others are searched for writes there next.
+        let found = if home { p.with_helper(ask) } else { ask(p) }?;
         for ((g, i, when), found) in wanted.into_iter().zip(found) {
             let when = match found.first() {
                 Some(l) => When {

@@ -1,0 +1,426 @@
+//! What a window holds, or its marks, in a small form: so that a machine can go back to where it was.
+
+use crate::Error;
+use crate::window::{Marks, Window};
+
+const PAGE: usize = 4096;
+const LINE: usize = 64;
+static NONE: [u8; PAGE] = [0; PAGE];
+/// Pages in use and zeroed ones, which are kept lest they have to be made again; with more, all are given back.
+const KEPT: usize = 8192;
+/// Ranges changed from outside that are told apart.
+const RANGES: usize = 1024;
+
+/// Lines of 64 cells, or of their marks. Those that are not there are zeros.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Lines {
+    /// Pages of 4096 cells, ascending, and a bit for each of their lines that there is.
+    pages: Vec<(u32, u64)>,
+    /// Those lines.
+    bytes: Vec<u8>,
+}
+
+impl Lines {
+    /// `bytes` are the lines of these pages; `None`: the pages do not ascend, or there are more or fewer lines.
+    pub fn new(pages: Vec<(u32, u64)>, bytes: Vec<u8>) -> Option<Lines> {
+        let count: usize = pages.iter().map(|p| p.1.count_ones() as usize).sum();
+        let ascend = pages.is_sorted_by(|a, b| a.0 < b.0);
+        (ascend && bytes.len() == count * LINE && pages.last().is_none_or(|p| p.0 < 1 << 20))
+            .then_some(Lines { pages, bytes })
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn size(&self) -> usize {
+        self.pages.len() * size_of::<(u32, u64)>() + self.bytes.len()
+    }
+
+    /// Adds lines of a page behind the last one.
+    fn push(&mut self, page: u32, mask: u64, content: &[u8; PAGE]) {
+        self.pages.push((page, mask));
+        let mut rest = mask;
+        while rest != 0 {
+            // Lines that follow one another at once.
+            let first = rest.trailing_zeros() as usize;
+            let run = (rest >> first).trailing_ones() as usize;
+            let part = &content[first * LINE..(first + run) * LINE];
+            self.bytes.extend_from_slice(part);
+            rest &= u64::MAX.checked_shl((first + run) as u32).unwrap_or(0);
+        }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader {
+            pages: &self.pages,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// Pages of an observing window of which cells or marks may be other than zero.
+pub(crate) enum Dirty {
+    /// Any that are in memory.
+    Any,
+    /// These, ascending, and ranges that were changed from outside since.
+    These(Vec<u32>, Vec<(u32, u32)>),
+}
+
+impl Dirty {
+    /// Bytes from `addr` on are changed from outside.
+    pub fn add(&mut self, addr: u64, len: u64) {
+        let Dirty::These(_, ranges) = self else {
+            return;
+        };
+        if len >= 1 << 32 || ranges.len() >= RANGES {
+            *self = Dirty::Any;
+            return;
+        }
+        let first = (addr & 0xffff_ffff) / PAGE as u64;
+        let last = ((addr & 0xffff_ffff) + len) / PAGE as u64;
+        let top = (1 << 20) - 1;
+        let mut add = |a: u64, b: u64| match ranges.last_mut() {
+            Some(r) if (r.0, r.1) == (a as u32, b as u32) => {}
+            _ => ranges.push((a as u32, b as u32)),
+        };
+        add(first, last.min(top));
+        if last > top {
+            add(0, last - top - 1);
+        }
+    }
+
+    /// Which of these ascending pages may be.
+    fn among(&self, mut present: Vec<u32>) -> Vec<u32> {
+        if let Dirty::These(pages, ranges) = self {
+            let mut rest = &pages[..];
+            present.retain(|p| {
+                let n = rest.iter().take_while(|q| *q < p).count();
+                rest = &rest[n..];
+                rest.first() == Some(p) || ranges.iter().any(|r| (r.0..=r.1).contains(p))
+            });
+        }
+        present
+    }
+}
+
+/// Goes through lines, page by page.
+struct Reader<'a> {
+    pages: &'a [(u32, u64)],
+    bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// The lines of a page; of ascending pages only.
+    fn page(&mut self, page: u32) -> (u64, &'a [u8]) {
+        while let Some(((p, mask), rest)) = self.pages.split_first()
+            && *p <= page
+        {
+            let (lines, behind) = self.bytes.split_at(mask.count_ones() as usize * LINE);
+            (self.pages, self.bytes) = (rest, behind);
+            if *p == page {
+                return (*mask, lines);
+            }
+        }
+        (0, &[])
+    }
+}
+
+/// Puts lines where they are in their page.
+fn lay(to: &mut [u8; PAGE], mask: u64, mut lines: &[u8]) {
+    let mut rest = mask;
+    while rest != 0 {
+        let first = rest.trailing_zeros() as usize;
+        let run = (rest >> first).trailing_ones() as usize;
+        let (part, behind) = lines.split_at(run * LINE);
+        to[first * LINE..(first + run) * LINE].copy_from_slice(part);
+        lines = behind;
+        rest &= u64::MAX.checked_shl((first + run) as u32).unwrap_or(0);
+    }
+}
+
+/// Which lines of two pages differ.
+fn differing(a: &[u8; PAGE], b: &[u8; PAGE]) -> u64 {
+    if a == b {
+        return 0;
+    }
+    let words = |line: &[u8; LINE]| -> [u64; LINE / 8] {
+        let all = line.as_chunks().0;
+        std::array::from_fn(|i| u64::from_ne_bytes(all[i]))
+    };
+    let both = a.as_chunks::<LINE>().0.iter().zip(b.as_chunks::<LINE>().0);
+    both.enumerate().fold(0, |mask, (i, (a, b))| {
+        let words = words(a).into_iter().zip(words(b));
+        // Without a call for each line.
+        let differ = words.fold(0, |d, (a, b)| d | (a ^ b));
+        mask | ((differ != 0) as u64) << i
+    })
+}
+
+/// Some ascending pages and those that lines are of, ascending.
+fn union(pages: &[u32], a: &Lines, b: &Lines) -> Vec<u32> {
+    let lines = [a, b].into_iter().flat_map(|l| &l.pages);
+    let lines = lines.filter(|p| p.1 != 0).map(|p| p.0);
+    let mut all: Vec<u32> = pages.iter().copied().chain(lines).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+impl Window {
+    /// Pages of which cells may be other than zero.
+    fn dirty_cells(&self) -> Result<Vec<u32>, Error> {
+        Ok(self.dirty.among(self.pages()?))
+    }
+
+    /// Pages that may have marks.
+    fn dirty_marks(&self, marks: Marks) -> Result<Vec<u32>, Error> {
+        Ok(self.dirty.among(self.marked(marks)?))
+    }
+
+    /// Lets the cells hold `lines`, without marks. Its pages are all that the program is going to access before this
+    /// is done again.
+    pub(crate) fn begin_with(&mut self, lines: &Lines) -> Result<(), Error> {
+        if self.pages()?.len() > KEPT + lines.pages.len() {
+            self.clear()?;
+            self.clear_marks()?;
+        }
+        let none = Lines::default();
+        self.become_lines(lines, &none)?;
+        for marks in [Marks::Reads, Marks::Writes] {
+            self.become_marked(marks, &none)?;
+        }
+        let pages = lines.pages.iter().map(|p| p.0).collect();
+        self.dirty = Dirty::These(pages, Vec::new());
+        debug_assert!(self.is_clean()?, "what was not to be accessed was");
+        Ok(())
+    }
+
+    /// Whether cells and marks that should be zero are. Looks at all of them.
+    fn is_clean(&self) -> Result<bool, Error> {
+        let Dirty::These(pages, _) = &self.dirty else {
+            return Ok(true);
+        };
+        let other = |p: &u32| pages.binary_search(p).is_err();
+        let cells = self.pages()?.into_iter().filter(other);
+        let mut clean = cells.into_iter().all(|p| *self.page(p) == NONE);
+        for marks in [Marks::Reads, Marks::Writes] {
+            let marked = self.marked(marks)?.into_iter().filter(|p| *p != 0);
+            clean &= (marked.filter(other)).all(|p| *self.page_marks(marks, p) == NONE);
+        }
+        Ok(clean)
+    }
+
+    /// What differs from `base` in the cells.
+    pub(crate) fn beyond(&self, base: &Lines) -> Result<Lines, Error> {
+        let mut out = Lines::default();
+        let mut from = base.reader();
+        let mut held = NONE;
+        for page in union(&self.dirty_cells()?, base, &Lines::default()) {
+            let cells = self.page(page);
+            let was = match from.page(page) {
+                (0, _) => &NONE,
+                (mask, lines) => {
+                    held.fill(0);
+                    lay(&mut held, mask, lines);
+                    &held
+                }
+            };
+            let mask = differing(cells, was);
+            if mask != 0 {
+                out.push(page, mask, cells);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Lets the cells hold `base`, and `more` in its place where that has lines, and zeros elsewhere.
+    pub(crate) fn become_lines(&mut self, base: &Lines, more: &Lines) -> Result<(), Error> {
+        let (mut from, mut over) = (base.reader(), more.reader());
+        let mut now = NONE;
+        for page in union(&self.dirty_cells()?, base, more) {
+            let (a, b) = (from.page(page), over.page(page));
+            if a.0 | b.0 != u64::MAX {
+                now.fill(0);
+            }
+            lay(&mut now, a.0, a.1);
+            lay(&mut now, b.0, b.1);
+            self.write(page as u64 * PAGE as u64, &now);
+        }
+        Ok(())
+    }
+
+    /// Lines that have marks.
+    pub(crate) fn marked_lines(&self, marks: Marks) -> Result<Lines, Error> {
+        let mut out = Lines::default();
+        let mut first = NONE;
+        for page in self.dirty_marks(marks)? {
+            let raw = match page {
+                0 => {
+                    self.marks(marks, 0, &mut first);
+                    &first
+                }
+                _ => self.page_marks(marks, page),
+            };
+            let mask = differing(raw, &NONE);
+            if mask != 0 {
+                out.push(page, mask, raw);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Lets these lines have these marks, and no others any.
+    pub(crate) fn become_marked(&mut self, marks: Marks, lines: &Lines) -> Result<(), Error> {
+        let mut from = lines.reader();
+        let mut now = NONE;
+        for page in union(&self.dirty_marks(marks)?, lines, &Lines::default()) {
+            let (mask, part) = from.page(page);
+            // What began in the last cells is among the lines of the first page.
+            if mask == 0 || page == 0 {
+                self.zero_marks(marks, page);
+            }
+            if mask != 0 {
+                now.fill(0);
+                lay(&mut now, mask, part);
+                self.write_marks(marks, page as u64 * PAGE as u64, &now);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hindsight_isa::observe::{MARK, UNKNOWN};
+
+    /// Everything in the first pages and the last ones.
+    fn all(w: &Window) -> Vec<u8> {
+        let mut out = Vec::new();
+        for page in (0..40u64).chain((1 << 20) - 2..1 << 20) {
+            let mut buf = [0; PAGE];
+            w.read(page * 4096, &mut buf);
+            out.extend_from_slice(&buf);
+            for marks in [Marks::Reads, Marks::Writes] {
+                w.marks(marks, page * 4096, &mut buf);
+                out.extend_from_slice(&buf);
+            }
+        }
+        out
+    }
+
+    /// What a machine keeps of a window.
+    fn keep(w: &Window, base: &Lines) -> [Lines; 3] {
+        let marks = |k| w.marked_lines(k).unwrap();
+        [
+            w.beyond(base).unwrap(),
+            marks(Marks::Reads),
+            marks(Marks::Writes),
+        ]
+    }
+
+    fn take_up(w: &mut Window, base: &Lines, [cells, reads, writes]: &[Lines; 3]) {
+        w.become_lines(base, cells).unwrap();
+        w.become_marked(Marks::Reads, reads).unwrap();
+        w.become_marked(Marks::Writes, writes).unwrap();
+    }
+
+    #[test]
+    fn what_was_comes_back_from_anything() {
+        let mut seed = 88172645463325252u64;
+        let mut random = move |n: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed % n
+        };
+        let mut w = Window::observed().unwrap();
+        let base = {
+            w.write(3 * 4096 + 60, &[5; 300]);
+            w.write(7 * 4096, &[6; 4096]);
+            w.beyond(&Lines::default()).unwrap()
+        };
+        let mut kept: Vec<([Lines; 3], Vec<u8>)> = Vec::new();
+        let mut times = 0;
+        for round in 0..200 {
+            for _ in 0..random(40) {
+                let page = match random(20) {
+                    0 => (1 << 20) - 1,
+                    n => n * 2,
+                };
+                let at = page * 4096 + random(4096);
+                let len = random(200);
+                w.dirty.add(at, len);
+                match random(6) {
+                    0 => w.zero(at, len * 50).unwrap(),
+                    1 => w.set_marks(Marks::Reads, at, len, MARK),
+                    2 => w.set_marks(Marks::Writes, at, len, MARK),
+                    3 => w.forget(at, len).unwrap(),
+                    4 => {
+                        w.dirty.add(0, 1);
+                        w.set_slack(Marks::Reads, (1 << 32) + random(64));
+                    }
+                    _ => w.write(at, &vec![random(256) as u8; len as usize]),
+                }
+            }
+            if round % 50 == 49 {
+                // From now on only what is changed is looked at.
+                w.begin_with(&base).unwrap();
+                kept.clear();
+            }
+            match random(3) {
+                0 => kept.push((keep(&w, &base), all(&w))),
+                1 if !kept.is_empty() => {
+                    let (lines, held) = &kept[random(kept.len() as u64) as usize];
+                    take_up(&mut w, &base, lines);
+                    times += 1;
+                    assert!(all(&w) == *held, "round {round}");
+                }
+                _ => {}
+            }
+        }
+        assert!(times > 20);
+        assert_eq!(UNKNOWN & MARK, UNKNOWN);
+        take_up(&mut w, &Lines::default(), &Default::default());
+        assert!(all(&w).iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn pages_are_kept_and_given_back() {
+        let mut w = Window::observed().unwrap();
+        let mut touch = |n: usize| {
+            for page in 0..n as u64 {
+                w.write_from_outside(page * 4096, &[1]);
+                w.set_marks(Marks::Reads, page * 4096, 1, MARK);
+            }
+            w.begin_with(&Lines::default()).unwrap();
+            assert!(w.is_clean().unwrap());
+            w.pages().unwrap().len()
+        };
+        assert_eq!([touch(100), touch(KEPT), touch(KEPT + 1)], [100, KEPT, 1]);
+    }
+
+    #[test]
+    fn changes_from_outside_are_undone() {
+        let mut w = Window::observed().unwrap();
+        let mut lines = Lines::default();
+        lines.push(5, 1, &[7; PAGE]);
+        for _ in 0..2 {
+            w.begin_with(&lines).unwrap();
+            let mut held = [0; 65];
+            w.read(5 * 4096, &mut held);
+            assert_eq!((held[0], held[63], held[64]), (7, 7, 0));
+            // The program writes only there.
+            w.set_word(5 * 4096, 9);
+            w.write_from_outside(9 * 4096 - 1, &[1, 2]);
+            w.given(u32::MAX as u64, 2).unwrap();
+        }
+    }
+
+    #[test]
+    fn lines_must_fit_their_pages() {
+        let line = vec![1; 64];
+        assert!(Lines::new(vec![(3, 2)], line.clone()).is_some());
+        assert!(Lines::new(vec![(3, 3)], line.clone()).is_none());
+        assert!(Lines::new(vec![(1 << 20, 2)], line.clone()).is_none());
+        assert!(Lines::new(vec![(4, 2), (4, 1)], [&line[..], &line].concat()).is_none());
+    }
+}

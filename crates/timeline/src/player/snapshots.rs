@@ -1,0 +1,116 @@
+//! Places to which a player can come back without replaying what is before them.
+
+use super::{Chunks, Player, Since};
+use crate::Result;
+use crate::timeline::replay;
+use hindsight_replay::Snapshot;
+
+/// Snapshots that are kept, and bytes of them.
+const SNAPSHOTS: usize = 32;
+const BYTES: usize = 64 << 20;
+/// Instructions that are replayed in less time than a snapshot takes, and per byte of the last one.
+const NEAR: u64 = 1 << 17;
+const PER_BYTE: u64 = 2;
+
+/// A snapshot in the interval that is played.
+pub struct Kept {
+    pub machine: Snapshot,
+    pub since: Since,
+    /// The chunk behind those that had been read.
+    next: usize,
+    size: usize,
+}
+
+impl Player {
+    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up.
+    pub(super) fn near(&mut self, count: u64) -> bool {
+        let here = self.count();
+        let ahead = self.at.is_some_and(|at| {
+            here <= count
+                && (count <= at.until
+                    || at.until == u64::MAX && count - here < self.inner.span(self.thread))
+        });
+        let best = (self.snapshots.iter().enumerate())
+            .filter(|(_, s)| s.position() <= count && (ahead || count <= s.since.until))
+            .max_by_key(|(_, s)| s.position());
+        match best {
+            Some((_, s)) if ahead && s.position() <= here => true,
+            Some((i, s)) if count - s.position() <= self.inner.span(self.thread) => {
+                self.restore(i).is_ok()
+            }
+            _ => ahead,
+        }
+    }
+
+    /// Takes up the state of a snapshot.
+    fn restore(&mut self, i: usize) -> Result<()> {
+        let s = self.snapshots.swap_remove(i);
+        self.at = None;
+        let source = Chunks::new(&self.inner, self.thread, s.next);
+        let done = (self.machine).restore(&self.base, &s.machine, Box::new(source));
+        if done.is_ok() {
+            self.first = s.next - s.machine.taken();
+            self.at = Some(s.since);
+        }
+        self.snapshots.push(s);
+        done.map_err(|e| replay(self.thread, e))
+    }
+
+    /// Keeps the present state.
+    pub fn snapshot(&mut self) -> Result<()> {
+        let Some(since) = self.at else { return Ok(()) };
+        let here = self.count();
+        if self.snapshots.iter().any(|s| s.position() == here) {
+            return Ok(());
+        }
+        let machine = self.machine.snapshot(&self.base);
+        let machine = machine.map_err(|e| replay(self.thread, e))?;
+        let size = machine.size();
+        if size > BYTES / 2 {
+            return Ok(());
+        }
+        self.snapshots.push(Kept {
+            since,
+            next: self.first + machine.taken(),
+            size,
+            machine,
+        });
+        while self.snapshots.len() > SNAPSHOTS || self.held() > BYTES {
+            self.drop_one();
+        }
+        Ok(())
+    }
+
+    /// The same, unless what was replayed since the nearest one is replayed in less time than one takes.
+    pub fn snapshot_if_far(&mut self) -> Result<()> {
+        let here = self.count();
+        let before = self.snapshots.iter().filter(|s| s.position() <= here);
+        match before.max_by_key(|s| s.position()) {
+            Some(s) if here - s.position() <= NEAR + s.size as u64 * PER_BYTE => Ok(()),
+            _ => self.snapshot(),
+        }
+    }
+
+    /// Bytes of snapshots.
+    fn held(&self) -> usize {
+        self.snapshots.iter().map(|s| s.size).sum()
+    }
+
+    /// Drops the snapshot that is least likely to be needed: of those ahead the farthest, else the oldest; not the
+    /// last one that was taken.
+    fn drop_one(&mut self) {
+        let here = self.count();
+        let last = self.snapshots.len() - 1;
+        let ahead = (self.snapshots[..last].iter().enumerate())
+            .filter(|(_, s)| s.position() > here)
+            .max_by_key(|(_, s)| s.position());
+        let i = ahead.map_or(0, |(i, _)| i);
+        self.snapshots.remove(i);
+    }
+}
+
+impl Kept {
+    fn position(&self) -> u64 {
+        self.machine.state.position
+    }
+}
