@@ -7,6 +7,7 @@ use crate::takeover::Halted;
 use crate::{args, detach, image, say, store, symbols, target};
 use anyhow::{Context, Result};
 use hindsight_collector::{Collected, Collector, Control};
+use hindsight_events::attach::leave as reason;
 use hindsight_events::config::Config;
 use hindsight_remote::Status;
 use hindsight_trace::meta::Ending;
@@ -159,7 +160,7 @@ fn watch(a: &args::Attach, control: &Control, stop: &Signals) -> u64 {
         let left = a.time.map(|t| t.saturating_sub(since.elapsed()));
         if stop.take(left.map_or(BEAT, |l| l.min(BEAT))).is_some() || left == Some(Duration::ZERO) {
             for pid in detach::recorded(control) {
-                if let Err(e) = detach::leave(pid) {
+                if let Err(e) = detach::leave(pid, reason::ASKED) {
                     say(&format!("process {pid} could not be detached: {e:#}"));
                 }
             }

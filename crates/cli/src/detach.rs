@@ -5,7 +5,7 @@ use crate::target::ARENA;
 use crate::{args, image, say};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::Control;
-use hindsight_events::attach::{Handoff, Plain};
+use hindsight_events::attach::{Handoff, Plain, leave as reason};
 use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED, state};
 use hindsight_remote::{Process, Regs, Restart, Status, Stop, Thread};
 use std::collections::{BTreeSet, HashMap};
@@ -129,25 +129,30 @@ impl Drop for Shared {
     }
 }
 
-/// Does what `hindsight detach` asks for, if it does.
+/// Does what `hindsight detach` asks for, or a recorded process that is about to trace another one, if they do.
 pub fn serve(control: &Control) {
-    let wish = &control.header().detach;
-    let pid = wish.load(Acquire);
-    if pid <= 0 {
-        return;
-    }
-    let answer = if !is_recorded(control, pid) {
-        NOT_DETACHED
-    } else {
-        match leave(pid) {
-            Ok(()) => DETACHED,
-            Err(e) => {
-                say(&format!("process {pid} could not be detached: {e:#}"));
-                NOT_DETACHED
-            }
+    let header = control.header();
+    for (wish, why) in [
+        (&header.detach, reason::ASKED),
+        (&header.traced, reason::TRACED),
+    ] {
+        let pid = wish.load(Acquire);
+        if pid <= 0 {
+            continue;
         }
-    };
-    wish.store(answer, Release);
+        let answer = if !is_recorded(control, pid) {
+            NOT_DETACHED
+        } else {
+            match leave(pid, why) {
+                Ok(()) => DETACHED,
+                Err(e) => {
+                    say(&format!("process {pid} could not be detached: {e:#}"));
+                    NOT_DETACHED
+                }
+            }
+        };
+        wish.store(answer, Release);
+    }
 }
 
 /// The processes that are being recorded.
@@ -210,8 +215,8 @@ impl Places {
     }
 }
 
-/// Has a recorded process go on by itself. If it ends meanwhile that is as well.
-pub fn leave(pid: i32) -> Result<()> {
+/// Has a recorded process go on by itself, for a [`reason`]. If it ends meanwhile that is as well.
+pub fn leave(pid: i32, why: u32) -> Result<()> {
     let places = Places::find()?;
     let mut process = match Process::open(pid) {
         Ok(p) => p,
@@ -222,7 +227,7 @@ pub fn leave(pid: i32) -> Result<()> {
     if process.read(places.filtered, &mut filtered).is_ok() && filtered != [0; 4] {
         bail!("it has set filters for system calls (seccomp), which it would lose");
     }
-    let Some(blocked) = bring_to_rest(&mut process, &places)? else {
+    let Some(blocked) = bring_to_rest(&mut process, &places, why)? else {
         return Ok(());
     };
     let threads = process.threads().to_vec();
@@ -290,13 +295,17 @@ fn guest(now: &Regs, h: &Handoff) -> Regs {
 
 /// Has all threads come to rest between two instructions of the program. `None`: the process has
 /// ended. Otherwise the calls that threads waited in and that know what is left of their time.
-fn bring_to_rest(process: &mut Process, places: &Places) -> Result<Option<HashMap<i32, u64>>> {
+fn bring_to_rest(
+    process: &mut Process,
+    places: &Places,
+    why: u32,
+) -> Result<Option<HashMap<i32, u64>>> {
     let (mut resting, mut blocked) = (BTreeSet::new(), HashMap::new());
     let began = Instant::now();
     let mut told = false;
     loop {
         // Each time: it may have executed another program.
-        if process.write(places.flag, &1u32.to_le_bytes()).is_err() {
+        if process.write(places.flag, &why.to_le_bytes()).is_err() {
             if gone(process.pid()) {
                 return Ok(None);
             }

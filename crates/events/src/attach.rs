@@ -65,6 +65,14 @@ pub struct Entry {
     pub thread: u64,
 }
 
+/// Why a process is left: what the command line stores in the recorder's `HINDSIGHT_DETACH`.
+pub mod leave {
+    /// Somebody asked for it.
+    pub const ASKED: u32 = 1;
+    /// A recorded process is about to trace it.
+    pub const TRACED: u32 = 2;
+}
+
 /// One thread as the recorder leaves it.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -131,6 +131,8 @@ pub struct Header {
     /// Process that the collector is asked to leave, by whoever stores its id in place of 0; the
     /// collector answers with [`DETACHED`] or [`NOT_DETACHED`].
     pub detach: AtomicI32,
+    /// The same for a process that a recorded one is about to trace.
+    pub traced: AtomicI32,
     /// [`confined`].
     pub confined: AtomicU32,
     /// Rings that are taken: the collector looks only at these. A hint for producers; the ring's

@@ -11,12 +11,13 @@ use crate::{attach, birth, channel, cores, limits, memcalls, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering::*};
-use hindsight_events::attach::Handoff;
+use hindsight_events::attach::{Handoff, leave};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::xsave::COMPONENTS;
 use linux_raw_sys::general::SIGTRAP;
 
-/// Set by the command line: all threads are to come to rest.
+/// Set by the command line: all threads are to come to rest, for one of the reasons in
+/// [`hindsight_events::attach::leave`].
 #[unsafe(no_mangle)]
 static HINDSIGHT_DETACH: AtomicU32 = AtomicU32::new(0);
 
@@ -67,10 +68,14 @@ pub fn rest(t: &mut Thread) {
     let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
     t.event(&Event::Digest { cpu, vec });
     t.sequence();
+    let message: &[u8] = match HINDSIGHT_DETACH.load(Relaxed) {
+        leave::TRACED => b"another recorded process traces it",
+        _ => b"",
+    };
     t.event(&Event::End {
         kind: EndKind::Detached,
         code: 0,
-        message: b"",
+        message,
     });
     t.publish();
     t.emit.end();

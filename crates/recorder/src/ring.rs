@@ -6,7 +6,7 @@ mod watch;
 use crate::fail::{self, STATUS};
 use crate::lock::Lock;
 use crate::sys::{self, PROT_READ, PROT_WRITE};
-use crate::{arena, channel, line};
+use crate::{arena, channel, detach, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 pub use emit::Emitter;
@@ -323,6 +323,39 @@ pub fn complain(alive: &mut Option<Watch>) {
         h.stuck.fetch_add(1, AcqRel);
         wake(true);
         alive.get_or_insert_with(Watch::new).check();
+    }
+}
+
+/// The recorded process that thread `tid` belongs to, if it has memory of its own. That of a copy of this one
+/// which has not executed a program is not meant: it is likely to do so, and then runs natively.
+pub fn other_process(tid: i32) -> Option<i32> {
+    if foreign() {
+        return None;
+    }
+    let (_, c) = live().find(|(_, c)| {
+        c.state.load(Acquire) == state::LIVE
+            && c.kind.load(Relaxed) == kind::THREAD
+            && c.tid.load(Relaxed) == tid
+    })?;
+    let copied = c.executed.load(Relaxed) == 0 && c.parent.load(Relaxed) == image();
+    let pid = c.pid.load(Relaxed);
+    (c.image.load(Relaxed) != image() && !copied && pid > 0).then_some(pid)
+}
+
+/// Has the collector leave a recorded process, and waits until it has tried.
+pub fn leave(pid: i32) {
+    let Some(h) = header() else { return };
+    let mut alive = Watch::new();
+    let mut asked = false;
+    // Whoever is to be left itself must not wait for the collector.
+    while !detach::wanted() {
+        let now = h.traced.load(Acquire);
+        if asked && now != pid {
+            return;
+        }
+        asked |= now <= 0 && h.traced.compare_exchange(now, pid, AcqRel, Relaxed).is_ok();
+        alive.check();
+        sys::sleep_ms(1);
     }
 }
 

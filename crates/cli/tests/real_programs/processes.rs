@@ -230,6 +230,24 @@ fn what_a_recorded_program_traces_runs_natively() {
 }
 
 #[test]
+fn what_a_recorded_program_attaches_to_goes_on_natively() {
+    let scene = Scene::new();
+    let tracer = scene.compile("tracer.c", &[]);
+    let done = scene.same(&words(&tracer, &["attached"]));
+    let text = done.text();
+    assert!(
+        text.contains("in the loop: 1\n") && text.contains("ended: 500\n"),
+        "{text}"
+    );
+    let all = images(&scene, &scene.path("trace.hst"));
+    let left = |i: &Value| {
+        i["message"] == "another recorded process traces it"
+            && i["instructions"].as_u64().unwrap() > 100_000
+    };
+    assert!(all.iter().any(left), "{all:#?}");
+}
+
+#[test]
 fn what_the_shortest_program_was_called_with_is_known() {
     let scene = Scene::new();
     let script = "for i in 1 2 3 4 5 6 7 8; do /bin/true $i 'and more'; done";

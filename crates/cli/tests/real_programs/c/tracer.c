@@ -1,5 +1,6 @@
 /* A debugger in small: it lists the system calls of a program that it starts, and where that stands. The
-   child asks to be traced ("asks"), also as a child of vfork ("vfork"), or is seized when it has stopped ("seized"). */
+   child asks to be traced ("asks"), also as a child of vfork ("vfork"), or is seized when it has stopped ("seized").
+   Or it attaches to a program that runs already, looks where it is and lets it end ("attached"). */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +13,62 @@
 
 static char *program[] = {"/bin/echo", "traced", NULL};
 
+static volatile struct {
+    unsigned long from, to;
+    long go;
+} place;
+
+/* Turns until somebody writes `go`. */
+__attribute__((noinline)) static void turn(void) {
+    while (!place.go) {}
+}
+
+__attribute__((noinline)) static void after(void) {
+    __asm__ volatile("");
+}
+
+static int runs(int fd) {
+    place.from = (unsigned long)turn;
+    place.to = (unsigned long)after;
+    unsigned long told[3] = {place.from, place.to, (unsigned long)&place.go};
+    if (write(fd, told, sizeof told) != sizeof told) return 1;
+    turn();
+    after();
+    return 5;
+}
+
+static int attach(char *own) {
+    int ends[2], status;
+    unsigned long told[3];
+    if (pipe(ends)) return 1;
+    pid_t child = fork();
+    if (!child) {
+        char number[20];
+        snprintf(number, sizeof number, "%d", ends[1]);
+        execl(own, own, "runs", number, NULL);
+        _exit(127);
+    }
+    if (read(ends[0], told, sizeof told) != sizeof told) return 1;
+    usleep(20000);
+    printf("attach: %ld\n", ptrace(PTRACE_ATTACH, child, 0, 0));
+    waitpid(child, &status, 0);
+    struct user_regs_struct r;
+    ptrace(PTRACE_GETREGS, child, 0, &r);
+    printf("stopped: %x, in the loop: %d\n", status, r.rip >= told[0] && r.rip < told[1]);
+    ptrace(PTRACE_POKEDATA, child, told[2], 1L);
+    ptrace(PTRACE_SYSCALL, child, 0, 0);
+    waitpid(child, &status, 0);
+    ptrace(PTRACE_GETREGS, child, 0, &r);
+    printf("call %lld with %lld\n", r.orig_rax, r.rdi);
+    ptrace(PTRACE_DETACH, child, 0, 0);
+    waitpid(child, &status, 0);
+    printf("ended: %x\n", status);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (!strcmp(argv[1], "runs")) return runs(atoi(argv[2]));
+    if (!strcmp(argv[1], "attached")) return attach(argv[0]);
     int seized = !strcmp(argv[1], "seized"), status;
     pid_t child = strcmp(argv[1], "vfork") ? fork() : vfork();
     if (!child) {
