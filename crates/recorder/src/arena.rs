@@ -10,11 +10,12 @@ use linux_raw_sys::general::MAP_FIXED_NOREPLACE;
 /// First address: that of the recorder's image (see `build.rs`).
 pub const START: u64 = 0x6800_0000_0000;
 
-/// The parts of the address space. The second is for the windows of threads in thousands, and lies
-/// where neither programs nor the common sanitizers have anything.
+/// The parts of the address space, in the order in which they are used. The second is for the windows of threads
+/// in thousands, and lies where neither programs nor the common sanitizers have anything: that of threads has its
+/// shadow of shadows from 0x3000_0000_0000 to 0x3400_0000_0000.
 const RANGES: [(u64, u64); 2] = [
     (START, 0x7000_0000_0000),
-    (0x3000_0000_0000, 0x5000_0000_0000),
+    (0x3400_0000_0000, 0x5000_0000_0000),
 ];
 
 /// The next free place in each.

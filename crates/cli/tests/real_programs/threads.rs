@@ -25,6 +25,40 @@ fn thousands_come_and_go() {
 }
 
 #[test]
+fn sanitizers_find_what_they_find() {
+    let scene = Scene::new();
+    for (of, ways) in [
+        (
+            "thread",
+            [("clean", ""), ("race", "ThreadSanitizer: data race")],
+        ),
+        (
+            "address",
+            [
+                ("overflow", "AddressSanitizer: heap-buffer-overflow"),
+                ("leak", "LeakSanitizer: detected memory leaks"),
+            ],
+        ),
+    ] {
+        let program = scene.compile("sanitized.c", &[&format!("-fsanitize={of}")]);
+        for (how, found) in ways {
+            let argv = words(&program, &[how]);
+            let native = scene.native(&argv);
+            let (done, trace) = scene.record(&argv);
+            // What else they say has numbers of processes in it.
+            for d in [&native, &done] {
+                let messages = d.messages();
+                assert_eq!(d.text(), "8000\n", "{how}: {messages}");
+                assert!(messages.contains(found), "{how}: {messages}");
+                assert_eq!(messages.is_empty(), found.is_empty(), "{how}: {messages}");
+            }
+            assert_eq!(end(done.status), end(native.status), "{how}");
+            scene.must_verify(&trace);
+        }
+    }
+}
+
+#[test]
 fn the_first_may_leave_before_the_others() {
     let scene = Scene::new();
     let program = scene.compile("crowd.c", &[]);
