@@ -29,6 +29,19 @@ impl Lines {
             .then_some(Lines { pages, bytes })
     }
 
+    /// Shows all pages of which there is a line: their numbers, ascending, and what they hold.
+    pub fn each(&self, show: &mut dyn FnMut(u32, &[u8; PAGE])) {
+        let mut rest = &self.bytes[..];
+        let mut now = NONE;
+        for (page, mask) in self.pages.iter().filter(|p| p.1 != 0) {
+            let (lines, behind) = rest.split_at(mask.count_ones() as usize * LINE);
+            now.fill(0);
+            lay(&mut now, *mask, lines);
+            show(*page, &now);
+            rest = behind;
+        }
+    }
+
     /// Bytes of memory that it takes.
     pub fn size(&self) -> usize {
         self.pages.len() * size_of::<(u32, u64)>() + self.bytes.len()
@@ -190,6 +203,13 @@ impl Window {
         let pages = lines.pages.iter().map(|p| p.0).collect();
         self.dirty = Dirty::These(pages, Vec::new());
         debug_assert!(self.is_clean()?, "what was not to be accessed was");
+        Ok(())
+    }
+
+    /// The same, where the program may access anything.
+    pub(crate) fn begin_anywhere(&mut self, lines: &Lines) -> Result<(), Error> {
+        self.begin_with(lines)?;
+        self.dirty = Dirty::Any;
         Ok(())
     }
 

@@ -178,6 +178,16 @@ impl<'a> Machine<'a> {
         self.cpu.window.begin_with(lines)
     }
 
+    /// All that the window holds.
+    pub fn content(&self) -> Result<Lines, Error> {
+        self.cpu.window.beyond(&Lines::default())
+    }
+
+    /// Lets the window hold what that of another machine did, without marks. Only of an observing machine.
+    pub fn set_content(&mut self, lines: &Lines) -> Result<(), Error> {
+        self.cpu.window.begin_anywhere(lines)
+    }
+
     /// What it needs to come back to this place later. `base`: what the window held at some time; the less it has
     /// changed since, the smaller a snapshot is. Only of an observing machine.
     pub fn snapshot(&self, base: &Lines) -> Result<Snapshot, Error> {

@@ -17,6 +17,7 @@ mod ends;
 mod frame;
 mod part;
 mod pieces;
+mod split;
 mod touched;
 
 use crate::scan::Scan;
@@ -26,11 +27,12 @@ use hindsight_events::varint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use build::build;
+pub use build::{Budget, Progress, build};
 pub use ends::Ends;
 use ends::{End, Maker, covered};
 pub use frame::Frame;
 pub use part::{Bytes, Key, Part, Set, Unpacked, encode};
+pub use split::by_several;
 pub use touched::Touched;
 
 /// Instructions of an interval where several threads share memory: what one of them may have written at the

@@ -211,8 +211,13 @@ impl Timeline {
         // Those that are damaged show when they are read.
         places.retain(|p| !inner.sidecar.is_whole(*p));
         places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
-        let total = places.iter().map(|p| p.to - p.from).sum();
+        let total: u64 = places.iter().map(|p| p.to - p.from).sum();
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+        // Several make one that is more than the share of one.
+        let jobs = |p: &index::Place| {
+            let share = (p.to - p.from) as f64 / f64::max(total as f64, 1.0);
+            (share * inner.jobs as f64).ceil().max(1.0) as usize
+        };
         let work = || -> Result<()> {
             loop {
                 let Some(place) = places.get(next.fetch_add(1, Relaxed)) else {
@@ -220,7 +225,7 @@ impl Timeline {
                 };
                 let scan = inner.scan(place.thread)?;
                 let budget = inner.budget(*place);
-                let part = index::build(inner, *place, scan, budget, &[], &|n| {
+                let part = index::by_several(inner, *place, scan, budget, jobs(place), &|n| {
                     progress(done.fetch_add(n, Relaxed) + n, total);
                     !cancel.is_cancelled()
                 })?;

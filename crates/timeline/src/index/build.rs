@@ -6,7 +6,7 @@ use crate::player::Chunks;
 use crate::scan::Scan;
 use crate::timeline::{Inner, replay};
 use crate::{Error, Result};
-use hindsight_replay::{LineMarks, Machine, State, Stop};
+use hindsight_replay::{LineMarks, Lines, Machine, State, Stop};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,18 +35,60 @@ struct Raw {
     changed: Vec<(u32, Box<Page>)>,
 }
 
-/// Replays a part and makes its index of at most about `budget` bytes. `progress` is told how many
-/// instructions are done and answers whether to go on. `borders`: where intervals begin; none: where they fit
-/// the budget.
+/// Told how many instructions are done, answers whether to go on.
+pub type Progress<'a> = dyn Fn(u64) -> bool + Sync + 'a;
+
+/// Bytes that an index may have, and what those who make it foresee together.
+pub struct Budget {
+    bytes: u64,
+    foreseen: AtomicU64,
+}
+
+impl Budget {
+    pub fn new(bytes: u64) -> Budget {
+        Budget {
+            bytes,
+            foreseen: AtomicU64::new(0),
+        }
+    }
+
+    /// What is left if one foresees so much, who foresaw `before`.
+    fn without(&self, before: u64, now: u64) -> u64 {
+        let change = now.wrapping_sub(before);
+        let all = self
+            .foreseen
+            .fetch_add(change, Relaxed)
+            .wrapping_add(change);
+        self.bytes.saturating_sub(all - now)
+    }
+}
+
+/// Where replay of a stretch of a part begins, unless that is the part's key frame.
+pub struct Start {
+    pub state: State,
+    /// What the window holds.
+    pub content: Lines,
+}
+
+/// Replays a part, or a stretch of one from `start` on, and makes its index, within a budget.
+/// `borders`: where intervals begin; none: where they fit the budget.
 pub fn build(
     inner: &Arc<Inner>,
     place: Place,
     scan: &Scan,
-    budget: u64,
+    budget: &Budget,
     borders: &[u64],
-    progress: &dyn Fn(u64) -> bool,
+    start: Option<Start>,
+    progress: &Progress,
 ) -> Result<Draft> {
     let span = AtomicU64::new(inner.span(place.thread));
+    let mut shadow = HashMap::new();
+    if let Some(s) = &start {
+        let mut put = |page, bytes: &Page| {
+            shadow.insert(page, Box::new(*bytes));
+        };
+        s.content.each(&mut put);
+    }
     let (send, receive) = sync_channel(WAITING);
     // What has been packed comes back, so that its memory is used again.
     let (give, spare) = sync_channel(WAITING + 2);
@@ -57,10 +99,11 @@ pub fn build(
             to: place.to,
             intervals: Vec::new(),
         },
-        shadow: HashMap::new(),
+        shadow,
         bodies: Vec::new(),
         size: 0,
         budget,
+        told: 0,
         span: &span,
         longer: (0, place.from, 0),
     };
@@ -74,6 +117,7 @@ pub fn build(
             place,
             scan,
             (&span, borders),
+            start,
             (send, spare),
             progress,
         );
@@ -92,17 +136,28 @@ fn play(
     place: Place,
     scan: &Scan,
     (span, borders): (&AtomicU64, &[u64]),
+    start: Option<Start>,
     (send, spare): (SyncSender<Raw>, Receiver<Raw>),
-    progress: &dyn Fn(u64) -> bool,
+    progress: &Progress,
 ) -> Result<()> {
     let thread = place.thread;
     let fail = |e| replay(thread, e);
     let code = inner.code(inner.image(thread), thread)?;
     let mut m = Machine::observing(code).map_err(fail)?;
     let source = Chunks::new(inner, thread, place.chunk);
-    m.from_keyframe(Box::new(source)).map_err(fail)?;
     // Pages of which the packer knows what they hold.
     let mut known = HashSet::new();
+    match &start {
+        None => m.from_keyframe(Box::new(source)).map_err(fail)?,
+        Some(s) => {
+            m.set_content(&s.content).map_err(fail)?;
+            m.resume(Box::new(source), &s.state).map_err(fail)?;
+            s.content.each(&mut |page, _| {
+                known.insert(page);
+            });
+        }
+    }
+    drop(start);
     loop {
         let state = m.state();
         let from = state.position;
@@ -233,7 +288,9 @@ struct Packer<'a> {
     /// The lines of a frame, while it is made.
     bodies: Vec<u8>,
     size: u64,
-    budget: u64,
+    budget: &'a Budget,
+    /// What of it is foreseen for this.
+    told: u64,
     /// Instructions of the intervals to come.
     span: &'a AtomicU64,
     /// Since these became longer: how many intervals there were, what was done, and the size.
@@ -253,7 +310,10 @@ impl Packer<'_> {
             self.part.intervals.push(interval);
             let n = self.part.intervals.len();
             let foreseen = self.foreseen(done);
-            let over = |size: f64| n > 1 && size > self.budget as f64;
+            let told = self.size.max(foreseen[0] as u64);
+            let mine = self.budget.without(self.told, told);
+            self.told = told;
+            let over = |size: f64| n > 1 && size > mine as f64;
             if !over(self.size as f64) && !over(foreseen[0]) {
                 continue;
             }

@@ -185,13 +185,9 @@ impl Inner {
     }
 
     /// Builds the index of a part.
-    pub fn build(
-        self: &Arc<Self>,
-        place: Place,
-        progress: &dyn Fn(u64) -> bool,
-    ) -> Result<Arc<Part>> {
+    pub fn build(self: &Arc<Self>, place: Place, progress: &index::Progress) -> Result<Arc<Part>> {
         let scan = self.scan(place.thread)?;
-        let draft = index::build(self, place, scan, self.budget(place), &[], progress)?;
+        let draft = index::by_several(self, place, scan, self.budget(place), self.jobs, progress)?;
         let part = Arc::new(Part::made(place, &draft)?);
         lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
         Ok(part)
@@ -200,7 +196,15 @@ impl Inner {
     /// Makes the index of a part once more, with the same intervals.
     pub fn again(self: &Arc<Self>, place: Place, borders: &[u64]) -> Result<Draft> {
         let scan = self.scan(place.thread)?;
-        index::build(self, place, scan, u64::MAX, borders, &|_| true)
+        index::build(
+            self,
+            place,
+            scan,
+            &index::Budget::new(u64::MAX),
+            borders,
+            None,
+            &|_| true,
+        )
     }
 
     /// All parts of all threads.

@@ -1,0 +1,161 @@
+//! Makes the index of a part by several processors: a machine without marks, which is several times as fast, runs
+//! ahead to where the others begin.
+
+use super::build::{Budget, Progress, Start, build};
+use super::{Draft, Place};
+use crate::player::{Chunks, STRIDE};
+use crate::scan::Scan;
+use crate::timeline::{Inner, joined, lock, replay};
+use crate::{Error, Result};
+use hindsight_isa::Predictor;
+use hindsight_replay::{Machine, Stop};
+use std::sync::{Arc, Mutex};
+
+/// What a replay without marks takes of the time of one with them, about.
+const AHEAD: f64 = 1.0 / 3.0;
+/// Stretches are not shorter than so many intervals.
+const LEAST: u64 = 4;
+/// A window each is made for so many at most.
+const MOST: usize = 8;
+
+/// Makes the index of a part of at most about `bytes`, by up to `jobs` threads and as many that pack.
+pub fn by_several(
+    inner: &Arc<Inner>,
+    place: Place,
+    scan: &Scan,
+    bytes: u64,
+    jobs: usize,
+    progress: &Progress,
+) -> Result<Draft> {
+    let budget = Budget::new(bytes);
+    let least = LEAST * inner.span(place.thread);
+    let starts = starts(place, jobs.min(MOST), least);
+    if starts.len() == 1 {
+        return build(inner, place, scan, &budget, &[], None, progress);
+    }
+    let drafts = Mutex::new(vec![None; starts.len()]);
+    let stretch = |i: usize, start: Option<Start>| -> Result<()> {
+        let from = starts[i];
+        let to = starts.get(i + 1).copied().unwrap_or(place.to);
+        let chunks = inner.trace.chunks(place.thread.0);
+        let part = Place {
+            from,
+            to,
+            chunk: match i {
+                0 => place.chunk,
+                _ => chunks.partition_point(|c| c.last_pos < from),
+            },
+            ..place
+        };
+        let draft = build(inner, part, scan, &budget, &[], start, progress)?;
+        lock(&drafts)[i] = Some(draft);
+        Ok(())
+    };
+    std::thread::scope(|s| {
+        let stretch = &stretch;
+        let mut others = vec![s.spawn(move || stretch(0, None))];
+        let mut begin = |i, start| {
+            others.push(s.spawn(move || stretch(i, Some(start))));
+        };
+        let ahead = run_ahead(inner, place, &starts, progress, &mut begin);
+        let mine = ahead.and_then(|last| match last {
+            Some(start) => stretch(starts.len() - 1, Some(start)),
+            None => Ok(()),
+        });
+        // What fails ahead fails there too, which says it with its place.
+        others.into_iter().try_for_each(joined).and(mine)
+    })?;
+    let mut all: Option<Draft> = None;
+    for draft in drafts.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        match (&mut all, draft) {
+            (None, draft) => all = draft,
+            // Where the stream was cut nothing follows.
+            (Some(all), Some(draft)) if all.intervals.last().map(|i| i.to) == Some(draft.from) => {
+                all.to = draft.to;
+                all.intervals.extend(draft.intervals);
+            }
+            _ => break,
+        }
+    }
+    all.ok_or(Error::Cancelled)
+}
+
+/// Where stretches begin that are done at the same time if each begins when it has been reached.
+fn starts(place: Place, jobs: usize, least: u64) -> Vec<u64> {
+    let total = (place.to - place.from) as f64;
+    let first = total * AHEAD / (1.0 - (1.0 - AHEAD).powi(jobs.max(1) as i32));
+    let mut out = vec![place.from];
+    let mut at = first;
+    while out.len() < jobs && at >= least as f64 && total - at >= least as f64 {
+        out.push(place.from + at as u64);
+        at = first + (1.0 - AHEAD) * at;
+    }
+    out
+}
+
+/// Runs to where stretches begin, and lets them begin, but for the last one, whose start is returned; `None`: the stream
+/// ended before.
+fn run_ahead(
+    inner: &Arc<Inner>,
+    place: Place,
+    starts: &[u64],
+    progress: &Progress,
+    begin: &mut dyn FnMut(usize, Start),
+) -> Result<Option<Start>> {
+    let thread = place.thread;
+    let fail = |e| replay(thread, e);
+    let code = inner.code(inner.image(thread), thread)?;
+    let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+    let source = Chunks::new(inner, thread, place.chunk);
+    m.from_keyframe(Box::new(source)).map_err(fail)?;
+    let mut next = 1;
+    loop {
+        if !progress(0) {
+            return Err(Error::Cancelled);
+        }
+        let to = starts[next].min(m.position().saturating_add(16 * STRIDE));
+        match m.run_to(to).map_err(fail)? {
+            Stop::Position | Stop::Break => {}
+            Stop::Ended(_) | Stop::OutOfEvents => return Ok(None),
+        }
+        if m.position() < starts[next] {
+            continue;
+        }
+        let start = Start {
+            state: m.state(),
+            content: m.content().map_err(fail)?,
+        };
+        if next + 1 == starts.len() {
+            return Ok(Some(start));
+        }
+        begin(next, start);
+        next += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ThreadId;
+
+    #[test]
+    fn stretches_end_at_the_same_time() {
+        let place = Place {
+            thread: ThreadId(1),
+            chunk: 0,
+            from: 1000,
+            to: 1_001_000,
+            last: true,
+        };
+        for jobs in 1..9 {
+            let starts = starts(place, jobs, 1000);
+            assert_eq!((starts.len(), starts[0]), (jobs, 1000));
+            let ends = starts[1..].iter().chain([&place.to]);
+            let done = |(from, to): (&u64, &u64)| (from - 1000) as f64 * AHEAD + (to - from) as f64;
+            let done: Vec<f64> = starts.iter().zip(ends).map(done).collect();
+            let spread = done.iter().map(|d| (d - done[0]).abs()).fold(0.0, f64::max);
+            assert!(spread < 10.0, "{jobs}: {done:?}");
+        }
+        assert_eq!(starts(place, 4, 600_000).len(), 1);
+    }
+}
