@@ -4,6 +4,7 @@ use crate::hindsight::Hindsight;
 use crate::process::{End, Run, Spec, run as run_program};
 use crate::stats::Random;
 use crate::workload;
+use hindsight_timeline::breakpath::{Breakpath, Touch};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
     Timeline, Watch as Access, Watchpoint,
@@ -124,6 +125,7 @@ pub fn run(trace: &Path, rounds: usize, native: Option<&Run>) -> Result<bool> {
         table.many(what, times, most);
     }
     reverse_continue(&mut c, id, from, to, &mut table)?;
+    breakpath(&t, id, from, to, &mut table)?;
     Ok(table.met)
 }
 
@@ -213,6 +215,49 @@ fn reverse_continue(
             let n = format!("{} evaluations", evaluated.get());
             table.one("reverse-continue, break", spent, Some(10_000.0), &n);
             break;
+        }
+    }
+    Ok(())
+}
+
+/// Steps for which the way in the fewest stops is prepared.
+const STEPS: u64 = 10_000_000;
+/// The same with the replay that tells what would stop at each.
+const REPLAYED: u64 = 2_000_000;
+
+/// Prepares the way to a step: as long as a program's loops have some instructions, of which half access
+/// memory; and of the recording itself.
+fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) -> Result<()> {
+    let mut random = Random(7);
+    let watch = Watch::begin();
+    let mut path = Breakpath::new();
+    let (mut pc, mut begin, mut left) = (0, 0, 0);
+    let touch = |setting| Touch {
+        setting,
+        usable: 0,
+        exact: true,
+    };
+    for step in 0..STEPS {
+        if left == 0 {
+            (begin, left) = (random.next() % 20_000, 20 + random.next() % 400);
+        }
+        left -= 1;
+        pc = if step % 23 == 0 { begin } else { pc + 1 };
+        let data = random.next() % 100_000;
+        let touches = [touch(pc << 1), touch(data << 1 | 1)];
+        path.push(&touches[..1 + (step % 2) as usize]);
+    }
+    let spent = watch.end();
+    let stops = path.way(STEPS as u32).map_or(0, |w| w.len());
+    let more = format!("{stops} stops; {} steps", path.len());
+    table.one("breakpath, 10 million steps", spent, Some(1000.0), &more);
+    // Only where the recording begins at the program's start.
+    if from == 0 {
+        let at = t.position(id, REPLAYED.min(to))?;
+        let watch = Watch::begin();
+        if let Ok(route) = t.route(at, STEPS, &Cancel::new()) {
+            let more = format!("{} stops; {} steps", route.halts.len(), route.steps);
+            table.one("breakpath with replay", watch.end(), None, &more);
         }
     }
     Ok(())
