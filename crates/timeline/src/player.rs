@@ -174,11 +174,18 @@ impl Player {
             self.advance(stop)?;
             self.snapshot()?;
         }
-        self.arrive(count)
+        self.advance(count)?;
+        self.settle()
     }
 
     /// The same for a search, which goes back farther than a step: nothing is kept on the way.
     pub fn seek_straight(&mut self, count: u64) -> Result<()> {
+        self.reach(count)?;
+        self.settle()
+    }
+
+    /// The same, where what the recording says of memory there has not yet taken effect.
+    pub fn reach(&mut self, count: u64) -> Result<()> {
         let count = count.clamp(self.from, self.to);
         self.machine.look_again();
         if !self.near(count) {
@@ -187,11 +194,10 @@ impl Player {
         if self.count() != count {
             self.machine.set_breaks(Vec::new());
         }
-        self.arrive(count)
+        self.advance(count)
     }
 
-    fn arrive(&mut self, count: u64) -> Result<()> {
-        self.advance(count)?;
+    fn settle(&mut self) -> Result<()> {
         let thread = self.thread;
         let settled = self.machine.settle_memory();
         settled.map_err(|e| replay(thread, e))

@@ -9,6 +9,7 @@ mod index;
 mod oracle;
 mod places;
 mod questions;
+mod races;
 #[path = "../../../timeline/examples/tour.rs"]
 #[allow(dead_code)]
 mod tour;

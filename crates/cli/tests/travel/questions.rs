@@ -7,10 +7,10 @@ use hindsight_timeline::{
     Timeline, Watch, Watchpoint,
 };
 
-struct Rng(u64);
+pub struct Rng(pub u64);
 
 impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6364136223846793005)

@@ -169,10 +169,14 @@ impl Wants {
     fn clear(&self, player: &mut Player) -> bool {
         let mut any = false;
         for w in &self.watches {
-            let [r, wr] = player.take_marks(w.address, w.len);
+            let [r, wr, _] = player.known(w.address, w.len as usize);
             let (reads, writes) = w.watch.kinds();
             any |= reads && r.iter().any(|m| *m != 0);
             any |= writes && wr.iter().any(|m| *m != 0);
+        }
+        // Only now: they may be of the same bytes, in different ways.
+        for w in &self.watches {
+            player.take_marks(w.address, w.len);
         }
         any
     }

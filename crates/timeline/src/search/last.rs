@@ -2,10 +2,10 @@
 //! replayed once for all of them.
 
 use super::effects::{FEW, SLICES, check, step_accesses};
-use crate::Result;
 use crate::index::Set;
 use crate::player::Player;
 use crate::stops::{Cancel, Watch};
+use crate::{Result, Timeline, maps};
 use hindsight_isa::observe::MARK;
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Finder;
@@ -45,10 +45,14 @@ struct Search<'a> {
     watch: Watch,
     most: usize,
     found: Vec<Vec<Last>>,
+    /// Marks tell what was read by its whole address.
+    marks: bool,
     cancel: &'a Cancel,
 }
 
-/// The last accesses of one thread to each of the targets, at most `most`, the last one first.
+/// The last accesses of one thread to each of the targets, at most `most`, the last one first. A read is also what
+/// shows memory otherwise: what the recording says of it, and what was found to have changed beside what an
+/// instruction read.
 pub fn last_effects(
     player: &mut Player,
     targets: &[Target],
@@ -57,7 +61,12 @@ pub fn last_effects(
     cancel: &Cancel,
 ) -> Result<Vec<Vec<Last>>> {
     let mut hi = targets.iter().map(|t| t.hi).max().unwrap_or(0);
+    let inner = Arc::clone(player.inner());
+    let (reads, writes) = watch.kinds();
+    let changes = Timeline(Arc::clone(&inner)).changes(inner.image(player.thread))?;
+    let aliased = |t: &Target| maps::aliased(&changes, t.address, t.len);
     let mut s = Search {
+        marks: reads && !targets.iter().any(aliased),
         player,
         targets,
         watch,
@@ -65,8 +74,6 @@ pub fn last_effects(
         found: vec![Vec::new(); targets.len()],
         cancel,
     };
-    let (reads, writes) = watch.kinds();
-    let inner = Arc::clone(s.player.inner());
     // Of the part at hand: which of its intervals touched each target.
     let mut known: Option<(u64, Vec<Set>)> = None;
     while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
@@ -108,7 +115,8 @@ impl Search<'_> {
         if which.is_empty() || hi <= lo {
             return Ok(());
         }
-        self.player.seek_straight(lo)?;
+        // What is said of memory just there counts.
+        self.player.reach(lo)?;
         self.player.set_breaks(Vec::new());
         if hi - lo <= FEW {
             return self.step_through(hi, &which);
@@ -146,14 +154,17 @@ impl Search<'_> {
     /// Takes the marks of targets; those that had any.
     fn touched(&mut self, which: &[usize]) -> Vec<usize> {
         let (reads, writes) = self.watch.kinds();
-        let mut out = Vec::new();
-        for i in which {
+        let mut out = which.to_vec();
+        out.retain(|i| {
             let t = &self.targets[*i];
-            let [r, w] = self.player.take_marks(t.address, t.len);
+            let [r, w, _] = self.player.known(t.address, t.len as usize);
             let any = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
-            if any(reads, &r) || any(writes, &w) {
-                out.push(*i);
-            }
+            any(reads, &r) || any(writes, &w)
+        });
+        // Only now: targets may have bytes in common.
+        for i in &out {
+            let t = &self.targets[*i];
+            self.player.take_marks(t.address, t.len);
         }
         out
     }
@@ -164,6 +175,9 @@ impl Search<'_> {
         let mut list = Vec::new();
         let mut seen: Vec<(usize, Last)> = Vec::new();
         let (reads, writes) = self.watch.kinds();
+        if self.marks {
+            self.touched(which);
+        }
         while self.player.count() < hi {
             check(self.cancel)?;
             let count = self.player.count();
@@ -180,20 +194,32 @@ impl Search<'_> {
                 let fits = |a: &&hindsight_replay::access::Access| {
                     a.touches(t.address, t.len) && (a.read && reads || a.write && writes)
                 };
-                let Some(a) = list.iter().find(fits) else {
-                    continue;
-                };
                 let [r, w, cells] = self.player.known(t.address, t.len as usize);
-                let known = (r.iter().zip(&w)).map(|(r, w)| *r == MARK || *w == MARK);
-                let effect = Effect {
-                    count,
-                    address: a.address,
-                    len: a.len,
-                    write: a.write,
+                let effect = match list.iter().find(fits) {
+                    Some(a) => Effect {
+                        count,
+                        address: a.address,
+                        len: a.len,
+                        write: list.iter().filter(fits).any(|a| a.write),
+                    },
+                    None if self.marks && r.contains(&MARK) => Effect {
+                        count,
+                        address: t.address,
+                        len: t.len,
+                        write: false,
+                    },
+                    None => continue,
                 };
+                let known = (r.iter().zip(&w)).map(|(r, w)| *r == MARK || *w == MARK);
                 let bytes = cells.into_iter().zip(known).collect();
                 seen.push((*i, Last { effect, bytes }));
             }
+            if self.marks {
+                self.touched(which);
+            }
+        }
+        if self.marks {
+            self.player.spoil();
         }
         while let Some((i, last)) = seen.pop() {
             if self.found[i].len() < self.most {

@@ -2,9 +2,10 @@
 
 use super::certain::pinpoint;
 use super::{Query, accessed, files};
-use crate::doubts::When;
-use crate::memory::{Candidate, Ground, Why};
+use crate::doubts::{Instant, When};
+use crate::memory::{Candidate, Why};
 use crate::past;
+use crate::scan::Scan;
 use crate::search;
 use crate::stops::Watch;
 use crate::{Cursor, Position, Result, Segment, ThreadId};
@@ -13,8 +14,27 @@ use std::ops::Range;
 /// Values that are listed at most of one thread for a word.
 const VALUES: usize = 4;
 
+/// Bytes of a word that were accessed last by the same instruction, and by which: exactly, if that is known.
+struct Part {
+    bytes: Range<usize>,
+    last: Option<When>,
+    /// When that was; the cursor's segment if nobody is known to have accessed them.
+    seen: Segment,
+}
+
+/// What is to be found out about a part.
+struct Wanted {
+    thread: ThreadId,
+    target: search::Target,
+    /// Only whether a byte was written.
+    whether: bool,
+}
+
 /// Adds what segments gave to memory that ran at the same time as the one that accessed it last, or as the
 /// cursor's. `threads`: those that have begun, with the instructions they have completed.
+///
+/// The answer is made of single instructions, and so does not depend on where intervals of the index begin: those
+/// only tell what need not be looked at.
 pub fn find(
     cursor: &mut Cursor,
     image: u32,
@@ -28,95 +48,165 @@ pub fn find(
     };
     let mut others = timeline.0.threads_of(image);
     others.retain(|t| !now.unborn.contains(t));
-    // Words that may have other values, with when they were accessed last.
-    let mut words = Vec::new();
+    let parts = parts(cursor, &others, &now, q)?;
+    let mut wanted = Vec::new();
+    for part in &parts {
+        for t in &others {
+            let of = |lo, hi| Wanted {
+                thread: *t,
+                target: target(q, &part.bytes, lo, hi),
+                whether: false,
+            };
+            let scan = timeline.0.scan(*t)?;
+            let (lo, hi) = scan.concurrent(*t, &part.seen, &now.segment);
+            match part.last.filter(|w| w.thread == *t) {
+                // Its own instructions are in order;
+                Some(_) if *t == now.home.0 => {}
+                // but another's may not have come so far, or farther.
+                Some(w) => {
+                    let lo = scan.concurrent(*t, &now.segment, &now.segment).0;
+                    wanted.extend([of(lo, hi.min(w.from)), of(w.to, hi)]);
+                }
+                None if *t == now.home.0 => wanted.push(of(lo, hi.min(now.home.1))),
+                None => wanted.push(of(lo, hi)),
+            }
+        }
+        if let Some(last) = part.last.filter(|w| w.thread != now.home.0)
+            && !part.seen.before(&now.segment)
+        {
+            whether(cursor, &others, &now, q, (part, last), &mut wanted)?;
+        }
+    }
+    wanted.retain(|w| w.target.lo < w.target.hi);
+    // Bytes of which it is not sure that writes to them have happened yet.
+    let mut unsure = vec![false; q.m.bytes.len()];
+    let found = written(cursor, q, &wanted)?;
+    for (w, found) in wanted.iter().zip(found) {
+        if w.whether {
+            let byte = w.target.address.wrapping_sub(q.m.address) as usize;
+            unsure[byte] |= !found.is_empty();
+            continue;
+        }
+        for value in found {
+            offer(cursor, q, w.thread, &w.target, &value)?;
+        }
+    }
+    let mut older = Vec::new();
+    for part in &parts {
+        let bytes = part.bytes.clone().filter(|i| unsure[*i]);
+        older.extend(bytes.filter_map(|i| Some((i, part.last?))));
+    }
+    before(cursor, (image, here), threads, &now.segment, q, &older)
+}
+
+/// Parts that may have other values, by when exactly they were accessed last.
+fn parts(
+    cursor: &mut Cursor,
+    others: &[ThreadId],
+    now: &Instant,
+    q: &mut Query,
+) -> Result<Vec<Part>> {
+    let mut known = Vec::new();
+    let mut all: Vec<(Range<usize>, Option<When>)> = Vec::new();
     for word in past::words(q.m.address, q.m.bytes.len()) {
         q.check()?;
-        let when = (word.clone()).filter_map(|i| q.when[i].filter(|_| q.m.bytes[i].is_some()));
         // What was known before in an image that this one came from is not this one's to judge.
-        let when = when
-            .filter(|w| others.contains(&w.thread))
-            .max_by_key(|w| w.to);
-        match when {
-            Some(w) if !disputed(cursor, &others, q, &word, w)? => {}
-            when => words.push((word, when)),
+        let when =
+            |i: usize| q.when[i].filter(|w| q.m.bytes[i].is_some() && others.contains(&w.thread));
+        let mut from = word.start;
+        while from < word.end {
+            let mut rest = from..word.end;
+            let bytes = from..rest.find(|i| when(*i) != when(from)).unwrap_or(word.end);
+            from = bytes.end;
+            match when(bytes.start) {
+                None => all.push((bytes, None)),
+                Some(w) if disputed(cursor, others, q, &bytes, w)? => known.push((bytes, w)),
+                Some(_) => {}
+            }
         }
     }
-    let groups: Vec<_> = (words.iter())
-        .filter_map(|(word, when)| when.map(|w| (of(q, word, w), w)))
-        .collect();
-    let mut exact = pinpoint(cursor, q, &groups)?.into_iter();
-    // What was written there at the same time.
-    let mut wanted = Vec::new();
-    let mut lasts = Vec::new();
-    for (i, (word, when)) in words.iter().enumerate() {
-        let exact = when.and_then(|_| exact.next());
-        let last = exact.and_then(|e| e.into_iter().map(|e| e.1).max_by_key(|w| w.from));
+    let exact = pinpoint(cursor, q, &known)?.into_iter().flatten();
+    all.extend(exact.map(|(bytes, when)| (bytes, Some(when))));
+    all.sort_unstable_by_key(|p| p.0.start);
+    let mut out: Vec<Part> = Vec::new();
+    for (bytes, last) in all {
+        let begins =
+            q.m.address
+                .wrapping_add(bytes.start as u64)
+                .is_multiple_of(8);
+        if let Some(p) = out.last_mut()
+            && (p.bytes.end, p.last, begins) == (bytes.start, last, false)
+        {
+            p.bytes.end = bytes.end;
+            continue;
+        }
         let seen = match last {
-            Some(w) => timeline.segment(w.thread, w.from)?,
+            Some(w) => cursor.timeline().segment(w.thread, w.from)?,
             None => now.segment,
         };
-        lasts.push((last, seen));
-        for t in &others {
-            let scan = timeline.0.scan(*t)?;
-            let (mut lo, mut hi) = scan.concurrent(*t, &seen, &now.segment);
-            if *t == now.home.0 {
-                hi = hi.min(now.home.1);
-            }
-            if let Some(w) = last.filter(|w| w.thread == *t) {
-                // Its own instructions are in order; but it may not have come so far.
-                if *t == now.home.0 {
-                    continue;
-                }
-                lo = scan.concurrent(*t, &now.segment, &now.segment).0;
-                hi = hi.min(w.from);
-            }
-            let target = search::Target {
-                address: q.m.address.wrapping_add(word.start as u64),
-                len: word.len() as u64,
-                lo,
-                hi,
-            };
-            wanted.push((*t, i, target));
-        }
+        out.push(Part { bytes, last, seen });
     }
-    let mut found = written(cursor, q, &wanted)?.into_iter();
-    for (i, (word, _)) in words.iter().enumerate() {
-        for (t, _, target) in wanted.iter().filter(|w| w.1 == i) {
-            for value in found.next().into_iter().flatten() {
-                offer(cursor, q, *t, target, &value)?;
-            }
+    Ok(out)
+}
+
+fn target(q: &Query, bytes: &Range<usize>, lo: u64, hi: u64) -> search::Target {
+    search::Target {
+        address: q.m.address.wrapping_add(bytes.start as u64),
+        len: bytes.len() as u64,
+        lo,
+        hi,
+    }
+}
+
+/// Asks of each byte of a part, which another thread accessed last, perhaps only behind the cursor's instant,
+/// whether anybody wrote to it between the two: then it may still have been what it was before.
+fn whether(
+    cursor: &Cursor,
+    others: &[ThreadId],
+    now: &Instant,
+    q: &Query,
+    (part, last): (&Part, When),
+    wanted: &mut Vec<Wanted>,
+) -> Result<()> {
+    let timeline = cursor.timeline();
+    for t in others {
+        let (lo, mut hi) = between(timeline.0.scan(*t)?, *t, now, &part.seen);
+        if *t == last.thread {
+            hi = hi.min(last.to);
         }
-        // What was there before, if it is not sure that the last write has happened yet.
-        let (last, seen) = lasts[i];
-        if let Some(w) = last
-            && w.thread != now.home.0
-            && !seen.before(&now.segment)
-            && word
-                .clone()
-                .any(|i| q.m.bytes[i].is_some_and(|k| k.ground == Ground::Written))
-        {
-            before(
-                cursor,
-                (image, here),
-                threads,
-                &now.segment,
-                q,
-                word.clone(),
-                w,
-            )?;
+        let all = target(q, &part.bytes, lo, hi);
+        if past::writes(&timeline.0, *t, all.address, all.len, lo, hi, &q.cancel)? {
+            wanted.extend(part.bytes.clone().map(|i| Wanted {
+                thread: *t,
+                target: target(q, &(i..i + 1), lo, hi),
+                whether: true,
+            }));
         }
     }
     Ok(())
 }
 
-/// Whether a word may have other values than the one that it was given at `when`, which is an interval: as
+/// Instructions of a thread that may come between the cursor's instant and something in the segment `seen`.
+fn between(scan: &Scan, thread: ThreadId, now: &Instant, seen: &Segment) -> (u64, u64) {
+    let end = |s: &Segment| s.closes.unwrap_or(u64::MAX);
+    let late = match end(seen) > end(&now.segment) {
+        true => seen,
+        false => &now.segment,
+    };
+    let (lo, hi) = scan.concurrent(thread, &now.segment, late);
+    match thread == now.home.0 {
+        true => (lo.max(now.home.1), hi),
+        false => (lo, hi),
+    }
+}
+
+/// Whether bytes may have other values than the one that they were given at `when`, which is an interval: as
 /// far as can be told without finding out when exactly that was.
 fn disputed(
     cursor: &Cursor,
     others: &[ThreadId],
     q: &Query,
-    word: &Range<usize>,
+    bytes: &Range<usize>,
     when: When,
 ) -> Result<bool> {
     let timeline = cursor.timeline();
@@ -124,9 +214,9 @@ fn disputed(
         return Ok(false);
     };
     let (home, count) = now.home;
-    let address = q.m.address.wrapping_add(word.start as u64);
-    let len = word.len() as u64;
     let early = timeline.segment(when.thread, when.from)?;
+    let late = timeline.segment(when.thread, when.to.saturating_sub(1).max(when.from))?;
+    let unsure = when.thread != home && !late.before(&now.segment);
     for t in others {
         if *t == when.thread && *t == home {
             continue;
@@ -138,38 +228,29 @@ fn disputed(
         }
         if *t == when.thread {
             lo = scan.concurrent(*t, &now.segment, &now.segment).0;
-            hi = hi.min(when.to);
         }
-        if past::writes(&timeline.0, *t, address, len, lo, hi, &q.cancel)? {
+        let w = target(q, bytes, lo, hi);
+        if past::writes(&timeline.0, *t, w.address, w.len, lo, hi, &q.cancel)? {
+            return Ok(true);
+        }
+        let (lo, hi) = between(scan, *t, now, &late);
+        if unsure && past::writes(&timeline.0, *t, w.address, w.len, lo, hi, &q.cancel)? {
             return Ok(true);
         }
     }
-    let late = timeline.segment(when.thread, when.to.saturating_sub(1).max(when.from))?;
-    Ok(when.thread != home && !late.before(&now.segment))
+    Ok(false)
 }
 
-/// The bytes of a word that were accessed at one time.
-fn of(q: &Query, word: &Range<usize>, when: When) -> Range<usize> {
-    let mine = |i: &usize| q.when[*i] == Some(when);
-    let first = word.clone().find(mine).unwrap_or(word.start);
-    let len = (first..word.end).take_while(mine).count();
-    first..first + len.max(1)
-}
-
-/// The last values that threads gave to words, in the order in which they are asked for.
-fn written(
-    cursor: &mut Cursor,
-    q: &Query,
-    wanted: &[(ThreadId, usize, search::Target)],
-) -> Result<Vec<Vec<search::Last>>> {
-    let mut threads: Vec<ThreadId> = wanted.iter().map(|w| w.0).collect();
+/// The last values that threads gave to bytes, in the order in which they are asked for.
+fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<Vec<search::Last>>> {
+    let mut threads: Vec<ThreadId> = wanted.iter().map(|w| w.thread).collect();
     threads.sort_unstable();
     threads.dedup();
     let mut out = vec![Vec::new(); wanted.len()];
     for t in threads {
         let (which, targets): (Vec<usize>, Vec<_>) = (wanted.iter().enumerate())
-            .filter(|(_, w)| w.0 == t)
-            .map(|(i, w)| (i, w.2))
+            .filter(|(_, w)| w.thread == t)
+            .map(|(i, w)| (i, w.target))
             .unzip();
         let p = cursor.player(t)?;
         let found = search::last_effects(p, &targets, Watch::Write, VALUES, &q.cancel)?;
@@ -197,16 +278,19 @@ fn offer(
     Ok(())
 }
 
-/// A value that was there before segments that ran at the same time as the cursor's.
+/// The values that bytes had before segments that ran at the same time as the cursor's. `bytes`: with when they
+/// were accessed last.
 fn before(
     cursor: &mut Cursor,
     (image, here): (u32, Position),
     threads: &[(ThreadId, u64)],
     mine: &Segment,
     q: &mut Query,
-    word: Range<usize>,
-    last: When,
+    bytes: &[(usize, When)],
 ) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
     let timeline = cursor.timeline().clone();
     let mut earlier = Vec::new();
     for (t, n) in threads {
@@ -214,27 +298,38 @@ fn before(
         let home = q.judge.as_ref().is_some_and(|j| j.now.home.0 == *t);
         earlier.push((*t, if home { *n } else { lo.min(*n) }));
     }
-    let mut old = q.part(word.start, word.end);
+    let mut old = q.part(0, q.m.bytes.len());
+    old.lost.fill(true);
+    for (i, _) in bytes {
+        old.lost[*i] = false;
+    }
     accessed::find(cursor, image, &earlier, false, &mut old)?;
     files::made(cursor, image, &earlier, here, &mut old)?;
-    let position = timeline.position(last.thread, last.from)?;
-    for i in word {
+    let mut groups: Vec<(Range<usize>, When)> = Vec::new();
+    for (i, last) in bytes {
+        let i = *i;
         let Some(known) = q.m.bytes[i] else { continue };
-        let j = i - (old.m.address.wrapping_sub(q.m.address)) as usize;
-        let at = q.m.address.wrapping_add(i as u64);
-        match (old.m.bytes[j], old.when[j]) {
+        let address = q.m.address.wrapping_add(i as u64);
+        let position = timeline.position(last.thread, last.from)?;
+        match (old.m.bytes[i], old.when[i]) {
             (Some(b), _) if b.value == known.value => {}
-            (Some(b), Some(w)) => {
-                let position = timeline.position(w.thread, w.to.saturating_sub(1))?;
-                add(q, at, vec![b.value], w.thread, position);
-            }
+            (Some(_), Some(w)) => match groups.last_mut() {
+                Some((g, when)) if g.end == i && !address.is_multiple_of(8) && *when == w => {
+                    g.end += 1
+                }
+                _ => groups.push((i..i + 1, w)),
+            },
             // Nobody accessed it before.
-            (Some(b), None) => add(q, at, vec![b.value], last.thread, position),
+            (Some(b), None) => add(q, address, vec![b.value], last.thread, position),
             // What it was is not known: so it is not known what it is.
-            (None, _) => {
-                q.doubt(i, i + 1, last, Why::Race, position);
-            }
+            (None, _) => q.doubt(i, i + 1, *last, Why::Race, position),
         }
+    }
+    for (part, when) in pinpoint(cursor, &old, &groups)?.into_iter().flatten() {
+        let address = q.m.address.wrapping_add(part.start as u64);
+        let bytes = old.m.bytes[part].iter().map(|b| b.map_or(0, |k| k.value));
+        let position = timeline.position(when.thread, when.from)?;
+        add(q, address, bytes.collect(), when.thread, position);
     }
     Ok(())
 }

@@ -1,0 +1,145 @@
+//! Memory for which threads race: what it may be is the same whatever the index looks like, and what a thread
+//! then reads is among it.
+
+use crate::harness::Scene;
+use crate::questions::Rng;
+use hindsight_timeline::{
+    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Options, Scope, Timeline,
+    Watch,
+};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Two threads access the same bytes in turns, which no atomic operation puts into order but now and then. What a
+/// thread wrote is often read by it again.
+const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+#include <sys/syscall.h>
+volatile unsigned char bytes[64] __attribute__((aligned(64)));
+volatile unsigned turn; int order;
+static void *work(void *p) {
+    unsigned long me = (unsigned long) p, r = 77 * me + 1;
+    for (int i = 0; i < 12; i++) {
+        while (turn % 2 != me);
+        for (int k = 0; k < 8; k++) {
+            r = r * 6364136223846793005ul + 1442695040888963407ul;
+            unsigned at = r >> 40 & 63, what = r >> 50 & 7;
+            if (what < 2) bytes[at] = (me << 6) + i;
+            else if (what < 3) *(volatile unsigned *) (bytes + (at & 60)) = i * 0x01010101u + me;
+            else if (what < 7) bytes[at], bytes[at ^ 1];
+            else *(volatile unsigned long *) (bytes + (at & 56));
+        }
+        if (i % 4 == 3) __sync_fetch_and_add(&order, 1);
+        turn++;
+    }
+    return 0;
+}
+int main() {
+    pthread_t t;
+    syscall(SYS_close, -77, bytes);
+    pthread_create(&t, 0, work, (void *) 1);
+    work(0);
+    pthread_join(t, 0);
+    return 0;
+}
+"#;
+
+fn record(s: &Scene) -> PathBuf {
+    let (file, program, trace) = (s.path("races.c"), s.path("races"), s.path("races.hst"));
+    std::fs::write(&file, PROGRAM).unwrap();
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-O1", "-w", "-static", "-pthread", "-o"]);
+    assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
+    let run = s.run(&mut s.recording(&trace, &[&program]));
+    assert!(run.status.success(), "{}", run.messages());
+    trace
+}
+
+fn open(trace: &Path, interval: u64) -> Timeline {
+    let options = Options {
+        interval,
+        ..Options::default()
+    };
+    Timeline::open(trace, options).unwrap()
+}
+
+/// Where the bytes are.
+fn bytes(t: &Timeline) -> u64 {
+    let filter = Filter {
+        kinds: vec![KindOf::Syscall],
+        syscalls: vec![3],
+        ..Filter::default()
+    };
+    let all = t.events(&filter).unwrap().into_iter();
+    let mut said = all.filter_map(|h| match h.kind {
+        Kind::Syscall { args, .. } if args[0] as i32 == -77 => Some(args[1]),
+        _ => None,
+    });
+    said.next().unwrap()
+}
+
+/// Of each byte: what it is said to be, and what it may also be.
+fn values(m: &Memory) -> Vec<(Option<u8>, BTreeSet<u8>)> {
+    let of = |i: usize| {
+        let at = m.address + i as u64;
+        let covers = |c: &&Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
+        let all = m.candidates.iter().filter(covers);
+        let candidates = all.map(|c| c.bytes[(at - c.address) as usize]).collect();
+        (m.bytes[i].map(|b| b.value), candidates)
+    };
+    (0..m.bytes.len()).map(of).collect()
+}
+
+#[test]
+fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() {
+    let s = Scene::new();
+    let trace = record(&s);
+    let mut r = Rng(5);
+    let longest = open(&trace, 0)
+        .threads()
+        .unwrap()
+        .iter()
+        .map(|t| t.to)
+        .max();
+    let all = [0, longest.unwrap() / 100].map(|i| open(&trace, i));
+    let at = bytes(&all[0]);
+    let mut cursors: Vec<Cursor> = all.iter().map(|t| t.cursor().unwrap()).collect();
+    let threads = all[0].threads().unwrap();
+    let (mut raced, mut read) = (0, 0);
+    for n in 0..40 {
+        let t = &threads[r.below(2) as usize];
+        let (mut thread, mut count) = (t.id, t.from + r.below(t.to - t.from));
+        let c = &mut cursors[0];
+        if n % 2 == 0 {
+            c.seek_count(thread, count).unwrap();
+            let found = c.find(Direction::Forward, at, 64, Watch::Read, &Cancel::new());
+            if let Some(f) = found.unwrap() {
+                (thread, count) = (f.thread, f.count);
+            }
+        }
+        let mut answers = Vec::new();
+        for c in &mut cursors {
+            c.seek_count(thread, count).unwrap();
+            answers.push(values(&c.memory(at, 64).unwrap()));
+        }
+        assert_eq!(answers[1], answers[0], "thread {thread} at {count}");
+        raced += answers[0].iter().filter(|a| !a.1.is_empty()).count();
+        // What it reads there.
+        let c = &mut cursors[0];
+        let accesses = c.accesses().unwrap().into_iter();
+        let reads = accesses.filter(|a| a.read && !a.write && a.touches(at, 64));
+        let reads: Vec<_> = reads.collect();
+        c.step(Direction::Forward, Scope::Thread).unwrap();
+        for byte in reads.iter().flat_map(|a| a.address..a.address + a.len) {
+            let (known, candidates) = &answers[0][(byte - at) as usize];
+            let value = c.memory(byte, 1).unwrap().bytes[0].unwrap().value;
+            read += 1;
+            assert!(
+                known.is_none_or(|k| k == value) || candidates.contains(&value),
+                "thread {thread} at {count} reads {value:x?} at {byte:#x}: {known:?}, {candidates:?}"
+            );
+        }
+    }
+    assert!(raced > 50 && read > 10, "{raced}, {read}");
+}
