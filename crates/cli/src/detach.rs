@@ -1,6 +1,8 @@
 //! `hindsight detach`, and how the recording process leaves a recorded one (see
 //! [`hindsight_events::attach`]).
 
+mod kernel;
+
 use crate::target::ARENA;
 use crate::{args, image, say};
 use anyhow::{Context, Result, bail};
@@ -8,6 +10,7 @@ use hindsight_collector::Control;
 use hindsight_events::attach::{Handoff, Plain, leave as reason};
 use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED, state};
 use hindsight_remote::{Process, Regs, Restart, Status, Stop, Thread};
+use kernel::Caller;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -246,14 +249,23 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
     (r.rip, r.orig_rax) = (places.finish, u64::MAX);
     process.run_to(first, &r, places.parked.clone())?;
     let syscall = process.syscall_instruction()?;
+    let caller = Caller::new(&process, first, syscall, regs.rsp);
     if handoff.heap[1] != 0 {
-        restore_heap(&process, first, syscall, &regs, handoff.heap)
+        caller
+            .tell_heap(handoff.heap)
             .context("its heap cannot be made known to the kernel (CONFIG_CHECKPOINT_RESTORE)")
             .unwrap_or_else(|e| say(&format!("process {pid}: {e:#}")));
     }
     if handoff.threads as usize == threads.len() {
+        // Opened as long as there is the recorder's memory for its name.
+        let recorded_from_start = handoff.heap[1] != 0;
+        let program = recorded_from_start.then(|| caller.open_program());
         let args = [ARENA.start, ARENA.end - ARENA.start, 0, 0, 0, 0];
         process.call(first, syscall, (libc::SYS_munmap, args))?;
+        // Where this needs rights that the process does not have, the link stays as it is.
+        if let Some(Ok(fd)) = program {
+            let _ = caller.tell_program(guest(&regs, &handoff).rsp, handoff.heap, fd);
+        }
     } else {
         say(&format!(
             "process {pid} shares its memory with a process that is still recorded: the recorder \
@@ -397,68 +409,4 @@ fn examine(
     }
     t.go_on(0);
     Ok(false)
-}
-
-/// `struct prctl_mm_map`
-#[repr(C)]
-struct MemoryMap {
-    words: [u64; 12],
-    auxv_size: u32,
-    exe_fd: u32,
-}
-
-// SAFETY: integers without padding.
-unsafe impl Plain for MemoryMap {}
-
-/// Tells the kernel where the heap is: while it was recorded, the kernel's was the recorder's.
-fn restore_heap(
-    process: &Process,
-    t: Thread,
-    syscall: u64,
-    regs: &Regs,
-    heap: [u64; 2],
-) -> Result<()> {
-    const PR_SET_MM: u64 = 35;
-    const PR_SET_MM_MAP: u64 = 14;
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid()))?;
-    let (_, fields) = stat
-        .rsplit_once(')')
-        .context("/proc/PID/stat has another form")?;
-    let fields: Vec<u64> = fields
-        .split_whitespace()
-        .map(|f| f.parse().unwrap_or(0))
-        .collect();
-    // Numbers as in proc(5); the first after the name is the third.
-    let field = |n: usize| fields.get(n - 3).copied().unwrap_or(0);
-    let map = MemoryMap {
-        words: [
-            field(26),
-            field(27),
-            field(45),
-            field(46),
-            heap[0],
-            heap[1],
-            field(28),
-            field(48),
-            field(49),
-            field(50),
-            field(51),
-            0,
-        ],
-        auxv_size: 0,
-        exe_fd: u32::MAX,
-    };
-    // Below what the thread has on the recorder's stack, where it rests.
-    let at = (regs.rsp - 4096) & !63;
-    process.write(at, map.bytes())?;
-    let args = [
-        PR_SET_MM,
-        PR_SET_MM_MAP,
-        at,
-        size_of::<MemoryMap>() as u64,
-        0,
-        0,
-    ];
-    process.call(t, syscall, (libc::SYS_prctl, args))?;
-    Ok(())
 }

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind, Kept, desc::raise};
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind,
-    Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
 /// Most instructions in one block.
@@ -183,7 +183,7 @@ impl Translator {
         let last = instrs[instrs.len() - 1];
         self.block.instrs = instrs.len() as u32;
         self.block.src_len = (last.next_ip() - input.pc) as u32;
-        if !ends_block(&last) {
+        if !ends_block(&last) || sets_segment_base(&last) {
             self.exit_to(&[0xe9], last.next_ip());
         }
         self.early_exits();
@@ -479,13 +479,17 @@ pub(crate) fn ends_segment(i: &Instruction) -> bool {
 
 /// Whether nothing behind `i` belongs to its block.
 fn ends_block(i: &Instruction) -> bool {
-    use iced_x86::Mnemonic::*;
     !matches!(
         i.flow_control(),
         FlowControl::Next | FlowControl::ConditionalBranch
     ) || i.is_invalid()
         || i.is_privileged()
-        || matches!(i.mnemonic(), Wrfsbase | Wrgsbase)
+        || sets_segment_base(i)
+}
+
+/// Whether operands in segments are elsewhere behind `i`, with which the program goes on.
+fn sets_segment_base(i: &Instruction) -> bool {
+    matches!(i.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase)
 }
 
 /// Whether `i` uses zmm31 (or a part of it) or k7.

@@ -132,6 +132,14 @@ fn rare_instructions() {
 }
 
 #[test]
+fn bases_of_segments() {
+    let scene = Scene::new();
+    let program = scene.compile("bases.c", &[]);
+    scene.same(&words(&program, &[]));
+    same_with_few_cells(&scene, &words(&program, &[]));
+}
+
+#[test]
 fn gathers_and_scatters() {
     let scene = Scene::new();
     let program = scene.compile("gather.c", &[]);

@@ -235,6 +235,7 @@ fn what_a_recorded_program_attaches_to_goes_on_natively() {
     let tracer = scene.compile("tracer.c", &[]);
     let done = scene.same(&words(&tracer, &["attached"]));
     let text = done.text();
+    assert!(text.contains("its program: 1\n"), "{text}");
     assert!(
         text.contains("in the loop: 1\n") && text.contains("ended: 500\n"),
         "{text}"

@@ -37,6 +37,20 @@ static int runs(int fd) {
     return 5;
 }
 
+/* Whether the link to a process's program leads to ours, or nobody may change where it leads. */
+static int linked(pid_t child) {
+    char name[40], paths[2][4096] = {{0}}, line[200];
+    unsigned long caps = 0;
+    snprintf(name, sizeof name, "/proc/%d/exe", child);
+    readlink(name, paths[0], sizeof paths[0] - 1);
+    readlink("/proc/self/exe", paths[1], sizeof paths[1] - 1);
+    FILE *f = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, f)) sscanf(line, "CapEff: %lx", &caps);
+    fclose(f);
+    int may = (caps >> 21 | caps >> 40) & 1;
+    return !may || !strcmp(paths[0], paths[1]);
+}
+
 static int attach(char *own) {
     int ends[2], status;
     unsigned long told[3];
@@ -55,6 +69,7 @@ static int attach(char *own) {
     struct user_regs_struct r;
     ptrace(PTRACE_GETREGS, child, 0, &r);
     printf("stopped: %x, in the loop: %d\n", status, r.rip >= told[0] && r.rip < told[1]);
+    printf("its program: %d\n", linked(child));
     ptrace(PTRACE_POKEDATA, child, told[2], 1L);
     ptrace(PTRACE_SYSCALL, child, 0, 0);
     waitpid(child, &status, 0);
