@@ -136,7 +136,7 @@ impl Sidecar {
             path: self.path.display().to_string(),
             what: e.to_string(),
         };
-        let (directory, bytes) = encode(part)?;
+        let (directory, sections) = encode(part)?;
         let mut s = crate::timeline::lock(&self.state);
         if s.end == 0 && s.problem.as_deref() == Some(NO_INDEX) {
             return Err(failed(std::io::Error::other(
@@ -157,7 +157,7 @@ impl Sidecar {
         } else {
             file.set_len(s.end).map_err(failed)?;
         }
-        let len = (directory.len() + bytes.len()) as u64;
+        let len = (directory.len() + sections.iter().map(|s| s.len()).sum::<usize>()) as u64;
         let sum = xxh3_64(&directory);
         let mut record = Vec::with_capacity(RECORD + directory.len());
         for word in [
@@ -173,7 +173,11 @@ impl Sidecar {
         let behind = s.end + record.len() as u64;
         let written = file.write_all_at(&record, s.end);
         written.map_err(failed)?;
-        file.write_all_at(&bytes, behind).map_err(failed)?;
+        let mut at = behind;
+        for section in &sections {
+            file.write_all_at(section, at).map_err(failed)?;
+            at += section.len() as u64;
+        }
         let record = Record {
             at: s.end + RECORD as u64,
             len,

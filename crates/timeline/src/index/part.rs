@@ -143,7 +143,8 @@ impl Part {
 
     /// The same of what was just made.
     pub fn made(place: Place, draft: &Draft) -> Result<Part> {
-        let (directory, bytes) = encode(draft)?;
+        let (directory, sections) = encode(draft)?;
+        let bytes = sections.concat();
         let len = bytes.len() as u64;
         let part = Part::open(place, &directory, Bytes::Memory(bytes), len);
         part.ok_or_else(|| crate::Error::Unsupported("an index cannot be read as made".into()))
@@ -338,7 +339,8 @@ impl Part {
         let mut body = lock(&self.body);
         if what(&body).is_none() {
             let draft = inner.again(self.place, &self.borders)?;
-            let (directory, bytes) = encode(&draft)?;
+            let (directory, sections) = encode(&draft)?;
+            let bytes = sections.concat();
             let len = bytes.len() as u64;
             let new = Body::open(self.place, &directory, Bytes::Memory(bytes), len);
             let same = |b: &Body| {
@@ -452,20 +454,20 @@ fn words(bytes: u64) -> u8 {
     (0..8).fold(0, |w, i| w | ((bytes >> (8 * i) & 0xff != 0) as u8) << i)
 }
 
-/// A part as bytes: its directory, and its sections.
-pub fn encode(draft: &Draft) -> Result<(Vec<u8>, Vec<u8>)> {
+/// A part as bytes: its directory, and its sections, one behind the other.
+pub fn encode(draft: &Draft) -> Result<(Vec<u8>, Vec<Arc<[u8]>>)> {
     let (mut directory, mut out) = (Vec::new(), Vec::new());
     put(&mut directory, draft.to);
     put(&mut directory, draft.intervals.len() as u64);
-    let mut section = |directory: &mut Vec<u8>, bytes: &[u8]| {
+    let mut section = |directory: &mut Vec<u8>, bytes: Arc<[u8]>| {
         put(directory, bytes.len() as u64);
-        directory.extend_from_slice(&xxh3_64(bytes).to_le_bytes());
-        out.extend_from_slice(bytes);
+        directory.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        out.push(bytes);
     };
     for i in &draft.intervals {
         put(&mut directory, i.to - i.from);
-        section(&mut directory, &i.frame.blob);
-        section(&mut directory, &i.ends);
+        section(&mut directory, Arc::clone(&i.frame.blob));
+        section(&mut directory, Arc::clone(&i.ends));
     }
     let sections = sections(&draft.intervals)?;
     put(&mut directory, sections.len() as u64);
@@ -473,7 +475,7 @@ pub fn encode(draft: &Draft) -> Result<(Vec<u8>, Vec<u8>)> {
     for (page, bytes) in sections {
         put(&mut directory, (page - before) as u64);
         before = page;
-        section(&mut directory, &bytes);
+        section(&mut directory, bytes.into());
     }
     Ok((directory, out))
 }

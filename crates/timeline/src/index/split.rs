@@ -12,7 +12,7 @@ use hindsight_replay::{Machine, Stop};
 use std::sync::{Arc, Mutex};
 
 /// What a replay without marks takes of the time of one with them, about.
-const AHEAD: f64 = 1.0 / 3.0;
+const AHEAD: f64 = 0.4;
 /// Stretches are not shorter than so many intervals.
 const LEAST: u64 = 4;
 /// A window each is made for so many at most.
