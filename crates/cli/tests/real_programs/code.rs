@@ -131,6 +131,56 @@ fn rare_instructions() {
     same_with_few_cells(&scene, &words(&program, &["flat"]));
 }
 
+/// Threads that share memory, code that gets hot and is compiled, and WebAssembly.
+const WORKERS: &str = r#"
+const { Worker } = require("worker_threads");
+const shared = new Int32Array(new SharedArrayBuffer(8));
+const work = `const { workerData: a } = require("worker_threads");
+    let s = 0;
+    for (let k = 0; k < 20000; k++) { Atomics.add(a, 0, 1); s = (s * 31 + k) | 0; }
+    Atomics.xor(a, 1, s);`;
+let left = 3;
+for (let i = 0; i < 3; i++)
+    new Worker(work, { eval: true, workerData: shared }).on("exit", () => --left || console.log(...shared));
+const add = [0, 97, 115, 109, 1, 0, 0, 0, 1, 7, 1, 96, 2, 127, 127, 1, 127, 3, 2, 1, 0, 7, 7, 1, 3, 97, 100, 100,
+    0, 0, 10, 9, 1, 7, 0, 32, 0, 32, 1, 106, 11];
+WebAssembly.instantiate(new Uint8Array(add)).then((r) => {
+    let s = 0;
+    for (let i = 0; i < 300000; i++) s = r.instance.exports.add(s, i);
+    console.log(s, "banana".repeat(99).replace(/(an)+/g, "-").length);
+});
+"#;
+
+const POOL: &str = r#"
+import java.util.*; import java.util.concurrent.*;
+public class Pool { public static void main(String[] a) throws Exception {
+    var pool = Executors.newFixedThreadPool(3);
+    var all = new ArrayList<Future<Long>>();
+    for (int i = 0; i < 12; i++) { final int k = i; all.add(pool.submit(() -> {
+        long s = 0; for (int j = 0; j < 100000; j++) s += (j * k) % 7; return s; })); }
+    long sum = 0; for (var f : all) sum += f.get();
+    pool.shutdown();
+    System.out.println(sum);
+    try { Object o = null; o.hashCode(); } catch (NullPointerException e) { System.out.println("null"); }
+} }
+"#;
+
+#[test]
+fn runtimes_with_threads() {
+    let scene = Scene::new();
+    let done = scene.same(&["node", "-e", WORKERS]);
+    assert!(done.text().contains("60000 "), "{}", done.text());
+    std::fs::write(scene.path("Pool.java"), POOL).unwrap();
+    match scene.command("javac").arg("Pool.java").status() {
+        Ok(status) => {
+            assert!(status.success());
+            scene.same(&["java", "-cp", ".", "Pool"]);
+        }
+        // Large, and of another name in each release.
+        Err(e) => println!("no Java: {e}"),
+    }
+}
+
 #[test]
 fn bases_of_segments() {
     let scene = Scene::new();
