@@ -454,8 +454,11 @@ fn words(bytes: u64) -> u8 {
     (0..8).fold(0, |w, i| w | ((bytes >> (8 * i) & 0xff != 0) as u8) << i)
 }
 
-/// A part as bytes: its directory, and its sections, one behind the other.
-pub fn encode(draft: &Draft) -> Result<(Vec<u8>, Vec<Arc<[u8]>>)> {
+/// The directory of a part, and its sections, which follow it one behind the other.
+pub type Encoded = (Vec<u8>, Vec<Arc<[u8]>>);
+
+/// A part as bytes.
+pub fn encode(draft: &Draft) -> Result<Encoded> {
     let (mut directory, mut out) = (Vec::new(), Vec::new());
     put(&mut directory, draft.to);
     put(&mut directory, draft.intervals.len() as u64);
