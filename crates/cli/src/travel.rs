@@ -30,11 +30,23 @@ pub fn number(text: &str) -> Result<u64, String> {
     .map_err(|_| "expected a number, hexadecimal with 0x before it".into())
 }
 
+/// Two places with `..` between them.
+pub fn range(text: &str) -> Result<(Place, Place), String> {
+    let (from, to) = text
+        .split_once("..")
+        .ok_or("expected two places with .. between them")?;
+    let place = |t: &str| t.parse::<Place>().map_err(|e| e.to_string());
+    Ok((place(from)?, place(to)?))
+}
+
+/// Instructions between key frames in a range.
+const DENSE: u64 = 100_000;
+
 /// Builds the index beside a recording.
 pub fn index(a: &args::Index) -> Result<i32> {
     let options = Options {
         jobs: a.jobs.unwrap_or(0),
-        interval: a.interval,
+        interval: if a.range.is_none() { a.interval } else { 0 },
     };
     let t = open(a.file.as_deref(), options)?;
     let before = t.index_status();
@@ -50,18 +62,28 @@ pub fn index(a: &args::Index) -> Result<i32> {
             bar.show(done, total);
         }
     };
-    let built = t.build_index(&progress, &Cancel::new());
+    let built = match a.range {
+        None => {
+            let built = t.build_index(&progress, &Cancel::new());
+            built.map(|s| s.parts - before.present.min(s.parts))
+        }
+        Some((from, to)) => {
+            let dense = if a.interval == 0 { DENSE } else { a.interval };
+            let (from, to) = (t.find(from, None)?, t.find(to, None)?);
+            t.interest(from, to, dense, &progress, &Cancel::new())
+        }
+    };
     if let Ok(bar) = bar.lock() {
         bar.clear();
     }
-    let s = built?;
+    let (built, s) = (built?, t.index_status());
     println(&match a.json {
         true => serde_json::to_string_pretty(&json!({
             "index": s.path,
             "bytes": s.bytes,
             "trace_bytes": t.trace().len(),
             "parts": s.parts,
-            "built": s.parts - before.present.min(s.parts),
+            "built": built,
         }))?,
         false => format!("{}: {}", s.path.display(), size(s.bytes)),
     });

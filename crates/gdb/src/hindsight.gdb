@@ -107,6 +107,17 @@ document first-use
 Goes to the next instruction that reads or writes a variable: first-use EXPR.
 end
 
+define interest
+  if $argc == 2
+    monitor interest $arg0 $arg1
+  else
+    monitor interest $arg0 $arg1 $arg2
+  end
+end
+document interest
+Makes the index denser between two places, for quick steps back there: interest FROM TO [INSTRUCTIONS].
+end
+
 define threads-at
   monitor threads-at
 end

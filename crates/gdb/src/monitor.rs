@@ -22,6 +22,8 @@ events [KIND]            what happened: syscall, signal, exception, thread, proc
 threads-at               where each thread is at this position
 processes                the program images of the recording
 process IMAGE            has the next step or run go to the beginning of one of them
+interest FROM TO [N]     makes the index denser between two places: a frame every N instructions (100000),
+                         for quick steps back there
 why                      why the last run ended early, if it did
 After a command that moves, gdb must forget what it knows of registers and memory; the commands
 of the same names without `monitor` see to that.
@@ -62,6 +64,8 @@ pub fn run(session: &mut Session, line: &str) -> String {
         ["threads-at"] => threads_at(session),
         ["processes"] => processes(session),
         ["process", image] => process(session, image),
+        ["interest", from, to] => interest(session, from, to, "100000"),
+        ["interest", from, to, interval] => interest(session, from, to, interval),
         ["why"] => {
             let none = || "nothing went wrong\n".into();
             Ok(session.trouble.take().map_or_else(none, |t| t + "\n"))
@@ -103,6 +107,25 @@ fn seek(s: &mut Session, to: &str) -> Result<String> {
     let position = s.timeline.find(place, Some(s.inferior.image))?;
     s.seek(position)?;
     when(s)
+}
+
+fn interest(s: &mut Session, from: &str, to: &str, interval: &str) -> Result<String> {
+    let (from, to): (Place, Place) = match (from.parse(), to.parse()) {
+        (Ok(from), Ok(to)) => (from, to),
+        (Err(e), _) | (_, Err(e)) => return Ok(format!("{e}\n")),
+    };
+    let Some(interval) = number(interval) else {
+        return Ok(format!("{interval} is no number\n"));
+    };
+    let image = Some(s.inferior.image);
+    let (from, to) = (s.timeline.find(from, image)?, s.timeline.find(to, image)?);
+    let cancel = s.cancel.clone();
+    let made = s
+        .timeline
+        .interest(from, to, interval, &|_, _| (), &cancel)?;
+    Ok(format!(
+        "the index is denser from {from} to {to}: {made} parts of it were made\n"
+    ))
 }
 
 fn checkpoint(s: &mut Session, name: &str) -> Result<String> {

@@ -154,7 +154,8 @@ impl Interval {
 }
 
 impl Draft {
-    fn size(&self) -> usize {
+    /// Bytes that it takes, about.
+    pub fn size(&self) -> usize {
         self.intervals.iter().map(Interval::size).sum()
     }
 

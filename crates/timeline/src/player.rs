@@ -369,10 +369,12 @@ impl Player {
         let built = self.inner.part(self.places[part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
-        let frame = match from == here {
-            true => built.frame(&self.inner, i)?.load(),
-            false => None,
-        };
+        if from != here {
+            // It was made anew meanwhile, with other intervals.
+            self.start_for(here)?;
+            return self.advance(here);
+        }
+        let frame = built.frame(&self.inner, i)?.load();
         self.at = None;
         self.base = frame.ok_or_else(|| self.inner.bad_frame())?.1;
         let emptied = self.machine.set_window(&self.base);

@@ -2,6 +2,7 @@
 
 mod happen;
 mod inner;
+mod interest;
 mod order;
 
 use crate::index;

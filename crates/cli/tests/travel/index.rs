@@ -230,3 +230,64 @@ fn what_needs_an_index_is_cancelled_while_it_is_made() {
     assert!(matches!(answer, Err(Error::Cancelled)), "{answer:?}");
     assert_eq!(c.position().unwrap(), end);
 }
+
+#[test]
+fn a_range_of_interest_gets_its_frames_denser() {
+    let s = Scene::new();
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let trace = s.path("t.hst");
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "400".as_ref()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let file = trace.to_str().unwrap();
+    let index = |more: &[&str]| {
+        let args = [&["index", file, "--json"], more].concat();
+        let done = s.run(&mut s.hindsight(&args));
+        assert!(done.status.success(), "{}", done.messages());
+        serde_json::from_slice::<serde_json::Value>(&done.stdout).unwrap()
+    };
+    index(&[]);
+    let coarse = Timeline::open(&trace, Options::default()).unwrap();
+    let want = answer(&coarse);
+    let before = coarse.index_status().bytes;
+    let dense = index(&["--range", "40%..60%", "--interval", "2000"]);
+    assert_eq!(dense["built"], 1, "{dense}");
+    assert!(dense["bytes"].as_u64().unwrap() > before, "{dense}");
+    // It is as dense as was wanted, and there after opening again.
+    let again = index(&["--range", "45%..55%", "--interval", "2000"]);
+    assert_eq!(again["built"], 0, "{again}");
+    let t = Timeline::open(&trace, Options::default()).unwrap();
+    assert_eq!(answer(&t), want);
+    // Within the same session: what was found before is found again.
+    let (from, to) = (
+        t.find("10%".parse().unwrap(), None),
+        t.find("20%".parse().unwrap(), None),
+    );
+    let mut c = t.cursor().unwrap();
+    let (from, to) = (from.unwrap(), to.unwrap());
+    c.seek(from).unwrap();
+    let made = t.interest(from, to, 1500, &|_, _| {}, &Cancel::new());
+    assert_eq!(made.unwrap(), 1);
+    // Also by a cursor that was there before.
+    c.seek(to).unwrap();
+    assert_eq!(answer(&t), want);
+    let mut d = coarse.cursor().unwrap();
+    let thread = ThreadId(t.trace().threads()[0]);
+    let end = t.threads().unwrap()[0].to;
+    for n in 0..40 {
+        let at = end / 41 * n;
+        c.seek_count(thread, at).unwrap();
+        d.seek_count(thread, at).unwrap();
+        assert_eq!(c.registers().unwrap(), d.registers().unwrap());
+        let rsp = c.registers().unwrap().gpr[4];
+        // Whether a byte was last read or written is said as far as intervals tell.
+        let [a, b] = [&mut c, &mut d].map(|c| {
+            let bytes = c.memory(rsp, 256).unwrap().bytes;
+            Vec::from_iter(bytes.iter().map(|b| b.as_ref().map(|k| k.value)))
+        });
+        assert_eq!(a, b);
+    }
+    for bad in ["40%", "40%..", "x..y"] {
+        let done = s.run(&mut s.hindsight(&["index", file, "--range", bad]));
+        assert_eq!(done.status.code(), Some(2), "{bad}: {}", done.messages());
+    }
+}
