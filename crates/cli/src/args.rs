@@ -485,8 +485,9 @@ pub struct Index {
     /// memory. They are made rarer where the index would be larger than twice the recording and 256 MiB.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub interval: u64,
-    /// Only there, and with key frames as dense as `--interval` says (default here: 100000): two places, such as
-    /// `40%..1A2:3F`. Parts that are there already are made anew if they are not as dense.
+    /// Only there, and with key frames as dense as `--interval` says (default here: 100000; at least 1024, and a
+    /// 65536th of the range): two places, such as `40%..1A2:3F`. Parts that are there already are made anew if they
+    /// are not as dense, and added to the file, which only becomes larger by a range.
     #[arg(long, value_name = "FROM..TO", value_parser = crate::travel::range)]
     pub range: Option<(hindsight_timeline::Place, hindsight_timeline::Place)>,
     /// For scripts.

@@ -69,10 +69,13 @@ pub struct Displaced {
 
 impl Displaced {
     pub fn new(taken: &[Taken]) -> Displaced {
-        let lock = |t: &Taken| (t.lock as usize, (t.number, t.number));
-        Displaced {
-            locks: taken.iter().map(lock).collect(),
+        let mut locks = HashMap::new();
+        for t in taken {
+            let first = locks.entry(t.lock as usize).or_insert((u64::MAX, u64::MAX));
+            let number = first.0.min(t.number);
+            *first = (number, number);
         }
+        Displaced { locks }
     }
 
     /// To be told all operations first.
@@ -184,7 +187,9 @@ mod tests {
             lock: stripe_of(0x7000_1230) as u32,
             number: 50,
         };
-        let mut displaced = Displaced::new(&[taken]);
+        // If it was taken away again later, the first time counts.
+        let again = |number| Taken { number, ..taken };
+        let mut displaced = Displaced::new(&[again(70), taken, again(55)]);
         // In any order. Of two words, at different addresses with the same lock, and of another.
         for (number, word) in [
             (60, 0x7000_1230),

@@ -9,6 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Shorter intervals take more for their frames than steps gain by them.
 const SHORTEST: u64 = 1 << 10;
 
+/// More intervals in a range would take memory without limit while they are made.
+const MOST: u64 = 1 << 16;
+
+/// The shortest interval that a range may have.
+fn shortest(from: u64, until: u64) -> u64 {
+    SHORTEST.max(until.saturating_sub(from).div_ceil(MOST))
+}
+
 /// A stretch of a thread whose intervals are to be short.
 struct Interest {
     thread: ThreadId,
@@ -50,8 +58,8 @@ impl Interest {
 
 impl Timeline {
     /// Announces that the instants `from..until` will be looked at closely: there the index gets frames every
-    /// `interval` instructions (at least 1024), so that steps back and seeks replay no more than that. The parts of
-    /// the index in which the range lies are made anew, and saved beside the trace; where that fails, they are used
+    /// `interval` instructions (at least 1024, and a 65536th of the range), so that steps back and seeks replay no
+    /// more than that. The parts of the index in which the range lies are made anew, and saved beside the trace; where that fails, they are used
     /// all the same as long as the recording is open. Where the index would become larger than it may, frames are
     /// made rarer. `progress` is told the numbers of instructions done and to do.
     ///
@@ -71,11 +79,13 @@ impl Timeline {
         let mut wanted: Vec<(Place, Interest)> = Vec::new();
         for (thread, scan) in self.scans()? {
             let new = |place: &Place| -> Result<Interest> {
+                let from = self.count_at(*thread, from)?.unwrap_or(scan.from);
+                let until = self.count_at(*thread, until)?.unwrap_or(scan.from);
                 Ok(Interest {
                     thread: place.thread,
-                    from: self.count_at(*thread, from)?.unwrap_or(scan.from),
-                    until: self.count_at(*thread, until)?.unwrap_or(scan.from),
-                    interval: interval.max(SHORTEST),
+                    from,
+                    until,
+                    interval: shortest(from, until).max(interval),
                 })
             };
             for place in inner.places_of(*thread).iter() {
@@ -126,5 +136,36 @@ impl Inner {
             });
         }
         self.sidecar.add(&draft)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_no_more_intervals_than_fit() {
+        let thread = ThreadId(1);
+        for (from, until) in [(0, 5000), (7, 1 << 26), (3, 1 << 40), (9, u64::MAX)] {
+            let interval = shortest(from, until);
+            assert!(interval >= SHORTEST && (until - from).div_ceil(interval) <= MOST);
+            let interest = Interest {
+                thread,
+                from,
+                until,
+                interval,
+            };
+            let place = Place {
+                thread,
+                chunk: 0,
+                from: 0,
+                to: until,
+                last: true,
+            };
+            let borders = interest.borders(place, None, u64::MAX);
+            // The place's first, and the range's end.
+            assert!(borders.len() as u64 <= MOST + 2, "{}", borders.len());
+        }
+        assert_eq!(shortest(5, 4), SHORTEST);
     }
 }
