@@ -4,7 +4,7 @@ use crate::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the format. Raise it with every change that an older reader would misread.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// First bytes of each chunk, followed by the version.
 pub const MAGIC: [u8; 7] = *b"HSTRACE";
