@@ -112,7 +112,6 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
         "shared": o.shared,
         "wrong": o.wrong,
         "warnings": o.warnings,
-        "warnings": o.warnings,
         "violation": o.violation.as_ref().map(|v| json!({
             "thread": v.who,
             "stream": v.thread.0,
