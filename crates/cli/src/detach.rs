@@ -3,7 +3,7 @@
 
 mod kernel;
 
-use crate::target::ARENA;
+use crate::target::{ARENA, FAR};
 use crate::{args, image, say};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::Control;
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 /// Name of the memory that is shared with the collector, as `/proc` shows it.
 const RINGS_NAME: &str = "/memfd:hindsight-rings (deleted)";
 
-/// Where translated code is, and nothing else that is executable.
-const TRANSLATED: std::ops::Range<u64> = ARENA.start + (4 << 30)..ARENA.end;
+/// Where translated code is, and nothing else that is executed.
+const TRANSLATED: [std::ops::Range<u64>; 2] = [ARENA.start + (4 << 30)..ARENA.end, FAR];
 
 /// Time between looks at threads that do not rest yet.
 const ROUND: Duration = Duration::from_millis(3);
@@ -261,10 +261,19 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
         let recorded_from_start = handoff.heap[1] != 0;
         let program = recorded_from_start.then(|| caller.open_program());
         let args = [ARENA.start, ARENA.end - ARENA.start, 0, 0, 0, 0];
-        process.call(first, syscall, (libc::SYS_munmap, args))?;
-        // Where this needs rights that the process does not have, the link stays as it is.
+        let unmapped = process.call(first, syscall, (libc::SYS_munmap, args));
         if let Some(Ok(fd)) = program {
-            let _ = caller.tell_program(guest(&regs, &handoff).rsp, handoff.heap, fd);
+            // Where this needs rights that the process does not have, the link stays as it is.
+            let _ = match unmapped {
+                Ok(_) => caller.tell_program(guest(&regs, &handoff).rsp, handoff.heap, fd),
+                Err(_) => caller.close(fd),
+            };
+        }
+        unmapped?;
+        // What was attached to may have had something of its own there.
+        if recorded_from_start {
+            let args = [FAR.start, FAR.end - FAR.start, 0, 0, 0, 0];
+            let _ = process.call(first, syscall, (libc::SYS_munmap, args));
         }
     } else {
         say(&format!(
@@ -404,7 +413,7 @@ fn examine(
         }
         (r.rip, r.orig_rax) = (places.cancel, u64::MAX);
         t.set_regs(&r)?;
-    } else if TRANSLATED.contains(&r.rip) {
+    } else if TRANSLATED.iter().any(|t| t.contains(&r.rip)) {
         t.queue(libc::SIGTRAP);
     }
     t.go_on(0);

@@ -9,7 +9,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 /// The recorder's part of the address space.
-pub const ARENA: std::ops::Range<u64> = 0x6800_0000_0000..0x6c00_0000_0000;
+pub const ARENA: std::ops::Range<u64> = 0x6800_0000_0000..0x7000_0000_0000;
+
+/// What it uses besides when that is full: for threads in thousands.
+pub const FAR: std::ops::Range<u64> = 0x3400_0000_0000..0x5000_0000_0000;
 
 /// A process to be recorded.
 pub struct Target {

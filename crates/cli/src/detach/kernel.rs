@@ -57,11 +57,17 @@ impl<'p> Caller<'p> {
     pub fn tell_program(&self, rsp: u64, heap: [u64; 2], fd: u64) -> Result<()> {
         // Where a handler of a signal would have its frame.
         let told = self.tell((rsp - 1024) & !63, heap, fd as u32);
-        self.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        self.close(fd)?;
         told
     }
 
-    /// `at`: memory for the kernel to read from.
+    /// Closes a descriptor of the process.
+    pub fn close(&self, fd: u64) -> Result<()> {
+        self.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]).map(drop)
+    }
+
+    /// `at`: memory for the kernel to read from. It then holds what it held: the stack may begin above it, such as
+    /// that of a goroutine, and something else be there.
     fn tell(&self, at: u64, heap: [u64; 2], exe_fd: u32) -> Result<()> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.pid()))?;
         let (_, fields) = stat
@@ -91,11 +97,16 @@ impl<'p> Caller<'p> {
             auxv_size: 0,
             exe_fd,
         };
-        self.process.write(at, map.bytes())?;
-        let size = size_of::<MemoryMap>() as u64;
-        let args = [PR_SET_MM, PR_SET_MM_MAP, at, size, 0, 0];
-        self.call(libc::SYS_prctl, args)?;
-        Ok(())
+        let mut held = [0; size_of::<MemoryMap>()];
+        self.process.read(at, &mut held)?;
+        let args = [PR_SET_MM, PR_SET_MM_MAP, at, held.len() as u64, 0, 0];
+        let told = self
+            .process
+            .write(at, map.bytes())
+            .map_err(Into::into)
+            .and_then(|()| self.call(libc::SYS_prctl, args));
+        self.process.write(at, &held)?;
+        told.map(drop)
     }
 
     /// Opens the program's file, in the process.
