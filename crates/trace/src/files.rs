@@ -21,6 +21,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The folder's name, beside the traces.
 const FOLDER: &str = "files";
 
+/// The first version of the trace format that refers to such files.
+const FIRST_VERSION: u8 = 5;
+
 /// What unfinished files are called.
 const UNFINISHED: &str = ".new-";
 
@@ -376,8 +379,8 @@ pub fn sweep(
     for t in traces()? {
         match references(&t) {
             Ok(r) => used.extend(r),
-            // An earlier version knew no such files; what is no trace refers to nothing.
-            Err(Error::Version { found }) if found < crate::chunk::VERSION => {}
+            // Versions before knew no such files; what is no trace refers to nothing.
+            Err(Error::Version { found }) if found < FIRST_VERSION => {}
             Err(Error::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }

@@ -122,13 +122,15 @@ fn what_nobody_uses_goes() {
     assert_eq!(sweep(dir.path(), Duration::ZERO).unwrap(), None);
     lock.unlock().unwrap();
     // One that cannot be judged: what it needs is not known.
-    let newer = dir.path().join("newer.hst");
-    fs::write(&newer, [&b"HSTRACE\xff"[..], &[0; 100]].concat()).unwrap();
-    assert!(matches!(
-        sweep(dir.path(), Duration::ZERO),
-        Err(Error::Version { .. })
-    ));
-    fs::remove_file(newer).unwrap();
+    let other = dir.path().join("other.hst");
+    for version in [&b"\xff"[..], b"\x05"] {
+        fs::write(&other, [b"HSTRACE", version, &[0; 100]].concat()).unwrap();
+        assert!(matches!(
+            sweep(dir.path(), Duration::ZERO),
+            Err(Error::Version { .. })
+        ));
+    }
+    fs::remove_file(other).unwrap();
     assert!(object(dir.path(), &b).exists());
     let size = fs::metadata(object(dir.path(), &b)).unwrap().len();
     let gone = Swept {
