@@ -27,8 +27,11 @@ impl Player {
         let here = self.count();
         let ahead = self.at.is_some_and(|at| {
             here <= count
-                && (count <= at.until
-                    || at.until == u64::MAX && count - here < self.inner.span(self.thread))
+                && match at.until {
+                    // The part is played whole: what is far is perhaps reached sooner from a frame.
+                    u64::MAX => count - here < self.inner.span(self.thread),
+                    until => count <= until,
+                }
         });
         let best = (self.snapshots.iter().enumerate())
             .filter(|(_, s)| s.position() <= count && (ahead || count <= s.since.until))
