@@ -153,6 +153,7 @@ impl Window {
 
     /// Empties all cells.
     pub fn clear(&mut self) -> Result<(), Error> {
+        self.dirty = Dirty::Any;
         let size = self.predictor.size() as usize;
         self.write(0, &[0; ALIAS]);
         self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)
@@ -404,8 +405,9 @@ impl Window {
         self.map.discard(behind as usize, PAGE as usize)
     }
 
-    /// Takes all marks back.
+    /// Takes all marks back. From now on anything may be accessed.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
+        self.dirty = Dirty::Any;
         for marks in [Marks::Reads, Marks::Writes] {
             let at = (self.at + CTX_SIZE) as i64 + marks.offset();
             let len = self.predictor.size() as usize + PAGE as usize;

@@ -38,6 +38,8 @@ pub struct Player {
     snapshots: Vec<Kept>,
     /// The chunk from which the machine's stream was begun.
     first: usize,
+    /// What the recording says of memory at this place has taken effect.
+    settled: bool,
     /// For conditions: values of words by the interval that touched them last, and who finds them.
     pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
     helper: Option<Box<Player>>,
@@ -107,6 +109,7 @@ impl Player {
             base: Lines::default(),
             snapshots: Vec::new(),
             first: 0,
+            settled: false,
             kept: HashMap::new(),
             helper: None,
             cancel: Cancel::new(),
@@ -163,7 +166,7 @@ impl Player {
     pub fn seek(&mut self, count: u64) -> Result<()> {
         let count = count.clamp(self.from, self.to);
         self.machine.look_again();
-        if !self.near(count) {
+        if !self.near(count, false) {
             self.start_for(count)?;
         }
         if self.count() != count {
@@ -180,15 +183,19 @@ impl Player {
 
     /// The same for a search, which goes back farther than a step: nothing is kept on the way.
     pub fn seek_straight(&mut self, count: u64) -> Result<()> {
-        self.reach(count)?;
+        self.go(count, false)?;
         self.settle()
     }
 
     /// The same, where what the recording says of memory there has not yet taken effect.
     pub fn reach(&mut self, count: u64) -> Result<()> {
+        self.go(count, true)
+    }
+
+    fn go(&mut self, count: u64, fresh: bool) -> Result<()> {
         let count = count.clamp(self.from, self.to);
         self.machine.look_again();
-        if !self.near(count) {
+        if !self.near(count, fresh) {
             self.start_for(count)?;
         }
         if self.count() != count {
@@ -200,6 +207,7 @@ impl Player {
     fn settle(&mut self) -> Result<()> {
         let thread = self.thread;
         let settled = self.machine.settle_memory();
+        self.settled = settled.is_ok();
         settled.map_err(|e| replay(thread, e))
     }
 
@@ -266,6 +274,7 @@ impl Player {
         let (state, lines) = frame.load().ok_or_else(|| self.inner.bad_frame())?;
         self.base = lines;
         self.machine.set_window(&self.base).map_err(fail)?;
+        self.settled = false;
         let source = self.source(state.position);
         self.machine
             .resume(Box::new(source), &state)
@@ -292,6 +301,7 @@ impl Player {
         let place = self.places[part];
         let source = Chunks::new(&self.inner, thread, place.chunk);
         self.base = Lines::default();
+        self.settled = false;
         self.first = place.chunk;
         self.machine.from_keyframe(Box::new(source)).map_err(fail)?;
         self.machine.clear_marks().map_err(fail)?;
@@ -343,6 +353,7 @@ impl Player {
             }
             let thread = self.thread;
             let to = count.min(border).min(self.count().saturating_add(STRIDE));
+            self.settled &= to <= self.count();
             let stop = self.machine.run_to(to).map_err(|e| replay(thread, e))?;
             if stop != Stop::Position || self.count() >= count {
                 return Ok(stop);
@@ -358,6 +369,7 @@ impl Player {
         let part = self.part(here);
         if part != at.part {
             // The key frame there empties the window.
+            self.base = Lines::default();
             self.machine.clear_marks().map_err(|e| replay(thread, e))?;
             self.at = Some(Since {
                 part,
@@ -369,6 +381,16 @@ impl Player {
         let built = self.inner.part(self.places[part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
+        if here >= to {
+            // The index ends before the part: its stream was cut.
+            self.machine.clear_marks().map_err(|e| replay(thread, e))?;
+            self.at = Some(Since {
+                part,
+                count: here,
+                until: u64::MAX,
+            });
+            return Ok(());
+        }
         if from != here {
             // It was made anew meanwhile, with other intervals.
             self.start_for(here)?;

@@ -49,7 +49,6 @@ fn children_that_can_change_it_end_it() {
         ("common", "others can share"),
         ("vm", "writes to the memory of others"),
         ("file", "writes to the memory of others"),
-        ("ptrace", "writes to the memory of others"),
         ("replaced", "changed a file"),
     ] {
         let done = scene.same(&words(&program, &[part, path.to_str().unwrap()]));
@@ -58,4 +57,14 @@ fn children_that_can_change_it_end_it() {
         assert!(!quiet && why.contains(word), "{part}: {why}");
         fs::write(&path, "0123456789abcdef".repeat(600)).unwrap();
     }
+    // What a child attaches to is not recorded any further.
+    let done = scene.same(&words(&program, &["ptrace", path.to_str().unwrap()]));
+    assert!(done.status.success());
+    let info = scene.info(&scene.path("trace.hst"));
+    let first = &info["images"][0];
+    let why = first["message"].as_str().unwrap();
+    assert!(
+        why.contains("another recorded process traces it"),
+        "{first}"
+    );
 }

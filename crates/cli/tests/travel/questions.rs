@@ -21,7 +21,12 @@ impl Rng {
 
 /// A recording, its log, and a cursor in it with a fine index.
 fn scene(s: &Scene, interval: u64) -> (Timeline, Log) {
-    let program = s.compile("travel.c", &["-O2", "-static"]);
+    scene_with(s, &[], interval)
+}
+
+/// The same, compiled with more options.
+fn scene_with(s: &Scene, more: &[&str], interval: u64) -> (Timeline, Log) {
+    let program = s.compile("travel.c", &[&["-O2", "-static"], more].concat());
     let trace = s.path("t.hst");
     let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "40".as_ref()]));
     assert!(run.status.success(), "{}", run.messages());
@@ -109,6 +114,68 @@ fn registers_and_memory_are_those_of_a_plain_replay() {
             );
         }
     }
+}
+
+#[test]
+fn what_is_played_across_a_key_frame_comes_back() {
+    let s = Scene::new();
+    let (t, log) = scene_with(&s, &["-DTHREAD", "-pthread"], 700);
+    let thread = ThreadId(log.thread);
+    let chunks = t.trace().chunks(thread.0);
+    let frames = chunks.iter().filter(|c| c.keyframe);
+    let frame = frames.last().unwrap().first_pos;
+    assert!(frame > 20_000 && frame + 20_000 < log.len(), "{frame}");
+    let mut r = Rng(5);
+    let (mut known, mut asked) = (0, 0);
+    // The other thread, and who made it, write too.
+    let mut check = |c: &mut Cursor, r: &mut Rng| {
+        let count = c.count();
+        let want = log.states[count as usize].comparable();
+        assert_eq!(c.registers().unwrap().comparable(), want);
+        let (addr, len) = (somewhere(&log, r), 1 + r.below(40) as usize);
+        for (i, b) in c.memory(addr, len).unwrap().bytes.iter().enumerate() {
+            let Some((value, _)) = log.byte(addr + i as u64, count) else {
+                continue;
+            };
+            asked += 1;
+            if let Some(k) = b {
+                known += 1;
+                assert_eq!(k.value, value, "{:#x} at {count}", addr + i as u64);
+            }
+        }
+    };
+    for _ in 0..8 {
+        // Neither part has an index at first; then that of the first one is made.
+        let mut c = t.cursor().unwrap();
+        c.seek_count(thread, frame - 1 - r.below(3000)).unwrap();
+        for _ in 0..12 {
+            let (addr, len) = (somewhere(&log, &mut r), 1 + r.below(24));
+            let all = log.touching(addr, len, true, true);
+            let want = all.iter().find(|n| **n >= c.count());
+            let cancel = Cancel::new();
+            let found = c.find(Direction::Forward, addr, len, Watch::Access, &cancel);
+            let found = found.unwrap();
+            let context = format!(
+                "{addr:#x}+{len} from {}: {found:?}, frame {frame}",
+                c.count()
+            );
+            if found.is_none_or(|f| !f.kernel) {
+                assert_eq!(found.map(|f| f.count), want.copied(), "{context}");
+            }
+            // On the other side, and back there.
+            for far in [400, 4000] {
+                let at = frame + r.below(far);
+                c.seek_count(thread, at).unwrap();
+                for _ in 0..r.below(5) {
+                    check(&mut c, &mut r);
+                    c.step(Direction::Backward, Scope::Thread).unwrap();
+                }
+            }
+            c.seek_count(thread, frame - 1 - r.below(3000)).unwrap();
+            check(&mut c, &mut r);
+        }
+    }
+    assert!(asked > 1000 && known > asked / 2, "{known} of {asked}");
 }
 
 #[test]

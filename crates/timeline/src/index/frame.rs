@@ -116,7 +116,11 @@ impl Framed {
         let mut pages = Vec::new();
         let (mut page, mut count) = (0u32, 0);
         for _ in 0..r.int()? {
-            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+            let step = u32::try_from(r.int()?).ok()?;
+            if step == 0 && !pages.is_empty() {
+                return None;
+            }
+            page = page.checked_add(step)?;
             let mask = r.word()?;
             pages.push((page, mask, count));
             count += mask.count_ones() as usize;

@@ -71,7 +71,7 @@ pub struct Part {
     pub to: u64,
     place: Place,
     /// No other part has it: one of the same place that was made another time may have other intervals.
-    number: u64,
+    pub number: u64,
     /// Where intervals begin.
     pub borders: Vec<u64>,
     /// Where the last one ends.

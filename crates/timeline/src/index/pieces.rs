@@ -104,10 +104,13 @@ impl Pieces {
     /// All bytes.
     pub fn all(&self) -> Option<Vec<u8>> {
         let mut with = Decompressor::new().ok()?;
-        let mut out = vec![0; self.len];
-        for (i, to) in out.chunks_mut(PIECE).enumerate() {
-            let n = with.decompress_to_buffer(self.piece(i).0, to).ok()?;
-            if n != to.len() {
+        let mut out = Vec::new();
+        for i in 0..self.ends.len() {
+            // A piece is of at most so many bytes: what is damaged asks for no more.
+            let (piece, size) = self.piece(i);
+            let at = out.len();
+            out.resize(at + size, 0);
+            if with.decompress_to_buffer(piece, &mut out[at..]).ok()? != size {
                 return None;
             }
         }

@@ -9,14 +9,19 @@ use crate::timeline::{Inner, joined, lock, replay};
 use crate::{Error, Result};
 use hindsight_isa::Predictor;
 use hindsight_replay::{Machine, Stop};
+use hindsight_trace::Completeness;
 use std::sync::{Arc, Mutex};
 
 /// What a replay without marks takes of the time of one with them, about.
 const AHEAD: f64 = 0.4;
 /// Stretches are not shorter than so many intervals.
 const LEAST: u64 = 4;
-/// A window each is made for so many at most.
+/// So many at most.
 const MOST: usize = 8;
+/// What they may take of memory together, and how often each holds what the program did: its window, marks of reads and
+/// of writes, and what its packer knows.
+const MEMORY_KIB: u64 = 2 << 20;
+const TIMES: u64 = 4;
 
 /// Makes the index of a part of at most about `bytes`, by up to `jobs` threads and as many that pack.
 pub fn by_several(
@@ -29,7 +34,7 @@ pub fn by_several(
 ) -> Result<Draft> {
     let budget = Budget::new(bytes);
     let least = LEAST * inner.span(place.thread);
-    let starts = starts(place, jobs.min(MOST), least);
+    let starts = starts(place, jobs.min(affordable(inner)).min(MOST), least);
     if starts.len() == 1 {
         return build(inner, place, scan, &budget, &[], None, progress);
     }
@@ -71,13 +76,26 @@ pub fn by_several(
             (None, draft) => all = draft,
             // Where the stream was cut nothing follows.
             (Some(all), Some(draft)) if all.intervals.last().map(|i| i.to) == Some(draft.from) => {
-                all.to = draft.to;
                 all.intervals.extend(draft.intervals);
             }
             _ => break,
         }
     }
-    all.ok_or(Error::Cancelled)
+    let mut all = all.ok_or(Error::Cancelled)?;
+    // Also of a stream that was cut.
+    all.to = place.to;
+    Ok(all)
+}
+
+/// How many stretches may be made at the same time: each takes several times what the program had of memory.
+fn affordable(inner: &Inner) -> usize {
+    let had = inner
+        .trace
+        .summary()
+        .map_or(u64::MAX, |s| s.peak_memory_kib.max(1));
+    usize::try_from(MEMORY_KIB / TIMES / had)
+        .unwrap_or(1)
+        .max(1)
 }
 
 /// Where stretches begin that are done at the same time if each begins when it has been reached.
@@ -107,6 +125,8 @@ fn run_ahead(
     let code = inner.code(inner.image(thread), thread)?;
     let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
     let source = Chunks::new(inner, thread, place.chunk);
+    // Comparing is left to those who make the index.
+    m.digests_only();
     m.from_keyframe(Box::new(source)).map_err(fail)?;
     let mut next = 1;
     loop {
@@ -114,9 +134,16 @@ fn run_ahead(
             return Err(Error::Cancelled);
         }
         let to = starts[next].min(m.position().saturating_add(16 * STRIDE));
-        match m.run_to(to).map_err(fail)? {
-            Stop::Position | Stop::Break => {}
-            Stop::Ended(_) | Stop::OutOfEvents => return Ok(None),
+        match m.run_to(to) {
+            Ok(Stop::Position | Stop::Break) => {}
+            Ok(Stop::Ended(_) | Stop::OutOfEvents) => return Ok(None),
+            // What is missing at the end of a cut trace.
+            Err(hindsight_replay::Error::MissingCode { .. })
+                if inner.trace.completeness() != Completeness::Complete =>
+            {
+                return Ok(None);
+            }
+            Err(e) => return Err(fail(e)),
         }
         if m.position() < starts[next] {
             continue;

@@ -19,22 +19,30 @@ pub struct Kept {
     /// The chunk behind those that had been read.
     next: usize,
     size: usize,
+    /// What the recording says of memory there had taken effect.
+    settled: bool,
 }
 
 impl Player {
-    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up.
-    pub(super) fn near(&mut self, count: u64) -> bool {
+    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up. `fresh`: not where
+    /// what the recording says of memory there has taken effect.
+    pub(super) fn near(&mut self, count: u64, fresh: bool) -> bool {
         let here = self.count();
+        let end = self.to;
+        // At a border what is due belongs to the interval that begins.
+        let within = |until: u64| count < until || until >= end;
         let ahead = self.at.is_some_and(|at| {
             here <= count
+                && !(fresh && here == count && self.settled)
                 && match at.until {
                     // The part is played whole: what is far is perhaps reached sooner from a frame.
                     u64::MAX => count - here < self.inner.span(self.thread),
-                    until => count <= until,
+                    until => within(until),
                 }
         });
         let best = (self.snapshots.iter().enumerate())
-            .filter(|(_, s)| s.position() <= count && (ahead || count <= s.since.until))
+            .filter(|(_, s)| s.position() <= count && (ahead || within(s.since.until)))
+            .filter(|(_, s)| !(fresh && s.settled && s.position() == count))
             .max_by_key(|(_, s)| s.position());
         match best {
             Some((_, s)) if ahead && s.position() <= here => true,
@@ -54,6 +62,7 @@ impl Player {
         if done.is_ok() {
             self.first = s.next - s.machine.taken();
             self.at = Some(s.since);
+            self.settled = s.settled;
         }
         self.snapshots.push(s);
         done.map_err(|e| replay(self.thread, e))
@@ -76,6 +85,7 @@ impl Player {
             since,
             next: self.first + machine.taken(),
             size,
+            settled: self.settled,
             machine,
         });
         while self.snapshots.len() > SNAPSHOTS || self.held() > BYTES {

@@ -65,7 +65,7 @@ impl Wants {
         if !self.registers.is_empty() {
             return Ok(true);
         }
-        let (_, sets) = match known.take().filter(|k| k.0 == part.from) {
+        let (_, sets) = match known.take().filter(|k| k.0 == part.number) {
             Some(k) => known.insert(k),
             None => {
                 let set = |w: &Watchpoint| {
@@ -73,7 +73,7 @@ impl Wants {
                     part.touching(inner, w.address, w.len, reads, writes)
                 };
                 let sets = self.watches.iter().map(set).collect::<Result<_>>()?;
-                known.insert((part.from, sets))
+                known.insert((part.number, sets))
             }
         };
         Ok(sets.iter().any(|s| s.has(interval)))

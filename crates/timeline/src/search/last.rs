@@ -82,12 +82,12 @@ pub fn last_effects(
         let part = s.player.index(hi - 1)?;
         let i = part.interval(hi - 1);
         let from = lo.max(part.bounds(i).0).min(hi - 1);
-        let sets = match known.take().filter(|k| k.0 == part.from) {
+        let sets = match known.take().filter(|k| k.0 == part.number) {
             Some(k) => &known.insert(k).1,
             None => {
                 let set = |t: &Target| part.touching(&inner, t.address, t.len, reads, writes);
                 let sets = targets.iter().map(set).collect::<Result<_>>()?;
-                &known.insert((part.from, sets)).1
+                &known.insert((part.number, sets)).1
             }
         };
         let touched = |t: &usize| sets[*t].has(i);

@@ -6,6 +6,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#ifdef THREAD
+#include <pthread.h>
+static void *nothing(void *x) { return x; }
+#endif
+
 static unsigned long seed = 12345;
 static unsigned char table[3 * 4096];
 static long counter;
@@ -36,6 +41,12 @@ int main(int argc, char **argv) {
             table[rnd(sizeof table)] ^= rnd(256);
         unsigned a = rnd(sizeof table - 200), b = rnd(sizeof table - 200);
         memmove(table + a, table + b, 1 + rnd(199));
+#ifdef THREAD
+        // From here on what is read is checked: a key frame stands here.
+        pthread_t t;
+        if (r == rounds / 2 && (pthread_create(&t, 0, nothing, 0) || pthread_join(t, 0)))
+            return 1;
+#endif
         // Unaligned and across pages.
         *(unsigned long *)(table + 4092) += r;
         *(unsigned short *)(table + 8191) ^= 0x1234;
