@@ -122,8 +122,7 @@ fn what_is_played_across_a_key_frame_comes_back() {
     let (t, log) = scene_with(&s, &["-DTHREAD", "-pthread"], 700);
     let thread = ThreadId(log.thread);
     let chunks = t.trace().chunks(thread.0);
-    let frames = chunks.iter().filter(|c| c.keyframe);
-    let frame = frames.last().unwrap().first_pos;
+    let frame = chunks.iter().rfind(|c| c.keyframe).unwrap().first_pos;
     assert!(frame > 20_000 && frame + 20_000 < log.len(), "{frame}");
     let mut r = Rng(5);
     let (mut known, mut asked) = (0, 0);
