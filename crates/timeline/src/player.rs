@@ -164,14 +164,7 @@ impl Player {
 
     /// Goes to where `count` instructions are completed.
     pub fn seek(&mut self, count: u64) -> Result<()> {
-        let count = count.clamp(self.from, self.to);
-        self.machine.look_again();
-        if !self.near(count, false) {
-            self.start_for(count)?;
-        }
-        if self.count() != count {
-            self.machine.set_breaks(Vec::new());
-        }
+        let count = self.approach(count, false)?;
         let stop = count.saturating_sub(TRAIL);
         if stop > self.count() + TRAIL / 4 {
             self.advance(stop)?;
@@ -183,16 +176,20 @@ impl Player {
 
     /// The same for a search, which goes back farther than a step: nothing is kept on the way.
     pub fn seek_straight(&mut self, count: u64) -> Result<()> {
-        self.go(count, false)?;
+        let count = self.approach(count, false)?;
+        self.advance(count)?;
         self.settle()
     }
 
     /// The same, where what the recording says of memory there has not yet taken effect.
     pub fn reach(&mut self, count: u64) -> Result<()> {
-        self.go(count, true)
+        let count = self.approach(count, true)?;
+        self.advance(count)
     }
 
-    fn go(&mut self, count: u64, fresh: bool) -> Result<()> {
+    /// Goes to where it is nearest before `count`, which is returned as far as the thread goes. `fresh`: see
+    /// [`Player::near`].
+    fn approach(&mut self, count: u64, fresh: bool) -> Result<u64> {
         let count = count.clamp(self.from, self.to);
         self.machine.look_again();
         if !self.near(count, fresh) {
@@ -201,7 +198,7 @@ impl Player {
         if self.count() != count {
             self.machine.set_breaks(Vec::new());
         }
-        self.advance(count)
+        Ok(count)
     }
 
     fn settle(&mut self) -> Result<()> {
