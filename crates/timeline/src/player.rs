@@ -301,10 +301,17 @@ impl Player {
         self.settled = false;
         self.first = place.chunk;
         self.machine.from_keyframe(Box::new(source)).map_err(fail)?;
-        self.machine.clear_marks().map_err(fail)?;
+        self.play_on(part)
+    }
+
+    /// Plays a part from here on whole, without frames of its index.
+    fn play_on(&mut self, part: usize) -> Result<()> {
+        let thread = self.thread;
+        let cleared = self.machine.clear_marks();
+        cleared.map_err(|e| replay(thread, e))?;
         self.at = Some(Since {
             part,
-            count: place.from,
+            count: self.count(),
             until: u64::MAX,
         });
         Ok(())
@@ -367,26 +374,14 @@ impl Player {
         if part != at.part {
             // The key frame there empties the window.
             self.base = Lines::default();
-            self.machine.clear_marks().map_err(|e| replay(thread, e))?;
-            self.at = Some(Since {
-                part,
-                count: here,
-                until: u64::MAX,
-            });
-            return Ok(());
+            return self.play_on(part);
         }
         let built = self.inner.part(self.places[part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
         if here >= to {
             // The index ends before the part: its stream was cut.
-            self.machine.clear_marks().map_err(|e| replay(thread, e))?;
-            self.at = Some(Since {
-                part,
-                count: here,
-                until: u64::MAX,
-            });
-            return Ok(());
+            return self.play_on(part);
         }
         if from != here {
             // It was made anew meanwhile, with other intervals.

@@ -1,10 +1,10 @@
 //! Calls and returns of functions, and what the kernel writes.
 
 use crate::harness::Scene;
+use crate::open;
 use crate::oracle;
 use hindsight_timeline::{
-    Cancel, Cursor, Direction, Filter, Options, Reason, Scope, Stops, ThreadId, Timeline, Watch,
-    Watchpoint,
+    Cancel, Cursor, Direction, Filter, Reason, Scope, Stops, ThreadId, Timeline, Watch, Watchpoint,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -61,14 +61,6 @@ fn record(s: &Scene, options: &[&str], arguments: &[&str]) -> PathBuf {
     let run = s.run(command.arg(&program).args(arguments));
     assert!(run.status.success(), "{}", run.messages());
     trace
-}
-
-fn open(trace: &Path, interval: u64) -> Timeline {
-    let options = Options {
-        interval,
-        ..Options::default()
-    };
-    Timeline::open(trace, options).unwrap()
 }
 
 fn ask(s: &Scene, trace: &Path, function: &str) -> Value {

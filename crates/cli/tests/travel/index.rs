@@ -7,11 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 fn open(trace: &Path) -> Timeline {
-    let options = Options {
-        interval: 3000,
-        ..Options::default()
-    };
-    Timeline::open(trace, options).unwrap()
+    crate::open(trace, 3000)
 }
 
 /// What is asked of each: the last writer of a stack slot, and memory.

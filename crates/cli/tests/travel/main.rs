@@ -16,6 +16,17 @@ mod tour;
 mod truth;
 
 use harness::{Scene, words};
+use hindsight_timeline::{Options, Timeline};
+use std::path::Path;
+
+/// A recording, whose index has intervals of so many instructions; 0: as usual.
+fn open(trace: &Path, interval: u64) -> Timeline {
+    let options = Options {
+        interval,
+        ..Options::default()
+    };
+    Timeline::open(trace, options).unwrap()
+}
 
 /// The library's example, on a program with several processes and threads.
 #[test]

@@ -2,13 +2,13 @@
 //! then reads is among it.
 
 use crate::harness::Scene;
+use crate::open;
 use crate::questions::Rng;
 use hindsight_timeline::{
-    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Options, Scope, Timeline,
-    Watch,
+    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, Timeline, Watch,
 };
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Two threads access the same bytes in turns, which no atomic operation puts into order but now and then. What a
 /// thread wrote is often read by it again.
@@ -54,14 +54,6 @@ fn record(s: &Scene) -> PathBuf {
     let run = s.run(&mut s.recording(&trace, &[&program]));
     assert!(run.status.success(), "{}", run.messages());
     trace
-}
-
-fn open(trace: &Path, interval: u64) -> Timeline {
-    let options = Options {
-        interval,
-        ..Options::default()
-    };
-    Timeline::open(trace, options).unwrap()
 }
 
 /// Where the bytes are.
