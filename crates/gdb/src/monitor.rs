@@ -22,6 +22,8 @@ events [KIND]            what happened: syscall, signal, exception, thread, proc
 threads-at               where each thread is at this position
 processes                the program images of the recording
 process IMAGE            has the next step or run go to the beginning of one of them
+watch all|changes        whether watchpoints tell of all writes, or (as they do at first) only of those that
+                         change the variable, so that gdb need not sort them out
 interest FROM TO [N]     makes the index denser between two places: a frame every N instructions (100000),
                          for quick steps back there
 why                      why the last run ended early, if it did
@@ -64,6 +66,10 @@ pub fn run(session: &mut Session, line: &str) -> String {
         ["threads-at"] => threads_at(session),
         ["processes"] => processes(session),
         ["process", image] => process(session, image),
+        ["watch", what @ ("all" | "changes")] => {
+            session.every_write = what == "all";
+            Ok(String::new())
+        }
         ["interest", from, to] => interest(session, from, to, "100000"),
         ["interest", from, to, interval] => interest(session, from, to, interval),
         ["why"] => {

@@ -20,6 +20,8 @@ use std::collections::BTreeSet;
 
 /// Most instructions of one range step before gdb is told where it is.
 const MAX_RANGE: u32 = 1 << 20;
+/// Bytes of the largest variable whose changes are told apart from other writes.
+const LARGEST: u64 = 64;
 /// Linux signal numbers.
 const SIGNALS: std::ops::Range<u8> = 1..65;
 
@@ -64,6 +66,8 @@ pub struct Session {
     /// Signals (Linux numbers) at which not to stop.
     pub passed: BTreeSet<u8>,
     pub action: Action,
+    /// The client is told also of writes that change nothing.
+    pub every_write: bool,
     /// Only the thread that was named runs.
     pub locked: bool,
     /// The thread that is to continue.
@@ -107,6 +111,7 @@ impl Session {
             tids: inferior::tids(&timeline)?,
             passed: BTreeSet::new(),
             action: Action::Continue,
+            every_write: false,
             locked: false,
             continued: None,
             interrupt: Interrupt::new(&cancel),
@@ -334,6 +339,7 @@ impl Session {
         let mut stops = Stops {
             breakpoints,
             watchpoints: self.inferior.watches.clone(),
+            values: self.values()?,
             signals: Some(signals),
             syscalls: self.syscalls(),
             ..Stops::default()
@@ -370,6 +376,26 @@ impl Session {
                 return self.tell(stop);
             }
         }
+    }
+
+    /// What variables hold for whose changes gdb waits. It compares them by itself, and goes on where they are as they
+    /// were, after it has asked for all registers and threads: where a program writes the same value a million times,
+    /// that takes minutes. So it is not told of those writes.
+    fn values(&mut self) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut out = Vec::new();
+        if !self.wanted.execs || self.every_write {
+            return Ok(out);
+        }
+        for w in self.inferior.watches.clone() {
+            if w.watch != Watch::Write || w.len > LARGEST {
+                continue;
+            }
+            let held = self.read(w.address, w.len as usize)?;
+            if held.len() as u64 == w.len {
+                out.push((w.id, held));
+            }
+        }
+        Ok(out)
     }
 
     /// System calls at which a run is to stop: those that gdb catches, and those that make processes.

@@ -162,6 +162,11 @@ impl Player {
         out
     }
 
+    /// What the cells of these addresses hold.
+    pub fn cells(&self, address: u64, buf: &mut [u8]) {
+        self.machine.read_window(address, buf);
+    }
+
     /// Goes to where `count` instructions are completed.
     pub fn seek(&mut self, count: u64) -> Result<()> {
         let count = self.approach(count, false)?;

@@ -1,5 +1,6 @@
 //! Runs to the next or previous stop.
 
+mod changes;
 mod effects;
 mod known;
 mod last;
@@ -9,6 +10,7 @@ use crate::player::STRIDE;
 use crate::scan::Raw;
 use crate::stops::*;
 use crate::{Cursor, Ending, Filter, Kind, KindOf, Position, Result, ThreadId};
+use changes::Writers;
 use effects::Wants;
 use std::sync::Arc;
 
@@ -49,7 +51,10 @@ pub fn run(
         known::prepare(cursor, scope, stops, cancel)?;
         match direction {
             Direction::Forward => forward(cursor, scope, stops, cancel),
-            Direction::Backward => backward(cursor, scope, stops, cancel),
+            Direction::Backward if stops.values.is_empty() => {
+                backward(cursor, scope, stops, cancel)
+            }
+            Direction::Backward => changes::backward(cursor, scope, stops, cancel),
         }
     });
     let (hit, cancelled) = match found {
@@ -210,8 +215,15 @@ fn backward(
     }
 }
 
-/// What happens in a stretch that stops, apart from what instructions do: the first or last.
-fn event(cursor: &Cursor, s: Stretch, stops: &Stops, direction: Direction) -> Result<Option<Hit>> {
+/// What happens in a stretch that stops, apart from what instructions do: the first or last. `passed`: where what the
+/// kernel wrote does not count.
+fn event(
+    cursor: &Cursor,
+    s: Stretch,
+    stops: &Stops,
+    direction: Direction,
+    passed: &[u64],
+) -> Result<Option<Hit>> {
     let timeline = cursor.timeline();
     let scan = timeline.0.scan(s.thread)?;
     let mut best: Option<(u64, Reason)> = None;
@@ -275,9 +287,16 @@ fn event(cursor: &Cursor, s: Stretch, stops: &Stops, direction: Direction) -> Re
             }
         }
     }
-    known::offer_all(timeline, scan, s, stops, forward, &mut |count, reason| {
-        offer(count, reason);
-    });
+    known::offer_all(
+        timeline,
+        scan,
+        s,
+        (stops, passed),
+        forward,
+        &mut |count, reason| {
+            offer(count, reason);
+        },
+    );
     if stops.threads {
         offer(scan.from, Reason::ThreadBegin);
         let ending = scan.ending.clone().unwrap_or(Ending::Unknown);
@@ -310,7 +329,7 @@ fn forward_in(
     stops: &mut Stops,
     cancel: &Cancel,
 ) -> Result<Option<Hit>> {
-    let event = event(cursor, s, stops, Direction::Forward)?;
+    let event = changes::event(cursor, s, stops, Direction::Forward, cancel)?;
     if let Some(e) = &event {
         s.hi = e.count;
     }
@@ -334,6 +353,7 @@ fn forward_in(
         s.hi = h.count;
     }
     if wants.steps() {
+        let mut writers = Writers::default();
         let (mut lo, mut known) = (s.lo, None);
         let inner = Arc::clone(player.inner());
         while lo < s.hi {
@@ -341,7 +361,8 @@ fn forward_in(
             let i = part.interval(lo);
             let hi = s.hi.min(part.bounds(i).1.max(lo + 1));
             if wants.touched(&inner, &part, i, &mut known)?
-                && let Some(h) = wants.effects(player, lo, hi, Direction::Forward, cancel)?
+                && let Some(h) =
+                    writers.effects(&wants, player, lo, hi, Direction::Forward, cancel)?
             {
                 return Ok(Some(h));
             }
@@ -357,7 +378,7 @@ fn backward_in(
     stops: &mut Stops,
     cancel: &Cancel,
 ) -> Result<Option<Hit>> {
-    let event = event(cursor, s, stops, Direction::Backward)?;
+    let event = changes::event(cursor, s, stops, Direction::Backward, cancel)?;
     if let Some(e) = &event {
         s.lo = e.count;
     }
@@ -366,6 +387,7 @@ fn backward_in(
         return Ok(event);
     }
     let player = cursor.player(s.thread)?;
+    let mut writers = Writers::default();
     let (mut hi, mut known) = (s.hi, None);
     let inner = Arc::clone(player.inner());
     while hi > s.lo {
@@ -385,7 +407,8 @@ fn backward_in(
         }
         if wants.steps()
             && wants.touched(&inner, &part, i, &mut known)?
-            && let Some(h) = wants.effects(player, from, hi, Direction::Backward, cancel)?
+            && let Some(h) =
+                writers.effects(&wants, player, from, hi, Direction::Backward, cancel)?
         {
             return Ok(Some(h));
         }

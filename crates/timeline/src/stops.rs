@@ -159,6 +159,9 @@ impl Register {
 pub struct Stops<'a> {
     pub breakpoints: Vec<Breakpoint<'a>>,
     pub watchpoints: Vec<Watchpoint>,
+    /// What watched memory holds where the run begins, by the `id` of a watchpoint for writes and of its
+    /// length: that watchpoint then stops only where this changes. A write of which it cannot be known stops too.
+    pub values: Vec<(u64, Vec<u8>)>,
     pub registers: Vec<Register>,
     /// Signals with these numbers; `Some` of an empty list: all.
     pub signals: Option<Vec<u8>>,

@@ -352,3 +352,86 @@ fn places_are_told_to_scripts() {
         .collect();
     assert_eq!(functions[..5], ["fib", "fib", "fib", "fib", "main"]);
 }
+
+#[test]
+fn writes_that_change_nothing_are_not_told() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <pthread.h>
+volatile int flag; volatile long other; pthread_mutex_t m;
+void *work(void *p) {
+    for (int i = 0; i < 300; i++) { pthread_mutex_lock(&m); flag = 1; other++; pthread_mutex_unlock(&m); }
+    return 0;
+}
+int main(void) {
+    pthread_t t[2];
+    for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, work, 0);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+    flag = 2; flag = 2; flag = 3;
+    for (int i = 0; i < 200000; i++) flag = 3;
+    return 0;
+}"#,
+        &[],
+    );
+    let there = "break main\ncontinue\ndelete\nwatch flag\ncontinue\ncontinue\ncontinue\n";
+    let back = "reverse-continue\nreverse-continue\nreverse-continue\nreverse-continue\n";
+    let forwards = [
+        "Old value = 0",
+        "New value = 1",
+        "Old value = 1",
+        "New value = 2",
+        "Old value = 2",
+        "New value = 3",
+    ];
+    let end = "No more reverse-execution history";
+    let backwards = [
+        "Old value = 2",
+        "New value = 1",
+        "Old value = 1",
+        "New value = 0",
+        end,
+    ];
+    let whole = [
+        &forwards[..],
+        &[end, "Old value = 3", "New value = 2"],
+        &backwards,
+    ];
+    let script = format!("{there}continue\nreverse-continue\n{back}");
+    expect(&gdb(&s, &trace, &script), &whole.concat());
+    // The same where gdb sorts them out.
+    let script = format!("monitor watch all\n{there}reverse-continue\n{back}");
+    let whole = [
+        &forwards[..],
+        &["Old value = 3", "New value = 2"],
+        &backwards,
+    ];
+    expect(&gdb(&s, &trace, &script), &whole.concat());
+    // With a condition, and with a watchpoint that gdb itself compares after each instruction.
+    let script = "break main\ncontinue\ndelete\nwatch flag if flag == 3\ncontinue\ncontinue\n\
+                  reverse-continue\ndelete\nset can-use-hw-watchpoints 0\n\
+                  break 11\ncontinue\nwatch flag\ncontinue\ncontinue\nreverse-continue\n";
+    expect(
+        &gdb(&s, &trace, script),
+        &[
+            "Old value = 2",
+            "New value = 3",
+            "No more reverse-execution history",
+            "No more reverse-execution history",
+            "Watchpoint 4: flag",
+            "Old value = 1",
+            "New value = 2",
+            "Old value = 2",
+            "New value = 3",
+            "Old value = 3",
+            "New value = 2",
+        ],
+    );
+    // Another watchpoint that the same instruction touches is not lost.
+    let script =
+        "break main\ncontinue\ndelete\nwatch flag\nrwatch flag\nawatch other\ncontinue\ncontinue\n";
+    expect(
+        &gdb(&s, &trace, script),
+        &["New value = 1", "watchpoint 4: other"],
+    );
+}

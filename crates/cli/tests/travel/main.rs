@@ -1,6 +1,7 @@
 //! Travel in recordings, compared with a plain forward replay that logs everything.
 
 mod calls;
+mod changes;
 mod grounds;
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]

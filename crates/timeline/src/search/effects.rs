@@ -1,6 +1,6 @@
 //! Which instructions of one thread stop, and what they access.
 
-use super::Hit;
+use super::{Hit, changes};
 use crate::index::{Part, Set};
 use crate::player::Player;
 use crate::stops::*;
@@ -20,7 +20,9 @@ pub struct Wants {
     /// Breakpoints by number, with their addresses.
     breaks: Vec<(usize, u64)>,
     calls: Vec<u64>,
-    watches: Vec<Watchpoint>,
+    pub(super) watches: Vec<Watchpoint>,
+    /// What writes for these watchpoints have to leave otherwise.
+    values: Vec<(u64, Vec<u8>)>,
     registers: Vec<Register>,
 }
 
@@ -39,7 +41,25 @@ impl Wants {
             watches: (stops.watchpoints.iter().copied())
                 .filter(|w| here(w.image) && w.len > 0)
                 .collect(),
+            values: stops.values.clone(),
             registers: stops.registers.clone(),
+        }
+    }
+
+    /// Whether some writes are to be passed over for what they leave, and nothing else has to be looked at than
+    /// accesses.
+    pub fn compares(&self) -> bool {
+        !self.values.is_empty() && self.registers.is_empty()
+    }
+
+    /// Only the accesses, whatever they leave.
+    pub fn accesses(&self) -> Wants {
+        Wants {
+            breaks: Vec::new(),
+            calls: Vec::new(),
+            watches: self.watches.clone(),
+            values: Vec::new(),
+            registers: Vec::new(),
         }
     }
 
@@ -166,7 +186,7 @@ impl Wants {
     }
 
     /// Takes the marks of all that is watched; whether there were any.
-    fn clear(&self, player: &mut Player) -> bool {
+    pub(super) fn clear(&self, player: &mut Player) -> bool {
         let mut any = false;
         for w in &self.watches {
             let [r, wr, _] = player.known(w.address, w.len as usize);
@@ -229,7 +249,7 @@ impl Wants {
                 None => break,
             }
             let after = player.registers();
-            let reason = self.watched(count, &list).or_else(|| {
+            let reason = self.watched(player, count, &list).or_else(|| {
                 let after_vec = player.vectors();
                 let changed = |r: &&Register| r.differs((&cpu, &vec), (&after, &after_vec));
                 let register = self.registers.iter().find(changed);
@@ -251,12 +271,16 @@ impl Wants {
         Ok(last)
     }
 
-    /// The watchpoint that one of an instruction's accesses meets.
-    fn watched(&self, count: u64, list: &[Access]) -> Option<Reason> {
+    /// The watchpoint that one of an instruction's accesses meets. The player is behind the instruction.
+    pub(super) fn watched(&self, player: &Player, count: u64, list: &[Access]) -> Option<Reason> {
         for w in &self.watches {
             let (reads, writes) = w.watch.kinds();
-            let fits =
-                |a: &&Access| a.touches(w.address, w.len) && (a.read && reads || a.write && writes);
+            let value = self.values.iter().find(|v| v.0 == w.id);
+            let fits = |a: &&Access| {
+                a.touches(w.address, w.len)
+                    && (a.read && reads || a.write && writes)
+                    && value.is_none_or(|v| changes::leaves_other(player, a, w, &v.1))
+            };
             if let Some(a) = list.iter().find(fits) {
                 return Some(Reason::Watchpoint {
                     id: w.id,

@@ -20,12 +20,12 @@ pub fn prepare(cursor: &Cursor, scope: Scope, stops: &Stops, cancel: &Cancel) ->
     Ok(())
 }
 
-/// Offers the nearest of each kind to an end of a stretch.
+/// Offers the nearest of each kind to an end of a stretch. `passed`: where what the kernel wrote does not count.
 pub fn offer_all(
     timeline: &Timeline,
     scan: &Scan,
     s: Stretch,
-    stops: &Stops,
+    (stops, passed): (&Stops, &[u64]),
     forward: bool,
     offer: &mut dyn FnMut(u64, Reason),
 ) {
@@ -34,7 +34,7 @@ pub fn offer_all(
         if !w.watch.kinds().1 || w.len == 0 || w.image.is_some_and(|i| i != image) {
             continue;
         }
-        if let Some((count, address, len)) = written(scan, s, w, forward) {
+        if let Some((count, address, len)) = written(scan, s, w, forward, passed) {
             let reason = Reason::Watchpoint {
                 id: w.id,
                 count,
@@ -69,11 +69,19 @@ pub fn offer_all(
 }
 
 /// What the kernel wrote of what is watched: position, address, length.
-fn written(scan: &Scan, s: Stretch, w: &Watchpoint, forward: bool) -> Option<(u64, u64, u64)> {
+fn written(
+    scan: &Scan,
+    s: Stretch,
+    w: &Watchpoint,
+    forward: bool,
+    passed: &[u64],
+) -> Option<(u64, u64, u64)> {
     let a = scan.written.partition_point(|g| g.0 < s.lo);
     let b = scan.written.partition_point(|g| g.0 < s.hi);
     let is = |g: &&(u64, u64, u64)| {
-        g.1 < w.address.saturating_add(w.len) && w.address < g.1.saturating_add(g.2)
+        g.1 < w.address.saturating_add(w.len)
+            && w.address < g.1.saturating_add(g.2)
+            && !passed.contains(&g.0)
     };
     let mut list = scan.written[a..b.max(a)].iter();
     let found = match forward {

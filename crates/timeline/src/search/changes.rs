@@ -1,0 +1,363 @@
+//! Writes that change what is watched ([`Stops::values`]), among perhaps millions that leave it as it was.
+//!
+//! Until the first change, what is watched holds what it held where the run began. So forwards the first write that
+//! leaves anything else there is the first change, whoever wrote before, and the thread that writes knows it by
+//! itself. Backwards the last write that leaves anything else is not the change: that is what brought in again, behind
+//! it, what is there now.
+//!
+//! The instructions that write are learned on the way, and then met as breakpoints.
+
+use super::Hit;
+use super::effects::{Wants, check, step_accesses};
+use super::{Stretch, forward};
+use crate::player::Player;
+use crate::stops::*;
+use crate::{Cursor, Position, Result, ThreadId};
+use hindsight_replay::Stop as Halt;
+use hindsight_replay::access::{Access, Finder};
+use std::collections::BTreeMap;
+
+/// Instructions that are looked at first on the way back, and how much more each time.
+const PIECE: u64 = 1 << 15;
+const MORE: u64 = 16;
+/// Instructions that are learned.
+const WRITERS: usize = 64;
+/// How often one that is learned is met without need, and for each time that it accessed what is watched, until
+/// it is searched for like others.
+const IN_VAIN: u64 = 1024;
+const PER_ACCESS: u64 = 256;
+
+/// Whether an access left anything else of what is watched than `value`. The player is behind it.
+pub fn leaves_other(player: &Player, a: &Access, w: &Watchpoint, value: &[u8]) -> bool {
+    let from = a.address.max(w.address);
+    let to = (a.address.saturating_add(a.len)).min(w.address.saturating_add(w.len));
+    let Some(held) = value.get((from - w.address) as usize..(to - w.address) as usize) else {
+        return true;
+    };
+    let mut cells = vec![0; held.len()];
+    player.cells(from, &mut cells);
+    a.unknown || cells != held
+}
+
+/// The instructions that access what is watched.
+#[derive(Default)]
+pub struct Writers {
+    /// How often each was met, and how often it accessed it.
+    met: BTreeMap<u64, (u64, u64)>,
+    /// Instructions to look at next on the way back; 0: the first time.
+    piece: u64,
+}
+
+/// How far a look at a stretch came.
+enum Skimmed {
+    /// To its end.
+    All,
+    Hit(Hit),
+    /// Something that is not learned accesses it in between.
+    Other(u64, u64),
+}
+
+impl Writers {
+    /// See [`Wants::effects`].
+    pub fn effects(
+        &mut self,
+        wants: &Wants,
+        player: &mut Player,
+        lo: u64,
+        hi: u64,
+        direction: Direction,
+        cancel: &Cancel,
+    ) -> Result<Option<Hit>> {
+        if !wants.compares() {
+            return wants.effects(player, lo, hi, direction, cancel);
+        }
+        if direction == Direction::Forward {
+            return self.within(wants, player, (lo, hi), direction, cancel);
+        }
+        let mut end = hi;
+        while end > lo {
+            self.piece = self.piece.saturating_mul(MORE).max(PIECE);
+            let start = end.saturating_sub(self.piece).max(lo);
+            let found = self.within(wants, player, (start, end), direction, cancel)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            end = start;
+        }
+        Ok(None)
+    }
+
+    fn within(
+        &mut self,
+        wants: &Wants,
+        player: &mut Player,
+        (lo, hi): (u64, u64),
+        direction: Direction,
+        cancel: &Cancel,
+    ) -> Result<Option<Hit>> {
+        let (mut at, mut last) = (lo, None);
+        while at < hi {
+            check(cancel)?;
+            let (from, to) =
+                match self.skim(wants, player, (at, hi), direction, &mut last, cancel)? {
+                    Skimmed::All => return Ok(last),
+                    Skimmed::Hit(h) => return Ok(Some(h)),
+                    Skimmed::Other(from, to) => (from, to),
+                };
+            let found = wants
+                .accesses()
+                .effects(player, from, to, Direction::Forward, cancel)?;
+            at = match found {
+                Some(h) => {
+                    // It is met as a breakpoint next.
+                    player.seek_straight(h.count - 1)?;
+                    if !self.learn(player.registers().rip) {
+                        let one = wants.effects(player, h.count - 1, h.count, direction, cancel)?;
+                        match direction {
+                            Direction::Forward if one.is_some() => return Ok(one),
+                            _ => last = one.or(last),
+                        }
+                        h.count
+                    } else {
+                        h.count - 1
+                    }
+                }
+                None => to.max(from + 1),
+            };
+        }
+        Ok(last)
+    }
+
+    /// Goes through the accesses of the learned instructions.
+    fn skim(
+        &mut self,
+        wants: &Wants,
+        player: &mut Player,
+        (lo, hi): (u64, u64),
+        direction: Direction,
+        last: &mut Option<Hit>,
+        cancel: &Cancel,
+    ) -> Result<Skimmed> {
+        let (mut finder, mut list) = (Finder::new(), Vec::new());
+        player.seek_straight(lo)?;
+        player.set_breaks(self.breaks());
+        wants.clear(player);
+        // Marks are of accesses from here on.
+        let mut from = lo;
+        let mut looks = 0u32;
+        let done = loop {
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(256) {
+                check(cancel)?;
+            }
+            let halt = player.run(hi)?;
+            let (pc, count) = (player.registers().rip, player.count());
+            if wants.clear(player) {
+                break Skimmed::Other(from, count);
+            }
+            if halt != Halt::Break {
+                break Skimmed::All;
+            }
+            let stepped = step_accesses(player, &mut finder, hi, &mut list)?;
+            wants.clear(player);
+            from = player.count();
+            match stepped {
+                Some(true) => {}
+                Some(false) => continue,
+                None => break Skimmed::All,
+            }
+            let touches = |a: &Access| wants.watches.iter().any(|w| a.touches(w.address, w.len));
+            if self.unlearn(pc, list.iter().any(touches)) {
+                player.set_breaks(self.breaks());
+            }
+            let Some(reason) = wants.watched(player, count, &list) else {
+                continue;
+            };
+            let hit = |count| Hit {
+                thread: player.thread,
+                count,
+                reason,
+            };
+            match direction {
+                Direction::Forward => break Skimmed::Hit(hit(count + 1)),
+                Direction::Backward => *last = Some(hit(count)),
+            }
+        };
+        player.spoil();
+        Ok(done)
+    }
+
+    fn breaks(&self) -> Vec<u64> {
+        let worth = self.met.iter().filter(|(_, m)| is_worth(**m));
+        worth.map(|(pc, _)| *pc).collect()
+    }
+
+    /// Whether an instruction is met from now on, and was not before.
+    fn learn(&mut self, pc: u64) -> bool {
+        let is_new = !self.met.contains_key(&pc) && self.met.len() < WRITERS;
+        if is_new {
+            self.met.insert(pc, (0, 0));
+        }
+        is_new
+    }
+
+    /// One was met; whether it is not to be from now on.
+    fn unlearn(&mut self, pc: u64, accessed: bool) -> bool {
+        let m = self.met.entry(pc).or_default();
+        *m = (m.0 + 1, m.1 + accessed as u64);
+        !is_worth(*m)
+    }
+}
+
+fn is_worth((met, accessed): (u64, u64)) -> bool {
+    met <= IN_VAIN + accessed * PER_ACCESS
+}
+
+/// What watchpoints hold that are compared.
+fn compared<'a>(stops: &'a Stops) -> impl Iterator<Item = (Watchpoint, &'a [u8])> {
+    let value = |w: &Watchpoint| stops.values.iter().find(|v| v.0 == w.id);
+    let all = stops.watchpoints.iter();
+    all.filter_map(move |w| Some((*w, value(w)?.1.as_slice())))
+}
+
+/// The first byte of what is watched that differs at a place, or is not known there.
+fn first_other(
+    cursor: &mut Cursor,
+    at: (ThreadId, u64),
+    (w, value): (Watchpoint, &[u8]),
+    but: &[u64],
+    cancel: &Cancel,
+) -> Result<Option<u64>> {
+    cursor.place(at.0, at.1)?;
+    let held = cursor.memory_unless(w.address, value.len(), cancel)?;
+    let mut bytes = (w.address..).zip(held.bytes.iter().zip(value));
+    let other = bytes.find(|(a, (h, v))| !but.contains(a) && h.is_none_or(|k| k.value != **v));
+    Ok(other.map(|(a, _)| a))
+}
+
+/// See [`super::event`]. What the kernel wrote counts where it left something else.
+pub fn event(
+    cursor: &mut Cursor,
+    s: Stretch,
+    stops: &Stops,
+    direction: Direction,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let mut passed = Vec::new();
+    loop {
+        let found = super::event(cursor, s, stops, direction, &passed)?;
+        let Some(Hit { reason, .. }) = &found else {
+            return Ok(found);
+        };
+        let Reason::Watchpoint { count, .. } = *reason else {
+            return Ok(found);
+        };
+        let home = (cursor.thread(), cursor.count());
+        let counts = leaves_other_there(cursor, (s.thread, count), stops, reason, cancel);
+        cursor.place(home.0, home.1)?;
+        if counts? {
+            return Ok(found);
+        }
+        passed.push(count);
+    }
+}
+
+/// Whether what the kernel wrote at an instruction leaves anything else of what is watched.
+fn leaves_other_there(
+    cursor: &mut Cursor,
+    (thread, count): (ThreadId, u64),
+    stops: &Stops,
+    reason: &Reason,
+    cancel: &Cancel,
+) -> Result<bool> {
+    let Reason::Watchpoint { address, len, .. } = *reason else {
+        return Ok(true);
+    };
+    for w in stops.watchpoints.iter().filter(|w| w.watch.kinds().1) {
+        let from = address.max(w.address);
+        let to = (address.saturating_add(len)).min(w.address.saturating_add(w.len));
+        if from >= to {
+            continue;
+        }
+        let value = stops.values.iter().find(|v| v.0 == w.id);
+        let held = value.and_then(|v| {
+            v.1.get((from - w.address) as usize..(to - w.address) as usize)
+        });
+        let Some(held) = held else { return Ok(true) };
+        let part = Watchpoint {
+            address: from,
+            len: to - from,
+            ..*w
+        };
+        if first_other(cursor, (thread, count + 1), (part, held), &[], cancel)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// See [`super::backward`].
+pub fn backward(
+    cursor: &mut Cursor,
+    scope: Scope,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let home = (cursor.thread(), cursor.count());
+    let here = cursor.position()?;
+    let begin = cursor.scope_ends(home.0, scope)?.0;
+    let hit = super::backward(cursor, scope, stops, cancel)?;
+    let mut at = match &hit {
+        Some(h) => match h.reason {
+            // Behind it everything that is written is what is there now.
+            Reason::Watchpoint { id, .. } if stops.values.iter().any(|v| v.0 == id) => {
+                (h.thread, h.count + 1)
+            }
+            _ => (h.thread, h.count),
+        },
+        None => begin,
+    };
+    let mut last = hit;
+    // Each change brings in at least one byte.
+    let mut done: Vec<u64> = Vec::new();
+    for (w, value) in compared(stops) {
+        while let Some(address) = first_other(cursor, at, (w, value), &done, cancel)? {
+            let byte = Watchpoint {
+                address,
+                len: 1,
+                ..w
+            };
+            // If there is none, something changed it that is not recorded as a write.
+            if let Some(h) = next_write(cursor, at, scope, byte, here, cancel)? {
+                at = (h.thread, h.count + 1);
+                last = Some(h);
+            }
+            done.push(address);
+        }
+        done.clear();
+    }
+    cursor.place(home.0, home.1)?;
+    Ok(last)
+}
+
+/// The first write from a place on and before `end`, as a stop on the way back.
+fn next_write(
+    cursor: &mut Cursor,
+    from: (ThreadId, u64),
+    scope: Scope,
+    w: Watchpoint,
+    end: Position,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    cursor.place(from.0, from.1)?;
+    let mut stops = Stops {
+        watchpoints: vec![w],
+        ..Stops::default()
+    };
+    let Some(h) = forward(cursor, scope, &mut stops, cancel)? else {
+        return Ok(None);
+    };
+    let count = h.count - 1;
+    let before = cursor.timeline().position(h.thread, count)? < end;
+    Ok(before.then_some(Hit { count, ..h }))
+}
