@@ -47,6 +47,7 @@ pub fn index(a: &args::Index) -> Result<i32> {
     let options = Options {
         jobs: a.jobs.unwrap_or(0),
         interval: if a.range.is_none() { a.interval } else { 0 },
+        ..Options::default()
     };
     let t = open(a.file.as_deref(), options)?;
     let before = t.index_status();

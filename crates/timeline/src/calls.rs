@@ -5,7 +5,7 @@
 //! pointer just above it. A thread is replayed with breakpoints at the function and at the addresses
 //! behind the calls of it that were met, in several stretches at the same time where there is an index.
 
-use crate::index;
+use crate::index::{self, Reader, put};
 use crate::player::Player;
 use crate::timeline::{Inner, joined, lock};
 use crate::{Cancel, Error, Filter, Position, Result, ThreadId, Timeline};
@@ -96,6 +96,49 @@ impl Tracks {
         Tracks { calls, returns }
     }
 
+    /// As bytes: the number of calls, and of each the instructions since the one before it, where it is to return to,
+    /// and 0 if it did not; else the instructions until then and 1, and what rax held.
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out, self.calls.len() as u64);
+        let mut before = 0;
+        for c in &self.calls {
+            put(&mut out, c.count - before);
+            before = c.count;
+            put(&mut out, c.to);
+            if c.returned == NEVER {
+                put(&mut out, 0);
+            } else {
+                put(&mut out, c.returned - c.count + 1);
+                put(&mut out, c.value);
+            }
+        }
+        out
+    }
+
+    /// Inverse of [`Tracks::encode`]; `None` if the bytes are none.
+    fn decode(bytes: &[u8]) -> Option<Tracks> {
+        let mut r = Reader { b: bytes, at: 0 };
+        let n = r.int()?;
+        let mut calls = Vec::new();
+        let mut count = 0u64;
+        for _ in 0..n {
+            count = count.checked_add(r.int()?)?;
+            let to = r.int()?;
+            let (returned, value) = match r.int()? {
+                0 => (NEVER, 0),
+                after => (count.checked_add(after - 1)?, r.int()?),
+            };
+            calls.push(Track {
+                count,
+                returned,
+                to,
+                value,
+            });
+        }
+        (r.at == bytes.len() && calls.len() <= MOST).then(|| Tracks::new(calls))
+    }
+
     /// The nearest return at instants `lo..=hi`, from either end.
     pub fn nearest_return(&self, lo: u64, hi: u64, last: bool) -> Option<Track> {
         let at = |i: &u32| self.calls[*i as usize].returned;
@@ -123,7 +166,7 @@ impl Timeline {
     /// `filter`: threads, program image and instants (of the calls); its kinds do not matter.
     ///
     /// The first question about a function replays the threads that are asked about; what was found is
-    /// kept.
+    /// kept, and saved beside the trace.
     pub fn calls(&self, function: u64, filter: &Filter, cancel: &Cancel) -> Result<Vec<Call>> {
         self.has(filter)?;
         let mut out = Vec::new();
@@ -173,7 +216,23 @@ impl Timeline {
         if let Some(t) = self.known_tracks(thread, function) {
             return Ok(t);
         }
-        let all = Arc::new(Tracks::new(find(&self.0, thread, function, cancel)?));
+        let sidecar = &self.0.sidecar;
+        if !self.0.unsaved {
+            sidecar.refresh();
+        }
+        let saved = sidecar.load_calls(thread, function);
+        let all = match saved.and_then(|b| Tracks::decode(&b)) {
+            Some(saved) => saved,
+            None => {
+                let found = Tracks::new(find(&self.0, thread, function, cancel)?);
+                if !self.0.unsaved {
+                    // Where it cannot be saved it is found again.
+                    let _ = sidecar.add_calls(thread, function, found.encode());
+                }
+                found
+            }
+        };
+        let all = Arc::new(all);
         lock(&self.0.calls).insert((thread, function), Arc::clone(&all));
         Ok(all)
     }
@@ -367,5 +426,28 @@ impl Stretch {
             let gone = i > first && o.sp < sp && sp - o.sp < STACK;
             !gone
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_saved_as_they_are() {
+        let track = |count, returned, value| Track {
+            count,
+            returned,
+            to: 0x40_1000 + count,
+            value,
+        };
+        let all = [track(5, 9, 1), track(6, NEVER, 0), track(7, 8, u64::MAX)];
+        let tracks = Tracks::new(all.to_vec());
+        let bytes = tracks.encode();
+        let back = Tracks::decode(&bytes).unwrap();
+        assert_eq!(format!("{tracks:?}"), format!("{back:?}"));
+        for n in 0..bytes.len() {
+            assert!(Tracks::decode(&bytes[..n]).is_none(), "{n}");
+        }
     }
 }

@@ -31,7 +31,7 @@ pub use build::{Budget, Progress, build};
 pub use ends::Ends;
 use ends::{End, Maker, covered};
 pub use frame::Frame;
-pub use part::{Bytes, Key, Part, Set, Unpacked, encode};
+pub use part::{Bytes, Encoded, Key, Part, Set, Unpacked, encode};
 pub use split::by_several;
 pub use touched::Touched;
 
@@ -217,6 +217,16 @@ pub fn places(inner: &Inner, thread: ThreadId) -> Vec<Place> {
             last: i + 1 == starts.len(),
         })
         .collect()
+}
+
+/// The number of intervals of a part with this directory; 0 if it is none.
+pub fn intervals(directory: &[u8]) -> u64 {
+    let mut r = Reader {
+        b: directory,
+        at: 0,
+    };
+    let _to = r.int();
+    r.int().unwrap_or(0)
 }
 
 /// Writes an integer.

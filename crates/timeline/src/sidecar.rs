@@ -1,24 +1,25 @@
 //! The index as a file beside its trace: `docs/index-format.md` describes it.
+//!
+//! Several processes may use and extend it at the same time. Whoever writes has locked it, and takes in first what
+//! others have added; records are only ever added behind the others, or the whole file is replaced by another one. So
+//! readers need no lock: what they have read stays, or its checksums show that it does not.
 
-use crate::index::{Bytes, Draft, Part, Place, encode};
+mod file;
+
+use crate::index::{Bytes, Encoded, Part, Place, intervals};
+use crate::timeline::lock;
 use crate::{Error, Result, ThreadId};
-use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::FileExt;
+use file::{Contents, Key, Problem, RECORD, Record, Replacement};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use xxhash_rust::xxh3::xxh3_64;
+use std::time::Duration;
 
-const MAGIC: [u8; 7] = *b"HSINDEX";
-/// Raise it when what the index says changes, also through a change of what is marked.
-pub const VERSION: u8 = 7;
-const HEADER: usize = 32;
-/// Before each part: its thread, where it begins, its length, and length and checksum of its directory.
-const RECORD: usize = 40;
-const NO_INDEX: &str = "it is no index";
-/// No part is larger.
-const MAX_PART: u64 = 1 << 31;
+/// How long a question, and how long the making of an index, waits for others who write.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where the index of a trace is: beside it, with the extension `hsx` for `hst`, or behind its name.
 pub fn path(trace: &Path) -> PathBuf {
@@ -32,78 +33,115 @@ pub fn path(trace: &Path) -> PathBuf {
 pub struct Sidecar {
     pub path: PathBuf,
     identity: u128,
+    /// Bytes that it may have.
+    most: u64,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     file: Option<Arc<File>>,
-    /// By thread and first instruction.
-    parts: BTreeMap<(ThreadId, u64), Record>,
-    /// Where the next part goes.
-    end: u64,
+    contents: Contents,
+    /// Records that turned out to be damaged.
+    damaged: BTreeSet<Record>,
     /// Why some of what is there is not used.
     problem: Option<String>,
 }
 
-/// Where a part is: the offset of its directory, on which its sections follow.
-#[derive(Clone, Copy)]
-struct Record {
-    at: u64,
-    len: u64,
-    directory: u64,
-    sum: u64,
+/// For what something is added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum For {
+    /// A question, to which it does not matter whether it is saved.
+    Question,
+    /// The index itself.
+    Index,
+}
+
+impl State {
+    /// Takes in what a file has.
+    fn take(&mut self, file: File, contents: Contents) {
+        self.file = Some(Arc::new(file));
+        self.contents = contents;
+        let damaged = &self.damaged;
+        self.contents.records.retain(|_, r| !damaged.contains(r));
+    }
+
+    fn find(&self, key: Key) -> Option<(Arc<File>, Record)> {
+        let r = *self.contents.records.get(&key)?;
+        Some((Arc::clone(self.file.as_ref()?), r))
+    }
+
+    fn lose(&mut self, key: Key) {
+        if let Some(r) = self.contents.records.remove(&key) {
+            self.damaged.insert(r);
+            self.problem = Some("a part of it is damaged".into());
+        }
+    }
 }
 
 impl Sidecar {
     /// Reads which parts a file has; one that is missing, foreign or damaged has none, or those before
-    /// the damage.
-    pub fn open(path: PathBuf, identity: u128) -> Sidecar {
-        let mut state = State::default();
-        if let Ok(file) = File::open(&path) {
-            state.problem = scan(&file, identity, &mut state).err().map(String::from);
-            state.file = Some(Arc::new(file));
-        }
-        Sidecar {
+    /// the damage. `most`: bytes that it may have.
+    pub fn open(path: PathBuf, identity: u128, most: u64) -> Sidecar {
+        let s = Sidecar {
             path,
             identity,
-            state: Mutex::new(state),
+            most,
+            state: Mutex::default(),
+        };
+        s.refresh();
+        s
+    }
+
+    /// Takes in what others have added.
+    pub fn refresh(&self) {
+        let Ok(file) = File::open(&self.path) else {
+            return;
+        };
+        let mut s = lock(&self.state);
+        if let Some(old) = &s.file
+            && file::same(old, &file).unwrap_or(false)
+            && file.metadata().is_ok_and(|m| m.len() == s.contents.end)
+        {
+            return;
         }
+        let (mut contents, mut problem) = Contents::scan(&file, self.identity);
+        // It may just be written.
+        if problem == Some(Problem::Cut) && file::wait_for_writers(&file, PATIENCE).is_ok() {
+            (contents, problem) = Contents::scan(&file, self.identity);
+        }
+        s.problem = problem.map(|p| p.to_string()).or(s.problem.take());
+        s.take(file, contents);
     }
 
     /// Why some or all of the file is not used.
     pub fn problem(&self) -> Option<String> {
-        crate::timeline::lock(&self.state).problem.clone()
+        lock(&self.state).problem.clone()
     }
 
     /// Bytes of the file that are used.
     pub fn len(&self) -> u64 {
-        crate::timeline::lock(&self.state).end
+        lock(&self.state).contents.end
     }
 
     /// Whether it has a part.
     pub fn has(&self, place: Place) -> bool {
-        let s = crate::timeline::lock(&self.state);
-        s.parts.contains_key(&(place.thread, place.from))
+        let s = lock(&self.state);
+        s.contents.records.contains_key(&key(place))
     }
 
     /// Takes up a part: its directory is read and checked.
     pub fn load(&self, place: Place) -> Option<Part> {
-        let (file, r) = {
-            let s = crate::timeline::lock(&self.state);
-            let r = *s.parts.get(&(place.thread, place.from))?;
-            (Arc::clone(s.file.as_ref()?), r)
-        };
-        let mut directory = vec![0; r.directory as usize];
-        let read = file.read_exact_at(&mut directory, r.at);
-        let at = r.at + r.directory;
-        let part = match read {
-            Ok(()) if xxh3_64(&directory) == r.sum => {
-                let bytes = Bytes::File { file, at };
-                Part::open(place, &directory, bytes, r.len - r.directory)
-            }
-            _ => None,
-        };
+        let (file, r) = lock(&self.state).find(key(place))?;
+        let part = r.directory(&file).and_then(|directory| {
+            let at = r.at + r.directory;
+            Part::open(
+                place,
+                &directory,
+                Bytes::File { file, at },
+                r.len - r.directory,
+            )
+        });
         if part.is_none() {
             self.found_damaged(place);
         }
@@ -124,132 +162,119 @@ impl Sidecar {
 
     /// Uses a part no longer.
     pub fn found_damaged(&self, place: Place) {
-        let mut s = crate::timeline::lock(&self.state);
-        if s.parts.remove(&(place.thread, place.from)).is_some() {
-            s.problem = Some("a part of it is damaged".into());
-        }
+        lock(&self.state).lose(key(place));
     }
 
-    /// Adds a part. What was in the file and is not used is overwritten.
-    pub fn add(&self, part: &Draft) -> Result<()> {
-        let failed = |e: std::io::Error| Error::Index {
-            path: self.path.display().to_string(),
-            what: e.to_string(),
+    /// The calls of a function in a thread, as they were saved.
+    pub fn load_calls(&self, thread: ThreadId, function: u64) -> Option<Vec<u8>> {
+        let key = Key::Calls(thread, function);
+        let (file, r) = lock(&self.state).find(key)?;
+        let bytes = r.directory(&file);
+        if bytes.is_none() {
+            lock(&self.state).lose(key);
+        }
+        bytes
+    }
+
+    /// Saves the calls of a function in a thread, unless somebody else has.
+    pub fn add_calls(&self, thread: ThreadId, function: u64, bytes: Vec<u8>) -> Result<()> {
+        let key = Key::Calls(thread, function);
+        self.write(key, &(bytes, Vec::new()), For::Question)
+    }
+
+    /// Adds a part, unless there is one that has as many intervals. What is at the end of the file and is not used is
+    /// cut off.
+    pub fn add(&self, place: Place, part: &Encoded, why: For) -> Result<()> {
+        self.write(key(place), part, why)
+    }
+
+    fn write(&self, key: Key, what: &Encoded, why: For) -> Result<()> {
+        self.try_to_write(key, what, why)
+            .map_err(|e: io::Error| Error::Index {
+                path: self.path.display().to_string(),
+                what: e.to_string(),
+            })
+    }
+
+    fn try_to_write(&self, key: Key, what: &Encoded, why: For) -> io::Result<()> {
+        let patience = match why {
+            For::Question => PATIENCE,
+            For::Index => LONG_PATIENCE,
         };
-        let (directory, sections) = encode(part)?;
-        let mut s = crate::timeline::lock(&self.state);
-        if s.end == 0 && s.problem.as_deref() == Some(NO_INDEX) {
-            return Err(failed(std::io::Error::other(
-                "it is no index, and is not replaced",
-            )));
+        let mut s = lock(&self.state);
+        let mut alone = file::open_alone(&self.path, patience)?;
+        let (mut contents, problem) = Contents::scan(&alone, self.identity);
+        match problem {
+            None => {}
+            // It was just made, by us or somebody who was killed.
+            Some(Problem::Cut) if contents.end == 0 => {
+                file::begin(&alone, self.identity)?;
+                contents.end = file::HEADER;
+            }
+            Some(Problem::Cut | Problem::Damaged) if contents.end > 0 => {
+                alone.set_len(contents.end)?;
+            }
+            Some(Problem::NoIndex) => {
+                return Err(io::Error::other("it is no index, and is not replaced"));
+            }
+            Some(Problem::Unreadable) => return Err(io::Error::other("it cannot be read")),
+            Some(_) => {
+                alone = Replacement::new(&self.path, self.identity)?.take_place()?;
+                contents = Contents {
+                    end: file::HEADER,
+                    ..Contents::default()
+                };
+            }
         }
-        if s.end == 0 {
-            // A new file, so that others who read an old one keep it.
-            let _ = std::fs::remove_file(&self.path);
-            s.parts.clear();
+        s.take(File::open(&self.path)?, contents);
+        let had = s.find(key).and_then(|(file, r)| r.directory(&file));
+        if had.is_some_and(|had| !is_better(key, what, &had)) {
+            return Ok(());
         }
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&self.path).map_err(failed)?;
-        if s.end == 0 {
-            file.write_all(&header(self.identity)).map_err(failed)?;
-            s.end = HEADER as u64;
-        } else {
-            file.set_len(s.end).map_err(failed)?;
+        s.contents.records.remove(&key);
+        let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
+        let len = len as u64 + RECORD;
+        let unused = s.contents.end - s.contents.live();
+        let fits = |c: &Contents| c.end + len <= self.most;
+        if unused > s.contents.live() + len || unused > 0 && !fits(&s.contents) {
+            // Where that fails it may still fit.
+            let _ = self.rewrite(&mut s, &mut alone);
         }
-        let len = (directory.len() + sections.iter().map(|s| s.len()).sum::<usize>()) as u64;
-        let sum = xxh3_64(&directory);
-        let mut record = Vec::with_capacity(RECORD + directory.len());
-        for word in [
-            part.thread.0 as u64,
-            part.from,
-            len,
-            directory.len() as u64,
-            sum,
-        ] {
-            record.extend_from_slice(&word.to_le_bytes());
+        let is_calls = |k: &Key| matches!(k, Key::Calls(..));
+        if why == For::Index && !fits(&s.contents) && s.contents.records.keys().any(is_calls) {
+            // They are found again.
+            s.contents.records.retain(|k, _| !is_calls(k));
+            self.rewrite(&mut s, &mut alone)?;
         }
-        record.extend_from_slice(&directory);
-        let behind = s.end + record.len() as u64;
-        let written = file.write_all_at(&record, s.end);
-        written.map_err(failed)?;
-        let mut at = behind;
-        for section in &sections {
-            file.write_all_at(section, at).map_err(failed)?;
-            at += section.len() as u64;
+        if !fits(&s.contents) {
+            return Err(io::Error::other(
+                "it would become too large with what was made; delete it, and make it anew",
+            ));
         }
-        let record = Record {
-            at: s.end + RECORD as u64,
-            len,
-            directory: directory.len() as u64,
-            sum,
-        };
-        s.parts.insert((part.thread, part.from), record);
-        s.end = record.at + len;
-        s.file = Some(Arc::new(file));
+        (s.contents).append(&alone, key, &what.0, &what.1)?;
+        s.problem = None;
+        Ok(())
+    }
+
+    /// Replaces the file by one that has only what is used.
+    fn rewrite(&self, s: &mut State, alone: &mut File) -> io::Result<()> {
+        let new = Replacement::new(&self.path, self.identity)?;
+        let contents = s.contents.copy(alone, &new.file)?;
+        *alone = new.take_place()?;
+        s.damaged.clear();
+        s.take(File::open(&self.path)?, contents);
         Ok(())
     }
 }
 
-fn header(identity: u128) -> [u8; HEADER] {
-    let mut h = [0; HEADER];
-    h[..7].copy_from_slice(&MAGIC);
-    h[7] = VERSION;
-    h[8..24].copy_from_slice(&identity.to_le_bytes());
-    let sum = xxh3_64(&h[..24]);
-    h[24..].copy_from_slice(&sum.to_le_bytes());
-    h
+fn key(place: Place) -> Key {
+    Key::Part(place.thread, place.from)
 }
 
-/// Finds the parts of a file, up to where it is damaged or cut.
-fn scan(file: &File, identity: u128, state: &mut State) -> std::result::Result<(), &'static str> {
-    let mut h = [0; HEADER];
-    let len = file.metadata().map_err(|_| "it cannot be read")?.len();
-    let there = len.min(HEADER as u64) as usize;
-    let read = file.read_exact_at(&mut h[..there], 0);
-    read.map_err(|_| "it cannot be read")?;
-    let n = there.min(MAGIC.len());
-    if h[..n] != MAGIC[..n] {
-        return Err(NO_INDEX);
+/// Whether what is to be added has more than what is there: in a range of interest a part has more intervals.
+fn is_better(key: Key, new: &Encoded, old: &[u8]) -> bool {
+    match key {
+        Key::Part(..) => intervals(&new.0) > intervals(old),
+        Key::Calls(..) => false,
     }
-    if there < HEADER {
-        return Err("it is cut");
-    }
-    if h[7] != VERSION {
-        return Err("it was made by another version of hindsight");
-    }
-    if h[24..] != xxh3_64(&h[..24]).to_le_bytes() {
-        return Err("it is damaged");
-    }
-    if h[8..24] != identity.to_le_bytes() {
-        return Err("it belongs to another recording, or the recording has changed");
-    }
-    state.end = HEADER as u64;
-    while state.end < len {
-        let mut r = [0; RECORD];
-        let at = state.end + RECORD as u64;
-        if at > len || file.read_exact_at(&mut r, state.end).is_err() {
-            return Err("it is cut");
-        }
-        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| r[8 * i + k]));
-        let (thread, from, n, directory, sum) = (word(0), word(1), word(2), word(3), word(4));
-        let Ok(thread) = u32::try_from(thread) else {
-            return Err("it is damaged");
-        };
-        if n > MAX_PART || directory > n {
-            return Err("it is damaged");
-        }
-        if at + n > len {
-            return Err("it is cut");
-        }
-        let record = Record {
-            at,
-            len: n,
-            directory,
-            sum,
-        };
-        state.parts.insert((ThreadId(thread), from), record);
-        state.end = at + n;
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use crate::kept::Kept;
 use crate::maps::{self, Change};
 use crate::model::*;
 use crate::scan::Scan;
-use crate::sidecar::{self, Sidecar};
+use crate::sidecar::{self, For, Sidecar};
 use crate::{Cancel, Cursor, Error, Position, Result};
 use hindsight_isa::Predictor;
 use hindsight_trace::{ModuleHash, Trace};
@@ -31,6 +31,8 @@ pub struct Options {
     /// index larger, which is made coarser where it would become too large. 0: about 32 million,
     /// 8 million where threads share memory.
     pub interval: u64,
+    /// What is built of the index for a question, and calls that were found for one, are not saved beside the trace.
+    pub unsaved: bool,
 }
 
 /// What there is of the index beside a trace.
@@ -79,7 +81,7 @@ impl Timeline {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             n => n,
         };
-        let sidecar = Sidecar::open(sidecar::path(&path), trace.identity());
+        let sidecar = Sidecar::open(sidecar::path(&path), trace.identity(), inner::most(&trace));
         Ok(Timeline(Arc::new(Inner {
             files: Mutex::default(),
             sidecar,
@@ -87,6 +89,7 @@ impl Timeline {
             path,
             jobs,
             interval: options.interval,
+            unsaved: options.unsaved,
             threads,
             scans: OnceLock::new(),
             codes: Mutex::default(),
@@ -230,7 +233,8 @@ impl Timeline {
                     progress(done.fetch_add(n, Relaxed) + n, total);
                     !cancel.is_cancelled()
                 })?;
-                inner.sidecar.add(&part)?;
+                let part = index::encode(&part)?;
+                inner.sidecar.add(*place, &part, For::Index)?;
                 // From now on it is read from there.
                 lock(&inner.parts).remove(&(place.thread, place.from));
             }

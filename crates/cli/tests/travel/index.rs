@@ -11,7 +11,7 @@ fn open(trace: &Path) -> Timeline {
 }
 
 /// What is asked of each: the last writer of a stack slot, and memory.
-fn answer(t: &Timeline) -> String {
+pub fn answer(t: &Timeline) -> String {
     let mut c = t.cursor().unwrap();
     let end = t.threads().unwrap()[0].to;
     let mut out = String::new();

@@ -11,6 +11,7 @@ mod oracle;
 mod places;
 mod questions;
 mod races;
+mod saved;
 #[path = "../../../timeline/examples/tour.rs"]
 #[allow(dead_code)]
 mod tour;
@@ -20,10 +21,11 @@ use harness::{Scene, words};
 use hindsight_timeline::{Options, Timeline};
 use std::path::Path;
 
-/// A recording, whose index has intervals of so many instructions; 0: as usual.
+/// A recording, whose index has intervals of so many instructions; 0: as usual. What is built is not saved.
 fn open(trace: &Path, interval: u64) -> Timeline {
     let options = Options {
         interval,
+        unsaved: true,
         ..Options::default()
     };
     Timeline::open(trace, options).unwrap()

@@ -27,6 +27,7 @@ fn every_end_of_a_gap_is_a_place_to_go_on_from() {
     let open = |interval| {
         let options = Options {
             interval,
+            unsaved: true,
             ..Options::default()
         };
         Timeline::open(&trace, options).unwrap()

@@ -31,7 +31,11 @@ fn scene_with(s: &Scene, more: &[&str], interval: u64) -> (Timeline, Log) {
     let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "40".as_ref()]));
     assert!(run.status.success(), "{}", run.messages());
     // The index is made in stretches at the same time.
-    let options = Options { interval, jobs: 4 };
+    let options = Options {
+        interval,
+        jobs: 4,
+        unsaved: true,
+    };
     let t = Timeline::open(&trace, options).unwrap();
     let threads = t.trace().threads();
     let log = oracle::play(t.trace(), threads[0]);

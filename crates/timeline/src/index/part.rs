@@ -142,11 +142,10 @@ impl Part {
     }
 
     /// The same of what was just made.
-    pub fn made(place: Place, draft: &Draft) -> Result<Part> {
-        let (directory, sections) = encode(draft)?;
+    pub fn made(place: Place, (directory, sections): &Encoded) -> Result<Part> {
         let bytes = sections.concat();
         let len = bytes.len() as u64;
-        let part = Part::open(place, &directory, Bytes::Memory(bytes), len);
+        let part = Part::open(place, directory, Bytes::Memory(bytes), len);
         part.ok_or_else(|| crate::Error::Unsupported("an index cannot be read as made".into()))
     }
 

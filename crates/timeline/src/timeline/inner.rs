@@ -6,7 +6,7 @@ use crate::kept::Kept;
 use crate::maps::Change;
 use crate::model::ThreadId;
 use crate::scan::Scan;
-use crate::sidecar::Sidecar;
+use crate::sidecar::{For, Sidecar};
 use crate::{Cancel, Error, Position, Result};
 use hindsight_replay::Code;
 use hindsight_trace::{ModuleHash, Trace};
@@ -21,6 +21,8 @@ pub struct Inner {
     pub jobs: usize,
     /// Instructions of an interval, if that was asked for, else 0.
     pub interval: u64,
+    /// What is built for a question is not saved.
+    pub unsaved: bool,
     pub threads: Vec<ThreadId>,
     pub scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     pub codes: Mutex<BTreeMap<u32, Arc<Code>>>,
@@ -51,6 +53,11 @@ pub const UNPACKED: usize = 128 << 20;
 const CHUNKS: usize = 16;
 /// What an index may have besides twice the bytes of its trace.
 pub const INDEX_CONSTANT: u64 = 256 << 20;
+
+/// Bytes that the index of a trace may have.
+pub fn most(trace: &Trace) -> u64 {
+    2 * trace.len() + INDEX_CONSTANT
+}
 
 impl Inner {
     /// The program image whose code a thread executes.
@@ -184,11 +191,25 @@ impl Inner {
         self.build(place, &|_| !cancel.is_cancelled())
     }
 
-    /// Builds the index of a part.
+    /// Builds the index of a part, and saves it for others if that can be.
     pub fn build(self: &Arc<Self>, place: Place, progress: &index::Progress) -> Result<Arc<Part>> {
+        if !self.unsaved {
+            self.sidecar.refresh();
+            if let Some(p) = self.part_if_built(place) {
+                return Ok(p);
+            }
+        }
         let scan = self.scan(place.thread)?;
         let draft = index::by_several(self, place, scan, self.budget(place), self.jobs, progress)?;
-        let part = Arc::new(Part::made(place, &draft)?);
+        let encoded = index::encode(&draft)?;
+        drop(draft);
+        // Where it cannot be saved (in a folder that may not be written, on a full disk) the next one makes it again.
+        let saved = !self.unsaved && self.sidecar.add(place, &encoded, For::Question).is_ok();
+        let part = match self.sidecar.load(place).filter(|_| saved) {
+            Some(p) => p,
+            None => Part::made(place, &encoded)?,
+        };
+        let part = Arc::new(part);
         lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
         Ok(part)
     }
@@ -222,7 +243,7 @@ impl Inner {
         let total: u64 = self.threads.iter().map(length).fold(0, u64::saturating_add);
         let share = (place.to - place.from) as f64 / total.max(1) as f64;
         // What is around the parts is little.
-        ((2 * self.trace.len() + INDEX_CONSTANT) as f64 * 0.9 * share) as u64
+        (most(&self.trace) as f64 * 0.9 * share) as u64
     }
 
     /// A frame that does not decode: the index was changed while it was used.

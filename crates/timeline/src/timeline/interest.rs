@@ -2,7 +2,8 @@
 
 use super::{Inner, Timeline, lock};
 use crate::index::{self, Budget, Part, Place};
-use crate::{Cancel, Error, Position, Result, ThreadId};
+use crate::sidecar::For;
+use crate::{Cancel, Position, Result, ThreadId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -125,17 +126,11 @@ impl Inner {
         let budget = Budget::new(self.budget(place));
         let scan = self.scan(place.thread)?;
         let draft = index::build(self, place, scan, &budget, &borders, None, progress)?;
-        let part = Arc::new(Part::made(place, &draft)?);
+        let encoded = index::encode(&draft)?;
+        drop(draft);
+        let part = Arc::new(Part::made(place, &encoded)?);
         lock(&self.parts).insert((place.thread, place.from), part);
-        // What it had of the part remains in the file.
-        if self.sidecar.len() + draft.size() as u64 > 2 * self.trace.len() + super::INDEX_CONSTANT {
-            return Err(Error::Index {
-                path: self.sidecar.path.display().to_string(),
-                what: "it would become too large with what was made; delete it, and make it anew"
-                    .into(),
-            });
-        }
-        self.sidecar.add(&draft)
+        self.sidecar.add(place, &encoded, For::Index)
     }
 }
 

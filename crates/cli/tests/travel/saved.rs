@@ -1,0 +1,242 @@
+//! What is built for a question is there for the next session, whatever happens to the file meanwhile.
+
+use crate::harness::Scene;
+use crate::index::answer;
+use hindsight_timeline::{
+    Call, Cancel, Filter, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
+};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+fn open(trace: &Path) -> Timeline {
+    let options = Options {
+        interval: 3000,
+        ..Options::default()
+    };
+    Timeline::open(trace, options).unwrap()
+}
+
+fn record(s: &Scene, name: &str, rounds: &str) -> PathBuf {
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let trace = s.path(name);
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), rounds.as_ref()]));
+    assert!(run.status.success(), "{}", run.messages());
+    trace
+}
+
+/// The calls of the function in which the program begins.
+fn calls(t: &Timeline) -> Vec<Call> {
+    let mut c = t.cursor().unwrap();
+    c.seek_count(ThreadId(t.trace().threads()[0]), 0).unwrap();
+    let entry = c.registers().unwrap().rip;
+    t.calls(entry, &Filter::default(), &Cancel::new()).unwrap()
+}
+
+#[test]
+fn several_sessions_save_what_they_build() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "20");
+    let silent = crate::open(&trace, 3000);
+    let (want, want_calls) = (answer(&silent), calls(&silent));
+    let index = index_path(&trace);
+    assert!(!index.exists(), "nothing was to be saved");
+    // All find no index, and each builds and saves its own.
+    let all: Vec<Timeline> = (0..4).map(|_| open(&trace)).collect();
+    std::thread::scope(|s| {
+        for t in &all {
+            s.spawn(|| {
+                assert_eq!(answer(t), want);
+                assert_eq!(calls(t), want_calls);
+            });
+        }
+    });
+    let t = open(&trace);
+    let status = t.index_status();
+    assert_eq!((status.present, status.problem), (status.parts, None));
+    assert_eq!(answer(&t), want);
+    assert_eq!(calls(&t), want_calls);
+    // Of each part there is one, and one list of calls.
+    let good = fs::read(&index).unwrap();
+    let records = |bytes: &[u8]| {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        let mut at = 32;
+        let mut found = Vec::new();
+        while at < bytes.len() {
+            found.push((word(at), word(at + 8)));
+            at += 40 + word(at + 16);
+        }
+        found.sort_unstable();
+        found
+    };
+    let whole = records(&good);
+    assert_eq!(whole.len(), status.parts + 1);
+    // Cut anywhere: what is before is used, the rest made again and saved, by several at once.
+    let cuts = (0..12).map(|i| good.len() * i / 12);
+    for cut in cuts.chain([31, 32, 33, 72, good.len() - 1]) {
+        fs::write(&index, &good[..cut]).unwrap();
+        let before: Vec<Timeline> = (0..2).map(|_| open(&trace)).collect();
+        std::thread::scope(|s| {
+            for t in &before {
+                s.spawn(|| {
+                    assert_eq!(answer(t), want, "cut at {cut}");
+                    assert_eq!(calls(t), want_calls, "cut at {cut}");
+                });
+            }
+        });
+        let status = open(&trace).index_status();
+        assert_eq!(
+            (status.present, status.problem),
+            (status.parts, None),
+            "cut at {cut}"
+        );
+        assert_eq!(records(&fs::read(&index).unwrap()), whole, "cut at {cut}");
+    }
+    // A session that had it open when it was cut, or replaced by that of another recording.
+    let other = record(&s, "u.hst", "21");
+    answer(&open(&other));
+    let foreign = fs::read(index_path(&other)).unwrap();
+    for bad in [&good[..good.len() / 3], &good[..20], &foreign] {
+        fs::write(&index, &good).unwrap();
+        let t = open(&trace);
+        fs::write(&index, bad).unwrap();
+        assert_eq!(answer(&t), want);
+        assert_eq!(calls(&t), want_calls);
+        assert_eq!(answer(&open(&trace)), want);
+        assert_eq!(open(&trace).index_status().present, status.parts);
+    }
+}
+
+#[test]
+fn processes_side_by_side_have_the_same_answers() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "20");
+    let t = crate::open(&trace, 0);
+    let mut c = t.cursor().unwrap();
+    c.seek(t.range().unwrap().1).unwrap();
+    let rsp = c.registers().unwrap().gpr[4].to_string();
+    let file = trace.to_str().unwrap();
+    let questions: [&[&str]; 3] = [
+        &["writes", file, &rsp, "8", "--json"],
+        &["mem", file, "50%", &rsp, "64", "--json"],
+        &["index", file, "--range", "40%..60%", "--interval", "2000"],
+    ];
+    let alone = questions[..2]
+        .iter()
+        .map(|q| s.run(&mut s.hindsight(q)).text());
+    let alone: Vec<String> = alone.collect();
+    for round in 0..4 {
+        let _ = fs::remove_file(index_path(&trace));
+        let running: Vec<_> = (0..9)
+            .map(|i| {
+                let mut command = s.hindsight(questions[i % 3]);
+                command.stdout(std::process::Stdio::piped());
+                (i % 3, command.spawn().unwrap())
+            })
+            .collect();
+        for (question, child) in running {
+            let done = child.wait_with_output().unwrap();
+            assert!(
+                done.status.success(),
+                "round {round}: {:?}",
+                questions[question]
+            );
+            if let Some(want) = alone.get(question) {
+                assert_eq!(
+                    *want,
+                    String::from_utf8_lossy(&done.stdout),
+                    "round {round}"
+                );
+            }
+        }
+        let t = Timeline::open(&trace, Options::default()).unwrap();
+        let status = t.index_status();
+        assert_eq!((status.present, status.problem), (status.parts, None));
+        // The one that is dense is not given up for another.
+        let (from, to) = (
+            t.find("45%".parse().unwrap(), None),
+            t.find("55%".parse().unwrap(), None),
+        );
+        let made = t.interest(from.unwrap(), to.unwrap(), 2000, &|_, _| (), &Cancel::new());
+        assert_eq!(made.unwrap(), 0, "round {round}");
+    }
+}
+
+#[test]
+fn where_nothing_can_be_saved_questions_are_answered() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "10");
+    let want = answer(&crate::open(&trace, 3000));
+    let index = index_path(&trace);
+    // A full disk.
+    symlink("/dev/full", &index).unwrap();
+    assert_eq!(answer(&open(&trace)), want);
+    fs::remove_file(&index).unwrap();
+    // Something else of this name, which stays.
+    fs::write(&index, "something of the user's").unwrap();
+    assert_eq!(answer(&open(&trace)), want);
+    assert_eq!(fs::read(&index).unwrap(), b"something of the user's");
+    fs::remove_file(&index).unwrap();
+    fs::create_dir(&index).unwrap();
+    assert_eq!(answer(&open(&trace)), want);
+    fs::remove_dir(&index).unwrap();
+    // A folder that may not be written; it does not keep root from it.
+    let folder = trace.parent().unwrap();
+    let before = fs::metadata(folder).unwrap().permissions();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o555)).unwrap();
+    let answered = answer(&open(&trace));
+    fs::set_permissions(folder, before).unwrap();
+    assert_eq!(answered, want);
+    let _ = fs::remove_file(&index);
+    // Another process writes, and does not end.
+    let held = fs::File::create(&index).unwrap();
+    held.lock().unwrap();
+    assert_eq!(answer(&open(&trace)), want);
+    assert_eq!(held.metadata().unwrap().len(), 0);
+    drop(held);
+    assert_eq!(answer(&open(&trace)), want);
+    assert_eq!(open(&trace).index_status().present, 1);
+}
+
+#[test]
+fn what_is_superseded_does_not_fill_the_file() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "40");
+    let t = open(&trace);
+    let want = answer(&t);
+    let size = || fs::metadata(index_path(&trace)).unwrap().len();
+    let mut last = size();
+    for i in 0..8 {
+        let place = |n: u64| {
+            t.find(format!("{}%", 10 * i + n).parse().unwrap(), None)
+                .unwrap()
+        };
+        let made = t.interest(place(0), place(10), 1100, &|_, _| (), &Cancel::new());
+        assert_eq!(made.unwrap(), 1);
+        let u = open(&trace);
+        assert_eq!(
+            (u.index_status().present, u.index_status().problem),
+            (1, None)
+        );
+        assert_eq!(answer(&u), want);
+        // Never more than twice what is used, and the last one that was replaced.
+        assert!(
+            size() <= 3 * last.max(size() / 2),
+            "{i}: {} after {last}",
+            size()
+        );
+        last = size();
+    }
+    let used = {
+        fs::remove_file(index_path(&trace)).unwrap();
+        let u = open(&trace);
+        let place = |n: &str| u.find(n.parse().unwrap(), None).unwrap();
+        u.interest(place("0%"), place("80%"), 1100, &|_, _| (), &Cancel::new())
+            .unwrap();
+        size()
+    };
+    assert!(last < 3 * used, "{last} for {used}");
+    assert!(last <= 2 * fs::metadata(&trace).unwrap().len() + INDEX_CONSTANT);
+    // Who had the file open before it was replaced goes on.
+    assert_eq!(answer(&t), want);
+}

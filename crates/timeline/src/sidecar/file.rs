@@ -1,0 +1,347 @@
+//! The bytes of an index file, and who may change them.
+
+use crate::ThreadId;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64;
+
+const MAGIC: [u8; 7] = *b"HSINDEX";
+/// Raise it when what the index says changes, also through a change of what is marked.
+pub const VERSION: u8 = 8;
+pub const HEADER: u64 = 32;
+/// Before each record: whose it is, where it begins, its length, and length and checksum of its directory.
+pub const RECORD: u64 = 40;
+/// No record is larger.
+const MAX_RECORD: u64 = 1 << 31;
+/// In the first word of a record: calls of a function.
+const CALLS: u64 = 1 << 32;
+/// How often it is looked whether a lock is free.
+const LOOK: Duration = Duration::from_millis(5);
+const COPY: usize = 1 << 20;
+
+/// What a record is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Key {
+    /// The part of a thread that begins with an instruction.
+    Part(ThreadId, u64),
+    /// The calls in a thread of the function at an address.
+    Calls(ThreadId, u64),
+}
+
+impl Key {
+    fn words(self) -> [u64; 2] {
+        match self {
+            Key::Part(t, from) => [t.0 as u64, from],
+            Key::Calls(t, function) => [t.0 as u64 | CALLS, function],
+        }
+    }
+
+    fn of([whose, from]: [u64; 2]) -> Option<Key> {
+        let thread = ThreadId(u32::try_from(whose & !CALLS).ok()?);
+        Some(match whose & CALLS {
+            0 => Key::Part(thread, from),
+            _ => Key::Calls(thread, from),
+        })
+    }
+}
+
+/// Where a record is: the offset of its directory, on which its sections follow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Record {
+    pub at: u64,
+    /// Of directory and sections.
+    pub len: u64,
+    pub directory: u64,
+    pub sum: u64,
+}
+
+impl Record {
+    /// Reads and checks the directory.
+    pub fn directory(&self, file: &File) -> Option<Vec<u8>> {
+        let mut out = vec![0; usize::try_from(self.directory).ok()?];
+        file.read_exact_at(&mut out, self.at).ok()?;
+        (xxh3_64(&out) == self.sum).then_some(out)
+    }
+}
+
+/// Why a file, or the rest of one, is not used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Problem {
+    NoIndex,
+    Unreadable,
+    Cut,
+    OtherVersion,
+    Damaged,
+    OtherRecording,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Problem::NoIndex => "it is no index",
+            Problem::Unreadable => "it cannot be read",
+            Problem::Cut => "it is cut",
+            Problem::OtherVersion => "it was made by another version of hindsight",
+            Problem::Damaged => "it is damaged",
+            Problem::OtherRecording => {
+                "it belongs to another recording, or the recording has changed"
+            }
+        })
+    }
+}
+
+/// What a file has.
+#[derive(Clone, Default)]
+pub struct Contents {
+    /// Of several records of the same, the last one.
+    pub records: BTreeMap<Key, Record>,
+    /// Where the next record goes; 0: there is no header.
+    pub end: u64,
+}
+
+impl Contents {
+    /// Finds the records of a file, up to where it is damaged or cut.
+    pub fn scan(file: &File, identity: u128) -> (Contents, Option<Problem>) {
+        let mut c = Contents::default();
+        let problem = c.read(file, identity).err();
+        (c, problem)
+    }
+
+    fn read(&mut self, file: &File, identity: u128) -> Result<(), Problem> {
+        let unreadable = |_| Problem::Unreadable;
+        let mut h = [0; HEADER as usize];
+        let len = file.metadata().map_err(unreadable)?.len();
+        let there = len.min(HEADER) as usize;
+        file.read_exact_at(&mut h[..there], 0).map_err(unreadable)?;
+        let n = there.min(MAGIC.len());
+        if h[..n] != MAGIC[..n] {
+            return Err(Problem::NoIndex);
+        }
+        if there < h.len() {
+            return Err(Problem::Cut);
+        }
+        if h[7] != VERSION {
+            return Err(Problem::OtherVersion);
+        }
+        if h[24..] != xxh3_64(&h[..24]).to_le_bytes() {
+            return Err(Problem::Damaged);
+        }
+        if h[8..24] != identity.to_le_bytes() {
+            return Err(Problem::OtherRecording);
+        }
+        self.end = HEADER;
+        while self.end < len {
+            let mut r = [0; RECORD as usize];
+            let at = self.end + RECORD;
+            if at > len || file.read_exact_at(&mut r, self.end).is_err() {
+                return Err(Problem::Cut);
+            }
+            let [whose, from, n, directory, sum] =
+                std::array::from_fn(|i| u64::from_le_bytes(std::array::from_fn(|k| r[8 * i + k])));
+            let Some(key) = Key::of([whose, from]).filter(|_| n <= MAX_RECORD && directory <= n)
+            else {
+                return Err(Problem::Damaged);
+            };
+            if at + n > len {
+                return Err(Problem::Cut);
+            }
+            let record = Record {
+                at,
+                len: n,
+                directory,
+                sum,
+            };
+            self.records.insert(key, record);
+            self.end = at + n;
+        }
+        Ok(())
+    }
+
+    /// Bytes of what is used.
+    pub fn live(&self) -> u64 {
+        let records = self.records.values().map(|r| RECORD + r.len);
+        HEADER + records.sum::<u64>()
+    }
+
+    /// Writes a record behind the others. Where that fails, the file is as before.
+    pub fn append(
+        &mut self,
+        file: &File,
+        key: Key,
+        directory: &[u8],
+        sections: &[Arc<[u8]>],
+    ) -> io::Result<()> {
+        let len = directory.len() + sections.iter().map(|s| s.len()).sum::<usize>();
+        let record = Record {
+            at: self.end + RECORD,
+            len: len as u64,
+            directory: directory.len() as u64,
+            sum: xxh3_64(directory),
+        };
+        if record.len > MAX_RECORD {
+            return Err(io::Error::other("a part of it would be too large"));
+        }
+        let written = || -> io::Result<()> {
+            file.write_all_at(&head(key, &record), self.end)?;
+            let mut at = record.at;
+            for bytes in std::iter::once(directory).chain(sections.iter().map(|s| &**s)) {
+                file.write_all_at(bytes, at)?;
+                at += bytes.len() as u64;
+            }
+            Ok(())
+        };
+        if let Err(e) = written() {
+            let _ = file.set_len(self.end);
+            return Err(e);
+        }
+        self.records.insert(key, record);
+        self.end = record.at + record.len;
+        Ok(())
+    }
+
+    /// Copies what is used to the end of a new file, which has a header; what that then has.
+    pub fn copy(&self, from: &File, to: &File) -> io::Result<Contents> {
+        let mut new = Contents {
+            end: HEADER,
+            ..Contents::default()
+        };
+        let mut buf = vec![0; COPY];
+        for (key, r) in &self.records {
+            let record = Record {
+                at: new.end + RECORD,
+                ..*r
+            };
+            to.write_all_at(&head(*key, &record), new.end)?;
+            let mut done = 0;
+            while done < r.len {
+                let n = (r.len - done).min(COPY as u64) as usize;
+                from.read_exact_at(&mut buf[..n], r.at + done)?;
+                to.write_all_at(&buf[..n], record.at + done)?;
+                done += n as u64;
+            }
+            new.records.insert(*key, record);
+            new.end = record.at + record.len;
+        }
+        Ok(new)
+    }
+}
+
+fn head(key: Key, r: &Record) -> Vec<u8> {
+    let [whose, from] = key.words();
+    let words = [whose, from, r.len, r.directory, r.sum];
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn header(identity: u128) -> [u8; HEADER as usize] {
+    let mut h = [0; HEADER as usize];
+    h[..7].copy_from_slice(&MAGIC);
+    h[7] = VERSION;
+    h[8..24].copy_from_slice(&identity.to_le_bytes());
+    let sum = xxh3_64(&h[..24]);
+    h[24..].copy_from_slice(&sum.to_le_bytes());
+    h
+}
+
+/// Makes the file one without records.
+pub fn begin(file: &File, identity: u128) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all_at(&header(identity), 0)
+}
+
+/// Whether two open files are the same.
+pub fn same(a: &File, b: &File) -> io::Result<bool> {
+    let (a, b) = (a.metadata()?, b.metadata()?);
+    Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let there = std::fs::symlink_metadata(path);
+    let mine = file.metadata();
+    matches!((there, mine), (Ok(t), Ok(m)) if (t.dev(), t.ino()) == (m.dev(), m.ino()))
+}
+
+/// Waits for a lock at most so long.
+fn wait(
+    patience: Duration,
+    mut try_it: impl FnMut() -> Result<(), TryLockError>,
+) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match try_it() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < patience => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(
+                    ErrorKind::TimedOut,
+                    "another process is writing it",
+                ));
+            }
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+    }
+}
+
+/// Waits until nobody writes a file.
+pub fn wait_for_writers(file: &File, patience: Duration) -> io::Result<()> {
+    wait(patience, || file.try_lock_shared())?;
+    file.unlock()
+}
+
+/// Opens the file at a path to write, or makes one; nobody else does as long as it is open.
+pub fn open_alone(path: &Path, patience: Duration) -> io::Result<File> {
+    loop {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(path)?;
+        wait(patience, || file.try_lock())?;
+        // Who had the lock may have put another one there.
+        if is_at(&file, path) || path.is_symlink() {
+            return Ok(file);
+        }
+    }
+}
+
+/// A new file that replaces the one at a path, which the caller alone may write. Those who have that open keep it.
+pub struct Replacement<'a> {
+    pub file: File,
+    path: &'a Path,
+    temporary: PathBuf,
+}
+
+impl Replacement<'_> {
+    pub fn new(path: &Path, identity: u128) -> io::Result<Replacement<'_>> {
+        let temporary = path.with_added_extension("new");
+        // Of somebody who was killed.
+        let _ = std::fs::remove_file(&temporary);
+        let mut options = OpenOptions::new();
+        let file = (options.read(true).write(true).create_new(true)).open(&temporary)?;
+        let r = Replacement {
+            file,
+            path,
+            temporary,
+        };
+        r.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
+        begin(&r.file, identity)?;
+        Ok(r)
+    }
+
+    /// Puts it there; it is written alone as long as it is open.
+    pub fn take_place(self) -> io::Result<File> {
+        std::fs::rename(&self.temporary, self.path)?;
+        self.file.try_clone()
+    }
+}
+
+impl Drop for Replacement<'_> {
+    fn drop(&mut self) {
+        // It is no longer there if it has taken its place.
+        if is_at(&self.file, &self.temporary) {
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
