@@ -8,7 +8,7 @@ use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
-use crate::{cache, dispatch, fail, guard, line, order, ring};
+use crate::{cache, dispatch, fail, guard, joint, line, order, ring};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -267,6 +267,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     }
     t.sequence_always();
     sweep();
+    joint::end(t);
     let Some(child) = prepare(t, &r) else {
         return crate::syscalls::errno(EAGAIN);
     };

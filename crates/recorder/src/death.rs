@@ -3,13 +3,15 @@
 use crate::context::Info;
 use crate::signals::{self, bit};
 use crate::thread::Thread;
-use crate::{cores, fail, sigframe, sys, traced};
+use crate::{cores, fail, joint, sigframe, sys, traced};
 use hindsight_events::{EndKind, Event};
 
 /// Ends the process by a signal. The kernel is given the program's registers before, since it may
 /// write them to a core dump.
 pub fn die(t: &mut Thread, info: &Info) -> ! {
     let signo = info.signo as u32;
+    // Core dumps have no memory that is a file's.
+    joint::end(t);
     let with_others = cores::begin(t, signo);
     t.event(&Event::Signal {
         signo: signo as u8,

@@ -7,7 +7,7 @@ use crate::context::Info;
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{attach, birth, channel, cores, limits, memcalls, ring};
+use crate::{attach, birth, channel, cores, joint, limits, memcalls, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering::*};
@@ -65,6 +65,7 @@ pub fn rest(t: &mut Thread) {
     if signals::waiting(t) {
         return;
     }
+    joint::end(t);
     let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
     t.event(&Event::Digest { cpu, vec });
     t.sequence();

@@ -33,6 +33,7 @@ mod gap;
 mod guard;
 mod heap;
 mod inbox;
+mod joint;
 mod kept;
 mod limits;
 mod loader;

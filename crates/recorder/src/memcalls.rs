@@ -10,7 +10,7 @@ use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
 use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
-use crate::{arena, limits, loader, order, place, regime};
+use crate::{arena, joint, limits, loader, order, place, regime};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_events::Event;
@@ -310,7 +310,10 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         returned(t, errno(ENOMEM));
         return Some(());
     }
-    let ret = resize(t, a)?;
+    let mut ret = resize(t, a)?;
+    if ret == errno(EFAULT) && joint::whole(t, old, old_len) {
+        ret = resize(t, a)?;
+    }
     returned(t, ret);
     let Ok(at) = result(ret) else { return Some(()) };
     let (old_len, new_len) = (pages(old_len), pages(new_len));

@@ -6,7 +6,7 @@ use crate::procfiles::{self, File};
 use crate::stub;
 use crate::syscalls::{errno, pass};
 use crate::thread::Thread;
-use crate::{channel, guard, program};
+use crate::{channel, guard, joint, program};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -81,6 +81,8 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
         (File::Descriptors, What::File) => Some(counted(t, nr, a)),
         (File::Descriptors, _) => None,
         (_, What::Open(flags)) if flags & O_PATH == 0 => {
+            // The mappings are to be those that the program has made.
+            joint::end(t);
             Some(Some(procfiles::open(t, file, tid, flags)))
         }
         _ => None,

@@ -19,7 +19,7 @@ use crate::guard;
 use crate::maps::{Region, regions};
 use crate::sys::PAGE;
 use crate::thread::Thread;
-use crate::{birth, config, limits, place, ring, sys};
+use crate::{birth, config, joint, limits, place, ring, sys};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -413,6 +413,8 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| changed(t, r.addr, r.len));
     if class == syscalls::Class::Unknown || birth::lent_memory(nr, a) {
         changed(t, 0, u64::MAX);
+        // It may write at any time, even while memory is mapped anew.
+        joint::never(t);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
 use crate::{
-    attach, birth, channel, confined, exec, features, filters, limits, memcalls, pathcalls,
+    attach, birth, channel, confined, exec, features, filters, joint, limits, memcalls, pathcalls,
     process, regime, stub, traced,
 };
 use hindsight_events::Event;
@@ -67,6 +67,7 @@ pub fn perform(t: &mut Thread) -> Flow {
             None => interrupted(t),
         };
     }
+    joint::before(t, nr, &a);
     confined::before(nr, &a);
     regime::announce(t, nr, &a);
     traced::before(nr, &a);

@@ -2,6 +2,7 @@
 
 use crate::gap::{self, Gap};
 use crate::inbox::Inbox;
+use crate::joint::{self, Joint};
 use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::{config, signals, sys};
@@ -163,6 +164,8 @@ pub struct Thread {
     pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
     /// Path of a program that is executed and not recorded.
     pub leaving: Option<alloc::ffi::CString>,
+    /// Pages that memory shares with its cells.
+    pub joint: Joint,
 }
 
 impl Thread {
@@ -227,6 +230,7 @@ impl Thread {
             rseq: None,
             plan: None,
             leaving: None,
+            joint: Joint::new(),
         }));
         t.ctx.runtime = t as *mut Thread as u64;
         t.ctx.order_ptr = hindsight_glue::order_address();
@@ -370,7 +374,7 @@ impl Thread {
         }
     }
 
-    /// Writes key frames and digests that are due.
+    /// Does what is due: key frames, digests, and sharing pages.
     pub fn observe(&mut self) {
         if self.pos >= self.next_keyframe || self.emit.wants_keyframe() {
             self.keyframe();
@@ -379,6 +383,7 @@ impl Thread {
             self.event(&Event::Digest { cpu, vec });
             self.next_digest = self.pos + config().digest_interval;
         }
+        joint::look(self);
         self.schedule();
     }
 
@@ -394,12 +399,14 @@ impl Thread {
 
     /// Says when [`Thread::observe`] has something to do.
     pub fn schedule(&mut self) {
-        self.next_observation = self.next_keyframe.min(self.next_digest);
+        let due = self.next_keyframe.min(self.next_digest);
+        self.next_observation = due.min(self.joint.next());
     }
 
     /// No key frames: replay needs memory whole.
     pub fn schedule_quiet(&mut self) {
         self.next_keyframe = u64::MAX;
+        self.joint.pause();
         self.schedule();
     }
 
@@ -439,6 +446,7 @@ impl Thread {
             self.next_keyframe = u64::MAX;
         }
         self.next_digest = later(config().digest_interval);
+        self.joint.begin(self.pos);
     }
 
     /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of
@@ -458,6 +466,7 @@ impl Thread {
             }
             return;
         }
+        self.joint.forget(addr, len);
         if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
             return crate::regime::changed(self, addr, len);
         }
@@ -470,9 +479,10 @@ impl Thread {
     }
 
     fn zero_cells(&mut self, start: u64, len: u64) {
+        joint::drop_cells(self, start..start + len);
         let (start, end) = (self.window + start, self.window + start + len);
         // The first pages are shared with their alias and must be written; the rest can be given back.
-        let shared = self.window - SKEW + SHARED;
+        let shared = self.window + SHARED;
         let whole = (start.max(shared).next_multiple_of(4096), end & !4095);
         let clear = |a: u64, b: u64| {
             if a < b {
@@ -493,7 +503,7 @@ impl Thread {
     pub fn give_back_place(&mut self) {
         self.empty_window();
         let ctx = self.window - CTX_SIZE as u64;
-        let whole = (ctx.next_multiple_of(4096), (self.window - SKEW) & !4095);
+        let whole = (ctx.next_multiple_of(4096), self.window);
         // SAFETY: the part of the context block before its first whole page, which nothing uses now.
         unsafe { core::ptr::write_bytes(ctx as *mut u8, 0, (whole.0 - ctx) as usize) };
         sys::madvise_dontneed(whole.0, whole.1 - whole.0);
@@ -510,7 +520,7 @@ impl Thread {
         self.tid = sys::gettid();
         // Those of threads that have ended share their first pages with the parent's.
         core::mem::take(&mut *FREE.lock());
-        map_shared(self.window - SKEW, self.predictor)
+        map_shared(self.window, self.predictor)
     }
 
     /// Counters for the collector.
@@ -546,17 +556,9 @@ pub fn complete(area: &mut Area, ctx: &Ctx, wide: Option<&Layout>) {
     }
 }
 
-/// Offset of the window from a page boundary. A cell then differs in its low 12 address bits from the
-/// memory it stands for: processors take a load for dependent on an earlier store when those agree.
-const SKEW: u64 = 0x840;
-
-/// Bytes at the window's start (counted from the page boundary before it) that are mapped again
-/// behind its end: enough for [`ALIAS`] cells.
-const SHARED: u64 = 8192;
-const _: () = assert!(SHARED >= SKEW + ALIAS as u64);
-// The last cells lie in the pages that are mapped again: together with the end of the context block,
-// which must be unused.
-const _: () = assert!(size_of::<Ctx>() as u64 + SKEW <= CTX_SIZE as u64);
+/// Bytes at the window's start that are mapped again behind its end: enough for [`ALIAS`] cells.
+pub const SHARED: u64 = 8192;
+const _: () = assert!(SHARED >= ALIAS as u64);
 
 /// Reserves stacks, context block, window, and the alias of its first cells, with holes around them as
 /// guards. Returns the stacks and the window.
@@ -568,7 +570,7 @@ fn map_window(p: Predictor) -> Result<(u64, u64), i32> {
     if p.size() > SHARED {
         sys::madvise_wipe_on_fork(first + SHARED, p.size() - SHARED);
     }
-    map_shared(first, p).map(|_| (stack, first + SKEW))
+    map_shared(first, p).map(|_| (stack, first))
 }
 
 /// Maps fresh memory for the first cells of the window that begins at `first`, and again behind

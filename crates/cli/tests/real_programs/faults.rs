@@ -76,7 +76,7 @@ fn own_handlers() {
 }
 
 /// What gdb says of `asked` about the core that `command` leaves, or nothing if it leaves none.
-fn core(scene: &Scene, program: &Path, command: &[OsString], asked: &[&str]) -> Option<String> {
+pub fn core(scene: &Scene, program: &Path, command: &[OsString], asked: &[&str]) -> Option<String> {
     let file = scene.path("core");
     let _ = fs::remove_file(&file);
     let mut shell = scene.command("/bin/sh");
@@ -104,7 +104,18 @@ fn core(scene: &Scene, program: &Path, command: &[OsString], asked: &[&str]) -> 
 
 /// The words of a command that records `argv`.
 fn recorded(scene: &Scene, trace: &Path, argv: &[OsString]) -> Vec<OsString> {
-    let recording = scene.recording(trace, argv);
+    recorded_with(scene, trace, &[], argv)
+}
+
+/// The same with options.
+pub fn recorded_with(
+    scene: &Scene,
+    trace: &Path,
+    options: &[&str],
+    argv: &[OsString],
+) -> Vec<OsString> {
+    let mut recording = scene.hindsight(&["record", "--quiet", "-o"]);
+    recording.arg(trace).args(options).arg("--").args(argv);
     let all = std::iter::once(recording.get_program()).chain(recording.get_args());
     all.map(OsString::from).collect()
 }

@@ -60,6 +60,19 @@ pub fn madvise_populate(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_POPULATE_WRITE as u64]);
 }
 
+/// Has pages that are in memory mapped at once instead of one by one. Kernels before 5.14 do not know how.
+pub fn madvise_populate_read(addr: u64, len: u64) {
+    let _ = call(__NR_madvise, [addr, len, MADV_POPULATE_READ as u64]);
+}
+
+/// Which pages of `addr..addr+len`, all mapped, are in memory. Of private anonymous memory these are those that have
+/// been accessed. `Err`: something is not mapped.
+pub fn resident(addr: u64, len: u64) -> Result<alloc::vec::Vec<bool>> {
+    let mut pages = alloc::vec![0u8; len.div_ceil(super::PAGE) as usize];
+    call(__NR_mincore, [addr, len, pages.as_mut_ptr() as u64])?;
+    Ok(pages.into_iter().map(|p| p & 1 != 0).collect())
+}
+
 /// Has private anonymous pages read as zero in the child of a `fork`, instead of copying them.
 pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]);

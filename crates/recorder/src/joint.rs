@@ -1,0 +1,486 @@
+//! Memory and cells that share their pages.
+//!
+//! A checked read takes two lines of the processor's caches where the program by itself takes one: that of the
+//! memory and that of its cells. Where a large block is only read, the two are equal and stay so. Then both are mapped
+//! to the same pages of a file in memory, privately: the first write to either gives the writer its own copy, by
+//! whomever it is made, the kernel included. So each comparison is made as before, and finds what it would have
+//! found; but what is compared are the same lines of the caches.
+//!
+//! Mapping memory anew takes that nobody else writes to it meanwhile, so it is only done while the thread is alone, and the
+//! kernel does nothing behind its back. What the program could notice of it, or what works with anonymous
+//! memory only, makes an end of it ([`end`]); system calls that take memory for one mapping find one
+//! ([`Joint::before`], [`whole`]).
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::maps::{Region, regions};
+use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE};
+use crate::thread::{SHARED, Thread};
+use crate::{birth, fail, limits, line};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use hindsight_events::event::digest;
+use hindsight_isa::Predictor;
+use linux_raw_sys::general::*;
+
+/// Instructions until memory is looked at for the first time, and the longest time between two looks. Each is twice as
+/// long as the one before.
+const INTERVAL: u64 = 32 << 20;
+const MAX_INTERVAL: u64 = 2 << 30;
+/// Pages that are looked at each time. To look at one takes half a microsecond.
+const PAGES: u64 = 2048;
+/// Number of looks at which a page must have held the same: one that is written after all costs two copies.
+const LOOKS: u8 = 3;
+/// Least number of pages that are joined at a time. Each block is a mapping of its own, and one that fits
+/// the caches twice gains nothing.
+const LEAST: u64 = 128;
+/// Most pages of which it is noted what they held.
+const MAX_NOTED: usize = 64 << 10;
+/// Most blocks. The kernel has 65530 mappings for a process at most.
+const MAX_BLOCKS: usize = 1000;
+/// Largest region that is looked at, in bytes.
+const MAX_REGION: u64 = 1 << 30;
+/// Pages that are looked at in one piece.
+const PIECE: u64 = 512;
+/// How many times all is made anonymous again before nothing is joined any more.
+const MAX_ENDS: u32 = 3;
+
+/// What is known of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    /// It held this when it was looked at last, and at so many looks.
+    Held(u32, u8),
+    /// It has been joined with its cells. If it has been written since then, it is not worth doing it again.
+    Joined,
+}
+
+/// What a thread shares between its memory and its cells.
+#[derive(Debug)]
+pub struct Joint {
+    /// The program's memory that is mapped to a file. Parts may have been unmapped or replaced since.
+    memory: Vec<Range<u64>>,
+    /// Cells that are mapped to a file, as offsets in the window.
+    cells: Vec<Range<u64>>,
+    /// What was memory here, where mappings may meet that the kernel does not make one.
+    seams: Vec<Range<u64>>,
+    seen: BTreeMap<u64, Seen>,
+    /// Position from which on memory is looked at.
+    next: u64,
+    interval: u64,
+    /// Address at which the next look begins.
+    cursor: u64,
+    ends: u32,
+}
+
+impl Joint {
+    /// Nothing is shared, and memory not looked at before [`Joint::begin`].
+    pub const fn new() -> Joint {
+        Joint {
+            memory: Vec::new(),
+            cells: Vec::new(),
+            seams: Vec::new(),
+            seen: BTreeMap::new(),
+            next: u64::MAX,
+            interval: INTERVAL,
+            cursor: 0,
+            ends: 0,
+        }
+    }
+
+    /// Position from which on [`look`] has something to do.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Reads are not compared with the window until [`Joint::begin`].
+    pub fn pause(&mut self) {
+        self.next = u64::MAX;
+    }
+
+    /// The window is empty at position `pos`, from which on reads are compared with it.
+    pub fn begin(&mut self, pos: u64) {
+        self.seen.clear();
+        self.interval = INTERVAL;
+        self.next = match self.ends > MAX_ENDS {
+            true => u64::MAX,
+            false => pos.saturating_add(INTERVAL),
+        };
+    }
+
+    /// This memory is the program's no longer, or another.
+    pub fn forget(&mut self, addr: u64, len: u64) {
+        let range = addr..addr.saturating_add(len);
+        take(&mut self.memory, &range);
+        take(&mut self.seams, &range);
+        let pages: Vec<u64> = self.seen.range(range).map(|p| *p.0).collect();
+        for p in pages {
+            self.seen.remove(&p);
+        }
+    }
+
+    fn is_joined(&self, page: u64) -> bool {
+        self.seen.get(&page) == Some(&Seen::Joined)
+    }
+
+    /// Whether any of this memory is, or was, mapped to a file.
+    fn touches(&self, addr: u64, len: u64) -> bool {
+        let meets = |r: &Range<u64>| r.start < addr.saturating_add(len) && addr < r.end;
+        self.memory.iter().chain(&self.seams).any(meets)
+    }
+}
+
+/// The part of `a` that lies in `b`.
+fn common(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
+    let r = a.start.max(b.start)..a.end.min(b.end);
+    (r.start < r.end).then_some(r)
+}
+
+/// Takes `range` out of a list; returns what of it was there.
+fn take(list: &mut Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let mut taken = Vec::new();
+    for r in core::mem::take(list) {
+        let Some(c) = common(&r, range) else {
+            list.push(r);
+            continue;
+        };
+        for rest in [r.start..c.start, c.end..r.end] {
+            if rest.start < rest.end {
+                list.push(rest);
+            }
+        }
+        taken.push(c);
+    }
+    taken
+}
+
+/// The thread stands between two instructions: joins what has not changed for a while, if it is time to.
+pub fn look(t: &mut Thread) {
+    if t.pos < t.joint.next {
+        return;
+    }
+    if may_join(t) {
+        pass(t);
+    }
+    let j = &mut t.joint;
+    if j.next != u64::MAX {
+        j.next = t.pos.saturating_add(j.interval);
+        j.interval = (j.interval * 2).min(MAX_INTERVAL);
+    }
+}
+
+fn may_join(t: &Thread) -> bool {
+    let (most, _) = limits::get(RLIMIT_FSIZE);
+    birth::is_alone()
+        && !t.quiet
+        && !t.is_plain()
+        && t.predictor == Predictor::WINDOW
+        && most == u64::MAX
+}
+
+/// Memory that may be joined.
+fn candidates() -> Vec<Range<u64>> {
+    let fits = |r: &&Region| {
+        r.prot == PROT_READ | PROT_WRITE
+            && r.flags == MAP_PRIVATE | MAP_ANONYMOUS
+            && r.end - r.start <= MAX_REGION
+    };
+    let of = |r: &Region| r.start..r.end;
+    regions().all().filter(fits).map(of).collect()
+}
+
+/// Looks at the next [`PAGES`].
+fn pass(t: &mut Thread) {
+    let list = candidates();
+    let from = list.partition_point(|r| r.end <= t.joint.cursor);
+    let mut budget = PAGES;
+    // All of them once around.
+    for i in 0..list.len() {
+        let region = &list[(from + i) % list.len()];
+        let mut at = region.start;
+        if i == 0 && region.contains(&t.joint.cursor) {
+            at = t.joint.cursor;
+        }
+        while at < region.end {
+            if budget == 0 {
+                t.joint.cursor = at;
+                return;
+            }
+            let end = region.end.min(at + PIECE * PAGE);
+            let looked = piece(t, at..end);
+            // Where there is nothing costs something too.
+            budget = budget.saturating_sub(looked.max((end - at) / PAGE / 16).max(1));
+            at = end;
+        }
+    }
+    t.joint.cursor = 0;
+}
+
+/// Looks at the pages of a range that has cells; returns how many those were.
+fn piece(t: &mut Thread, range: Range<u64>) -> u64 {
+    let len = range.end - range.start;
+    let cell = t.predictor.cell(range.start);
+    // The first cells are mapped twice.
+    if cell < SHARED || cell + len > t.predictor.size() - SHARED {
+        return 0;
+    }
+    let Ok(resident) = sys::resident(t.window + cell, len) else {
+        never(t);
+        return 0;
+    };
+    let mut looked = 0;
+    let mut run = range.start..range.start;
+    let ends = core::iter::once((range.end, false));
+    let pages = (range.start..range.end).step_by(PAGE as usize);
+    let pages = pages.zip(resident);
+    for (page, is_there) in pages.chain(ends) {
+        looked += is_there as u64;
+        if is_there && has_settled(t, page) {
+            if run.is_empty() {
+                run = page..page;
+            }
+            run.end = page + PAGE;
+            continue;
+        }
+        if run.end - run.start >= LEAST * PAGE && t.joint.memory.len() < MAX_BLOCKS {
+            join(t, &run);
+        }
+        run = range.end..range.end;
+    }
+    looked
+}
+
+/// Whether a page holds what it did when it was looked at before, and its cells hold the same.
+fn has_settled(t: &mut Thread, page: u64) -> bool {
+    if t.joint.is_joined(page) {
+        return false;
+    }
+    let cells = t.cell(page) as u64;
+    // SAFETY: both are mapped readable, the one by the program and the other by the recorder, and nobody
+    // writes: the thread is alone, and here. The slices are gone before it goes on.
+    let (memory, cells) = unsafe {
+        let slice = |at: u64| core::slice::from_raw_parts(at as *const u8, PAGE as usize);
+        (slice(page), slice(cells))
+    };
+    let now = digest(memory);
+    let looks = match t.joint.seen.get(&page) {
+        Some(Seen::Held(before, looks)) if *before == now => looks.saturating_add(1),
+        Some(_) => 1,
+        None if t.joint.seen.len() >= MAX_NOTED => return false,
+        None => 1,
+    };
+    t.joint.seen.insert(page, Seen::Held(now, looks));
+    looks >= LOOKS && memory == cells
+}
+
+/// Maps memory and its cells, which hold the same, to the same pages. Where that is not possible, it is not tried again.
+fn join(t: &mut Thread, run: &Range<u64>) {
+    let len = run.end - run.start;
+    let cells = t.cell(run.start) as u64;
+    // SAFETY: as in `has_settled`.
+    let memory = unsafe { core::slice::from_raw_parts(run.start as *const u8, len as usize) };
+    let Ok(fd) = sys::memfd_create(c"memory") else {
+        return never(t);
+    };
+    let map = |at: u64| {
+        let prot = PROT_READ | PROT_WRITE;
+        sys::mmap(at, len, prot, MAP_PRIVATE | MAP_FIXED, fd, 0).is_ok()
+    };
+    let written = sys::pwrite(fd, memory, 0);
+    let done = written && map(run.start);
+    if done {
+        t.joint.memory.push(run.clone());
+        for page in run.clone().step_by(PAGE as usize) {
+            t.joint.seen.insert(page, Seen::Joined);
+        }
+        if map(cells) {
+            sys::madvise_dontdump(cells, len);
+            let offset = cells - t.window;
+            t.joint.cells.push(offset..offset + len);
+            sys::madvise_populate_read(run.start, len);
+            sys::madvise_populate_read(cells, len);
+        } else {
+            fresh_cells(cells, len);
+            restore(fd, cells, len);
+        }
+    } else if written && sys::resident(run.start, len).is_err() {
+        // The kernel has taken away what was there before it failed.
+        fresh_memory(run.start, len);
+        restore(fd, run.start, len);
+    }
+    sys::close(fd);
+    if !done {
+        never(t);
+    }
+}
+
+/// Fills memory from the beginning of a file.
+fn restore(fd: i32, addr: u64, len: u64) {
+    // SAFETY: it has just been mapped, writable, and nothing else uses it.
+    let memory = unsafe { core::slice::from_raw_parts_mut(addr as *mut u8, len as usize) };
+    if sys::pread(fd, memory, 0) != Ok(len as usize) {
+        fail::die(
+            fail::STATUS,
+            &line!("the program's memory cannot be read back"),
+        );
+    }
+}
+
+/// Maps anonymous memory of the program, or ends it: what was there cannot stay.
+fn fresh_memory(addr: u64, len: u64) {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if let Err(e) = sys::mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0) {
+        let message = line!("the program's memory cannot be mapped again (error {e})");
+        fail::die(fail::STATUS, &message);
+    }
+}
+
+/// Maps cells of their own, zeroed, as all of the window are.
+fn fresh_cells(addr: u64, len: u64) {
+    if let Err(e) = sys::mmap_anon_noreserve(addr, len, PROT_READ | PROT_WRITE) {
+        let message = line!("cells of the predictor cannot be mapped again (error {e})");
+        fail::die(fail::STATUS, &message);
+    }
+    sys::madvise_dontdump(addr, len);
+    sys::madvise_wipe_on_fork(addr, len);
+}
+
+/// The cells at offsets `range` are to become zero: those that are mapped to a file are mapped anew, since they
+/// cannot just be given back.
+pub fn drop_cells(t: &mut Thread, range: Range<u64>) {
+    if t.joint.cells.is_empty() {
+        return;
+    }
+    for r in take(&mut t.joint.cells, &range) {
+        fresh_cells(t.window + r.start, r.end - r.start);
+    }
+}
+
+/// Makes the program's memory in `addr..addr+len` anonymous again.
+pub fn separate(t: &mut Thread, addr: u64, len: u64) {
+    if t.joint.memory.is_empty() {
+        return;
+    }
+    for r in take(&mut t.joint.memory, &(addr..addr.saturating_add(len))) {
+        let now: Vec<Region> = regions()
+            .overlapping(r.start, r.end - r.start)
+            .filter(|m| m.flags == MAP_PRIVATE | MAP_ANONYMOUS)
+            .copied()
+            .collect();
+        for m in now {
+            if let Some(part) = common(&r, &(m.start..m.end)) {
+                make_anonymous(&part, m.prot);
+                t.joint.seams.push(part);
+            }
+        }
+    }
+}
+
+fn make_anonymous(range: &Range<u64>, prot: u32) {
+    let len = range.end - range.start;
+    let bytes = copy(range, prot);
+    fresh_memory(range.start, len);
+    // SAFETY: it has just been mapped, writable; no other thread runs.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), range.start as *mut u8, bytes.len()) };
+    if prot != PROT_READ | PROT_WRITE {
+        let _ = sys::mprotect(range.start, len, prot);
+    }
+}
+
+/// What memory holds that has this protection.
+fn copy(range: &Range<u64>, prot: u32) -> Vec<u8> {
+    let len = range.end - range.start;
+    if prot & PROT_READ == 0 {
+        let _ = sys::mprotect(range.start, len, PROT_READ);
+    }
+    let mut bytes = vec![0; len as usize];
+    if crate::guard::read(range.start, &mut bytes).is_err() {
+        fail::die(
+            fail::STATUS,
+            &line!("the program's memory cannot be copied"),
+        );
+    }
+    bytes
+}
+
+/// Makes all of the program's memory anonymous again: others come who use it, or somebody may look.
+pub fn end(t: &mut Thread) {
+    if t.joint.memory.is_empty() {
+        return;
+    }
+    separate(t, 0, u64::MAX);
+    t.joint.ends += 1;
+    if t.joint.ends > MAX_ENDS {
+        t.joint.next = u64::MAX;
+    }
+}
+
+/// As [`end`], for good.
+pub fn never(t: &mut Thread) {
+    end(t);
+    t.joint.ends = MAX_ENDS + 1;
+    t.joint.next = u64::MAX;
+}
+
+/// Before a system call that is not one of the commonest: prepares for one that needs anonymous memory, or gives memory
+/// a property that would be lost.
+pub fn before(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    const PR_SET_VMA: u64 = 0x5356_4d41;
+    match nr {
+        __NR_mlock
+        | __NR_mlock2
+        | __NR_mbind
+        | __NR_set_mempolicy_home_node
+        | __NR_migrate_pages
+        | __NR_move_pages
+        | __NR_userfaultfd
+        | __NR_vmsplice
+        | __NR_io_setup
+        | __NR_io_uring_setup
+        | __NR_process_madvise
+        | __NR_remap_file_pages
+        | __NR_pkey_mprotect
+        | __NR_mseal => never(t),
+        __NR_prctl if a[0] == PR_SET_VMA => never(t),
+        __NR_mprotect if a[2] as u32 & PROT_EXEC != 0 => separate(t, a[0], a[1]),
+        // Which last, and would be lost.
+        __NR_madvise
+            if !matches!(
+                a[2] as u32,
+                MADV_NORMAL
+                    | MADV_RANDOM
+                    | MADV_SEQUENTIAL
+                    | MADV_WILLNEED
+                    | MADV_DONTNEED
+                    | MADV_FREE
+                    | MADV_COLD
+                    | MADV_PAGEOUT
+                    | MADV_POPULATE_READ
+                    | MADV_POPULATE_WRITE
+            ) =>
+        {
+            never(t);
+        }
+        __NR_madvise => separate(t, a[0], a[1]),
+        __NR_mremap => separate(t, a[0], a[1].max(1)),
+        __NR_mmap if a[3] as u32 & (MAP_HUGETLB | MAP_LOCKED) != 0 => never(t),
+        _ => {}
+    }
+}
+
+/// The kernel finds several mappings in this memory where the program has made one: makes it one, if that was
+/// done here. Whether it has been.
+pub fn whole(t: &mut Thread, addr: u64, len: u64) -> bool {
+    let len = len.next_multiple_of(PAGE);
+    let prot = match regions().find(addr) {
+        Some(r) if r.end >= addr.saturating_add(len) => r.prot,
+        _ => return false,
+    };
+    // With other threads about, nothing can be copied that they may write.
+    if len == 0 || !t.joint.touches(addr, len) || !birth::is_alone() {
+        return false;
+    }
+    make_anonymous(&(addr..addr + len), prot);
+    take(&mut t.joint.seams, &(addr..addr + len));
+    true
+}
