@@ -8,6 +8,7 @@ mod grounds;
 mod harness;
 mod index;
 mod oracle;
+mod out;
 mod places;
 mod questions;
 mod races;

@@ -1,53 +1,330 @@
 //! Out of a function, forwards and backwards.
+//!
+//! Most functions are soon over, and are stepped through. Of others the return address is looked for in the stack: it
+//! is a word there, at the stack pointer or above, that is the address of code. To all of these a run stops where the
+//! thread has returned to them; the one that was there before is the return address. Backwards it is the word that a
+//! call wrote last and that no return has read since.
 
 use crate::stops::*;
 use crate::{Cursor, Result};
 use iced_x86::FlowControl;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const RSP: usize = 4;
+/// Instructions of the function that are stepped through first.
+const STEPS: usize = 64;
+/// Bytes of the stack in which the return address is looked for: first, and if it is not found.
+const FRAMES: [u64; 2] = [64 << 10, 1 << 20];
+const PAGE: u64 = 4096;
+/// Longest call instruction.
+const CALL: u64 = 8;
+/// Reads of a word that are looked at for one by a return.
+const READS: usize = 16;
 
 /// See [`Cursor::step_out`].
 pub fn step_out(cursor: &mut Cursor, direction: Direction, cancel: &Cancel) -> Result<Stop> {
-    match direction {
-        Direction::Forward => out_forward(cursor, cancel),
-        Direction::Backward => out_backward(cursor, cancel),
+    let mut floor = cursor.registers()?.gpr[RSP];
+    let mut steps = |cursor: &mut Cursor, n: usize| match direction {
+        Direction::Forward => steps_forward(cursor, floor, n, cancel),
+        Direction::Backward => steps_backward(cursor, &mut floor, n, cancel),
+    };
+    if let Some(stop) = steps(cursor, STEPS)? {
+        return Ok(stop);
+    }
+    let home = (cursor.thread(), cursor.count());
+    let frames = match direction {
+        Direction::Forward => &FRAMES[..],
+        Direction::Backward => &FRAMES[1..],
+    };
+    for frame in frames.iter().copied() {
+        let found = match direction {
+            Direction::Forward => find_return(cursor, floor, frame, cancel),
+            Direction::Backward => find_call(cursor, floor, frame, cancel),
+        };
+        match found {
+            Ok(Some(count)) => {
+                cursor.place(home.0, count)?;
+                let ends = direction == Direction::Forward && is_end(cursor)?;
+                return cursor.stop(if ends { Reason::End } else { Reason::Step });
+            }
+            Ok(None) => cursor.place(home.0, home.1)?,
+            Err(crate::Error::Cancelled) => {
+                cursor.place(home.0, home.1)?;
+                return cursor.stop(Reason::Cancelled);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    // No word of the stack tells.
+    let mut steps = |cursor: &mut Cursor, n: usize| match direction {
+        Direction::Forward => steps_forward(cursor, floor, n, cancel),
+        Direction::Backward => steps_backward(cursor, &mut floor, n, cancel),
+    };
+    match steps(cursor, usize::MAX)? {
+        Some(stop) => Ok(stop),
+        None => cursor.stop(Reason::Step),
     }
 }
 
-/// The return is the first one whose address lies at the present stack pointer or above.
-fn out_forward(cursor: &mut Cursor, cancel: &Cancel) -> Result<Stop> {
-    let floor = cursor.registers()?.gpr[RSP];
-    loop {
+/// The return is the first one whose address lies at `floor` or above.
+fn steps_forward(
+    cursor: &mut Cursor,
+    floor: u64,
+    n: usize,
+    cancel: &Cancel,
+) -> Result<Option<Stop>> {
+    for _ in 0..n {
         if cancel.is_cancelled() {
-            return cursor.stop(Reason::Cancelled);
+            return cursor.stop(Reason::Cancelled).map(Some);
         }
         let flow = cursor.instruction()?.map(|i| i.0);
         let rsp = cursor.registers()?.gpr[RSP];
+        let before = (cursor.thread(), cursor.count());
         let stop = cursor.step_over(Direction::Forward, cancel)?;
+        if stop.reason == Reason::End && n == STEPS {
+            // What was called did not return; perhaps it went out of this function too (`longjmp`).
+            cursor.place(before.0, before.1)?;
+            return Ok(None);
+        }
         if stop.reason != Reason::Step || (flow == Some(FlowControl::Return) && rsp >= floor) {
-            return Ok(stop);
+            return Ok(Some(stop));
         }
     }
+    Ok(None)
 }
 
 /// The call is the last one whose return address lies where the stack pointer has not been above since.
-fn out_backward(cursor: &mut Cursor, cancel: &Cancel) -> Result<Stop> {
-    let mut floor = cursor.registers()?.gpr[RSP];
-    loop {
+fn steps_backward(
+    cursor: &mut Cursor,
+    floor: &mut u64,
+    n: usize,
+    cancel: &Cancel,
+) -> Result<Option<Stop>> {
+    for _ in 0..n {
         if cancel.is_cancelled() {
-            return cursor.stop(Reason::Cancelled);
+            return cursor.stop(Reason::Cancelled).map(Some);
         }
         let stop = cursor.step_over(Direction::Backward, cancel)?;
         if stop.reason != Reason::Step {
-            return Ok(stop);
+            return Ok(Some(stop));
         }
         let rsp = cursor.registers()?.gpr[RSP];
-        let flow = cursor.instruction()?.map(|i| i.0);
-        let call = matches!(flow, Some(FlowControl::Call | FlowControl::IndirectCall));
         // A call that was stepped over as a whole leaves the stack pointer as it was.
-        if call && rsp.wrapping_sub(8) >= floor {
-            return Ok(stop);
+        if is_call(cursor)?.is_some() && rsp.wrapping_sub(8) >= *floor {
+            return Ok(Some(stop));
         }
-        floor = floor.max(rsp);
+        *floor = rsp.max(*floor);
+    }
+    Ok(None)
+}
+
+/// The address behind the call at the cursor, if there is one.
+fn is_call(cursor: &mut Cursor) -> Result<Option<u64>> {
+    Ok(match cursor.instruction()? {
+        Some((FlowControl::Call | FlowControl::IndirectCall, next)) => Some(next),
+        _ => None,
+    })
+}
+
+/// The words of the stack that are addresses of code: where they are, and what they are, ascending; and whether
+/// that is all that is known of the stack.
+fn addresses(
+    cursor: &mut Cursor,
+    floor: u64,
+    frame: u64,
+    cancel: &Cancel,
+) -> Result<(Vec<(u64, u64)>, bool)> {
+    let end = floor.saturating_add(frame);
+    let mut at = floor;
+    let mut out = Vec::new();
+    while at < end {
+        let next = end.min((at / PAGE + 1) * PAGE);
+        let memory = cursor.memory_unless(at, (next - at) as usize, cancel)?;
+        let (words, _) = memory.bytes.as_chunks::<8>();
+        if memory.bytes.iter().all(Option::is_none) {
+            return Ok((out, true));
+        }
+        for (slot, word) in (at..).step_by(8).zip(words) {
+            let mut bytes = [0; 8];
+            let known = word.iter().zip(&mut bytes).all(|(known, b)| {
+                *b = known.map_or(0, |k| k.value);
+                known.is_some()
+            });
+            let to = u64::from_le_bytes(bytes);
+            if known && !cursor.code(to, 1)?.is_empty() {
+                out.push((slot, to));
+            }
+        }
+        at = next;
+    }
+    Ok((out, false))
+}
+
+fn is_end(cursor: &Cursor) -> Result<bool> {
+    Ok(cursor.count() == cursor.timeline().0.scan(cursor.thread())?.to)
+}
+
+/// Where the thread has returned to one of the addresses in the stack above the cursor; its end, if it never does.
+fn find_return(
+    cursor: &mut Cursor,
+    floor: u64,
+    frame: u64,
+    cancel: &Cancel,
+) -> Result<Option<u64>> {
+    let begin = cursor.count();
+    let mut slots: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let (words, all) = addresses(cursor, floor, frame, cancel)?;
+    for (slot, to) in words {
+        slots.entry(to).or_default().push(slot);
+    }
+    let slots = Arc::new(slots);
+    let breakpoints = slots.keys().map(|to| {
+        let (slots, to) = (Arc::clone(&slots), *to);
+        let mut b = Breakpoint::at(0, to);
+        b.condition = Some(Box::new(move |v| {
+            let slot = v.registers().gpr[RSP].wrapping_sub(8);
+            slots[&to].binary_search(&slot).is_ok()
+        }));
+        b
+    });
+    let mut stops = Stops {
+        breakpoints: breakpoints.collect(),
+        ..Stops::default()
+    };
+    loop {
+        let stop = cursor.run(Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+        match stop.reason {
+            Reason::Breakpoint { .. } => {}
+            Reason::Cancelled => return Err(crate::Error::Cancelled),
+            // It never returns, if there is nothing else to which it could.
+            _ => return Ok(all.then_some(cursor.count())),
+        }
+        let (thread, count) = (cursor.thread(), cursor.count());
+        let slot = cursor.registers()?.gpr[RSP].wrapping_sub(8);
+        cursor.place(thread, count - 1)?;
+        let returned = matches!(cursor.instruction()?, Some((FlowControl::Return, _)))
+            && cursor.registers()?.gpr[RSP] == slot;
+        if !returned {
+            // It came there in another way.
+            cursor.place(thread, count)?;
+            continue;
+        }
+        // What was written there since is the return address of something else, and that of the function farther away.
+        let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
+        let since = written.is_some_and(|w| w >= begin);
+        return Ok((!since).then_some(count));
+    }
+}
+
+/// The last call whose return address lies in the stack above the cursor, still as it was written, and that no return
+/// has read.
+fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Option<u64>> {
+    let (thread, here) = (cursor.thread(), cursor.count());
+    let mut calls: BTreeMap<u64, bool> = BTreeMap::new();
+    let mut words = BTreeMap::new();
+    for (slot, to) in addresses(cursor, floor, frame, cancel)?.0 {
+        let is = match calls.get(&to) {
+            Some(is) => *is,
+            None => is_behind_call(cursor, to)?,
+        };
+        calls.insert(to, is);
+        if is {
+            words.insert(slot, to);
+        }
+    }
+    loop {
+        let watchpoints = words.keys().map(|slot| word(*slot, Watch::Write));
+        let mut stops = Stops {
+            watchpoints: watchpoints.collect(),
+            ..Stops::default()
+        };
+        let stop = cursor.run(Direction::Backward, Scope::Thread, &mut stops, cancel)?;
+        let (slot, count) = match stop.reason {
+            Reason::Watchpoint { id, count, .. } => (id, count),
+            Reason::Cancelled => return Err(crate::Error::Cancelled),
+            _ => return Ok(None),
+        };
+        let pushed = cursor.registers()?.gpr[RSP].wrapping_sub(8);
+        if is_call(cursor)? == words.remove(&slot)
+            && pushed == slot
+            && !has_returned(cursor, (count + 1, here), slot, cancel)?
+        {
+            return Ok(Some(count));
+        }
+        cursor.place(thread, count)?;
+    }
+}
+
+/// Whether there is a call before an address.
+fn is_behind_call(cursor: &mut Cursor, to: u64) -> Result<bool> {
+    for n in 2..=CALL {
+        let from = to.wrapping_sub(n);
+        let code = cursor.code(from, n as usize)?;
+        let found = hindsight_replay::access::decode(&code, from);
+        let call = |i: iced_x86::Instruction| {
+            let flow = i.flow_control();
+            i.next_ip() == to && matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
+        };
+        if found.is_some_and(call) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a return has read a word of the stack among instructions `from..to`.
+fn has_returned(
+    cursor: &mut Cursor,
+    (from, mut to): (u64, u64),
+    slot: u64,
+    cancel: &Cancel,
+) -> Result<bool> {
+    let thread = cursor.thread();
+    for _ in 0..READS {
+        cursor.place(thread, to)?;
+        let read = access(cursor, Direction::Backward, slot, Watch::Read, cancel)?;
+        let Some(read) = read.filter(|r| *r >= from) else {
+            return Ok(false);
+        };
+        cursor.place(thread, read)?;
+        if matches!(cursor.instruction()?, Some((FlowControl::Return, _))) {
+            return Ok(true);
+        }
+        to = read;
+    }
+    Ok(false)
+}
+
+/// The nearest access of the thread to a word: the instructions that it had completed before.
+fn access(
+    cursor: &mut Cursor,
+    direction: Direction,
+    address: u64,
+    watch: Watch,
+    cancel: &Cancel,
+) -> Result<Option<u64>> {
+    let mut stops = Stops {
+        watchpoints: vec![word(address, watch)],
+        ..Stops::default()
+    };
+    match cursor
+        .run(direction, Scope::Thread, &mut stops, cancel)?
+        .reason
+    {
+        Reason::Watchpoint { count, .. } => Ok(Some(count)),
+        Reason::Cancelled => Err(crate::Error::Cancelled),
+        _ => Ok(None),
+    }
+}
+
+/// A watchpoint of a word, named by its address.
+fn word(address: u64, watch: Watch) -> Watchpoint {
+    Watchpoint {
+        id: address,
+        address,
+        len: 8,
+        watch,
+        image: None,
     }
 }
