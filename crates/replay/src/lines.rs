@@ -10,6 +10,8 @@ static NONE: [u8; PAGE] = [0; PAGE];
 const KEPT: usize = 8192;
 /// Ranges changed from outside that are told apart.
 const RANGES: usize = 1024;
+/// Pages changed from outside that are looked at even if they are not in memory.
+const FEW: usize = 1024;
 
 /// Lines of 64 cells, or of their marks. Those that are not there are zeros.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,6 +102,25 @@ impl Dirty {
         }
     }
 
+    /// All that may be, ascending, if these are known and few: to ask the kernel which are in memory takes longer
+    /// than to look at them.
+    fn known(&self) -> Option<Vec<u32>> {
+        let Dirty::These(pages, ranges) = self else {
+            return None;
+        };
+        let count: usize = ranges.iter().map(|r| (r.1 - r.0) as usize + 1).sum();
+        if count > FEW {
+            return None;
+        }
+        let outside = ranges.iter().flat_map(|r| r.0..=r.1);
+        let mut all: Vec<u32> = pages.iter().copied().chain(outside).collect();
+        if count > 0 {
+            all.sort_unstable();
+            all.dedup();
+        }
+        Some(all)
+    }
+
     /// Which of these ascending pages may be.
     fn among(&self, mut present: Vec<u32>) -> Vec<u32> {
         if let Dirty::These(pages, ranges) = self {
@@ -180,20 +201,31 @@ fn union(pages: &[u32], a: &Lines, b: &Lines) -> Vec<u32> {
 impl Window {
     /// Pages of which cells may be other than zero.
     fn dirty_cells(&self) -> Result<Vec<u32>, Error> {
-        Ok(self.dirty.among(self.pages()?))
+        match self.dirty.known() {
+            Some(pages) => Ok(pages),
+            None => Ok(self.dirty.among(self.pages()?)),
+        }
     }
 
     /// Pages that may have marks.
     fn dirty_marks(&self, marks: Marks) -> Result<Vec<u32>, Error> {
-        Ok(self.dirty.among(self.marked(marks)?))
+        match self.dirty.known() {
+            Some(pages) => Ok(pages),
+            None => Ok(self.dirty.among(self.marked(marks)?)),
+        }
     }
 
     /// Lets the cells hold `lines`, without marks. Its pages are all that the program is going to access before this
     /// is done again.
     pub(crate) fn begin_with(&mut self, lines: &Lines) -> Result<(), Error> {
-        if self.pages()?.len() > KEPT + lines.pages.len() {
+        if self.dirty.known().is_none() {
+            self.in_use = self.pages()?.into_iter().collect();
+        }
+        self.in_use.extend(lines.pages.iter().map(|p| p.0));
+        if self.in_use.len() > KEPT + lines.pages.len() {
             self.clear()?;
             self.clear_marks()?;
+            self.in_use.clear();
         }
         let none = Lines::default();
         let done = self
@@ -266,7 +298,9 @@ impl Window {
             }
             lay(&mut now, a.0, a.1);
             lay(&mut now, b.0, b.1);
-            self.write(page as u64 * PAGE as u64, &now);
+            if *self.page(page) != now {
+                self.write(page as u64 * PAGE as u64, &now);
+            }
         }
         Ok(())
     }
@@ -298,7 +332,7 @@ impl Window {
         for page in union(&self.dirty_marks(marks)?, lines, &Lines::default()) {
             let (mask, part) = from.page(page);
             // What began in the last cells is among the lines of the first page.
-            if mask == 0 || page == 0 {
+            if page == 0 || mask == 0 && *self.page_marks(marks, page) != NONE {
                 self.zero_marks(marks, page);
             }
             if mask != 0 {

@@ -203,6 +203,16 @@ impl<'a> Machine<'a> {
         })
     }
 
+    /// The same where it has just taken up a state with a window that holds `base`.
+    pub fn snapshot_of_start(&self) -> Snapshot {
+        Snapshot {
+            state: self.state(),
+            bookmark: self.queue.bookmark(),
+            cells: Lines::default(),
+            marks: Default::default(),
+        }
+    }
+
     /// Goes back, or ahead, to where it was when a snapshot was taken with the same `base`. `source` begins
     /// [`Snapshot::taken`] chunks behind the beginning of the one that was played then.
     pub fn restore(

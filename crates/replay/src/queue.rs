@@ -27,7 +27,7 @@ impl<I: Iterator<Item = Vec<u8>>> Source for I {
 }
 
 /// Prepared events of at most this many wire events are held at a time.
-const BATCH: usize = 4096;
+const BATCH: usize = 512;
 /// No position is this high: a century of instructions.
 const MAX_POSITION: u64 = 1 << 62;
 
@@ -64,7 +64,8 @@ pub struct Queue<'a> {
     wire: Arc<Vec<u8>>,
     at: usize,
     decoder: Decoder,
-    entries: Vec<Entry>,
+    /// Shared with bookmarks.
+    entries: Arc<Vec<Entry>>,
     next: usize,
     ended: bool,
     /// Position of the last event that was prepared.
@@ -86,13 +87,15 @@ pub(crate) struct Bookmark {
     wire: Arc<Vec<u8>>,
     at: usize,
     decoder: Decoder,
-    entries: Vec<Entry>,
+    entries: Arc<Vec<Entry>>,
+    next: usize,
     last: u64,
 }
 
 impl Bookmark {
     /// Bytes of memory that are its own, about.
     pub fn size(&self) -> usize {
+        // Where several share them it is too much.
         self.entries.len() * size_of::<Entry>()
     }
 }
@@ -114,7 +117,7 @@ impl<'a> Queue<'a> {
             wire: Arc::default(),
             at: 0,
             decoder: Decoder::default(),
-            entries: Vec::new(),
+            entries: Arc::default(),
             next: 0,
             ended: false,
             last: 0,
@@ -165,7 +168,8 @@ impl<'a> Queue<'a> {
             wire: Arc::clone(&self.wire),
             at: self.at,
             decoder: self.decoder.clone(),
-            entries: self.entries[self.next..].to_vec(),
+            entries: Arc::clone(&self.entries),
+            next: self.next,
             last: self.last,
         }
     }
@@ -176,13 +180,27 @@ impl<'a> Queue<'a> {
         self.wire = Arc::clone(&b.wire);
         (self.at, self.last) = (b.at, b.last);
         self.decoder = b.decoder.clone();
-        self.entries.clone_from(&b.entries);
-        self.next = 0;
+        self.entries = Arc::clone(&b.entries);
+        self.next = b.next;
         self.ended = false;
     }
 
     /// Leaves out all entries before `position`.
     pub fn skip_to(&mut self, position: u64) -> Result<(), Error> {
+        // Most of them without preparing them.
+        while self.next >= self.entries.len() && (self.at < self.wire.len() || self.next_chunk()?) {
+            while let Some(rest) = self.wire.get(self.at..).filter(|r| !r.is_empty()) {
+                let before = self.decoder.clone();
+                let Some((pos, _, n)) = self.decoder.decode(rest) else {
+                    return Err(self.corrupt("an event does not decode"));
+                };
+                if pos >= position {
+                    self.decoder = before;
+                    return Ok(());
+                }
+                self.at += n;
+            }
+        }
         while self.prepare()?.is_some_and(|e| e.pos < position) {
             self.advance();
         }
@@ -233,25 +251,40 @@ impl<'a> Queue<'a> {
     }
 
     fn refill(&mut self) -> Result<bool, Error> {
-        self.entries.clear();
         self.next = 0;
-        if self.at >= self.wire.len() {
-            if self.ended {
-                return Ok(false);
-            }
-            match self.source.next_chunk()? {
-                Some(wire) => {
-                    self.taken += 1;
-                    self.wire = wire;
-                }
-                None => {
-                    self.ended = true;
-                    return Ok(false);
-                }
-            }
-            self.at = 0;
-            self.decoder = Decoder::default();
+        let mut entries = std::mem::take(&mut self.entries);
+        // What a bookmark has stays.
+        match Arc::get_mut(&mut entries) {
+            Some(mine) => mine.clear(),
+            None => entries = Arc::default(),
         }
+        if self.at >= self.wire.len() && !self.next_chunk()? {
+            return Ok(false);
+        }
+        let prepared = Arc::make_mut(&mut entries);
+        let done = self.decode(prepared);
+        self.entries = entries;
+        done.map(|()| true)
+    }
+
+    /// Goes on to the next chunk; `false`: there is none.
+    fn next_chunk(&mut self) -> Result<bool, Error> {
+        if self.ended {
+            return Ok(false);
+        }
+        let Some(wire) = self.source.next_chunk()? else {
+            self.ended = true;
+            return Ok(false);
+        };
+        self.taken += 1;
+        self.wire = wire;
+        self.at = 0;
+        self.decoder = Decoder::default();
+        Ok(true)
+    }
+
+    /// Prepares some events of the chunk.
+    fn decode(&mut self, entries: &mut Vec<Entry>) -> Result<(), Error> {
         for _ in 0..BATCH {
             let rest = &self.wire[self.at..];
             let Some(&t) = rest.first() else { break };
@@ -266,7 +299,7 @@ impl<'a> Queue<'a> {
                 *n += 1;
             }
             let mut push = |op| {
-                self.entries.push(Entry {
+                entries.push(Entry {
                     pos,
                     op,
                     changes_code: false,
@@ -300,7 +333,7 @@ impl<'a> Queue<'a> {
                 }
                 Event::CodeEpoch { .. } => {
                     push(Op::Other(self.at));
-                    let here = self.entries.iter_mut().rev();
+                    let here = entries.iter_mut().rev();
                     here.take_while(|e| e.pos == pos)
                         .for_each(|e| e.changes_code = true);
                 }
@@ -308,7 +341,7 @@ impl<'a> Queue<'a> {
             }
             self.at += n;
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use crate::memory::Mapping;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor, observe};
+use std::collections::HashSet;
 
 const PAGE: u64 = 4096;
 /// Inaccessible bytes behind the alias page: no access that begins in the window passes them.
@@ -25,6 +26,8 @@ pub struct Window {
     predictor: Predictor,
     /// With marks: where they or cells may be other than zero.
     pub(crate) dirty: Dirty,
+    /// Pages of cells that have been in use since all were given back, as far as `dirty` tells.
+    pub(crate) in_use: HashSet<u32>,
 }
 
 /// Which accesses are marked.
@@ -72,6 +75,7 @@ impl Window {
             at,
             predictor,
             dirty: Dirty::Any,
+            in_use: HashSet::new(),
         };
         w.ctx_mut().targets[table::CHECKED].begin();
         w.ctx_mut().search_ptr = hindsight_glue::searches();

@@ -101,7 +101,7 @@ impl Cursor {
         };
         let Some(count) = count else { return Ok(None) };
         let p = self.player(thread)?;
-        p.seek(count)?;
+        p.go(count)?;
         let state = (p.registers(), p.vectors());
         Ok(Some(state))
     }
@@ -334,7 +334,7 @@ impl Cursor {
     pub(crate) fn place(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         let p = self.player(thread)?;
         let count = count.clamp(p.from, p.to);
-        p.seek(count)?;
+        p.go(count)?;
         (self.thread, self.count) = (thread, count);
         Ok(())
     }
@@ -344,7 +344,7 @@ impl Cursor {
         let (thread, count) = (self.thread, self.count);
         let p = self.player(thread)?;
         if p.count() != count {
-            p.seek(count)?;
+            p.go(count)?;
         }
         Ok(p)
     }

@@ -15,9 +15,11 @@
 mod build;
 mod ends;
 mod frame;
+mod maker;
 mod part;
 mod pieces;
 mod split;
+mod steps;
 mod touched;
 
 use crate::scan::Scan;
@@ -29,21 +31,25 @@ use std::sync::Arc;
 
 pub use build::{Budget, Progress, build};
 pub use ends::Ends;
-use ends::{End, Maker, covered};
+use ends::{End, covered};
 pub use frame::Frame;
+use maker::Maker;
 pub use part::{Bytes, Encoded, Key, Part, Set, Unpacked, encode};
 pub use split::by_several;
+pub use steps::STEPS;
 pub use touched::Touched;
 
-/// Instructions of an interval where several threads share memory: what one of them may have written at the
-/// same time as another is found by replaying its intervals.
-pub const SPAN: u64 = 8 << 20;
-/// Those of a thread that is alone.
-pub const SPAN_ALONE: u64 = 32 << 20;
+/// Instructions of an interval.
+pub const SPAN: u64 = 32 << 20;
+/// Of its steps where several threads share memory: what one of them may have written at the same time as another
+/// is found by replaying from the steps that wrote there.
+pub const STEP: u64 = 2 << 20;
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
 /// Of compression. A negative one leaves literals as they are: an eighth larger, a quarter faster than 1.
 const LEVEL: i32 = -1;
+/// Of frames and ends with steps, which take more room, and are made by many threads at a time.
+const LEVEL_STEPS: i32 = 1;
 
 pub type Page = [u8; PAGE];
 
@@ -85,25 +91,30 @@ impl Interval {
 
     /// What it held at the end; `None`: it is damaged.
     fn ends(&self) -> Option<Ends> {
-        Ends::new(&self.ends, self.frame.open()?.1)
+        Ends::new(&self.ends, self.frame.open()?.1, self.from)
     }
 
     /// This interval and the one that follows it as one. `changes`: where something else than the
-    /// thread's instructions changed memory in the second, by address and length.
-    fn join(&self, next: &Interval, changes: &[(u64, u64)]) -> Result<Interval> {
+    /// thread's instructions changed memory in the second, by address and length. `stepped`: they have steps, and
+    /// frames of all lines that are accessed.
+    fn join(&self, next: &Interval, changes: &[(u64, u64)], stepped: bool) -> Result<Interval> {
         let damaged = || Error::Unsupported("a frame in memory does not decode".into());
+        let level = if stepped { LEVEL_STEPS } else { LEVEL };
         let ends = [self, next].map(|i| i.ends().ok_or_else(damaged));
         let [mine, others] = ends;
         let (mine, others) = (mine?, others?);
         let (state, mut lines) = self.frame.unpack().ok_or_else(damaged)?;
-        let (_, more) = next.frame.unpack().ok_or_else(damaged)?;
+        let (behind, more) = next.frame.unpack().ok_or_else(damaged)?;
         for (page, (mask, bytes)) in more {
             let (have, mine) = lines
                 .entry(page)
                 .or_insert_with(|| (0, Box::new([0; PAGE])));
             // Lines that this interval read are there as of its start. Others it has not touched, or
             // has written what of them is read later: the later content serves.
-            let zero = self.touched(page).map_or(0, |t| t.reads);
+            let zero = self.touched(page).map_or(0, |t| match stepped {
+                true => t.any(),
+                false => t.reads,
+            });
             let new = mask & !*have & !zero;
             for i in (0..64).filter(|i| new & (1 << i) != 0) {
                 let part = i * LINE..(i + 1) * LINE;
@@ -124,7 +135,12 @@ impl Interval {
             let (page, any) = (t.page, t.any());
             let of = |interval: &Interval, ends: &Ends, i: usize| -> Result<Option<End>> {
                 let touched = interval.touched(page).filter(|t| t.any() & (1 << i) != 0);
-                let end = touched.map(|t| Some(t.end(i, ends.line(page, i)?)));
+                // What steps say of contents stays as it is.
+                let line = || match stepped {
+                    true => Some([0; LINE]),
+                    false => ends.line(page, i),
+                };
+                let end = touched.map(|t| Some(t.end(i, line()?)));
                 end.map(|e| e.ok_or_else(damaged)).transpose()
             };
             let end = |i: usize| -> Result<End> {
@@ -140,15 +156,30 @@ impl Interval {
             for i in (0..64).filter(|i| any & (1 << i) != 0) {
                 all[i] = end(i)?;
             }
+            if stepped {
+                let lines = (0..64).filter(|i| any & (1 << i) != 0);
+                lines.for_each(|i| t.mark(i, all[i].masks));
+                continue;
+            }
             let base = lines.get(&t.page).map(|l| (l.0, &*l.1));
             maker.page(t, base, |i| all[i]);
+        }
+        if stepped {
+            let one = |i: &Interval, e: &Ends, begin| e.steps_of(&i.history, begin);
+            maker.append(
+                &one(self, &mine, None),
+                &mine.differences().ok_or_else(damaged)?,
+            );
+            let second = one(next, &others, Some(behind));
+            maker.append(&second, &others.differences().ok_or_else(damaged)?);
+            maker.thin();
         }
         Ok(Interval {
             from: self.from,
             to: next.to,
-            frame: Frame::pack(&state, &lines)?,
+            frame: Frame::pack(&state, &lines, level)?,
             history,
-            ends: maker.pack()?,
+            ends: maker.pack(level)?,
         })
     }
 }
@@ -160,9 +191,9 @@ impl Draft {
     }
 
     /// Halves the number of frames.
-    fn thin(&mut self, scan: &Scan) -> Result<()> {
+    fn thin(&mut self, scan: &Scan, stepped: bool) -> Result<()> {
         let join = |pair: &[Interval]| match pair {
-            [a, b] => a.join(b, &scan.changed(b.from, b.to)),
+            [a, b] => a.join(b, &scan.changed(b.from, b.to), stepped),
             _ => Ok(pair[0].clone()),
         };
         // Nothing else is done meanwhile.
@@ -229,6 +260,14 @@ pub fn intervals(directory: &[u8]) -> u64 {
     r.int().unwrap_or(0)
 }
 
+/// The lines that hold these bytes, by their pages.
+pub fn lines(address: u64, len: u64) -> impl Iterator<Item = (u32, u64)> {
+    let first = address / LINE as u64;
+    let last = (address + len.max(1) - 1) / LINE as u64;
+    const LINES: u64 = (PAGE / LINE) as u64;
+    (first..=last).map(|n| ((n / LINES) as u32 & 0xf_ffff, 1 << (n % LINES)))
+}
+
 /// Writes an integer.
 pub fn put(out: &mut Vec<u8>, v: u64) {
     let mut b = [0; varint::MAX];
@@ -236,10 +275,10 @@ pub fn put(out: &mut Vec<u8>, v: u64) {
     out.extend_from_slice(&b[..n]);
 }
 
-pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
+pub fn pack(raw: &[u8], level: i32) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
     let mut out = (raw.len() as u64).to_le_bytes().to_vec();
-    out.extend_from_slice(&pieces::compress(raw).map_err(failed)?);
+    out.extend_from_slice(&pieces::compress(raw, level).map_err(failed)?);
     Ok(out)
 }
 

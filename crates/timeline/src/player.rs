@@ -1,6 +1,7 @@
 //! One thread on a virtual processor that can be anywhere in its stream.
 
 mod snapshots;
+mod steps;
 
 use crate::index::{self, Place};
 use crate::memory::Known;
@@ -8,10 +9,11 @@ use crate::timeline::{Inner, replay};
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Lines, Machine, Marks, Source, Stop};
+use hindsight_replay::{Lines, Machine, Marks, Source, State, Stop};
 use snapshots::Kept;
 use std::collections::HashMap;
 use std::sync::Arc;
+use steps::Steps;
 
 /// Instructions before a place at which a snapshot is taken on the way to it, for steps back: replayed in less time
 /// than the snapshot takes.
@@ -35,6 +37,8 @@ pub struct Player {
     at: Option<Since>,
     /// What the window held at its beginning.
     base: Lines,
+    /// What the steps of the interval were last begun from.
+    steps: Option<Steps>,
     snapshots: Vec<Kept>,
     /// The chunk from which the machine's stream was begun.
     first: usize,
@@ -47,11 +51,23 @@ pub struct Player {
     pub cancel: Cancel,
 }
 
+/// What is to be known at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// What was accessed since the interval began.
+    Marks,
+    /// The processor's state and memory, settled or as it is before what is due there.
+    State,
+    Fresh,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Since {
     part: usize,
-    /// Marks are of accesses from here on.
+    /// Marks are of accesses from here on: the interval's begin, or a step's.
     count: u64,
+    /// A step's.
+    step: bool,
     /// The window has only what is needed up to here.
     until: u64,
 }
@@ -107,6 +123,7 @@ impl Player {
             places,
             at: None,
             base: Lines::default(),
+            steps: None,
             snapshots: Vec::new(),
             first: 0,
             settled: false,
@@ -151,13 +168,20 @@ impl Player {
     /// What the thread accessed of these bytes since [`Player::since`], and what they hold: marks of
     /// reads and of writes, and the cells.
     pub fn known(&self, address: u64, len: usize) -> [Vec<u8>; 3] {
-        let mut out = [vec![0; len], vec![0; len], vec![0; len]];
+        let [reads, writes] = self.marks(address, len);
+        let mut cells = vec![0; len];
+        self.machine.read_window(address, &mut cells);
+        [reads, writes, cells]
+    }
+
+    /// The marks of these bytes alone.
+    pub fn marks(&self, address: u64, len: usize) -> [Vec<u8>; 2] {
+        let mut out = [vec![0; len], vec![0; len]];
         self.machine.read_marks(Marks::Reads, address, &mut out[0]);
         self.machine.read_marks(Marks::Writes, address, &mut out[1]);
-        self.machine.read_window(address, &mut out[2]);
         if self.machine.in_gap() {
             // Whatever was known may have changed since it began.
-            out[..2].iter_mut().flatten().for_each(|m| *m &= UNKNOWN);
+            out.iter_mut().flatten().for_each(|m| *m &= UNKNOWN);
         }
         out
     }
@@ -167,9 +191,18 @@ impl Player {
         self.machine.read_window(address, buf);
     }
 
-    /// Goes to where `count` instructions are completed.
+    /// Goes to where `count` instructions are completed, with marks of what was accessed since the interval began.
     pub fn seek(&mut self, count: u64) -> Result<()> {
-        let count = self.approach(count, false)?;
+        self.seek_with(count, Need::Marks)
+    }
+
+    /// The same, with marks since some time in the interval.
+    pub fn go(&mut self, count: u64) -> Result<()> {
+        self.seek_with(count, Need::State)
+    }
+
+    fn seek_with(&mut self, count: u64, need: Need) -> Result<()> {
+        let count = self.approach(count, need)?;
         let stop = count.saturating_sub(TRAIL);
         if stop > self.count() + TRAIL / 4 {
             self.advance(stop)?;
@@ -181,24 +214,31 @@ impl Player {
 
     /// The same for a search, which goes back farther than a step: nothing is kept on the way.
     pub fn seek_straight(&mut self, count: u64) -> Result<()> {
-        let count = self.approach(count, false)?;
+        let count = self.approach(count, Need::State)?;
         self.advance(count)?;
         self.settle()
     }
 
     /// The same, where what the recording says of memory there has not yet taken effect.
     pub fn reach(&mut self, count: u64) -> Result<()> {
-        let count = self.approach(count, true)?;
+        let count = self.approach(count, Need::Fresh)?;
         self.advance(count)
     }
 
-    /// Goes to where it is nearest before `count`, which is returned as far as the thread goes. `fresh`: see
-    /// [`Player::near`].
-    fn approach(&mut self, count: u64, fresh: bool) -> Result<u64> {
+    /// Goes to where it is nearest before `count`, which is returned as far as the thread goes.
+    fn approach(&mut self, count: u64, need: Need) -> Result<u64> {
         let count = count.clamp(self.from, self.to);
         self.machine.look_again();
-        if !self.near(count, fresh) {
-            self.start_for(count)?;
+        let step = match need {
+            Need::Marks => None,
+            _ => self.step_before(count)?,
+        };
+        let least = step.map_or(0, |s| s.1);
+        if !self.near(count, need, least) {
+            match step {
+                Some((step, _)) => self.start_step(count, step)?,
+                None => self.start_for(count)?,
+            }
         }
         if self.count() != count {
             self.machine.set_breaks(Vec::new());
@@ -213,15 +253,18 @@ impl Player {
         settled.map_err(|e| replay(thread, e))
     }
 
-    /// Goes to where `count` instructions are completed, with marks of what was accessed before: at a
-    /// border between intervals those of the one that ends there.
+    /// Goes to where `count` instructions are completed, with marks of what was accessed in the step, or interval,
+    /// before: at a border those of the one that ends there.
     pub fn seek_end(&mut self, count: u64) -> Result<()> {
         let count = count.clamp(self.from, self.to);
-        self.seek(count)?;
+        self.go(count)?;
         if self.since() < count || count == self.from {
             return Ok(());
         }
-        self.start_for(count - 1)?;
+        match self.step_before(count - 1)? {
+            Some((step, _)) => self.start_step(count - 1, step)?,
+            None => self.start_for(count - 1)?,
+        }
         self.machine.set_breaks(Vec::new());
         self.advance(count)
     }
@@ -245,12 +288,41 @@ impl Player {
         Chunks::new(&self.inner, self.thread, self.first)
     }
 
+    /// Begins to play at the start of an interval that ends at `until`, or of a step of one.
+    fn begin(
+        &mut self,
+        part: usize,
+        until: u64,
+        step: bool,
+        state: &State,
+        content: Lines,
+    ) -> Result<()> {
+        let thread = self.thread;
+        let fail = |e| replay(thread, e);
+        self.snapshots.clear();
+        self.at = None;
+        self.base = content;
+        self.machine.set_window(&self.base).map_err(fail)?;
+        self.settled = false;
+        let source = self.source(state.position);
+        self.machine.resume(Box::new(source), state).map_err(fail)?;
+        self.at = Some(Since {
+            part,
+            count: state.position,
+            step,
+            until,
+        });
+        let start = self.machine.snapshot_of_start();
+        self.keep(start);
+        Ok(())
+    }
+
     /// Begins to play where it is nearest before `count`.
     fn start_for(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
         let place = self.places[part];
         let have = self.inner.part_if_built(place);
-        if have.is_none() && count.saturating_sub(place.from) < self.inner.span(self.thread) {
+        if have.is_none() && count.saturating_sub(place.from) < self.inner.span() {
             return self.start_part(part);
         }
         // What is far ahead in the part that is played whole is reached by playing on.
@@ -267,26 +339,9 @@ impl Player {
             None => self.inner.part(place, &self.cancel)?,
         };
         let i = built.interval(count);
-        let (from, to) = built.bounds(i);
-        let frame = built.frame(&self.inner, i)?;
-        let thread = self.thread;
-        let fail = |e| replay(thread, e);
-        self.snapshots.clear();
-        self.at = None;
-        let (state, lines) = frame.load().ok_or_else(|| self.inner.bad_frame())?;
-        self.base = lines;
-        self.machine.set_window(&self.base).map_err(fail)?;
-        self.settled = false;
-        let source = self.source(state.position);
-        self.machine
-            .resume(Box::new(source), &state)
-            .map_err(fail)?;
-        self.at = Some(Since {
-            part,
-            count: from,
-            until: to,
-        });
-        self.snapshot()
+        let frame = built.frame(&self.inner, i)?.load();
+        let (state, lines) = frame.ok_or_else(|| self.inner.bad_frame())?;
+        self.begin(part, built.bounds(i).1, false, &state, lines)
     }
 
     /// The number of the part in which `count` instructions are completed.
@@ -317,6 +372,7 @@ impl Player {
         self.at = Some(Since {
             part,
             count: self.count(),
+            step: false,
             until: u64::MAX,
         });
         Ok(())
@@ -401,6 +457,7 @@ impl Player {
         self.at = Some(Since {
             part,
             count: here,
+            step: false,
             until: to,
         });
         Ok(())

@@ -1,7 +1,9 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
-use super::ends::{End, Maker, words};
-use super::{Draft, Frame, Interval, LINE, PAGE, Page, Place, Touched};
+use super::ends::{End, words};
+use super::maker::Maker;
+use super::steps::{Gathered, MOST};
+use super::{Draft, Frame, Interval, LEVEL, LINE, PAGE, Page, Place, Touched};
 use crate::player::Chunks;
 use crate::scan::Scan;
 use crate::timeline::{Inner, replay};
@@ -21,18 +23,20 @@ const LONGER: f64 = 0.85;
 /// little more memory than the program touched in it.
 const WAITING: usize = 1;
 
-/// What an interval left, as the machine tells it.
+/// What an interval left, or a step of one, as the machine tells it.
 #[derive(Default)]
-struct Raw {
+pub(super) struct Raw {
     state: Option<State>,
-    to: u64,
+    pub to: u64,
+    /// The interval ends there.
+    last: bool,
     /// Pages that were touched, ascending, and which of their lines.
-    pages: Vec<(u32, u64)>,
+    pub pages: Vec<(u32, u64)>,
     /// Those lines: how they were accessed, and what they hold.
-    marks: Vec<LineMarks>,
-    cells: Vec<[u8; LINE]>,
+    pub marks: Vec<LineMarks>,
+    pub cells: Vec<[u8; LINE]>,
     /// Pages that something else changed, and what they hold.
-    changed: Vec<(u32, Box<Page>)>,
+    pub changed: Vec<(u32, Box<Page>)>,
 }
 
 /// Told how many instructions are done, answers whether to go on.
@@ -81,7 +85,7 @@ pub fn build(
     start: Option<Start>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let span = AtomicU64::new(inner.span(place.thread));
+    let span = AtomicU64::new(inner.span());
     let mut shadow = HashMap::new();
     if let Some(s) = &start {
         let mut put = |page, bytes: &Page| {
@@ -106,6 +110,7 @@ pub fn build(
         told: 0,
         span: &span,
         longer: (0, place.from, 0),
+        steps: inner.step(place.thread).map(|_| Gathered::default()),
     };
     std::thread::scope(|s| {
         let packed = s.spawn(move || {
@@ -158,14 +163,22 @@ fn play(
         }
     }
     drop(start);
+    let step = inner.step(thread);
+    // Where the interval at hand ends.
+    let mut end = 0;
     loop {
         let state = m.state();
         let from = state.position;
-        let next = match borders.get(borders.partition_point(|b| *b <= from)) {
+        let mut next = match borders.get(borders.partition_point(|b| *b <= from)) {
             Some(b) => *b,
-            None if borders.is_empty() => from.saturating_add(span.load(Relaxed)),
-            None => place.to,
+            None if !borders.is_empty() => place.to,
+            None if from < end => end,
+            None => from.saturating_add(span.load(Relaxed)),
         };
+        end = next.min(place.to);
+        if let Some(step) = step {
+            next = next.min(from.saturating_add(step.max(span.load(Relaxed) / MOST as u64)));
+        }
         let stop = m.run_to(next.min(place.to));
         let done = m.position();
         let more = match stop {
@@ -181,6 +194,7 @@ fn play(
         };
         let mut raw = spare.try_recv().unwrap_or_default();
         harvest(&mut m, state, &mut known, &mut raw).map_err(fail)?;
+        raw.last = !more || done >= end;
         let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
         for (_, addr, len) in scan.zeros.iter().filter(between) {
             renew(&m, &known, *addr, *len, &mut raw.changed);
@@ -225,7 +239,7 @@ fn harvest(
 }
 
 /// The numbers of the bits that are set.
-fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let i = mask.trailing_zeros() as usize;
         mask &= mask.wrapping_sub(1);
@@ -295,6 +309,8 @@ struct Packer<'a> {
     span: &'a AtomicU64,
     /// Since these became longer: how many intervals there were, what was done, and the size.
     longer: (usize, u64, u64),
+    /// What the interval at hand left, if it is made in steps.
+    steps: Option<Gathered>,
 }
 
 impl Packer<'_> {
@@ -303,7 +319,19 @@ impl Packer<'_> {
             let Some(state) = raw.state.take() else {
                 continue;
             };
-            let interval = self.pack(state, &mut raw)?;
+            let interval = match &mut self.steps {
+                None => self.pack(state, &mut raw)?,
+                Some(steps) => {
+                    steps.add(state, &mut raw, scan, &mut self.shadow);
+                    match raw.last {
+                        true => steps.finish(raw.to, &mut self.shadow)?,
+                        false => {
+                            let _ = used.try_send(raw);
+                            continue;
+                        }
+                    }
+                }
+            };
             let _ = used.try_send(raw);
             self.size += interval.size() as u64;
             let done = interval.to;
@@ -319,7 +347,7 @@ impl Packer<'_> {
             }
             // Where longer intervals from here on do, there is no need to join those that are made.
             if over(self.size as f64) || over(foreseen[1]) {
-                self.part.thin(scan)?;
+                self.part.thin(scan, self.steps.is_some())?;
                 self.size = self.part.size() as u64;
             }
             let span = self.span.load(Relaxed);
@@ -379,9 +407,9 @@ impl Packer<'_> {
         Ok(Interval {
             from: state.position,
             to: raw.to,
-            frame: Frame::made(&state, &framed, bodies)?,
+            frame: Frame::made(&state, &framed, bodies, LEVEL)?,
             history,
-            ends: ends.pack()?,
+            ends: ends.pack(LEVEL)?,
         })
     }
 }

@@ -4,10 +4,11 @@
 //! is not so, beside the history ([`Touched::masks`]). Contents are kept as the difference from what the
 //! interval's frame has of the line, so that nothing is kept of what has not changed.
 
-use super::frame::{Framed, parts, unpack_parts};
-
-use super::{LINE, PAGE, Page, Reader, Touched, put};
-use crate::Result;
+use super::build::bits;
+use super::frame::{Framed, state_of, unpack_parts};
+use super::pieces::Pieces;
+use super::{LINE, PAGE, Page, Reader, Touched};
+use hindsight_replay::{Lines as Content, State};
 use std::sync::Arc;
 
 /// A line at the end of an interval.
@@ -48,55 +49,6 @@ impl End {
     }
 }
 
-/// The ends of an interval, as they are made.
-#[derive(Default)]
-pub struct Maker {
-    /// Pages of which something differs, and which lines.
-    pages: Vec<(u32, u64)>,
-    bytes: Vec<u8>,
-}
-
-impl Maker {
-    /// The next page: the ends of the lines that were touched. `base`: what the frame has of it.
-    pub fn page(
-        &mut self,
-        touched: &mut Touched,
-        base: Option<(u64, &Page)>,
-        end: impl Fn(usize) -> End,
-    ) {
-        let mut new = 0u64;
-        let any = touched.any();
-        for i in (0..64).filter(|i| any & (1 << i) != 0) {
-            let e = end(i);
-            touched.mark(i, e.masks);
-            let old = framed(base, i);
-            let (now, old) = (words(&e.bytes), words(&old));
-            let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
-            if difference != [0; LINE / 8] {
-                new |= 1 << i;
-                self.bytes
-                    .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
-            }
-        }
-        if new != 0 {
-            self.pages.push((touched.page, new));
-        }
-    }
-
-    /// All of it, compressed.
-    pub fn pack(self) -> Result<Arc<[u8]>> {
-        let mut head = Vec::with_capacity(10 * self.pages.len() + 10);
-        put(&mut head, self.pages.len() as u64);
-        let mut before = 0;
-        for (page, new) in self.pages {
-            put(&mut head, (page - before) as u64);
-            before = page;
-            head.extend_from_slice(&new.to_le_bytes());
-        }
-        Ok(parts(&head, &self.bytes)?.into())
-    }
-}
-
 /// A line by its words, which are compared without a call.
 pub fn words(line: &[u8; LINE]) -> [u64; LINE / 8] {
     let all = line.as_chunks().0;
@@ -104,7 +56,7 @@ pub fn words(line: &[u8; LINE]) -> [u64; LINE / 8] {
 }
 
 /// What a frame has of a line of a page.
-fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
+pub fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
     let mut old = [0; LINE];
     if let Some((mask, page)) = base
         && mask & (1 << line) != 0
@@ -114,34 +66,196 @@ fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
     old
 }
 
+/// How a page changed in a step.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    pub page: u32,
+    /// Lines that were accessed, and that were written; all, if only the history tells.
+    pub any: u64,
+    pub written: u64,
+    /// Lines that are not what they were when the step began.
+    pub new: u64,
+    /// How many of these there are before this page's.
+    pub before: usize,
+}
+
+impl Changed {
+    /// Where the difference of a line is; `None`: it does not differ.
+    pub fn at(&self, line: usize) -> Option<usize> {
+        let below = (1u64 << line) - 1;
+        let rank = self.before + (self.new & below).count_ones() as usize;
+        (self.new & (1 << line) != 0).then_some(rank * LINE)
+    }
+}
+
+/// A stretch of an interval.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub from: u64,
+    /// In which it begins; `None`: as the frame says.
+    pub state: Option<State>,
+    pub pages: Vec<Changed>,
+}
+
+impl Step {
+    fn page(&self, page: u32) -> Option<&Changed> {
+        let i = self.pages.binary_search_by_key(&page, |p| p.page);
+        Some(&self.pages[i.ok()?])
+    }
+
+    /// Whether it may have accessed (or only written) some of these lines.
+    pub fn touches(&self, page: u32, lines: u64, reads: bool) -> bool {
+        let kind = |p: &Changed| if reads { p.any } else { p.written };
+        self.page(page).is_some_and(|p| kind(p) & lines != 0)
+    }
+}
+
 /// The ends of an interval with its frame, ready to be asked.
 pub struct Ends {
-    /// Lines that differ from the frame's.
-    differences: Framed,
+    pub steps: Vec<Step>,
+    /// The differences of all steps.
+    lines: Pieces,
     frame: Framed,
 }
 
 impl Ends {
-    pub fn new(blob: &Arc<[u8]>, frame: Framed) -> Option<Ends> {
+    /// Of an interval that begins at `from`. `None`: what is here is damaged.
+    pub fn new(blob: &Arc<[u8]>, frame: Framed, from: u64) -> Option<Ends> {
         let (raw, lines) = unpack_parts(blob)?;
         let mut r = Reader { b: &raw, at: 0 };
-        let differences = Framed::read(&mut r, lines)?;
-        (r.at == raw.len()).then_some(Ends { differences, frame })
+        let (mut steps, mut from, mut before) = (Vec::new(), from, 0);
+        let count = r.int()?;
+        for i in 0..count {
+            let mut state = None;
+            if i > 0 {
+                from = from.checked_add(r.int()?)?;
+                state = Some(state_of(&mut r, from)?);
+            }
+            let (mut pages, mut page) = (Vec::new(), 0u32);
+            for _ in 0..r.int()? {
+                let next = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+                if (next == page && !pages.is_empty()) || next >= 1 << 20 {
+                    return None;
+                }
+                page = next;
+                let [any, written] = match count {
+                    1 => [u64::MAX; 2],
+                    _ => [r.word()?, r.word()?],
+                };
+                let new = r.word()?;
+                pages.push(Changed {
+                    page,
+                    any,
+                    written,
+                    new,
+                    before,
+                });
+                before += new.count_ones() as usize;
+            }
+            steps.push(Step { from, state, pages });
+        }
+        let whole = r.at == raw.len() && !steps.is_empty() && lines.len() == before * LINE;
+        whole.then_some(Ends {
+            steps,
+            lines,
+            frame,
+        })
     }
 
     /// What a line holds that the interval touched. `None`: what is here is damaged.
     pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         let mut bytes = self.frame.line(page, line)?;
-        let difference = self.differences.line(page, line)?;
-        for (b, d) in bytes.iter_mut().zip(difference) {
-            *b ^= d;
+        let changed = self.steps.iter().filter_map(|s| s.page(page)?.at(line));
+        for at in changed {
+            let difference = self.lines.get::<LINE>(at)?;
+            for (b, d) in bytes.iter_mut().zip(difference) {
+                *b ^= d;
+            }
         }
         Some(bytes)
     }
 
+    /// The steps, with what was accessed, of which only the history tells if there is one. `begin`: the state in
+    /// which the first one begins, if others are to come before it.
+    pub fn steps_of(&self, history: &[Touched], begin: Option<State>) -> Vec<Step> {
+        let mut steps = self.steps.clone();
+        if let [one] = &mut steps[..] {
+            // Where the lines of pages are that have no difference does not matter.
+            let page = |t: &Touched| Changed {
+                page: t.page,
+                any: t.any(),
+                written: t.writes,
+                new: one.page(t.page).map_or(0, |p| p.new),
+                before: one.page(t.page).map_or(0, |p| p.before),
+            };
+            one.pages = history.iter().map(page).collect();
+        }
+        if let Some(first) = steps.first_mut() {
+            first.state = begin;
+        }
+        steps
+    }
+
+    /// The number of the step in which `count` instructions are completed.
+    pub fn step(&self, count: u64) -> usize {
+        let i = self.steps.partition_point(|s| s.from <= count);
+        i.saturating_sub(1)
+    }
+
+    /// The differences of all steps. `None`: they are damaged.
+    pub fn differences(&self) -> Option<Vec<u8>> {
+        self.lines.all()
+    }
+
+    /// The lines of the frame.
+    pub fn framed(&self) -> Option<Vec<u8>> {
+        self.frame.lines.all()
+    }
+
+    /// What the window holds where a step begins. `framed`, `differences`: what this says they are.
+    pub fn content(&self, step: usize, framed: &[u8], differences: &[u8]) -> Option<Content> {
+        let mut pages = Vec::with_capacity(self.frame.pages.len());
+        let mut bytes = Vec::with_capacity(framed.len());
+        let mut rest: Vec<&[Changed]> = self.steps[..step].iter().map(|s| &s.pages[..]).collect();
+        let mut now = [0; PAGE];
+        for (page, mask, before) in &self.frame.pages {
+            let (mut all, mut lines) = (*mask, framed[before * LINE..].chunks_exact(LINE));
+            let mut changed = Vec::new();
+            for r in &mut rest {
+                let i = r.iter().take_while(|c| c.page < *page).count();
+                *r = &r[i..];
+                if let Some(c) = r.first().filter(|c| c.page == *page && c.new != 0) {
+                    all |= c.new;
+                    changed.push(c);
+                }
+            }
+            for i in bits(all) {
+                let to = &mut now[i * LINE..(i + 1) * LINE];
+                match mask & (1 << i) != 0 {
+                    true => to.copy_from_slice(lines.next()?),
+                    false => to.fill(0),
+                }
+            }
+            for c in changed {
+                let from = differences.get(c.before * LINE..)?.chunks_exact(LINE);
+                for (i, d) in bits(c.new).zip(from) {
+                    let to = &mut now[i * LINE..(i + 1) * LINE];
+                    to.iter_mut().zip(d).for_each(|(b, d)| *b ^= d);
+                }
+            }
+            for i in bits(all) {
+                bytes.extend_from_slice(&now[i * LINE..(i + 1) * LINE]);
+            }
+            pages.push((*page, all));
+        }
+        Content::new(pages, bytes)
+    }
+
     /// Bytes of memory that it takes, about.
     pub fn size(&self) -> usize {
-        self.frame.size() + self.differences.size()
+        let pages: usize = self.steps.iter().map(|s| s.pages.len()).sum();
+        let heads = pages * size_of::<Changed>() + self.steps.len() * size_of::<Step>();
+        self.frame.size() + self.lines.size() + heads
     }
 }
 
@@ -169,8 +283,11 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pieces::Pieces;
+    use super::super::maker::Maker;
+    use super::super::steps::MOST;
     use super::*;
+    use hindsight_isa::{CpuState, VecState};
+    use hindsight_replay::Gap;
 
     #[test]
     fn lines_come_back_with_how_their_bytes_were_accessed() {
@@ -180,7 +297,7 @@ mod tests {
         let mut history = [Touched::new(7, &[[1, 0]; 64]), Touched::new(9, &words)];
         let mut old = Box::new([0; PAGE]);
         old[3 * LINE] = 4;
-        let frame = super::super::pieces::pack(&old[3 * LINE..4 * LINE]).unwrap();
+        let frame = super::super::pieces::pack(&old[3 * LINE..4 * LINE], 1).unwrap();
         let frame = Framed {
             pages: vec![(9, 1 << 3, 0)],
             lines: Pieces::new(frame.into(), 0).unwrap(),
@@ -203,11 +320,73 @@ mod tests {
         m.page(&mut history[0], None, plain);
         m.page(&mut history[1], Some((1 << 3, &*old)), odd);
         assert_eq!(m.bytes.len(), (63 + 1) * LINE, "only what differs is kept");
-        let e = Ends::new(&m.pack().unwrap(), frame).unwrap();
+        let e = Ends::new(&m.pack(1).unwrap(), frame, 0).unwrap();
         let line = |h: usize, page, i| history[h].end(i, e.line(page, i).unwrap());
         assert_eq!(line(0, 7, 63), plain(63));
         assert_eq!(line(1, 9, 3), odd(3));
         assert_eq!(line(1, 9, 5), odd(5));
+    }
+
+    #[test]
+    fn content_at_each_step_comes_back_also_when_steps_are_joined() {
+        // A line that the frame has, and one that was zero.
+        let (first, mut held) = ([7; LINE], [[7; LINE], [0; LINE]]);
+        let mut m = Maker::default();
+        let mut content = Vec::new();
+        for n in 0..=MOST as u64 {
+            let state = State {
+                position: n,
+                gap: Gap::Outside,
+                epoch: n,
+                cpu: CpuState::default(),
+                vec: VecState::default(),
+            };
+            content.push(held);
+            m.step(n, (n > 0).then_some(state));
+            let i = (n % 2) as usize;
+            let mut difference = [0; LINE];
+            difference[n as usize] = n as u8 + 1;
+            held[i]
+                .iter_mut()
+                .zip(difference)
+                .for_each(|(h, d)| *h ^= d);
+            m.differ(9, 1 << i | 1 << 60, 1 << i, 1 << i, &difference);
+        }
+        let framed = |blob: Arc<[u8]>| {
+            let frame = super::super::pieces::pack(&first, 1).unwrap();
+            let frame = Framed {
+                pages: vec![(9, 1, 0), (12, 0, 1)],
+                lines: Pieces::new(frame.into(), 0).unwrap(),
+            };
+            Ends::new(&blob, frame, 0).unwrap()
+        };
+        let check = |e: &Ends, every: usize| {
+            assert_eq!(e.steps.len(), (MOST + 1).div_ceil(every));
+            let (lines, differences) = (e.framed().unwrap(), e.differences().unwrap());
+            for (k, s) in e.steps.iter().enumerate() {
+                let n = k * every;
+                assert_eq!((s.from, e.step(n as u64)), (n as u64, k));
+                assert_eq!(
+                    s.state.as_ref().map(|s| s.epoch),
+                    (n > 0).then_some(n as u64)
+                );
+                let bit = 1 << (n % 2);
+                assert!(s.touches(9, bit, false) && s.touches(9, 1 << 60, true));
+                assert!(!s.touches(9, 1 << 60, false) && !s.touches(12, bit, true));
+                let mut seen = Vec::new();
+                let all = e.content(k, &lines, &differences).unwrap();
+                all.each(&mut |page, bytes| seen.push((page, bytes[..2 * LINE].to_vec())));
+                assert_eq!(seen, [(9, content[n].concat())]);
+            }
+            let end = [0, 1].map(|i| e.line(9, i).unwrap());
+            assert_eq!(end, held);
+        };
+        let mut joined = Maker::default();
+        let whole = framed(m.pack(1).unwrap());
+        check(&whole, 1);
+        joined.append(&whole.steps, &whole.differences().unwrap());
+        joined.thin();
+        check(&framed(joined.pack(1).unwrap()), 2);
     }
 
     #[test]

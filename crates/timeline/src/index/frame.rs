@@ -26,8 +26,29 @@ fn gap_number(gap: Gap) -> u64 {
     }
 }
 
+/// Writes all of a state but its position.
+pub fn put_state(out: &mut Vec<u8>, state: &State) {
+    put(out, state.epoch);
+    put(out, gap_number(state.gap));
+    out.extend_from_slice(&state.cpu.to_bytes());
+    out.extend_from_slice(&state.vec.to_bytes());
+}
+
+/// Inverse of [`put_state`]; `None`: it is damaged.
+pub fn state_of(r: &mut Reader, position: u64) -> Option<State> {
+    let epoch = r.int()?;
+    let number = r.int()?;
+    Some(State {
+        position,
+        gap: GAPS.into_iter().find(|g| gap_number(*g) == number)?,
+        epoch,
+        cpu: CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?),
+        vec: VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?),
+    })
+}
+
 impl Frame {
-    pub fn pack(state: &State, lines: &Lines) -> Result<Frame> {
+    pub fn pack(state: &State, lines: &Lines, level: i32) -> Result<Frame> {
         let pages: Vec<(u32, u64)> = lines.iter().map(|(p, l)| (*p, l.0)).collect();
         let mut bodies = Vec::new();
         for (mask, bytes) in lines.values() {
@@ -35,16 +56,18 @@ impl Frame {
                 bodies.extend_from_slice(&bytes[i * LINE..(i + 1) * LINE]);
             }
         }
-        Frame::made(state, &pages, &bodies)
+        Frame::made(state, &pages, &bodies, level)
     }
 
     /// The same of pages and which of their lines there are, ascending, and these lines.
-    pub(super) fn made(state: &State, pages: &[(u32, u64)], lines: &[u8]) -> Result<Frame> {
+    pub(super) fn made(
+        state: &State,
+        pages: &[(u32, u64)],
+        lines: &[u8],
+        level: i32,
+    ) -> Result<Frame> {
         let mut out = Vec::new();
-        put(&mut out, state.epoch);
-        put(&mut out, gap_number(state.gap));
-        out.extend_from_slice(&state.cpu.to_bytes());
-        out.extend_from_slice(&state.vec.to_bytes());
+        put_state(&mut out, state);
         put(&mut out, pages.len() as u64);
         let mut before = 0;
         for (page, mask) in pages {
@@ -54,7 +77,7 @@ impl Frame {
         }
         Ok(Frame {
             position: state.position,
-            blob: parts(&out, lines)?.into(),
+            blob: parts(&out, lines, level)?.into(),
         })
     }
 
@@ -62,19 +85,8 @@ impl Frame {
     pub fn open(&self) -> Option<(State, Framed)> {
         let (raw, lines) = unpack_parts(&self.blob)?;
         let mut r = Reader { b: &raw, at: 0 };
-        let epoch = r.int()?;
-        let number = r.int()?;
-        let gap = GAPS.into_iter().find(|g| gap_number(*g) == number)?;
-        let cpu = CpuState::from_bytes(r.take(CPU_STATE_LEN)?.try_into().ok()?);
-        let vec = VecState::from_bytes(r.take(VEC_STATE_LEN)?.try_into().ok()?);
+        let state = state_of(&mut r, self.position)?;
         let framed = Framed::read(&mut r, lines)?;
-        let state = State {
-            position: self.position,
-            gap,
-            epoch,
-            cpu,
-            vec,
-        };
         (r.at == raw.len()).then_some((state, framed))
     }
 
@@ -147,12 +159,12 @@ impl Framed {
 }
 
 /// Packs what is read as a whole, and lines that are not.
-pub fn parts(head: &[u8], lines: &[u8]) -> Result<Vec<u8>> {
-    let head = pack(head)?;
+pub fn parts(head: &[u8], lines: &[u8], level: i32) -> Result<Vec<u8>> {
+    let head = pack(head, level)?;
     let mut out = Vec::new();
     put(&mut out, head.len() as u64);
     out.extend_from_slice(&head);
-    out.extend_from_slice(&pieces::pack(lines)?);
+    out.extend_from_slice(&pieces::pack(lines, level)?);
     Ok(out)
 }
 

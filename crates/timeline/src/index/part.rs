@@ -5,7 +5,9 @@
 //! pages together, how they were accessed in all intervals. So what touched an address last, however long
 //! ago, is known when one section is read.
 
-use super::{Draft, Ends, Frame, Interval, LINE, PAGE, Place, Reader, Touched, pack, put, unpack};
+use super::{
+    Draft, Ends, Frame, Interval, LEVEL, LINE, PAGE, Place, Reader, Touched, pack, put, unpack,
+};
 use crate::timeline::{Inner, lock};
 use crate::{Result, ThreadId};
 use std::collections::BTreeMap;
@@ -215,7 +217,7 @@ impl Part {
         Ok(pages)
     }
 
-    /// The intervals in which any word of these bytes was read, or written.
+    /// The intervals in which any of these bytes was accessed or, of one kind alone, any word of them.
     pub fn touching(
         &self,
         inner: &Arc<Inner>,
@@ -229,7 +231,13 @@ impl Part {
             let wanted = words(bytes);
             for (i, t) in past {
                 let [r, w] = t.line(line);
-                if (reads && r & wanted != 0) || (writes && w & wanted != 0) {
+                if reads && writes {
+                    // Of single bytes only that is known.
+                    let [r, w] = t.masks(line);
+                    if (r | w) & bytes != 0 {
+                        set.add(*i as usize);
+                    }
+                } else if (reads && r & wanted != 0) || (writes && w & wanted != 0) {
                     set.add(*i as usize);
                 }
             }
@@ -416,7 +424,8 @@ impl Body {
 
     fn ends(&self, interval: usize) -> Option<Ends> {
         let blob = self.bytes.read(&self.spans.get(interval)?.ends)?;
-        Ends::new(&blob.into(), self.frame(interval)?.open()?.1)
+        let frame = self.frame(interval)?;
+        Ends::new(&blob.into(), frame.open()?.1, frame.position)
     }
 
     fn pages(&self, n: usize) -> Option<Pages> {
@@ -512,11 +521,11 @@ fn sections(intervals: &[Interval]) -> Result<Vec<(u32, Vec<u8>)>> {
         if raw.len() >= SECTION
             && let Some((first, raw)) = open.take()
         {
-            out.push((first, pack(&raw)?));
+            out.push((first, pack(&raw, LEVEL)?));
         }
     }
     if let Some((first, raw)) = open {
-        out.push((first, pack(&raw)?));
+        out.push((first, pack(&raw, LEVEL)?));
     }
     Ok(out)
 }

@@ -1,6 +1,6 @@
 //! Bytes compressed piece by piece, so that a few of them are had without the rest.
 
-use super::{LEVEL, Reader, put};
+use super::{Reader, put};
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -11,28 +11,28 @@ const PIECE: usize = 64 << 10;
 
 thread_local! {
     /// Making one costs as much as some pieces.
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
 }
 
 /// One zstd frame.
-pub fn compress(raw: &[u8]) -> std::io::Result<Vec<u8>> {
+pub fn compress(raw: &[u8], level: i32) -> std::io::Result<Vec<u8>> {
     COMPRESSOR.with_borrow_mut(|c| {
-        let mut with = match c.take() {
-            Some(with) => with,
-            None => Compressor::new(LEVEL)?,
+        let mut with = match c.take().filter(|c| c.0 == level) {
+            Some((_, with)) => with,
+            None => Compressor::new(level)?,
         };
         let done = with.compress(raw);
-        *c = Some(with);
+        *c = Some((level, with));
         done
     })
 }
 
 /// Compresses bytes: their number, the lengths of the pieces, and the pieces.
-pub fn pack(raw: &[u8]) -> Result<Vec<u8>> {
+pub fn pack(raw: &[u8], level: i32) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
     let mut out = Vec::new();
     put(&mut out, raw.len() as u64);
-    let pieces = raw.chunks(PIECE).map(compress);
+    let pieces = raw.chunks(PIECE).map(|p| compress(p, level));
     let pieces: Vec<Vec<u8>> = pieces.collect::<std::io::Result<_>>().map_err(failed)?;
     for p in &pieces {
         put(&mut out, p.len() as u64);
@@ -142,7 +142,7 @@ mod tests {
     fn pieces_come_back_alone_and_together() {
         let raw: Vec<u8> = (0..3 * PIECE + 128).map(|i| (i / 64) as u8).collect();
         let new = |b: &[u8]| Pieces::new(b.into(), 0);
-        let blob = pack(&raw).unwrap();
+        let blob = pack(&raw, -1).unwrap();
         assert!(blob.len() < raw.len() / 4);
         let p = new(&blob).unwrap();
         assert_eq!(p.all().unwrap(), raw);
@@ -151,7 +151,7 @@ mod tests {
         }
         assert_eq!(p.get::<64>(3 * PIECE + 128), None);
         assert_eq!(p.get::<64>(usize::MAX), None);
-        let none = new(&pack(&[]).unwrap()).unwrap();
+        let none = new(&pack(&[], 1).unwrap()).unwrap();
         assert!(none.all().unwrap().is_empty());
         // Damage never makes it panic.
         for n in 0..blob.len().min(300) {

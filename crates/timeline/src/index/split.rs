@@ -33,7 +33,7 @@ pub fn by_several(
     progress: &Progress,
 ) -> Result<Draft> {
     let budget = Budget::new(bytes);
-    let least = LEAST * inner.span(place.thread);
+    let least = LEAST * inner.span();
     let starts = starts(place, jobs.min(affordable(inner)).min(MOST), least);
     if starts.len() == 1 {
         return build(inner, place, scan, &budget, &[], None, progress);

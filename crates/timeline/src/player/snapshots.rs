@@ -1,6 +1,6 @@
 //! Places to which a player can come back without replaying what is before them.
 
-use super::{Chunks, Player, Since};
+use super::{Chunks, Need, Player, Since};
 use crate::Result;
 use crate::timeline::replay;
 use hindsight_replay::Snapshot;
@@ -24,31 +24,34 @@ pub struct Kept {
 }
 
 impl Player {
-    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up. `fresh`: not where
-    /// what the recording says of memory there has taken effect.
-    pub(super) fn near(&mut self, count: u64, fresh: bool) -> bool {
+    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up, but for what is before
+    /// `least`.
+    pub(super) fn near(&mut self, count: u64, need: Need, least: u64) -> bool {
         let here = self.count();
+        let fresh = need == Need::Fresh;
+        let fits = |s: &Since| need != Need::Marks || !s.step;
         let end = self.to;
         // At a border what is due belongs to the interval that begins.
         let within = |until: u64| count < until || until >= end;
         let ahead = self.at.is_some_and(|at| {
             here <= count
+                && least <= here
+                && fits(&at)
                 && !(fresh && here == count && self.settled)
                 && match at.until {
                     // The part is played whole: what is far is perhaps reached sooner from a frame.
-                    u64::MAX => count - here < self.inner.span(self.thread),
+                    u64::MAX => count - here < self.inner.span(),
                     until => within(until),
                 }
         });
         let best = (self.snapshots.iter().enumerate())
-            .filter(|(_, s)| s.position() <= count && (ahead || within(s.since.until)))
+            .filter(|(_, s)| (least..=count).contains(&s.position()) && fits(&s.since))
+            .filter(|(_, s)| ahead || within(s.since.until))
             .filter(|(_, s)| !(fresh && s.settled && s.position() == count))
             .max_by_key(|(_, s)| s.position());
         match best {
             Some((_, s)) if ahead && s.position() <= here => true,
-            Some((i, s)) if count - s.position() <= self.inner.span(self.thread) => {
-                self.restore(i).is_ok()
-            }
+            Some((i, s)) if count - s.position() <= self.inner.span() => self.restore(i).is_ok(),
             _ => ahead,
         }
     }
@@ -70,16 +73,22 @@ impl Player {
 
     /// Keeps the present state.
     pub fn snapshot(&mut self) -> Result<()> {
-        let Some(since) = self.at else { return Ok(()) };
         let here = self.count();
-        if self.snapshots.iter().any(|s| s.position() == here) {
+        if self.at.is_none() || self.snapshots.iter().any(|s| s.position() == here) {
             return Ok(());
         }
         let machine = self.machine.snapshot(&self.base);
         let machine = machine.map_err(|e| replay(self.thread, e))?;
+        self.keep(machine);
+        Ok(())
+    }
+
+    /// Keeps a snapshot of the present state.
+    pub(super) fn keep(&mut self, machine: Snapshot) {
+        let Some(since) = self.at else { return };
         let size = machine.size();
         if size > BYTES / 2 {
-            return Ok(());
+            return;
         }
         self.snapshots.push(Kept {
             since,
@@ -91,7 +100,6 @@ impl Player {
         while self.snapshots.len() > SNAPSHOTS || self.held() > BYTES {
             self.drop_one();
         }
-        Ok(())
     }
 
     /// The same, unless what was replayed since the nearest one is replayed in less time than one takes.

@@ -11,7 +11,7 @@ use hindsight_replay::access::{Access, Finder};
 use std::sync::Arc;
 
 /// Parts into which a stretch is cut to find an access in it.
-pub const SLICES: u64 = 16;
+const SLICES: u64 = 16;
 /// Instructions that are looked at one by one.
 pub const FEW: u64 = 24;
 

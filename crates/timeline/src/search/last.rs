@@ -1,8 +1,8 @@
 //! The last accesses to several stretches of memory, found together: each stretch of instructions is
 //! replayed once for all of them.
 
-use super::effects::{FEW, SLICES, check, step_accesses};
-use crate::index::Set;
+use super::effects::{FEW, check, step_accesses};
+use crate::index::{self, PAGE, Set};
 use crate::player::Player;
 use crate::stops::{Cancel, Watch};
 use crate::{Result, Timeline, maps};
@@ -10,6 +10,9 @@ use hindsight_isa::observe::MARK;
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Finder;
 use std::sync::Arc;
+
+/// Parts into which a stretch is cut: to look at the marks of a few bytes takes little of the time that going back takes.
+const SLICES: u64 = 64;
 
 /// Bytes to which accesses by instructions `lo..hi` are looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,8 +94,22 @@ pub fn last_effects(
             }
         };
         let touched = |t: &usize| sets[*t].has(i);
-        let which: Vec<usize> = s.open(from, hi).filter(touched).collect();
-        s.sweep(from, hi, which)?;
+        if s.open(from, hi).any(|t| touched(&t)) {
+            let ends = part.ends(&inner, i)?;
+            while hi > from {
+                let n = ends.step(hi - 1);
+                let (step, lo) = (&ends.steps[n], ends.steps[n].from.max(from).min(hi - 1));
+                let within = |t: &usize| {
+                    let mut lines = index::lines(targets[*t].address, targets[*t].len);
+                    lines.any(|(page, lines)| step.touches(page, lines, reads))
+                };
+                let alone = ends.steps.len() == 1;
+                let open = s.open(lo, hi).filter(touched);
+                let which = open.filter(|t| alone || within(t)).collect();
+                s.sweep(lo, hi, which)?;
+                hi = lo;
+            }
+        }
         hi = from;
     }
     Ok(s.found)
@@ -154,13 +171,32 @@ impl Search<'_> {
     /// Takes the marks of targets; those that had any.
     fn touched(&mut self, which: &[usize]) -> Vec<usize> {
         let (reads, writes) = self.watch.kinds();
+        let all = which.iter().map(|i| &self.targets[*i]);
+        let start = all.clone().map(|t| t.address).min().unwrap_or(0);
+        let end = all.map(|t| t.address.saturating_add(t.len)).max();
+        let len = end.map_or(0, |e| e - start);
         let mut out = which.to_vec();
-        out.retain(|i| {
-            let t = &self.targets[*i];
-            let [r, w, _] = self.player.known(t.address, t.len as usize);
-            let any = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
-            any(reads, &r) || any(writes, &w)
-        });
+        if len > PAGE as u64 {
+            out.retain(|i| {
+                let t = &self.targets[*i];
+                let [r, w, _] = self.player.known(t.address, t.len as usize);
+                let any = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
+                any(reads, &r) || any(writes, &w)
+            });
+        } else {
+            // Looked at together, which most often shows that there is nothing.
+            let [r, w] = self.player.marks(start, len as usize);
+            let some = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
+            if !some(reads, &r) && !some(writes, &w) {
+                return Vec::new();
+            }
+            out.retain(|i| {
+                let t = &self.targets[*i];
+                let from = (t.address - start) as usize;
+                let bytes = from..from + t.len as usize;
+                some(reads, &r[bytes.clone()]) || some(writes, &w[bytes])
+            });
+        }
         // Only now: targets may have bytes in common.
         for i in &out {
             let t = &self.targets[*i];

@@ -72,11 +72,19 @@ impl Inner {
     }
 
     /// Instructions of an interval of a thread, unless its index would become too large.
-    pub fn span(&self, t: ThreadId) -> u64 {
+    pub fn span(&self) -> u64 {
+        match self.interval {
+            0 => index::SPAN,
+            n => n,
+        }
+    }
+
+    /// Instructions of the steps of its intervals; `None`: they have none, since it is alone.
+    pub fn step(&self, t: ThreadId) -> Option<u64> {
         match (self.interval, self.threads_of(self.image(t)).len()) {
-            (0, ..=1) => index::SPAN_ALONE,
-            (0, _) => index::SPAN,
-            (n, _) => n,
+            (_, ..=1) => None,
+            (0, _) => Some(index::STEP),
+            (n, _) => Some((n / index::STEPS).max(1)),
         }
     }
 

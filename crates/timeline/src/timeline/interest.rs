@@ -3,7 +3,7 @@
 use super::{Inner, Timeline, lock};
 use crate::index::{self, Budget, Part, Place};
 use crate::sidecar::For;
-use crate::{Cancel, Position, Result, ThreadId};
+use crate::{Cancel, Position, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,7 +20,6 @@ fn shortest(from: u64, until: u64) -> u64 {
 
 /// A stretch of a thread whose intervals are to be short.
 struct Interest {
-    thread: ThreadId,
     /// Instructions `from..until`.
     from: u64,
     until: u64,
@@ -79,18 +78,17 @@ impl Timeline {
         let inner = &self.0;
         let mut wanted: Vec<(Place, Interest)> = Vec::new();
         for (thread, scan) in self.scans()? {
-            let new = |place: &Place| -> Result<Interest> {
+            let new = || -> Result<Interest> {
                 let from = self.count_at(*thread, from)?.unwrap_or(scan.from);
                 let until = self.count_at(*thread, until)?.unwrap_or(scan.from);
                 Ok(Interest {
-                    thread: place.thread,
                     from,
                     until,
                     interval: shortest(from, until).max(interval),
                 })
             };
             for place in inner.places_of(*thread).iter() {
-                let interest = new(place)?;
+                let interest = new()?;
                 let met = |p: Arc<Part>| interest.is_met_by(&p);
                 if interest.from < interest.until
                     && interest.meets(place.from, place.to)
@@ -121,7 +119,7 @@ impl Inner {
         progress: &index::Progress,
     ) -> Result<()> {
         let old = self.part_if_built(place);
-        let span = self.span(interest.thread);
+        let span = self.span();
         let borders = interest.borders(place, old.as_deref(), span);
         let budget = Budget::new(self.budget(place));
         let scan = self.scan(place.thread)?;
@@ -137,6 +135,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ThreadId;
 
     #[test]
     fn a_range_has_no_more_intervals_than_fit() {
@@ -145,7 +144,6 @@ mod tests {
             let interval = shortest(from, until);
             assert!(interval >= SHORTEST && (until - from).div_ceil(interval) <= MOST);
             let interest = Interest {
-                thread,
                 from,
                 until,
                 interval,

@@ -10,6 +10,7 @@ use crate::stops::Watch;
 use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the threads of an image accessed before a position.
@@ -40,15 +41,58 @@ pub fn find(
 
 /// What one thread knows of it, which nobody else has touched. The player stays at `count`.
 fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
-    p.seek_end(count)?;
-    take(p, count, q);
-    if q.whole() {
-        return Ok(());
-    }
     let inner = Arc::clone(p.inner());
     let floor = floor(&inner, p.thread, &q.m, count)?;
-    let since = p.since();
-    past::before(&inner, p.thread, since, &floor, q)
+    let all = 0..q.m.bytes.len();
+    match recent(p, (0, count), &floor, q, all)? {
+        Some(since) if !q.whole() => past::before(&inner, p.thread, since, &floor, q),
+        _ => Ok(()),
+    }
+}
+
+/// Fills in of some bytes what a thread knows of them from the interval in which it completes `count` instructions,
+/// up to there; returns where that begins. What it accessed last is played first, and the rest only if it is needed.
+/// `None`: the player knows only since a place before `least`. It stays at `count`.
+fn recent(
+    p: &mut Player,
+    (least, count): (u64, u64),
+    floor: &[u64],
+    q: &mut Query,
+    bytes: Range<usize>,
+) -> Result<Option<u64>> {
+    p.seek_end(count)?;
+    if p.since() < least {
+        return Ok(None);
+    }
+    let mut to = count;
+    loop {
+        let mut part = q.part(bytes.start, bytes.end);
+        take(p, to, &mut part);
+        for i in bytes.clone() {
+            if q.open(i) && (to == count || floor[i] < to) {
+                q.put(i, &part, i - bytes.start);
+            }
+        }
+        let since = p.since();
+        let open = |i: &usize| q.open(*i) && floor[*i] < since;
+        let (first, last) = (bytes.clone().find(open), bytes.clone().rfind(open));
+        let before = match first.zip(last) {
+            Some((first, last)) => {
+                let address = q.m.address.wrapping_add(first as u64);
+                p.step_touching(address, (last - first + 1) as u64)?
+            }
+            None => None,
+        };
+        let Some(end) = before else {
+            let begin = p.interval_begin().unwrap_or(since);
+            if to < count {
+                p.seek_end(count)?;
+            }
+            return Ok(Some(begin));
+        };
+        p.seek_end(end)?;
+        to = end;
+    }
 }
 
 /// Fills in what the player's marks know, which is at `count`.
@@ -136,14 +180,11 @@ fn shared(
                 || anew.is_some_and(|a| a.0 > from && a.1 != t);
             if !mixed && !touch.is_cut() {
                 past::take(inner, &touch, &floors[k], q, first..last + 1)?;
-            } else if !mixed && seek_in(cursor.player(t)?, touch.from, touch.to)? {
-                let mut part = q.part(first, last + 1);
-                take(cursor.player(t)?, touch.to, &mut part);
-                for i in first..=last {
-                    if q.open(i) {
-                        q.put(i, &part, i - first);
-                    }
-                }
+            } else if !mixed
+                && let (bounds, bytes) = ((touch.from, touch.to), first..last + 1)
+                && recent(cursor.player(t)?, bounds, &floors[k], q, bytes)?.is_some()
+            {
+                // It is filled in.
             } else {
                 let left: Vec<_> = (threads.iter().zip(&since))
                     .map(|(t, n)| (t.0, *n))
@@ -160,12 +201,6 @@ fn shared(
         }
     }
     exactly(cursor, wanted, q)
-}
-
-/// Goes to the end of a part of an interval; whether the marks are of just that part.
-fn seek_in(p: &mut Player, from: u64, to: u64) -> Result<bool> {
-    p.seek_end(to)?;
-    Ok(p.since() == from)
 }
 
 /// A byte whose last access by several threads is to be found.

@@ -1,0 +1,160 @@
+//! Makes the ends of an interval, in one step or several.
+
+use super::build::bits;
+use super::ends::{Changed, End, Step, framed, words};
+use super::frame::{parts, put_state};
+use super::steps::MOST;
+use super::{LINE, Page, Touched, put};
+use crate::Result;
+use hindsight_replay::State;
+use std::sync::Arc;
+
+/// The ends of an interval, as they are made.
+#[derive(Default)]
+pub struct Maker {
+    steps: Vec<Step>,
+    /// Their differences.
+    pub bytes: Vec<u8>,
+}
+
+impl Maker {
+    /// The next step begins. `state`: in which the processor is then, unless the frame tells.
+    pub fn step(&mut self, from: u64, state: Option<State>) {
+        self.steps.push(Step {
+            from,
+            state,
+            pages: Vec::new(),
+        });
+    }
+
+    /// The next page of which something differs at the step's end from what it was at its start, or was accessed:
+    /// the lines that were accessed, that were written, and that differ, with the difference.
+    pub fn differ(&mut self, page: u32, any: u64, written: u64, new: u64, difference: &[u8]) {
+        if any | new == 0 {
+            return;
+        }
+        let before = self.bytes.len() / LINE;
+        self.bytes.extend_from_slice(difference);
+        if let Some(step) = self.steps.last_mut() {
+            step.pages.push(Changed {
+                page,
+                any,
+                written,
+                new,
+                before,
+            });
+        }
+    }
+
+    /// Steps that were made before follow.
+    pub fn append(&mut self, steps: &[Step], bytes: &[u8]) {
+        let more = self.bytes.len() / LINE;
+        self.bytes.extend_from_slice(bytes);
+        self.steps.extend(steps.iter().cloned());
+        let new = self.steps.len() - steps.len();
+        let pages = self.steps[new..].iter_mut().flat_map(|s| &mut s.pages);
+        pages.for_each(|p| p.before += more);
+    }
+
+    /// The next page: the ends of the lines that were touched. `base`: what the frame has of it.
+    pub fn page(
+        &mut self,
+        touched: &mut Touched,
+        base: Option<(u64, &Page)>,
+        end: impl Fn(usize) -> End,
+    ) {
+        let mut new = 0u64;
+        let any = touched.any();
+        let before = self.bytes.len() / LINE;
+        for i in (0..64).filter(|i| any & (1 << i) != 0) {
+            let e = end(i);
+            touched.mark(i, e.masks);
+            let old = framed(base, i);
+            let (now, old) = (words(&e.bytes), words(&old));
+            let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
+            if difference != [0; LINE / 8] {
+                new |= 1 << i;
+                self.bytes
+                    .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
+            }
+        }
+        if self.steps.is_empty() {
+            self.step(0, None);
+        }
+        // What was accessed is said in the history.
+        if new != 0 {
+            self.steps[0].pages.push(Changed {
+                page: touched.page,
+                any: u64::MAX,
+                written: u64::MAX,
+                new,
+                before,
+            });
+        }
+    }
+
+    /// Joins steps in pairs if there are too many.
+    pub fn thin(&mut self) {
+        if self.steps.len() <= MOST {
+            return;
+        }
+        let old = std::mem::take(self);
+        let mut steps = old.steps.into_iter();
+        let line = |at: usize| old.bytes[at..at + LINE].iter();
+        while let Some(first) = steps.next() {
+            self.step(first.from, first.state);
+            let second = steps.next().map_or(Vec::new(), |s| s.pages);
+            let (mut a, mut b) = (
+                first.pages.into_iter().peekable(),
+                second.into_iter().peekable(),
+            );
+            while let Some(page) = [a.peek(), b.peek()].iter().flatten().map(|c| c.page).min() {
+                let both = [&mut a, &mut b].map(|l| l.next_if(|c| c.page == page));
+                let both = both.iter().flatten();
+                let mask = |of: fn(&Changed) -> u64| both.clone().fold(0, |m, c| m | of(c));
+                let mut new = 0u64;
+                let mut difference = Vec::new();
+                for i in bits(mask(|c| c.new)) {
+                    let mut sum = [0; LINE];
+                    for at in both.clone().filter_map(|c| c.at(i)) {
+                        sum.iter_mut().zip(line(at)).for_each(|(s, d)| *s ^= d);
+                    }
+                    if sum != [0; LINE] {
+                        new |= 1 << i;
+                        difference.extend_from_slice(&sum);
+                    }
+                }
+                self.differ(page, mask(|c| c.any), mask(|c| c.written), new, &difference);
+            }
+        }
+    }
+
+    /// All of it, compressed.
+    pub fn pack(mut self, level: i32) -> Result<Arc<[u8]>> {
+        if self.steps.is_empty() {
+            self.step(0, None);
+        }
+        let mut head = Vec::new();
+        let several = self.steps.len() > 1;
+        put(&mut head, self.steps.len() as u64);
+        let mut from = self.steps[0].from;
+        for s in &self.steps {
+            if let Some(state) = &s.state {
+                put(&mut head, s.from - from);
+                put_state(&mut head, state);
+            }
+            from = s.from;
+            put(&mut head, s.pages.len() as u64);
+            let mut before = 0;
+            for p in &s.pages {
+                put(&mut head, (p.page - before) as u64);
+                before = p.page;
+                let accessed = [p.any, p.written];
+                for mask in accessed.iter().filter(|_| several).chain([&p.new]) {
+                    head.extend_from_slice(&mask.to_le_bytes());
+                }
+            }
+        }
+        Ok(parts(&head, &self.bytes, level)?.into())
+    }
+}

@@ -1,0 +1,228 @@
+//! Steps of an interval, where threads share memory: further places from which replay can begin, and how
+//! memory changed from one to the next.
+
+use super::build::{Raw, bits};
+use super::ends::{covered, words};
+use super::frame::Frame;
+use super::maker::Maker;
+use super::{Interval, LEVEL_STEPS, LINE, PAGE, Page, Touched};
+use crate::scan::Scan;
+use crate::{Error, Result};
+use hindsight_replay::{LineMarks, State};
+use std::collections::{BTreeMap, HashMap};
+
+/// Steps that an interval of a size that was asked for is made in.
+pub const STEPS: u64 = 4;
+/// Most that one has.
+pub const MOST: usize = 32;
+
+/// What the steps of an interval left, as long as it is not over.
+#[derive(Default)]
+pub struct Gathered {
+    /// What the interval began with.
+    begin: Option<State>,
+    pages: BTreeMap<u32, Touch>,
+    ends: Maker,
+}
+
+/// What was touched of a page.
+struct Touch {
+    /// Lines that were.
+    lines: u64,
+    marks: Box<[LineMarks; 64]>,
+    /// What they held before, and hold now.
+    before: Box<Page>,
+    now: Box<Page>,
+}
+
+/// How a line was accessed in two steps. `given`: bytes of words that were not the same after the second as after
+/// the first.
+fn after(first: &LineMarks, second: &LineMarks, given: impl Fn() -> u64) -> LineMarks {
+    let [read, written] = second.last;
+    // What was written and then only read is still what was written.
+    let mut same = first.last[1] & !first.last[0] & read & !second.written;
+    if same != 0 {
+        same &= !given();
+    }
+    let later = (read | written) & !same;
+    LineMarks {
+        read: first.read | second.read,
+        written: first.written | second.written,
+        last: [0, 1].map(|k| first.last[k] & !later | second.last[k] & later),
+    }
+}
+
+/// The bytes of words that two lines have not in common.
+fn given(a: &[u8; LINE], b: &[u8; LINE]) -> u64 {
+    let pairs = words(a).into_iter().zip(words(b)).enumerate();
+    pairs.fold(0, |m, (i, (a, b))| {
+        m | if a == b { 0 } else { 0xff << (8 * i) }
+    })
+}
+
+impl Gathered {
+    /// Takes over what a step left. `shadow`: what pages held when they were last touched or changed.
+    pub fn add(
+        &mut self,
+        state: State,
+        raw: &mut Raw,
+        scan: &Scan,
+        shadow: &mut HashMap<u32, Box<Page>>,
+    ) {
+        let from = state.position;
+        if self.begin.is_none() {
+            self.ends.step(from, None);
+            self.begin = Some(state);
+        } else {
+            self.ends.step(from, Some(state));
+            for (address, len) in scan.changed(from, raw.to) {
+                self.wipe(address, len);
+            }
+        }
+        let mut changed: Vec<(u32, Box<Page>)> = raw.changed.drain(..).collect();
+        // Several times the same page: each tells what it holds at the step's end.
+        changed.sort_by_key(|c| c.0);
+        changed.dedup_by_key(|c| c.0);
+        let mut changed = changed.into_iter().peekable();
+        let mut at = 0;
+        for (page, lines) in raw.pages.iter().copied() {
+            while let Some((other, now)) = changed.next_if(|c| c.0 < page) {
+                self.change(other, now, shadow);
+            }
+            let n = lines.count_ones() as usize;
+            let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
+            at += n;
+            let other = changed.next_if(|c| c.0 == page).map(|c| c.1);
+            self.touch(page, lines, (marks, cells), other, shadow);
+        }
+        for (other, now) in changed {
+            self.change(other, now, shadow);
+        }
+    }
+
+    /// What was known of these bytes is not known any more.
+    fn wipe(&mut self, address: u64, len: u64) {
+        let one = |page: u32, t: &mut Touch| {
+            for i in bits(t.lines) {
+                let wiped = covered(page, i, address, len);
+                let last = &mut t.marks[i].last;
+                let lost = (last[0] | last[1]) & wiped;
+                *last = last.map(|m| m | lost);
+            }
+        };
+        let first = address / PAGE as u64;
+        let count = (address.saturating_add(len)).div_ceil(PAGE as u64) - first;
+        if count > self.pages.len() as u64 {
+            self.pages.iter_mut().for_each(|(p, t)| one(*p, t));
+            return;
+        }
+        for page in first..first + count {
+            let page = page as u32 & 0xf_ffff;
+            if let Some(t) = self.pages.get_mut(&page) {
+                one(page, t);
+            }
+        }
+    }
+
+    /// A page that was touched in a step. `other`: all that it holds, if something else changed it.
+    fn touch(
+        &mut self,
+        page: u32,
+        lines: u64,
+        (marks, cells): (&[LineMarks], &[[u8; LINE]]),
+        other: Option<Box<Page>>,
+        shadow: &HashMap<u32, Box<Page>>,
+    ) {
+        let t = self.pages.entry(page).or_insert_with(|| {
+            let held = shadow.get(&page).cloned();
+            let held = held.unwrap_or_else(|| Box::new([0; PAGE]));
+            Touch {
+                lines: 0,
+                marks: Box::new([LineMarks::default(); 64]),
+                before: held.clone(),
+                now: held,
+            }
+        });
+        let mut written = 0u64;
+        for ((i, m), now) in bits(lines).zip(marks).zip(cells) {
+            t.lines |= 1 << i;
+            written |= ((m.written != 0) as u64) << i;
+            let had = &t.now.as_chunks::<LINE>().0[i];
+            t.marks[i] = after(&t.marks[i], m, || given(had, now));
+        }
+        let mut new = t.lines & other.as_ref().map_or(0, |_| u64::MAX) | lines;
+        let mut cells = cells.iter();
+        let mut differences = Vec::new();
+        for i in bits(new) {
+            let part = i * LINE..(i + 1) * LINE;
+            let now = match lines & (1 << i) != 0 {
+                true => cells.next(),
+                false => None,
+            };
+            let now: &[u8] = match (now, &other) {
+                (Some(line), _) => line,
+                (None, Some(page)) => &page[part.clone()],
+                (None, None) => continue,
+            };
+            let had = &mut t.now[part];
+            if had == now {
+                new &= !(1 << i);
+                continue;
+            }
+            differences.extend(had.iter().zip(now).map(|(a, b)| a ^ b));
+            had.copy_from_slice(now);
+        }
+        if let Some(other) = other {
+            // What was not touched is as it is needed when it is touched.
+            for i in bits(!t.lines) {
+                let part = i * LINE..(i + 1) * LINE;
+                t.now[part.clone()].copy_from_slice(&other[part.clone()]);
+                t.before[part.clone()].copy_from_slice(&other[part]);
+            }
+        }
+        self.ends.differ(page, lines, written, new, &differences);
+    }
+
+    /// Something else changed a page that was not touched in the step.
+    fn change(&mut self, page: u32, now: Box<Page>, shadow: &mut HashMap<u32, Box<Page>>) {
+        match self.pages.contains_key(&page) {
+            true => self.touch(page, 0, (&[], &[]), Some(now), shadow),
+            false => {
+                shadow.insert(page, now);
+            }
+        }
+    }
+
+    /// The interval, which ends at `to`: with the lines that were touched in its frame, as they were at the start.
+    pub fn finish(&mut self, to: u64, shadow: &mut HashMap<u32, Box<Page>>) -> Result<Interval> {
+        let missing = || Error::Unsupported("an interval ends that has not begun".into());
+        let state = self.begin.take().ok_or_else(missing)?;
+        let mut history = Vec::with_capacity(self.pages.len());
+        let (mut framed, mut bodies, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+        for (page, t) in std::mem::take(&mut self.pages) {
+            marks.clear();
+            marks.extend(bits(t.lines).map(|i| t.marks[i]));
+            let mut touched = Touched::of(page, t.lines, &marks);
+            let mut wanted = 0u64;
+            for i in bits(t.lines) {
+                touched.mark(i, t.marks[i].last);
+                let line = &t.before[i * LINE..(i + 1) * LINE];
+                if line != [0; LINE] {
+                    wanted |= 1 << i;
+                    bodies.extend_from_slice(line);
+                }
+            }
+            framed.push((page, wanted));
+            history.push(touched);
+            shadow.insert(page, t.now);
+        }
+        let ends = std::mem::take(&mut self.ends);
+        Ok(Interval {
+            from: state.position,
+            to,
+            frame: Frame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
+            history,
+            ends: ends.pack(LEVEL_STEPS)?,
+        })
+    }
+}
