@@ -277,9 +277,10 @@ pub struct Replay {
     /// what something else that may have come in between wrote. Exit status 1 if one did not.
     #[arg(long, requires = "verify")]
     pub check_order: bool,
-    /// Also count the reads of memory, which takes a little longer.
+    /// Also count what is executed, which takes a little longer: reads and writes of memory, segments (instructions up to a
+    /// branch) and indirect branches.
     #[arg(long, requires = "verify")]
-    pub count_reads: bool,
+    pub count: bool,
     /// Processors to use, where the recording has key frames; default: all.
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,

@@ -22,7 +22,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     if let Some(jobs) = a.jobs {
         options.jobs = jobs;
     }
-    options.count_reads = a.count_reads;
+    options.count = a.count;
     if a.verify == Some(args::Checks::Digests) {
         options.checks = Checks::Digests;
     }
@@ -140,8 +140,14 @@ fn as_text(r: &Report, checks: Checks) -> String {
             Checks::Digests => " by digests",
         },
         grouped(r.instructions),
-        match r.reads {
-            Some(n) => format!(" {} reads and", grouped(n)),
+        match r.executed {
+            Some(n) => format!(
+                " {} reads and {} writes of memory, {} segments, {} indirect branches,",
+                grouped(n.reads),
+                grouped(n.writes),
+                grouped(n.segments),
+                grouped(n.indirect),
+            ),
             None => String::new(),
         },
         grouped(compared),
@@ -189,7 +195,12 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
         "verified": r.verified(),
         "complete": t.completeness() == hindsight_trace::Completeness::Complete,
         "instructions": r.instructions,
-        "reads": r.reads,
+        "executed": r.executed.map(|n| json!({
+            "reads": n.reads,
+            "writes": n.writes,
+            "segments": n.segments,
+            "indirect_branches": n.indirect,
+        })),
         "events": events,
         "gaps": r.gaps,
         "skipped": r.skipped,

@@ -9,6 +9,20 @@ use core::mem::offset_of;
 /// Bytes reserved for [`Ctx`] below the window.
 pub const CTX_SIZE: usize = 7 << 20;
 
+/// What translated code has executed, where it counts.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Executed {
+    /// Memory operands that were read; string instructions not counted.
+    pub reads: u64,
+    /// The same written.
+    pub writes: u64,
+    /// Segments: instructions up to and including a branch.
+    pub segments: u64,
+    /// Indirect jumps and calls, and returns.
+    pub indirect: u64,
+}
+
 /// Hardware number of the general purpose register that holds the instruction counter in
 /// translated code (r11). The guest's own value lives in [`Ctx::gpr`].
 pub const CNT_REG: usize = 11;
@@ -64,8 +78,8 @@ pub struct Ctx {
     pub exit_ptr: u64,
     /// Predictor cells minus one (used when the predictor is not a power of 2^16).
     pub cell_mask: u64,
-    /// Reads of memory so far, where the translator counts them.
-    pub reads: u64,
+    /// What has been executed so far, where the translator counts it.
+    pub executed: Executed,
     /// The runtime's own per-thread data.
     pub runtime: u64,
     /// Saved guest registers of the instruction being executed (see the translator).
@@ -120,7 +134,10 @@ pub mod d {
     pub const HOST_RSP: i32 = disp(offset_of!(Ctx, host_rsp));
     pub const EXIT_PTR: i32 = disp(offset_of!(Ctx, exit_ptr));
     pub const CELL_MASK: i32 = disp(offset_of!(Ctx, cell_mask));
-    pub const READS: i32 = disp(offset_of!(Ctx, reads));
+    pub const READS: i32 = disp(offset_of!(Ctx, executed.reads));
+    pub const WRITES: i32 = disp(offset_of!(Ctx, executed.writes));
+    pub const SEGMENTS: i32 = disp(offset_of!(Ctx, executed.segments));
+    pub const INDIRECT: i32 = disp(offset_of!(Ctx, executed.indirect));
     pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
     /// Where rcx waits during checks and searches.
     pub const SAVED: i32 = SPILL + 8 * 8;

@@ -18,7 +18,7 @@ pub mod string;
 pub mod targets;
 pub mod xsave;
 
-pub use ctx::Ctx;
+pub use ctx::{Ctx, Executed};
 pub use desc::{Desc, DescKind};
 pub use kept::Kept;
 pub use predictor::Predictor;

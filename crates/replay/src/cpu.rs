@@ -12,7 +12,7 @@ use crate::{Difference, Error};
 use hindsight_isa::ctx::table;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
-use hindsight_isa::{CpuState, Desc, DescKind, Predictor, VecState, observe};
+use hindsight_isa::{CpuState, Desc, DescKind, Executed, Predictor, VecState, observe};
 use hindsight_translate::{Mode, Policy, Translator};
 use std::sync::Arc;
 
@@ -262,14 +262,14 @@ impl Cpu {
         }
     }
 
-    /// Counts what [`Cpu::reads`] says. Before anything is played.
-    pub fn count_reads(&mut self) {
-        self.translator.count_reads = true;
+    /// Counts what [`Cpu::executed`] says. Before anything is played.
+    pub fn count(&mut self) {
+        self.translator.count = true;
     }
 
-    /// Memory operands read so far in all runs, string instructions not counted.
-    pub fn reads(&self) -> u64 {
-        self.window.ctx().reads
+    /// What has been executed so far in all runs.
+    pub fn executed(&self) -> Executed {
+        self.window.ctx().executed
     }
 
     /// Code is from here on as of this epoch.

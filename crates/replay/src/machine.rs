@@ -12,7 +12,7 @@ use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::window::Marks;
 use crate::{Error, Gap, Snapshot, State};
 use hindsight_events::{EndKind, Event};
-use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_isa::{CpuState, Executed, Predictor, VecState};
 use std::sync::Arc;
 
 /// How a stream ended.
@@ -382,15 +382,14 @@ impl<'a> Machine<'a> {
         self.queue.numbers()
     }
 
-    /// Has the memory operands that are read counted, which takes time. Before anything is played.
-    pub fn count_reads(&mut self) {
-        self.cpu.count_reads();
+    /// Has counted what is executed, which takes time. Before anything is played.
+    pub fn count(&mut self) {
+        self.cpu.count();
     }
 
-    /// Memory operands read by this machine in all its runs (string instructions not counted), if they
-    /// are counted.
-    pub fn reads(&self) -> u64 {
-        self.cpu.reads()
+    /// What this machine has executed in all its runs, if that is counted.
+    pub fn counted(&self) -> Executed {
+        self.cpu.executed()
     }
 
     /// Whether the thread runs unrecorded at this position: its registers are those with which the gap

@@ -8,7 +8,7 @@ use crate::suspects::{self, Suspect};
 use crate::symbols::{self, Place};
 use crate::{Code, Difference, End, Error, Library, Machine};
 use hindsight_events::event::tag;
-use hindsight_isa::Predictor;
+use hindsight_isa::{Executed, Predictor};
 use hindsight_trace::{Completeness, StreamId, Trace};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -36,7 +36,7 @@ pub struct Options {
     /// Threads that replay at the same time.
     pub jobs: usize,
     /// Count the memory operands that are read: takes a tenth of the time more.
-    pub count_reads: bool,
+    pub count: bool,
 }
 
 impl Default for Options {
@@ -44,7 +44,7 @@ impl Default for Options {
         Options {
             checks: Checks::Full,
             jobs: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            count_reads: false,
+            count: false,
         }
     }
 }
@@ -92,8 +92,8 @@ impl fmt::Display for Located {
 pub struct Report {
     /// Instructions replayed.
     pub instructions: u64,
-    /// Memory operands read, string instructions not counted, if they were counted.
-    pub reads: Option<u64>,
+    /// What was executed, if it was counted.
+    pub executed: Option<Executed>,
     /// Events compared or applied, by their tag.
     pub events: Counts,
     /// Stretches that were not recorded.
@@ -212,7 +212,7 @@ pub fn verify(
     // Parts behind the first one that failed are of no interest.
     let first_bad = AtomicUsize::new(usize::MAX);
     let done = AtomicU64::new(0);
-    let reads = AtomicU64::new(0);
+    let executed = Mutex::new(Executed::default());
     let skipped = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     let times = Mutex::new((Duration::ZERO, Duration::ZERO));
@@ -223,8 +223,8 @@ pub fn verify(
             true => machine.check_order(Arc::clone(&order)),
             false => machine.digests_only(),
         }
-        if options.count_reads {
-            machine.count_reads();
+        if options.count {
+            machine.count();
         }
         if let Some(l) = &library {
             machine.share(Arc::clone(l));
@@ -232,7 +232,7 @@ pub fn verify(
         loop {
             let i = next.fetch_add(1, Relaxed);
             let Some(part) = parts.get(i) else {
-                reads.fetch_add(machine.reads(), Relaxed);
+                add(&executed, &machine.counted());
                 skipped.fetch_add(machine.skipped(), Relaxed);
                 let (all, compared) = watch.stop(machine.compared());
                 let mut t = times.lock().unwrap_or_else(|e| e.into_inner());
@@ -296,7 +296,8 @@ pub fn verify(
     (report.replaying, report.verifying) = (replaying, compared + modules);
     report.skipped = skipped.load(Relaxed);
     report.instructions = done.load(Relaxed).saturating_sub(report.skipped);
-    report.reads = options.count_reads.then(|| reads.load(Relaxed));
+    let executed = executed.into_inner().unwrap_or_else(|e| e.into_inner());
+    report.executed = options.count.then_some(executed);
     match trace.completeness() {
         Completeness::Complete => {}
         c => report
@@ -416,4 +417,12 @@ fn damaged_modules(trace: &Trace) -> Vec<String> {
         }
     }
     warnings
+}
+
+fn add(sum: &Mutex<Executed>, n: &Executed) {
+    let mut sum = sum.lock().unwrap_or_else(|e| e.into_inner());
+    sum.reads += n.reads;
+    sum.writes += n.writes;
+    sum.segments += n.segments;
+    sum.indirect += n.indirect;
 }

@@ -148,7 +148,7 @@ fn run(bytes: Vec<u8>, jobs: usize) -> Result<Report, Error> {
         &Trace::from_bytes(bytes)?,
         &Options {
             jobs,
-            count_reads: true,
+            count: true,
             ..Options::default()
         },
         &mut |done, total| assert!(done <= total),
@@ -165,6 +165,14 @@ fn verifies_with_any_number_of_jobs() {
             (r.instructions, r.threads, r.parts),
             (3 * ROUNDS + 1, 1, parts)
         );
+        // The last segment is the system call's; one that is begun is counted, whether or not it ends there.
+        let counted = r.executed.unwrap();
+        assert_eq!((counted.reads, counted.writes), (ROUNDS, 0));
+        assert!(
+            (ROUNDS..ROUNDS + 8).contains(&counted.segments),
+            "{counted:?}"
+        );
+        assert_eq!(counted.indirect, 0);
         assert!(r.warnings.is_empty(), "{:?}", r.warnings);
         assert!(matches!(&r.ends[..], [(2, Some(end))] if end.kind == EndKind::Exit));
         assert!(

@@ -69,9 +69,8 @@ pub struct Translator {
     pub policy: Policy,
     /// Fill [`Block::map`].
     pub want_map: bool,
-    /// Replay: add the number of memory reads of each segment that is begun to `Ctx::reads`. A read
-    /// is one memory operand read by one instruction; string instructions are not counted.
-    pub count_reads: bool,
+    /// Replay: add what each segment consists of that is begun to [`hindsight_isa::Ctx::executed`].
+    pub count: bool,
     /// Recording several threads: each atomic operation is announced to the runtime
     /// ([`DescKind::Order`]), which holds a lock for it until it is done.
     pub ordered: bool,
@@ -116,7 +115,7 @@ impl Translator {
         Translator {
             policy,
             want_map: false,
-            count_reads: false,
+            count: false,
             ordered: false,
             observe: false,
             breaks: Vec::new(),
@@ -268,8 +267,8 @@ impl Translator {
                     self.cover(instrs, end);
                     self.budget(first.ip(), (self.covered - start) as u16, live);
                 }
-                if self.count_reads {
-                    self.add_reads(&instrs[start..end]);
+                if self.count {
+                    self.add_counts(&instrs[start..end]);
                 }
             }
             // The runtime makes a block unreachable by a jump in place of its first instruction.

@@ -1,4 +1,4 @@
-//! What stands before a segment's instructions: the budget, the count of reads, the check that the
+//! What stands before a segment's instructions: the budget, what is counted, the check that the
 //! code has not changed.
 
 use crate::asm;
@@ -8,7 +8,7 @@ use crate::{Input, flags};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind};
-use iced_x86::{Instruction, MemoryOperand, OpAccess};
+use iced_x86::{FlowControl, Instruction, MemoryOperand, OpAccess};
 
 impl Translator {
     /// Replay: sets `covered` for the segment that ends at `end`. Where flags are needed at the next one,
@@ -67,30 +67,35 @@ impl Translator {
         self.a.cold(false);
     }
 
-    pub(crate) fn add_reads(&mut self, instrs: &[Instruction]) {
-        let mut n = 0;
-        for i in instrs.iter().filter(|i| !i.is_string_instruction()) {
-            let read = |a: OpAccess| {
-                matches!(
-                    a,
-                    OpAccess::Read
-                        | OpAccess::CondRead
-                        | OpAccess::ReadWrite
-                        | OpAccess::ReadCondWrite
-                )
-            };
-            n += self
-                .info
-                .info(i)
-                .used_memory()
-                .iter()
-                .filter(|m| read(m.access()))
-                .count();
+    /// Adds what the instructions of a segment are to [`hindsight_isa::Ctx::executed`].
+    pub(crate) fn add_counts(&mut self, instrs: &[Instruction]) {
+        let (mut reads, mut writes, mut indirect) = (0, 0, 0);
+        for i in instrs {
+            indirect += is_indirect(i) as i32;
+            if i.is_string_instruction() {
+                continue;
+            }
+            for m in self.info.info(i).used_memory() {
+                let (read, written) = match m.access() {
+                    OpAccess::Read | OpAccess::CondRead => (1, 0),
+                    OpAccess::Write | OpAccess::CondWrite => (0, 1),
+                    OpAccess::ReadWrite | OpAccess::ReadCondWrite => (1, 1),
+                    _ => (0, 0),
+                };
+                reads += read;
+                writes += written;
+            }
         }
-        if n > 0 {
-            self.a.unspill(SCR, d::READS);
-            self.a.lea(SCR, asm::based(SCR, n as i32));
-            self.a.spill(d::READS, SCR);
+        let all = [
+            (d::READS, reads),
+            (d::WRITES, writes),
+            (d::SEGMENTS, 1),
+            (d::INDIRECT, indirect),
+        ];
+        for (at, n) in all.into_iter().filter(|(_, n)| *n > 0) {
+            self.a.unspill(SCR, at);
+            self.a.lea(SCR, asm::based(SCR, n));
+            self.a.spill(at, SCR);
         }
     }
 
@@ -131,4 +136,11 @@ impl Translator {
             .desc(exit, &Desc::new(DescKind::Stale, input.pc, 0), None, None);
         self.a.cold(false);
     }
+}
+
+fn is_indirect(i: &Instruction) -> bool {
+    matches!(
+        i.flow_control(),
+        FlowControl::IndirectBranch | FlowControl::IndirectCall | FlowControl::Return
+    )
 }
