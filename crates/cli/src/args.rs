@@ -93,7 +93,8 @@ pub struct Record {
     #[arg(long, default_value = "host", value_parser = baseline)]
     pub cpu: Baseline,
     /// Instructions between points from which replay can start, of what is checked; 0: only from the
-    /// beginning. [default: 1000000000]
+    /// beginning. They are at least 64 instructions apart for each byte of memory that the process has had, since
+    /// behind each of them all that is read is recorded anew; for travel, see `index --range`. [default: 1000000000]
     #[arg(long, value_name = "N")]
     pub keyframe_interval: Option<u64>,
     /// Instructions between digests of all registers, which replay compares; 0: none.
@@ -202,7 +203,7 @@ pub struct Attach {
     /// What predicts the values that the program reads: see `record`.
     #[arg(long, default_value = "window", value_parser = predictor)]
     pub predictor: Predictor,
-    /// Instructions between points from which replay can start; 0: only from the beginning.
+    /// Instructions between points from which replay can start; 0: only from the beginning. See `record`.
     #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
     pub keyframe_interval: u64,
     /// Instructions between digests of all registers, which replay compares; 0: none.

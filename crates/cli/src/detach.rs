@@ -230,6 +230,16 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
     if process.read(places.filtered, &mut filtered).is_ok() && filtered != [0; 4] {
         bail!("it has set filters for system calls (seccomp), which it would lose");
     }
+    if why == reason::TRACED {
+        // Who waits for this does something in the meantime that others may wait for, such as this process.
+        let began = Instant::now();
+        while let Some(tid) = uninterruptible(pid) {
+            if began.elapsed() > PATIENCE {
+                bail!("its thread {tid} {NEVER_RESTS}");
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
     let Some(blocked) = bring_to_rest(&mut process, &places, why)? else {
         return Ok(());
     };
@@ -295,6 +305,17 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
     }
     process.release();
     Ok(())
+}
+
+/// Why a process is not left.
+const NEVER_RESTS: &str = "waits in a system call that cannot be interrupted, such as vfork; it stays recorded, and who \
+                           traces it sees the recorder in it";
+
+/// A thread that waits in a system call that cannot be interrupted.
+fn uninterruptible(pid: i32) -> Option<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut tids = threads.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
+    tids.find(|tid| Status::of_thread(pid, *tid).is_ok_and(|s| s.state == 'D'))
 }
 
 fn gone(pid: i32) -> bool {
@@ -375,6 +396,10 @@ fn bring_to_rest(
             if idle {
                 std::thread::sleep(Duration::from_micros(50));
             }
+        }
+        if why == reason::TRACED && resting.is_empty() && began.elapsed() > PATIENCE {
+            process.write(places.flag, &0u32.to_le_bytes())?;
+            bail!("none of its threads can be brought to rest: it {NEVER_RESTS}");
         }
         if !told && began.elapsed() > PATIENCE {
             told = true;

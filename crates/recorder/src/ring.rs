@@ -342,9 +342,11 @@ pub fn other_process(tid: i32) -> Option<i32> {
     (c.image.load(Relaxed) != image() && !copied && pid > 0).then_some(pid)
 }
 
-/// Has the collector leave a recorded process, and waits until it has tried.
+/// Has the collector leave a recorded process, and waits until it has tried; not without end, for that process
+/// may wait for this one.
 pub fn leave(pid: i32) {
     let Some(h) = header() else { return };
+    let began = sys::seconds();
     let mut alive = Watch::new();
     let mut asked = false;
     // Whoever is to be left itself must not wait for the collector.
@@ -352,6 +354,11 @@ pub fn leave(pid: i32) {
         let now = h.traced.load(Acquire);
         if asked && now != pid {
             return;
+        }
+        if sys::seconds() - began > PATIENCE {
+            let what =
+                line!("process {pid} does not come to rest to be left; it is traced as it is");
+            return crate::fail::say(what.as_bytes());
         }
         asked |= now <= 0 && h.traced.compare_exchange(now, pid, AcqRel, Relaxed).is_ok();
         alive.check();

@@ -59,7 +59,10 @@ impl Machine<'_> {
         }
         let cpu = &mut self.cpu;
         match event {
-            Event::GapBegin { .. } => self.gap = true,
+            Event::GapBegin { .. } => {
+                self.gap = true;
+                self.gaps += 1;
+            }
             Event::GapEnd {
                 mask,
                 values,

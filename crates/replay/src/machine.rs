@@ -48,8 +48,9 @@ pub struct Machine<'a> {
     pub(crate) gap: bool,
     /// Where the last gap ended.
     pub(crate) gap_end: Option<u64>,
-    /// Instructions in gaps, in all runs.
+    /// Instructions in gaps, in all runs, and the gaps that have begun.
     skipped: u64,
+    pub(crate) gaps: u64,
     pub(crate) end: Option<End>,
     order: Option<Arc<Order>>,
     /// Only digests and key frames are compared.
@@ -80,6 +81,7 @@ impl<'a> Machine<'a> {
             gap: false,
             gap_end: None,
             skipped: 0,
+            gaps: 0,
             end: None,
             order: None,
             digests_only: false,

@@ -213,7 +213,7 @@ pub fn verify(
     let first_bad = AtomicUsize::new(usize::MAX);
     let done = AtomicU64::new(0);
     let executed = Mutex::new(Executed::default());
-    let skipped = AtomicU64::new(0);
+    let (skipped, gaps) = (AtomicU64::new(0), AtomicU64::new(0));
     let results = Mutex::new(Vec::new());
     let times = Mutex::new((Duration::ZERO, Duration::ZERO));
     let work = || -> Result<(), Error> {
@@ -234,6 +234,7 @@ pub fn verify(
             let Some(part) = parts.get(i) else {
                 add(&executed, &machine.counted());
                 skipped.fetch_add(machine.skipped(), Relaxed);
+                gaps.fetch_add(machine.gaps, Relaxed);
                 let (all, compared) = watch.stop(machine.compared());
                 let mut t = times.lock().unwrap_or_else(|e| e.into_inner());
                 t.0 += all.saturating_sub(compared);
@@ -353,7 +354,7 @@ pub fn verify(
         }
     }
     report.ends.sort_by_key(|(stream, _)| *stream);
-    report.gaps = report.events[tag::GAP_BEGIN as usize];
+    report.gaps = gaps.load(Relaxed);
     report.elapsed = begin.elapsed();
     progress(done.load(Relaxed), total);
     Ok(report)

@@ -249,6 +249,19 @@ fn what_a_recorded_program_attaches_to_goes_on_natively() {
 }
 
 #[test]
+fn what_cannot_rest_is_traced_as_it_is() {
+    let scene = Scene::new();
+    let tracer = scene.compile("tracer.c", &[]);
+    let (done, _) = scene.record(&words(&tracer, &["waits"]));
+    assert_eq!(done.text(), "seize: 0\nended: 700\n", "{}", done.messages());
+    assert!(
+        done.messages().contains("cannot be interrupted"),
+        "{}",
+        done.messages()
+    );
+}
+
+#[test]
 fn what_the_shortest_program_was_called_with_is_known() {
     let scene = Scene::new();
     let script = "for i in 1 2 3 4 5 6 7 8; do /bin/true $i 'and more'; done";

@@ -287,3 +287,58 @@ fn a_range_of_interest_gets_its_frames_denser() {
         assert_eq!(done.status.code(), Some(2), "{bad}: {}", done.messages());
     }
 }
+
+#[test]
+fn a_cut_recording_is_indexed_by_several_processors() {
+    let s = Scene::new();
+    let source = s.path("fed.c");
+    // What is read cannot be compressed, so that the stream has several chunks.
+    let text = r#"#include <unistd.h>
+#include <fcntl.h>
+static unsigned char data[1 << 16]; volatile long sum;
+static void add(int n) { for (int i = 0; i < n; i++) sum += data[i]; }
+int main(void) {
+    int fd = open("/dev/urandom", O_RDONLY);
+    for (int i = 0; i < 80; i++) { if (read(fd, data, sizeof data) != sizeof data) return 1; add(1000 + i); }
+    return 0;
+}"#;
+    fs::write(&source, text).unwrap();
+    let program = s.path("fed");
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.arg("-O1").arg(&source).arg("-o").arg(&program);
+    assert!(gcc.status().unwrap().success());
+    let trace = s.record(&[&program]).1;
+    let whole = fs::read(&trace).unwrap();
+    let end = crate::open(&trace, 0).threads().unwrap()[0].to;
+    let mut ends = Vec::new();
+    for part in [5, 7, 9] {
+        fs::write(&trace, &whole[..whole.len() * part / 10]).unwrap();
+        let [one, several] = [1, 4].map(|jobs| {
+            let options = Options {
+                interval: 3000,
+                jobs,
+                unsaved: true,
+            };
+            Timeline::open(&trace, options).unwrap()
+        });
+        let cut = one.threads().unwrap()[0].to;
+        assert!(
+            several.threads().unwrap()[0].to == cut && cut < end,
+            "{cut} {end}"
+        );
+        assert_eq!(answer(&several), answer(&one));
+        let (mut a, mut b) = (one.cursor().unwrap(), several.cursor().unwrap());
+        let thread = ThreadId(one.trace().threads()[0]);
+        for n in (0..=30).rev() {
+            for c in [&mut a, &mut b] {
+                c.seek_count(thread, cut / 30 * n).unwrap();
+            }
+            assert_eq!(a.count(), b.count());
+            assert_eq!(a.registers().unwrap(), b.registers().unwrap());
+            let rsp = a.registers().unwrap().gpr[4];
+            assert_eq!(a.memory(rsp, 64).unwrap(), b.memory(rsp, 64).unwrap());
+        }
+        ends.push(cut);
+    }
+    assert!(ends[0] < ends[2], "{ends:?}");
+}

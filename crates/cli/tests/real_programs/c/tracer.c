@@ -1,6 +1,7 @@
 /* A debugger in small: it lists the system calls of a program that it starts, and where that stands. The
    child asks to be traced ("asks"), also as a child of vfork ("vfork"), or is seized when it has stopped ("seized").
-   Or it attaches to a program that runs already, looks where it is and lets it end ("attached"). */
+   Or it attaches to a program that runs already, looks where it is and lets it end ("attached"), or seizes one that
+   waits for its child of vfork, and lets that go on ("waits"). */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -81,7 +82,41 @@ static int attach(char *own) {
     return 0;
 }
 
+static int waits(int to, int from) {
+    char c = 'w';
+    if (!vfork()) {
+        write(to, &c, 1);
+        read(from, &c, 1);
+        _exit(0);
+    }
+    return 7;
+}
+
+static int seize(char *own) {
+    int there[2], back[2], status;
+    char c;
+    if (pipe(there) || pipe(back)) return 1;
+    pid_t child = fork();
+    if (!child) {
+        char numbers[2][20];
+        snprintf(numbers[0], 20, "%d", there[1]);
+        snprintf(numbers[1], 20, "%d", back[0]);
+        execl(own, own, "parent", numbers[0], numbers[1], NULL);
+        _exit(127);
+    }
+    if (read(there[0], &c, 1) != 1) return 1;
+    printf("seize: %ld\n", ptrace(PTRACE_SEIZE, child, 0, 0));
+    if (write(back[1], &c, 1) != 1) return 1;
+    // Its signals are ours to pass on.
+    while (waitpid(child, &status, 0) == child && WIFSTOPPED(status))
+        ptrace(PTRACE_CONT, child, 0, WSTOPSIG(status));
+    printf("ended: %x\n", status);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (!strcmp(argv[1], "parent")) return waits(atoi(argv[2]), atoi(argv[3]));
+    if (!strcmp(argv[1], "waits")) return seize(argv[0]);
     if (!strcmp(argv[1], "runs")) return runs(atoi(argv[2]));
     if (!strcmp(argv[1], "attached")) return attach(argv[0]);
     int seized = !strcmp(argv[1], "seized"), status;
