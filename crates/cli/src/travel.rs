@@ -219,6 +219,9 @@ fn memory_json(m: &Memory) -> Json {
             "address": c.address, "bytes": c.bytes, "thread": c.thread.0,
             "position": c.position.to_string(), "why": c.why.to_string(),
         })).collect::<Vec<_>>(),
+        "unnamed": m.unnamed.iter().map(|u| {
+            json!({"address": u.address, "length": u.len, "thread": u.thread.0})
+        }).collect::<Vec<_>>(),
     })
 }
 

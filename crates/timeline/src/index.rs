@@ -30,8 +30,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use build::{Budget, Progress, build};
-pub use ends::Ends;
 use ends::{End, covered};
+pub use ends::{Ends, Step};
 pub use frame::Frame;
 use maker::Maker;
 pub use part::{Bytes, Encoded, Key, Part, Set, Unpacked, encode};

@@ -64,6 +64,17 @@ pub struct Memory {
     /// Values that segments which ran at the same time gave to some of it, and of bytes that are not known
     /// those they had when they were accessed last.
     pub candidates: Vec<Candidate>,
+    /// Where candidates are only the last values that a thread gave.
+    pub unnamed: Vec<Unnamed>,
+}
+
+/// Bytes to which a thread may have given more values, in segments that ran at the same time, than those few last ones
+/// that are candidates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unnamed {
+    pub address: u64,
+    pub len: u64,
+    pub thread: ThreadId,
 }
 
 impl Memory {
@@ -140,7 +151,21 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// Lines of bytes, then why they are known, then candidates.
+impl fmt::Display for Unnamed {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Unnamed {
+            address,
+            len,
+            thread,
+        } = self;
+        write!(
+            f,
+            "{address:#x}+{len}: thread {thread} may have written other values too, before those that are named"
+        )
+    }
+}
+
+/// Lines of bytes, then why they are known, then candidates, and where there may be more.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let hex = |b: &Option<Known>| b.map_or("??".into(), |k| format!("{:02x}", k.value));
@@ -159,7 +184,10 @@ impl fmt::Display for Memory {
             let why = g.map_or("not known".into(), |g| g.to_string());
             writeln!(f, "{at:#x}+{len}: {why}")?;
         }
-        self.candidates.iter().try_for_each(|c| writeln!(f, "{c}"))
+        self.candidates
+            .iter()
+            .try_for_each(|c| writeln!(f, "{c}"))?;
+        self.unnamed.iter().try_for_each(|u| writeln!(f, "{u}"))
     }
 }
 

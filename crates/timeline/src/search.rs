@@ -14,7 +14,7 @@ use changes::Writers;
 use effects::Wants;
 use std::sync::Arc;
 
-pub use last::{Last, Target, last_effects};
+pub use last::{Last, Lasts, Target, last_effects};
 pub use out::step_out;
 
 /// Something to stop at.

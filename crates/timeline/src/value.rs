@@ -49,6 +49,7 @@ impl Query {
                 address,
                 bytes: vec![None; len],
                 candidates: Vec::new(),
+                unnamed: Vec::new(),
             },
             lost: vec![false; len],
             when: vec![None; len],
@@ -143,6 +144,12 @@ pub fn memory(cursor: &mut Cursor, address: u64, len: usize, cancel: &Cancel) ->
     q.m.bytes.drain(..before);
     q.m.address = address;
     let end = address.saturating_add(len as u64);
+    q.m.unnamed.retain_mut(|u| {
+        let stop = (u.address + u.len).min(end);
+        u.address = u.address.max(address);
+        u.len = stop.saturating_sub(u.address);
+        u.len > 0
+    });
     q.m.candidates.retain_mut(|c| {
         let stop = c.address + c.bytes.len() as u64;
         let (from, to) = (c.address.max(address), stop.min(end));

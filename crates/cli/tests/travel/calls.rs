@@ -209,10 +209,37 @@ fn calls_have_arguments_and_results() {
     assert!(none.messages().contains("has a function no_such_function"));
 }
 
+/// Keeps the recording of a test that fails, and tells how it was recorded.
+struct Told<'a> {
+    scene: &'a Scene,
+    trace: &'a Path,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("failed-calls.hst");
+        let kept = std::fs::copy(self.trace, &to);
+        eprintln!("the recording, kept as {}: {kept:?}", to.display());
+        for command in [&["info"][..], &["events"]] {
+            let said = self
+                .scene
+                .run(self.scene.hindsight(command).arg(self.trace));
+            eprintln!("{command:?}: {}", String::from_utf8_lossy(&said.stdout));
+        }
+    }
+}
+
 #[test]
 fn what_the_kernel_writes_is_found() {
     let s = Scene::new();
     let trace = record(&s, &[], &[]);
+    let _told = Told {
+        scene: &s,
+        trace: &trace,
+    };
     let t = open(&trace, 0);
     let mut c = t.cursor().unwrap();
     // Where `read` put it.
@@ -230,10 +257,16 @@ fn what_the_kernel_writes_is_found() {
     c.seek(end).unwrap();
     let cancel = Cancel::new();
     let store = c.last_write(at, 1, &cancel).unwrap().unwrap();
-    assert!(!store.kernel && store.count > read.count);
+    assert!(
+        !store.kernel && store.count > read.count,
+        "{store:?}, {read:?}"
+    );
     c.seek_count(store.thread, store.count).unwrap();
     let call = c.last_write(at, 1, &cancel).unwrap().unwrap();
-    assert!(call.kernel && call.count == read.count && call.len == 16);
+    assert!(
+        call.kernel && call.count == read.count && call.len == 16,
+        "{call:?}, {store:?}, {read:?}"
+    );
     c.seek_count(call.thread, call.count).unwrap();
     assert_eq!(c.last_write(at, 1, &cancel).unwrap(), None);
     // A watchpoint stops at both, both ways.
@@ -258,12 +291,15 @@ fn what_the_kernel_writes_is_found() {
                 .run(direction, Scope::Process, &mut stops, &cancel)
                 .unwrap();
             assert!(matches!(stop.reason, Reason::Watchpoint { .. }), "{stop:?}");
-            assert_eq!(c.count(), count);
+            assert_eq!(c.count(), count, "{stop:?}, {store:?}, {read:?}");
         }
         let last = c
             .run(direction, Scope::Process, &mut stops, &cancel)
             .unwrap();
-        assert!(matches!(last.reason, Reason::Begin | Reason::End));
+        assert!(
+            matches!(last.reason, Reason::Begin | Reason::End),
+            "{last:?}, {store:?}, {read:?}"
+        );
     }
     // The same on the command line.
     let done = s.run(
@@ -272,6 +308,6 @@ fn what_the_kernel_writes_is_found() {
             .args([at.to_string().as_str(), "1"]),
     );
     let list: Value = serde_json::from_slice(&done.stdout).unwrap();
-    assert_eq!(list[1]["kernel"], true);
-    assert_eq!(list[1]["value"][0], b'o');
+    assert_eq!(list[1]["kernel"], true, "{list}");
+    assert_eq!(list[1]["value"][0], b'o', "{list}");
 }

@@ -207,7 +207,7 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
     // After the join the order is known.
     let m = c.memory(args[2], 8).unwrap();
     assert_eq!(m.whole().unwrap(), 5u64.to_le_bytes());
-    assert!(m.candidates.is_empty(), "{m:?}");
+    assert!(m.candidates.is_empty() && m.unnamed.is_empty(), "{m:?}");
     let w = c.last_write(args[2], 8, &Cancel::new()).unwrap().unwrap();
     assert_ne!(w.thread, h.thread);
     // In the middle of the other's loop it is not.
@@ -227,6 +227,21 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
     );
     assert!(!m.candidates.is_empty(), "{m:?}");
     assert_eq!(m.candidates[0].thread, h.thread);
+    // Four of its values are named, and that it wrote others.
+    assert!(m.candidates.iter().filter(|c| c.thread == h.thread).count() <= 4);
+    let others = m.unnamed.iter().filter(|u| u.thread == h.thread);
+    let others: Vec<(u64, u64)> = others.map(|u| (u.address, u.len)).collect();
+    assert_eq!(others, [(args[1], 8)]);
+    let place = format!("{}", c.position().unwrap());
+    let ask = |json: &[&str]| {
+        let mut mem = s.hindsight(&["mem"]);
+        mem.args(json).arg(s.path("race.hst")).arg(&place);
+        s.run(mem.args([args[1].to_string().as_str(), "8"]))
+    };
+    let text = String::from_utf8(ask(&[]).stdout).unwrap();
+    assert!(text.contains("may have written other values too"), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&ask(&["--json"]).stdout).unwrap();
+    assert_eq!(json["unnamed"][0]["address"], args[1], "{json}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! replayed once for all of them.
 
 use super::effects::{FEW, check, step_accesses};
-use crate::index::{self, PAGE, Set};
+use crate::index::{self, PAGE, Set, Step};
 use crate::player::Player;
 use crate::stops::{Cancel, Watch};
 use crate::{Result, Timeline, maps};
@@ -41,13 +41,21 @@ pub struct Last {
     pub bytes: Vec<(u8, bool)>,
 }
 
+/// The last accesses to a target, the last one first.
+#[derive(Clone, Default, Debug)]
+pub struct Lasts {
+    pub all: Vec<Last>,
+    /// There may be others before them.
+    pub more: bool,
+}
+
 /// A search of one thread.
 struct Search<'a> {
     player: &'a mut Player,
     targets: &'a [Target],
     watch: Watch,
     most: usize,
-    found: Vec<Vec<Last>>,
+    found: Vec<Lasts>,
     /// Marks tell what was read by its whole address.
     marks: bool,
     cancel: &'a Cancel,
@@ -62,7 +70,7 @@ pub fn last_effects(
     watch: Watch,
     most: usize,
     cancel: &Cancel,
-) -> Result<Vec<Vec<Last>>> {
+) -> Result<Vec<Lasts>> {
     let mut hi = targets.iter().map(|t| t.hi).max().unwrap_or(0);
     let inner = Arc::clone(player.inner());
     let (reads, writes) = watch.kinds();
@@ -74,7 +82,7 @@ pub fn last_effects(
         targets,
         watch,
         most,
-        found: vec![Vec::new(); targets.len()],
+        found: vec![Lasts::default(); targets.len()],
         cancel,
     };
     // Of the part at hand: which of its intervals touched each target.
@@ -99,14 +107,16 @@ pub fn last_effects(
             while hi > from {
                 let n = ends.step(hi - 1);
                 let (step, lo) = (&ends.steps[n], ends.steps[n].from.max(from).min(hi - 1));
-                let within = |t: &usize| {
-                    let mut lines = index::lines(targets[*t].address, targets[*t].len);
-                    lines.any(|(page, lines)| step.touches(page, lines, reads))
-                };
                 let alone = ends.steps.len() == 1;
+                let may = |t: &usize| alone || targets[*t].is_in(step, reads);
                 let open = s.open(lo, hi).filter(touched);
-                let which = open.filter(|t| alone || within(t)).collect();
-                s.sweep(lo, hi, which)?;
+                let which: Vec<usize> = open.filter(may).collect();
+                s.sweep(lo, hi, which.clone())?;
+                for t in which {
+                    if most > 1 && s.is_full(t) && !s.found[t].more {
+                        s.found[t].more = may_before(s.player, &targets[t], lo, watch)?;
+                    }
+                }
                 hi = lo;
             }
         }
@@ -115,20 +125,63 @@ pub fn last_effects(
     Ok(s.found)
 }
 
+/// Whether an instruction of a target's before `at` may have accessed it, as far as the index tells: of the interval at
+/// hand by steps.
+fn may_before(player: &Player, target: &Target, at: u64, watch: Watch) -> Result<bool> {
+    let (reads, writes) = watch.kinds();
+    let inner = player.inner();
+    let mut hi = at;
+    while target.lo < hi {
+        let part = player.index(hi - 1)?;
+        let set = part.touching(inner, target.address, target.len, reads, writes)?;
+        let last = part.interval(hi - 1);
+        if set.has(last) && hi == at {
+            let ends = part.ends(inner, last)?;
+            // Of what is before the interval the step is the first.
+            let steps = &ends.steps[ends.step(target.lo)..=ends.step(hi - 1)];
+            let may = |s| ends.steps.len() == 1 || target.is_in(s, reads);
+            if steps.iter().any(may) {
+                return Ok(true);
+            }
+        } else if set.has(last) {
+            return Ok(true);
+        }
+        hi = part.bounds(last).0;
+    }
+    Ok(false)
+}
+
+impl Target {
+    /// Whether a step may have accessed it, or only written to it.
+    fn is_in(&self, step: &Step, reads: bool) -> bool {
+        let mut lines = index::lines(self.address, self.len);
+        lines.any(|(page, lines)| step.touches(page, lines, reads))
+    }
+}
+
 impl Search<'_> {
+    /// Whether as much was found of a target as is wanted.
+    fn is_full(&self, target: usize) -> bool {
+        self.found[target].all.len() >= self.most
+    }
+
     /// Targets of which more is wanted from among instructions `lo..hi`.
     fn open(&self, lo: u64, hi: u64) -> impl Iterator<Item = usize> + '_ {
         let all = 0..self.targets.len();
         all.filter(move |i| {
             let t = &self.targets[*i];
-            self.found[*i].len() < self.most && t.lo < hi && lo < t.hi
+            !self.is_full(*i) && t.lo < hi && lo < t.hi
         })
     }
 
     /// Looks for accesses to some of the targets by instructions `lo..hi`.
     fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>) -> Result<()> {
         check(self.cancel)?;
-        which.retain(|i| self.found[*i].len() < self.most);
+        for i in &which {
+            // Here it was accessed too.
+            self.found[*i].more |= self.is_full(*i);
+        }
+        which.retain(|i| !self.is_full(*i));
         if which.is_empty() || hi <= lo {
             return Ok(());
         }
@@ -258,8 +311,9 @@ impl Search<'_> {
             self.player.spoil();
         }
         while let Some((i, last)) = seen.pop() {
-            if self.found[i].len() < self.most {
-                self.found[i].push(last);
+            match self.is_full(i) {
+                false => self.found[i].all.push(last),
+                true => self.found[i].more = true,
             }
         }
         Ok(())

@@ -251,7 +251,9 @@ fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<(
         let p = cursor.player(t)?;
         let found = search::last_effects(p, &targets, Watch::Access, 1, &q.cancel)?;
         for ((i, _, _), mut found) in list.into_iter().zip(found) {
-            let Some(last) = found.pop() else { continue };
+            let Some(last) = found.all.pop() else {
+                continue;
+            };
             let at = timeline.position(t, last.effect.count)?;
             if known(&all[i]).is_none_or(|k| at >= k) {
                 all[i].best = Some((at, t, last));

@@ -107,7 +107,7 @@ pub fn pinpoint(
         // The cursor's own stays where it is; others are searched for writes there next.
         let found = if home { p.with_helper(ask) } else { ask(p) }?;
         for ((g, i, when), found) in wanted.into_iter().zip(found) {
-            let when = match found.first() {
+            let when = match found.all.first() {
                 Some(l) => When {
                     from: l.effect.count,
                     to: l.effect.count + 1,

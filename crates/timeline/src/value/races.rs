@@ -3,7 +3,7 @@
 use super::certain::pinpoint;
 use super::{Query, accessed, files};
 use crate::doubts::{Instant, When};
-use crate::memory::{Candidate, Why};
+use crate::memory::{Candidate, Unnamed, Why};
 use crate::past;
 use crate::scan::Scan;
 use crate::search;
@@ -84,9 +84,13 @@ pub fn find(
     for (w, found) in wanted.iter().zip(found) {
         if w.whether {
             let byte = w.target.address.wrapping_sub(q.m.address) as usize;
-            unsure[byte] |= !found.is_empty();
+            unsure[byte] |= !found.all.is_empty();
             continue;
         }
+        if found.more {
+            unnamed(q, w);
+        }
+        let found = found.all;
         for value in found {
             offer(cursor, q, w.thread, &w.target, &value)?;
         }
@@ -241,12 +245,33 @@ fn disputed(
     Ok(false)
 }
 
+/// Says that a thread may have given more values.
+fn unnamed(q: &mut Query, w: &Wanted) {
+    let (address, len) = (w.target.address, w.target.len);
+    let all = &mut q.m.unnamed;
+    let covers = |u: &Unnamed| {
+        let end = address + len;
+        u.thread == w.thread && u.address <= address && end <= u.address + u.len
+    };
+    let next = |u: &Unnamed| u.thread == w.thread && u.address + u.len == address;
+    if all.iter().any(covers) {
+    } else if let Some(u) = all.iter_mut().find(|u| next(u)) {
+        u.len += len;
+    } else {
+        all.push(Unnamed {
+            address,
+            len,
+            thread: w.thread,
+        });
+    }
+}
+
 /// The last values that threads gave to bytes, in the order in which they are asked for.
-fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<Vec<search::Last>>> {
+fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<search::Lasts>> {
     let mut threads: Vec<ThreadId> = wanted.iter().map(|w| w.thread).collect();
     threads.sort_unstable();
     threads.dedup();
-    let mut out = vec![Vec::new(); wanted.len()];
+    let mut out = vec![search::Lasts::default(); wanted.len()];
     for t in threads {
         let (which, targets): (Vec<usize>, Vec<_>) = (wanted.iter().enumerate())
             .filter(|(_, w)| w.thread == t)
