@@ -180,6 +180,7 @@ fn suspect_as_json(s: &Suspect) -> serde_json::Value {
         "position": s.position,
         "argument": s.pointer.map(|(i, _)| i + 1),
         "address": s.pointer.map(|(_, addr)| addr),
+        "indirect": s.indirect,
     })
 }
 

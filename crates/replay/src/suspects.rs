@@ -24,6 +24,8 @@ const STEP: u64 = 16;
 const REACH: usize = 256;
 /// Calls that are named.
 const NAMED: usize = 3;
+/// Words behind a pointer that may be pointers themselves: of a `msghdr`, or of seven buffers in a list.
+const WORDS: usize = 14;
 /// No program has memory below.
 const LOWEST: u64 = 0x10000;
 /// Nor from here on.
@@ -38,6 +40,8 @@ pub struct Suspect {
     /// The argument that points to what was read, from 0, and its value; `None` if nothing that it could
     /// have written was read.
     pub pointer: Option<(usize, u64)>,
+    /// The address is not the argument's, but stands in what that points to.
+    pub indirect: bool,
 }
 
 impl Suspect {
@@ -54,8 +58,9 @@ impl fmt::Display for Suspect {
         match self.pointer {
             Some((i, addr)) => write!(
                 f,
-                ", where argument {} points to ({addr:#x}), which was read behind it",
-                i + 1
+                ", where argument {} {} to ({addr:#x}), which was read behind it",
+                i + 1,
+                if self.indirect { "leads" } else { "points" },
             ),
             None => Ok(()),
         }
@@ -113,10 +118,55 @@ fn calls(trace: &Trace, part: &Part, until: u64) -> Result<Vec<Call>, Error> {
     Ok(if quiet { out.into() } else { Vec::new() })
 }
 
+/// A place in memory that a call was told.
+#[derive(Clone, Copy)]
+struct Pointer {
+    argument: usize,
+    addr: u64,
+    indirect: bool,
+}
+
+fn is_address(value: u64) -> bool {
+    (LOWEST..HIGHEST).contains(&value)
+}
+
+/// What may be written by the call before which the machine stands.
+fn pointers(m: &Machine, call: &Call) -> Vec<Pointer> {
+    let given = syscalls::arguments(call.nr);
+    let arguments = call.args.into_iter().enumerate().take(given);
+    let mut level: Vec<Pointer> = arguments
+        .filter(|(_, addr)| is_address(*addr))
+        .map(|(argument, addr)| Pointer {
+            argument,
+            addr,
+            indirect: false,
+        })
+        .collect();
+    let mut all = level.clone();
+    for _ in 0..syscalls::indirections(call.nr as u32) {
+        let behind = |p: &Pointer| {
+            let mut bytes = [0; 8 * WORDS];
+            m.read_window(p.addr, &mut bytes);
+            let words: [_; WORDS] = bytes.as_chunks().0.try_into().unwrap_or([[0; 8]; WORDS]);
+            let argument = p.argument;
+            words.map(|w| Pointer {
+                argument,
+                addr: u64::from_le_bytes(w),
+                indirect: true,
+            })
+        };
+        let next = level.iter().flat_map(behind);
+        level = next.filter(|p| is_address(p.addr)).collect();
+        all.extend(&level);
+    }
+    all
+}
+
 /// Memory behind a pointer that a call was given.
 struct Candidate {
     call: usize,
     argument: usize,
+    indirect: bool,
     addr: u64,
     /// Bytes that still are what the call left.
     open: [bool; REACH],
@@ -170,14 +220,12 @@ pub fn find(
                 .iter()
                 .for_each(|(addr, len)| c.close(*addr, *len));
         }
-        let given = syscalls::arguments(call.nr);
-        for (argument, addr) in call.args.into_iter().enumerate().take(given) {
-            if !(LOWEST..HIGHEST).contains(&addr) {
-                continue;
-            }
+        for p in pointers(&m, call) {
+            let addr = p.addr;
             let mut new = Candidate {
                 call: k,
-                argument,
+                argument: p.argument,
+                indirect: p.indirect,
                 addr,
                 open: [true; REACH],
                 told: call.told.iter().any(|(a, n)| addr.wrapping_sub(*a) < *n),
@@ -221,11 +269,13 @@ pub fn find(
     let mut out: Vec<Suspect> = Vec::new();
     for c in candidates {
         let (call, pointer) = (&calls[c.call], Some((c.argument, c.addr)));
+        let indirect = c.indirect;
         if out.iter().all(|s| s.position != call.pos) && out.len() < NAMED {
             out.push(Suspect {
                 nr: call.nr,
                 position: call.pos,
                 pointer,
+                indirect,
             });
         }
     }
@@ -234,6 +284,7 @@ pub fn find(
             nr: c.nr,
             position: c.pos,
             pointer: None,
+            indirect: false,
         }));
     }
     Ok(out)

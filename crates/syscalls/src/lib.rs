@@ -12,5 +12,5 @@ mod outputs;
 mod overlap;
 
 pub use names::{arguments, name, number};
-pub use outputs::{Class, Memory, Range, may_write, outputs};
+pub use outputs::{Class, Memory, Range, indirections, may_write, outputs};
 pub use overlap::overwrites_its_buffers;

@@ -366,6 +366,16 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
     Class::Known
 }
 
+/// How many times what a call's pointers point to must be followed to come to where it writes: its buffers are in
+/// a list, or in a structure.
+pub fn indirections(nr: u32) -> u32 {
+    match nr {
+        __NR_recvmsg | __NR_recvmmsg => 2,
+        __NR_readv | __NR_preadv | __NR_preadv2 | __NR_process_vm_readv | __NR_ioctl => 1,
+        _ => 0,
+    }
+}
+
 /// Whether a call with this number may write memory of the process that makes it.
 pub fn may_write(nr: u32) -> bool {
     !writes_nothing(nr)

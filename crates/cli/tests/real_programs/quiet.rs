@@ -298,7 +298,16 @@ fn what_is_not_told_is_found() {
     let scene = Scene::new();
     let program = scene.compile("quiet.c", &[]);
     let trace = scene.path("trace.hst");
-    for call in ["fstat", "clock_gettime", "ioctl", "read", "getdents64"] {
+    let calls = [
+        "fstat",
+        "clock_gettime",
+        "ioctl",
+        "read",
+        "getdents64",
+        "readv",
+        "recvmsg",
+    ];
+    for call in calls {
         let mut command = scene.hindsight(&["record", "--quiet", "--untold", call, "-o"]);
         let done = scene.run(command.arg(&trace).arg("--").arg(&program).arg("results"));
         assert!(done.status.success(), "{call}: {}", done.messages());

@@ -449,6 +449,17 @@ static void results(void) {
     printf("%s\n", buf);
     n = syscall(SYS_getdents64, d, buf, sizeof buf);
     show("directory", buf, n);
+    char *first = malloc(10), *second = malloc(10);
+    struct iovec parts[] = {{first, 3}, {second, 4}};
+    write(fds[1], "in parts", 8);
+    readv(fds[0], parts, 2);
+    printf("%.3s %.4s\n", first, second);
+    int pair[2];
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    write(pair[0], "message", 7);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    recvmsg(pair[1], &message, 0);
+    printf("%.3s %.4s\n", first, second);
 }
 
 int main(int argc, char **argv) {
