@@ -441,6 +441,35 @@ mod tests {
     }
 
     #[test]
+    fn behind_a_key_frame_anything_may_be_accessed() {
+        let mut base = Lines::default();
+        base.push(5, 1, &[7; PAGE]);
+        for whole in [false, true] {
+            let mut w = Window::observed().unwrap();
+            // Only these lines are accessed, it is said.
+            w.begin_with(&base).unwrap();
+            let base = match whole {
+                true => {
+                    w.clear().unwrap();
+                    Lines::default()
+                }
+                false => base.clone(),
+            };
+            if !whole {
+                w.clear_marks().unwrap();
+            }
+            // As translated code does it: nobody is told.
+            w.write(20 * 4096, &[9; 64]);
+            w.set_marks(Marks::Writes, 20 * 4096, 64, MARK);
+            let (kept, held) = (keep(&w, &base), all(&w));
+            w.write(20 * 4096, &[1; 128]);
+            w.set_marks(Marks::Reads, 22 * 4096, 8, MARK);
+            take_up(&mut w, &base, &kept);
+            assert!(all(&w) == held, "{whole}");
+        }
+    }
+
+    #[test]
     fn pages_are_kept_and_given_back() {
         let mut w = Window::observed().unwrap();
         let mut touch = |n: usize| {
