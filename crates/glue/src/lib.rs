@@ -19,13 +19,15 @@ use hindsight_isa::xsave::{Area, COMPONENTS};
 unsafe extern "C" {
     fn hindsight_enter();
     fn hindsight_enter_xsave(area: *mut Area);
+    fn hindsight_enter_marking(marks: u64, host: u64, unprivileged: u64);
     fn hindsight_exit();
     fn hindsight_exit_end();
 }
 
 global_asm!(
     ".balign 64",
-    ".globl hindsight_enter, hindsight_enter_xsave, hindsight_exit, hindsight_exit_end",
+    ".globl hindsight_enter, hindsight_enter_xsave, hindsight_enter_marking",
+    ".globl hindsight_exit, hindsight_exit_end",
     // void hindsight_enter_xsave(Area *rdi)
     "hindsight_enter_xsave:",
     "push rbx",
@@ -49,6 +51,31 @@ global_asm!(
     "3:",
     "add rsp, 16",
     "pop rbx",
+    "ret",
+    // void hindsight_enter_marking(u64 rdi, u64 rsi, u64 rdx): with rdi as FS base, and rsi afterwards;
+    // rdx: wrfsbase can be used
+    "hindsight_enter_marking:",
+    "push rbx",
+    "push rbp",
+    "mov rbx, rsi",
+    "mov rbp, rdx",
+    "call 7f",
+    "call hindsight_enter",
+    "mov rdi, rbx",
+    "mov rdx, rbp",
+    "pop rbp",
+    "pop rbx",
+    "7:",
+    "test edx, edx",
+    "jz 8f",
+    "wrfsbase rdi",
+    "ret",
+    // arch_prctl(ARCH_SET_FS, rdi)
+    "8:",
+    "mov rsi, rdi",
+    "mov edi, 0x1002",
+    "mov eax, 158",
+    "syscall",
     "ret",
     // void hindsight_enter(void): loads xmm0 to xmm15 too
     "hindsight_enter:",
@@ -185,6 +212,26 @@ pub unsafe fn enter(ctx: *mut Ctx) {
         core::arch::asm!(
             "call {f}",
             f = sym hindsight_enter,
+            clobber_abi("C"),
+        );
+    }
+}
+
+/// As [`enter`], for code that marks what it accesses (see [`hindsight_isa::observe`]): with `marks` as FS base.
+/// Afterwards that is `host` again.
+///
+/// # Safety
+/// As [`enter`]; `host` is the thread's FS base, and if `unprivileged` the kernel allows `wrfsbase`.
+pub unsafe fn enter_marking(ctx: *mut Ctx, marks: u64, host: u64, unprivileged: bool) {
+    // SAFETY: see `enter`; nothing of the thread's own runs with the other FS base.
+    unsafe {
+        (*ctx).rflags &= 0x24_0cd5;
+        core::arch::asm!(
+            "call {f}",
+            f = sym hindsight_enter_marking,
+            in("rdi") marks,
+            in("rsi") host,
+            in("rdx") unprivileged as u64,
             clobber_abi("C"),
         );
     }

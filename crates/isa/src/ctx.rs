@@ -80,7 +80,7 @@ pub struct Ctx {
     pub cell_mask: u64,
     /// What has been executed so far, where the translator counts it.
     pub executed: Executed,
-    /// The runtime's own per-thread data.
+    /// The runtime's own per-thread data; in replay the FS base that it has outside translated code.
     pub runtime: u64,
     /// Saved guest registers of the instruction being executed (see the translator).
     pub spill: [u64; 16],
@@ -138,6 +138,7 @@ pub mod d {
     pub const WRITES: i32 = disp(offset_of!(Ctx, executed.writes));
     pub const SEGMENTS: i32 = disp(offset_of!(Ctx, executed.segments));
     pub const INDIRECT: i32 = disp(offset_of!(Ctx, executed.indirect));
+    pub const RUNTIME: i32 = disp(offset_of!(Ctx, runtime));
     pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
     /// Where rcx waits during checks and searches.
     pub const SAVED: i32 = SPILL + 8 * 8;

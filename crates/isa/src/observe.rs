@@ -1,17 +1,21 @@
 //! Where an observing replay marks what is accessed, relative to the GS base.
 //!
 //! Two stretches of as many bytes as the window has cells: the byte at `READS + cell` is not 0 when
-//! the cell has been read, that at `WRITES + cell` when it has been written. Behind each are 64 bytes
-//! for what begins in the last cells; they stand for the first ones.
+//! the cell has been read, that at `WRITES + cell` when it has been written. Behind each are some bytes
+//! for what begins in the last cells; they stand for the first ones. While translated code runs, the FS base
+//! is that of the marks of reads, which so are made by one instruction.
+//!
+//! Neither begins at a page: a processor that finds a store before a load in the same place of another page
+//! first takes them for the same memory, and what is read is marked before it is read.
 
 /// Marks of reads: behind the window, its alias page and its guard.
-pub const READS: i64 = (4 << 30) + (1 << 20);
+pub const READS: i64 = (4 << 30) + (1 << 20) + 21 * 64;
 
 /// Marks of writes: below the context block.
-pub const WRITES: i64 = -((4 << 30) + (16 << 20));
+pub const WRITES: i64 = -((4 << 30) + (16 << 20)) + 43 * 64;
 
-/// Bytes behind a stretch.
-pub const SLACK: usize = 64;
+/// Bytes behind a stretch; they end in the page in which the stretch does.
+pub const SLACK: usize = 512;
 
 /// A mark that translated code makes.
 pub const MARK: u8 = 0xff;
@@ -19,4 +23,8 @@ pub const MARK: u8 = 0xff;
 /// A mark of a write whose value replay does not know.
 pub const UNKNOWN: u8 = 1;
 
-const _: () = assert!(crate::ctx::CTX_SIZE + SLACK <= 16 << 20);
+const _: () = {
+    assert!(WRITES + (4 << 30) + (SLACK as i64) < -(crate::ctx::CTX_SIZE as i64));
+    assert!(READS.rem_euclid(4096) + SLACK as i64 <= 4096);
+    assert!(WRITES.rem_euclid(4096) + SLACK as i64 <= 4096);
+};

@@ -177,7 +177,7 @@ impl Cpu {
 
     /// Prepares this thread to run translated code.
     pub fn prepare(&mut self) -> Result<Prepared, Error> {
-        Prepared::new(self.window.base(), self.cache.range(), &mut self.stack)
+        Prepared::new(&mut self.window, self.cache.range(), &mut self.stack)
     }
 
     pub fn registers(&self) -> CpuState {
@@ -374,6 +374,10 @@ impl Cpu {
             );
         }
         let ctx = self.window.ctx_ptr();
+        let marks = self
+            .window
+            .has_marks()
+            .then(|| self.window.read_marks_base());
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
         // An instruction that was announced as one that may write watched memory is not again.
@@ -442,11 +446,14 @@ impl Cpu {
                 }
             };
             // SAFETY: the context is this window's; the GS base was set by `Prepared`; the entry is
-            // a block or a place to resume in one; replayed code touches only the window.
+            // a block or a place to resume in one; replayed code touches only the window and its marks.
             let (desc, count) = unsafe {
                 (*ctx).count = counter.wrapping_sub(limit).wrapping_sub(1);
                 (*ctx).resume = entry;
-                hindsight_glue::enter(ctx);
+                match marks {
+                    Some(at) => host.enter_marking(ctx, at),
+                    None => hindsight_glue::enter(ctx),
+                }
                 if let Some(fault) = host.take_fault() {
                     let counter = (*ctx).count.wrapping_add(limit).wrapping_add(1);
                     return Left::Fault(fault, counter);

@@ -2,10 +2,14 @@
 //! handler that turns faults of translated code into an ordinary exit.
 
 use crate::Error;
+use crate::window::Window;
+use hindsight_isa::Ctx;
+use hindsight_isa::ctx::d;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const SIGNALS: [libc::c_int; 5] = [
     libc::SIGSEGV,
@@ -17,7 +21,9 @@ const SIGNALS: [libc::c_int; 5] = [
 /// Bytes of the signal stack; a frame with AVX-512 state takes less than four kilobytes.
 const STACK: usize = 64 << 10;
 const ARCH_SET_GS: libc::c_int = 0x1001;
-const ARCH_GET_GS: libc::c_int = 0x1003;
+const ARCH_SET_FS: libc::c_int = 0x1002;
+const ARCH_GET_FS: libc::c_int = 0x1003;
+const ARCH_GET_GS: libc::c_int = 0x1004;
 
 /// A fault of translated code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,13 +51,52 @@ thread_local! {
 
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 
-// The kernel leaves the alignment check flag as translated code may have set it.
+/// Whether user mode may use `rdgsbase` and its like, for the handler.
+static UNPRIVILEGED: AtomicBool = AtomicBool::new(false);
+
+// The kernel leaves the alignment check flag as translated code may have set it, and the FS base. A thread that runs
+// translated code has a GS base, and its own FS base in the context block.
 std::arch::global_asm!(
     ".globl hindsight_replay_handler",
     "hindsight_replay_handler:",
     "push 0x202",
     "popfq",
+    "cmp byte ptr [rip + {unprivileged}], 0",
+    "je 2f",
+    "rdgsbase rax",
+    "test rax, rax",
+    "jz 3f",
+    "mov rax, gs:[{fs}]",
+    "wrfsbase rax",
+    "3:",
     "jmp {handler}",
+    // By arch_prctl.
+    "2:",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push 0",
+    "mov edi, {get_gs}",
+    "mov rsi, rsp",
+    "mov eax, {arch_prctl}",
+    "syscall",
+    "pop rax",
+    "test rax, rax",
+    "jz 4f",
+    "mov edi, {set_fs}",
+    "mov rsi, gs:[{fs}]",
+    "mov eax, {arch_prctl}",
+    "syscall",
+    "4:",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "jmp {handler}",
+    unprivileged = sym UNPRIVILEGED,
+    fs = const d::RUNTIME,
+    get_gs = const ARCH_GET_GS,
+    set_fs = const ARCH_SET_FS,
+    arch_prctl = const libc::SYS_arch_prctl,
     handler = sym handler,
 );
 
@@ -125,6 +170,7 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
 
 fn install() {
     PREVIOUS.get_or_init(|| {
+        UNPRIVILEGED.store(fsgsbase(), Relaxed);
         SIGNALS.map(|signal| {
             let mut old = MaybeUninit::<libc::sigaction>::zeroed();
             // SAFETY: a zeroed sigaction is valid; the handler is async-signal-safe.
@@ -155,13 +201,15 @@ impl SignalStack {
 /// guest's stack pointer, which is an arbitrary number here.
 pub struct Prepared {
     gs: u64,
+    fs: u64,
+    unprivileged: bool,
     mask: libc::sigset_t,
     stack: libc::stack_t,
 }
 
 impl Prepared {
     pub fn new(
-        gs_base: u64,
+        window: &mut Window,
         cache: std::ops::Range<u64>,
         stack: &mut SignalStack,
     ) -> Result<Prepared, Error> {
@@ -171,15 +219,18 @@ impl Prepared {
             ss_flags: 0,
             ss_size: STACK,
         };
+        let unprivileged = UNPRIVILEGED.load(Relaxed);
         let mut p = Prepared {
             gs: 0,
+            fs: base(Segment::Fs, unprivileged),
+            unprivileged,
             // SAFETY: both are plain integers and pointers.
             mask: unsafe { MaybeUninit::zeroed().assume_init() },
             // SAFETY: as above.
             stack: unsafe { MaybeUninit::zeroed().assume_init() },
         };
         // SAFETY: the sets and stacks outlive the calls, and the stack outlives `Prepared`'s use
-        // by the machine that owns it. The window is memory that `gs_base` may point to.
+        // by the machine that owns it. The window is memory that the GS base may point to.
         unsafe {
             let mut block = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
             libc::sigfillset(&mut block);
@@ -190,8 +241,9 @@ impl Prepared {
                 return Err(Error::last_os("cannot set the signal stack"));
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &block, &mut p.mask);
-            p.gs = get_gs();
-            set_gs(gs_base);
+            p.gs = base(Segment::Gs, unprivileged);
+            window.ctx_mut().runtime = p.fs;
+            set_gs(window.base(), unprivileged);
         }
         RUNNING.with(|r| {
             r.start.set(cache.start);
@@ -199,6 +251,17 @@ impl Prepared {
             r.fault.set(None);
         });
         Ok(p)
+    }
+
+    /// Runs translated code that marks what it accesses; the marks of reads begin at `marks`.
+    ///
+    /// # Safety
+    /// As [`hindsight_glue::enter`].
+    #[inline(always)]
+    pub unsafe fn enter_marking(&self, ctx: *mut Ctx, marks: u64) {
+        // SAFETY: the FS base is this thread's, which is the one that was prepared: a machine runs in one thread
+        // as long as this exists.
+        unsafe { hindsight_glue::enter_marking(ctx, marks, self.fs, self.unprivileged) }
     }
 
     /// The fault that ended the last run of translated code, if one did.
@@ -213,27 +276,43 @@ impl Drop for Prepared {
         RUNNING.with(|r| r.end.set(0));
         // SAFETY: restores what was there before.
         unsafe {
-            set_gs(self.gs);
+            set_gs(self.gs, self.unprivileged);
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, null_mut());
             libc::sigaltstack(&self.stack, null_mut());
         }
     }
 }
 
-/// Whether user mode may use `rdgsbase` and `wrgsbase`.
+/// Whether user mode may use `rdgsbase` and its like.
 fn fsgsbase() -> bool {
     // SAFETY: a plain query.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
 }
 
-fn get_gs() -> u64 {
+#[derive(Clone, Copy)]
+enum Segment {
+    Fs,
+    Gs,
+}
+
+/// A segment base of this thread. `unprivileged`: see [`fsgsbase`].
+fn base(of: Segment, unprivileged: bool) -> u64 {
     let mut base = 0u64;
-    // SAFETY: reads the base; the kernel has enabled the instruction if AT_HWCAP2 says so.
+    // SAFETY: reads the base; where the instructions are said to be enabled they are.
     unsafe {
-        if fsgsbase() {
-            std::arch::asm!("rdgsbase {}", out(reg) base, options(nostack, nomem, preserves_flags));
-        } else {
-            libc::syscall(libc::SYS_arch_prctl, ARCH_GET_GS, &mut base);
+        match (of, unprivileged) {
+            (Segment::Fs, true) => {
+                std::arch::asm!("rdfsbase {}", out(reg) base, options(nostack, nomem, preserves_flags));
+            }
+            (Segment::Gs, true) => {
+                std::arch::asm!("rdgsbase {}", out(reg) base, options(nostack, nomem, preserves_flags));
+            }
+            (Segment::Fs, false) => {
+                libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &mut base);
+            }
+            (Segment::Gs, false) => {
+                libc::syscall(libc::SYS_arch_prctl, ARCH_GET_GS, &mut base);
+            }
         }
     }
     base
@@ -241,10 +320,10 @@ fn get_gs() -> u64 {
 
 /// # Safety
 /// Nothing on this thread relies on GS.
-unsafe fn set_gs(base: u64) {
-    // SAFETY: see `get_gs`.
+unsafe fn set_gs(base: u64, unprivileged: bool) {
+    // SAFETY: see `base`.
     unsafe {
-        if fsgsbase() {
+        if unprivileged {
             std::arch::asm!("wrgsbase {}", in(reg) base, options(nostack, nomem, preserves_flags));
         } else {
             libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base);
@@ -290,5 +369,52 @@ impl HostFloat {
                 std::arch::asm!("vzeroupper", clobber_abi("C"), options(nostack, nomem));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Mapping;
+    use hindsight_isa::Predictor;
+
+    thread_local! {
+        static MINE: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// By `wrfsbase` and by a system call: what is the thread's own is in place again after translated code, also
+    /// where that faults.
+    #[test]
+    fn the_fs_base_is_the_threads_own_again() {
+        let code = Mapping::new(4096, true).unwrap();
+        // SAFETY: within the mapping.
+        unsafe { code.base().cast::<[u8; 2]>().write([0x0f, 0x0b]) };
+        let faulty = code.base() as u64;
+        let mut window = Window::new(Predictor { bits: 16 }).unwrap();
+        let mut stack = SignalStack::new();
+        install();
+        for unprivileged in [fsgsbase(), false] {
+            UNPRIVILEGED.store(unprivileged, Relaxed);
+            MINE.set(7);
+            let host = Prepared::new(&mut window, faulty..faulty + 2, &mut stack).unwrap();
+            assert_eq!(
+                (host.fs, host.unprivileged),
+                (base(Segment::Fs, false), unprivileged)
+            );
+            for (entry, signal) in [
+                (hindsight_glue::exit_address(), None),
+                (faulty, Some(libc::SIGILL)),
+            ] {
+                let marks = window.base();
+                let ctx = window.ctx_mut();
+                ctx.resume = entry;
+                // SAFETY: the context is the prepared window's; what is entered leaves at once.
+                unsafe { host.enter_marking(ctx, marks) };
+                assert_eq!(base(Segment::Fs, false), host.fs);
+                assert_eq!(host.take_fault().map(|f| f.signal), signal);
+                assert_eq!(MINE.get(), 7);
+            }
+        }
+        UNPRIVILEGED.store(fsgsbase(), Relaxed);
     }
 }

@@ -32,6 +32,7 @@ mod queue;
 mod slow;
 mod state;
 mod suspects;
+mod sweep;
 pub mod symbols;
 mod verify;
 mod window;

@@ -1,15 +1,10 @@
 //! Marks of what was accessed, taken from the window page by page.
 
 use crate::Error;
+use crate::sweep::{Bits, sweep};
 use crate::window::{Marks, Window};
-use core::arch::x86_64::{
-    __m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_setzero_si128,
-};
 
 const PAGE: usize = 4096;
-const LINE: usize = 64;
-/// The marks of a page that has none.
-static NONE: [u8; PAGE] = [0; PAGE];
 
 /// How the bytes of a line of 64 cells were accessed: a bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,8 +17,8 @@ pub struct LineMarks {
 }
 
 impl LineMarks {
-    fn of(reads: &[u8; LINE], writes: &[u8; LINE]) -> LineMarks {
-        let ((read, r), (written, w)) = (bits(reads), bits(writes));
+    fn of(reads: Bits, writes: Bits) -> LineMarks {
+        let ([read, r], [written, w]) = (reads, writes);
         let unknown = (read | written) & !(r | w);
         LineMarks {
             read,
@@ -33,77 +28,65 @@ impl LineMarks {
     }
 }
 
-/// Which bytes of a line of marks are not zero, and which say that the value is known.
-fn bits(line: &[u8; LINE]) -> (u64, u64) {
-    let (mut zero, mut known) = (0u64, 0u64);
-    for (i, part) in line.chunks_exact(16).enumerate() {
-        // SAFETY: SSE2 is there on all processors of this kind; the part has 16 bytes.
-        let (z, k) = unsafe {
-            let v = _mm_loadu_si128(part.as_ptr().cast::<__m128i>());
-            let z = _mm_cmpeq_epi8(v, _mm_setzero_si128());
-            (_mm_movemask_epi8(z), _mm_movemask_epi8(v))
-        };
-        zero |= (z as u64) << (16 * i);
-        known |= (k as u64) << (16 * i);
-    }
-    (!zero, known)
-}
-
-// Of the marks only that of a known value has the highest bit.
-const _: () =
-    assert!(hindsight_isa::observe::MARK == 0xff && hindsight_isa::observe::UNKNOWN < 0x80);
-
 /// Shows a page that was accessed: its number, a bit for each of its lines that was, how each was, and
-/// what the cells hold.
+/// what the cells hold. Of lines that were not accessed nothing is said.
 pub type ShowPage<'a> = dyn FnMut(u32, u64, &[LineMarks; 64], &[u8; PAGE]) + 'a;
 
 impl Window {
-    /// Shows all pages that have marks, ascending, and takes the marks back. Pages of marks that were in
-    /// use are zeroed where they are, lest they have to be made again; those that were not are given back.
+    /// Shows all pages that have marks, ascending, and takes the marks back. Memory in which there were some is
+    /// zeroed where it is, lest it has to be made again; what had none is given back.
     pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
         let kinds = [Marks::Reads, Marks::Writes];
-        let present = [self.marked(kinds[0])?, self.marked(kinds[1])?];
-        let mut rest = [&present[0][..], &present[1][..]];
-        let mut idle = [Vec::new(), Vec::new()];
-        let mut first = [[0; PAGE]; 2];
-        let mut cells = [0; PAGE];
+        let mut parts = [Vec::new(), Vec::new()];
+        for (kind, parts) in kinds.into_iter().zip(&mut parts) {
+            self.fold_slack(kind)?;
+            *parts = self.parts(kind)?;
+        }
+        let mut rest = [&parts[0][..], &parts[1][..]];
+        let mut used = [Vec::new(), Vec::new()];
+        let mut bits = [[[0; 2]; 64]; 2];
         let mut lines = [LineMarks::default(); 64];
-        while let Some(page) = rest.iter().filter_map(|r| r.first().copied()).min() {
-            let there = [0, 1].map(|k| rest[k].first() == Some(&page));
-            let mut raw = [&NONE; 2];
-            for k in (0..2).filter(|k| there[*k]) {
-                rest[k] = &rest[k][1..];
-                if page == 0 {
-                    self.marks(kinds[k], 0, &mut first[k]);
-                }
-            }
-            for k in (0..2).filter(|k| there[*k]) {
-                raw[k] = match page {
-                    0 => &first[k],
-                    _ => self.page_marks(kinds[k], page),
-                };
-            }
+        while let Some(page) = rest.iter().filter_map(|r| Some(r.first()?.page)).min() {
             let mut any = [0u64; 2];
-            let both = (raw[0].as_chunks::<LINE>().0.iter()).zip(raw[1].as_chunks::<LINE>().0);
-            for (i, (r, w)) in both.enumerate() {
-                lines[i] = LineMarks::of(r, w);
-                any[0] |= ((lines[i].read != 0) as u64) << i;
-                any[1] |= ((lines[i].written != 0) as u64) << i;
-            }
-            for k in (0..2).filter(|k| there[*k]) {
-                match any[k] {
-                    0 => idle[k].push(page),
-                    _ => self.zero_marks(kinds[k], page),
+            for k in 0..2 {
+                while let Some((part, behind)) = rest[k].split_first()
+                    && part.page == page
+                {
+                    rest[k] = behind;
+                    let first = part.lines.start;
+                    let bits = &mut bits[k][part.lines.clone()];
+                    let some = sweep(self.part_mut(kinds[k], part), bits);
+                    any[k] |= some << first;
+                    if some != 0 && used[k].last() != Some(&part.host) {
+                        used[k].push(part.host);
+                    }
                 }
             }
             let touched = any[0] | any[1];
+            let mut left = touched;
+            while left != 0 {
+                let i = left.trailing_zeros() as usize;
+                left &= left - 1;
+                let of = |k: usize| match any[k] & (1 << i) {
+                    0 => [0; 2],
+                    _ => bits[k][i],
+                };
+                lines[i] = LineMarks::of(of(0), of(1));
+            }
             if touched != 0 {
-                self.read(page as u64 * PAGE as u64, &mut cells);
-                show(page, touched, &lines, &cells);
+                show(page, touched, &lines, self.page(page));
             }
         }
-        for (marks, pages) in kinds.into_iter().zip(&idle) {
-            self.give_back(marks, pages)?;
+        for k in 0..2 {
+            let mut used = used[k].iter().peekable();
+            let mut idle: Vec<u32> = Vec::new();
+            for host in parts[k].iter().map(|p| p.host) {
+                while used.next_if(|u| **u < host).is_some() {}
+                if used.peek() != Some(&&host) && idle.last() != Some(&host) {
+                    idle.push(host);
+                }
+            }
+            self.give_back(kinds[k], &idle)?;
         }
         Ok(())
     }
@@ -112,6 +95,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep::LINE;
     use hindsight_isa::observe::{MARK, UNKNOWN};
 
     #[test]
@@ -119,7 +103,12 @@ mod tests {
         let (mut r, mut w) = ([0; LINE], [0; LINE]);
         (r[0], r[1], w[1], w[2]) = (MARK, MARK, MARK, MARK);
         (r[3], w[4], r[63], w[63]) = (MARK & UNKNOWN, UNKNOWN, MARK, UNKNOWN);
-        let m = LineMarks::of(&r, &w);
+        let of = |line: &[u8; LINE]| {
+            let mut bits = [[0; 2]];
+            assert_eq!(sweep(&mut [*line], &mut bits), 1);
+            bits[0]
+        };
+        let m = LineMarks::of(of(&r), of(&w));
         assert_eq!(m.read, 1 << 63 | 0b1011);
         assert_eq!(m.written, 1 << 63 | 0b1_0110);
         assert_eq!(m.last, [1 << 63 | 0b1_1001, 0b1_1110]);

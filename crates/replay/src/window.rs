@@ -13,9 +13,9 @@ const PAGE: u64 = 4096;
 const GUARD: usize = 64 << 10;
 
 /// Bytes before the context block where there are marks: those of writes, and what keeps them apart.
-const FRONT: usize = -observe::WRITES as usize - CTX_SIZE;
+const FRONT: usize = -Marks::Writes.begin() as usize - CTX_SIZE;
 /// End of the marks of reads, from the first cell on.
-const REAR: usize = observe::READS as usize + (4 << 30) + PAGE as usize;
+const REAR: usize = Marks::Reads.begin() as usize + Marks::LEN;
 
 /// Context block, cells, a second view of the first page of cells, and a guard, in this order; with
 /// marks, those of writes before and those of reads behind it.
@@ -37,14 +37,30 @@ pub enum Marks {
     Writes,
 }
 
+/// Lines of a page of cells whose marks are in one page in memory.
+pub(crate) struct Part {
+    pub page: u32,
+    pub lines: std::ops::Range<usize>,
+    /// Number of the page in memory.
+    pub host: u32,
+}
+
 impl Marks {
     /// Where they are, from the first cell on.
-    fn offset(self) -> i64 {
+    const fn offset(self) -> i64 {
         match self {
             Marks::Reads => observe::READS,
             Marks::Writes => observe::WRITES,
         }
     }
+
+    /// Where their first page begins, in whose middle they do.
+    const fn begin(self) -> i64 {
+        self.offset() - self.offset().rem_euclid(PAGE as i64)
+    }
+
+    /// Bytes of their pages.
+    const LEN: usize = (4 << 30) + PAGE as usize;
 }
 
 impl Window {
@@ -87,6 +103,11 @@ impl Window {
     /// Address of the first cell, which is what the GS base must be.
     pub fn base(&self) -> u64 {
         self.map.base() as u64 + (self.at + CTX_SIZE) as u64
+    }
+
+    /// Address of the first mark of reads, which is what the FS base must be for code that marks.
+    pub fn read_marks_base(&self) -> u64 {
+        self.base().wrapping_add(Marks::Reads.offset() as u64)
     }
 
     pub fn ctx_ptr(&self) -> *mut Ctx {
@@ -245,16 +266,13 @@ impl Window {
         if start >= end {
             return Ok(());
         }
-        let low = start / PAGE * PAGE;
+        let (first, behind) = ((start / PAGE) as u32, end.div_ceil(PAGE) as u32);
         let pages = match end - start {
-            ..=PAGE => (0..(end.div_ceil(PAGE) - start / PAGE) as u32).collect(),
-            _ => {
-                let len = (end.div_ceil(PAGE) * PAGE - low) as usize;
-                self.present(marks.offset() + low as i64, len)?
-            }
+            ..=PAGE => (first..behind).collect(),
+            _ => self.marked_in(marks, first, behind)?,
         };
         for page in pages {
-            let page = low + page as u64 * PAGE;
+            let page = page as u64 * PAGE;
             for cell in page.max(start)..(page + PAGE).min(end) {
                 let p = self.mark_ptr(marks, cell);
                 // SAFETY: marks are plain memory.
@@ -274,16 +292,34 @@ impl Window {
         self.map.present(start as usize, len)
     }
 
-    /// Numbers of the pages of cells that have marks, ascending; the first one also if something that begins
-    /// in the last cells does.
+    /// Numbers of the pages of cells that may have marks, ascending; the first one also if something that begins
+    /// in the last cells may.
     pub fn marked(&self, marks: Marks) -> Result<Vec<u32>, Error> {
-        let size = self.predictor.size();
-        let mut pages = self.present(marks.offset(), size as usize)?;
-        let behind = self.present(marks.offset() + size as i64, PAGE as usize)?;
-        if !behind.is_empty() && pages.first() != Some(&0) {
+        let size = (self.predictor.size() / PAGE) as u32;
+        let mut pages = self.marked_in(marks, 0, size)?;
+        // What stands for the first cells is in the page in which the marks of the last ones end.
+        if pages.last() == Some(&(size - 1)) && pages.first() != Some(&0) {
             pages.insert(0, 0);
         }
         Ok(pages)
+    }
+
+    /// The same of the pages `first..behind`. Marks of a page of cells are in two pages: its own, by number, and
+    /// the next.
+    fn marked_in(&self, marks: Marks, first: u32, behind: u32) -> Result<Vec<u32>, Error> {
+        let from = marks.begin() + first as i64 * PAGE as i64;
+        let len = (behind - first + 1) as usize * PAGE as usize;
+        let mut out = Vec::new();
+        for own in self.present(from, len)? {
+            let own = own + first;
+            if own > first && out.last() != Some(&(own - 1)) {
+                out.push(own - 1);
+            }
+            if own < behind {
+                out.push(own);
+            }
+        }
+        Ok(out)
     }
 
     /// The cells of a page.
@@ -325,6 +361,48 @@ impl Window {
         assert!(page != 0 && first + PAGE <= self.predictor.size() && self.has_marks());
         // SAFETY: the page lies among the marks, which only a machine that runs changes.
         unsafe { &*self.mark_ptr(marks, first).cast() }
+    }
+
+    /// Where there may be marks, ascending: parts of pages of cells whose marks are in one page in memory.
+    pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
+        let size = (self.predictor.size() / PAGE) as u32;
+        // Lines of a page of cells whose marks are in its own page; those of the others are in the next one.
+        let own = (PAGE - marks.offset().rem_euclid(PAGE as i64) as u64) as usize / 64;
+        let mut out = Vec::new();
+        for host in self.present(marks.begin(), Marks::LEN)? {
+            let part = |page, lines| Part { page, lines, host };
+            out.extend(host.checked_sub(1).map(|page| part(page, own..64)));
+            out.extend((host < size).then(|| part(host, 0..own)));
+        }
+        Ok(out)
+    }
+
+    /// The lines of marks of a part.
+    pub(crate) fn part_mut(&mut self, marks: Marks, part: &Part) -> &mut [[u8; 64]] {
+        let first = part.page as u64 * PAGE + 64 * part.lines.start as u64;
+        let len = part.lines.len();
+        assert!(first + 64 * len as u64 <= self.predictor.size() && self.has_marks());
+        // SAFETY: the lines lie among the marks, which nothing else refers to.
+        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, first).cast(), len) }
+    }
+
+    /// Moves marks of what began in the last cells to the first ones, where it ends.
+    pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
+        let size = self.predictor.size();
+        let last = marks.begin() + size as i64;
+        if self.present(last, PAGE as usize)?.is_empty() {
+            return Ok(());
+        }
+        for cell in 0..observe::SLACK as u64 {
+            // SAFETY: marks are plain memory, and there are so many behind the last ones.
+            unsafe {
+                let behind = std::mem::take(&mut *self.mark_ptr(marks, size + cell));
+                if behind != 0 {
+                    *self.mark_ptr(marks, cell) |= behind;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Copies the marks of the cells of `addr` and following ones.
@@ -397,25 +475,22 @@ impl Window {
         }
     }
 
-    /// Gives the memory of pages of marks back, and thereby takes the marks back; and those of what began in
-    /// the last cells, unless they are zero.
-    pub(crate) fn give_back(&mut self, marks: Marks, pages: &[u32]) -> Result<(), Error> {
-        let base = (self.at + CTX_SIZE) as i64 + marks.offset();
-        for run in pages.chunk_by(|a, b| a + 1 == *b) {
+    /// Gives pages in memory back (see [`Part::host`]; ascending), all of whose marks are zero.
+    pub(crate) fn give_back(&mut self, marks: Marks, hosts: &[u32]) -> Result<(), Error> {
+        let base = (self.at + CTX_SIZE) as i64 + marks.begin();
+        for run in hosts.chunk_by(|a, b| a + 1 == *b) {
             let at = base + run[0] as i64 * PAGE as i64;
             self.map.discard(at as usize, run.len() * PAGE as usize)?;
         }
-        let behind = base + self.predictor.size() as i64;
-        self.map.discard(behind as usize, PAGE as usize)
+        Ok(())
     }
 
     /// Takes all marks back. From now on anything may be accessed.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
         for marks in [Marks::Reads, Marks::Writes] {
-            let at = (self.at + CTX_SIZE) as i64 + marks.offset();
-            let len = self.predictor.size() as usize + PAGE as usize;
-            self.map.discard(at as usize, len)?;
+            let at = (self.at + CTX_SIZE) as i64 + marks.begin();
+            self.map.discard(at as usize, Marks::LEN)?;
         }
         Ok(())
     }

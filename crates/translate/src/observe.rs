@@ -1,11 +1,14 @@
 //! Marks of what is accessed: for each byte of the window one byte in each of two further stretches,
 //! for reads and for writes. They say which memory an execution touched, at full speed.
+//!
+//! Marks of reads are where an operand with the FS base in place of its segment's is: one instruction. Those of
+//! writes, which are fewer, take four: there is no third segment base.
 
 use crate::asm::{based, ctx};
 use crate::block::{Translator, slot};
 use crate::regs::{self, SCR, gpr};
 use hindsight_isa::ctx::d;
-use hindsight_isa::observe::{READS, WRITES};
+use hindsight_isa::observe::WRITES;
 use hindsight_isa::{DescKind, ctx::CNT_REG, ctx::SCR_REG};
 use iced_x86::{
     Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
@@ -42,15 +45,74 @@ impl Translator {
                 OpAccess::Write | OpAccess::CondWrite => (false, true),
                 _ => (true, true),
             };
-            for (on, offset) in [(reads, READS), (writes, WRITES)] {
+            for (on, place) in [
+                (
+                    reads,
+                    Self::read_marks as fn(&mut Self, &UsedMemory) -> MemoryOperand,
+                ),
+                (writes, Self::write_marks),
+            ] {
                 if on {
-                    self.address(m);
+                    let marks = place(self, m);
                     match masked_store(i, m) {
-                        Some(code) => self.mark_masked(offset, code, i.op_mask()),
-                        None => self.mark(offset, m.memory_size().size()),
+                        Some(code) => self.mark_masked(marks, code, i.op_mask()),
+                        None => self.mark(marks, m.memory_size().size()),
                     }
                 }
             }
+        }
+    }
+
+    /// Where the marks of reads of an operand are.
+    fn read_marks(&mut self, m: &UsedMemory) -> MemoryOperand {
+        let lent = |r: Register| {
+            let n = regs::number(r).map(usize::from);
+            n == Some(SCR_REG) || n == Some(CNT_REG)
+        };
+        let segment = matches!(m.segment(), Register::FS | Register::GS);
+        if segment || lent(m.base()) || lent(m.index()) {
+            self.address(m);
+            return MemoryOperand {
+                segment_prefix: Register::FS,
+                ..based(SCR, 0)
+            };
+        }
+        let low = |r: Register| regs::number(r).map_or(Register::None, |n| gpr(n, 4));
+        let (base, index) = (low(m.base()), low(m.index()));
+        let displacement = m.displacement() as u32 as i32;
+        // An address in the instruction itself does not move with the block.
+        self.a.bound |= base == Register::None && index == Register::None;
+        MemoryOperand {
+            segment_prefix: Register::FS,
+            base,
+            index,
+            scale: if index == Register::None {
+                1
+            } else {
+                m.scale()
+            },
+            displacement: displacement as i64,
+            displ_size: match base {
+                Register::None => 4,
+                // One byte, if it fits.
+                _ => (displacement != 0) as u32,
+            },
+            is_broadcast: false,
+        }
+    }
+
+    /// Where the marks of writes of an operand are; takes the scratch register.
+    fn write_marks(&mut self, m: &UsedMemory) -> MemoryOperand {
+        self.address(m);
+        // A displacement has 32 bits and a sign; they are further away.
+        let mut left = WRITES;
+        while i32::try_from(left).is_err() {
+            self.a.lea(SCR, based(SCR, i32::MIN));
+            left -= i32::MIN as i64;
+        }
+        MemoryOperand {
+            segment_prefix: Register::GS,
+            ..based(SCR, left as i32)
         }
     }
 
@@ -123,22 +185,8 @@ impl Translator {
         self.a.rm(Code::Lea_r32_m, gpr(SCR, 4), m);
     }
 
-    /// Adds as much of `offset` to the scratch register that a displacement can hold the rest, which
-    /// is returned.
-    fn far(&mut self, offset: i64) -> i32 {
-        // A displacement has 32 bits and a sign; the stretches are further away.
-        let step = if offset < 0 { i32::MIN } else { i32::MAX };
-        let mut left = offset;
-        while i32::try_from(left + 64).is_err() || i32::try_from(left).is_err() {
-            self.a.lea(SCR, based(SCR, step));
-            left -= step as i64;
-        }
-        left as i32
-    }
-
     /// Marks the elements that a mask register selects: with a store of ones under the same mask.
-    fn mark_masked(&mut self, offset: i64, store: Code, mask: Register) {
-        let left = self.far(offset);
+    fn mark_masked(&mut self, marks: MemoryOperand, store: Code, mask: Register) {
         let ones = Register::ZMM31;
         self.a
             .mr(Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, ctx(d::ZMM31), ones);
@@ -147,10 +195,6 @@ impl Translator {
             Ok(i) => self.a.put(&i),
             Err(_) => self.a.failed = true,
         }
-        let m = MemoryOperand {
-            segment_prefix: Register::GS,
-            ..based(SCR, left)
-        };
         let source = match store {
             Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm
             | Code::EVEX_Vmovdqu16_xmmm128_k1z_xmm
@@ -162,7 +206,7 @@ impl Translator {
             | Code::EVEX_Vmovdqu64_ymmm256_k1z_ymm => Register::YMM31,
             _ => ones,
         };
-        match Instruction::with2(store, m, source) {
+        match Instruction::with2(store, marks, source) {
             Ok(mut i) => {
                 i.set_op_mask(mask);
                 self.a.put(&i);
@@ -173,9 +217,8 @@ impl Translator {
             .rm(Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512, ones, ctx(d::ZMM31));
     }
 
-    /// Marks `size` bytes of a stretch at the address in the scratch register.
-    fn mark(&mut self, offset: i64, size: usize) {
-        let left = self.far(offset);
+    /// Marks `size` bytes.
+    fn mark(&mut self, marks: MemoryOperand, size: usize) {
         let mut at = 0;
         while at < size {
             let (n, code) = match size - at {
@@ -184,9 +227,11 @@ impl Translator {
                 2.. => (2, Code::Mov_rm16_imm16),
                 _ => (1, Code::Mov_rm8_imm8),
             };
+            let displacement = (marks.displacement as i32).wrapping_add(at as i32);
             let m = MemoryOperand {
-                segment_prefix: Register::GS,
-                ..based(SCR, left + at as i32)
+                displacement: displacement as i64,
+                displ_size: marks.displ_size.max((displacement != 0) as u32),
+                ..marks
             };
             match Instruction::with2(code, m, -1i32) {
                 Ok(i) => self.a.put(&i),
