@@ -1,7 +1,7 @@
 //! What a window holds, or its marks, in a small form: so that a machine can go back to where it was.
 
 use crate::Error;
-use crate::window::{Marks, Window};
+use crate::window::{Marks, Part, Window};
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
@@ -121,11 +121,12 @@ impl Dirty {
         Some(all)
     }
 
-    /// Which of these ascending pages may be.
-    fn among(&self, mut present: Vec<u32>) -> Vec<u32> {
+    /// Which of these, by ascending pages, may be.
+    fn among<T>(&self, mut present: Vec<T>, page: impl Fn(&T) -> u32) -> Vec<T> {
         if let Dirty::These(pages, ranges) = self {
             let mut rest = &pages[..];
             present.retain(|p| {
+                let p = &page(p);
                 let n = rest.iter().take_while(|q| *q < p).count();
                 rest = &rest[n..];
                 rest.first() == Some(p) || ranges.iter().any(|r| (r.0..=r.1).contains(p))
@@ -203,15 +204,15 @@ impl Window {
     fn dirty_cells(&self) -> Result<Vec<u32>, Error> {
         match self.dirty.known() {
             Some(pages) => Ok(pages),
-            None => Ok(self.dirty.among(self.pages()?)),
+            None => Ok(self.dirty.among(self.pages()?, |p| *p)),
         }
     }
 
-    /// Pages that may have marks.
-    fn dirty_marks(&self, marks: Marks) -> Result<Vec<u32>, Error> {
+    /// Where there may be marks.
+    fn dirty_marks(&self, marks: Marks) -> Result<Vec<Part>, Error> {
         match self.dirty.known() {
-            Some(pages) => Ok(pages),
-            None => Ok(self.dirty.among(self.marked(marks)?)),
+            Some(pages) => Ok(self.parts_of(marks, &pages)),
+            None => Ok(self.dirty.among(self.parts(marks)?, |p| p.page)),
         }
     }
 
@@ -258,8 +259,9 @@ impl Window {
         let cells = self.pages()?.into_iter().filter(other);
         let mut clean = cells.into_iter().all(|p| *self.page(p) == NONE);
         for marks in [Marks::Reads, Marks::Writes] {
-            let marked = self.marked(marks)?.into_iter().filter(|p| *p != 0);
-            clean &= (marked.filter(other)).all(|p| *self.page_marks(marks, p) == NONE);
+            let mut parts = self.parts(marks)?.into_iter().filter(|p| other(&p.page));
+            clean &=
+                parts.all(|p| *self.part(marks, &p).as_flattened() == NONE[..64 * p.lines.len()]);
         }
         Ok(clean)
     }
@@ -306,20 +308,18 @@ impl Window {
     }
 
     /// Lines that have marks.
-    pub(crate) fn marked_lines(&self, marks: Marks) -> Result<Lines, Error> {
+    pub(crate) fn marked_lines(&mut self, marks: Marks) -> Result<Lines, Error> {
+        self.fold_slack(marks)?;
         let mut out = Lines::default();
-        let mut first = NONE;
-        for page in self.dirty_marks(marks)? {
-            let raw = match page {
-                0 => {
-                    self.marks(marks, 0, &mut first);
-                    &first
+        for part in self.dirty_marks(marks)? {
+            let marked = self.part(marks, &part).iter().enumerate();
+            for (i, line) in marked.filter(|(_, l)| **l != [0; LINE]) {
+                let mask = 1 << (part.lines.start + i);
+                match out.pages.last_mut() {
+                    Some(last) if last.0 == part.page => last.1 |= mask,
+                    _ => out.pages.push((part.page, mask)),
                 }
-                _ => self.page_marks(marks, page),
-            };
-            let mask = differing(raw, &NONE);
-            if mask != 0 {
-                out.push(page, mask, raw);
+                out.bytes.extend_from_slice(line);
             }
         }
         Ok(out)
@@ -327,18 +327,18 @@ impl Window {
 
     /// Lets these lines have these marks, and no others any.
     pub(crate) fn become_marked(&mut self, marks: Marks, lines: &Lines) -> Result<(), Error> {
-        let mut from = lines.reader();
-        let mut now = NONE;
-        for page in union(&self.dirty_marks(marks)?, lines, &Lines::default()) {
-            let (mask, part) = from.page(page);
-            // What began in the last cells is among the lines of the first page.
-            if page == 0 || mask == 0 && *self.page_marks(marks, page) != NONE {
-                self.zero_marks(marks, page);
+        self.fold_slack(marks)?;
+        for part in self.dirty_marks(marks)? {
+            // Lest memory is made for what has none.
+            if self.part(marks, &part).iter().any(|l| *l != [0; LINE]) {
+                self.part_mut(marks, &part).fill([0; LINE]);
             }
-            if mask != 0 {
-                now.fill(0);
-                lay(&mut now, mask, part);
-                self.write_marks(marks, page as u64 * PAGE as u64, &now);
+        }
+        let mut rest = lines.bytes.chunks_exact(LINE);
+        for (page, mask) in &lines.pages {
+            let all = (0..64u64).filter(|i| mask & (1 << i) != 0);
+            for (i, line) in all.zip(&mut rest) {
+                self.write_marks(marks, *page as u64 * PAGE as u64 + i * LINE as u64, line);
             }
         }
         Ok(())
@@ -366,12 +366,11 @@ mod tests {
     }
 
     /// What a machine keeps of a window.
-    fn keep(w: &Window, base: &Lines) -> [Lines; 3] {
-        let marks = |k| w.marked_lines(k).unwrap();
+    fn keep(w: &mut Window, base: &Lines) -> [Lines; 3] {
         [
             w.beyond(base).unwrap(),
-            marks(Marks::Reads),
-            marks(Marks::Writes),
+            w.marked_lines(Marks::Reads).unwrap(),
+            w.marked_lines(Marks::Writes).unwrap(),
         ]
     }
 
@@ -425,7 +424,7 @@ mod tests {
                 kept.clear();
             }
             match random(3) {
-                0 => kept.push((keep(&w, &base), all(&w))),
+                0 => kept.push((keep(&mut w, &base), all(&w))),
                 1 if !kept.is_empty() => {
                     let (lines, held) = &kept[random(kept.len() as u64) as usize];
                     take_up(&mut w, &base, lines);

@@ -192,10 +192,11 @@ impl<'a> Machine<'a> {
 
     /// What it needs to come back to this place later. `base`: what the window held at some time; the less it has
     /// changed since, the smaller a snapshot is. Only of an observing machine.
-    pub fn snapshot(&self, base: &Lines) -> Result<Snapshot, Error> {
-        let window = &self.cpu.window;
+    pub fn snapshot(&mut self, base: &Lines) -> Result<Snapshot, Error> {
+        let state = self.state();
+        let window = &mut self.cpu.window;
         Ok(Snapshot {
-            state: self.state(),
+            state,
             bookmark: self.queue.bookmark(),
             cells: window.beyond(base)?,
             marks: [

@@ -45,6 +45,14 @@ pub(crate) struct Part {
     pub host: u32,
 }
 
+impl Part {
+    /// The cells of these lines.
+    fn cells(&self) -> std::ops::Range<u64> {
+        let first = self.page as u64 * PAGE;
+        first + 64 * self.lines.start as u64..first + 64 * self.lines.end as u64
+    }
+}
+
 impl Marks {
     /// Where they are, from the first cell on.
     const fn offset(self) -> i64 {
@@ -57,6 +65,11 @@ impl Marks {
     /// Where their first page begins, in whose middle they do.
     const fn begin(self) -> i64 {
         self.offset() - self.offset().rem_euclid(PAGE as i64)
+    }
+
+    /// Lines of a page of cells whose marks are in the page with its number; those of the others are in the next one.
+    const fn own_lines(self) -> usize {
+        (PAGE as i64 - self.offset().rem_euclid(PAGE as i64)) as usize / 64
     }
 
     /// Bytes of their pages.
@@ -266,18 +279,28 @@ impl Window {
         if start >= end {
             return Ok(());
         }
-        let (first, behind) = ((start / PAGE) as u32, end.div_ceil(PAGE) as u32);
-        let pages = match end - start {
-            ..=PAGE => (first..behind).collect(),
-            _ => self.marked_in(marks, first, behind)?,
-        };
-        for page in pages {
-            let page = page as u64 * PAGE;
-            for cell in page.max(start)..(page + PAGE).min(end) {
+        if start < observe::SLACK as u64 {
+            self.fold_slack(marks)?;
+        }
+        let one = |cells: std::ops::Range<u64>| {
+            for cell in cells {
                 let p = self.mark_ptr(marks, cell);
                 // SAFETY: marks are plain memory.
-                unsafe { *p &= observe::UNKNOWN }
+                unsafe {
+                    // Lest memory is made for what has none.
+                    if *p & !observe::UNKNOWN != 0 {
+                        *p &= observe::UNKNOWN;
+                    }
+                }
             }
+        };
+        if end - start <= PAGE {
+            one(start..end);
+            return Ok(());
+        }
+        for part in self.parts(marks)? {
+            let cells = part.cells();
+            one(cells.start.max(start)..cells.end.min(end));
         }
         Ok(())
     }
@@ -290,36 +313,6 @@ impl Window {
     fn present(&self, from: i64, len: usize) -> Result<Vec<u32>, Error> {
         let start = (self.at + CTX_SIZE) as i64 + from;
         self.map.present(start as usize, len)
-    }
-
-    /// Numbers of the pages of cells that may have marks, ascending; the first one also if something that begins
-    /// in the last cells may.
-    pub fn marked(&self, marks: Marks) -> Result<Vec<u32>, Error> {
-        let size = (self.predictor.size() / PAGE) as u32;
-        let mut pages = self.marked_in(marks, 0, size)?;
-        // What stands for the first cells is in the page in which the marks of the last ones end.
-        if pages.last() == Some(&(size - 1)) && pages.first() != Some(&0) {
-            pages.insert(0, 0);
-        }
-        Ok(pages)
-    }
-
-    /// The same of the pages `first..behind`. Marks of a page of cells are in two pages: its own, by number, and
-    /// the next.
-    fn marked_in(&self, marks: Marks, first: u32, behind: u32) -> Result<Vec<u32>, Error> {
-        let from = marks.begin() + first as i64 * PAGE as i64;
-        let len = (behind - first + 1) as usize * PAGE as usize;
-        let mut out = Vec::new();
-        for own in self.present(from, len)? {
-            let own = own + first;
-            if own > first && out.last() != Some(&(own - 1)) {
-                out.push(own - 1);
-            }
-            if own < behind {
-                out.push(own);
-            }
-        }
-        Ok(out)
     }
 
     /// The cells of a page.
@@ -355,19 +348,19 @@ impl Window {
         }
     }
 
-    /// The marks of a page, but the first one: what begins in the last cells ends there.
-    pub(crate) fn page_marks(&self, marks: Marks, page: u32) -> &[u8; PAGE as usize] {
-        let first = page as u64 * PAGE;
-        assert!(page != 0 && first + PAGE <= self.predictor.size() && self.has_marks());
-        // SAFETY: the page lies among the marks, which only a machine that runs changes.
-        unsafe { &*self.mark_ptr(marks, first).cast() }
+    /// Those of these ascending pages of cells.
+    pub(crate) fn parts_of(&self, marks: Marks, pages: &[u32]) -> Vec<Part> {
+        let own = marks.own_lines();
+        let both = |page: u32| {
+            [(0..own, page), (own..64, page + 1)].map(|(lines, host)| Part { page, lines, host })
+        };
+        pages.iter().copied().flat_map(both).collect()
     }
 
     /// Where there may be marks, ascending: parts of pages of cells whose marks are in one page in memory.
     pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
         let size = (self.predictor.size() / PAGE) as u32;
-        // Lines of a page of cells whose marks are in its own page; those of the others are in the next one.
-        let own = (PAGE - marks.offset().rem_euclid(PAGE as i64) as u64) as usize / 64;
+        let own = marks.own_lines();
         let mut out = Vec::new();
         for host in self.present(marks.begin(), Marks::LEN)? {
             let part = |page, lines| Part { page, lines, host };
@@ -379,11 +372,18 @@ impl Window {
 
     /// The lines of marks of a part.
     pub(crate) fn part_mut(&mut self, marks: Marks, part: &Part) -> &mut [[u8; 64]] {
-        let first = part.page as u64 * PAGE + 64 * part.lines.start as u64;
-        let len = part.lines.len();
-        assert!(first + 64 * len as u64 <= self.predictor.size() && self.has_marks());
+        let (cells, len) = (part.cells(), part.lines.len());
+        assert!(cells.end <= self.predictor.size() && self.has_marks());
         // SAFETY: the lines lie among the marks, which nothing else refers to.
-        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, first).cast(), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start).cast(), len) }
+    }
+
+    /// The same to be read.
+    pub(crate) fn part(&self, marks: Marks, part: &Part) -> &[[u8; 64]] {
+        let (cells, len) = (part.cells(), part.lines.len());
+        assert!(cells.end <= self.predictor.size() && self.has_marks());
+        // SAFETY: the lines lie among the marks, which only a machine that runs changes.
+        unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
     }
 
     /// Moves marks of what began in the last cells to the first ones, where it ends.
@@ -459,20 +459,6 @@ impl Window {
     /// Whether marks are made here.
     pub fn has_marks(&self) -> bool {
         self.at != 0
-    }
-
-    /// Takes the marks of a page back, whose memory stays; of the first one those of what began in the last
-    /// cells too.
-    pub(crate) fn zero_marks(&mut self, marks: Marks, page: u32) {
-        let first = page as u64 * PAGE;
-        // SAFETY: marks are plain memory; behind the last ones there is a page of slack.
-        unsafe {
-            self.mark_ptr(marks, first).write_bytes(0, PAGE as usize);
-            if first < observe::SLACK as u64 {
-                let behind = self.mark_ptr(marks, self.predictor.size());
-                behind.write_bytes(0, observe::SLACK);
-            }
-        }
     }
 
     /// Gives pages in memory back (see [`Part::host`]; ascending), all of whose marks are zero.

@@ -19,6 +19,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of what is said of pages, from which on a section is closed.
 const SECTION: usize = 64 << 10;
+/// Of what is said of pages, one of so many is looked at to share the work; a share has so many of those at least.
+const SAMPLE: usize = 32;
+const LEAST: usize = 256;
 
 /// A stretch of a part's bytes.
 #[derive(Clone, Copy, Debug)]
@@ -491,11 +494,46 @@ pub fn encode(draft: &Draft) -> Result<Encoded> {
     Ok((directory, out))
 }
 
-/// What intervals say of pages, by page: the first page of each section, and its bytes.
-fn sections(intervals: &[Interval]) -> Result<Vec<(u32, Vec<u8>)>> {
+/// A section about pages: the first of them, and its bytes.
+type PageSection = (u32, Vec<u8>);
+
+/// What intervals say of pages, by page.
+fn sections(intervals: &[Interval]) -> Result<Vec<PageSection>> {
+    // Pages that share them evenly, about.
+    let mut some: Vec<u32> = Vec::new();
+    for i in intervals {
+        some.extend(i.history.iter().step_by(SAMPLE).map(|t| t.page));
+    }
+    some.sort_unstable();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let shares = cores.min(some.len() / LEAST).max(1);
+    let border = |n: usize| match n {
+        0 => 0,
+        n if n == shares => u32::MAX,
+        n => some[n * some.len() / shares],
+    };
+    std::thread::scope(|s| {
+        let all: Vec<_> = (0..shares)
+            .map(|n| (border(n), border(n + 1)))
+            .map(|pages| s.spawn(move || sections_of(intervals, pages)))
+            .collect();
+        let mut out = Vec::new();
+        for one in all {
+            match one.join() {
+                Ok(sections) => out.extend(sections?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(out)
+    })
+}
+
+/// The same of pages from one to before another.
+fn sections_of(intervals: &[Interval], (from, to): (u32, u32)) -> Result<Vec<PageSection>> {
     let mut by_page: BTreeMap<u32, Vec<(u32, &Touched)>> = BTreeMap::new();
     for (i, interval) in intervals.iter().enumerate() {
-        for t in &interval.history {
+        let at = |page: u32| interval.history.partition_point(|t| t.page < page);
+        for t in &interval.history[at(from)..at(to)] {
             by_page.entry(t.page).or_default().push((i as u32, t));
         }
     }

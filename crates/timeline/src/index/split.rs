@@ -13,7 +13,7 @@ use hindsight_trace::Completeness;
 use std::sync::{Arc, Mutex};
 
 /// What a replay without marks takes of the time of one with them, about.
-const AHEAD: f64 = 0.4;
+const AHEAD: f64 = 0.6;
 /// Stretches are not shorter than so many intervals.
 const LEAST: u64 = 4;
 /// So many at most.
@@ -34,7 +34,9 @@ pub fn by_several(
 ) -> Result<Draft> {
     let budget = Budget::new(bytes);
     let least = LEAST * inner.span();
-    let starts = starts(place, jobs.min(affordable(inner)).min(MOST), least);
+    // Of three processors one packs.
+    let stretches = (2 * jobs / 3).min(affordable(inner)).clamp(1, MOST);
+    let starts = starts(place, stretches, least);
     if starts.len() == 1 {
         return build(inner, place, scan, &budget, &[], None, progress);
     }
@@ -174,7 +176,7 @@ mod tests {
             to: 1_001_000,
             last: true,
         };
-        for jobs in 1..9 {
+        for jobs in 1..8 {
             let starts = starts(place, jobs, 1000);
             assert_eq!((starts.len(), starts[0]), (jobs, 1000));
             let ends = starts[1..].iter().chain([&place.to]);
