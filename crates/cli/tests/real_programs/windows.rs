@@ -230,3 +230,21 @@ fn the_program_says_what_is_recorded() {
     assert_eq!(first(&record(&scene, &[], &tells).0), "1 1 1 0");
     assert_eq!(first(&record(&scene, &["--plain"], &tells).0), "0 0 0 0");
 }
+
+#[test]
+fn a_gap_that_becomes_wider_is_one() {
+    let scene = Scene::new();
+    let program = scene.compile("wider.c", &[]);
+    let options = ["--from", "main", "--to", "write", "--skip-module", "libc"];
+    let (done, trace) = record(&scene, &options, &words(&program, &[]));
+    assert_eq!(done.text(), "some text\nsome text\n", "{}", done.messages());
+    let (small, big, _) = counts(&scene.info(&trace));
+    let file = trace.to_str().unwrap();
+    let verified = scene.run(&mut scene.hindsight(&["replay", "--verify", "--json", file]));
+    assert!(verified.status.success(), "{}", verified.messages());
+    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    assert_eq!(report["gaps"], small + big, "{report:#}");
+    // It was said twice why there is one.
+    let begun = report["events"]["gap begin"].as_u64().unwrap();
+    assert!(begun > small + big, "{report:#}");
+}
