@@ -171,6 +171,11 @@ fn lay(to: &mut [u8; PAGE], mask: u64, mut lines: &[u8]) {
     }
 }
 
+/// All lines of a page.
+fn whole(lines: &[u8]) -> &[u8; PAGE] {
+    lines.as_chunks().0.first().unwrap_or(&NONE)
+}
+
 /// Which lines of two pages differ.
 fn differing(a: &[u8; PAGE], b: &[u8; PAGE]) -> u64 {
     if a == b {
@@ -275,6 +280,7 @@ impl Window {
             let cells = self.page(page);
             let was = match from.page(page) {
                 (0, _) => &NONE,
+                (u64::MAX, lines) => whole(lines),
                 (mask, lines) => {
                     held.fill(0);
                     lay(&mut held, mask, lines);
@@ -292,16 +298,25 @@ impl Window {
     /// Lets the cells hold `base`, and `more` in its place where that has lines, and zeros elsewhere.
     pub(crate) fn become_lines(&mut self, base: &Lines, more: &Lines) -> Result<(), Error> {
         let (mut from, mut over) = (base.reader(), more.reader());
-        let mut now = NONE;
+        let mut laid = NONE;
         for page in union(&self.dirty_cells()?, base, more) {
             let (a, b) = (from.page(page), over.page(page));
-            if a.0 | b.0 != u64::MAX {
-                now.fill(0);
-            }
-            lay(&mut now, a.0, a.1);
-            lay(&mut now, b.0, b.1);
-            if *self.page(page) != now {
-                self.write(page as u64 * PAGE as u64, &now);
+            let now = match (a.0, b.0) {
+                (0, 0) => &NONE,
+                // Without laying it out.
+                (u64::MAX, 0) => whole(a.1),
+                (_, u64::MAX) => whole(b.1),
+                _ => {
+                    if a.0 | b.0 != u64::MAX {
+                        laid.fill(0);
+                    }
+                    lay(&mut laid, a.0, a.1);
+                    lay(&mut laid, b.0, b.1);
+                    &laid
+                }
+            };
+            if self.page(page) != now {
+                self.write(page as u64 * PAGE as u64, now);
             }
         }
         Ok(())

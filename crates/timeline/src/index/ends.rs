@@ -207,6 +207,13 @@ impl Ends {
         self.lines.all()
     }
 
+    /// Adds to the differences of the first steps, so that there are those of all before a step.
+    pub fn differences_before(&self, step: usize, some: &mut Vec<u8>) -> Option<()> {
+        let last = self.steps[..step].iter().rev().find_map(|s| s.pages.last());
+        let lines = last.map_or(0, |p| p.before + p.new.count_ones() as usize);
+        self.lines.extend(some, lines * LINE)
+    }
+
     /// The lines of the frame.
     pub fn framed(&self) -> Option<Vec<u8>> {
         self.frame.lines.all()

@@ -103,9 +103,20 @@ impl Pieces {
 
     /// All bytes.
     pub fn all(&self) -> Option<Vec<u8>> {
-        let mut with = Decompressor::new().ok()?;
         let mut out = Vec::new();
-        for i in 0..self.ends.len() {
+        self.extend(&mut out, self.len)?;
+        Some(out)
+    }
+
+    /// Adds bytes to those of the beginning that there are, all of which come from here, until there are at least `len`.
+    pub fn extend(&self, out: &mut Vec<u8>, len: usize) -> Option<()> {
+        let wanted = len.min(self.len).div_ceil(PIECE);
+        let have = out.len().div_ceil(PIECE);
+        if wanted <= have {
+            return Some(());
+        }
+        let mut with = Decompressor::new().ok()?;
+        for i in have..wanted {
             // A piece is of at most so many bytes: what is damaged asks for no more.
             let (piece, size) = self.piece(i);
             let at = out.len();
@@ -114,7 +125,7 @@ impl Pieces {
                 return None;
             }
         }
-        Some(out)
+        Some(())
     }
 
     /// `N` bytes from `at` on, which are in one piece.
@@ -146,6 +157,13 @@ mod tests {
         assert!(blob.len() < raw.len() / 4);
         let p = new(&blob).unwrap();
         assert_eq!(p.all().unwrap(), raw);
+        let mut some = Vec::new();
+        for (len, have) in [(0, 0), (1, PIECE), (PIECE, PIECE), (PIECE + 1, 2 * PIECE)] {
+            p.extend(&mut some, len).unwrap();
+            assert_eq!(some, raw[..have], "{len}");
+        }
+        p.extend(&mut some, usize::MAX).unwrap();
+        assert_eq!(some, raw);
         for at in [0, PIECE, PIECE - 64, 3 * PIECE + 64, 64] {
             assert_eq!(p.get::<64>(at).unwrap(), raw[at..at + 64], "{at}");
         }

@@ -10,6 +10,7 @@ pub struct Steps {
     of: (u64, usize),
     ends: Arc<Ends>,
     framed: Vec<u8>,
+    /// Those of its first steps.
     differences: Vec<u8>,
 }
 
@@ -35,18 +36,20 @@ impl Player {
         let i = built.interval(count);
         let bad = || self.inner.bad_frame();
         let of = (built.number, i);
-        let steps = match self.steps.take().filter(|s| s.of == of) {
+        let mut steps = match self.steps.take().filter(|s| s.of == of) {
             Some(s) => s,
             None => {
                 let ends = built.ends(&self.inner, i)?;
                 Steps {
                     of,
                     framed: ends.framed().ok_or_else(bad)?,
-                    differences: ends.differences().ok_or_else(bad)?,
+                    differences: Vec::new(),
                     ends,
                 }
             }
         };
+        let some = &mut steps.differences;
+        steps.ends.differences_before(step, some).ok_or_else(bad)?;
         let content = steps.ends.content(step, &steps.framed, &steps.differences);
         let content = content.ok_or_else(bad)?;
         let state = steps.ends.steps.get(step).and_then(|s| s.state.clone());
