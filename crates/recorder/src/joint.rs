@@ -7,19 +7,21 @@
 //! found; but what is compared are the same lines of the caches.
 //!
 //! Mapping memory anew takes that nobody else writes to it meanwhile, so it is only done while the thread is alone, and the
-//! kernel does nothing behind its back. What the program could notice of it, or what works with anonymous
-//! memory only, makes an end of it ([`end`]); system calls that take memory for one mapping find one
-//! ([`Joint::before`], [`whole`]).
+//! kernel does nothing behind its back. What the program could notice of it makes an end of it ([`end`]); what works with
+//! anonymous memory only, or gives memory a property that it would lose, has this process never do it again ([`never`]);
+//! system calls that take memory for one mapping find one ([`before`], [`whole`]).
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE};
 use crate::thread::{SHARED, Thread};
 use crate::{birth, fail, limits, line};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use hindsight_events::event::digest;
 use hindsight_isa::Predictor;
 use linux_raw_sys::general::*;
@@ -45,6 +47,12 @@ const MAX_REGION: u64 = 1 << 30;
 const PIECE: u64 = 512;
 /// How many times all is made anonymous again before nothing is joined any more.
 const MAX_ENDS: u32 = 3;
+
+/// This process joins nothing any more. Its children know that too.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// Memory that is never joined, since it has properties that the recorder has given it.
+static SPARED: Lock<Vec<Range<u64>>> = Lock::new(Vec::new());
 
 /// What is known of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +110,7 @@ impl Joint {
     pub fn begin(&mut self, pos: u64) {
         self.seen.clear();
         self.interval = INTERVAL;
-        self.next = match self.ends > MAX_ENDS {
+        self.next = match self.ends > MAX_ENDS || NEVER.load(Relaxed) {
             true => u64::MAX,
             false => pos.saturating_add(INTERVAL),
         };
@@ -163,6 +171,9 @@ pub fn look(t: &mut Thread) {
         pass(t);
     }
     let j = &mut t.joint;
+    if NEVER.load(Relaxed) {
+        j.next = u64::MAX;
+    }
     if j.next != u64::MAX {
         j.next = t.pos.saturating_add(j.interval);
         j.interval = (j.interval * 2).min(MAX_INTERVAL);
@@ -172,6 +183,7 @@ pub fn look(t: &mut Thread) {
 fn may_join(t: &Thread) -> bool {
     let (most, _) = limits::get(RLIMIT_FSIZE);
     birth::is_alone()
+        && !NEVER.load(Relaxed)
         && !t.quiet
         && !t.is_plain()
         && t.predictor == Predictor::WINDOW
@@ -186,7 +198,17 @@ fn candidates() -> Vec<Range<u64>> {
             && r.end - r.start <= MAX_REGION
     };
     let of = |r: &Region| r.start..r.end;
-    regions().all().filter(fits).map(of).collect()
+    let mut list: Vec<_> = regions().all().filter(fits).map(of).collect();
+    for spared in SPARED.lock().iter() {
+        take(&mut list, spared);
+    }
+    list.sort_by_key(|r| r.start);
+    list
+}
+
+/// Memory that is not to be joined, whatever becomes of it.
+pub fn spare(addr: u64, len: u64) {
+    SPARED.lock().push(addr..addr + len);
 }
 
 /// Looks at the next [`PAGES`].
@@ -289,6 +311,7 @@ fn join(t: &mut Thread, run: &Range<u64>) {
     let written = sys::pwrite(fd, memory, 0);
     let done = written && map(run.start);
     if done {
+        take(&mut t.joint.memory, run);
         t.joint.memory.push(run.clone());
         for page in run.clone().step_by(PAGE as usize) {
             t.joint.seen.insert(page, Seen::Joined);
@@ -296,6 +319,7 @@ fn join(t: &mut Thread, run: &Range<u64>) {
         if map(cells) {
             sys::madvise_dontdump(cells, len);
             let offset = cells - t.window;
+            take(&mut t.joint.cells, &(offset..offset + len));
             t.joint.cells.push(offset..offset + len);
             sys::madvise_populate_read(run.start, len);
             sys::madvise_populate_read(cells, len);
@@ -356,12 +380,16 @@ pub fn drop_cells(t: &mut Thread, range: Range<u64>) {
     }
 }
 
-/// Makes the program's memory in `addr..addr+len` anonymous again.
-pub fn separate(t: &mut Thread, addr: u64, len: u64) {
-    if t.joint.memory.is_empty() {
-        return;
-    }
-    for r in take(&mut t.joint.memory, &(addr..addr.saturating_add(len))) {
+/// Makes the blocks of the program's memory anonymous again of which any part is in `addr..addr+len`.
+fn separate(t: &mut Thread, addr: u64, len: u64) {
+    let range = addr..addr.saturating_add(len);
+    let memory = core::mem::take(&mut t.joint.memory);
+    let (meant, others) = memory
+        .into_iter()
+        .partition(|r| common(r, &range).is_some());
+    t.joint.memory = others;
+    let meant: Vec<Range<u64>> = meant;
+    for r in meant {
         let now: Vec<Region> = regions()
             .overlapping(r.start, r.end - r.start)
             .filter(|m| m.flags == MAP_PRIVATE | MAP_ANONYMOUS)
@@ -376,31 +404,50 @@ pub fn separate(t: &mut Thread, addr: u64, len: u64) {
     }
 }
 
+/// Of whole pages. What has never been accessed stays so.
 fn make_anonymous(range: &Range<u64>, prot: u32) {
     let len = range.end - range.start;
-    let bytes = copy(range, prot);
+    let pages = copy(range, prot);
     fresh_memory(range.start, len);
-    // SAFETY: it has just been mapped, writable; no other thread runs.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), range.start as *mut u8, bytes.len()) };
+    for (at, bytes) in pages {
+        // SAFETY: it has just been mapped, writable; no other thread runs.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+    }
     if prot != PROT_READ | PROT_WRITE {
         let _ = sys::mprotect(range.start, len, prot);
     }
 }
 
-/// What memory holds that has this protection.
-fn copy(range: &Range<u64>, prot: u32) -> Vec<u8> {
+/// The pages of memory with this protection that hold something, by their addresses.
+fn copy(range: &Range<u64>, prot: u32) -> Vec<(u64, Box<[u8; PAGE as usize]>)> {
     let len = range.end - range.start;
     if prot & PROT_READ == 0 {
         let _ = sys::mprotect(range.start, len, PROT_READ);
     }
-    let mut bytes = vec![0; len as usize];
-    if crate::guard::read(range.start, &mut bytes).is_err() {
-        fail::die(
-            fail::STATUS,
-            &line!("the program's memory cannot be copied"),
-        );
+    let mut pages = Vec::new();
+    let resident = sys::resident(range.start, len).unwrap_or_else(|_| unreadable());
+    for (at, _) in range
+        .clone()
+        .step_by(PAGE as usize)
+        .zip(resident)
+        .filter(|(_, is_there)| *is_there)
+    {
+        let mut bytes = Box::new([0; PAGE as usize]);
+        if crate::guard::read(at, &mut bytes[..]).is_err() {
+            unreadable();
+        }
+        if bytes.iter().any(|b| *b != 0) {
+            pages.push((at, bytes));
+        }
     }
-    bytes
+    pages
+}
+
+fn unreadable() -> ! {
+    fail::die(
+        fail::STATUS,
+        &line!("the program's memory cannot be copied"),
+    )
 }
 
 /// Makes all of the program's memory anonymous again: others come who use it, or somebody may look.
@@ -415,10 +462,10 @@ pub fn end(t: &mut Thread) {
     }
 }
 
-/// As [`end`], for good.
+/// As [`end`], for good, and for all threads that this process may still have.
 pub fn never(t: &mut Thread) {
     end(t);
-    t.joint.ends = MAX_ENDS + 1;
+    NEVER.store(true, Relaxed);
     t.joint.next = u64::MAX;
 }
 
@@ -426,6 +473,11 @@ pub fn never(t: &mut Thread) {
 /// a property that would be lost.
 pub fn before(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     const PR_SET_VMA: u64 = 0x5356_4d41;
+    let takes_pages = matches!(nr, __NR_madvise | __NR_mremap | __NR_mprotect);
+    if takes_pages && !a[0].is_multiple_of(PAGE) {
+        // The kernel refuses it.
+        return;
+    }
     match nr {
         __NR_mlock
         | __NR_mlock2

@@ -206,6 +206,7 @@ fn kept(at: u64, len: u64, prot: u32) -> u32 {
     }
     sys::madvise_wipe_on_fork(at, len);
     sys::madvise_dontdump(at, len);
+    joint::spare(at, len);
     flags
 }
 

@@ -400,8 +400,14 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         leave(t, why);
     }
     if class == syscalls::Class::Unknown {
-        changed(t, 0, u64::MAX);
+        unknown(t);
     }
+}
+
+/// A call may have written anything, and the kernel may go on doing so, even while memory is mapped anew.
+fn unknown(t: &mut Thread) {
+    changed(t, 0, u64::MAX);
+    joint::never(t);
 }
 
 /// Behind a system call of a thread that is checked: says which memory the kernel may have written.
@@ -412,9 +418,7 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     let ret = t.ctx.gpr[0] as i64;
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| changed(t, r.addr, r.len));
     if class == syscalls::Class::Unknown || birth::lent_memory(nr, a) {
-        changed(t, 0, u64::MAX);
-        // It may write at any time, even while memory is mapped anew.
-        joint::never(t);
+        unknown(t);
     }
 }
 

@@ -475,7 +475,7 @@ mod tests {
             // As translated code does it: nobody is told.
             w.write(20 * 4096, &[9; 64]);
             w.set_marks(Marks::Writes, 20 * 4096, 64, MARK);
-            let (kept, held) = (keep(&w, &base), all(&w));
+            let (kept, held) = (keep(&mut w, &base), all(&w));
             w.write(20 * 4096, &[1; 128]);
             w.set_marks(Marks::Reads, 22 * 4096, 8, MARK);
             take_up(&mut w, &base, &kept);

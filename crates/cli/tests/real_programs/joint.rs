@@ -22,7 +22,16 @@ fn memory_that_shares_pages_with_its_cells_is_as_any() {
     let scene = Scene::new();
     let program = scene.compile("joint.c", &["-O1", "-pthread"]);
     let (seen, trace) = (scene.path("seen"), scene.path("joint.hst"));
-    for what in ["used", "resized", "discarded", "threads", "special"] {
+    let all = [
+        "used",
+        "resized",
+        "discarded",
+        "unaligned",
+        "threads",
+        "special",
+        "inherited",
+    ];
+    for what in all {
         let argv = argv(&program, what, &seen);
         let native = scene.native(&argv);
         assert_eq!(

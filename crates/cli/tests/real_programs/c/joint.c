@@ -40,6 +40,26 @@ static void *writer(void *unused) {
     return unused;
 }
 
+// Forks a child that reads for long what is wiped in its own children, and then has one.
+static void *forker(void *unused) {
+    if (fork() == 0) {
+        for (long i = 0; i < WORDS; i++)
+            block[i] = i;
+        long s = 0;
+        for (int i = 0; i < ROUNDS; i++)
+            s += sum(block, WORDS);
+        printf("child: %lx\n", s);
+        if (fork() == 0) {
+            sums("grandchild");
+            _exit(0);
+        }
+        wait(0);
+        _exit(0);
+    }
+    wait(0);
+    return unused;
+}
+
 // What is in the process's list of mappings where the block is. Without memory from the heap, which is used otherwise.
 static void listed(void) {
     static char text[100000];
@@ -160,6 +180,22 @@ int main(int argc, char **argv) {
         printf("%s\n", moved == MAP_FAILED ? strerror(errno) : "grown");
         block = moved;
         listed();
+    } else if (!strcmp(what, "unaligned")) {
+        printf("%d\n", madvise(block, SIZE / 2 + 100, MADV_WILLNEED));
+        sums("part of a page");
+        printf("%d\n", madvise((char *)block + 1, SIZE / 2, MADV_WILLNEED));
+        printf("%d\n", mprotect(heap, 5000, PROT_READ | PROT_WRITE | PROT_EXEC));
+        printf("%d\n", madvise(heap, 100000, MADV_SEQUENTIAL));
+        long *same = mremap(block, SIZE - 1000, SIZE - 500, 0);
+        printf("%s\n", same == MAP_FAILED ? strerror(errno) : "same");
+        sums("resized by less");
+        listed();
+        sums("unaligned");
+    } else if (!strcmp(what, "inherited")) {
+        printf("wipe %d\n", madvise(block, SIZE, MADV_WIPEONFORK));
+        pthread_t t;
+        pthread_create(&t, 0, forker, 0);
+        pthread_join(t, 0);
     } else if (!strcmp(what, "special")) {
         printf("lock %d\n", mlock(block, 65536));
         printf("name %d\n", prctl(0x53564d41, 0, block, SIZE, "block"));
