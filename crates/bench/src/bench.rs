@@ -52,6 +52,8 @@ pub struct Startup {
     pub native_cpu: Vec<f64>,
     pub record_wall: Vec<f64>,
     pub record_cpu: Vec<f64>,
+    /// In the checked regime.
+    pub checked_wall: Vec<f64>,
 }
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -103,9 +105,6 @@ pub fn measure(
             .map_err(|e| miss = Some(e.to_string()))
             .ok();
         let other = |options: &[&str]| -> io::Result<f64> {
-            if workload.aim != Aim::Cpu {
-                return Ok(f64::NAN);
-            }
             let mut tool = tool.clone();
             let options = options.iter().map(|o| o.to_string());
             tool.record_options.extend(options);
@@ -114,7 +113,12 @@ pub fn measure(
             must_succeed("recording", &cost, &dir.join("record.err"))?;
             Ok(cost.cpu)
         };
-        let others = [other(&["--regime=checked"])?, other(&["--plain"])?];
+        let checked = other(&["--regime=checked"])?;
+        let translated = match workload.aim {
+            Aim::Cpu => other(&["--plain"])?,
+            _ => f64::NAN,
+        };
+        let others = [checked, translated];
         rounds.push(pair(&plain, &recording, others, replay.as_ref(), facts));
     }
     empty(&store)?;
@@ -171,13 +175,18 @@ pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup>
     let options = ["--no-cache", "--self-contained"].map(String::from);
     cold.record_options.extend(options);
     let first = cold.stored(&native, &store);
+    let mut careful = tool.clone();
+    careful.record_options.push("--regime=checked".into());
+    let checked = careful.stored(&native, &store);
     run(&recorded)?;
+    run(&checked)?;
     let mut s = Startup {
         first_wall: vec![],
         native_wall: vec![],
         native_cpu: vec![],
         record_wall: vec![],
         record_cpu: vec![],
+        checked_wall: vec![],
     };
     for _ in 0..rounds {
         let plain = run(&native)?;
@@ -193,6 +202,10 @@ pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup>
         must_succeed("recording of /bin/true", &recording, &messages)?;
         s.record_wall.push(recording.wall);
         s.record_cpu.push(recording.cpu);
+        empty(&store)?;
+        let recording = run(&checked)?;
+        must_succeed("checked recording of /bin/true", &recording, &messages)?;
+        s.checked_wall.push(recording.wall);
     }
     empty(&store)?;
     Ok(s)
