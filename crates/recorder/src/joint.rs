@@ -30,7 +30,7 @@ use linux_raw_sys::general::*;
 /// long as the one before.
 const INTERVAL: u64 = 32 << 20;
 const MAX_INTERVAL: u64 = 2 << 30;
-/// Pages that are looked at each time. To look at one takes half a microsecond.
+/// Pages that are looked at each time: few enough that looking cannot be measured (docs/speed.md).
 const PAGES: u64 = 2048;
 /// Number of looks at which a page must have held the same: one that is written after all costs two copies.
 const LOOKS: u8 = 3;
