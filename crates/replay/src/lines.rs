@@ -427,8 +427,9 @@ mod tests {
                     2 => w.set_marks(Marks::Writes, at, len, MARK),
                     3 => w.forget(at, len).unwrap(),
                     4 => {
-                        w.dirty.add(0, 1);
-                        w.set_slack(Marks::Reads, (1 << 32) + random(64));
+                        w.dirty.add((1 << 32) - 1, 2);
+                        w.set_slack(Marks::Reads, (1 << 32) + random(64) as i64);
+                        w.set_slack(Marks::Reads, -1 - random(44) as i64);
                     }
                     _ => w.write(at, &vec![random(256) as u8; len as usize]),
                 }

@@ -96,7 +96,7 @@ impl Window {
 mod tests {
     use super::*;
     use crate::sweep::LINE;
-    use hindsight_isa::observe::{MARK, UNKNOWN};
+    use hindsight_isa::observe::{self, MARK, UNKNOWN};
 
     #[test]
     fn tells_the_last_access_of_each_byte() {
@@ -137,9 +137,21 @@ mod tests {
         }
         // What begins in the last cells ends in the first ones.
         w.set_marks(Marks::Reads, 0, 1, MARK);
-        let slack = 1u64 << 32;
-        w.set_slack(Marks::Reads, slack + 1);
+        w.set_slack(Marks::Reads, (1 << 32) + 1);
         assert_eq!(seen(&mut w), [(0, 1, 3, 0, 0)]);
         assert_eq!(seen(&mut w), []);
+        // What is marked through the FS base is before the others in the last cells.
+        w.set_slack(Marks::Reads, -1);
+        w.set_slack(Marks::Reads, -(observe::APART as i64));
+        let mut marks = [0; 46];
+        w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
+        assert_eq!((marks[0], marks[1], marks[44]), (0, MARK, MARK));
+        assert_eq!(marks.iter().filter(|m| **m != 0).count(), 2);
+        let last = (0xf_ffff, 1 << 63, 1 << 63 | 1 << 20, 0, 0);
+        assert_eq!(seen(&mut w), [last]);
+        w.set_slack(Marks::Reads, -1);
+        w.forget((1 << 32) - 1, 1).unwrap();
+        w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
+        assert_eq!(marks[44], MARK & UNKNOWN);
     }
 }

@@ -62,6 +62,14 @@ impl Marks {
         }
     }
 
+    /// How many marks of the last cells are before those of the first one.
+    const fn before(self) -> u64 {
+        match self {
+            Marks::Reads => observe::APART as u64,
+            Marks::Writes => 0,
+        }
+    }
+
     /// Where their first page begins, in whose middle they do.
     const fn begin(self) -> i64 {
         self.offset() - self.offset().rem_euclid(PAGE as i64)
@@ -118,9 +126,10 @@ impl Window {
         self.map.base() as u64 + (self.at + CTX_SIZE) as u64
     }
 
-    /// Address of the first mark of reads, which is what the FS base must be for code that marks.
+    /// What the FS base must be for code that marks.
     pub fn read_marks_base(&self) -> u64 {
-        self.base().wrapping_add(Marks::Reads.offset() as u64)
+        let offset = Marks::Reads.offset() - Marks::Reads.before() as i64;
+        self.base().wrapping_add(offset as u64)
     }
 
     pub fn ctx_ptr(&self) -> *mut Ctx {
@@ -279,7 +288,7 @@ impl Window {
         if start >= end {
             return Ok(());
         }
-        if start < observe::SLACK as u64 {
+        if start < observe::SLACK as u64 || end > self.predictor.size() - marks.before() {
             self.fold_slack(marks)?;
         }
         let one = |cells: std::ops::Range<u64>| {
@@ -328,6 +337,21 @@ impl Window {
         debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
         // SAFETY: a window with marks has as many of them as cells, and some slack behind.
         unsafe { self.map.base().add(at as usize) }
+    }
+
+    /// Where else a cell may be marked: what begins in the last cells may do so behind the marks of all, and what is marked
+    /// through the FS base before them.
+    fn elsewhere(&self, marks: Marks, cell: u64) -> Option<*mut u8> {
+        let size = self.predictor.size();
+        let first = self.mark_ptr(marks, 0);
+        // SAFETY: there is memory before the marks that begin in the middle of a page, and slack behind.
+        unsafe {
+            match cell {
+                _ if cell < observe::SLACK as u64 => Some(first.add((size + cell) as usize)),
+                _ if cell >= size - marks.before() => Some(first.sub((size - cell) as usize)),
+                _ => None,
+            }
+        }
     }
 
     /// Replaces marks.
@@ -386,19 +410,28 @@ impl Window {
         unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
     }
 
-    /// Moves marks of what began in the last cells to the first ones, where it ends.
+    /// Moves marks to where they belong that are before or behind those of all cells.
     pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
         let size = self.predictor.size();
         let last = marks.begin() + size as i64;
-        if self.present(last, PAGE as usize)?.is_empty() {
-            return Ok(());
-        }
-        for cell in 0..observe::SLACK as u64 {
-            // SAFETY: marks are plain memory, and there are so many behind the last ones.
-            unsafe {
-                let behind = std::mem::take(&mut *self.mark_ptr(marks, size + cell));
-                if behind != 0 {
-                    *self.mark_ptr(marks, cell) |= behind;
+        let ends = [
+            (last, 0..observe::SLACK as u64),
+            (marks.begin(), size - marks.before()..size),
+        ];
+        for (page, cells) in ends {
+            if cells.is_empty() || self.present(page, PAGE as usize)?.is_empty() {
+                continue;
+            }
+            for cell in cells {
+                let Some(other) = self.elsewhere(marks, cell) else {
+                    continue;
+                };
+                // SAFETY: marks are plain memory.
+                unsafe {
+                    let there = std::mem::take(&mut *other);
+                    if there != 0 {
+                        *self.mark_ptr(marks, cell) |= there;
+                    }
                 }
             }
         }
@@ -409,7 +442,7 @@ impl Window {
     pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
         let first = self.predictor.cell(addr);
         let end = first + buf.len() as u64;
-        if first >= observe::SLACK as u64 && end <= self.predictor.size() {
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
             // SAFETY: the range lies among the marks; the buffer does not.
             unsafe {
                 let from = self.mark_ptr(marks, first);
@@ -422,9 +455,8 @@ impl Window {
             // SAFETY: marks are plain memory.
             unsafe {
                 *b = *self.mark_ptr(marks, cell);
-                if cell < observe::SLACK as u64 {
-                    // What began in the last cells.
-                    *b |= *self.mark_ptr(marks, self.predictor.size() + cell);
+                if let Some(other) = self.elsewhere(marks, cell) {
+                    *b |= *other;
                 }
             }
         }
@@ -451,6 +483,9 @@ impl Window {
             // SAFETY: marks are plain memory.
             unsafe {
                 *self.mark_ptr(Marks::Reads, cell) &= observe::UNKNOWN;
+                if let Some(other) = self.elsewhere(Marks::Reads, cell) {
+                    *other &= observe::UNKNOWN;
+                }
                 *self.mark_ptr(Marks::Writes, cell) = observe::UNKNOWN;
             }
         }
@@ -481,10 +516,11 @@ impl Window {
         Ok(())
     }
 
+    /// Sets a mark that is before or behind those of all cells.
     #[cfg(test)]
-    pub(crate) fn set_slack(&mut self, marks: Marks, cell: u64) {
-        // SAFETY: marks are plain memory.
-        unsafe { *self.mark_ptr(marks, cell) = observe::MARK }
+    pub(crate) fn set_slack(&mut self, marks: Marks, at: i64) {
+        // SAFETY: marks are plain memory, with some more before and behind.
+        unsafe { *self.mark_ptr(marks, 0).offset(at as isize) = observe::MARK }
     }
 
     fn fill_zero(&mut self, start: u64, end: u64) {

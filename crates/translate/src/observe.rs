@@ -8,7 +8,7 @@ use crate::asm::{based, ctx};
 use crate::block::{Translator, slot};
 use crate::regs::{self, SCR, gpr};
 use hindsight_isa::ctx::d;
-use hindsight_isa::observe::WRITES;
+use hindsight_isa::observe::{APART, WRITES};
 use hindsight_isa::{DescKind, ctx::CNT_REG, ctx::SCR_REG};
 use iced_x86::{
     Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
@@ -74,12 +74,12 @@ impl Translator {
             self.address(m);
             return MemoryOperand {
                 segment_prefix: Register::FS,
-                ..based(SCR, 0)
+                ..based(SCR, APART)
             };
         }
         let low = |r: Register| regs::number(r).map_or(Register::None, |n| gpr(n, 4));
         let (base, index) = (low(m.base()), low(m.index()));
-        let displacement = m.displacement() as u32 as i32;
+        let displacement = (m.displacement() as u32 as i32).wrapping_add(APART);
         // An address in the instruction itself does not move with the block.
         self.a.bound |= base == Register::None && index == Register::None;
         MemoryOperand {
