@@ -31,6 +31,9 @@ use linux_raw_sys::general::*;
 
 /// Bytes of what the kernel usually writes at a time.
 const SHORT: usize = 256;
+/// Most bytes of what the kernel wrote in a call that are recorded in the checked regime, where they show when they
+/// are read in any case.
+const SHOWN: usize = 4096;
 /// Least number of instructions between digests of registers at system calls: what was not recorded
 /// though it should have been is to show soon.
 const CHECK_EVERY: u64 = 50_000;
@@ -410,16 +413,43 @@ fn unknown(t: &mut Thread) {
     joint::never(t);
 }
 
-/// Behind a system call of a thread that is checked: says which memory the kernel may have written.
+/// Behind a system call of a thread that is checked: says which memory the kernel may have written, and what
+/// stands there now, up to [`SHOWN`] bytes.
 fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if t.is_plain() {
         return;
     }
     let ret = t.ctx.gpr[0] as i64;
-    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| changed(t, r.addr, r.len));
+    let untold = config().untold == nr as u64 + 1;
+    let mut left = SHOWN;
+    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
+        changed(t, r.addr, r.len);
+        if !untold {
+            left -= show(t, r.addr, (r.len as usize).min(left));
+        }
+    });
     if class == syscalls::Class::Unknown || birth::lent_memory(nr, a) {
         unknown(t);
     }
+}
+
+/// Records what memory holds at `addr..addr+len` (at most [`SHOWN`] bytes) and has the predictor agree, as if it had
+/// been read: what the program reads there later was predicted then. Other threads may have changed it since the
+/// kernel wrote it; they are not ordered with that, and what they wrote is told by their own streams. Returns how
+/// many bytes that were.
+fn show(t: &mut Thread, addr: u64, len: usize) -> usize {
+    if len <= SHORT {
+        return show_in(t, addr, &mut [0; SHORT][..len]);
+    }
+    show_in(t, addr, &mut [0; SHOWN][..len])
+}
+
+fn show_in(t: &mut Thread, addr: u64, buf: &mut [u8]) -> usize {
+    if buf.is_empty() || guard::read(addr, buf).is_err() {
+        return 0;
+    }
+    t.put(addr, buf);
+    buf.len()
 }
 
 /// Says that what was known of this memory need not hold any more. Nothing in the quiet regime, where it is

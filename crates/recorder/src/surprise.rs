@@ -59,15 +59,12 @@ impl Thread {
         Ok(mask != 0)
     }
 
-    /// Records what has been put into memory for the kernel: `bytes` at `addr`.
+    /// Records what the kernel, or the recorder in its place, has put into memory: `bytes` at `addr`.
     pub fn put(&mut self, addr: u64, bytes: &[u8]) {
         if self.is_plain() {
             return;
         }
-        for (i, b) in bytes.iter().enumerate() {
-            // SAFETY: a cell of the window.
-            unsafe { *self.cell(addr.wrapping_add(i as u64)) = *b }
-        }
+        self.write_cells(addr, bytes);
         self.event(&Event::Memory { addr, bytes });
     }
 
