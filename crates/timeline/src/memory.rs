@@ -6,7 +6,8 @@ use std::fmt;
 /// Bytes that are shown in a line.
 const ROW: usize = 16;
 
-/// Why a byte's value is known.
+/// Why a byte's value is known. Of memory that was written and then read, [`Ground::Written`] or [`Ground::Read`] is
+/// said, by where the index has its intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ground {
     /// An instruction of the program wrote it.

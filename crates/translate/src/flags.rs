@@ -49,9 +49,10 @@ fn killed(i: &Instruction) -> u32 {
         {
             0
         }
-        // What the manual calls undefined, processors compute.
-        And | Or | Xor | Test | Mul | Imul | Andn | Bzhi | Blsi | Blsr | Blsmsk | Bextr | Tzcnt
-        | Lzcnt | Popcnt => defined | (i.rflags_undefined() & ALL),
+        // What the manual calls undefined, processors compute. Of products and counted zeros AMD's leave some as they were.
+        And | Or | Xor | Test | Andn | Bzhi | Blsi | Blsr | Blsmsk | Bextr | Popcnt => {
+            defined | (i.rflags_undefined() & ALL)
+        }
         _ => defined & !i.rflags_undefined(),
     }
 }

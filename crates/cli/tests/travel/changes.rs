@@ -1,7 +1,7 @@
 //! Watched memory that is written and stays as it was.
 
 use crate::harness::Scene;
-use crate::oracle::{self, Log};
+use crate::oracle::{self, Log, Why};
 use crate::questions::Rng;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, Watchpoint,
@@ -25,11 +25,16 @@ fn next(c: &mut Cursor, direction: Direction, address: u64, value: &[u8]) -> Sto
         .unwrap()
 }
 
-/// What memory holds when `count` instructions are completed: zero before anything is written there.
+/// What memory holds when `count` instructions are completed: before anything is written there what is read first,
+/// or zero.
 fn held(log: &Log, address: u64, len: u64, count: u64) -> Vec<u8> {
+    let first = |a| match log.bytes.get(&a).and_then(|list| list.first()?.1) {
+        Some((value, Why::Read)) => value,
+        _ => 0,
+    };
     let bytes = address..address + len;
     bytes
-        .map(|a| log.byte(a, count).map_or(0, |b| b.0))
+        .map(|a| log.byte(a, count).map_or_else(|| first(a), |b| b.0))
         .collect()
 }
 

@@ -1,7 +1,9 @@
 //! The index beside a trace, and what becomes of one that does not fit.
 
 use crate::harness::Scene;
-use hindsight_timeline::{Cancel, Error, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path};
+use hindsight_timeline::{
+    Cancel, Error, Ground, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
+};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +12,8 @@ fn open(trace: &Path) -> Timeline {
     crate::open(trace, 3000)
 }
 
-/// What is asked of each: the last writer of a stack slot, and memory.
+/// What is asked of each: the last writer of a stack slot, and memory. Whether memory that was both is said to have been
+/// written or read is left out: it depends on where intervals begin.
 pub fn answer(t: &Timeline) -> String {
     let mut c = t.cursor().unwrap();
     let end = t.threads().unwrap()[0].to;
@@ -20,7 +23,13 @@ pub fn answer(t: &Timeline) -> String {
             .unwrap();
         let rsp = c.registers().unwrap().gpr[4];
         let w = c.last_write(rsp, 8, &Cancel::new()).unwrap();
-        out += &format!("{w:?} {:?}\n", c.memory(rsp, 64).unwrap());
+        let mut m = c.memory(rsp, 64).unwrap();
+        for b in m.bytes.iter_mut().flatten() {
+            if b.ground == Ground::Written {
+                b.ground = Ground::Read;
+            }
+        }
+        out += &format!("{w:?} {m:?}\n");
     }
     out
 }

@@ -1,7 +1,7 @@
 //! Values that are read later.
 
 use super::{Query, shares_cells};
-use crate::memory::{Ground, Known};
+use crate::memory::{Candidate, Ground, Known};
 use crate::{Cursor, Error, Result};
 use hindsight_isa::observe::MARK;
 use std::sync::Arc;
@@ -35,13 +35,20 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
         r.start <= address && address.saturating_add(len) <= r.end && !r.is_shared()
     };
     let shared = shares_cells(&timeline, image, &q.m)?;
-    if q.whole() || shared || !list.iter().any(inside) {
+    let whole = q.m.bytes.iter().all(Option::is_some);
+    if whole || shared || !list.iter().any(inside) {
         return Ok(());
     }
     let cancel = q.cancel.clone();
-    let (m, lost) = (&mut q.m, &q.lost);
+    // What was known and is not any more may show later; what may have been changed since has its candidates.
+    let doubted = |i: usize| {
+        let at = address.wrapping_add(i as u64);
+        let covers = |c: &Candidate| at.wrapping_sub(c.address) < c.bytes.len() as u64;
+        q.m.candidates.iter().any(covers)
+    };
+    let mut shut: Vec<bool> = (0..len as usize).map(doubted).collect();
+    let m = &mut q.m;
     cursor.player(t)?.with_helper(|p| {
-        let mut shut = lost.to_vec();
         let (mut lo, mut replays) = (count, 0);
         while lo < until
             && replays < AHEAD
