@@ -21,6 +21,8 @@ pub fn wanted(code: Code) -> bool {
         )
         && o.decoder_option() == DecoderOptions::NONE
         && !harmful(code)
+        // AMD's processors read four bytes of memory, Intel's two, which matters at the end of a page only.
+        && code != Code::Movsxd_r16_rm16
 }
 
 /// Register `n` of a class of 16 or 32, starting at `first`.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 /// Encodings of which the recorder supports no form at all.
 const UNSUPPORTED: &[&str] = &[
     "Call_m",
+    "Clzero",
     "Jmp_m",
     "Enqcmd",
     "Movdir64b",

@@ -112,6 +112,13 @@ impl Baseline {
                     c &= bits(&[0]);
                 }
             }
+            // CLZERO, RDPRU, MCOMMIT and what only a kernel uses are not shown; that FXSAVE restores the x87's pointers is.
+            (0x8000_0008, _) => b &= bits(&[2]),
+            // AMD's: virtualization, sampling, profiling.
+            (0x8000_000a | 0x8000_001b | 0x8000_001c, _) => (a, b, c, d) = (0, 0, 0, 0),
+            // AMD's: numbers of the current core.
+            (0x8000_001e, _) => (a, b, c) = (0, b & !0xff, c & !0xff),
+            (0x8000_0026, _) => d = 0,
             _ => {}
         }
         [a, b, c, d]
