@@ -84,6 +84,11 @@ impl Interval {
         Some(&self.history[i.ok()?])
     }
 
+    /// Those that the index has of each interval, one behind the other.
+    fn sections(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        [&self.frame.blob, &self.ends].into_iter()
+    }
+
     fn size(&self) -> usize {
         let words: usize = self.history.iter().map(Touched::size).sum();
         self.frame.blob.len() + self.ends.len() + words + 16

@@ -5,6 +5,7 @@
 //! readers need no lock: what they have read stays, or its checksums show that it does not.
 
 mod file;
+mod stream;
 
 use crate::index::{Bytes, Encoded, Part, Place, intervals};
 use crate::timeline::lock;
@@ -17,6 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use stream::Stream;
+
+/// What else a file has is copied to one that takes its place if it is not more than one of so many parts of that.
+const LITTLE: u64 = 4;
 /// How long a question, and how long the making of an index, waits for others who write.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LONG_PATIENCE: Duration = Duration::from_secs(120);
@@ -134,13 +139,8 @@ impl Sidecar {
     pub fn load(&self, place: Place) -> Option<Part> {
         let (file, r) = lock(&self.state).find(key(place))?;
         let part = r.directory(&file).and_then(|directory| {
-            let at = r.at + r.directory;
-            Part::open(
-                place,
-                &directory,
-                Bytes::File { file, at },
-                r.len - r.directory,
-            )
+            let bytes = Bytes::File { file, at: r.at };
+            Part::open(place, &directory, bytes, r.sections())
         });
         if part.is_none() {
             self.found_damaged(place);
@@ -179,24 +179,41 @@ impl Sidecar {
     /// Saves the calls of a function in a thread, unless somebody else has.
     pub fn add_calls(&self, thread: ThreadId, function: u64, bytes: Vec<u8>) -> Result<()> {
         let key = Key::Calls(thread, function);
-        self.write(key, &(bytes, Vec::new()), For::Question)
+        self.write(key, &(bytes, Vec::new()), For::Question, None)
     }
 
     /// Adds a part, unless there is one that has as many intervals. What is at the end of the file and is not used is
     /// cut off.
     pub fn add(&self, place: Place, part: &Encoded, why: For) -> Result<()> {
-        self.write(key(place), part, why)
+        self.write(key(place), part, why, None)
     }
 
-    fn write(&self, key: Key, what: &Encoded, why: For) -> Result<()> {
-        self.try_to_write(key, what, why)
+    /// Begins to write a part while it is made. `None`: that cannot be done here.
+    pub fn begin(&self) -> Option<Stream> {
+        // What is elsewhere is not replaced.
+        Stream::begin(&self.path).filter(|_| !self.path.is_symlink())
+    }
+
+    /// As [`Sidecar::add`] for the index, where some may have been written already.
+    pub fn finish(&self, place: Place, part: &Encoded, begun: Option<Stream>) -> Result<()> {
+        self.write(key(place), part, For::Index, begun)
+    }
+
+    fn write(&self, key: Key, what: &Encoded, why: For, begun: Option<Stream>) -> Result<()> {
+        self.try_to_write(key, what, why, begun)
             .map_err(|e: io::Error| Error::Index {
                 path: self.path.display().to_string(),
                 what: e.to_string(),
             })
     }
 
-    fn try_to_write(&self, key: Key, what: &Encoded, why: For) -> io::Result<()> {
+    fn try_to_write(
+        &self,
+        key: Key,
+        what: &Encoded,
+        why: For,
+        begun: Option<Stream>,
+    ) -> io::Result<()> {
         let patience = match why {
             For::Question => PATIENCE,
             For::Index => LONG_PATIENCE,
@@ -218,12 +235,15 @@ impl Sidecar {
                 return Err(io::Error::other("it is no index, and is not replaced"));
             }
             Some(Problem::Unreadable) => return Err(io::Error::other("it cannot be read")),
+            // It may be a whole one, which others use.
+            Some(p @ Problem::OtherVersion) if why == For::Question => {
+                return Err(io::Error::other(format!(
+                    "{p}, and is not replaced for a question"
+                )));
+            }
             Some(_) => {
                 alone = Replacement::new(&self.path, self.identity)?.take_place()?;
-                contents = Contents {
-                    end: file::HEADER,
-                    ..Contents::default()
-                };
+                contents = Contents::none();
             }
         }
         s.take(File::open(&self.path)?, contents);
@@ -232,6 +252,12 @@ impl Sidecar {
             return Ok(());
         }
         s.contents.records.remove(&key);
+        if let Some(begun) = begun.filter(|b| b.begins(what)) {
+            // Where that fails, as on a disk that has no room for both, it is added.
+            if let Ok(true) = self.replace(&mut s, &alone, key, what, begun) {
+                return Ok(());
+            }
+        }
         let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
         let len = len as u64 + RECORD;
         let unused = s.contents.end - s.contents.live();
@@ -256,10 +282,32 @@ impl Sidecar {
         Ok(())
     }
 
+    /// Finishes a file that was begun, and replaces the one there is by it; `false`: that has too much else.
+    fn replace(
+        &self,
+        s: &mut State,
+        alone: &File,
+        key: Key,
+        what: &Encoded,
+        mut begun: Stream,
+    ) -> io::Result<bool> {
+        let contents = begun.finish(self.identity, key, what)?;
+        let others = s.contents.live() - file::HEADER;
+        if others > contents.end / LITTLE || contents.end + others > self.most {
+            return Ok(false);
+        }
+        let contents = s.contents.copy(alone, &begun.file, contents)?;
+        begun.take_place(&self.path)?;
+        s.damaged.clear();
+        s.take(File::open(&self.path)?, contents);
+        s.problem = None;
+        Ok(true)
+    }
+
     /// Replaces the file by one that has only what is used.
     fn rewrite(&self, s: &mut State, alone: &mut File) -> io::Result<()> {
         let new = Replacement::new(&self.path, self.identity)?;
-        let contents = s.contents.copy(alone, &new.file)?;
+        let contents = s.contents.copy(alone, &new.file, Contents::none())?;
         *alone = new.take_place()?;
         s.damaged.clear();
         s.take(File::open(&self.path)?, contents);

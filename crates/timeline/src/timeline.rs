@@ -10,7 +10,7 @@ use crate::kept::Kept;
 use crate::maps::{self, Change};
 use crate::model::*;
 use crate::scan::Scan;
-use crate::sidecar::{self, For, Sidecar};
+use crate::sidecar::{self, Sidecar};
 use crate::{Cancel, Cursor, Error, Position, Result};
 use hindsight_isa::Predictor;
 use hindsight_trace::{ModuleHash, Trace};
@@ -229,12 +229,17 @@ impl Timeline {
                 };
                 let scan = inner.scan(place.thread)?;
                 let budget = inner.budget(*place);
-                let part = index::by_several(inner, *place, scan, budget, jobs(place), &|n| {
+                // One of several would find what the others have made, and have to copy it.
+                let mut stream = inner.sidecar.begin().filter(|_| places.len() == 1);
+                let progress = |n| {
                     progress(done.fetch_add(n, Relaxed) + n, total);
                     !cancel.is_cancelled()
-                })?;
+                };
+                let (jobs, stream_to) = (jobs(place), stream.as_mut());
+                let part =
+                    index::by_several(inner, *place, scan, budget, jobs, stream_to, &progress)?;
                 let part = index::encode(&part)?;
-                inner.sidecar.add(*place, &part, For::Index)?;
+                inner.sidecar.finish(*place, &part, stream)?;
                 // From now on it is read from there.
                 lock(&inner.parts).remove(&(place.thread, place.from));
             }

@@ -147,12 +147,17 @@ impl Translator {
                 return self.a.imm(SCR, disp as u32 as u64);
             }
             let scale = if x == Register::None { 1 } else { m.scale() };
+            let size = match b {
+                Register::None => 8,
+                // One byte, if it fits.
+                _ => (disp != 0) as u32,
+            };
             self.lea32(MemoryOperand::new(
                 b,
                 x,
                 scale,
                 disp as i64,
-                8,
+                size,
                 false,
                 Register::None,
             ));

@@ -240,3 +240,68 @@ fn what_is_superseded_does_not_fill_the_file() {
     // Who had the file open before it was replaced goes on.
     assert_eq!(answer(&t), want);
 }
+
+#[test]
+fn damage_is_repaired_and_another_version_left_alone() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "20");
+    let want = answer(&crate::open(&trace, 3000));
+    let index = index_path(&trace);
+    assert_eq!(answer(&open(&trace)), want);
+    let good = fs::read(&index).unwrap();
+    let word = |at: usize| u64::from_le_bytes(good[at..at + 8].try_into().unwrap()) as usize;
+    // The first record is of the only part.
+    let (sections, end) = (72..72 + word(48) - word(56), 72 + word(48));
+    for damaged in [
+        sections.clone(),
+        sections.end..sections.end + 1,
+        end - 1..end,
+    ] {
+        let mut bad = good.clone();
+        bad[damaged.clone()].iter_mut().for_each(|b| *b ^= 1);
+        fs::write(&index, &bad).unwrap();
+        assert_eq!(answer(&open(&trace)), want, "{damaged:?}");
+        let t = open(&trace);
+        assert_eq!(t.index_status().problem, None, "{damaged:?}");
+        assert_eq!(answer(&t), want, "{damaged:?}");
+        // Nothing was left to be found, and nothing was added again.
+        assert_eq!(t.index_status().problem, None, "{damaged:?}");
+        let repaired = fs::read(&index).unwrap();
+        assert_ne!(repaired, bad, "{damaged:?}");
+        assert_eq!(answer(&open(&trace)), want);
+        assert_eq!(fs::read(&index).unwrap(), repaired, "{damaged:?}");
+    }
+    let mut bad = good.clone();
+    bad[7] ^= 1;
+    fs::write(&index, &bad).unwrap();
+    let t = open(&trace);
+    assert_eq!(answer(&t), want);
+    let problem = t.index_status().problem.unwrap();
+    assert!(problem.contains("another version"), "{problem}");
+    assert_eq!(fs::read(&index).unwrap(), bad, "a question replaced it");
+    let made = s.run(&mut s.hindsight(&["index".as_ref(), trace.as_os_str()]));
+    assert!(made.status.success(), "{}", made.messages());
+    let t = open(&trace);
+    assert_eq!(
+        (t.index_status().present, t.index_status().problem),
+        (1, None)
+    );
+    assert_eq!(answer(&t), want);
+    // The calls that were found stay when the part is made again.
+    fs::write(&index, &good).unwrap();
+    let want_calls = calls(&open(&trace));
+    let mut bad = fs::read(&index).unwrap();
+    let more = bad.split_off(end);
+    bad[end - 1] ^= 1;
+    fs::write(&index, [&bad[..], &more].concat()).unwrap();
+    let made = s.run(&mut s.hindsight(&["index".as_ref(), trace.as_os_str()]));
+    assert!(made.status.success(), "{}", made.messages());
+    assert!(!more.is_empty() && fs::read(&index).unwrap().ends_with(&more));
+    let t = open(&trace);
+    assert_eq!((calls(&t), answer(&t)), (want_calls, want));
+    // What is made for it in another file has left nothing but the index.
+    let there = fs::read_dir(trace.parent().unwrap()).unwrap();
+    let names = there.map(|e| e.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> = names.filter(|n| n.starts_with("t.hs")).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}

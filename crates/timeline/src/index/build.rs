@@ -6,6 +6,7 @@ use super::steps::{Gathered, MOST};
 use super::{Draft, Frame, Interval, LEVEL, LINE, PAGE, Page, Place, Touched};
 use crate::player::Chunks;
 use crate::scan::Scan;
+use crate::sidecar::Stream;
 use crate::timeline::{Inner, replay};
 use crate::{Error, Result};
 use hindsight_replay::{LineMarks, Lines, Machine, State, Stop};
@@ -75,7 +76,11 @@ pub struct Start {
 }
 
 /// Replays a part, or a stretch of one from `start` on, and makes its index, within a budget.
-/// `borders`: where intervals begin; none: where they fit the budget.
+/// `borders`: where intervals begin; none: where they fit the budget. `stream`: takes their sections as they are made.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is used once, by two callers"
+)]
 pub fn build(
     inner: &Arc<Inner>,
     place: Place,
@@ -83,6 +88,7 @@ pub fn build(
     budget: &Budget,
     borders: &[u64],
     start: Option<Start>,
+    stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
     let span = AtomicU64::new(inner.span());
@@ -111,6 +117,7 @@ pub fn build(
         span: &span,
         longer: (0, place.from, 0),
         steps: inner.step(place.thread).map(|_| Gathered::default()),
+        stream,
     };
     std::thread::scope(|s| {
         let packed = s.spawn(move || {
@@ -311,6 +318,8 @@ struct Packer<'a> {
     longer: (usize, u64, u64),
     /// What the interval at hand left, if it is made in steps.
     steps: Option<Gathered>,
+    /// Takes the sections of intervals.
+    stream: Option<&'a mut Stream>,
 }
 
 impl Packer<'_> {
@@ -333,6 +342,9 @@ impl Packer<'_> {
                 }
             };
             let _ = used.try_send(raw);
+            if let Some(stream) = &mut self.stream {
+                interval.sections().for_each(|s| stream.put(s));
+            }
             self.size += interval.size() as u64;
             let done = interval.to;
             self.part.intervals.push(interval);
@@ -349,6 +361,11 @@ impl Packer<'_> {
             if over(self.size as f64) || over(foreseen[1]) {
                 self.part.thin(scan, self.steps.is_some())?;
                 self.size = self.part.size() as u64;
+                if let Some(stream) = &mut self.stream {
+                    stream.again();
+                    let sections = self.part.intervals.iter().flat_map(Interval::sections);
+                    sections.for_each(|s| stream.put(s));
+                }
             }
             let span = self.span.load(Relaxed);
             self.span.store(span.saturating_mul(2), Relaxed);

@@ -8,6 +8,7 @@
 use super::{
     Draft, Ends, Frame, Interval, LEVEL, LINE, PAGE, Place, Reader, Touched, pack, put, unpack,
 };
+use crate::sidecar::For;
 use crate::timeline::{Inner, lock};
 use crate::{Result, ThreadId};
 use std::collections::BTreeMap;
@@ -131,7 +132,7 @@ impl Set {
 }
 
 impl Part {
-    /// Takes up the bytes of a part, which begin with `directory` bytes of directory. `None`: it is damaged.
+    /// Takes up a part of this directory, with `len` bytes of sections. `None`: it is damaged.
     pub fn open(place: Place, directory: &[u8], bytes: Bytes, len: u64) -> Option<Part> {
         let body = Body::open(place, directory, bytes, len)?;
         Some(Part {
@@ -349,10 +350,11 @@ impl Part {
         let mut body = lock(&self.body);
         if what(&body).is_none() {
             let draft = inner.again(self.place, &self.borders)?;
-            let (directory, sections) = encode(&draft)?;
-            let bytes = sections.concat();
+            let encoded = encode(&draft)?;
+            drop(draft);
+            let bytes = encoded.1.concat();
             let len = bytes.len() as u64;
-            let new = Body::open(self.place, &directory, Bytes::Memory(bytes), len);
+            let new = Body::open(self.place, &encoded.0, Bytes::Memory(bytes), len);
             let same = |b: &Body| {
                 b.spans
                     .iter()
@@ -360,6 +362,10 @@ impl Part {
                     .eq(self.borders.iter().copied())
             };
             *body = Arc::new(new.filter(same).ok_or_else(|| inner.bad_frame())?);
+            if !inner.unsaved {
+                // Where that cannot be done, the next one makes it again.
+                let _ = inner.sidecar.add(self.place, &encoded, For::Question);
+            }
         }
         what(&body).ok_or_else(|| inner.bad_frame())
     }
@@ -465,7 +471,7 @@ fn words(bytes: u64) -> u8 {
     (0..8).fold(0, |w, i| w | ((bytes >> (8 * i) & 0xff != 0) as u8) << i)
 }
 
-/// The directory of a part, and its sections, which follow it one behind the other.
+/// The directory of a part, and its sections, which it follows.
 pub type Encoded = (Vec<u8>, Vec<Arc<[u8]>>);
 
 /// A part as bytes.
@@ -480,8 +486,8 @@ pub fn encode(draft: &Draft) -> Result<Encoded> {
     };
     for i in &draft.intervals {
         put(&mut directory, i.to - i.from);
-        section(&mut directory, Arc::clone(&i.frame.blob));
-        section(&mut directory, Arc::clone(&i.ends));
+        i.sections()
+            .for_each(|s| section(&mut directory, Arc::clone(s)));
     }
     let sections = sections(&draft.intervals)?;
     put(&mut directory, sections.len() as u64);

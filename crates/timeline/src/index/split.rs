@@ -5,6 +5,7 @@ use super::build::{Budget, Progress, Start, build};
 use super::{Draft, Place};
 use crate::player::{Chunks, STRIDE};
 use crate::scan::Scan;
+use crate::sidecar::Stream;
 use crate::timeline::{Inner, joined, lock, replay};
 use crate::{Error, Result};
 use hindsight_isa::Predictor;
@@ -23,13 +24,15 @@ const MOST: usize = 8;
 const MEMORY_KIB: u64 = 2 << 20;
 const TIMES: u64 = 4;
 
-/// Makes the index of a part of at most about `bytes`, by up to `jobs` threads and as many that pack.
+/// Makes the index of a part of at most about `bytes`, by up to `jobs` threads and as many that pack. `stream`: takes the
+/// sections of intervals as they are made, if that is one after the other.
 pub fn by_several(
     inner: &Arc<Inner>,
     place: Place,
     scan: &Scan,
     bytes: u64,
     jobs: usize,
+    stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
     let budget = Budget::new(bytes);
@@ -38,7 +41,7 @@ pub fn by_several(
     let stretches = (2 * jobs / 3).min(affordable(inner)).clamp(1, MOST);
     let starts = starts(place, stretches, least);
     if starts.len() == 1 {
-        return build(inner, place, scan, &budget, &[], None, progress);
+        return build(inner, place, scan, &budget, &[], None, stream, progress);
     }
     let drafts = Mutex::new(vec![None; starts.len()]);
     let stretch = |i: usize, start: Option<Start>| -> Result<()> {
@@ -54,7 +57,7 @@ pub fn by_several(
             },
             ..place
         };
-        let draft = build(inner, part, scan, &budget, &[], start, progress)?;
+        let draft = build(inner, part, scan, &budget, &[], start, None, progress)?;
         lock(&drafts)[i] = Some(draft);
         Ok(())
     };

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
 /// Raise it when what the index says changes, also through a change of what is marked.
-pub const VERSION: u8 = 9;
+pub const VERSION: u8 = 10;
 pub const HEADER: u64 = 32;
 /// Before each record: whose it is, where it begins, its length, and length and checksum of its directory.
 pub const RECORD: u64 = 40;
@@ -50,7 +50,7 @@ impl Key {
     }
 }
 
-/// Where a record is: the offset of its directory, on which its sections follow.
+/// Where a record is: the offset of its sections, on which its directory follows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Record {
     pub at: u64,
@@ -64,8 +64,22 @@ impl Record {
     /// Reads and checks the directory.
     pub fn directory(&self, file: &File) -> Option<Vec<u8>> {
         let mut out = vec![0; usize::try_from(self.directory).ok()?];
-        file.read_exact_at(&mut out, self.at).ok()?;
+        file.read_exact_at(&mut out, self.at + self.sections())
+            .ok()?;
         (xxh3_64(&out) == self.sum).then_some(out)
+    }
+
+    /// Bytes of its sections.
+    pub fn sections(&self) -> u64 {
+        self.len - self.directory
+    }
+
+    /// Whether it may be as large.
+    pub fn check(&self) -> io::Result<()> {
+        match self.len {
+            ..=MAX_RECORD => Ok(()),
+            _ => Err(io::Error::other("a part of it would be too large")),
+        }
     }
 }
 
@@ -183,13 +197,12 @@ impl Contents {
             directory: directory.len() as u64,
             sum: xxh3_64(directory),
         };
-        if record.len > MAX_RECORD {
-            return Err(io::Error::other("a part of it would be too large"));
-        }
+        record.check()?;
         let written = || -> io::Result<()> {
             file.write_all_at(&head(key, &record), self.end)?;
             let mut at = record.at;
-            for bytes in std::iter::once(directory).chain(sections.iter().map(|s| &**s)) {
+            let sections = sections.iter().map(|s| &**s);
+            for bytes in sections.chain([directory]) {
                 file.write_all_at(bytes, at)?;
                 at += bytes.len() as u64;
             }
@@ -204,12 +217,16 @@ impl Contents {
         Ok(())
     }
 
-    /// Copies what is used to the end of a new file, which has a header; what that then has.
-    pub fn copy(&self, from: &File, to: &File) -> io::Result<Contents> {
-        let mut new = Contents {
+    /// Those of a file without records.
+    pub fn none() -> Contents {
+        Contents {
             end: HEADER,
             ..Contents::default()
-        };
+        }
+    }
+
+    /// Copies what is used to the end of a new file, which has `new`; what that then has.
+    pub fn copy(&self, from: &File, to: &File, mut new: Contents) -> io::Result<Contents> {
         let mut buf = vec![0; COPY];
         for (key, r) in &self.records {
             let record = Record {
@@ -231,13 +248,15 @@ impl Contents {
     }
 }
 
-fn head(key: Key, r: &Record) -> Vec<u8> {
+/// What is before a record.
+pub fn head(key: Key, r: &Record) -> Vec<u8> {
     let [whose, from] = key.words();
     let words = [whose, from, r.len, r.directory, r.sum];
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-fn header(identity: u128) -> [u8; HEADER as usize] {
+/// What a file begins with.
+pub fn header(identity: u128) -> [u8; HEADER as usize] {
     let mut h = [0; HEADER as usize];
     h[..7].copy_from_slice(&MAGIC);
     h[7] = VERSION;
@@ -306,6 +325,11 @@ pub fn open_alone(path: &Path, patience: Duration) -> io::Result<File> {
     }
 }
 
+/// Where a file is that is to replace the one at a path; only who may write that one alone uses it.
+pub fn temporary(path: &Path) -> PathBuf {
+    path.with_added_extension("new")
+}
+
 /// A new file that replaces the one at a path, which the caller alone may write. Those who have that open keep it.
 pub struct Replacement<'a> {
     pub file: File,
@@ -315,7 +339,7 @@ pub struct Replacement<'a> {
 
 impl Replacement<'_> {
     pub fn new(path: &Path, identity: u128) -> io::Result<Replacement<'_>> {
-        let temporary = path.with_added_extension("new");
+        let temporary = temporary(path);
         // Of somebody who was killed.
         let _ = std::fs::remove_file(&temporary);
         let mut options = OpenOptions::new();

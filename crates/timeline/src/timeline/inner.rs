@@ -208,7 +208,15 @@ impl Inner {
             }
         }
         let scan = self.scan(place.thread)?;
-        let draft = index::by_several(self, place, scan, self.budget(place), self.jobs, progress)?;
+        let draft = index::by_several(
+            self,
+            place,
+            scan,
+            self.budget(place),
+            self.jobs,
+            None,
+            progress,
+        )?;
         let encoded = index::encode(&draft)?;
         drop(draft);
         // Where it cannot be saved (in a folder that may not be written, on a full disk) the next one makes it again.
@@ -231,6 +239,7 @@ impl Inner {
             scan,
             &index::Budget::new(u64::MAX),
             borders,
+            None,
             None,
             &|_| true,
         )

@@ -1,0 +1,127 @@
+//! The beginning of a record that is written while the rest of it is made.
+
+use super::file::{self, Contents, HEADER, Key, RECORD, Record};
+use crate::index::Encoded;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Sections of a record, written to a file that has no name yet: of what is not finished nothing stays, however it
+/// ends. In the end the file takes the place of the index.
+pub struct Stream {
+    pub(super) file: File,
+    /// Where the next section goes.
+    at: u64,
+    sections: usize,
+    /// What was written is of no use.
+    failed: bool,
+}
+
+/// The only record that has been begun is the first one.
+const FIRST: u64 = HEADER + RECORD;
+
+impl Stream {
+    /// Begins one for the index at a path. `None`: its file system has no files without a name.
+    pub(super) fn begin(path: &Path) -> Option<Stream> {
+        let folder = match path.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).custom_flags(libc::O_TMPFILE);
+        Some(Stream {
+            file: options.open(folder).ok()?,
+            at: FIRST,
+            sections: 0,
+            failed: false,
+        })
+    }
+
+    /// Writes the next section. Where that fails the whole is written again in the end, which says why it cannot be.
+    pub fn put(&mut self, section: &[u8]) {
+        if !self.failed {
+            self.failed = self.file.write_all_at(section, self.at).is_err();
+            self.at += section.len() as u64;
+            self.sections += 1;
+        }
+    }
+
+    /// Forgets all sections: others take their place.
+    pub fn again(&mut self) {
+        (self.at, self.sections) = (FIRST, 0);
+        self.failed |= self.file.set_len(0).is_err();
+    }
+
+    /// Whether what was written is the beginning of a record.
+    pub(super) fn begins(&self, what: &Encoded) -> bool {
+        let some = what.1.get(..self.sections).unwrap_or_default();
+        let len: u64 = some.iter().map(|s| s.len() as u64).sum();
+        !self.failed && self.sections > 0 && FIRST + len == self.at
+    }
+
+    /// Writes the rest of the record, and makes the file an index that has it.
+    pub(super) fn finish(
+        &mut self,
+        identity: u128,
+        key: Key,
+        what: &Encoded,
+    ) -> io::Result<Contents> {
+        for s in &what.1[self.sections..] {
+            self.file.write_all_at(s, self.at)?;
+            self.at += s.len() as u64;
+        }
+        self.file.write_all_at(&what.0, self.at)?;
+        self.at += what.0.len() as u64;
+        let record = Record {
+            at: FIRST,
+            len: self.at - FIRST,
+            directory: what.0.len() as u64,
+            sum: xxh3_64(&what.0),
+        };
+        record.check()?;
+        self.file.write_all_at(&file::head(key, &record), HEADER)?;
+        self.file.write_all_at(&file::header(identity), 0)?;
+        Ok(Contents {
+            records: [(key, record)].into(),
+            end: self.at,
+        })
+    }
+
+    /// Gives the file a name.
+    pub(super) fn name(&self, path: &Path) -> io::Result<()> {
+        let mine = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        // SAFETY: a plain system call with two strings that live as long.
+        let done = unsafe {
+            libc::linkat(
+                libc::AT_FDCWD,
+                mine.as_ptr(),
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                libc::AT_SYMLINK_FOLLOW,
+            )
+        };
+        match done {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Takes the place of the file at a path, which the caller alone may write; nobody else writes this one as long as it
+    /// is open.
+    pub(super) fn take_place(&self, path: &Path) -> io::Result<()> {
+        let temporary = file::temporary(path);
+        // Of somebody who was killed.
+        let _ = std::fs::remove_file(&temporary);
+        self.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
+        self.name(&temporary)?;
+        std::fs::rename(&temporary, path).inspect_err(|_| {
+            let _ = std::fs::remove_file(&temporary);
+        })
+    }
+}
