@@ -1,7 +1,7 @@
 //! What threads accessed before an instant, as their indices tell, without replaying.
 
 use crate::doubts::When;
-use crate::index::{LINE, PAGE, Part};
+use crate::index::{LINE, PAGE, Part, Step};
 use crate::memory::{Ground, Known};
 use crate::timeline::Inner;
 use crate::value::Query;
@@ -54,8 +54,8 @@ pub fn last(
     Ok(None)
 }
 
-/// Whether a thread may have written to any of these bytes by instructions `lo..hi`: an interval that they
-/// touch did.
+/// Whether a thread may have written to any of these bytes by instructions `lo..hi`, as far as its index tells: in a
+/// part of an interval by steps.
 pub fn writes(
     inner: &Arc<Inner>,
     thread: ThreadId,
@@ -71,8 +71,17 @@ pub fn writes(
     {
         let last = part.interval(hi - 1);
         let set = part.touching(inner, address, len, false, true)?;
-        if (part.interval(at)..=last).any(|i| set.has(i)) {
-            return Ok(true);
+        for i in (part.interval(at)..=last).filter(|i| set.has(*i)) {
+            let (from, to) = part.bounds(i);
+            if at <= from && to <= hi {
+                return Ok(true);
+            }
+            let ends = part.ends(inner, i)?;
+            let steps = &ends.steps[ends.step(at.max(from))..=ends.step(hi.min(to) - 1)];
+            let may = |s: &Step| ends.steps.len() == 1 || s.touches_any(address, len, false);
+            if steps.iter().any(may) {
+                return Ok(true);
+            }
         }
         if part.to <= at {
             break;
@@ -82,16 +91,45 @@ pub fn writes(
     Ok(false)
 }
 
+/// Those of some bytes from an address on that an interval accessed.
+pub fn accessed(
+    inner: &Arc<Inner>,
+    part: &Part,
+    interval: usize,
+    address: u64,
+    bytes: &[usize],
+) -> Result<Vec<usize>> {
+    let (mut out, mut line) = (Vec::new(), None);
+    for i in bytes {
+        let cell = address.wrapping_add(*i as u64) as u32 as usize;
+        let (page, n) = ((cell / PAGE) as u32, cell % PAGE / LINE);
+        let [read, written] = match line {
+            Some((key, masks)) if key == (page, n) => masks,
+            _ => part.masks(inner, interval, page, n)?,
+        };
+        line = Some(((page, n), [read, written]));
+        if (read | written) & (1 << (cell % LINE)) != 0 {
+            out.push(*i);
+        }
+    }
+    Ok(out)
+}
+
 /// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
 pub fn take(
     inner: &Arc<Inner>,
     touch: &Touch,
     floor: &[u64],
     q: &mut Query,
-    bytes: Range<usize>,
+    bytes: impl Iterator<Item = usize>,
 ) -> Result<()> {
     let part = &touch.part;
     let (mut ends, mut line) = (None, None);
+    let when = When {
+        thread: part.thread,
+        from: touch.from,
+        to: touch.to,
+    };
     for i in bytes {
         if !q.open(i) || floor[i] >= touch.to {
             continue;
@@ -106,7 +144,7 @@ pub fn take(
         let ground = match masks.map(|m| m & (1 << (cell % LINE)) != 0) {
             [false, false] => continue,
             [true, true] => {
-                q.lost[i] = true;
+                q.lose(i, when);
                 continue;
             }
             [_, true] => Ground::Written,
@@ -122,11 +160,7 @@ pub fn take(
             value: bytes[cell % LINE],
             ground,
         });
-        q.when[i] = Some(When {
-            thread: touch.part.thread,
-            from: touch.from,
-            to: touch.to,
-        });
+        q.when[i] = Some(when);
     }
     Ok(())
 }

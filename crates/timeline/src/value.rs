@@ -30,6 +30,8 @@ pub struct Query {
     pub lost: Vec<bool>,
     /// When what is known was accessed, where that is why it is known.
     pub when: Vec<Option<When>>,
+    /// Of bytes that are lost since what a thread accessed was lost: when that was, if it may not matter.
+    unclear: Vec<Option<When>>,
     /// What ends the search for an answer.
     pub cancel: Cancel,
     judge: Option<Judge>,
@@ -53,6 +55,7 @@ impl Query {
             },
             lost: vec![false; len],
             when: vec![None; len],
+            unclear: vec![None; len],
             cancel: cancel.clone(),
             judge: None,
         }
@@ -82,6 +85,19 @@ impl Query {
     /// Whether byte `i` still is to be found out.
     pub fn open(&self, i: usize) -> bool {
         self.m.bytes[i].is_none() && !self.lost[i]
+    }
+
+    /// A thread accessed byte `i` at `when`, but what it then held was lost.
+    pub fn lose(&mut self, i: usize, when: When) {
+        (self.lost[i], self.unclear[i]) = (true, Some(when));
+    }
+
+    /// The threads of which something is unclear.
+    fn unclear(&self) -> Vec<ThreadId> {
+        let mut all: Vec<ThreadId> = self.unclear.iter().flatten().map(|w| w.thread).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     fn len(&self) -> u64 {
@@ -357,14 +373,5 @@ fn code(p: &Player, m: &mut Memory) {
                 ground: crate::memory::Ground::Code,
             });
         }
-    }
-}
-
-impl Query {
-    /// Takes over what another question has found out about byte `j` of it.
-    fn put(&mut self, i: usize, other: &Query, j: usize) {
-        self.m.bytes[i] = other.m.bytes[j];
-        self.lost[i] |= other.lost[j];
-        self.when[i] = other.when[j];
     }
 }

@@ -1,5 +1,6 @@
 //! Travel in recordings, compared with a plain forward replay that logs everything.
 
+mod anew;
 mod calls;
 mod changes;
 mod grounds;

@@ -108,6 +108,11 @@ impl Step {
         let kind = |p: &Changed| if reads { p.any } else { p.written };
         self.page(page).is_some_and(|p| kind(p) & lines != 0)
     }
+
+    /// The same of the lines of a stretch of memory.
+    pub fn touches_any(&self, address: u64, len: u64, reads: bool) -> bool {
+        super::lines(address, len).any(|(page, lines)| self.touches(page, lines, reads))
+    }
 }
 
 /// The ends of an interval with its frame, ready to be asked.

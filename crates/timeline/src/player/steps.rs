@@ -2,7 +2,7 @@
 
 use super::Player;
 use crate::Result;
-use crate::index::{self, Ends};
+use crate::index::Ends;
 use std::sync::Arc;
 
 /// An interval of a part, by their numbers, and what its steps are made of.
@@ -64,24 +64,5 @@ impl Player {
         let at = self.at.filter(|at| at.step)?;
         let built = self.inner.part_if_built(self.places[at.part])?;
         Some(built.bounds(built.interval(at.count)).0)
-    }
-
-    /// The end of the last step before the one since which marks are, of the same interval, that may have accessed
-    /// these bytes.
-    pub fn step_touching(&self, address: u64, len: u64) -> Result<Option<u64>> {
-        let Some(at) = self.at.filter(|at| at.step) else {
-            return Ok(None);
-        };
-        let built = self.index(at.count)?;
-        let ends = built.ends(&self.inner, built.interval(at.count))?;
-        let mut n = ends.step(at.count);
-        while let Some(before) = n.checked_sub(1) {
-            let touches = |(page, lines): (u32, u64)| ends.steps[before].touches(page, lines, true);
-            if index::lines(address, len).any(touches) {
-                return Ok(Some(ends.steps[n].from));
-            }
-            n = before;
-        }
-        Ok(None)
     }
 }

@@ -2,7 +2,7 @@
 //! replayed once for all of them.
 
 use super::effects::{FEW, check, step_accesses};
-use crate::index::{self, PAGE, Set, Step};
+use crate::index::{PAGE, Set, Step};
 use crate::player::Player;
 use crate::stops::{Cancel, Watch};
 use crate::{Result, Timeline, maps};
@@ -154,8 +154,7 @@ fn may_before(player: &Player, target: &Target, at: u64, watch: Watch) -> Result
 impl Target {
     /// Whether a step may have accessed it, or only written to it.
     fn is_in(&self, step: &Step, reads: bool) -> bool {
-        let mut lines = index::lines(self.address, self.len);
-        lines.any(|(page, lines)| step.touches(page, lines, reads))
+        step.touches_any(self.address, self.len, reads)
     }
 }
 

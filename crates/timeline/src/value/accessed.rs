@@ -10,7 +10,6 @@ use crate::stops::Watch;
 use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// What the threads of an image accessed before a position.
@@ -32,10 +31,96 @@ pub fn find(
     // Marks and window know addresses modulo 2^32. Where that is not enough, the last access is found
     // by its whole address.
     let exact = shares_cells(cursor.timeline(), image, &q.m)?;
+    let home = (cursor.thread(), cursor.count());
+    let mapped = mapped(cursor, threads, q)?;
+    let by_others = |t: ThreadId| mapped.iter().flatten().any(|m| m.1 != t);
     match touched[..] {
-        [] => Ok(()),
-        [(t, n)] if !exact => one(cursor.player(t)?, n, q),
-        _ => shared(cursor, &touched, exact, q),
+        [] => {}
+        [here] if !exact && (alone || here == home && !by_others(here.0)) => {
+            one(cursor.player(here.0)?, here.1, q)?
+        }
+        _ => shared(cursor, &touched, &mapped, exact, q)?,
+    }
+    for t in q.unclear() {
+        let count = threads.iter().find(|(other, _)| *other == t);
+        let p = cursor.player(t)?;
+        settle(p, count.map_or(0, |t| t.1), q)?;
+    }
+    Ok(())
+}
+
+/// When each byte was mapped anew or changed last, and by whom.
+type Mapped = Vec<Option<(Position, ThreadId)>>;
+
+fn mapped(cursor: &Cursor, threads: &[(ThreadId, u64)], q: &Query) -> Result<Mapped> {
+    let timeline = cursor.timeline();
+    let mut out = vec![None; q.m.bytes.len()];
+    for (t, n) in threads {
+        let sources = (timeline.0.scan(*t)?).sources_of(q.m.address, q.m.bytes.len(), *n);
+        for (m, s) in out.iter_mut().zip(sources) {
+            if let Some(s) = s {
+                *m = (*m).max(Some((timeline.position(*t, s.at)?, *t)));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Decides of bytes that a thread accessed, but whose values were lost then, whether that matters: not if it was
+/// before they were mapped anew, or a gap, and nothing accessed them since. `count`: where the thread is. The player
+/// stays.
+pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
+    let floor = floor(p.inner(), p.thread, &q.m, count)?;
+    let (mut bytes, mut targets) = (Vec::new(), Vec::new());
+    for (i, floor) in floor.into_iter().enumerate() {
+        let Some(when) = q.unclear[i].take_if(|w| w.thread == p.thread) else {
+            continue;
+        };
+        // Otherwise it was lost by what happened since.
+        if when.from <= floor && floor <= when.to {
+            bytes.push((i, when));
+            targets.push(search::Target {
+                address: q.m.address.wrapping_add(i as u64),
+                len: 1,
+                lo: floor,
+                hi: when.to,
+            });
+        }
+    }
+    if targets.is_empty() {
+        return Ok(());
+    }
+    let cancel = q.cancel.clone();
+    let ask = |h: &mut Player| search::last_effects(h, &targets, Watch::Access, 1, &cancel);
+    let found = p.with_helper(ask)?;
+    for ((i, when), mut found) in bytes.into_iter().zip(found) {
+        q.lost[i] = false;
+        if let Some(last) = found.all.pop() {
+            put(q, i, when.thread, &last);
+        }
+    }
+    Ok(())
+}
+
+/// Fills in a byte of which it is known who accessed it last.
+fn put(q: &mut Query, i: usize, thread: ThreadId, last: &search::Last) {
+    let e = &last.effect;
+    match last.bytes.first() {
+        Some((value, true)) => {
+            q.m.bytes[i] = Some(Known {
+                value: *value,
+                ground: match e.write {
+                    true => Ground::Written,
+                    false => Ground::Read,
+                },
+            });
+            q.when[i] = Some(When {
+                thread,
+                from: e.count,
+                to: e.count + 1,
+            });
+        }
+        _ => q.lost[i] = true,
     }
 }
 
@@ -43,8 +128,8 @@ pub fn find(
 fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     let inner = Arc::clone(p.inner());
     let floor = floor(&inner, p.thread, &q.m, count)?;
-    let all = 0..q.m.bytes.len();
-    match recent(p, (0, count), &floor, q, all)? {
+    let all: Vec<usize> = (0..q.m.bytes.len()).collect();
+    match recent(p, (0, count), &floor, q, &all)? {
         Some(since) if !q.whole() => past::before(&inner, p.thread, since, &floor, q),
         _ => Ok(()),
     }
@@ -58,47 +143,72 @@ fn recent(
     (least, count): (u64, u64),
     floor: &[u64],
     q: &mut Query,
-    bytes: Range<usize>,
+    bytes: &[usize],
 ) -> Result<Option<u64>> {
     p.seek_end(count)?;
     if p.since() < least {
         return Ok(None);
     }
-    let mut to = count;
-    loop {
-        let mut part = q.part(bytes.start, bytes.end);
-        take(p, to, &mut part);
-        for i in bytes.clone() {
-            if q.open(i) && (to == count || floor[i] < to) {
-                q.put(i, &part, i - bytes.start);
-            }
+    take(p, count, q, bytes.iter().copied());
+    let since = p.since();
+    let open = |i: &usize| q.open(*i) && floor[*i] < since;
+    match p.interval_begin() {
+        // It stays where it is.
+        Some(begin) if bytes.iter().any(open) => {
+            p.with_helper(|h| in_steps(h, (begin, since), floor, q, bytes))?;
+            Ok(Some(begin))
         }
-        let since = p.since();
-        let open = |i: &usize| q.open(*i) && floor[*i] < since;
-        let (first, last) = (bytes.clone().find(open), bytes.clone().rfind(open));
-        let before = match first.zip(last) {
-            Some((first, last)) => {
-                let address = q.m.address.wrapping_add(first as u64);
-                p.step_touching(address, (last - first + 1) as u64)?
-            }
-            None => None,
-        };
-        let Some(end) = before else {
-            let begin = p.interval_begin().unwrap_or(since);
-            if to < count {
-                p.seek_end(count)?;
-            }
-            return Ok(Some(begin));
-        };
-        p.seek_end(end)?;
-        to = end;
+        begin => Ok(Some(begin.unwrap_or(since))),
     }
 }
 
-/// Fills in what the player's marks know, which is at `count`.
-pub fn take(p: &Player, count: u64, q: &mut Query) {
+/// The same of the steps of an interval, which begins at `begin`, up to `end`: the last ones that may have accessed
+/// the bytes are played. `false`: the player knows only since a place before that. It stays anywhere.
+fn in_steps(
+    p: &mut Player,
+    (begin, end): (u64, u64),
+    floor: &[u64],
+    q: &mut Query,
+    bytes: &[usize],
+) -> Result<bool> {
+    let part = p.index(end - 1)?;
+    let interval = part.interval(end - 1);
+    // What the whole interval did not access its steps did not.
+    let bytes = past::accessed(p.inner(), &part, interval, q.m.address, bytes)?;
+    let ends = part.ends(p.inner(), interval)?;
+    let mut to = end;
+    while begin < to {
+        let mut open = bytes.clone();
+        open.retain(|i| q.open(*i) && floor[*i] < to);
+        if open.is_empty() {
+            break;
+        }
+        let step = &ends.steps[ends.step(to - 1)];
+        let address = |i: usize| q.m.address.wrapping_add(i as u64);
+        let touches = |i: &usize| step.touches_any(address(*i), 1, true);
+        if ends.steps.len() > 1 && !open.iter().any(touches) {
+            to = step.from;
+            continue;
+        }
+        p.seek_end(to)?;
+        if p.since() < begin {
+            return Ok(false);
+        }
+        take(p, to, q, open.into_iter());
+        to = p.since();
+    }
+    Ok(true)
+}
+
+/// Fills in of some bytes what the player's marks know, which is at `count`.
+pub fn take(p: &Player, count: u64, q: &mut Query, bytes: impl Iterator<Item = usize>) {
     let [reads, writes, cells] = p.known(q.m.address, q.m.bytes.len());
-    for i in 0..q.m.bytes.len() {
+    let when = When {
+        thread: p.thread,
+        from: p.since(),
+        to: count,
+    };
+    for i in bytes {
         if !q.open(i) {
             continue;
         }
@@ -107,7 +217,7 @@ pub fn take(p: &Player, count: u64, q: &mut Query) {
             (MARK, _) => Ground::Read,
             (0, 0) => continue,
             _ => {
-                q.lost[i] = true;
+                q.lose(i, when);
                 continue;
             }
         };
@@ -115,11 +225,7 @@ pub fn take(p: &Player, count: u64, q: &mut Query) {
             value: cells[i],
             ground,
         });
-        q.when[i] = Some(When {
-            thread: p.thread,
-            from: p.since(),
-            to: count,
-        });
+        q.when[i] = Some(when);
     }
 }
 
@@ -128,79 +234,113 @@ pub fn take(p: &Player, count: u64, q: &mut Query) {
 fn shared(
     cursor: &mut Cursor,
     threads: &[(ThreadId, u64)],
+    mapped: &Mapped,
     exact: bool,
     q: &mut Query,
 ) -> Result<()> {
     let timeline = cursor.timeline().clone();
     let inner = &timeline.0;
-    // When the memory was mapped anew or changed last, and what each thread knows nothing from before of.
-    let mut mapped = vec![None; q.m.bytes.len()];
+    // What each thread knows nothing from before of.
     let mut floors = Vec::new();
     for (t, n) in threads {
-        let scan = inner.scan(*t)?;
-        let sources = scan.sources_of(q.m.address, q.m.bytes.len(), *n);
-        for (m, s) in mapped.iter_mut().zip(sources) {
-            if let Some(s) = s {
-                *m = (*m).max(Some((timeline.position(*t, s.at)?, *t)));
-            }
-        }
         floors.push(floor(inner, *t, &q.m, *n)?);
     }
     let mut wanted = Vec::new();
-    for word in past::words(q.m.address, q.m.bytes.len()) {
-        q.check()?;
-        let mut since: Vec<u64> = threads.iter().map(|t| t.1).collect();
-        loop {
-            let open = |i: &usize| q.open(*i);
-            let (Some(first), Some(last)) = (word.clone().find(open), word.clone().rfind(open))
-            else {
-                break;
-            };
-            let (start, len) = (q.m.address.wrapping_add(first as u64), last - first + 1);
-            let mut touches = Vec::new();
-            for (k, (t, _)) in threads.iter().enumerate() {
-                if let Some(touch) = past::last(inner, *t, start, len as u64, since[k], &q.cancel)?
-                {
-                    let from = timeline.position(*t, touch.from)?;
-                    let to = timeline.position(*t, touch.to - 1)?;
-                    touches.push((to, from, k, touch));
+    // Bytes of a word, with the instructions before which accesses of each thread count.
+    type Word = (Vec<usize>, Vec<u64>);
+    let begin: Vec<u64> = threads.iter().map(|t| t.1).collect();
+    let mut words: Vec<Word> = (past::words(q.m.address, q.m.bytes.len()))
+        .map(|word| (word.collect(), begin.clone()))
+        .collect();
+    while !words.is_empty() {
+        // Those of which a part of an interval has to be played, by that part: together.
+        let mut played: BTreeMap<(usize, u64, u64), Vec<Word>> = BTreeMap::new();
+        for (mut bytes, mut since) in words.drain(..) {
+            q.check()?;
+            loop {
+                bytes.retain(|i| q.open(*i));
+                let (Some(first), Some(last)) = (bytes.first().copied(), bytes.last().copied())
+                else {
+                    break;
+                };
+                let (start, len) = (q.m.address.wrapping_add(first as u64), last - first + 1);
+                let mut touches = Vec::new();
+                for (k, (t, _)) in threads.iter().enumerate() {
+                    let last = past::last(inner, *t, start, len as u64, since[k], &q.cancel)?;
+                    if let Some(touch) = last {
+                        let from = timeline.position(*t, touch.from)?;
+                        let to = timeline.position(*t, touch.to - 1)?;
+                        touches.push((to, from, k, touch));
+                    }
                 }
+                touches.sort_by_key(|t| t.0);
+                let Some((to, from, k, touch)) = touches.pop() else {
+                    break;
+                };
+                // What was mapped anew since is not what it was; the rest of the word may be.
+                let all = bytes.len();
+                bytes.retain(|i| mapped[*i].is_none_or(|a| a.0 <= to));
+                if bytes.len() < all {
+                    continue;
+                }
+                let anew = bytes.iter().filter_map(|i| mapped[*i]).max();
+                let mixed = exact
+                    || touches.last().is_some_and(|o| o.0 >= from)
+                    || anew.is_some_and(|a| a.0 > from && a.1 != threads[k].0);
+                if mixed {
+                    wanted.extend(asked(&bytes, threads, &since, mapped));
+                    break;
+                }
+                if touch.is_cut() {
+                    let bounds = (k, touch.from, touch.to);
+                    played.entry(bounds).or_default().push((bytes, since));
+                    break;
+                }
+                past::take(inner, &touch, &floors[k], q, bytes.iter().copied())?;
+                since[k] = touch.from.min(threads[k].1);
             }
-            touches.sort_by_key(|t| t.0);
-            let Some((to, from, k, touch)) = touches.pop() else {
-                break;
+        }
+        for ((k, from, to), mut list) in played {
+            let bytes: Vec<usize> = list.iter().flat_map(|w| w.0.iter().copied()).collect();
+            let (t, floor) = (threads[k].0, &floors[k]);
+            let home = cursor.thread() == t && cursor.count() == to;
+            let p = cursor.player(t)?;
+            let found = match home {
+                true => recent(p, (from, to), floor, q, &bytes)?.is_some(),
+                false => in_steps(p, (from, to), floor, q, &bytes)?,
             };
-            let anew = mapped[first..=last].iter().flatten().max().copied();
-            if anew.is_some_and(|a| a.0 > to) {
-                break;
+            if found {
+                list.iter_mut()
+                    .for_each(|w| w.1[k] = from.min(threads[k].1));
+                words.extend(list);
+                continue;
             }
-            let (t, mine) = (threads[k].0, threads[k].1);
-            let mixed = exact
-                || touches.last().is_some_and(|o| o.0 >= from)
-                || anew.is_some_and(|a| a.0 > from && a.1 != t);
-            if !mixed && !touch.is_cut() {
-                past::take(inner, &touch, &floors[k], q, first..last + 1)?;
-            } else if !mixed
-                && let (bounds, bytes) = ((touch.from, touch.to), first..last + 1)
-                && recent(cursor.player(t)?, bounds, &floors[k], q, bytes)?.is_some()
-            {
-                // It is filled in.
-            } else {
-                let left: Vec<_> = (threads.iter().zip(&since))
-                    .map(|(t, n)| (t.0, *n))
-                    .collect();
-                wanted.extend((first..=last).map(|byte| Wanted {
-                    byte,
-                    threads: left.clone(),
-                    after: mapped[byte].map(|m| m.0),
-                    best: None,
-                }));
-                break;
+            for (mut bytes, since) in list {
+                bytes.retain(|i| q.open(*i));
+                wanted.extend(asked(&bytes, threads, &since, mapped));
             }
-            since[k] = touch.from.min(mine);
         }
     }
     exactly(cursor, wanted, q)
+}
+
+/// Bytes whose last access is to be looked for. `since`: as far as the threads are.
+fn asked(
+    bytes: &[usize],
+    threads: &[(ThreadId, u64)],
+    since: &[u64],
+    mapped: &Mapped,
+) -> Vec<Wanted> {
+    let left: Vec<_> = (threads.iter().zip(since))
+        .map(|(t, n)| (t.0, *n))
+        .collect();
+    let one = |i: &usize| Wanted {
+        byte: *i,
+        threads: left.clone(),
+        after: mapped[*i].map(|m| m.0),
+        best: None,
+    };
+    bytes.iter().map(one).collect()
 }
 
 /// A byte whose last access by several threads is to be found.
@@ -264,24 +404,7 @@ fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<(
         let (Some((_, t, last)), i) = (w.best, w.byte) else {
             continue;
         };
-        let e = last.effect;
-        match last.bytes.first() {
-            Some((value, true)) => {
-                q.m.bytes[i] = Some(Known {
-                    value: *value,
-                    ground: match e.write {
-                        true => Ground::Written,
-                        false => Ground::Read,
-                    },
-                });
-                q.when[i] = Some(When {
-                    thread: t,
-                    from: e.count,
-                    to: e.count + 1,
-                });
-            }
-            _ => q.lost[i] = true,
-        }
+        put(q, i, t, &last);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Memory as a condition sees it, which is asked for often.
 
-use super::accessed::take;
+use super::accessed::{settle, take};
 use super::{Query, code, floor};
 use crate::Result;
 use crate::memory::Known;
@@ -16,11 +16,18 @@ const KEPT: usize = 1 << 14;
 pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
     let mut q = Query::new(address, buf.len(), &Cancel::new());
     let here = p.count();
-    take(p, here, &mut q);
-    for i in 0..buf.len() {
-        if q.open(i) {
-            let at = address.wrapping_add(i as u64);
-            q.m.bytes[i] = earlier(p, at & !7)?[(at & 7) as usize];
+    take(p, here, &mut q, 0..buf.len());
+    if !q.unclear().is_empty() {
+        settle(p, here, &mut q)?;
+    }
+    if !q.whole() {
+        let (since, inner) = (p.since(), Arc::clone(p.inner()));
+        let floor = floor(&inner, p.thread, &q.m, here)?;
+        for (i, floor) in floor.into_iter().enumerate() {
+            if q.open(i) && floor < since {
+                let at = address.wrapping_add(i as u64);
+                q.m.bytes[i] = earlier(p, at & !7)?[(at & 7) as usize];
+            }
         }
     }
     code(p, &mut q.m);
