@@ -111,16 +111,26 @@ pub fn run(trace: &Path, rounds: usize, native: Option<&Run>) -> Result<bool> {
         let address = nearby(&mut c)?;
         let (thread, count) = place();
         c.seek_count(thread, count)?;
-        questions.memory.time(|| c.memory(address & !63, 64))?;
+        questions.memory.time(|| c.peek(address & !63, 64))?;
         questions
             .write
             .time(|| c.last_write(address & !7, 8, &Cancel::new()))?;
     }
+    // The same with all other values that it may have, each with its writer; elsewhere, so that nothing is at hand.
+    for _ in 0..rounds {
+        let (thread, count) = place();
+        c.seek_count(thread, count)?;
+        let address = nearby(&mut c)?;
+        let (thread, count) = place();
+        c.seek_count(thread, count)?;
+        questions.named.time(|| c.memory(address & !63, 64))?;
+    }
     for (what, times, most) in [
-        ("seek", questions.seek, 50.0),
-        ("reverse step", questions.back, 20.0),
-        ("64 bytes of memory", questions.memory, 20.0),
-        ("last write to 8 bytes", questions.write, 150.0),
+        ("seek", questions.seek, Some(50.0)),
+        ("reverse step", questions.back, Some(20.0)),
+        ("64 bytes of memory", questions.memory, Some(20.0)),
+        ("the same, all writers", questions.named, None),
+        ("last write to 8 bytes", questions.write, Some(150.0)),
     ] {
         table.many(what, times, most);
     }
@@ -269,6 +279,8 @@ struct Question {
     seek: Times,
     back: Times,
     memory: Times,
+    /// With the writers of all other values.
+    named: Times,
     write: Times,
 }
 
@@ -386,7 +398,7 @@ impl Table {
     }
 
     /// What happened often: the 95th percentile counts.
-    fn many(&mut self, what: &str, times: Times, most: f64) {
+    fn many(&mut self, what: &str, times: Times, most: Option<f64>) {
         let (wall, cpu) = (times.by(|s| s.wall), times.by(|s| s.cpu));
         let at = |all: &[f64], part: f64| {
             let i = (all.len().saturating_sub(1) as f64 * part) as usize;
@@ -394,13 +406,7 @@ impl Table {
         };
         let high = at(&wall, 0.95);
         let figures = [at(&wall, 0.5), high, at(&wall, 1.0), at(&cpu, 0.95)];
-        self.row(
-            what,
-            figures.map(|f| format!("{f:.2}")),
-            high,
-            Some(most),
-            "",
-        );
+        self.row(what, figures.map(|f| format!("{f:.2}")), high, most, "");
     }
 }
 

@@ -289,7 +289,7 @@ fn value_after(
     a: &args::Writes,
 ) -> Result<Vec<Option<u8>>> {
     c.seek_count(w.thread, w.count + 1)?;
-    let m = c.memory(a.address, a.length.min(ROW as u64) as usize)?;
+    let m = c.peek(a.address, a.length.min(ROW as u64) as usize)?;
     c.seek_count(w.thread, w.count)?;
     Ok(m.bytes.iter().map(|b| b.map(|k| k.value)).collect())
 }

@@ -438,7 +438,7 @@ pub fn names(timeline: &Timeline, image: u32) -> Result<Vec<(ThreadId, Position,
             continue;
         }
         cursor.seek_count(c.thread, c.count)?;
-        let text = cursor.memory(args[1], LONGEST)?.prefix();
+        let text = cursor.peek(args[1], LONGEST)?.prefix();
         let text: Vec<u8> = text.into_iter().take_while(|b| *b != 0).collect();
         if !text.is_empty() {
             let name = String::from_utf8_lossy(&text).into_owned();

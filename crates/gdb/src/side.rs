@@ -44,7 +44,7 @@ impl Session {
                 let cancel = self.cancel.clone();
                 self.inferior
                     .cursor
-                    .memory_unless(address, len, &cancel)?
+                    .peek_unless(address, len, &cancel)?
                     .prefix()
             }
         })

@@ -289,7 +289,7 @@ impl Inspector {
             };
             let bytes = match variable.location {
                 Location::Memory(addr) => {
-                    let m = cursor.memory(addr, len)?;
+                    let m = cursor.peek(addr, len)?;
                     m.bytes.iter().map(|b| b.map(|k| k.value)).collect()
                 }
                 Location::Register(n) => known(r.gpr[n as usize & 15]),
@@ -346,7 +346,7 @@ fn narrow(value: u64, size: u64) -> u64 {
 
 /// The 8 bytes at an address, if they are known.
 fn word(cursor: &mut Cursor, addr: u64) -> Result<Option<u64>> {
-    let bytes = cursor.memory(addr, 8)?.whole();
+    let bytes = cursor.peek(addr, 8)?.whole();
     Ok(bytes.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?))))
 }
 

@@ -105,7 +105,7 @@ impl Branch {
         if let Some(found) = all(&self.memory) {
             return Ok(found);
         }
-        let recorded = self.cursor.memory(address, len)?;
+        let recorded = self.cursor.peek(address, len)?;
         let mut out = Vec::new();
         for (i, known) in recorded.bytes.iter().enumerate() {
             let at = address.wrapping_add(i as u64);
@@ -292,7 +292,7 @@ impl Branch {
         if !self.fetched.insert(page) {
             return Ok(false);
         }
-        let memory = self.cursor.memory(page, PAGE as usize)?;
+        let memory = self.cursor.peek(page, PAGE as usize)?;
         let mut run: Vec<u8> = Vec::new();
         for (i, byte) in memory.bytes.iter().chain([&None]).enumerate() {
             match byte {

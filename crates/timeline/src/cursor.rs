@@ -106,14 +106,26 @@ impl Cursor {
         Ok(Some(state))
     }
 
-    /// What is known of `len` bytes of memory from `address` on.
+    /// What is known of `len` bytes of memory from `address` on, what else they may be, and who wrote that.
     pub fn memory(&mut self, address: u64, len: usize) -> Result<Memory> {
         self.memory_unless(address, len, &Cancel::new())
     }
 
     /// The same, unless it is cancelled: then the cursor stays, and the answer is [`Error::Cancelled`].
     pub fn memory_unless(&mut self, address: u64, len: usize, cancel: &Cancel) -> Result<Memory> {
-        crate::value::memory(self, address, len, cancel)
+        crate::value::memory(self, address, len, true, cancel)
+    }
+
+    /// The same bytes, known on the same grounds, without looking for what else they may be: where threads that ran
+    /// at the same time may have written other values, [`Memory::unnamed`] says which threads, and not all candidates
+    /// are there, or none. That is several times as fast, if there are any.
+    pub fn peek(&mut self, address: u64, len: usize) -> Result<Memory> {
+        self.peek_unless(address, len, &Cancel::new())
+    }
+
+    /// The same, unless it is cancelled: then the cursor stays, and the answer is [`Error::Cancelled`].
+    pub fn peek_unless(&mut self, address: u64, len: usize, cancel: &Cancel) -> Result<Memory> {
+        crate::value::memory(self, address, len, false, cancel)
     }
 
     /// Code bytes at an address as of the cursor's position; those known that follow one another.

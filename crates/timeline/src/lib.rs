@@ -68,7 +68,7 @@ pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState};
 pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
-pub use memory::{Candidate, Found, Ground, Known, Memory, Why};
+pub use memory::{Candidate, Found, Ground, Known, Memory, Unnamed, Why};
 pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };

@@ -65,12 +65,12 @@ pub struct Memory {
     /// Values that segments which ran at the same time gave to some of it, and of bytes that are not known
     /// those they had when they were accessed last.
     pub candidates: Vec<Candidate>,
-    /// Where candidates are only the last values that a thread gave.
+    /// Where candidates are not all: only the last values that a thread gave or, of [`crate::Cursor::peek`], none.
     pub unnamed: Vec<Unnamed>,
 }
 
-/// Bytes to which a thread may have given more values, in segments that ran at the same time, than those few last ones
-/// that are candidates.
+/// Bytes to which a thread may have given more values, in segments that ran at the same time, than those that are
+/// candidates: few last ones, or none. As far as an index tells; it need not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unnamed {
     pub address: u64,
@@ -161,7 +161,7 @@ impl fmt::Display for Unnamed {
         } = self;
         write!(
             f,
-            "{address:#x}+{len}: thread {thread} may have written other values too, before those that are named"
+            "{address:#x}+{len}: thread {thread} may have written other values too, which are not named"
         )
     }
 }

@@ -6,6 +6,7 @@ mod certain;
 mod condition;
 mod exposed;
 mod files;
+mod others;
 mod races;
 
 pub use condition::read;
@@ -32,6 +33,8 @@ pub struct Query {
     pub when: Vec<Option<When>>,
     /// Of bytes that are lost since what a thread accessed was lost: when that was, if it may not matter.
     unclear: Vec<Option<When>>,
+    /// The other values that memory may have are asked for too.
+    named: bool,
     /// What ends the search for an answer.
     pub cancel: Cancel,
     judge: Option<Judge>,
@@ -56,6 +59,7 @@ impl Query {
             lost: vec![false; len],
             when: vec![None; len],
             unclear: vec![None; len],
+            named: true,
             cancel: cancel.clone(),
             judge: None,
         }
@@ -137,8 +141,14 @@ impl Query {
     }
 }
 
-/// See [`Cursor::memory`].
-pub fn memory(cursor: &mut Cursor, address: u64, len: usize, cancel: &Cancel) -> Result<Memory> {
+/// See [`Cursor::memory`]. `named`: with all values that memory may have, and who wrote them.
+pub fn memory(
+    cursor: &mut Cursor,
+    address: u64,
+    len: usize,
+    named: bool,
+    cancel: &Cancel,
+) -> Result<Memory> {
     const WORD: u64 = 4;
     // The kernel changes whole words.
     let start = address & !(WORD - 1);
@@ -149,6 +159,7 @@ pub fn memory(cursor: &mut Cursor, address: u64, len: usize, cancel: &Cancel) ->
         (before + len).next_multiple_of(WORD as usize).min(most),
         cancel,
     );
+    q.named = named;
     if len > 0 && before + len <= q.m.bytes.len() {
         let (home, count) = (cursor.thread(), cursor.count());
         let found = cursor.unless(cancel, |c| find(c, &mut q));
@@ -208,7 +219,8 @@ fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
         }
         files::made(cursor, image, &threads, here, q)?;
         if all > 1 {
-            races::find(cursor, image, &threads, here, q)?;
+            let races = if q.named { races::find } else { others::find };
+            races(cursor, image, &threads, here, q)?;
         } else if own {
             exposed::find(cursor, q)?;
         }

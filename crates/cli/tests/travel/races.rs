@@ -5,7 +5,8 @@ use crate::harness::Scene;
 use crate::open;
 use crate::questions::Rng;
 use hindsight_timeline::{
-    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, Timeline, Watch,
+    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, Timeline, Unnamed,
+    Watch, Why,
 };
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -83,6 +84,35 @@ fn values(m: &Memory) -> Vec<(Option<u8>, BTreeSet<u8>)> {
     (0..m.bytes.len()).map(of).collect()
 }
 
+/// What is said without looking for other values: the same is known, and where there are others there may be.
+fn same_at_a_glance(quick: &Memory, all: &Memory) {
+    let known = |m: &Memory| -> Vec<_> { m.bytes.iter().map(|b| b.map(|k| k.value)).collect() };
+    assert_eq!(known(quick), known(all), "{quick}{all}");
+    let may = |at: u64| {
+        quick
+            .unnamed
+            .iter()
+            .any(|u| at.wrapping_sub(u.address) < u.len)
+    };
+    for c in all
+        .candidates
+        .iter()
+        .filter(|c| !quick.candidates.contains(c))
+    {
+        assert_eq!(c.why, Why::Race, "{quick}{all}");
+        let end = c.address + c.bytes.len() as u64;
+        assert!((c.address..end).all(may), "{c}: {quick}{all}");
+    }
+    for u in &all.unnamed {
+        let there = |v: &&Unnamed| v.thread == u.thread && v.address <= u.address;
+        let covers = |v: &Unnamed| u.address + u.len <= v.address + v.len;
+        assert!(
+            quick.unnamed.iter().filter(there).any(covers),
+            "{quick}{all}"
+        );
+    }
+}
+
 #[test]
 fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() {
     let s = Scene::new();
@@ -113,7 +143,10 @@ fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() 
         let mut answers = Vec::new();
         for c in &mut cursors {
             c.seek_count(thread, count).unwrap();
-            answers.push(values(&c.memory(at, 64).unwrap()));
+            let all = c.memory(at, 64).unwrap();
+            same_at_a_glance(&c.peek(at, 64).unwrap(), &all);
+            assert_eq!((c.thread(), c.count()), (thread, count));
+            answers.push(values(&all));
         }
         assert_eq!(answers[1], answers[0], "thread {thread} at {count}");
         raced += answers[0].iter().filter(|a| !a.1.is_empty()).count();

@@ -229,7 +229,7 @@ fn first_other(
     cancel: &Cancel,
 ) -> Result<Option<u64>> {
     cursor.place(at.0, at.1)?;
-    let held = cursor.memory_unless(w.address, value.len(), cancel)?;
+    let held = cursor.peek_unless(w.address, value.len(), cancel)?;
     let mut bytes = (w.address..).zip(held.bytes.iter().zip(value));
     let other = bytes.find(|(a, (h, v))| !but.contains(a) && h.is_none_or(|k| k.value != **v));
     Ok(other.map(|(a, _)| a))

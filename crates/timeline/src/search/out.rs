@@ -140,7 +140,7 @@ fn addresses(
     let mut out = Vec::new();
     while at < end {
         let next = end.min((at / PAGE + 1) * PAGE);
-        let memory = cursor.memory_unless(at, (next - at) as usize, cancel)?;
+        let memory = cursor.peek_unless(at, (next - at) as usize, cancel)?;
         let (words, _) = memory.bytes.as_chunks::<8>();
         if memory.bytes.iter().all(Option::is_none) {
             return Ok((out, true));

@@ -25,6 +25,8 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
         scan.zeros.iter().map(|z| z.0).find(|n| *n >= count),
         scan.given.iter().map(|z| z.0).find(|n| *n >= count),
         scan.gaps.iter().map(|g| g.end).find(|n| *n >= count),
+        // Where a gap begins, marks are lost.
+        (scan.gaps.iter().map(|g| g.start).find(|n| *n > count)).map(|n| n - 1),
         scan.numbers.iter().map(|n| n.1).find(|n| *n >= count),
     ];
     let until = barriers.into_iter().flatten().min().unwrap_or(scan.to);

@@ -88,7 +88,7 @@ pub fn find(
             continue;
         }
         if found.more {
-            unnamed(q, w);
+            unnamed(q, w.thread, w.target.address, w.target.len);
         }
         let found = found.all;
         for value in found {
@@ -114,18 +114,15 @@ fn parts(
     let mut all: Vec<(Range<usize>, Option<When>)> = Vec::new();
     for word in past::words(q.m.address, q.m.bytes.len()) {
         q.check()?;
-        // What was known before in an image that this one came from is not this one's to judge.
-        let when =
-            |i: usize| q.when[i].filter(|w| q.m.bytes[i].is_some() && others.contains(&w.thread));
-        let mut from = word.start;
-        while from < word.end {
-            let mut rest = from..word.end;
-            let bytes = from..rest.find(|i| when(*i) != when(from)).unwrap_or(word.end);
-            from = bytes.end;
-            match when(bytes.start) {
+        for (bytes, when) in runs(q, others, word) {
+            match when {
                 None => all.push((bytes, None)),
-                Some(w) if disputed(cursor, others, q, &bytes, w)? => known.push((bytes, w)),
-                Some(_) => {}
+                Some(w) => {
+                    let (rivals, unsure) = rivals(cursor, others, q, &bytes, when)?;
+                    if unsure.is_some() || !rivals.is_empty() {
+                        known.push((bytes, w));
+                    }
+                }
             }
         }
     }
@@ -204,56 +201,81 @@ fn between(scan: &Scan, thread: ThreadId, now: &Instant, seen: &Segment) -> (u64
     }
 }
 
-/// Whether bytes may have other values than the one that they were given at `when`, which is an interval: as
-/// far as can be told without finding out when exactly that was.
-fn disputed(
+/// Bytes of a word that were accessed last in the same interval or step, and when that was.
+pub fn runs(
+    q: &Query,
+    others: &[ThreadId],
+    word: Range<usize>,
+) -> Vec<(Range<usize>, Option<When>)> {
+    // What was known before in an image that this one came from is not this one's to judge.
+    let when =
+        |i: usize| q.when[i].filter(|w| q.m.bytes[i].is_some() && others.contains(&w.thread));
+    let mut out: Vec<(Range<usize>, Option<When>)> = Vec::new();
+    for i in word {
+        match out.last_mut() {
+            Some((bytes, last)) if *last == when(i) => bytes.end = i + 1,
+            _ => out.push((i..i + 1, when(i))),
+        }
+    }
+    out
+}
+
+/// Threads that may have given bytes other values than the one that they were given at `when`, an interval; and
+/// if it may be that this has not happened yet, one that may have written to them in between. As far as can be told
+/// without finding out when exactly it was.
+pub fn rivals(
     cursor: &Cursor,
     others: &[ThreadId],
     q: &Query,
     bytes: &Range<usize>,
-    when: When,
-) -> Result<bool> {
+    when: Option<When>,
+) -> Result<(Vec<ThreadId>, Option<ThreadId>)> {
     let timeline = cursor.timeline();
+    let mut out = Vec::new();
     let Some(now) = q.judge.as_ref().map(|j| &j.now) else {
-        return Ok(false);
+        return Ok((out, None));
     };
     let (home, count) = now.home;
-    let early = timeline.segment(when.thread, when.from)?;
-    let late = timeline.segment(when.thread, when.to.saturating_sub(1).max(when.from))?;
-    let unsure = when.thread != home && !late.before(&now.segment);
-    for t in others {
-        if *t == when.thread && *t == home {
-            continue;
-        }
+    let (early, late) = match when {
+        Some(w) => (
+            timeline.segment(w.thread, w.from)?,
+            timeline.segment(w.thread, w.to.saturating_sub(1).max(w.from))?,
+        ),
+        None => (now.segment, now.segment),
+    };
+    let far = when.is_some_and(|w| w.thread != home && !late.before(&now.segment));
+    let mut unsure = None;
+    let by = |t: ThreadId| when.is_some_and(|w| w.thread == t);
+    for t in others.iter().filter(|t| !(by(**t) && **t == home)) {
         let scan = timeline.0.scan(*t)?;
         let (mut lo, mut hi) = scan.concurrent(*t, &early, &now.segment);
         if *t == home {
             hi = hi.min(count);
         }
-        if *t == when.thread {
+        if by(*t) {
             lo = scan.concurrent(*t, &now.segment, &now.segment).0;
         }
         let w = target(q, bytes, lo, hi);
         if past::writes(&timeline.0, *t, w.address, w.len, lo, hi, &q.cancel)? {
-            return Ok(true);
+            out.push(*t);
         }
-        let (lo, hi) = between(scan, *t, now, &late);
-        if unsure && past::writes(&timeline.0, *t, w.address, w.len, lo, hi, &q.cancel)? {
-            return Ok(true);
+        if far && unsure.is_none() {
+            let (lo, hi) = between(scan, *t, now, &late);
+            let wrote = past::writes(&timeline.0, *t, w.address, w.len, lo, hi, &q.cancel)?;
+            unsure = wrote.then_some(*t);
         }
     }
-    Ok(false)
+    Ok((out, unsure))
 }
 
 /// Says that a thread may have given more values.
-fn unnamed(q: &mut Query, w: &Wanted) {
-    let (address, len) = (w.target.address, w.target.len);
+pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
     let all = &mut q.m.unnamed;
     let covers = |u: &Unnamed| {
         let end = address + len;
-        u.thread == w.thread && u.address <= address && end <= u.address + u.len
+        u.thread == thread && u.address <= address && end <= u.address + u.len
     };
-    let next = |u: &Unnamed| u.thread == w.thread && u.address + u.len == address;
+    let next = |u: &Unnamed| u.thread == thread && u.address + u.len == address;
     if all.iter().any(covers) {
     } else if let Some(u) = all.iter_mut().find(|u| next(u)) {
         u.len += len;
@@ -261,7 +283,7 @@ fn unnamed(q: &mut Query, w: &Wanted) {
         all.push(Unnamed {
             address,
             len,
-            thread: w.thread,
+            thread,
         });
     }
 }
@@ -317,19 +339,8 @@ fn before(
         return Ok(());
     }
     let timeline = cursor.timeline().clone();
-    let mut earlier = Vec::new();
-    for (t, n) in threads {
-        let (lo, _) = timeline.0.scan(*t)?.concurrent(*t, mine, mine);
-        let home = q.judge.as_ref().is_some_and(|j| j.now.home.0 == *t);
-        earlier.push((*t, if home { *n } else { lo.min(*n) }));
-    }
-    let mut old = q.part(0, q.m.bytes.len());
-    old.lost.fill(true);
-    for (i, _) in bytes {
-        old.lost[*i] = false;
-    }
-    accessed::find(cursor, image, &earlier, false, &mut old)?;
-    files::made(cursor, image, &earlier, here, &mut old)?;
+    let which: Vec<usize> = bytes.iter().map(|b| b.0).collect();
+    let old = old(cursor, (image, here), threads, mine, q, &which)?;
     let mut groups: Vec<(Range<usize>, When)> = Vec::new();
     for (i, last) in bytes {
         let i = *i;
@@ -357,6 +368,32 @@ fn before(
         add(q, address, bytes.collect(), when.thread, position);
     }
     Ok(())
+}
+
+/// What is known of bytes before segments that ran at the same time as the cursor's.
+pub fn old(
+    cursor: &mut Cursor,
+    (image, here): (u32, Position),
+    threads: &[(ThreadId, u64)],
+    mine: &Segment,
+    q: &Query,
+    bytes: &[usize],
+) -> Result<Query> {
+    let timeline = cursor.timeline().clone();
+    let mut earlier = Vec::new();
+    for (t, n) in threads {
+        let (lo, _) = timeline.0.scan(*t)?.concurrent(*t, mine, mine);
+        let home = q.judge.as_ref().is_some_and(|j| j.now.home.0 == *t);
+        earlier.push((*t, if home { *n } else { lo.min(*n) }));
+    }
+    let mut old = q.part(0, q.m.bytes.len());
+    old.lost.fill(true);
+    for i in bytes {
+        old.lost[*i] = false;
+    }
+    accessed::find(cursor, image, &earlier, false, &mut old)?;
+    files::made(cursor, image, &earlier, here, &mut old)?;
+    Ok(old)
 }
 
 /// Adds a candidate, unless it is what is known anyway, or there already.
