@@ -158,6 +158,9 @@ pub struct Record {
     /// For tests: leave out what this system call wrote, as if the table of calls were wrong.
     #[arg(long, value_name = "CALL", hide = true, value_parser = system_call)]
     pub untold: Option<u64>,
+    /// For tests: whether memory that is only read shares its pages with what it is compared with; else by the processor.
+    #[arg(long, value_name = "BOOL", hide = true)]
+    pub joint: Option<bool>,
     /// No line about the recording at the end.
     #[arg(short, long)]
     pub quiet: bool,

@@ -431,9 +431,18 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Con
     c.digest_interval = a.digest_interval;
     c.quiet_for = a.leave_quiet_after;
     c.untold = a.untold.map_or(0, |nr| nr + 1);
+    c.joint = a.joint.unwrap_or_else(gains_by_common_pages).into();
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;
     image::set_path(&mut c.execfn, p.execfn.as_os_str()).context("the program's path")?;
     Ok(c)
+}
+
+/// Whether the processor finds a line in its first cache by whatever address it was brought there. AMD's guess where it is
+/// from the address, and guess wrong each time if memory is read by two of them (docs/speed.md).
+fn gains_by_common_pages() -> bool {
+    let r = core::arch::x86_64::__cpuid(0);
+    let name = [r.ebx, r.edx, r.ecx].map(u32::to_le_bytes);
+    !matches!(name.as_flattened(), b"AuthenticAMD" | b"HygonGenuine")
 }
 
 fn exec<'a>(image: &'a std::fs::File, p: &Program, watch: &Watch) -> Result<os::Exec<'a>> {

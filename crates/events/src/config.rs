@@ -66,6 +66,8 @@ pub struct Config {
     pub quiet_for: u64,
     /// For tests: the number, plus one, of a system call of which is not recorded what it wrote; 0: none.
     pub untold: u64,
+    /// 1: memory that is only read shares its pages with its cells in the checked regime.
+    pub joint: u64,
     /// Least number of instructions between key frames; 0: none but the first.
     pub keyframe_interval: u64,
     /// Least number of instructions between digests of all registers; 0: none.
@@ -112,6 +114,7 @@ impl Config {
             attached: 0,
             quiet_for: 0,
             untold: 0,
+            joint: 0,
             keyframe_interval: 0,
             digest_interval: 0,
             select: [0; SELECT_LEN],
@@ -136,7 +139,7 @@ impl Config {
 
 const _: () = assert!(
     size_of::<Config>()
-        == 16 + 8 + 4 + 4 + 24 + 32 + 32 + 24 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 16 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
 );
 
 impl Default for Config {

@@ -16,7 +16,7 @@ use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE};
 use crate::thread::{SHARED, Thread};
-use crate::{birth, fail, limits, line};
+use crate::{birth, config, fail, limits, line};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -110,7 +110,8 @@ impl Joint {
     pub fn begin(&mut self, pos: u64) {
         self.seen.clear();
         self.interval = INTERVAL;
-        self.next = match self.ends > MAX_ENDS || NEVER.load(Relaxed) {
+        let never = config().joint == 0 || NEVER.load(Relaxed);
+        self.next = match self.ends > MAX_ENDS || never {
             true => u64::MAX,
             false => pos.saturating_add(INTERVAL),
         };

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-const CHECKED: [&str; 2] = ["--regime", "checked"];
+const CHECKED: [&str; 3] = ["--regime", "checked", "--joint=true"];
 
 fn argv(program: &Path, what: &str, seen: &Path) -> Vec<OsString> {
     vec![program.into(), what.into(), seen.into()]
