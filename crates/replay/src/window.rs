@@ -292,14 +292,17 @@ impl Window {
             self.fold_slack(marks)?;
         }
         let one = |cells: std::ops::Range<u64>| {
-            for cell in cells {
-                let p = self.mark_ptr(marks, cell);
-                // SAFETY: marks are plain memory.
-                unsafe {
-                    // Lest memory is made for what has none.
-                    if *p & !observe::UNKNOWN != 0 {
-                        *p &= observe::UNKNOWN;
-                    }
+            if cells.is_empty() {
+                return;
+            }
+            let len = (cells.end - cells.start) as usize;
+            // SAFETY: as many marks follow one another there, which nothing else refers to.
+            let all =
+                unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start), len) };
+            for line in all.chunks_mut(64) {
+                // Lest memory is made for what has none.
+                if line.iter().fold(0, |any, m| any | m) & !observe::UNKNOWN != 0 {
+                    line.iter_mut().for_each(|m| *m &= observe::UNKNOWN);
                 }
             }
         };
@@ -307,7 +310,7 @@ impl Window {
             one(start..end);
             return Ok(());
         }
-        for part in self.parts(marks)? {
+        for part in self.parts_between(marks, start, end)? {
             let cells = part.cells();
             one(cells.start.max(start)..cells.end.min(end));
         }
@@ -383,10 +386,18 @@ impl Window {
 
     /// Where there may be marks, ascending: parts of pages of cells whose marks are in one page in memory.
     pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
+        self.parts_between(marks, 0, self.predictor.size())
+    }
+
+    /// The same of the pages with these cells, and perhaps of one on each side.
+    fn parts_between(&self, marks: Marks, start: u64, end: u64) -> Result<Vec<Part>, Error> {
         let size = (self.predictor.size() / PAGE) as u32;
         let own = marks.own_lines();
         let mut out = Vec::new();
-        for host in self.present(marks.begin(), Marks::LEN)? {
+        let (first, last) = (start / PAGE, end.div_ceil(PAGE) + 1);
+        let from = marks.begin() + (first * PAGE) as i64;
+        for page in self.present(from, ((last - first) * PAGE) as usize)? {
+            let host = first as u32 + page;
             let part = |page, lines| Part { page, lines, host };
             out.extend(host.checked_sub(1).map(|page| part(page, own..64)));
             out.extend((host < size).then(|| part(host, 0..own)));
