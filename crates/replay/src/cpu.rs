@@ -35,6 +35,8 @@ enum Left {
     Fault(Fault, u64),
     /// The next instruction is one to stop before.
     Break,
+    /// The target is near enough.
+    Near,
     /// Translated code did what it must not do.
     Wrong(&'static str),
 }
@@ -64,6 +66,8 @@ pub(crate) struct Cpu {
     /// Sum of the instructions run.
     pub executed: u64,
     watched: bool,
+    /// A run may end before its target where no whole segment comes before it.
+    pub near: bool,
 }
 
 impl Cpu {
@@ -105,6 +109,7 @@ impl Cpu {
             passed: None,
             executed: 0,
             watched: false,
+            near: false,
         })
     }
 
@@ -302,14 +307,15 @@ impl Cpu {
     }
 
     /// Runs until position `target`, an event that is no patch, or the end of the queue's prepared
-    /// entries. Patches on the way are applied.
-    pub fn run(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Result<(), Error> {
+    /// entries. Patches on the way are applied. Whether it went as far as it was to.
+    pub fn run(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Result<bool, Error> {
         loop {
             let before = self.pos;
             let left = self.inner(queue, target, host);
             self.executed += self.pos.saturating_sub(before);
             match left {
-                Left::Events | Left::Break => return Ok(()),
+                Left::Events | Left::Break => return Ok(true),
+                Left::Near => return Ok(false),
                 Left::Translate(key) => self.translate(key)?,
                 Left::Link(patch, id) => {
                     self.cache.reserve_links();
@@ -319,7 +325,7 @@ impl Cpu {
                 }
                 Left::Slow(desc) if desc.kind() == DescKind::Watch => {
                     self.watched = true;
-                    return Ok(());
+                    return Ok(true);
                 }
                 Left::Slow(desc) => self.slow(&desc)?,
                 Left::Fault(fault, counter) => return Err(self.fault(fault, counter)),
@@ -499,6 +505,9 @@ impl Cpu {
                     self.rip = desc.pc;
                     self.link = None;
                     self.lookup = false;
+                    if self.near && limit == target {
+                        return Left::Near;
+                    }
                     key = Key {
                         pc: desc.pc,
                         limit: (limit - pos).min(u16::MAX as u64) as u32,

@@ -206,6 +206,14 @@ impl<'a> Machine<'a> {
         })
     }
 
+    /// The same without marks: for [`Machine::restore_memory`].
+    pub fn snapshot_memory(&mut self, base: &Lines) -> Result<Snapshot, Error> {
+        Ok(Snapshot {
+            cells: self.cpu.window.beyond(base)?,
+            ..self.snapshot_of_start()
+        })
+    }
+
     /// The same where it has just taken up a state with a window that holds `base`.
     pub fn snapshot_of_start(&self) -> Snapshot {
         Snapshot {
@@ -224,10 +232,21 @@ impl<'a> Machine<'a> {
         s: &Snapshot,
         source: Box<dyn Source + 'a>,
     ) -> Result<(), Error> {
-        self.cpu.window.become_lines(base, &s.cells)?;
+        self.restore_memory(base, s, source)?;
         for (marks, lines) in [Marks::Reads, Marks::Writes].into_iter().zip(&s.marks) {
             self.cpu.window.become_marked(marks, lines)?;
         }
+        Ok(())
+    }
+
+    /// The same, but the marks stay as they are, of whatever they are.
+    pub fn restore_memory(
+        &mut self,
+        base: &Lines,
+        s: &Snapshot,
+        source: Box<dyn Source + 'a>,
+    ) -> Result<(), Error> {
+        self.cpu.window.become_lines(base, &s.cells)?;
         self.take_up(source, &s.state);
         self.queue.go_to(&s.bookmark);
         Ok(())
@@ -417,6 +436,16 @@ impl<'a> Machine<'a> {
         self.play(position, &host)
     }
 
+    /// The same, but stops before `position` where getting there exactly would take a block made for it: some
+    /// instructions before, and perhaps where it is already.
+    pub fn run_near(&mut self, position: u64) -> Result<Stop, Error> {
+        let host = self.cpu.prepare()?;
+        self.cpu.near = true;
+        let stop = self.play(position, &host);
+        self.cpu.near = false;
+        stop
+    }
+
     /// As [`Machine::run_to`], but shows itself before each instruction, when what happens there has
     /// not yet happened. Ends early, with [`Stop::Position`], when `look` says no.
     pub fn each(
@@ -480,7 +509,9 @@ impl<'a> Machine<'a> {
                 }
                 _ => {}
             }
-            self.cpu.run(&mut self.queue, position, host)?;
+            if !self.cpu.run(&mut self.queue, position, host)? {
+                return Ok(Stop::Position);
+            }
             if self.cpu.take_watched() {
                 self.cpu.pass();
                 return Ok(Stop::Break);

@@ -2,7 +2,7 @@
 
 use crate::memory::*;
 use crate::player::Player;
-use crate::search;
+use crate::search::{self, Hit};
 use crate::stops::*;
 use crate::{Error, Position, Result, ThreadId, Timeline};
 use hindsight_isa::{CpuState, VecState};
@@ -239,7 +239,6 @@ impl Cursor {
         watch: Watch,
         cancel: &Cancel,
     ) -> Result<Option<Found>> {
-        let (thread, count) = (self.thread, self.count);
         let mut stops = Stops {
             watchpoints: vec![Watchpoint {
                 id: 0,
@@ -250,42 +249,44 @@ impl Cursor {
             }],
             ..Stops::default()
         };
-        let stop = self.run(direction, Scope::Process, &mut stops, cancel);
-        let found = match stop {
-            Ok(Stop {
-                thread,
-                reason:
-                    Reason::Watchpoint {
-                        count,
-                        address,
-                        len,
-                        read,
-                        write,
-                        kernel,
-                        ..
-                    },
-                ..
-            }) => {
-                self.place(thread, count)?;
-                let pc = self.registers()?.rip;
-                Ok(Some(Found {
-                    thread,
-                    position: self.position()?,
-                    count,
-                    pc,
+        let found = search::nearest(self, direction, Scope::Process, &mut stops, cancel)?;
+        let Some(Hit {
+            thread: other,
+            reason:
+                Reason::Watchpoint {
+                    count: at,
                     address,
                     len,
                     read,
                     write,
                     kernel,
-                }))
-            }
-            Ok(s) if s.reason == Reason::Cancelled => Err(Error::Cancelled),
-            Ok(_) => Ok(None),
-            Err(e) => Err(e),
+                    ..
+                },
+            pc,
+            ..
+        }) = found
+        else {
+            return Ok(None);
         };
-        self.place(thread, count)?;
-        found
+        let pc = match pc {
+            Some(pc) => pc,
+            None => {
+                let p = self.player(other)?;
+                p.go(at)?;
+                p.registers().rip
+            }
+        };
+        Ok(Some(Found {
+            thread: other,
+            position: self.timeline.position(other, at)?,
+            count: at,
+            pc,
+            address,
+            len,
+            read,
+            write,
+            kernel,
+        }))
     }
 
     /// The accesses to memory of the instruction at the cursor.
@@ -351,11 +352,16 @@ impl Cursor {
         Ok(())
     }
 
+    /// Says where the cursor is, whose virtual processor comes there when it is needed.
+    pub(crate) fn set_place(&mut self, thread: ThreadId, count: u64) {
+        (self.thread, self.count) = (thread, count);
+    }
+
     /// The virtual processor, at the cursor.
     pub(crate) fn here(&mut self) -> Result<&mut Player> {
         let (thread, count) = (self.thread, self.count);
         let p = self.player(thread)?;
-        if p.count() != count {
+        if !p.stands(count) {
             p.go(count)?;
         }
         Ok(p)

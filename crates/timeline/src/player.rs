@@ -59,6 +59,8 @@ enum Need {
     /// The processor's state and memory, settled or as it is before what is due there.
     State,
     Fresh,
+    /// The same as `State` without marks: of those only what is made from there on counts.
+    Memory,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +72,8 @@ struct Since {
     step: bool,
     /// The window has only what is needed up to here.
     until: u64,
+    /// There are all these marks, and no others.
+    marks: bool,
 }
 
 /// The chunks of a stream from one on.
@@ -212,9 +216,10 @@ impl Player {
         self.settle()
     }
 
-    /// The same for a search, which goes back farther than a step: nothing is kept on the way.
+    /// The same for a search, which goes back farther than a step: nothing is kept on the way, and marks are of
+    /// anything.
     pub fn seek_straight(&mut self, count: u64) -> Result<()> {
-        let count = self.approach(count, Need::State)?;
+        let count = self.approach(count, Need::Memory)?;
         self.advance(count)?;
         self.settle()
     }
@@ -311,9 +316,10 @@ impl Player {
             count: state.position,
             step,
             until,
+            marks: true,
         });
         let start = self.machine.snapshot_of_start();
-        self.keep(start);
+        self.keep(start, true);
         Ok(())
     }
 
@@ -330,6 +336,7 @@ impl Player {
             && let Some(at) = self.at
             && at.part == part
             && at.until == u64::MAX
+            && at.marks
             && self.count() <= count
         {
             return Ok(());
@@ -374,6 +381,7 @@ impl Player {
             count: self.count(),
             step: false,
             until: u64::MAX,
+            marks: true,
         });
         Ok(())
     }
@@ -398,8 +406,22 @@ impl Player {
         self.machine.leave_gap(count).map_err(|e| replay(thread, e))
     }
 
+    /// Whether it is where `count` instructions are completed, as [`Player::go`] leaves it.
+    pub fn stands(&self, count: u64) -> bool {
+        self.count() == count && self.settled && self.at.is_some_and(|at| at.marks)
+    }
+
     /// Plays until `count` instructions are completed, or a break, or the end.
     pub fn run(&mut self, count: u64) -> Result<Stop> {
+        self.play(count, false)
+    }
+
+    /// The same, but may stop some instructions before `count`, which takes less time, or not move at all.
+    pub fn run_near(&mut self, count: u64) -> Result<Stop> {
+        self.play(count, true)
+    }
+
+    fn play(&mut self, count: u64, near: bool) -> Result<Stop> {
         loop {
             let Some(at) = self.at else {
                 return Err(Error::NoThread(self.thread));
@@ -419,8 +441,12 @@ impl Player {
             let thread = self.thread;
             let to = count.min(border).min(self.count().saturating_add(STRIDE));
             self.settled &= to <= self.count();
-            let stop = self.machine.run_to(to).map_err(|e| replay(thread, e))?;
-            if stop != Stop::Position || self.count() >= count {
+            let stop = match near {
+                true => self.machine.run_near(to),
+                false => self.machine.run_to(to),
+            };
+            let stop = stop.map_err(|e| replay(thread, e))?;
+            if stop != Stop::Position || self.count() >= count || near {
                 return Ok(stop);
             }
         }
@@ -459,12 +485,15 @@ impl Player {
             count: here,
             step: false,
             until: to,
+            marks: true,
         });
         Ok(())
     }
 
-    /// Marks of these bytes are taken away; what there was.
+    /// Marks of these bytes are taken away; what there was. Where marks matter it then continues from a snapshot or a
+    /// frame.
     pub fn take_marks(&mut self, address: u64, len: u64) -> [Vec<u8>; 2] {
+        self.spoil();
         let none = vec![0; len as usize];
         [Marks::Reads, Marks::Writes].map(|k| {
             let mut old = none.clone();
@@ -474,9 +503,11 @@ impl Player {
         })
     }
 
-    /// The machine's marks no longer tell what was touched: it continues from a snapshot or a frame.
+    /// The machine's marks no longer tell what was touched.
     pub fn spoil(&mut self) {
-        self.at = None;
+        if let Some(at) = &mut self.at {
+            at.marks = false;
+        }
     }
 
     /// The index of the part in which instruction `count` is.

@@ -24,6 +24,8 @@ pub struct Hit {
     /// Where the cursor is to be.
     pub count: u64,
     pub reason: Reason,
+    /// The address of the instruction that does what stops, if that was looked at.
+    pub pc: Option<u64>,
 }
 
 /// A stretch of one thread to be searched.
@@ -47,28 +49,17 @@ pub fn run(
     cancel: &Cancel,
 ) -> Result<Stop> {
     let home = (cursor.thread(), cursor.count());
-    let found = cursor.unless(cancel, |cursor| {
-        known::prepare(cursor, scope, stops, cancel)?;
-        match direction {
-            Direction::Forward => forward(cursor, scope, stops, cancel),
-            Direction::Backward if stops.values.is_empty() => {
-                backward(cursor, scope, stops, cancel)
-            }
-            Direction::Backward => changes::backward(cursor, scope, stops, cancel),
+    let hit = match nearest(cursor, direction, scope, stops, cancel) {
+        Err(crate::Error::Cancelled) => {
+            cursor.place(home.0, home.1)?;
+            return cursor.stop(Reason::Cancelled);
         }
-    });
-    let (hit, cancelled) = match found {
-        Ok(h) => (h, false),
-        Err(crate::Error::Cancelled) => (None, true),
         Err(e) => {
             cursor.place(home.0, home.1)?;
             return Err(e);
         }
+        Ok(hit) => hit,
     };
-    if cancelled {
-        cursor.place(home.0, home.1)?;
-        return cursor.stop(Reason::Cancelled);
-    }
     if let Some(h) = hit {
         cursor.place(h.thread, h.count)?;
         return cursor.stop(h.reason);
@@ -81,6 +72,30 @@ pub fn run(
     };
     cursor.place(thread, count)?;
     cursor.stop(reason)
+}
+
+/// The next or previous stop. The cursor stays, but its virtual processors then stand anywhere.
+pub fn nearest(
+    cursor: &mut Cursor,
+    direction: Direction,
+    scope: Scope,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let home = (cursor.thread(), cursor.count());
+    let found = cursor.unless(cancel, |cursor| {
+        known::prepare(cursor, scope, stops, cancel)?;
+        match direction {
+            Direction::Forward => forward(cursor, scope, stops, cancel),
+            Direction::Backward if stops.values.is_empty() => {
+                backward(cursor, scope, stops, cancel)
+            }
+            Direction::Backward => changes::backward(cursor, scope, stops, cancel),
+        }
+    });
+    // Where values are compared the cursor itself goes about.
+    cursor.set_place(home.0, home.1);
+    found
 }
 
 /// Sequence numbers in the first window of a search over several threads.
@@ -320,6 +335,7 @@ fn event(
         thread: s.thread,
         count,
         reason,
+        pc: None,
     }))
 }
 

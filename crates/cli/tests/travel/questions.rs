@@ -185,7 +185,7 @@ fn what_is_played_across_a_key_frame_comes_back() {
 fn searches_find_what_a_plain_replay_finds() {
     let s = Scene::new();
     let (t, log) = scene(&s, 2500);
-    let mut c = t.cursor().unwrap();
+    let (mut c, mut d) = (t.cursor().unwrap(), t.cursor().unwrap());
     let mut r = Rng(2);
     let cancel = Cancel::new();
     for round in 0..150 {
@@ -204,6 +204,16 @@ fn searches_find_what_a_plain_replay_finds() {
         let context =
             format!("round {round}: {direction:?} {watch:?} {addr:#x}+{len} from {count}");
         assert_eq!(found.map(|f| f.count), want.copied(), "{context}");
+        // The cursor has stayed, with all that is known there.
+        let at = found.map(|f| (f.pc, log.states[f.count as usize].rip));
+        assert!(at.is_none_or(|(pc, rip)| pc == rip), "{context}");
+        d.seek_count(ThreadId(log.thread), count).unwrap();
+        let [held, other] = [&mut c, &mut d].map(|c| {
+            let bytes = c.memory(addr, 64).unwrap().bytes;
+            let values: Vec<_> = bytes.iter().map(|b| b.map(|k| k.value)).collect();
+            (c.registers().unwrap().comparable(), values)
+        });
+        assert_eq!(held, other, "{context}");
         assert_eq!(c.count(), count);
 
         // The same together with a breakpoint.

@@ -29,7 +29,11 @@ impl Player {
     pub(super) fn near(&mut self, count: u64, need: Need, least: u64) -> bool {
         let here = self.count();
         let fresh = need == Need::Fresh;
-        let fits = |s: &Since| need != Need::Marks || !s.step;
+        let fits = |s: &Since| match need {
+            Need::Memory => true,
+            Need::Marks => s.marks && !s.step,
+            _ => s.marks,
+        };
         let end = self.to;
         // At a border what is due belongs to the interval that begins.
         let within = |until: u64| count < until || until >= end;
@@ -51,20 +55,26 @@ impl Player {
             .max_by_key(|(_, s)| s.position());
         match best {
             Some((_, s)) if ahead && s.position() <= here => true,
-            Some((i, s)) if count - s.position() <= self.inner.span() => self.restore(i).is_ok(),
+            Some((i, s)) if count - s.position() <= self.inner.span() => {
+                self.restore(i, need).is_ok()
+            }
             _ => ahead,
         }
     }
 
     /// Takes up the state of a snapshot.
-    fn restore(&mut self, i: usize) -> Result<()> {
+    fn restore(&mut self, i: usize, need: Need) -> Result<()> {
         let s = self.snapshots.swap_remove(i);
         self.at = None;
         let source = Chunks::new(&self.inner, self.thread, s.next);
-        let done = (self.machine).restore(&self.base, &s.machine, Box::new(source));
+        let marks = need != Need::Memory;
+        let done = match marks {
+            true => (self.machine).restore(&self.base, &s.machine, Box::new(source)),
+            false => (self.machine).restore_memory(&self.base, &s.machine, Box::new(source)),
+        };
         if done.is_ok() {
             self.first = s.next - s.machine.taken();
-            self.at = Some(s.since);
+            self.at = Some(Since { marks, ..s.since });
             self.settled = s.settled;
         }
         self.snapshots.push(s);
@@ -74,24 +84,25 @@ impl Player {
     /// Keeps the present state.
     pub fn snapshot(&mut self) -> Result<()> {
         let here = self.count();
-        if self.at.is_none() || self.snapshots.iter().any(|s| s.position() == here) {
+        let has = |s: &Kept| s.position() == here && s.since.marks;
+        if !self.at.is_some_and(|at| at.marks) || self.snapshots.iter().any(has) {
             return Ok(());
         }
         let machine = self.machine.snapshot(&self.base);
         let machine = machine.map_err(|e| replay(self.thread, e))?;
-        self.keep(machine);
+        self.keep(machine, true);
         Ok(())
     }
 
-    /// Keeps a snapshot of the present state.
-    pub(super) fn keep(&mut self, machine: Snapshot) {
-        let Some(since) = self.at else { return };
+    /// Keeps a snapshot of the present state, with marks or without.
+    pub(super) fn keep(&mut self, machine: Snapshot, marks: bool) {
+        let Some(at) = self.at else { return };
         let size = machine.size();
         if size > BYTES / 2 {
             return;
         }
         self.snapshots.push(Kept {
-            since,
+            since: Since { marks, ..at },
             next: self.first + machine.taken(),
             size,
             settled: self.settled,
@@ -104,12 +115,27 @@ impl Player {
 
     /// The same, unless what was replayed since the nearest one is replayed in less time than one takes.
     pub fn snapshot_if_far(&mut self) -> Result<()> {
-        let here = self.count();
-        let before = self.snapshots.iter().filter(|s| s.position() <= here);
-        match before.max_by_key(|s| s.position()) {
-            Some(s) if here - s.position() <= NEAR + s.size as u64 * PER_BYTE => Ok(()),
-            _ => self.snapshot(),
+        match self.is_far(|s| s.since.marks) {
+            true => self.snapshot(),
+            false => Ok(()),
         }
+    }
+
+    fn is_far(&self, counts: impl Fn(&Kept) -> bool) -> bool {
+        let here = self.count();
+        let before = (self.snapshots.iter()).filter(|s| s.position() <= here && counts(s));
+        let last = before.max_by_key(|s| s.position());
+        last.is_none_or(|s| here - s.position() > NEAR + s.size as u64 * PER_BYTE)
+    }
+
+    /// The same for a search, for which marks do not matter, nor whether the nearest one has them.
+    pub fn memory_if_far(&mut self) -> Result<()> {
+        if !self.is_far(|_| true) {
+            return Ok(());
+        }
+        let machine = self.machine.snapshot_memory(&self.base);
+        self.keep(machine.map_err(|e| replay(self.thread, e))?, false);
+        Ok(())
     }
 
     /// Bytes of snapshots.

@@ -177,13 +177,13 @@ impl Writers {
                 thread: player.thread,
                 count,
                 reason,
+                pc: Some(pc),
             };
             match direction {
                 Direction::Forward => break Skimmed::Hit(hit(count + 1)),
                 Direction::Backward => *last = Some(hit(count)),
             }
         };
-        player.spoil();
         Ok(done)
     }
 

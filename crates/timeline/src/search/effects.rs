@@ -10,8 +10,10 @@ use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::{Access, Finder};
 use std::sync::Arc;
 
-/// Parts into which a stretch is cut to find an access in it.
-const SLICES: u64 = 16;
+/// Parts into which a stretch is cut to find an access in it: what costs is to go back, once for each time that it is cut.
+const SLICES: u64 = 128;
+/// Instructions that a part has at least.
+const LEAST: u64 = 16;
 /// Instructions that are looked at one by one.
 pub const FEW: u64 = 24;
 
@@ -147,22 +149,27 @@ impl Wants {
         if !self.registers.is_empty() || hi - lo <= FEW {
             return self.step_through(player, hi, cancel, direction);
         }
-        player.snapshot_if_far()?;
-        let size = ((hi - lo) / SLICES).max(1);
+        player.memory_if_far()?;
+        let size = ((hi - lo) / SLICES).max(LEAST);
         let mut touched = Vec::new();
         let mut a = lo;
         self.clear(player);
         while a < hi {
-            let b = hi.min(a + size);
-            if player.run(b)? != Halt::Position {
+            let mut b = hi.min(a + size);
+            // Where a piece ends does not matter.
+            let mut halt = player.run_near(b)?;
+            if halt == Halt::Position && player.count() == a {
+                halt = player.run(b)?;
+            }
+            if halt != Halt::Position {
                 // The thread's end.
                 touched.push((a, b));
                 break;
             }
+            b = player.count();
             if self.clear(player) {
                 touched.push((a, b));
                 if direction == Direction::Forward {
-                    player.spoil();
                     if let Some(h) = self.effects(player, a, b, direction, cancel)? {
                         return Ok(Some(h));
                     }
@@ -173,7 +180,6 @@ impl Wants {
             }
             a = b;
         }
-        player.spoil();
         if direction == Direction::Forward {
             touched.reverse();
         }
@@ -208,6 +214,7 @@ impl Wants {
             thread,
             count,
             reason,
+            pc: Some(pc),
         };
         for (i, address) in self.breaks.iter().filter(|b| b.1 == pc) {
             let b = &mut stops.breakpoints[*i];
@@ -263,6 +270,7 @@ impl Wants {
                     Direction::Backward => count,
                 },
                 reason,
+                pc: Some(cpu.rip),
             });
             if direction == Direction::Forward {
                 break;

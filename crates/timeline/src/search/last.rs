@@ -213,7 +213,6 @@ impl Search<'_> {
             }
             a = b;
         }
-        self.player.spoil();
         while let Some((a, b, some)) = touched.pop() {
             self.sweep(a, b, some)?;
         }
@@ -305,9 +304,6 @@ impl Search<'_> {
             if self.marks {
                 self.touched(which);
             }
-        }
-        if self.marks {
-            self.player.spoil();
         }
         while let Some((i, last)) = seen.pop() {
             match self.is_full(i) {
