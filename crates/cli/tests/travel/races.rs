@@ -5,8 +5,8 @@ use crate::harness::Scene;
 use crate::open;
 use crate::questions::Rng;
 use hindsight_timeline::{
-    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, Timeline, Unnamed,
-    Watch, Why,
+    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, ThreadId, Timeline,
+    Unnamed, Watch, Why,
 };
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -72,14 +72,18 @@ fn bytes(t: &Timeline) -> u64 {
     said.next().unwrap()
 }
 
-/// Of each byte: what it is said to be, and what it may also be.
-fn values(m: &Memory) -> Vec<(Option<u8>, BTreeSet<u8>)> {
+/// Of each byte: what it is said to be, what it may also be, and which threads wrote other values before.
+type Values = Vec<(Option<u8>, BTreeSet<u8>, BTreeSet<ThreadId>)>;
+
+fn values(m: &Memory) -> Values {
     let of = |i: usize| {
         let at = m.address + i as u64;
         let covers = |c: &&Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
         let all = m.candidates.iter().filter(covers);
         let candidates = all.map(|c| c.bytes[(at - c.address) as usize]).collect();
-        (m.bytes[i].map(|b| b.value), candidates)
+        let unnamed = m.unnamed.iter().filter(|u| u.address <= at && at - u.address < u.len);
+        let unnamed = unnamed.map(|u| u.thread).collect();
+        (m.bytes[i].map(|b| b.value), candidates, unnamed)
     };
     (0..m.bytes.len()).map(of).collect()
 }
@@ -128,7 +132,7 @@ fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() 
     let at = bytes(&all[0]);
     let mut cursors: Vec<Cursor> = all.iter().map(|t| t.cursor().unwrap()).collect();
     let threads = all[0].threads().unwrap();
-    let (mut raced, mut read) = (0, 0);
+    let (mut raced, mut read, mut unnamed) = (0, 0, 0);
     for n in 0..40 {
         let t = &threads[r.below(2) as usize];
         let (mut thread, mut count) = (t.id, t.from + r.below(t.to - t.from));
@@ -150,6 +154,7 @@ fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() 
         }
         assert_eq!(answers[1], answers[0], "thread {thread} at {count}");
         raced += answers[0].iter().filter(|a| !a.1.is_empty()).count();
+        unnamed += answers[0].iter().filter(|a| !a.2.is_empty()).count();
         // What it reads there.
         let c = &mut cursors[0];
         let accesses = c.accesses().unwrap().into_iter();
@@ -157,7 +162,7 @@ fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() 
         let reads: Vec<_> = reads.collect();
         c.step(Direction::Forward, Scope::Thread).unwrap();
         for byte in reads.iter().flat_map(|a| a.address..a.address + a.len) {
-            let (known, candidates) = &answers[0][(byte - at) as usize];
+            let (known, candidates, _) = &answers[0][(byte - at) as usize];
             let value = c.memory(byte, 1).unwrap().bytes[0].unwrap().value;
             read += 1;
             assert!(
@@ -166,5 +171,8 @@ fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() 
             );
         }
     }
-    assert!(raced > 50 && read > 10, "{raced}, {read}");
+    assert!(
+        raced > 50 && read > 10 && unnamed > 0,
+        "{raced}, {read}, {unnamed}"
+    );
 }

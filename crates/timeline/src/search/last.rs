@@ -45,7 +45,7 @@ pub struct Last {
 #[derive(Clone, Default, Debug)]
 pub struct Lasts {
     pub all: Vec<Last>,
-    /// There may be others before them.
+    /// There are others before them; not said where one is all that is wanted.
     pub more: bool,
 }
 
@@ -58,6 +58,8 @@ struct Search<'a> {
     found: Vec<Lasts>,
     /// Marks tell what was read by its whole address.
     marks: bool,
+    /// Marks tell what was accessed by its whole address.
+    exact: bool,
     cancel: &'a Cancel,
 }
 
@@ -76,8 +78,10 @@ pub fn last_effects(
     let (reads, writes) = watch.kinds();
     let changes = Timeline(Arc::clone(&inner)).changes(inner.image(player.thread))?;
     let aliased = |t: &Target| maps::aliased(&changes, t.address, t.len);
+    let exact = !targets.iter().any(aliased);
     let mut s = Search {
-        marks: reads && !targets.iter().any(aliased),
+        marks: reads && exact,
+        exact,
         player,
         targets,
         watch,
@@ -111,10 +115,11 @@ pub fn last_effects(
                 let may = |t: &usize| alone || targets[*t].is_in(step, reads);
                 let open = s.open(lo, hi).filter(touched);
                 let which: Vec<usize> = open.filter(may).collect();
-                s.sweep(lo, hi, which.clone())?;
-                for t in which {
-                    if most > 1 && s.is_full(t) && !s.found[t].more {
-                        s.found[t].more = may_before(s.player, &targets[t], lo, watch)?;
+                let full: Vec<bool> = which.iter().map(|t| s.is_full(*t)).collect();
+                s.sweep(lo, hi, which.clone(), false)?;
+                for (t, was) in which.into_iter().zip(full) {
+                    if !was && s.is_full(t) && !s.is_done(t) {
+                        s.found[t].more = s.has_before(t, part.bounds(i).0)?;
                     }
                 }
                 hi = lo;
@@ -123,32 +128,6 @@ pub fn last_effects(
         hi = from;
     }
     Ok(s.found)
-}
-
-/// Whether an instruction of a target's before `at` may have accessed it, as far as the index tells: of the interval at
-/// hand by steps.
-fn may_before(player: &Player, target: &Target, at: u64, watch: Watch) -> Result<bool> {
-    let (reads, writes) = watch.kinds();
-    let inner = player.inner();
-    let mut hi = at;
-    while target.lo < hi {
-        let part = player.index(hi - 1)?;
-        let set = part.touching(inner, target.address, target.len, reads, writes)?;
-        let last = part.interval(hi - 1);
-        if set.has(last) && hi == at {
-            let ends = part.ends(inner, last)?;
-            // Of what is before the interval the step is the first.
-            let steps = &ends.steps[ends.step(target.lo)..=ends.step(hi - 1)];
-            let may = |s| ends.steps.len() == 1 || target.is_in(s, reads);
-            if steps.iter().any(may) {
-                return Ok(true);
-            }
-        } else if set.has(last) {
-            return Ok(true);
-        }
-        hi = part.bounds(last).0;
-    }
-    Ok(false)
 }
 
 impl Target {
@@ -164,23 +143,61 @@ impl Search<'_> {
         self.found[target].all.len() >= self.most
     }
 
+    /// Whether all is known of a target that is wanted: also whether there are more.
+    fn is_done(&self, target: usize) -> bool {
+        self.is_full(target) && (self.most == 1 || self.found[target].more)
+    }
+
+    /// Whether the index says without doubt that an instruction of a target's accessed it in an interval before
+    /// `at`, where one begins.
+    fn has_before(&self, target: usize, at: u64) -> Result<bool> {
+        let t = &self.targets[target];
+        let (reads, writes) = self.watch.kinds();
+        // Of one kind alone words are known, not bytes.
+        let whole = t.address.is_multiple_of(8) && t.len.is_multiple_of(8);
+        if !self.exact || !(whole || reads && writes) {
+            return Ok(false);
+        }
+        let mut hi = at;
+        let mut known: Option<(u64, Set)> = None;
+        while t.lo < hi {
+            let part = self.player.index(hi - 1)?;
+            let set = match known.take().filter(|k| k.0 == part.number) {
+                Some(k) => &known.insert(k).1,
+                None => {
+                    let set =
+                        part.touching(self.player.inner(), t.address, t.len, reads, writes)?;
+                    &known.insert((part.number, set)).1
+                }
+            };
+            let i = part.interval(hi - 1);
+            let from = part.bounds(i).0;
+            if t.lo <= from && hi <= t.hi && set.has(i) {
+                return Ok(true);
+            }
+            hi = from.min(hi - 1);
+        }
+        Ok(false)
+    }
+
     /// Targets of which more is wanted from among instructions `lo..hi`.
     fn open(&self, lo: u64, hi: u64) -> impl Iterator<Item = usize> + '_ {
         let all = 0..self.targets.len();
         all.filter(move |i| {
             let t = &self.targets[*i];
-            !self.is_full(*i) && t.lo < hi && lo < t.hi
+            !self.is_done(*i) && t.lo < hi && lo < t.hi
         })
     }
 
-    /// Looks for accesses to some of the targets by instructions `lo..hi`.
-    fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>) -> Result<()> {
+    /// Looks for accesses to some of the targets by instructions `lo..hi`. `marked`: there are some.
+    fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>, marked: bool) -> Result<()> {
         check(self.cancel)?;
         for i in &which {
-            // Here it was accessed too.
-            self.found[*i].more |= self.is_full(*i);
+            let t = &self.targets[*i];
+            let all = t.lo <= lo && hi <= t.hi;
+            self.found[*i].more |= marked && all && self.exact && self.is_full(*i);
         }
-        which.retain(|i| !self.is_full(*i));
+        which.retain(|i| !self.is_done(*i));
         if which.is_empty() || hi <= lo {
             return Ok(());
         }
@@ -192,7 +209,7 @@ impl Search<'_> {
         }
         self.player.snapshot_if_far()?;
         let size = ((hi - lo) / SLICES).max(1);
-        let mut touched: Vec<(u64, u64, Vec<usize>)> = Vec::new();
+        let mut touched: Vec<(u64, u64, Vec<usize>, bool)> = Vec::new();
         let mut a = lo;
         self.touched(&which);
         while a < hi {
@@ -206,15 +223,15 @@ impl Search<'_> {
             let within = |i: &usize| self.targets[*i].lo < b && a < self.targets[*i].hi;
             some.retain(within);
             if !some.is_empty() {
-                touched.push((a, b, some));
+                touched.push((a, b, some, halt == Halt::Position));
             }
             if halt != Halt::Position {
                 break;
             }
             a = b;
         }
-        while let Some((a, b, some)) = touched.pop() {
-            self.sweep(a, b, some)?;
+        while let Some((a, b, some, marked)) = touched.pop() {
+            self.sweep(a, b, some, marked)?;
         }
         Ok(())
     }
