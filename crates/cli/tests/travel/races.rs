@@ -81,7 +81,10 @@ fn values(m: &Memory) -> Values {
         let covers = |c: &&Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
         let all = m.candidates.iter().filter(covers);
         let candidates = all.map(|c| c.bytes[(at - c.address) as usize]).collect();
-        let unnamed = m.unnamed.iter().filter(|u| u.address <= at && at - u.address < u.len);
+        let unnamed = m
+            .unnamed
+            .iter()
+            .filter(|u| u.address <= at && at - u.address < u.len);
         let unnamed = unnamed.map(|u| u.thread).collect();
         (m.bytes[i].map(|b| b.value), candidates, unnamed)
     };
