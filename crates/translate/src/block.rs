@@ -4,6 +4,7 @@ use crate::asm::{self, Asm, Place};
 use crate::plan::{Plan, plan};
 use crate::redo::Redo;
 use crate::regs::{self, RCX, SCR, Set, number};
+use crate::together::Together;
 use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags, watch};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
@@ -37,6 +38,8 @@ pub(crate) mod slot {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cur {
     pub pc: u64,
+    /// Its number in the block.
+    pub index: usize,
     pub len: u8,
     pub ahead: u16,
     pub bytes: [u8; 15],
@@ -108,6 +111,8 @@ pub struct Translator {
     pub(crate) cur: Cur,
     pub(crate) instrs: Vec<Instruction>,
     pub(crate) needed: Vec<u32>,
+    /// With marks: which of them are made together.
+    pub(crate) together: Together,
 }
 
 impl Translator {
@@ -134,6 +139,7 @@ impl Translator {
             cur: Cur::default(),
             instrs: Vec::new(),
             needed: Vec::new(),
+            together: Together::default(),
         }
     }
 
@@ -164,6 +170,7 @@ impl Translator {
         self.a.clear();
         self.cur = Cur::default();
         self.redo = None;
+        self.together = Together::default();
         self.block.map.clear();
         if input.self_check {
             self.self_check(input);
@@ -265,6 +272,9 @@ impl Translator {
             Mode::Replay => {
                 if start == self.covered {
                     self.cover(instrs, end);
+                    if self.observe && self.watch.is_none() {
+                        self.marks_together(instrs, start, self.covered);
+                    }
                     self.budget(first.ip(), (self.covered - start) as u16, live);
                 }
                 if self.count {
@@ -290,6 +300,7 @@ impl Translator {
             self.cur = Cur {
                 kept: (k >= self.kept_from).then_some(self.kept),
                 pc: i.ip(),
+                index: k,
                 len: i.len() as u8,
                 ahead,
                 bytes,

@@ -35,6 +35,7 @@ mod set;
 mod simple;
 mod stack;
 mod string;
+mod together;
 mod vector;
 pub mod vsib;
 mod watch;

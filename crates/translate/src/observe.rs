@@ -34,32 +34,27 @@ impl Translator {
             return;
         }
         let list: alloc::vec::Vec<UsedMemory> = self.info.info(i).used_memory().to_vec();
-        let touched =
-            |m: &&UsedMemory| !matches!(m.access(), OpAccess::None | OpAccess::NoMemAccess);
         if list.iter().any(|m| touched(&m)) && !inline(i, &list) {
             return self.runtime(DescKind::PreCheck, 0, true);
         }
+        let k = self.cur.index;
         for m in list.iter().filter(touched) {
-            let (reads, writes) = match m.access() {
-                OpAccess::Read | OpAccess::CondRead => (true, false),
-                OpAccess::Write | OpAccess::CondWrite => (false, true),
-                _ => (true, true),
-            };
-            for (on, place) in [
-                (
-                    reads,
-                    Self::read_marks as fn(&mut Self, &UsedMemory) -> MemoryOperand,
-                ),
-                (writes, Self::write_marks),
-            ] {
-                if on {
-                    let marks = place(self, m);
-                    match masked_store(i, m) {
-                        Some(code) => self.mark_masked(marks, code, i.op_mask()),
-                        None => self.mark(marks, m.memory_size().size()),
-                    }
-                }
+            let (reads, writes) = accesses(m);
+            if reads && !self.is_marked(k, false) {
+                let marks = self.read_marks(m);
+                self.mark_operand(i, m, marks);
             }
+            if writes && !self.is_marked(k, true) && !self.mark_together(k) {
+                let marks = self.write_marks(m);
+                self.mark_operand(i, m, marks);
+            }
+        }
+    }
+
+    fn mark_operand(&mut self, i: &Instruction, m: &UsedMemory, marks: MemoryOperand) {
+        match masked_store(i, m) {
+            Some(code) => self.mark_masked(marks, code, i.op_mask()),
+            None => self.mark(marks, 0, m.memory_size().size()),
         }
     }
 
@@ -104,6 +99,22 @@ impl Translator {
     /// Where the marks of writes of an operand are; takes the scratch register.
     fn write_marks(&mut self, m: &UsedMemory) -> MemoryOperand {
         self.address(m);
+        self.written_from()
+    }
+
+    /// The same of what is so far from what a host register holds.
+    pub(crate) fn write_marks_from(&mut self, base: Register, displacement: i32) -> MemoryOperand {
+        self.lea32(MemoryOperand::with_base_displ_size(
+            base,
+            displacement as i64,
+            // One byte, if it fits.
+            (displacement != 0) as u32,
+        ));
+        self.written_from()
+    }
+
+    /// Where the marks of writes are of the address in the scratch register.
+    fn written_from(&mut self) -> MemoryOperand {
         // A displacement has 32 bits and a sign; they are further away.
         let mut left = WRITES;
         while i32::try_from(left).is_err() {
@@ -222,11 +233,11 @@ impl Translator {
             .rm(Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512, ones, ctx(d::ZMM31));
     }
 
-    /// Marks `size` bytes.
-    fn mark(&mut self, marks: MemoryOperand, size: usize) {
-        let mut at = 0;
-        while at < size {
-            let (n, code) = match size - at {
+    /// Marks `size` bytes from `from` on.
+    pub(crate) fn mark(&mut self, marks: MemoryOperand, from: usize, size: usize) {
+        let mut at = from;
+        while at < from + size {
+            let (n, code) = match from + size - at {
                 8.. => (8, Code::Mov_rm64_imm32),
                 4.. => (4, Code::Mov_rm32_imm32),
                 2.. => (2, Code::Mov_rm16_imm16),
@@ -244,6 +255,20 @@ impl Translator {
             }
             at += n;
         }
+    }
+}
+
+/// Whether the operand is accessed.
+pub(crate) fn touched(m: &&UsedMemory) -> bool {
+    !matches!(m.access(), OpAccess::None | OpAccess::NoMemAccess)
+}
+
+/// Whether an operand is read, and whether it is written.
+pub(crate) fn accesses(m: &UsedMemory) -> (bool, bool) {
+    match m.access() {
+        OpAccess::Read | OpAccess::CondRead => (true, false),
+        OpAccess::Write | OpAccess::CondWrite => (false, true),
+        _ => (true, true),
     }
 }
 
@@ -292,7 +317,7 @@ fn masked_store(i: &Instruction, m: &UsedMemory) -> Option<Code> {
 }
 
 /// Whether the addresses and lengths of all operands are plain.
-fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
+pub(crate) fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
     use Mnemonic::*;
     let far = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op1_kind() == OpKind::Register;
     // Its address counts from the stack pointer after the pop.

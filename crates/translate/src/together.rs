@@ -1,0 +1,307 @@
+//! Which marks an instruction need not make, because one before it in the same block does.
+//!
+//! What a budget covers is executed from its beginning, as far as it is: where it stops, or is interrupted for an event
+//! that may change marks, it goes on in a block of its own. So what has been marked stays so to its end, and within a
+//! segment what will be written may be marked ahead: one address serves for all writes through the same register.
+
+use crate::block::{Translator, ends_segment};
+use crate::observe::{accesses, inline, touched};
+use crate::plan::{Plan, plan};
+use crate::regs::{self, RSP, number};
+use alloc::vec::Vec;
+use hindsight_isa::ctx::{CNT_REG, SCR_REG};
+use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
+
+/// From the first to the last byte that are marked through one address at most; fewer than the slack of marks.
+const REACH: i64 = 256;
+
+/// A register's value: which of those that it has had, and how much more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Value {
+    register: u8,
+    version: u32,
+}
+
+/// An address in terms of values of registers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Address {
+    base: Option<Value>,
+    index: Option<(Value, u32)>,
+    segment: Register,
+    displacement: i64,
+}
+
+/// Writes through one register that are marked together.
+struct Lead {
+    /// The instruction that does it.
+    at: usize,
+    value: Value,
+    /// Where the writes are, from what the register then holds, and their sizes.
+    writes: Vec<(i64, usize)>,
+    /// What the register had been added to then.
+    sum: i64,
+}
+
+/// What is known of marks in a stretch that a budget covers.
+#[derive(Default)]
+pub(crate) struct Together {
+    /// Instructions whose reads, and whose writes, are marked by others: a bit for each.
+    done: [u64; 2],
+    leads: Vec<Lead>,
+}
+
+/// Registers and what is marked, while a stretch is gone through.
+struct Walk {
+    versions: [u32; 16],
+    /// What has been added to each since.
+    sums: [i64; 16],
+    marked: Vec<(bool, Address, usize)>,
+}
+
+impl Walk {
+    fn value(&self, r: Register) -> Option<Value> {
+        let register = number(r).filter(|_| r.size() == 8)?;
+        let version = self.versions[register as usize];
+        Some(Value { register, version })
+    }
+
+    /// `None`: it is not followed.
+    fn address(&self, m: &UsedMemory) -> Option<Address> {
+        let mut displacement = m.displacement() as i64;
+        let mut part = |r: Register, scale: u32| match r {
+            Register::None => Some(None),
+            _ => {
+                let v = self.value(r)?;
+                let sum = self.sums[v.register as usize].wrapping_mul(scale as i64);
+                displacement = displacement.wrapping_add(sum);
+                Some(Some(v))
+            }
+        };
+        let base = match m.base() {
+            // The displacement is the address.
+            Register::RIP => None,
+            r => part(r, 1)?,
+        };
+        let index = part(m.index(), m.scale())?.map(|v| (v, m.scale()));
+        let segment = match m.segment() {
+            s @ (Register::FS | Register::GS) => s,
+            _ => Register::None,
+        };
+        Some(Address {
+            base,
+            index,
+            segment,
+            displacement,
+        })
+    }
+
+    /// Whether a mark of this kind has been made; from now on it has.
+    fn mark(&mut self, write: bool, address: Address, size: usize) -> bool {
+        let same = |m: &&(bool, Address, usize)| (m.0, m.1) == (write, address) && m.2 >= size;
+        let had = self.marked.iter().any(|m| same(&m));
+        if !had {
+            self.marked.push((write, address, size));
+        }
+        had
+    }
+
+    /// `i` adds a constant to a register: which, and that.
+    fn sum(i: &Instruction) -> Option<(u8, i64)> {
+        let to = || number(i.op0_register()).filter(|_| i.op0_register().size() == 8);
+        match i.mnemonic() {
+            Mnemonic::Push => Some((RSP, i.stack_pointer_increment() as i64)),
+            Mnemonic::Pop if i.op0_kind() == OpKind::Register && to() != Some(RSP) => {
+                Some((RSP, i.stack_pointer_increment() as i64))
+            }
+            Mnemonic::Add | Mnemonic::Sub if i.op0_kind() == OpKind::Register => {
+                let n = i.try_immediate(1).ok()? as i64;
+                let n = if i.mnemonic() == Mnemonic::Sub {
+                    n.wrapping_neg()
+                } else {
+                    n
+                };
+                Some((to()?, n))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Translator {
+    /// Finds out which marks of these instructions, which a budget covers, are made by which.
+    pub(crate) fn marks_together(&mut self, instrs: &[Instruction], start: usize, end: usize) {
+        let mut out = Together::default();
+        let mut walk = Walk {
+            versions: [0; 16],
+            sums: [0; 16],
+            marked: Vec::new(),
+        };
+        // The first lead of the segment at hand.
+        let mut open = 0;
+        for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
+            let i = &Self::plain_form(i);
+            let info = self.info.info(i);
+            let list: Vec<UsedMemory> =
+                info.used_memory().iter().filter(touched).copied().collect();
+            let leaves = matches!(plan(i, info), Plan::Slow | Plan::Syscall | Plan::Raise(_))
+                || i.is_string_instruction()
+                || !list.is_empty() && !inline(i, info.used_memory());
+            let mut written = 0u16;
+            for r in info.used_registers() {
+                use OpAccess::{CondRead, NoMemAccess, None, Read};
+                if !matches!(r.access(), Read | CondRead | None | NoMemAccess)
+                    && let Some(n) = number(r.register())
+                {
+                    written |= 1 << n;
+                }
+            }
+            if leaves {
+                // The runtime may change marks.
+                walk.marked.clear();
+                open = out.leads.len();
+            } else if let [m] = &list[..]
+                && i.op_mask() == Register::None
+                && let Some(address) = walk.address(m)
+            {
+                let (reads, writes) = accesses(m);
+                let size = m.memory_size().size();
+                if reads && walk.mark(false, address, size) {
+                    out.done[0] |= 1 << k;
+                }
+                if writes
+                    && (walk.mark(true, address, size) || out.join(open, k, address, size, &walk))
+                {
+                    out.done[1] |= 1 << k;
+                }
+            }
+            let sum = Walk::sum(i);
+            for n in (0..16).filter(|n| written & (1 << n) != 0) {
+                match sum {
+                    Some((r, by)) if r == n => {
+                        walk.sums[n as usize] = walk.sums[n as usize].wrapping_add(by);
+                    }
+                    _ => {
+                        walk.versions[n as usize] += 1;
+                        walk.sums[n as usize] = 0;
+                    }
+                }
+            }
+            if ends_segment(i) {
+                open = out.leads.len();
+            }
+        }
+        self.together = out;
+    }
+
+    /// Whether what instruction `k` reads, or writes, is marked already.
+    pub(crate) fn is_marked(&self, k: usize, write: bool) -> bool {
+        self.together.done[write as usize] & (1 << k) != 0
+    }
+
+    /// Marks all writes of which instruction `k` is the first, if there are others.
+    pub(crate) fn mark_together(&mut self, k: usize) -> bool {
+        let lead = self.together.leads.iter().find(|l| l.at == k);
+        let Some(lead) = lead.filter(|l| l.writes.len() > 1) else {
+            return false;
+        };
+        let base = regs::gpr(lead.value.register, 8);
+        let mut writes = lead.writes.clone();
+        writes.sort_unstable();
+        let first = writes[0].0;
+        let marks = self.write_marks_from(base, first as i32);
+        let mut done = first;
+        for (at, size) in writes {
+            let end = at + size as i64;
+            let from = at.max(done);
+            if end > from {
+                self.mark(marks, (from - first) as usize, (end - from) as usize);
+                done = end;
+            }
+        }
+        true
+    }
+}
+
+impl Together {
+    /// Lets a write be marked by one before it in the segment, whose leads are those from `open` on; else it may be
+    /// that for others.
+    fn join(&mut self, open: usize, at: usize, address: Address, size: usize, walk: &Walk) -> bool {
+        let Some(value) = address.base.filter(|v| {
+            let r = v.register as usize;
+            address.index.is_none()
+                && address.segment == Register::None
+                && r != SCR_REG
+                && r != CNT_REG
+        }) else {
+            return false;
+        };
+        for lead in self.leads[open..].iter_mut().filter(|l| l.value == value) {
+            let place = address.displacement.wrapping_sub(lead.sum);
+            let ends = lead
+                .writes
+                .iter()
+                .map(|(at, size)| (*at, at + *size as i64));
+            let mine = (place, place.saturating_add(size as i64));
+            let (from, to) = ends.fold(mine, |a, b| (a.0.min(b.0), a.1.max(b.1)));
+            if to.saturating_sub(from) <= REACH && i32::try_from(from).is_ok() {
+                lead.writes.push((place, size));
+                return true;
+            }
+        }
+        let sum = walk.sums[value.register as usize];
+        self.leads.push(Lead {
+            at,
+            value,
+            writes: [(address.displacement.wrapping_sub(sum), size)].into(),
+            sum,
+        });
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Policy};
+    use hindsight_isa::Predictor;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    #[test]
+    fn what_is_marked_before_or_ahead_is_not_marked_again() {
+        let code: &[&[u8]] = &[
+            &[0x55],                         // push rbp: marks both pushes
+            &[0x53],                         // push rbx
+            &[0x48, 0x89, 0x44, 0x24, 0x08], // mov [rsp+8], rax: the first push's place
+            &[0x48, 0x8b, 0x4c, 0x24, 0x08], // mov rcx, [rsp+8]
+            &[0x8b, 0x44, 0x24, 0x08],       // mov eax, [rsp+8]: part of it
+            &[0x48, 0x89, 0x03],             // mov [rbx], rax
+            &[0x48, 0x8b, 0x1b],             // mov rbx, [rbx]
+            &[0x48, 0x89, 0x03],             // mov [rbx], rax: elsewhere
+            &[0xf3, 0xa4],                   // rep movsb: the runtime marks
+            &[0x48, 0x89, 0x03],             // mov [rbx], rax
+            &[0x74, 0x00],                   // je: what follows may not be executed
+            &[0x48, 0x89, 0x43, 0x08],       // mov [rbx+8], rax
+            &[0x48, 0x89, 0x03],             // mov [rbx], rax: it was before
+        ];
+        let bytes = code.concat();
+        let instrs: Vec<Instruction> = Decoder::with_ip(64, &bytes, 0, DecoderOptions::NONE)
+            .iter()
+            .collect();
+        assert_eq!(instrs.len(), code.len());
+        let mut t = Translator::new(Policy {
+            mode: Mode::Replay,
+            predictor: Predictor::WINDOW,
+            wide_checks: false,
+        });
+        t.marks_together(&instrs, 0, instrs.len());
+        assert_eq!(t.together.done, [1 << 4, 1 << 1 | 1 << 2 | 1 << 12]);
+        let leads: Vec<(usize, usize)> = t
+            .together
+            .leads
+            .iter()
+            .map(|l| (l.at, l.writes.len()))
+            .collect();
+        assert_eq!(leads, [(0, 2), (5, 1), (7, 1), (9, 1), (11, 1)]);
+        assert_eq!(t.together.leads[0].writes, [(-8, 8), (-16, 8)]);
+    }
+}
