@@ -2,8 +2,9 @@
 //!
 //! Most functions are soon over, and are stepped through. Of others the return address is looked for in the stack: it
 //! is a word there, at the stack pointer or above, that is the address of code. To all of these a run stops where the
-//! thread has returned to them; the one that was there before is the return address. Backwards it is the word that a
-//! call wrote last and that no return has read since.
+//! thread has returned to them; the one that was there before is the return address. A return address that is written anew, or
+//! taken away with more (`ret 16`), leads elsewhere: so it is looked whether a return has read another such word before.
+//! Backwards it is the word that a call wrote last and that no return has read since.
 
 use crate::stops::*;
 use crate::{Cursor, Result};
@@ -21,6 +22,8 @@ const PAGE: u64 = 4096;
 const CALL: u64 = 8;
 /// Reads of a word that are looked at for one by a return.
 const READS: usize = 16;
+/// Writes of a word, but for those of calls, that are passed over on the way back to the call that pushed it.
+const WRITES: usize = 3;
 
 /// See [`Cursor::step_out`].
 pub fn step_out(cursor: &mut Cursor, direction: Direction, cancel: &Cancel) -> Result<Stop> {
@@ -197,8 +200,12 @@ fn find_return(
         match stop.reason {
             Reason::Breakpoint { .. } => {}
             Reason::Cancelled => return Err(crate::Error::Cancelled),
-            // It never returns, if there is nothing else to which it could.
-            _ => return Ok(all.then_some(cursor.count())),
+            _ => {
+                let end = cursor.count();
+                let read = first_return(cursor, (begin, end), &slots, u64::MAX, cancel)?;
+                // It never returns, if there is nothing else to which it could.
+                return Ok(read.or(all.then_some(end)));
+            }
         }
         let (thread, count) = (cursor.thread(), cursor.count());
         let slot = cursor.registers()?.gpr[RSP].wrapping_sub(8);
@@ -212,13 +219,70 @@ fn find_return(
         }
         // What was written there since is the return address of something else, and that of the function farther away.
         let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
-        let since = written.is_some_and(|w| w >= begin);
-        return Ok((!since).then_some(count));
+        if written.is_some_and(|w| w >= begin) {
+            return Ok(None);
+        }
+        let read = first_return(cursor, (begin, count - 1), &slots, slot, cancel)?;
+        return Ok(Some(read.unwrap_or(count)));
     }
 }
 
-/// The last call whose return address lies in the stack above the cursor, still as it was written, and that no return
-/// has read.
+/// Behind the first return among instructions `from..to` that has read one of these words of the stack below `below`,
+/// which no call has pushed since.
+fn first_return(
+    cursor: &mut Cursor,
+    (from, to): (u64, u64),
+    slots: &BTreeMap<u64, Vec<u64>>,
+    below: u64,
+    cancel: &Cancel,
+) -> Result<Option<u64>> {
+    let thread = cursor.thread();
+    let slots = slots.values().flatten().filter(|s| **s < below);
+    let mut left: BTreeMap<u64, usize> = slots.map(|s| (*s, READS)).collect();
+    let mut at = from;
+    while !left.is_empty() {
+        cursor.place(thread, at)?;
+        let mut stops = Stops {
+            watchpoints: left.keys().map(|s| word(*s, Watch::Read)).collect(),
+            ..Stops::default()
+        };
+        let stop = cursor.run(Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+        let (slot, count) = match stop.reason {
+            Reason::Watchpoint { id, count, .. } if count < to => (id, count),
+            Reason::Cancelled => return Err(crate::Error::Cancelled),
+            _ => return Ok(None),
+        };
+        at = count + 1;
+        cursor.place(thread, count)?;
+        if matches!(cursor.instruction()?, Some((FlowControl::Return, _)))
+            && cursor.registers()?.gpr[RSP] == slot
+        {
+            if !is_pushed_since(cursor, from, slot, cancel)? {
+                return Ok(Some(at));
+            }
+            // Something that was called returns there, which lies below the return address.
+            left.remove(&slot);
+        } else if let Some(n) = left.get_mut(&slot) {
+            *n -= 1;
+            left.retain(|_, n| *n > 0);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a word of the stack was last written, from `from` on, by a call.
+fn is_pushed_since(cursor: &mut Cursor, from: u64, slot: u64, cancel: &Cancel) -> Result<bool> {
+    let thread = cursor.thread();
+    let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
+    let Some(written) = written.filter(|w| *w >= from) else {
+        return Ok(false);
+    };
+    cursor.place(thread, written)?;
+    Ok(is_call(cursor)?.is_some())
+}
+
+/// The last call whose return address lies in the stack above the cursor and that no return has read. `None` also where
+/// it is not there as it was written, since then something else may be there.
 fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Option<u64>> {
     let (thread, here) = (cursor.thread(), cursor.count());
     let mut calls: BTreeMap<u64, bool> = BTreeMap::new();
@@ -229,9 +293,7 @@ fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
             None => is_behind_call(cursor, to)?,
         };
         calls.insert(to, is);
-        if is {
-            words.insert(slot, to);
-        }
+        words.insert(slot, (is.then_some(to), WRITES));
     }
     loop {
         let watchpoints = words.keys().map(|slot| word(*slot, Watch::Write));
@@ -245,12 +307,24 @@ fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
             Reason::Cancelled => return Err(crate::Error::Cancelled),
             _ => return Ok(None),
         };
-        let pushed = cursor.registers()?.gpr[RSP].wrapping_sub(8);
-        if is_call(cursor)? == words.remove(&slot)
-            && pushed == slot
-            && !has_returned(cursor, (count + 1, here), slot, cancel)?
-        {
-            return Ok(Some(count));
+        let pushed = cursor.registers()?.gpr[RSP].wrapping_sub(8) == slot;
+        let call = is_call(cursor)?.filter(|_| pushed);
+        match words.get_mut(&slot) {
+            Some((word, _)) if call.is_some() => {
+                let same = *word == call;
+                words.remove(&slot);
+                if same && !has_returned(cursor, (count + 1, here), slot, cancel)? {
+                    return Ok(Some(count));
+                }
+                if !same && !returns_first(cursor, (count + 1, here), slot, cancel)? {
+                    return Ok(None);
+                }
+            }
+            // Perhaps a return address that was written anew.
+            Some((_, left)) if *left > 1 => *left -= 1,
+            _ => {
+                words.remove(&slot);
+            }
         }
         cursor.place(thread, count)?;
     }
@@ -269,6 +343,29 @@ fn is_behind_call(cursor: &mut Cursor, to: u64) -> Result<bool> {
         if found.is_some_and(call) {
             return Ok(true);
         }
+    }
+    Ok(false)
+}
+
+/// Whether a return is among the first that read a word of the stack among instructions `from..to`.
+fn returns_first(
+    cursor: &mut Cursor,
+    (mut from, to): (u64, u64),
+    slot: u64,
+    cancel: &Cancel,
+) -> Result<bool> {
+    let thread = cursor.thread();
+    for _ in 0..READS {
+        cursor.place(thread, from)?;
+        let read = access(cursor, Direction::Forward, slot, Watch::Read, cancel)?;
+        let Some(read) = read.filter(|r| *r < to) else {
+            return Ok(false);
+        };
+        cursor.place(thread, read)?;
+        if matches!(cursor.instruction()?, Some((FlowControl::Return, _))) {
+            return Ok(true);
+        }
+        from = read + 1;
     }
     Ok(false)
 }

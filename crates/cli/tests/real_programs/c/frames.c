@@ -46,6 +46,24 @@ __attribute__((noinline)) static long jumper(long n) {
     return leaf(n);
 }
 
+// A return that takes away more than its address, and one whose address is written anew on the way.
+__asm__(".text\n"
+        "pops: push %rbx\n mov $1500, %ecx\n 1: dec %ecx\n jnz 1b\n pop %rbx\n ret $16\n"
+        "moves: mov $700, %ecx\n 1: dec %ecx\n jnz 1b\n mov %rdx, (%rsp)\n"
+        "mov $700, %ecx\n 1: dec %ecx\n jnz 1b\n ret\n");
+
+__attribute__((noinline)) static long odd(long n) {
+    for (int i = 0; i < 2; i++) {
+        __asm__ volatile("sub $128, %%rsp\n push $1\n push $2\n call pops\n add $128, %%rsp"
+                         ::: "rcx", "memory", "cc");
+        for (int k = 0; k < 300; k++)
+            sum += k;
+        __asm__ volatile("sub $128, %%rsp\n lea 3f(%%rip), %%rdx\n call moves\n ud2\n"
+                         "3: add $128, %%rsp" ::: "rcx", "rdx", "memory", "cc");
+    }
+    return leaf(n);
+}
+
 static int compare(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 int main(int argc, char **argv) {
@@ -57,6 +75,7 @@ int main(int argc, char **argv) {
         deep(12, loop);
         deep(3, jumper);
         deep(2, large);
+        deep(2, odd);
         for (int i = 0; i < 100; i++)
             list[i] = (i * 7919 + round) % 101;
         qsort(list, 100, sizeof *list, compare);
