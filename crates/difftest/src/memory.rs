@@ -1,6 +1,6 @@
 //! Guest memory at chosen addresses, and predictor windows.
 
-use hindsight_isa::ctx::CTX_SIZE;
+use hindsight_isa::ctx::{APART, CTX_SIZE};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::targets::Targets;
 use hindsight_isa::{Ctx, Predictor};
@@ -150,9 +150,14 @@ impl Window {
         w
     }
 
+    /// Address of the first cell.
+    pub fn first(&self) -> u64 {
+        self.base + CTX_SIZE as u64
+    }
+
     /// What the GS base must be.
     pub fn gs(&self) -> u64 {
-        self.base + CTX_SIZE as u64
+        self.first() + APART as u64
     }
 
     /// The context block.
@@ -164,7 +169,7 @@ impl Window {
 
     /// The cell of `addr`.
     pub fn cell(&self, addr: u64) -> *mut u8 {
-        (self.gs() + self.predictor.cell(addr)) as *mut u8
+        (self.first() + self.predictor.cell(addr)) as *mut u8
     }
 
     /// Stores into the cells from `addr` on.

@@ -95,7 +95,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
     layout.from_state(p.vec, &mut area);
     let mut t = Thread {
         ctx: w.ctx(),
-        window: w.gs(),
+        window: w.first(),
         predictor: w.predictor,
         wide_checks: tr.policy.wide_checks,
         surprises: 0,

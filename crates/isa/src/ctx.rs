@@ -107,8 +107,16 @@ pub const SEARCH_KEPT: usize = 2;
 
 /// Displacement from the GS base of byte `offset` of [`Ctx`].
 pub const fn disp(offset: usize) -> i32 {
-    offset as i32 - CTX_SIZE as i32
+    offset as i32 - CTX_SIZE as i32 - APART
 }
+
+/// How far the GS base is above the first cell; displacements of cells make up for it, so that they are others than those of
+/// what the cells stand for. A processor that guesses by base, index and displacement, without the segment, that a load
+/// takes what a store before it has written (AMD's since Zen 2) would otherwise take what was written to the cell just after the
+/// memory, and be wrong. Few accesses have a distance of 21 from another by the same register.
+///
+/// The first cells are so found behind the last ones, where they are mapped again ([`crate::predictor::ALIAS`]).
+pub const APART: i32 = 21;
 
 /// Displacements of the fields, for code generators.
 pub mod d {

@@ -188,7 +188,7 @@ fn refuse(message: &Line) -> ! {
 extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     // SAFETY: `prepare` made the thread for this one alone; the area is on this stack.
     let (t, vectors) = unsafe { (&mut *t, &*vectors) };
-    sys::set_gs_base(t.window);
+    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
     if let Some(r) = t.rseq {
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.

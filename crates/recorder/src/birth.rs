@@ -382,7 +382,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
 extern "C" fn begin(t: *mut Thread) -> ! {
     // SAFETY: `clone` made it for this thread alone.
     let t = unsafe { &mut *t };
-    sys::set_gs_base(t.window);
+    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
     if t.clear_handlers {
         signals::clear_handlers(t);

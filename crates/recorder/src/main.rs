@@ -178,7 +178,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         fail::die(fail::STATUS, &line!("too many threads"))
     };
     let t = host.thread(emit);
-    sys::set_gs_base(t.window);
+    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.prepare_lookup();
     cache::init(host.policy());
     t.tid = sys::gettid();

@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::window::Window;
 use hindsight_isa::Ctx;
-use hindsight_isa::ctx::d;
+use hindsight_isa::ctx::{APART, d};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -243,7 +243,7 @@ impl Prepared {
             libc::pthread_sigmask(libc::SIG_SETMASK, &block, &mut p.mask);
             p.gs = base(Segment::Gs, unprivileged);
             window.ctx_mut().runtime = p.fs;
-            set_gs(window.base(), unprivileged);
+            set_gs(window.base() + APART as u64, unprivileged);
         }
         RUNNING.with(|r| {
             r.start.set(cache.start);

@@ -3,7 +3,7 @@
 use crate::regs::{self, gpr};
 use alloc::vec::Vec;
 use hindsight_isa::Desc;
-use hindsight_isa::ctx::d;
+use hindsight_isa::ctx::{APART, d};
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 /// A place in a block: part and offset.
@@ -428,7 +428,7 @@ pub fn fixed_cell(at: u64) -> MemoryOperand {
         Register::None,
         Register::None,
         1,
-        at as u32 as i32 as i64,
+        (at as u32 as i32).wrapping_sub(APART) as i64,
         4,
         false,
         Register::GS,

@@ -116,7 +116,7 @@ impl Translator {
     /// Where the marks of writes are of the address in the scratch register.
     fn written_from(&mut self) -> MemoryOperand {
         // A displacement has 32 bits and a sign; they are further away.
-        let mut left = WRITES;
+        let mut left = WRITES - hindsight_isa::ctx::APART as i64;
         while i32::try_from(left).is_err() {
             self.a.lea(SCR, based(SCR, i32::MIN));
             left -= i32::MIN as i64;

@@ -3,7 +3,7 @@
 use crate::asm::{self, based, ctx};
 use crate::block::Translator;
 use crate::regs::{self, gpr};
-use hindsight_isa::ctx::d;
+use hindsight_isa::ctx::{APART, d};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 /// Both forms of one operand.
@@ -152,7 +152,7 @@ impl Translator {
                 let cell = self.policy.predictor.cell(at);
                 return Some(Mem {
                     real: m,
-                    cell: ctx(cell as i32),
+                    cell: ctx(cell as i32 - APART),
                     fixed,
                 });
             }
@@ -175,17 +175,18 @@ impl Translator {
         }
         let bits = self.policy.predictor.bits;
         if bits == 32 {
-            let displ_size = if m.displ_size == 8 || (m.base == Register::None && m.displ_size == 0)
-            {
-                4
-            } else {
-                m.displ_size
+            let displ_size = match m.displ_size {
+                8 => 4,
+                0 if m.base == Register::None => 4,
+                // One byte, if it fits.
+                0 => 1,
+                size => size,
             };
             return Some(MemoryOperand {
                 segment_prefix: Register::GS,
                 base: to32(m.base),
                 index: to32(m.index),
-                displacement: m.displacement as i32 as i64,
+                displacement: (m.displacement as i32).wrapping_sub(APART) as i64,
                 displ_size,
                 ..*m
             });
@@ -208,7 +209,7 @@ impl Translator {
         }
         Some(MemoryOperand {
             segment_prefix: Register::GS,
-            ..based(t, 0)
+            ..based(t, -APART)
         })
     }
 

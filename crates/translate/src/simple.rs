@@ -177,12 +177,8 @@ impl Translator {
         self.copy_with(i, &cell);
     }
 
-    /// maskmovdqu and maskmovq, whose operand is implicit: the cell form has both prefixes.
+    /// maskmovdqu and maskmovq, whose operand is implicit.
     fn masked_move(&mut self, i: &Instruction) {
-        if self.policy.predictor.bits == 32 {
-            self.a.bytes(&[0x65, 0x67]);
-            return self.copy(i);
-        }
         let wide = if i.op0_kind() == OpKind::MemorySegEDI {
             4
         } else {

@@ -13,7 +13,7 @@ use crate::asm::based;
 use crate::block::{Translator, slot};
 use crate::regs::{RAX, RCX, RDI, RSI, SCR, gpr};
 use crate::{Mode, Policy, flags};
-use hindsight_isa::ctx::d;
+use hindsight_isa::ctx::{APART, d};
 use hindsight_isa::string::{Kind, Repeat, Segment, StringOp};
 use hindsight_isa::{Ctx, Desc, DescKind, Kept};
 use iced_x86::{Code, MemoryOperand};
@@ -105,7 +105,7 @@ impl Translator {
         let cell = |r: u8| MemoryOperand {
             base: gpr(r, 4),
             segment_prefix: iced_x86::Register::GS,
-            ..based(r, 0)
+            ..based(r, -APART)
         };
         let again = self.a.here().at;
         let end = repeats.then(|| self.a.short(&[0xe3]));
