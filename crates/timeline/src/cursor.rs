@@ -116,9 +116,10 @@ impl Cursor {
         crate::value::memory(self, address, len, true, cancel)
     }
 
-    /// The same bytes, known on the same grounds, without looking for what else they may be: where threads that ran
-    /// at the same time may have written other values, [`Memory::unnamed`] says which threads, and not all candidates
-    /// are there, or none. That is several times as fast, if there are any.
+    /// The same bytes are known, without looking for what else they may be: where threads that ran at the same time
+    /// may have written other values, [`Memory::unnamed`] says which threads, and not all candidates are there, or none.
+    /// That is several times as fast, if there are any. (What was written and read since has either of the two grounds,
+    /// which may differ from one question to the other.)
     pub fn peek(&mut self, address: u64, len: usize) -> Result<Memory> {
         self.peek_unless(address, len, &Cancel::new())
     }

@@ -71,11 +71,17 @@ pub fn writes(
     {
         let last = part.interval(hi - 1);
         let set = part.touching(inner, address, len, false, true)?;
-        for i in (part.interval(at)..=last).filter(|i| set.has(*i)) {
+        let touched = (part.interval(at)..=last).filter(|i| set.has(*i));
+        // Those of which only a part counts take longer.
+        let (whole, cut): (Vec<usize>, Vec<usize>) = touched.partition(|i| {
+            let (from, to) = part.bounds(*i);
+            at <= from && to <= hi
+        });
+        if !whole.is_empty() {
+            return Ok(true);
+        }
+        for i in cut {
             let (from, to) = part.bounds(i);
-            if at <= from && to <= hi {
-                return Ok(true);
-            }
             let ends = part.ends(inner, i)?;
             let steps = &ends.steps[ends.step(at.max(from))..=ends.step(hi.min(to) - 1)];
             let may = |s: &Step| ends.steps.len() == 1 || s.touches_any(address, len, false);

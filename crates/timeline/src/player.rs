@@ -261,8 +261,19 @@ impl Player {
     /// Goes to where `count` instructions are completed, with marks of what was accessed in the step, or interval,
     /// before: at a border those of the one that ends there.
     pub fn seek_end(&mut self, count: u64) -> Result<()> {
-        let count = count.clamp(self.from, self.to);
         self.go(count)?;
+        self.end_at(count)
+    }
+
+    /// The same for a search, as [`Player::seek_straight`].
+    pub fn seek_end_straight(&mut self, count: u64) -> Result<()> {
+        self.seek_straight(count)?;
+        self.end_at(count)
+    }
+
+    /// At a border begins at the one before it.
+    fn end_at(&mut self, count: u64) -> Result<()> {
+        let count = count.clamp(self.from, self.to);
         if self.since() < count || count == self.from {
             return Ok(());
         }

@@ -190,7 +190,7 @@ fn in_steps(
             to = step.from;
             continue;
         }
-        p.seek_end(to)?;
+        p.seek_end_straight(to)?;
         if p.since() < begin {
             return Ok(false);
         }
