@@ -1,7 +1,7 @@
 //! Watched memory that is written and stays as it was.
 
 use crate::harness::Scene;
-use crate::oracle::{self, Log, Why};
+use crate::oracle::{self, Log};
 use crate::questions::Rng;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, Watchpoint,
@@ -25,18 +25,17 @@ fn next(c: &mut Cursor, direction: Direction, address: u64, value: &[u8]) -> Sto
         .unwrap()
 }
 
-/// What memory holds when `count` instructions are completed: before anything is written there what is read first,
-/// or zero.
-fn held(log: &Log, address: u64, len: u64, count: u64) -> Vec<u8> {
-    let first = |a| match log.bytes.get(&a).and_then(|list| list.first()?.1) {
-        Some((value, Why::Read)) => value,
-        _ => 0,
-    };
+/// What memory holds when `count` instructions are completed: before anything is written there what it is loaded with
+/// (`loaded`), or zero.
+fn held(log: &Log, loaded: &Loaded, address: u64, len: u64, count: u64) -> Vec<u8> {
+    let first = |a| loaded.get(&a).copied().unwrap_or(0);
     let bytes = address..address + len;
     bytes
         .map(|a| log.byte(a, count).map_or_else(|| first(a), |b| b.0))
         .collect()
 }
+
+type Loaded = BTreeMap<u64, u8>;
 
 #[test]
 fn only_changes_stop() {
@@ -58,12 +57,20 @@ fn only_changes_stop() {
         let often: Vec<u64> = (writes.iter().filter(|w| *w.1 > 500))
             .map(|w| *w.0)
             .collect();
+        // What the program's file says, which is not logged.
+        c.seek_count(ThreadId(log.thread), 0).unwrap();
+        let mut loaded = Loaded::new();
+        for a in &often {
+            let known = c.memory(*a, 20).unwrap().bytes;
+            let bytes = (*a..).zip(known);
+            loaded.extend(bytes.filter_map(|(a, b)| Some((a, b?.value))));
+        }
         let (mut stopped, mut passed, mut kernel) = (0, 0, 0);
         for round in 0..200 {
             let count = r.below(log.len() + 1);
             let address = often[r.below(often.len() as u64) as usize] + r.below(8);
             let len = 1 + r.below(12);
-            let value = held(&log, address, len, count);
+            let value = held(&log, &loaded, address, len, count);
             let direction = [Direction::Forward, Direction::Backward][r.below(2) as usize];
             let context = format!("round {round}: {direction:?} {address:#x}+{len} from {count}");
             c.seek_count(ThreadId(log.thread), count).unwrap();
@@ -72,8 +79,9 @@ fn only_changes_stop() {
             let bytes = log.bytes.range(address..address + len);
             let mut accessed: Vec<u64> = bytes.flat_map(|b| b.1).map(|c| c.0 - 1).collect();
             accessed.sort_unstable();
-            let changes =
-                |n: &&u64| held(&log, address, len, **n) != held(&log, address, len, **n + 1);
+            let changes = |n: &&u64| {
+                held(&log, &loaded, address, len, **n) != held(&log, &loaded, address, len, **n + 1)
+            };
             let all = log.touching(address, len, false, true);
             let want = match direction {
                 Direction::Forward => (accessed.iter().filter(|n| **n >= count))
