@@ -265,9 +265,11 @@ impl Player {
         self.end_at(count)
     }
 
-    /// The same for a search, as [`Player::seek_straight`].
+    /// The same for who does not go back from there: nothing is kept on the way.
     pub fn seek_end_straight(&mut self, count: u64) -> Result<()> {
-        self.seek_straight(count)?;
+        let count = self.approach(count, Need::State)?;
+        self.advance(count)?;
+        self.settle()?;
         self.end_at(count)
     }
 
