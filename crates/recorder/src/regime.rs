@@ -445,11 +445,18 @@ fn show(t: &mut Thread, addr: u64, len: usize) -> usize {
 }
 
 fn show_in(t: &mut Thread, addr: u64, buf: &mut [u8]) -> usize {
-    if buf.is_empty() || guard::read(addr, buf).is_err() {
-        return 0;
+    let mut n = buf.len();
+    if guard::read(addr, buf).is_err() {
+        // Not across pages where a part cannot be read.
+        n = n.min((PAGE - addr % PAGE) as usize);
+        if guard::read(addr, &mut buf[..n]).is_err() {
+            return 0;
+        }
     }
-    t.put(addr, buf);
-    buf.len()
+    if n != 0 {
+        t.put(addr, &buf[..n]);
+    }
+    n
 }
 
 /// Says that what was known of this memory need not hold any more. Nothing in the quiet regime, where it is

@@ -150,6 +150,10 @@ mod tests {
         let last = (0xf_ffff, 1 << 63, 1 << 63 | 1 << 20, 0, 0);
         assert_eq!(seen(&mut w), [last]);
         w.set_slack(Marks::Reads, -1);
+        w.write_marks(Marks::Reads, (1 << 32) - 2, &[0; 2]);
+        w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
+        assert_eq!(marks[44], 0);
+        w.set_slack(Marks::Reads, -1);
         w.forget((1 << 32) - 1, 1).unwrap();
         w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
         assert_eq!(marks[44], MARK & UNKNOWN);

@@ -360,7 +360,8 @@ impl Window {
     /// Replaces marks.
     pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
         let first = self.predictor.cell(addr);
-        if first + new.len() as u64 <= self.predictor.size() {
+        let end = first + new.len() as u64;
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
             // SAFETY: the range lies among the marks; the buffer does not.
             unsafe {
                 let to = self.mark_ptr(marks, first);
@@ -371,7 +372,12 @@ impl Window {
         for (i, b) in new.iter().enumerate() {
             let cell = self.predictor.cell(addr.wrapping_add(i as u64));
             // SAFETY: marks are plain memory.
-            unsafe { *self.mark_ptr(marks, cell) = *b }
+            unsafe {
+                *self.mark_ptr(marks, cell) = *b;
+                if let Some(other) = self.elsewhere(marks, cell) {
+                    *other = 0;
+                }
+            }
         }
     }
 

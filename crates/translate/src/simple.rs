@@ -179,6 +179,10 @@ impl Translator {
 
     /// maskmovdqu and maskmovq, whose operand is implicit.
     fn masked_move(&mut self, i: &Instruction) {
+        if self.policy.predictor.bits < 32 && i.op0_kind() == OpKind::MemorySegEDI {
+            // The cell's address does not fit into 32 bits.
+            return self.unsupported();
+        }
         let wide = if i.op0_kind() == OpKind::MemorySegEDI {
             4
         } else {

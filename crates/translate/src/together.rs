@@ -110,7 +110,9 @@ impl Walk {
         let to = || number(i.op0_register()).filter(|_| i.op0_register().size() == 8);
         match i.mnemonic() {
             Mnemonic::Push => Some((RSP, i.stack_pointer_increment() as i64)),
-            Mnemonic::Pop if i.op0_kind() == OpKind::Register && to() != Some(RSP) => {
+            Mnemonic::Pop
+                if i.op0_kind() == OpKind::Register && number(i.op0_register()) != Some(RSP) =>
+            {
                 Some((RSP, i.stack_pointer_increment() as i64))
             }
             Mnemonic::Add | Mnemonic::Sub if i.op0_kind() == OpKind::Register => {

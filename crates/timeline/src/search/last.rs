@@ -189,7 +189,7 @@ impl Search<'_> {
         })
     }
 
-    /// Looks for accesses to some of the targets by instructions `lo..hi`. `marked`: there are some.
+    /// Looks for accesses to some of the targets by instructions `lo..hi`. `marked`: there are some to each.
     fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>, marked: bool) -> Result<()> {
         check(self.cancel)?;
         for i in &which {
@@ -215,7 +215,7 @@ impl Search<'_> {
         while a < hi {
             let b = hi.min(a + size);
             let halt = self.player.run(b)?;
-            let mut some = self.touched(&which);
+            let (mut some, sure) = self.touched(&which);
             if halt != Halt::Position {
                 // The thread's end.
                 some.clone_from(&which);
@@ -223,7 +223,7 @@ impl Search<'_> {
             let within = |i: &usize| self.targets[*i].lo < b && a < self.targets[*i].hi;
             some.retain(within);
             if !some.is_empty() {
-                touched.push((a, b, some, halt == Halt::Position));
+                touched.push((a, b, some, sure && halt == Halt::Position));
             }
             if halt != Halt::Position {
                 break;
@@ -236,33 +236,40 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Takes the marks of targets; those that had any.
-    fn touched(&mut self, which: &[usize]) -> Vec<usize> {
+    /// Takes the marks of targets; those that had any, and whether each of these was accessed: some marks only say that
+    /// something is not known any more.
+    fn touched(&mut self, which: &[usize]) -> (Vec<usize>, bool) {
         let (reads, writes) = self.watch.kinds();
         let all = which.iter().map(|i| &self.targets[*i]);
         let start = all.clone().map(|t| t.address).min().unwrap_or(0);
         let end = all.map(|t| t.address.saturating_add(t.len)).max();
         let len = end.map_or(0, |e| e - start);
         let mut out = which.to_vec();
+        let mut sure = true;
+        let mut any = |marks: [(bool, &[u8]); 2]| {
+            let has = |is: fn(&u8) -> bool| marks.iter().any(|(on, m)| *on && m.iter().any(is));
+            let any = has(|m| *m != 0);
+            sure &= !any || has(|m| *m == MARK);
+            any
+        };
         if len > PAGE as u64 {
             out.retain(|i| {
                 let t = &self.targets[*i];
                 let [r, w, _] = self.player.known(t.address, t.len as usize);
-                let any = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
-                any(reads, &r) || any(writes, &w)
+                any([(reads, &r), (writes, &w)])
             });
         } else {
             // Looked at together, which most often shows that there is nothing.
             let [r, w] = self.player.marks(start, len as usize);
             let some = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
             if !some(reads, &r) && !some(writes, &w) {
-                return Vec::new();
+                return (Vec::new(), false);
             }
             out.retain(|i| {
                 let t = &self.targets[*i];
                 let from = (t.address - start) as usize;
                 let bytes = from..from + t.len as usize;
-                some(reads, &r[bytes.clone()]) || some(writes, &w[bytes])
+                any([(reads, &r[bytes.clone()]), (writes, &w[bytes])])
             });
         }
         // Only now: targets may have bytes in common.
@@ -270,7 +277,7 @@ impl Search<'_> {
             let t = &self.targets[*i];
             self.player.take_marks(t.address, t.len);
         }
-        out
+        (out, sure)
     }
 
     /// Looks at one instruction after the other, from where the player is.

@@ -155,7 +155,10 @@ fn recent(
     match p.interval_begin() {
         // It stays where it is.
         Some(begin) if bytes.iter().any(open) => {
-            p.with_helper(|h| in_steps(h, (begin, since), floor, q, bytes))?;
+            if !p.with_helper(|h| in_steps(h, (begin, since), floor, q, bytes))? {
+                // Accesses in between are not known, and what was before them does not count.
+                bytes.iter().for_each(|i| q.lost[*i] |= q.open(*i));
+            }
             Ok(Some(begin))
         }
         begin => Ok(Some(begin.unwrap_or(since))),
