@@ -37,8 +37,9 @@ const SHOWN: usize = 4096;
 /// Least number of instructions between digests of registers at system calls: what was not recorded
 /// though it should have been is to show soon.
 const CHECK_EVERY: u64 = 50_000;
-/// The same between digests of output.
+/// The same between digests of output on average, and how many may come at once: what short programs write shows whole.
 const PASSED_EVERY: u64 = 1000;
+const PASSED_AT_ONCE: u64 = 64;
 /// Largest mapping for which the regime is kept.
 pub const MAX_MAPPING: u64 = 2 << 30;
 
@@ -471,7 +472,8 @@ pub fn changed(t: &mut Thread, addr: u64, len: u64) {
 /// to the same.
 #[cold]
 fn passed(t: &mut Thread, addr: u64, len: u64) {
-    t.next_passed = t.pos + PASSED_EVERY;
+    let earliest = t.pos.saturating_sub(PASSED_AT_ONCE * PASSED_EVERY);
+    t.next_passed = t.next_passed.max(earliest) + PASSED_EVERY;
     let len = len.min(MAX_BYTES as u64);
     let mut buf = [0; MAX_BYTES];
     let bytes = &mut buf[..len as usize];
