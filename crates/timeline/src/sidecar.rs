@@ -219,6 +219,18 @@ impl Sidecar {
             For::Index => LONG_PATIENCE,
         };
         let mut s = lock(&self.state);
+        let mut begun = begun.filter(|b| b.begins(what));
+        // Where there is no index yet, nothing has to be replaced, which lets file systems write all of it at once.
+        if let Some(b) = &mut begun
+            && let Ok(contents) = b.finish(self.identity, key, what)
+            && contents.end <= self.most
+            && b.become_first(&self.path).is_ok()
+        {
+            s.damaged.clear();
+            s.take(File::open(&self.path)?, contents);
+            s.problem = None;
+            return Ok(());
+        }
         let mut alone = file::open_alone(&self.path, patience)?;
         let (mut contents, problem) = Contents::scan(&alone, self.identity);
         match problem {
@@ -252,7 +264,7 @@ impl Sidecar {
             return Ok(());
         }
         s.contents.records.remove(&key);
-        if let Some(begun) = begun.filter(|b| b.begins(what)) {
+        if let Some(begun) = begun {
             // Where that fails, as on a disk that has no room for both, it is added.
             if let Ok(true) = self.replace(&mut s, &alone, key, what, begun) {
                 return Ok(());

@@ -64,7 +64,7 @@ impl Stream {
         !self.failed && self.sections > 0 && FIRST + len == self.at
     }
 
-    /// Writes the rest of the record, and makes the file an index that has it.
+    /// Writes the rest of the record, and makes the file an index that has it. Once is enough, but twice does no harm.
     pub(super) fn finish(
         &mut self,
         identity: u128,
@@ -74,12 +74,13 @@ impl Stream {
         for s in &what.1[self.sections..] {
             self.file.write_all_at(s, self.at)?;
             self.at += s.len() as u64;
+            self.sections += 1;
         }
         self.file.write_all_at(&what.0, self.at)?;
-        self.at += what.0.len() as u64;
+        let end = self.at + what.0.len() as u64;
         let record = Record {
             at: FIRST,
-            len: self.at - FIRST,
+            len: end - FIRST,
             directory: what.0.len() as u64,
             sum: xxh3_64(&what.0),
         };
@@ -88,8 +89,14 @@ impl Stream {
         self.file.write_all_at(&file::header(identity), 0)?;
         Ok(Contents {
             records: [(key, record)].into(),
-            end: self.at,
+            end,
         })
+    }
+
+    /// Becomes the file at a path where there is none; nobody else writes it as long as it is open.
+    pub(super) fn become_first(&self, path: &Path) -> io::Result<()> {
+        self.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
+        self.name(path)
     }
 
     /// Gives the file a name.
