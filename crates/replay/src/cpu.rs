@@ -41,6 +41,15 @@ enum Left {
     Wrong(&'static str),
 }
 
+/// Whether and where a processor marks what it accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Observe {
+    Not,
+    Anywhere,
+    /// See [`Window::observed_near`].
+    Near,
+}
+
 /// The state of a virtual processor, and everything needed to run it.
 pub(crate) struct Cpu {
     pub code: Arc<Code>,
@@ -72,7 +81,7 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     /// With `observe` all accesses are marked.
-    pub fn new(code: Arc<Code>, predictor: Predictor, observe: bool) -> Result<Cpu, Error> {
+    pub fn new(code: Arc<Code>, predictor: Predictor, observe: Observe) -> Result<Cpu, Error> {
         let Some(layout) = Layout::detect() else {
             let what = "this processor has no XSAVE".to_string();
             return Err(Error::Unsupported {
@@ -86,13 +95,16 @@ impl Cpu {
             predictor,
             wide_checks: false,
         });
-        translator.observe = observe;
+        let window = match observe {
+            Observe::Not => Window::new(predictor)?,
+            Observe::Anywhere => Window::observed()?,
+            Observe::Near => Window::observed_near()?,
+        };
+        translator.observe = observe != Observe::Not;
+        translator.near = window.is_near();
         Ok(Cpu {
             code,
-            window: match observe {
-                true => Window::observed()?,
-                false => Window::new(predictor)?,
-            },
+            window,
             cache: Cache::new()?,
             translator,
             library: None,

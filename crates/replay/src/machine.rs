@@ -2,7 +2,7 @@
 
 use crate::code::Code;
 use crate::cost::Ticks;
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Observe};
 use crate::host::Prepared;
 use crate::library::Library;
 use crate::lines::Lines;
@@ -62,16 +62,21 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Makes a processor with a predictor of this size that executes `code`.
     pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine<'a>, Error> {
-        Machine::make(code, predictor, false)
+        Machine::make(code, predictor, Observe::Not)
     }
 
     /// Makes a processor with a predictor of 32 bits that marks each byte it reads or writes. Slower
     /// than one that does not, by a few instructions per access.
     pub fn observing(code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(code, Predictor::WINDOW, true)
+        Machine::make(code, Predictor::WINDOW, Observe::Anywhere)
     }
 
-    fn make(code: Arc<Code>, predictor: Predictor, observe: bool) -> Result<Machine<'a>, Error> {
+    /// The same for one that executes much: it marks with less code if it is the only such machine of the process.
+    pub fn observing_much(code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        Machine::make(code, Predictor::WINDOW, Observe::Near)
+    }
+
+    fn make(code: Arc<Code>, predictor: Predictor, observe: Observe) -> Result<Machine<'a>, Error> {
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
         Ok(Machine {
             cpu: Cpu::new(code, predictor, observe)?,

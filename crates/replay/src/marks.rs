@@ -116,7 +116,13 @@ mod tests {
 
     #[test]
     fn marks_are_shown_once() {
-        let mut w = Window::observed().unwrap();
+        shown_once(Window::observed().unwrap());
+        let near = Window::observed_near().unwrap();
+        assert!(near.is_near() && !Window::observed_near().unwrap().is_near());
+        shown_once(near);
+    }
+
+    fn shown_once(mut w: Window) {
         let seen = |w: &mut Window| {
             let mut out = Vec::new();
             w.take_marks(&mut |page, lines, marks, cells| {
@@ -157,5 +163,12 @@ mod tests {
         w.forget((1 << 32) - 1, 1).unwrap();
         w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
         assert_eq!(marks[44], MARK & UNKNOWN);
+        w.set_slack(Marks::Writes, (1 << 32) + 2);
+        w.set_marks(Marks::Writes, (1 << 32) - 1, 2, MARK);
+        assert_eq!(seen(&mut w)[0], (0, 1, 0, 0b101, 0));
+        assert_eq!(seen(&mut w), []);
+        w.set_marks(Marks::Writes, 3, 1, MARK);
+        w.clear_marks().unwrap();
+        assert_eq!(seen(&mut w), []);
     }
 }

@@ -32,6 +32,24 @@ impl Mapping {
         })
     }
 
+    /// Maps as many bytes at a place of its own in all the process, unless something is there already.
+    pub fn at(base: usize, len: usize) -> Option<Mapping> {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = flags | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: a fresh mapping, which replaces none.
+        let p = unsafe { libc::mmap(base as *mut _, len, prot, flags, -1, 0) };
+        if p == libc::MAP_FAILED {
+            return None;
+        }
+        let map = Mapping {
+            base: p.cast(),
+            len,
+        };
+        // Kernels before 4.17 take the address for advice.
+        (p as usize == base).then_some(map)
+    }
+
     pub fn base(&self) -> *mut u8 {
         self.base
     }

@@ -23,6 +23,8 @@ pub struct Window {
     map: Mapping,
     /// Where in the mapping the context block begins.
     at: usize,
+    /// The marks of writes, if they are not there ([`observe::NEAR`]).
+    near: Option<Mapping>,
     predictor: Predictor,
     /// With marks: where they or cells may be other than zero.
     pub(crate) dirty: Dirty,
@@ -93,6 +95,22 @@ impl Window {
         Window::begin(map, 0, predictor)
     }
 
+    /// As [`Window::observed`], with marks of writes that need less code if no other window of the process has such.
+    pub fn observed_near() -> Result<Window, Error> {
+        let mut w = Window::observed()?;
+        let begin = observe::NEAR as usize / PAGE as usize * PAGE as usize;
+        w.near = Mapping::at(begin, Marks::LEN);
+        if let Some(near) = &mut w.near {
+            near.small_pages();
+        }
+        Ok(w)
+    }
+
+    /// Whether marks of writes are at [`observe::NEAR`].
+    pub fn is_near(&self) -> bool {
+        self.near.is_some()
+    }
+
     /// A window of 2^32 cells with marks.
     pub fn observed() -> Result<Window, Error> {
         let predictor = Predictor::WINDOW;
@@ -110,6 +128,7 @@ impl Window {
         let mut w = Window {
             map,
             at,
+            near: None,
             predictor,
             dirty: Dirty::Any,
             in_use: HashSet::new(),
@@ -322,6 +341,32 @@ impl Window {
         self.present(0, self.predictor.size() as usize)
     }
 
+    /// The mapping with these marks, and where in it their first page begins.
+    fn stretch(&self, marks: Marks) -> (&Mapping, usize) {
+        match &self.near {
+            Some(near) if marks == Marks::Writes => (near, 0),
+            _ => (&self.map, self.far(marks)),
+        }
+    }
+
+    fn stretch_mut(&mut self, marks: Marks) -> (&mut Mapping, usize) {
+        let far = self.far(marks);
+        match &mut self.near {
+            Some(near) if marks == Marks::Writes => (near, 0),
+            _ => (&mut self.map, far),
+        }
+    }
+
+    fn far(&self, marks: Marks) -> usize {
+        ((self.at + CTX_SIZE) as i64 + marks.begin()) as usize
+    }
+
+    /// Numbers of those of some pages of marks that are in memory, counted from the first of them.
+    fn marks_present(&self, marks: Marks, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
+        let (map, at) = self.stretch(marks);
+        map.present(at + (first * PAGE) as usize, (pages * PAGE) as usize)
+    }
+
     fn present(&self, from: i64, len: usize) -> Result<Vec<u32>, Error> {
         let start = (self.at + CTX_SIZE) as i64 + from;
         self.map.present(start as usize, len)
@@ -336,10 +381,11 @@ impl Window {
     }
 
     fn mark_ptr(&self, marks: Marks, cell: u64) -> *mut u8 {
-        let at = (self.at + CTX_SIZE) as i64 + marks.offset() + cell as i64;
+        let (map, at) = self.stretch(marks);
+        let at = at + marks.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
         debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
         // SAFETY: a window with marks has as many of them as cells, and some slack behind.
-        unsafe { self.map.base().add(at as usize) }
+        unsafe { map.base().add(at) }
     }
 
     /// Where else a cell may be marked: what begins in the last cells may do so behind the marks of all, and what is marked
@@ -401,8 +447,7 @@ impl Window {
         let own = marks.own_lines();
         let mut out = Vec::new();
         let (first, last) = (start / PAGE, end.div_ceil(PAGE) + 1);
-        let from = marks.begin() + (first * PAGE) as i64;
-        for page in self.present(from, ((last - first) * PAGE) as usize)? {
+        for page in self.marks_present(marks, first, last - first)? {
             let host = first as u32 + page;
             let part = |page, lines| Part { page, lines, host };
             out.extend(host.checked_sub(1).map(|page| part(page, own..64)));
@@ -430,13 +475,12 @@ impl Window {
     /// Moves marks to where they belong that are before or behind those of all cells.
     pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
         let size = self.predictor.size();
-        let last = marks.begin() + size as i64;
         let ends = [
-            (last, 0..observe::SLACK as u64),
-            (marks.begin(), size - marks.before()..size),
+            (size / PAGE, 0..observe::SLACK as u64),
+            (0, size - marks.before()..size),
         ];
         for (page, cells) in ends {
-            if cells.is_empty() || self.present(page, PAGE as usize)?.is_empty() {
+            if cells.is_empty() || self.marks_present(marks, page, 1)?.is_empty() {
                 continue;
             }
             for cell in cells {
@@ -515,10 +559,10 @@ impl Window {
 
     /// Gives pages in memory back (see [`Part::host`]; ascending), all of whose marks are zero.
     pub(crate) fn give_back(&mut self, marks: Marks, hosts: &[u32]) -> Result<(), Error> {
-        let base = (self.at + CTX_SIZE) as i64 + marks.begin();
+        let (map, base) = self.stretch_mut(marks);
         for run in hosts.chunk_by(|a, b| a + 1 == *b) {
-            let at = base + run[0] as i64 * PAGE as i64;
-            self.map.discard(at as usize, run.len() * PAGE as usize)?;
+            let at = base + run[0] as usize * PAGE as usize;
+            map.discard(at, run.len() * PAGE as usize)?;
         }
         Ok(())
     }
@@ -527,8 +571,8 @@ impl Window {
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
         for marks in [Marks::Reads, Marks::Writes] {
-            let at = (self.at + CTX_SIZE) as i64 + marks.begin();
-            self.map.discard(at as usize, Marks::LEN)?;
+            let (map, at) = self.stretch_mut(marks);
+            map.discard(at, Marks::LEN)?;
         }
         Ok(())
     }

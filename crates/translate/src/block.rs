@@ -81,6 +81,8 @@ pub struct Translator {
     /// by a few instructions is announced to the runtime ([`DescKind::PreCheck`]). Only with a
     /// predictor of 32 bits.
     pub observe: bool,
+    /// There marks of writes are at [`hindsight_isa::observe::NEAR`].
+    pub near: bool,
     /// Guest addresses, ascending, at which a block may begin but which it does not go past: there
     /// the runtime is to have a say.
     pub breaks: Vec<u64>,
@@ -123,6 +125,7 @@ impl Translator {
             count: false,
             ordered: false,
             observe: false,
+            near: false,
             breaks: Vec::new(),
             atomics: false,
             watch: None,

@@ -2,13 +2,13 @@
 //! for reads and for writes. They say which memory an execution touched, at full speed.
 //!
 //! Marks of reads are where an operand with the FS base in place of its segment's is: one instruction. Those of
-//! writes, which are fewer, take four: there is no third segment base.
+//! writes, which are fewer, take four: there is no third segment base. Where they are at an absolute address they take two.
 
 use crate::asm::{based, ctx};
 use crate::block::{Translator, slot};
 use crate::regs::{self, SCR, gpr};
 use hindsight_isa::ctx::d;
-use hindsight_isa::observe::{APART, WRITES};
+use hindsight_isa::observe::{APART, NEAR, WRITES};
 use hindsight_isa::{DescKind, ctx::CNT_REG, ctx::SCR_REG};
 use iced_x86::{
     Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
@@ -115,6 +115,9 @@ impl Translator {
 
     /// Where the marks of writes are of the address in the scratch register.
     fn written_from(&mut self) -> MemoryOperand {
+        if self.near {
+            return based(SCR, NEAR);
+        }
         // A displacement has 32 bits and a sign; they are further away.
         let mut left = WRITES - hindsight_isa::ctx::APART as i64;
         while i32::try_from(left).is_err() {

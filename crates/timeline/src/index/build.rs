@@ -155,7 +155,7 @@ fn play(
     let thread = place.thread;
     let fail = |e| replay(thread, e);
     let code = inner.code(inner.image(thread), thread)?;
-    let mut m = Machine::observing(code).map_err(fail)?;
+    let mut m = Machine::observing_much(code).map_err(fail)?;
     let source = Chunks::new(inner, thread, place.chunk);
     // Pages of which the packer knows what they hold.
     let mut known = HashSet::new();
