@@ -65,6 +65,11 @@ pub enum For {
 impl State {
     /// Takes in what a file has.
     fn take(&mut self, file: File, contents: Contents) {
+        let old = self.file.as_ref();
+        if old.is_none_or(|old| !file::same(old, &file).unwrap_or(false)) {
+            // Another file's records may be the same and whole.
+            self.damaged.clear();
+        }
         self.file = Some(Arc::new(file));
         self.contents = contents;
         let damaged = &self.damaged;

@@ -13,8 +13,19 @@ const RSP: usize = 4;
 
 #[test]
 fn the_way_out_is_that_of_plain_steps() {
+    plain_steps_agree(&[]);
+}
+
+/// An indirect call goes through a call, a write to its return address, and a return.
+#[test]
+fn calls_by_way_of_returns_are_not_ways_out() {
+    plain_steps_agree(&["-mindirect-branch=thunk"]);
+}
+
+fn plain_steps_agree(more: &[&str]) {
     let s = Scene::new();
-    let program = s.compile("frames.c", &["-O1", "-static", "-fno-stack-protector"]);
+    let flags = ["-O1", "-static", "-fno-stack-protector"];
+    let program = s.compile("frames.c", &[&flags, more].concat());
     let trace = s.path("t.hst");
     let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "100".as_ref()]));
     assert!(run.status.success(), "{}", run.messages());

@@ -138,16 +138,18 @@ fn addresses(
     frame: u64,
     cancel: &Cancel,
 ) -> Result<(Vec<(u64, u64)>, bool)> {
-    let end = floor.saturating_add(frame);
+    // Of large frames, whole pages may never have been accessed: where the stack ends is not to be seen from memory.
+    let mapped = cursor
+        .timeline()
+        .mappings(cursor.image(), cursor.position()?)?;
+    let top = mapped.iter().map(|m| m.end).find(|end| *end > floor);
+    let end = floor.saturating_add(frame).min(top.unwrap_or(u64::MAX));
     let mut at = floor;
     let mut out = Vec::new();
     while at < end {
         let next = end.min((at / PAGE + 1) * PAGE);
         let memory = cursor.peek_unless(at, (next - at) as usize, cancel)?;
         let (words, _) = memory.bytes.as_chunks::<8>();
-        if memory.bytes.iter().all(Option::is_none) {
-            return Ok((out, true));
-        }
         for (slot, word) in (at..).step_by(8).zip(words) {
             let mut bytes = [0; 8];
             let known = word.iter().zip(&mut bytes).all(|(known, b)| {
@@ -161,7 +163,7 @@ fn addresses(
         }
         at = next;
     }
-    Ok((out, false))
+    Ok((out, Some(end) == top))
 }
 
 fn is_end(cursor: &Cursor) -> Result<bool> {
@@ -270,15 +272,21 @@ fn first_return(
     Ok(None)
 }
 
-/// Whether a word of the stack was last written, from `from` on, by a call.
+/// Whether a call has written a word of the stack from `from` on. It may not have been the last to write it: indirect
+/// branches may be made of a call, a write to where it put its return address, and a return.
 fn is_pushed_since(cursor: &mut Cursor, from: u64, slot: u64, cancel: &Cancel) -> Result<bool> {
     let thread = cursor.thread();
-    let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
-    let Some(written) = written.filter(|w| *w >= from) else {
-        return Ok(false);
-    };
-    cursor.place(thread, written)?;
-    Ok(is_call(cursor)?.is_some())
+    for _ in 0..WRITES {
+        let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
+        let Some(written) = written.filter(|w| *w >= from) else {
+            return Ok(false);
+        };
+        cursor.place(thread, written)?;
+        if is_call(cursor)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The last call whose return address lies in the stack above the cursor and that no return has read. `None` also where
