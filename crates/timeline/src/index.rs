@@ -15,6 +15,7 @@
 mod build;
 mod ends;
 mod frame;
+mod harvest;
 mod maker;
 mod part;
 mod pieces;
