@@ -17,8 +17,10 @@ const MOST: usize = 32 << 10;
 pub(crate) struct Outside {
     lines: Box<[u32]>,
     len: usize,
-    /// There are more.
+    /// There are more, or may be.
     more: bool,
+    /// Somebody wants to know.
+    wanted: bool,
 }
 
 impl Default for Outside {
@@ -26,7 +28,8 @@ impl Default for Outside {
         Outside {
             lines: vec![0; MOST].into(),
             len: 0,
-            more: false,
+            more: true,
+            wanted: false,
         }
     }
 }
@@ -62,9 +65,9 @@ impl Outside {
         self.more = true;
     }
 
-    /// None has changed.
+    /// None has changed from now on, as far as anybody wants to know.
     pub fn clear(&mut self) {
-        (self.len, self.more) = (0, false);
+        (self.len, self.more) = (0, !self.wanted);
     }
 }
 
@@ -169,6 +172,7 @@ impl Reads {
 impl Window {
     /// Takes all marks, those of reads by exchanging them. `false`: that cannot be done, since too much has changed from outside.
     fn hand_over(&mut self, reads: &mut Reads, out: &mut Written) -> Result<bool, Error> {
+        self.outside.wanted = true;
         if self.outside.more {
             return Ok(false);
         }
@@ -204,7 +208,7 @@ impl Window {
 impl Machine<'_> {
     /// As [`Machine::take_marks`] with [`Reads::take`] of what is handed over here, which another thread may do while this
     /// machine goes on. `reads` are without any, and then those that there are. `false`: nothing is done, since too much has changed
-    /// otherwise than by instructions.
+    /// otherwise than by instructions, or it is the first time.
     pub fn hand_over(&mut self, reads: &mut Reads, written: &mut Written) -> Result<bool, Error> {
         self.cpu.window.hand_over(reads, written)
     }
@@ -232,6 +236,8 @@ mod tests {
     fn handed_over_is_the_same_as_taken() {
         let [mut w, mut other] = [(); 2].map(|()| Window::observed().unwrap());
         let (mut reads, mut written) = (Reads::new().unwrap(), Written::default());
+        assert!(!other.hand_over(&mut reads, &mut written).unwrap());
+        other.take_marks(&mut |_, _, _, _| panic!()).unwrap();
         // What was in the cells when marks were taken last.
         let mut before = vec![0; 16 * 4096];
         for round in 1..4u8 {
@@ -293,7 +299,11 @@ mod tests {
     #[test]
     fn changed_lines_are_told_apart_up_to_a_number() {
         let lines = |o: &Outside| (o.lines[..o.len].to_vec(), o.more);
-        let mut o = Outside::default();
+        let mut o = Outside {
+            wanted: true,
+            ..Outside::default()
+        };
+        o.clear();
         o.add(0, 0);
         o.add(63, 1);
         o.add(0x7_0000_003f, 2);
