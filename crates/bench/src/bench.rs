@@ -77,10 +77,17 @@ pub fn measure(
     let (native, record) = (spec("native"), spec("record"));
     let store = dir.join("store");
     let recorded = tool.stored(&record, &store);
-    // Once unmeasured, so that files are in the page cache and in the store, and translated code in the
-    // user's cache.
+    // Once unmeasured, so that files are in the page cache and in the store, and translated code of either regime in
+    // the user's cache.
+    let with = |options: &[&str]| {
+        let mut tool = tool.clone();
+        let options = options.iter().map(|o| o.to_string());
+        tool.record_options.extend(options);
+        tool.stored(&record, &store)
+    };
     run(&native)?;
     run(&recorded)?;
+    run(&with(&["--regime=checked"]))?;
     let mut rounds = Vec::new();
     let mut miss = None;
     for _ in 0..pairs {
@@ -105,11 +112,8 @@ pub fn measure(
             .map_err(|e| miss = Some(e.to_string()))
             .ok();
         let other = |options: &[&str]| -> io::Result<f64> {
-            let mut tool = tool.clone();
-            let options = options.iter().map(|o| o.to_string());
-            tool.record_options.extend(options);
             empty(&store)?;
-            let cost = run(&tool.stored(&record, &store))?;
+            let cost = run(&with(options))?;
             must_succeed("recording", &cost, &dir.join("record.err"))?;
             Ok(cost.cpu)
         };

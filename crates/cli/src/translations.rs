@@ -1,4 +1,4 @@
-//! Translated code kept between recordings, in the user's cache folder: a file for each program, with
+//! Translated code kept between recordings, in the user's cache folder: a file for each program and regime, with
 //! what its last recordings have put on the [shelf](hindsight_events::shelf).
 //!
 //! What is in these files is executed. So they are used only if nobody else can have written them:
@@ -24,13 +24,16 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 const MAGIC: [u8; 8] = *b"HSTRANS\x01";
 
 /// Most bytes of blocks in a file.
-const LARGEST: usize = 48 << 20;
+const LARGEST: usize = 96 << 20;
 
 /// Bytes above which only those blocks are kept that have served in the last recording.
-const LARGE: usize = 24 << 20;
+const LARGE: usize = 48 << 20;
 
 /// Most bytes of all files together; those that were used longest ago go first.
 const FOLDER: u64 = 512 << 20;
+
+/// Bytes that can be written in the time in which a block is translated.
+const WORTH: u64 = 50_000;
 
 /// What unfinished files are called.
 const UNFINISHED: &str = ".new-";
@@ -211,8 +214,6 @@ pub struct Translations {
     folder: Folder,
     name: String,
     head: Head,
-    /// What was found there, in blocks.
-    restored: usize,
 }
 
 /// What must be the same for translations to be the same: this program, what of the processor and of
@@ -233,6 +234,8 @@ fn identity(config: &Config) -> u128 {
         components as u32,
         config.predictor_bits as u32,
         config.baseline as u32,
+        // Plain and checked code of a large program do not fit into one file together.
+        config.regime,
     ] {
         h.update(&word.to_le_bytes());
     }
@@ -257,14 +260,14 @@ impl Translations {
             program,
             len: 0,
         };
-        let mut restored = 0;
         match folder.file(&name) {
             Ok(Some(mut file)) => {
                 let same = |h: &Head| (h.identity, &h.program) == (head.identity, &head.program);
                 if let Some(found) = Head::read(&mut file).filter(same) {
-                    head.len = found.len;
-                    restored =
-                        shelf.restock(found.len as usize, |room| file.read_exact(room).is_ok());
+                    let read = |room: &mut [u8]| file.read_exact(room).is_ok();
+                    if shelf.restock(found.len as usize, read) > 0 {
+                        head.len = found.len;
+                    }
                 }
                 let _ = file.set_modified(SystemTime::now());
             }
@@ -275,18 +278,13 @@ impl Translations {
                 return None;
             }
         }
-        Some(Translations {
-            folder,
-            name,
-            head,
-            restored,
-        })
+        Some(Translations { folder, name, head })
     }
 
-    /// Keeps what is on the shelf after the recording, if there is anything new.
+    /// Keeps what is on the shelf after the recording, if there is so much new that it is worth writing all.
     pub fn keep(mut self, control: &Control) {
         let Some(shelf) = control.shelf() else { return };
-        if shelf.count().made == 0 && self.restored > 0 {
+        if shelf.count().made as u64 * WORTH < self.head.len.max(1) {
             return;
         }
         let all = self.head.len as usize <= LARGE;

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a shelf.
-pub const LEN: usize = 64 << 20;
+pub const LEN: usize = 128 << 20;
 
 /// Entries that it can name. Many more than there are, so that each is near its place.
 const SLOTS: usize = 1 << 19;
@@ -30,7 +30,7 @@ const ENTRIES: usize = INDEX + 8 * SLOTS;
 const HEAD: usize = 24;
 
 /// The part of a slot that says where the entry is, in words.
-const PLACE: u64 = (1 << 24) - 1;
+const PLACE: u64 = (1 << 25) - 1;
 const _: () = assert!(LEN / 8 <= PLACE as usize);
 
 /// The bit of a slot whose entry was put there, or has served, in this recording.
@@ -468,10 +468,10 @@ mod tests {
         // SAFETY: as above.
         let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
         let big = vec![1; 1 << 20];
-        for k in 0..100 {
+        for k in 0..200 {
             s.put(KIND, k, &big);
         }
-        let kept = (0..100).filter(|k| s.find(KIND, *k).count() == 1).count();
+        let kept = (0..200).filter(|k| s.find(KIND, *k).count() == 1).count();
         assert_eq!(kept, (LEN - ENTRIES) / (big.len() + HEAD));
         s.put(KIND, 0, &vec![0; LEN]);
         assert_eq!(s.find(KIND, 0).count(), 1);

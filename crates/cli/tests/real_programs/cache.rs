@@ -90,11 +90,17 @@ fn the_second_recording_finds_what_the_first_has_made() {
     // Another kind of code: its own file.
     let (other, _) = k.record(&["--predictor", "cache:64k"]);
     assert_eq!(other.found, 0);
-    assert_eq!(k.files().len(), 2);
+    let (checked, _) = k.record(&["--regime", "checked"]);
+    assert_eq!(checked.found, 0);
+    let (checked, _) = k.record(&["--regime", "checked"]);
+    assert!(checked.found > 500, "{checked:?}");
+    assert_eq!(k.files().len(), 3);
+    let (quiet, _) = k.record(&[]);
+    assert!(quiet.made < first.made / 10, "{first:?} {quiet:?}");
 
     let list = k.scene.run(&mut k.command(&["cache", "--json"]));
     let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
-    assert_eq!(list["files"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(list["files"].as_array().unwrap().len(), 3, "{list}");
     assert!(
         list["files"][0]["program"].as_str().unwrap().contains("sh"),
         "{list}"
