@@ -216,6 +216,11 @@ fn stack_text(frames: &[CallFrame]) -> String {
     let mut out = String::new();
     let mut n = 0;
     for f in frames {
+        if f.signal {
+            let _ = writeln!(out, "#{n:<3} {:#018x} <signal handler called>", f.pc);
+            n += 1;
+            continue;
+        }
         let place = f
             .place
             .as_ref()
@@ -242,6 +247,7 @@ fn stack_json(frames: &[CallFrame]) -> Json {
             "pc": hex(f.pc), "cfa": f.cfa.map(hex),
             "place": f.place.as_ref().map(place_json),
             "frames": f.frames.iter().map(frame_json).collect::<Vec<_>>(),
+            "signal": f.signal,
         })
     });
     all.collect()

@@ -139,6 +139,18 @@ impl Module {
         })
     }
 
+    /// What the file has at a file address, if one segment loads all of it.
+    pub fn bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
+        self.segments.iter().find_map(|s| {
+            let d = addr.wrapping_sub(s.addr);
+            if d >= s.len || len as u64 > s.len - d {
+                return None;
+            }
+            let from = usize::try_from(s.offset.checked_add(d)?).ok()?;
+            self.data.get(from..from.checked_add(len)?)
+        })
+    }
+
     /// The bias of a mapping of this file that begins at guest address `start` with `offset` of
     /// the file. A mapping begins at a page's start, a segment need not.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {

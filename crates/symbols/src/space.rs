@@ -53,7 +53,16 @@ pub struct CallFrame {
     pub place: Option<Place>,
     /// Functions inlined here, innermost first, and last the real one.
     pub frames: Vec<Frame>,
+    /// It is what a signal handler returns to, which nobody has called: the next frame was interrupted.
+    pub signal: bool,
 }
+
+/// What handlers return to: `rt_sigreturn`, in both ways to load its number.
+const SIGNAL_RETURNS: [&[u8]; 2] = [b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"];
+/// Bytes of the `syscall` at their end.
+const SYSCALL: usize = 2;
+/// Where the interrupted rbp, rsp and rip are in the kernel's `ucontext`.
+const SAVED: [u64; 3] = [120, 160, 168];
 
 /// Where the modules of a process are, at one moment.
 #[derive(Default)]
@@ -189,6 +198,20 @@ impl Space {
         })
     }
 
+    /// Whether a handler that returns executes the instruction at an address next, or the one after that.
+    fn is_signal_return(&self, pc: u64) -> bool {
+        let Some(m) = self.mapping(pc) else {
+            return false;
+        };
+        let file = pc.wrapping_sub(m.bias);
+        SIGNAL_RETURNS.iter().any(|code| {
+            let starts = [file, file.wrapping_sub((code.len() - SYSCALL) as u64)];
+            starts
+                .iter()
+                .any(|s| m.module.bytes(*s, code.len()) == Some(*code))
+        })
+    }
+
     /// Walks the stack of a thread with these registers. `read` gives the 8 bytes at an address,
     /// if they are known; the walk ends where they are not, or after `limit` frames.
     pub fn backtrace(
@@ -211,8 +234,14 @@ impl Space {
         let mut address = FrameAddress::from_instruction_pointer(rip);
         let mut out: Vec<CallFrame> = Vec::new();
         while out.len() < limit {
+            let pc = address.address();
+            let signal = self.is_signal_return(pc);
             // A return address may be the first of the next function: look at the call before it.
-            let (pc, look) = (address.address(), address.address_for_lookup());
+            let look = if signal {
+                pc
+            } else {
+                address.address_for_lookup()
+            };
             out.push(CallFrame {
                 pc,
                 cfa: None,
@@ -225,7 +254,21 @@ impl Space {
                     p
                 }),
                 frames: self.frames(look),
+                signal,
             });
+            if signal {
+                // The unwind tables say this by expressions that the unwinder does not evaluate.
+                let saved = SAVED.map(|at| read(regs.sp().wrapping_add(at)));
+                let [Ok(bp), Ok(sp), Ok(ip)] = saved else {
+                    break;
+                };
+                if let Some(last) = out.last_mut() {
+                    last.cfa = Some(sp);
+                }
+                regs = UnwindRegsX86_64::new(ip, sp, bp);
+                address = FrameAddress::from_instruction_pointer(ip);
+                continue;
+            }
             let next = unwinder.unwind_frame(address, &mut regs, &mut cache, &mut read);
             let Ok(Some(ra)) = next else {
                 break;

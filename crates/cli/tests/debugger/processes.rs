@@ -149,6 +149,16 @@ int main(void) { deep(60); signal(SIGUSR1, on); cause(); return hits - 1; }"#,
                 "main ()",
             ],
         );
+        // The same without gdb.
+        let calls = s.run(s.hindsight(&["calls"]).arg(&trace).arg("on")).text();
+        // Behind its first instruction: before that the signal has not come yet.
+        let (sequence, count) = calls.split(' ').next().unwrap().split_once(':').unwrap();
+        let at = u64::from_str_radix(count, 16).unwrap() + 1;
+        let mut command = s.hindsight(&["backtrace"]);
+        let stack = s.run(command.arg(&trace).arg(format!("{sequence}:{at:X}")));
+        let stack = stack.text();
+        let frames = ["on at", "<signal handler called>", "cause at", "main at"];
+        expect(&stack, &frames);
     }
 }
 
