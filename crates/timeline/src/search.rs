@@ -9,7 +9,7 @@ mod out;
 use crate::player::STRIDE;
 use crate::scan::Raw;
 use crate::stops::*;
-use crate::{Cursor, Ending, Filter, Kind, KindOf, Position, Result, ThreadId};
+use crate::{Cursor, Filter, Kind, KindOf, Position, Result, ThreadId};
 use changes::Writers;
 use effects::Wants;
 use std::sync::Arc;
@@ -314,7 +314,7 @@ fn event(
     );
     if stops.threads {
         offer(scan.from, Reason::ThreadBegin);
-        let ending = scan.ending.clone().unwrap_or(Ending::Unknown);
+        let ending = timeline.0.ending(s.thread, scan);
         offer(scan.to, Reason::ThreadEnd(ending));
     }
     if stops.modules {

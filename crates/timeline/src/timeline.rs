@@ -169,7 +169,7 @@ impl Timeline {
             last,
             from: scan.from,
             to: scan.to,
-            ending: scan.ending.clone().unwrap_or(Ending::Unknown),
+            ending: self.0.ending(id, scan),
         }
     }
 

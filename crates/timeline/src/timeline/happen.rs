@@ -39,10 +39,7 @@ impl Timeline {
             };
             if wants(KindOf::Thread) {
                 push(scan.from, Kind::ThreadBegin);
-                push(
-                    scan.to,
-                    Kind::ThreadEnd(scan.ending.clone().unwrap_or(Ending::Unknown)),
-                );
+                push(scan.to, Kind::ThreadEnd(self.0.ending(*t, scan)));
             }
             for (count, raw) in &scan.events {
                 match *raw {
