@@ -89,6 +89,7 @@ pub fn is_own(content: &[u8], gdb: bool) -> bool {
         || gdb && content.starts_with(b"qRcmd,")
         || content.starts_with(b"qXfer:siginfo:read:")
         || content.starts_with(b"qXfer:threads:read:")
+        || content.starts_with(b"qGetTLSAddr:")
         || content.starts_with(b"QPassSignals:")
 }
 

@@ -35,6 +35,9 @@ Shows the present position of the recording.
 end
 
 define seek
+  if $argc == 0
+    echo To which place? "help seek" says more.\n
+  end
   monitor seek $arg0
   hindsight-moved
 end
@@ -62,6 +65,9 @@ Lists the named positions.
 end
 
 define restart
+  if $argc == 0
+    echo From which checkpoint? "help restart" says more.\n
+  end
   monitor restart $arg0
   hindsight-moved
 end
@@ -70,6 +76,9 @@ Goes to a named position: restart NAME.
 end
 
 define process
+  if $argc == 0
+    echo Which program image? "help process" says more.\n
+  end
   monitor process $arg0
   tcatch exec
   stepi
@@ -92,7 +101,37 @@ With two arguments, of memory: known ADDRESS LENGTH.
 end
 
 define last-write
-  eval "monitor last-write %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  if $argc == 0
+    echo Of which variable? "help last-write" says more.\n
+  end
+  if $argc > 8
+    echo At most eight words: write it with fewer blanks.\n
+  end
+  # An expression may have blanks in it, of which gdb makes several arguments.
+  if $argc == 1
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  end
+  if $argc == 2
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1), (unsigned long) sizeof($arg0 $arg1)
+  end
+  if $argc == 3
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2), (unsigned long) sizeof($arg0 $arg1 $arg2)
+  end
+  if $argc == 4
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3)
+  end
+  if $argc == 5
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4)
+  end
+  if $argc == 6
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5)
+  end
+  if $argc == 7
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6)
+  end
+  if $argc == 8
+    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
+  end
   hindsight-moved
 end
 document last-write
@@ -100,7 +139,37 @@ Goes to the instruction that wrote a variable last: last-write EXPR.
 end
 
 define first-use
-  eval "monitor first-use %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  if $argc == 0
+    echo Of which variable? "help first-use" says more.\n
+  end
+  if $argc > 8
+    echo At most eight words: write it with fewer blanks.\n
+  end
+  # An expression may have blanks in it, of which gdb makes several arguments.
+  if $argc == 1
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  end
+  if $argc == 2
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1), (unsigned long) sizeof($arg0 $arg1)
+  end
+  if $argc == 3
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2), (unsigned long) sizeof($arg0 $arg1 $arg2)
+  end
+  if $argc == 4
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3)
+  end
+  if $argc == 5
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4)
+  end
+  if $argc == 6
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5)
+  end
+  if $argc == 7
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6)
+  end
+  if $argc == 8
+    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
+  end
   hindsight-moved
 end
 document first-use

@@ -21,9 +21,11 @@ mod route;
 mod server;
 mod session;
 mod side;
+mod siginfo;
 mod signals;
 mod target;
 mod tell;
+mod tls;
 
 pub use bookmarks::Bookmarks;
 pub use interrupt::Interrupt;

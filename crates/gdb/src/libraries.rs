@@ -47,6 +47,14 @@ pub fn list(timeline: &Timeline, image: u32, at: Position) -> String {
     out + "</library-list-svr4>"
 }
 
+/// Guest address of the dynamic section of a mapped file, which tells it from all others.
+pub fn dynamic_section(timeline: &Timeline, m: &hindsight_timeline::Module) -> Option<u64> {
+    let (hash, first) = (m.hash?, m.parts.first()?);
+    let bytes = timeline.module_bytes(hash).ok()?;
+    let (bias, layout) = bias(&m.path, hash.0, &bytes, first.start, first.offset)?;
+    Some(layout.dynamic.wrapping_add(bias))
+}
+
 type Known = HashMap<[u8; 16], Option<(u64, u64, Layout)>>;
 
 /// Guest address minus file address, and what else is wanted of the file.

@@ -4,7 +4,7 @@ use crate::filter::{self, Framer, Incoming, MAX_PACKET, Outgoing};
 use crate::processes::Wanted;
 use crate::route::{Routed, Router};
 use crate::session::{Break, Session};
-use crate::{Error, Result, agent, libraries, signals};
+use crate::{Error, Result, agent, libraries, siginfo, signals, tls};
 use gdbstub::stub::state_machine::GdbStubStateMachine;
 use gdbstub::stub::{GdbStubBuilder, GdbStubError};
 use std::io::{Read, Write};
@@ -184,8 +184,14 @@ fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
     }
     if packet.starts_with(b"qXfer:siginfo:read:") {
         return match session.inferior.signal {
-            Some(s) => filter::answer_read(packet, &siginfo(s.number, s.code, s.address)),
+            Some(s) => filter::answer_read(packet, &siginfo::of(session, s)),
             None => b"E01".to_vec(),
+        };
+    }
+    if let Some(arguments) = packet.strip_prefix(b"qGetTLSAddr:") {
+        return match tls::address(session, arguments) {
+            Ok(Some(address)) => format!("{address:x}").into_bytes(),
+            Ok(None) | Err(_) => b"E01".to_vec(),
         };
     }
     if let Some(command) = packet.strip_prefix(b"qRcmd,") {
@@ -241,13 +247,4 @@ fn threads(session: &mut Session) -> Result<String> {
         out += &format!(r#"<thread id="{label}" name="{name}">stream {id}</thread>"#);
     }
     Ok(out + "</threads>")
-}
-
-/// The kernel's `siginfo_t` with what is recorded of it.
-fn siginfo(number: u8, code: i32, address: u64) -> [u8; 128] {
-    let mut out = [0; 128];
-    out[0] = number;
-    out[8..12].copy_from_slice(&code.to_le_bytes());
-    out[16..24].copy_from_slice(&address.to_le_bytes());
-    out
 }

@@ -45,7 +45,48 @@ int main(void) {
             "$6 = 0",
         ],
     );
-    // Signals that gdb passes silently are passed.
+    // All of it, where a handler got it; without one, what is known.
+    let trace = record(
+        &s,
+        r#"
+#include <signal.h>
+#include <unistd.h>
+volatile int got; void on(int n, siginfo_t *i, void *c) { got = i->si_value.sival_int; }
+int main(void) {
+    struct sigaction a = { .sa_sigaction = on, .sa_flags = SA_SIGINFO };
+    sigaction(SIGUSR1, &a, 0);
+    sigqueue(getpid(), SIGUSR1, (union sigval) { .sival_int = 77 });
+    return *(volatile int *) 0x123;
+}"#,
+        &[],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "continue\nprint $_siginfo._sifields._rt.si_sigval.sival_int\n\
+         print 0\ninfo proc\nprint $_siginfo._sifields._rt.si_pid\ncontinue\nprint $_siginfo._sifields._sigfault.si_addr\n",
+    );
+    let of = |before: &str| {
+        let rest = &out[out.find(before).expect(before) + before.len()..];
+        rest.lines().next().unwrap().trim().to_string()
+    };
+    assert_eq!(of("$1 = "), "77", "{out}");
+    assert_eq!(of("$3 = "), of("process "), "{out}");
+    expect(&out, &["received signal SIGSEGV", "(void *) 0x123"]);
+}
+
+#[test]
+fn signals_that_are_passed_silently_are_passed() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"
+#include <signal.h>
+#include <unistd.h>
+volatile int hits; void on(int n) { hits++; }
+int main(void) { signal(SIGUSR1, on); kill(getpid(), SIGUSR1); return 0; }"#,
+        &[],
+    );
     let out = gdb(
         &s,
         &trace,
@@ -326,6 +367,7 @@ int main(void) { for (int i = 0; i < 1000; i++) last(); kill(getpid(), SIGKILL);
     expect(
         &out,
         &[
+            "end of the recording of this process: killed by signal 9",
             "No more reverse-execution history",
             "last ()",
             "= 999",

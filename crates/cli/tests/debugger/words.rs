@@ -229,3 +229,75 @@ fn a_command_that_takes_long_is_interrupted() {
     expect(&done.messages(), &["cancelled", "0.00% of the thread"]);
     expect(&done.text(), &["main ()", "= 0"]);
 }
+
+#[test]
+fn each_thread_has_its_own_copy_of_a_variable() {
+    let s = Scene::new();
+    // Of the program, and of a library whose copies are made when they are first used.
+    let library = compile(
+        &s,
+        "own.so",
+        "__thread int far = 3; int more(int n) { far += n; return far; }",
+        &["-shared", "-fPIC"],
+    );
+    let source = r#"#include <dlfcn.h>
+#include <pthread.h>
+__thread int pad, mine = 5; int (*more)(int);
+void stop(void) {}
+void *work(void *p) { mine += (long) p; more((long) p); stop(); return 0; }
+int main(void) {
+    pthread_t t; more = dlsym(dlopen("LIBRARY", RTLD_NOW), "more");
+    mine = 70; pthread_create(&t, 0, work, (void *) 4); pthread_join(t, 0); return mine; }"#;
+    let source = source.replace("LIBRARY", library.to_str().unwrap());
+    let trace = record(&s, &source, &["-pthread"]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break stop\ncontinue\nprint mine\nprint far\nthread 1\nprint mine\nprint far\nthread 2\nprint &mine == &pad\n\
+         last-write mine\nprint mine\nthread 1\nseek begin\nprint mine\n",
+    );
+    expect(
+        &out,
+        &[
+            "stop ()",
+            "$1 = 9",
+            "$2 = 7",
+            "$3 = 70",
+            // It has none there yet.
+            "Cannot find thread-local storage",
+            "$4 = 0",
+            "writes 4 bytes",
+            "work (",
+            "$5 = 5",
+            "Cannot find thread-local storage",
+        ],
+    );
+}
+
+#[test]
+fn expressions_may_have_blanks() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"struct pair { int a, b; } pair, *p = &pair;
+void first(void) { p->a = 1; } void second(void) { p->b = 2; } void third(void) { p->a = 3; }
+void stop(void) {}
+int main(void) { first(); second(); third(); stop(); return 0; }"#,
+        &[],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break stop\ncontinue\nlast-write p -> b\nlast-write *(struct pair *) p\nfirst-use * (int *) p\nseek\nrestart\n",
+    );
+    expect(
+        &out,
+        &[
+            "second ()",
+            "first ()",
+            "writes 4 bytes",
+            "To which place?",
+            "From which checkpoint?",
+        ],
+    );
+}

@@ -1,0 +1,167 @@
+//! Where a thread has its own copy of a variable: `__thread`, `thread_local`, `errno`.
+//!
+//! As the dynamic linker of glibc keeps it: each thread has a vector of the places of its copies (dtv), by the
+//! number of the file. The main program has number 1; of others it is in the linker's list of loaded files, at an
+//! offset that glibc says in a constant for debuggers.
+
+use crate::Result;
+use crate::libraries;
+use crate::session::Session;
+use gdbstub::common::Tid;
+use hindsight_symbols::{DebugPaths, Module};
+use hindsight_timeline::Module as Mapped;
+use object::{Object, ObjectSymbol};
+
+/// In what `fs_base` points to: the thread's vector.
+const VECTOR: u64 = 8;
+/// Bytes of an entry of the vector, which begins with the address. The one before the first has their number.
+const ENTRY: u64 = 16;
+const NOT_MADE: u64 = u64::MAX;
+/// The number of the main program.
+const MAIN: u64 = 1;
+/// glibc's constant: bits, elements, offset, as 32 bits each.
+const NUMBER: &str = "_thread_db_link_map_l_tls_modid";
+/// In a dynamic section: the address of the linker's list of files.
+const DT_DEBUG: u64 = 21;
+const DT_NULL: u64 = 0;
+/// In what it points to: the first file; in a file: its dynamic section, and the next.
+const FIRST: u64 = 8;
+const DYNAMIC: u64 = 16;
+const NEXT: u64 = 24;
+/// Longest dynamic section and longest list that are looked at.
+const MOST: u64 = 1 << 12;
+
+/// Answers `qGetTLSAddr:THREAD,OFFSET,FILE`: the file as named in the list of libraries, 0 for the program. `None`:
+/// it is not known, or the thread has none yet.
+pub fn address(session: &mut Session, arguments: &[u8]) -> Result<Option<u64>> {
+    let Some((pid, tid, offset, file)) = parse(arguments) else {
+        return Ok(None);
+    };
+    if let Some(pid) = pid
+        && !(session.is_attached(pid) && session.activate(pid)?)
+    {
+        return Ok(None);
+    }
+    let number = match file {
+        0 => Some(MAIN),
+        _ => number(session, file)?,
+    };
+    let (Some(number), Some(tid)) = (number, Tid::new(tid)) else {
+        return Ok(None);
+    };
+    let base = session.registers(tid)?.cpu.fs_base;
+    let Some(vector) = word(session, base.wrapping_add(VECTOR))? else {
+        return Ok(None);
+    };
+    let entries = word(session, vector.wrapping_sub(ENTRY))?;
+    if entries.is_none_or(|n| number > n) {
+        return Ok(None);
+    }
+    let copy = word(session, vector.wrapping_add(number.wrapping_mul(ENTRY)))?;
+    let made = copy.filter(|a| *a != 0 && *a != NOT_MADE);
+    Ok(made.map(|a| a.wrapping_add(offset)))
+}
+
+/// Process, thread, offset and file.
+fn parse(arguments: &[u8]) -> Option<(Option<u64>, usize, u64, u64)> {
+    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
+    let mut parts = std::str::from_utf8(arguments).ok()?.split(',');
+    let (thread, offset, file) = (parts.next()?, hex(parts.next()?)?, hex(parts.next()?)?);
+    let (pid, tid) = match thread.strip_prefix('p') {
+        Some(both) => {
+            let (pid, tid) = both.split_once('.')?;
+            (Some(hex(pid)?), tid)
+        }
+        None => (None, thread),
+    };
+    Some((pid, hex(tid)? as usize, offset, file))
+}
+
+/// The number that the linker has given to a file.
+fn number(session: &mut Session, file: u64) -> Result<Option<u64>> {
+    let here = session.inferior.cursor.position()?;
+    let there = |m: &Mapped| m.load.is_none_or(|p| p <= here) && m.unload.is_none_or(|p| p > here);
+    let modules = session.timeline.modules(session.inferior.image)?;
+    let wanted = modules.iter().find(|m| m.start == file && there(m));
+    let section = |m: Option<&Mapped>| libraries::dynamic_section(&session.timeline, m?);
+    let (Some(wanted), Some(main)) = (section(wanted), section(modules.first())) else {
+        return Ok(None);
+    };
+    let Some(offset) = (modules.iter()).find_map(|m| number_offset(session, m)) else {
+        return Ok(None);
+    };
+    let mut at = first_file(session, main)?;
+    for _ in 0..MOST {
+        let Some(entry) = at.filter(|a| *a != 0) else {
+            break;
+        };
+        if word(session, entry.wrapping_add(DYNAMIC))? == Some(wanted) {
+            return word(session, entry.wrapping_add(offset));
+        }
+        at = word(session, entry.wrapping_add(NEXT))?;
+    }
+    Ok(None)
+}
+
+/// Where in the linker's description of a file its number is, if this file is the C library and says so.
+fn number_offset(session: &Session, m: &Mapped) -> Option<u64> {
+    let name = m.path.rsplit('/').next()?;
+    if !["libc.", "libc-", "libpthread"]
+        .iter()
+        .any(|n| name.starts_with(n))
+    {
+        return None;
+    }
+    let data = session.timeline.module_bytes(m.hash?).ok()?;
+    let elf = object::File::parse(&*data).ok()?;
+    let is = |s: &object::Symbol| s.name().is_ok_and(|n| n == NUMBER);
+    let at = elf.dynamic_symbols().find(is)?.address();
+    let module = Module::parse(&m.path, data.clone(), &DebugPaths::none()).ok()?;
+    let constant = module.bytes(at, 12)?;
+    Some(u32::from_le_bytes(constant[8..].try_into().ok()?) as u64)
+}
+
+/// The first file in the linker's list, found by the dynamic section of the main program.
+fn first_file(session: &mut Session, main: u64) -> Result<Option<u64>> {
+    for i in 0..MOST {
+        let entry = main.wrapping_add(16 * i);
+        match word(session, entry)? {
+            Some(DT_DEBUG) => {
+                let Some(list) = word(session, entry.wrapping_add(8))? else {
+                    return Ok(None);
+                };
+                return word(session, list.wrapping_add(FIRST));
+            }
+            Some(DT_NULL) | None => break,
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn word(session: &mut Session, address: u64) -> Result<Option<u64>> {
+    let bytes = session.read(address, 8)?;
+    Ok(bytes.try_into().ok().map(u64::from_le_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_taken_apart() {
+        let all = (Some(0x1a), 0x1b, 0x10, 0x7f00);
+        assert_eq!(parse(b"p1a.1b,10,7f00"), Some(all));
+        assert_eq!(parse(b"1b,10,0"), Some((None, 0x1b, 0x10, 0)));
+        for bad in [
+            &b""[..],
+            b"p1a,10,0",
+            b"1b,10",
+            b"1b,x,0",
+            b"p1a.-1,0,0",
+            b"\xff,0,0",
+        ] {
+            assert_eq!(parse(bad), None);
+        }
+    }
+}
