@@ -9,7 +9,7 @@ use hindsight_timeline::{
     Unnamed, Watch, Why,
 };
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Two threads access the same bytes in turns, which no atomic operation puts into order but now and then. What a
 /// thread wrote is often read by it again.
@@ -122,16 +122,26 @@ fn same_at_a_glance(quick: &Memory, all: &Memory) {
 
 #[test]
 fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() {
-    let s = Scene::new();
-    let trace = record(&s);
+    // How the threads come to run beside each other is different in each recording.
+    let mut met = [0; 3];
+    for _ in 0..5 {
+        let s = Scene::new();
+        let found = races_agree(&record(&s));
+        met = std::array::from_fn(|i| met[i] + found[i]);
+        let [raced, read, unnamed] = met;
+        if raced > 50 && read > 10 && unnamed > 0 {
+            return;
+        }
+    }
+    panic!("raced, read, unnamed: {met:?}");
+}
+
+/// Compares answers about a recording; bytes with several values, bytes that were read, and bytes of which not all
+/// writers are named.
+fn races_agree(trace: &Path) -> [usize; 3] {
     let mut r = Rng(5);
-    let longest = open(&trace, 0)
-        .threads()
-        .unwrap()
-        .iter()
-        .map(|t| t.to)
-        .max();
-    let all = [0, longest.unwrap() / 100].map(|i| open(&trace, i));
+    let longest = open(trace, 0).threads().unwrap().iter().map(|t| t.to).max();
+    let all = [0, longest.unwrap() / 100].map(|i| open(trace, i));
     let at = bytes(&all[0]);
     let mut cursors: Vec<Cursor> = all.iter().map(|t| t.cursor().unwrap()).collect();
     let threads = all[0].threads().unwrap();
@@ -174,8 +184,5 @@ fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() 
             );
         }
     }
-    assert!(
-        raced > 50 && read > 10 && unnamed > 0,
-        "{raced}, {read}, {unnamed}"
-    );
+    [raced, read, unnamed]
 }
