@@ -5,10 +5,17 @@ set remotetimeout 3600
 set unwindonsignal on
 
 define hindsight-moved
-  maintenance flush register-cache
   maintenance flush dcache
   sharedlibrary
-  frame
+  # Not 0: in another thread than the chosen one, which need not be there any more. gdb changes to it when it stops.
+  with language c -- set $hindsight_elsewhere = *(unsigned char *) 0x9e48494e44534754
+  if $hindsight_elsewhere != 0
+    # Backwards gdb makes no step of the old thread over a breakpoint, in which it expects no other thread.
+    reverse-continue
+  else
+    maintenance flush register-cache
+    frame
+  end
 end
 document hindsight-moved
 Makes gdb look again after the recording was moved.
@@ -17,11 +24,11 @@ end
 # Commands are about the process that was chosen, of which gdb tells the recording with a look at memory only.
 define hookpost-inferior
   maintenance flush dcache
-  set $hindsight_here = *(unsigned char *) $pc
+  with language c -- set $hindsight_here = *(unsigned char *) $pc
 end
 define hookpost-thread
   maintenance flush dcache
-  set $hindsight_here = *(unsigned char *) $pc
+  with language c -- set $hindsight_here = *(unsigned char *) $pc
 end
 define info hookpost-inferiors
   monitor processes
@@ -89,10 +96,12 @@ Goes to the beginning of another program image of the recording, by its number: 
 end
 
 define known
-  if $argc == 1
-    eval "monitor memory %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  if $argc <= 1
+    set $hindsight_at = &($arg0)
+    with language c -- eval "monitor memory %lu %lu", (unsigned long) $hindsight_at, (unsigned long) sizeof(*$hindsight_at)
   else
-    eval "monitor memory %lu %lu", (unsigned long) ($arg0), (unsigned long) ($arg1)
+    set $hindsight_at = $arg0
+    with language c -- eval "monitor memory %lu %lu", (unsigned long) $hindsight_at, (unsigned long) ($arg1)
   end
 end
 document known
@@ -104,34 +113,36 @@ define last-write
   if $argc == 0
     echo Of which variable? "help last-write" says more.\n
   end
-  if $argc > 8
-    echo At most eight words: write it with fewer blanks.\n
-  end
   # An expression may have blanks in it, of which gdb makes several arguments.
-  if $argc == 1
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  if $argc > 8
+    echo More than eight words: write it with fewer blanks.\n
+    hindsight-too-many-words
+  end
+  if $argc <= 1
+    set $hindsight_at = &($arg0)
   end
   if $argc == 2
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1), (unsigned long) sizeof($arg0 $arg1)
+    set $hindsight_at = &($arg0 $arg1)
   end
   if $argc == 3
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2), (unsigned long) sizeof($arg0 $arg1 $arg2)
+    set $hindsight_at = &($arg0 $arg1 $arg2)
   end
   if $argc == 4
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3)
   end
   if $argc == 5
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4)
   end
   if $argc == 6
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5)
   end
   if $argc == 7
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6)
   end
   if $argc == 8
-    eval "monitor last-write %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
   end
+  with language c -- eval "monitor last-write %lu %lu", (unsigned long) $hindsight_at, (unsigned long) sizeof(*$hindsight_at)
   hindsight-moved
 end
 document last-write
@@ -142,34 +153,36 @@ define first-use
   if $argc == 0
     echo Of which variable? "help first-use" says more.\n
   end
-  if $argc > 8
-    echo At most eight words: write it with fewer blanks.\n
-  end
   # An expression may have blanks in it, of which gdb makes several arguments.
-  if $argc == 1
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0), (unsigned long) sizeof($arg0)
+  if $argc > 8
+    echo More than eight words: write it with fewer blanks.\n
+    hindsight-too-many-words
+  end
+  if $argc <= 1
+    set $hindsight_at = &($arg0)
   end
   if $argc == 2
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1), (unsigned long) sizeof($arg0 $arg1)
+    set $hindsight_at = &($arg0 $arg1)
   end
   if $argc == 3
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2), (unsigned long) sizeof($arg0 $arg1 $arg2)
+    set $hindsight_at = &($arg0 $arg1 $arg2)
   end
   if $argc == 4
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3)
   end
   if $argc == 5
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4)
   end
   if $argc == 6
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5)
   end
   if $argc == 7
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6)
   end
   if $argc == 8
-    eval "monitor first-use %lu %lu", (unsigned long) &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7), (unsigned long) sizeof($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
+    set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
   end
+  with language c -- eval "monitor first-use %lu %lu", (unsigned long) $hindsight_at, (unsigned long) sizeof(*$hindsight_at)
   hindsight-moved
 end
 document first-use

@@ -77,6 +77,8 @@ pub struct Session {
     pub interrupt: Interrupt,
     pub files: Files,
     pub marks: Bookmarks,
+    /// The next run only tells the client at which thread it is.
+    pub showing: bool,
     /// What went wrong in the last run.
     pub trouble: Option<String>,
     /// What the user is to be told.
@@ -118,6 +120,7 @@ impl Session {
             cancel,
             files: Files::default(),
             marks,
+            showing: false,
             trouble: None,
             notes: Vec::new(),
             wanted: Wanted::default(),
@@ -212,6 +215,12 @@ impl Session {
 
     /// Does what gdb asked for.
     pub fn go(&mut self) -> Result<Told> {
+        if std::mem::take(&mut self.showing) {
+            return Ok(Told::SignalWithThread {
+                tid: self.tid(self.inferior.cursor.thread()),
+                signal: Signal(0),
+            });
+        }
         self.inferior.signal = None;
         self.told_fork = None;
         if std::mem::take(&mut self.inferior.vfork_open) {

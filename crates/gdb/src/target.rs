@@ -79,6 +79,10 @@ impl Target for Session {
     }
 }
 
+/// No program has memory here. The commands of gdb's script read it after a command that moved: not 0 where gdb has
+/// chosen another thread than the one to which it led; the next run then does nothing but tell gdb of that one.
+const ELSEWHERE: u64 = 0x9e48_494e_4453_4754;
+
 impl MultiThreadBase for Session {
     fn read_registers(&mut self, regs: &mut State, tid: Tid) -> TargetResult<(), Self> {
         *regs = whole(self.registers(tid))?;
@@ -96,7 +100,12 @@ impl MultiThreadBase for Session {
         Some(self)
     }
 
-    fn read_addrs(&mut self, start: u64, data: &mut [u8], _tid: Tid) -> TargetResult<usize, Self> {
+    fn read_addrs(&mut self, start: u64, data: &mut [u8], tid: Tid) -> TargetResult<usize, Self> {
+        if start == ELSEWHERE && data.len() == 1 {
+            self.showing = self.any_thread(tid) != Some(self.inferior.cursor.thread());
+            data.fill(self.showing as u8);
+            return Ok(data.len());
+        }
         let known = whole(self.read(start, data.len()))?;
         if known.is_empty() && !data.is_empty() {
             return Err(TargetError::Errno(UNKNOWN));

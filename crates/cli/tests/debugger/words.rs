@@ -301,3 +301,42 @@ int main(void) { first(); second(); third(); stop(); return 0; }"#,
         ],
     );
 }
+
+#[test]
+fn commands_that_move_choose_the_thread() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <pthread.h>
+volatile int shared;
+void *work(void *p) { shared = 7; return 0; }
+void after(void) {}
+int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0); after(); return 0; }"#,
+        &["-pthread"],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break after\ncontinue\nlast-write shared\nprint $_thread\nbacktrace 1\nwhen\nstepi\nprint shared\ncheckpoint there\n\
+         seek begin\nprint $_thread\nbreak main\ncontinue\nrestart there\nreverse-stepi\nprint shared\n",
+    );
+    expect(
+        &out,
+        &[
+            "after ()",
+            "writes 4 bytes",
+            "stopped",
+            "work (p=0x0)",
+            "$1 = 2",
+            "#0  ",
+            "work (p=0x0)",
+            "thread",
+            "= 7",
+            "_start ()",
+            "$3 = 1",
+            "main ()",
+            "work (p=0x0)",
+            "$4 = 0",
+        ],
+    );
+}
