@@ -1,15 +1,15 @@
-//! Where an observing replay marks what is accessed.
+//! Where an observing replay marks what is accessed, relative to the GS base.
 //!
-//! Two stretches of as many bytes as the window has cells: the byte of a cell in the first is not 0 when
-//! the cell has been read, that in the second when it has been written. Behind each are some bytes
+//! Two stretches of as many bytes as the window has cells: the byte at `READS + cell` is not 0 when
+//! the cell has been read, that at `WRITES + cell` when it has been written. Behind each are some bytes
 //! for what begins in the last cells; they stand for the first ones. While translated code runs, the FS base
-//! is that of the marks of reads, which so are made by one instruction, wherever they are.
+//! is that of the marks of reads, which so are made by one instruction.
 //!
 //! Neither begins at a page: a processor that finds a store before a load in the same place of another page
 //! first takes them for the same memory, and what is read is marked before it is read.
 
-/// Marks of reads: from the beginning of a page on.
-pub const READS: u64 = 21 * 64;
+/// Marks of reads: behind the window, its alias page and its guard.
+pub const READS: i64 = (4 << 30) + (1 << 20) + 21 * 64;
 
 /// How far the FS base is below the marks of reads; the displacement of the instruction that marks makes up for it. A
 /// processor that guesses by base, index and the low bits of the displacement, without the segment, that a load takes what
@@ -19,7 +19,7 @@ pub const READS: u64 = 21 * 64;
 /// Marks of the last cells, whose sum with it passes 2^32, so are before those of the first one.
 pub const APART: i32 = 44;
 
-/// Marks of writes: below the context block, relative to the GS base.
+/// Marks of writes: below the context block.
 pub const WRITES: i64 = -((4 << 30) + (16 << 20)) + 43 * 64;
 
 /// Where, in one machine of a process, marks of writes are instead: at an absolute address that a displacement of 32 bits
@@ -37,8 +37,8 @@ pub const UNKNOWN: u8 = 1;
 
 const _: () = {
     assert!(WRITES + (4 << 30) + (SLACK as i64) < -(crate::ctx::CTX_SIZE as i64));
-    assert!(READS + SLACK as u64 <= 4096);
-    assert!(READS >= APART as u64);
+    assert!(READS.rem_euclid(4096) + SLACK as i64 <= 4096);
+    assert!(READS.rem_euclid(4096) >= APART as i64);
     assert!(WRITES.rem_euclid(4096) + SLACK as i64 <= 4096);
     assert!(NEAR as i64 % 4096 == WRITES.rem_euclid(4096));
     assert!(NEAR.checked_add(SLACK as i32).is_some());

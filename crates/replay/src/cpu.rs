@@ -7,8 +7,7 @@ use crate::code::Code;
 use crate::host::{Fault, HostFloat, Prepared, SignalStack};
 use crate::library::Library;
 use crate::queue::{Op, Queue};
-use crate::stretch::Marks;
-use crate::window::Window;
+use crate::window::{Marks, Window};
 use crate::{Difference, Error};
 use hindsight_isa::ctx::table;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -393,7 +392,10 @@ impl Cpu {
             );
         }
         let ctx = self.window.ctx_ptr();
-        let marks = self.window.read_marks_base();
+        let marks = self
+            .window
+            .has_marks()
+            .then(|| self.window.read_marks_base());
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
         // An instruction that was announced as one that may write watched memory is not again.

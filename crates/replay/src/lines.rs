@@ -1,8 +1,7 @@
 //! What a window holds, or its marks, in a small form: so that a machine can go back to where it was.
 
 use crate::Error;
-use crate::stretch::{Marks, Part};
-use crate::window::Window;
+use crate::window::{Marks, Part, Window};
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
@@ -217,8 +216,8 @@ impl Window {
     /// Where there may be marks.
     fn dirty_marks(&self, marks: Marks) -> Result<Vec<Part>, Error> {
         match self.dirty.known() {
-            Some(pages) => Ok(self.stretch(marks).parts_of(&pages)),
-            None => Ok(self.dirty.among(self.stretch(marks).parts()?, |p| p.page)),
+            Some(pages) => Ok(self.parts_of(marks, &pages)),
+            None => Ok(self.dirty.among(self.parts(marks)?, |p| p.page)),
         }
     }
 
@@ -265,14 +264,9 @@ impl Window {
         let cells = self.pages()?.into_iter().filter(other);
         let mut clean = cells.into_iter().all(|p| *self.page(p) == NONE);
         for marks in [Marks::Reads, Marks::Writes] {
-            let mut parts = self
-                .stretch(marks)
-                .parts()?
-                .into_iter()
-                .filter(|p| other(&p.page));
-            clean &= parts.all(|p| {
-                *self.stretch(marks).part(&p).as_flattened() == NONE[..64 * p.lines.len()]
-            });
+            let mut parts = self.parts(marks)?.into_iter().filter(|p| other(&p.page));
+            clean &=
+                parts.all(|p| *self.part(marks, &p).as_flattened() == NONE[..64 * p.lines.len()]);
         }
         Ok(clean)
     }
@@ -330,10 +324,10 @@ impl Window {
 
     /// Lines that have marks.
     pub(crate) fn marked_lines(&mut self, marks: Marks) -> Result<Lines, Error> {
-        self.stretch_mut(marks).fold_slack()?;
+        self.fold_slack(marks)?;
         let mut out = Lines::default();
         for part in self.dirty_marks(marks)? {
-            let marked = self.stretch(marks).part(&part).iter().enumerate();
+            let marked = self.part(marks, &part).iter().enumerate();
             for (i, line) in marked.filter(|(_, l)| **l != [0; LINE]) {
                 let mask = 1 << (part.lines.start + i);
                 match out.pages.last_mut() {
@@ -348,16 +342,11 @@ impl Window {
 
     /// Lets these lines have these marks, and no others any.
     pub(crate) fn become_marked(&mut self, marks: Marks, lines: &Lines) -> Result<(), Error> {
-        self.stretch_mut(marks).fold_slack()?;
+        self.fold_slack(marks)?;
         for part in self.dirty_marks(marks)? {
             // Lest memory is made for what has none.
-            if self
-                .stretch(marks)
-                .part(&part)
-                .iter()
-                .any(|l| *l != [0; LINE])
-            {
-                self.stretch_mut(marks).part_mut(&part).fill([0; LINE]);
+            if self.part(marks, &part).iter().any(|l| *l != [0; LINE]) {
+                self.part_mut(marks, &part).fill([0; LINE]);
             }
         }
         let mut rest = lines.bytes.chunks_exact(LINE);
@@ -439,10 +428,8 @@ mod tests {
                     3 => w.forget(at, len).unwrap(),
                     4 => {
                         w.dirty.add((1 << 32) - 1, 2);
-                        w.stretch_mut(Marks::Reads)
-                            .set_slack((1 << 32) + random(64) as i64);
-                        w.stretch_mut(Marks::Reads)
-                            .set_slack(-1 - random(44) as i64);
+                        w.set_slack(Marks::Reads, (1 << 32) + random(64) as i64);
+                        w.set_slack(Marks::Reads, -1 - random(44) as i64);
                     }
                     _ => w.write(at, &vec![random(256) as u8; len as usize]),
                 }

@@ -9,7 +9,7 @@ use crate::lines::Lines;
 use crate::marks::ShowPage;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
-use crate::stretch::Marks;
+use crate::window::Marks;
 use crate::{Error, Gap, Snapshot, State};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::{CpuState, Executed, Predictor, VecState};

@@ -1,9 +1,8 @@
 //! Marks of what was accessed, taken from the window page by page.
 
 use crate::Error;
-use crate::stretch::{Marks, Part, Stretch};
 use crate::sweep::{Bits, sweep};
-use crate::window::Window;
+use crate::window::{Marks, Window};
 
 const PAGE: usize = 4096;
 
@@ -18,7 +17,7 @@ pub struct LineMarks {
 }
 
 impl LineMarks {
-    pub(crate) fn of(reads: Bits, writes: Bits) -> LineMarks {
+    fn of(reads: Bits, writes: Bits) -> LineMarks {
         let ([read, r], [written, w]) = (reads, writes);
         let unknown = (read | written) & !(r | w);
         LineMarks {
@@ -33,56 +32,6 @@ impl LineMarks {
 /// what the cells hold. Of lines that were not accessed nothing is said.
 pub type ShowPage<'a> = dyn FnMut(u32, u64, &[LineMarks; 64], &[u8; PAGE]) + 'a;
 
-/// The numbers of the bits that are set.
-pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let i = mask.trailing_zeros() as usize;
-        mask &= mask.wrapping_sub(1);
-        (i < 64).then_some(i)
-    })
-}
-
-/// The pages in memory that have some of these ascending parts and are not among those in use, ascending.
-fn idle(parts: &[Part], used: &[u32]) -> Vec<u32> {
-    let mut used = used.iter().peekable();
-    let mut idle: Vec<u32> = Vec::new();
-    for host in parts.iter().map(|p| p.host) {
-        while used.next_if(|u| **u < host).is_some() {}
-        if used.peek() != Some(&&host) && idle.last() != Some(&host) {
-            idle.push(host);
-        }
-    }
-    idle
-}
-
-impl Stretch {
-    /// Shows all pages that have marks of this kind, ascending, with a bit for each line that has and its marks, and takes
-    /// them back as [`Window::take_marks`] does.
-    pub(crate) fn take(
-        &mut self,
-        show: &mut dyn FnMut(u32, u64, &[Bits; 64]),
-    ) -> Result<(), Error> {
-        self.fold_slack()?;
-        let parts = self.parts()?;
-        let mut used: Vec<u32> = Vec::new();
-        let mut bits = [[0; 2]; 64];
-        for same in parts.chunk_by(|a, b| a.page == b.page) {
-            let mut any = 0;
-            for part in same {
-                let some = sweep(self.part_mut(part), &mut bits[part.lines.clone()]);
-                any |= some << part.lines.start;
-                if some != 0 && used.last() != Some(&part.host) {
-                    used.push(part.host);
-                }
-            }
-            if any != 0 {
-                show(same[0].page, any, &bits);
-            }
-        }
-        self.give_back(&idle(&parts, &used))
-    }
-}
-
 impl Window {
     /// Shows all pages that have marks, ascending, and takes the marks back. Memory in which there were some is
     /// zeroed where it is, lest it has to be made again; what had none is given back.
@@ -90,9 +39,8 @@ impl Window {
         let kinds = [Marks::Reads, Marks::Writes];
         let mut parts = [Vec::new(), Vec::new()];
         for (kind, parts) in kinds.into_iter().zip(&mut parts) {
-            let marks = self.stretch_mut(kind);
-            marks.fold_slack()?;
-            *parts = marks.parts()?;
+            self.fold_slack(kind)?;
+            *parts = self.parts(kind)?;
         }
         let mut rest = [&parts[0][..], &parts[1][..]];
         let mut used = [Vec::new(), Vec::new()];
@@ -107,7 +55,7 @@ impl Window {
                     rest[k] = behind;
                     let first = part.lines.start;
                     let bits = &mut bits[k][part.lines.clone()];
-                    let some = sweep(self.stretch_mut(kinds[k]).part_mut(part), bits);
+                    let some = sweep(self.part_mut(kinds[k], part), bits);
                     any[k] |= some << first;
                     if some != 0 && used[k].last() != Some(&part.host) {
                         used[k].push(part.host);
@@ -130,10 +78,16 @@ impl Window {
             }
         }
         for k in 0..2 {
-            let idle = idle(&parts[k], &used[k]);
-            self.stretch_mut(kinds[k]).give_back(&idle)?;
+            let mut used = used[k].iter().peekable();
+            let mut idle: Vec<u32> = Vec::new();
+            for host in parts[k].iter().map(|p| p.host) {
+                while used.next_if(|u| **u < host).is_some() {}
+                if used.peek() != Some(&&host) && idle.last() != Some(&host) {
+                    idle.push(host);
+                }
+            }
+            self.give_back(kinds[k], &idle)?;
         }
-        self.outside.clear();
         Ok(())
     }
 }
@@ -189,28 +143,27 @@ mod tests {
         }
         // What begins in the last cells ends in the first ones.
         w.set_marks(Marks::Reads, 0, 1, MARK);
-        w.stretch_mut(Marks::Reads).set_slack((1 << 32) + 1);
+        w.set_slack(Marks::Reads, (1 << 32) + 1);
         assert_eq!(seen(&mut w), [(0, 1, 3, 0, 0)]);
         assert_eq!(seen(&mut w), []);
         // What is marked through the FS base is before the others in the last cells.
-        w.stretch_mut(Marks::Reads).set_slack(-1);
-        w.stretch_mut(Marks::Reads)
-            .set_slack(-(observe::APART as i64));
+        w.set_slack(Marks::Reads, -1);
+        w.set_slack(Marks::Reads, -(observe::APART as i64));
         let mut marks = [0; 46];
         w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
         assert_eq!((marks[0], marks[1], marks[44]), (0, MARK, MARK));
         assert_eq!(marks.iter().filter(|m| **m != 0).count(), 2);
         let last = (0xf_ffff, 1 << 63, 1 << 63 | 1 << 20, 0, 0);
         assert_eq!(seen(&mut w), [last]);
-        w.stretch_mut(Marks::Reads).set_slack(-1);
+        w.set_slack(Marks::Reads, -1);
         w.write_marks(Marks::Reads, (1 << 32) - 2, &[0; 2]);
         w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
         assert_eq!(marks[44], 0);
-        w.stretch_mut(Marks::Reads).set_slack(-1);
+        w.set_slack(Marks::Reads, -1);
         w.forget((1 << 32) - 1, 1).unwrap();
         w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
         assert_eq!(marks[44], MARK & UNKNOWN);
-        w.stretch_mut(Marks::Writes).set_slack((1 << 32) + 2);
+        w.set_slack(Marks::Writes, (1 << 32) + 2);
         w.set_marks(Marks::Writes, (1 << 32) - 1, 2, MARK);
         assert_eq!(seen(&mut w)[0], (0, 1, 0, 0b101, 0));
         assert_eq!(seen(&mut w), []);

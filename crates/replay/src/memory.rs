@@ -50,22 +50,6 @@ impl Mapping {
         (p as usize == base).then_some(map)
     }
 
-    /// The first bytes (whole pages) and the others.
-    pub fn split(self, at: usize) -> (Mapping, Mapping) {
-        assert!(at <= self.len && at.is_multiple_of(4096));
-        let whole = std::mem::ManuallyDrop::new(self);
-        let first = Mapping {
-            base: whole.base,
-            len: at,
-        };
-        let rest = Mapping {
-            // SAFETY: it lies in the mapping, or at its end.
-            base: unsafe { whole.base.add(at) },
-            len: whole.len - at,
-        };
-        (first, rest)
-    }
-
     pub fn base(&self) -> *mut u8 {
         self.base
     }

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::cpu::Cpu;
 use crate::queue::{Op, Queue};
-use crate::stretch::Marks;
+use crate::window::Marks;
 use hindsight_events::Event;
 use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};

@@ -3,8 +3,6 @@
 use crate::Error;
 use crate::lines::Dirty;
 use crate::memory::Mapping;
-use crate::stretch::{Marks, Stretch};
-use crate::taken::Outside;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor, observe};
@@ -14,69 +12,124 @@ const PAGE: u64 = 4096;
 /// Inaccessible bytes behind the alias page: no access that begins in the window passes them.
 const GUARD: usize = 64 << 10;
 
-/// Context block, cells, a second view of the first page of cells, and a guard, in this order; and marks, if there are.
+/// Bytes before the context block where there are marks: those of writes, and what keeps them apart.
+const FRONT: usize = -Marks::Writes.begin() as usize - CTX_SIZE;
+/// End of the marks of reads, from the first cell on.
+const REAR: usize = Marks::Reads.begin() as usize + Marks::LEN;
+
+/// Context block, cells, a second view of the first page of cells, and a guard, in this order; with
+/// marks, those of writes before and those of reads behind it.
 pub struct Window {
     map: Mapping,
+    /// Where in the mapping the context block begins.
+    at: usize,
+    /// The marks of writes, if they are not there ([`observe::NEAR`]).
+    near: Option<Mapping>,
     predictor: Predictor,
-    /// Those of reads and those of writes, or none.
-    marks: Vec<Stretch>,
-    /// Those of writes are at [`observe::NEAR`].
-    near: bool,
-    /// With marks: what has changed of cells otherwise than by instructions since all marks were taken.
-    pub(crate) outside: Outside,
     /// With marks: where they or cells may be other than zero.
     pub(crate) dirty: Dirty,
     /// Pages of cells that have been in use since all were given back, as far as `dirty` tells.
     pub(crate) in_use: HashSet<u32>,
 }
 
+/// Which accesses are marked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Marks {
+    Reads,
+    Writes,
+}
+
+/// Lines of a page of cells whose marks are in one page in memory.
+pub(crate) struct Part {
+    pub page: u32,
+    pub lines: std::ops::Range<usize>,
+    /// Number of the page in memory.
+    pub host: u32,
+}
+
+impl Part {
+    /// The cells of these lines.
+    fn cells(&self) -> std::ops::Range<u64> {
+        let first = self.page as u64 * PAGE;
+        first + 64 * self.lines.start as u64..first + 64 * self.lines.end as u64
+    }
+}
+
+impl Marks {
+    /// Where they are, from the first cell on.
+    const fn offset(self) -> i64 {
+        match self {
+            Marks::Reads => observe::READS,
+            Marks::Writes => observe::WRITES,
+        }
+    }
+
+    /// How many marks of the last cells are before those of the first one.
+    const fn before(self) -> u64 {
+        match self {
+            Marks::Reads => observe::APART as u64,
+            Marks::Writes => 0,
+        }
+    }
+
+    /// Where their first page begins, in whose middle they do.
+    const fn begin(self) -> i64 {
+        self.offset() - self.offset().rem_euclid(PAGE as i64)
+    }
+
+    /// Lines of a page of cells whose marks are in the page with its number; those of the others are in the next one.
+    const fn own_lines(self) -> usize {
+        (PAGE as i64 - self.offset().rem_euclid(PAGE as i64)) as usize / 64
+    }
+
+    /// Bytes of their pages.
+    const LEN: usize = (4 << 30) + PAGE as usize;
+}
+
 impl Window {
     pub fn new(predictor: Predictor) -> Result<Window, Error> {
-        let map = Mapping::new(Window::size(predictor), false)?;
-        Window::begin(map, predictor)
+        let size = predictor.size() as usize;
+        let mut map = Mapping::new(CTX_SIZE + size + ALIAS + GUARD, false)?;
+        map.protect(CTX_SIZE + size + ALIAS, GUARD)?;
+        map.alias(CTX_SIZE, CTX_SIZE + size, ALIAS)?;
+        Window::begin(map, 0, predictor)
+    }
+
+    /// As [`Window::observed`], with marks of writes that need less code if no other window of the process has such.
+    pub fn observed_near() -> Result<Window, Error> {
+        let mut w = Window::observed()?;
+        let begin = observe::NEAR as usize / PAGE as usize * PAGE as usize;
+        w.near = Mapping::at(begin, Marks::LEN);
+        if let Some(near) = &mut w.near {
+            near.small_pages();
+        }
+        Ok(w)
+    }
+
+    /// Whether marks of writes are at [`observe::NEAR`].
+    pub fn is_near(&self) -> bool {
+        self.near.is_some()
     }
 
     /// A window of 2^32 cells with marks.
     pub fn observed() -> Result<Window, Error> {
-        let size = Window::size(Predictor::WINDOW);
-        let map = Mapping::new(Stretch::FRONT + size, false)?;
-        let (front, map) = map.split(Stretch::FRONT);
-        Window::marked(map, Stretch::far(front))
-    }
-
-    /// The same with marks of writes that need less code, if no other window of the process has such.
-    pub fn observed_near() -> Result<Window, Error> {
-        let Some(writes) = Stretch::near() else {
-            return Window::observed();
-        };
-        let map = Mapping::new(Window::size(Predictor::WINDOW), false)?;
-        let mut w = Window::marked(map, writes)?;
-        w.near = true;
-        Ok(w)
-    }
-
-    fn marked(mut map: Mapping, writes: Stretch) -> Result<Window, Error> {
-        map.small_pages();
-        let mut w = Window::begin(map, Predictor::WINDOW)?;
-        w.marks = vec![Stretch::reads()?, writes];
-        Ok(w)
-    }
-
-    /// Bytes of its mapping.
-    fn size(predictor: Predictor) -> usize {
-        CTX_SIZE + predictor.size() as usize + ALIAS + GUARD
-    }
-
-    fn begin(mut map: Mapping, predictor: Predictor) -> Result<Window, Error> {
+        let predictor = Predictor::WINDOW;
         let size = predictor.size() as usize;
-        map.protect(CTX_SIZE + size + ALIAS, GUARD)?;
-        map.alias(CTX_SIZE, CTX_SIZE + size, ALIAS)?;
+        let first = FRONT + CTX_SIZE;
+        let mut map = Mapping::new(first + REAR, false)?;
+        // Huge pages would make everything look touched.
+        map.small_pages();
+        map.protect(first + size + ALIAS, GUARD)?;
+        map.alias(first, first + size, ALIAS)?;
+        Window::begin(map, FRONT, predictor)
+    }
+
+    fn begin(map: Mapping, at: usize, predictor: Predictor) -> Result<Window, Error> {
         let mut w = Window {
             map,
+            at,
+            near: None,
             predictor,
-            marks: Vec::new(),
-            near: false,
-            outside: Outside::default(),
             dirty: Dirty::Any,
             in_use: HashSet::new(),
         };
@@ -89,36 +142,18 @@ impl Window {
 
     /// Address of the first cell, which is what the GS base must be.
     pub fn base(&self) -> u64 {
-        self.map.base() as u64 + CTX_SIZE as u64
+        self.map.base() as u64 + (self.at + CTX_SIZE) as u64
     }
 
-    /// Whether marks are made here.
-    pub fn has_marks(&self) -> bool {
-        !self.marks.is_empty()
-    }
-
-    /// Whether marks of writes are at [`observe::NEAR`].
-    pub fn is_near(&self) -> bool {
-        self.near
-    }
-
-    /// What the FS base must be for code that marks, if this does.
-    pub fn read_marks_base(&self) -> Option<u64> {
-        Some(self.marks.first()?.fs_base())
-    }
-
-    /// Marks of one kind. Only where there are marks.
-    pub(crate) fn stretch(&self, marks: Marks) -> &Stretch {
-        &self.marks[marks as usize]
-    }
-
-    /// The same.
-    pub(crate) fn stretch_mut(&mut self, marks: Marks) -> &mut Stretch {
-        &mut self.marks[marks as usize]
+    /// What the FS base must be for code that marks.
+    pub fn read_marks_base(&self) -> u64 {
+        let offset = Marks::Reads.offset() - Marks::Reads.before() as i64;
+        self.base().wrapping_add(offset as u64)
     }
 
     pub fn ctx_ptr(&self) -> *mut Ctx {
-        self.map.base().cast()
+        // SAFETY: the context block lies in the mapping.
+        unsafe { self.map.base().add(self.at).cast() }
     }
 
     pub fn ctx(&self) -> &Ctx {
@@ -136,7 +171,7 @@ impl Window {
     fn cell(&self, addr: u64) -> *mut u8 {
         let offset = self.predictor.cell(addr) as usize;
         // SAFETY: a cell's offset is below the window's size, and the alias page follows it.
-        unsafe { self.map.base().add(CTX_SIZE + offset) }
+        unsafe { self.map.base().add(self.at + CTX_SIZE + offset) }
     }
 
     /// Stores a word in the cells of `addr`.
@@ -179,24 +214,15 @@ impl Window {
     /// The same for what is not done by an instruction that is played.
     pub fn write_from_outside(&mut self, addr: u64, buf: &[u8]) {
         self.dirty.add(addr, buf.len() as u64);
-        self.change(addr, buf.len() as u64);
         self.write(addr, buf);
-    }
-
-    /// Cells change otherwise than by instructions.
-    fn change(&mut self, addr: u64, len: u64) {
-        if self.has_marks() {
-            self.outside.add(addr, len);
-        }
     }
 
     /// Empties all cells.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
-        self.outside.any();
         let size = self.predictor.size() as usize;
         self.write(0, &[0; ALIAS]);
-        self.map.discard(CTX_SIZE + ALIAS, size - ALIAS)
+        self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)
     }
 
     /// Empties the cells of an address range.
@@ -205,7 +231,6 @@ impl Window {
         if len >= size {
             return self.clear();
         }
-        self.change(addr, len);
         let start = self.predictor.cell(addr);
         let end = start + len;
         self.zero_cells(start, end.min(size))?;
@@ -223,7 +248,7 @@ impl Window {
         self.fill_zero(start, first);
         self.fill_zero(last, end);
         self.map
-            .discard(CTX_SIZE + first as usize, (last - first) as usize)
+            .discard(self.at + CTX_SIZE + first as usize, (last - first) as usize)
     }
 
     /// Marks a word that the recording gives: it was read, and is no longer what was written.
@@ -231,12 +256,14 @@ impl Window {
     /// Like everything that runs between blocks it calls nothing (see `Cpu::spin`).
     #[inline(always)]
     pub fn mark_word(&mut self, addr: u64, len: u8) {
-        let [reads, writes] = &self.marks[..] else {
+        if self.at == 0 {
             return;
-        };
+        }
         let cell = self.predictor.cell(addr);
-        let (r, w) = (reads.ptr(cell), writes.ptr(cell));
-        self.outside.add(cell, len as u64);
+        let (r, w) = (
+            self.mark_ptr(Marks::Reads, cell),
+            self.mark_ptr(Marks::Writes, cell),
+        );
         for i in 0..len.min(8) as usize {
             // SAFETY: behind the last marks there is slack.
             unsafe {
@@ -249,7 +276,7 @@ impl Window {
 
     /// Marks what the recording says of these cells: as read.
     pub fn given(&mut self, addr: u64, len: u64) -> Result<(), Error> {
-        if !self.has_marks() {
+        if self.at == 0 {
             return Ok(());
         }
         self.forget(addr, len)?;
@@ -260,22 +287,89 @@ impl Window {
 
     /// What these cells hold is not known to be the program's any more.
     pub fn forget(&mut self, addr: u64, len: u64) -> Result<(), Error> {
+        if self.at == 0 {
+            return Ok(());
+        }
         let size = self.predictor.size();
         let (first, len) = (self.predictor.cell(addr), len.min(size));
-        for cells in [
-            first..(first + len).min(size),
-            0..(first + len).saturating_sub(size),
+        for (start, end) in [
+            (first, (first + len).min(size)),
+            (0, (first + len).saturating_sub(size)),
         ] {
-            for marks in &mut self.marks {
-                marks.forget(cells.clone())?;
+            for marks in [Marks::Reads, Marks::Writes] {
+                self.forget_cells(marks, start, end)?;
             }
+        }
+        Ok(())
+    }
+
+    fn forget_cells(&mut self, marks: Marks, start: u64, end: u64) -> Result<(), Error> {
+        if start >= end {
+            return Ok(());
+        }
+        if start < observe::SLACK as u64 || end > self.predictor.size() - marks.before() {
+            self.fold_slack(marks)?;
+        }
+        let one = |cells: std::ops::Range<u64>| {
+            if cells.is_empty() {
+                return;
+            }
+            let len = (cells.end - cells.start) as usize;
+            // SAFETY: as many marks follow one another there, which nothing else refers to.
+            let all =
+                unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start), len) };
+            for line in all.chunks_mut(64) {
+                // Lest memory is made for what has none.
+                if line.iter().fold(0, |any, m| any | m) & !observe::UNKNOWN != 0 {
+                    line.iter_mut().for_each(|m| *m &= observe::UNKNOWN);
+                }
+            }
+        };
+        if end - start <= PAGE {
+            one(start..end);
+            return Ok(());
+        }
+        for part in self.parts_between(marks, start, end)? {
+            let cells = part.cells();
+            one(cells.start.max(start)..cells.end.min(end));
         }
         Ok(())
     }
 
     /// Numbers of the pages of cells that hold something, ascending.
     pub fn pages(&self) -> Result<Vec<u32>, Error> {
-        self.map.present(CTX_SIZE, self.predictor.size() as usize)
+        self.present(0, self.predictor.size() as usize)
+    }
+
+    /// The mapping with these marks, and where in it their first page begins.
+    fn stretch(&self, marks: Marks) -> (&Mapping, usize) {
+        match &self.near {
+            Some(near) if marks == Marks::Writes => (near, 0),
+            _ => (&self.map, self.far(marks)),
+        }
+    }
+
+    fn stretch_mut(&mut self, marks: Marks) -> (&mut Mapping, usize) {
+        let far = self.far(marks);
+        match &mut self.near {
+            Some(near) if marks == Marks::Writes => (near, 0),
+            _ => (&mut self.map, far),
+        }
+    }
+
+    fn far(&self, marks: Marks) -> usize {
+        ((self.at + CTX_SIZE) as i64 + marks.begin()) as usize
+    }
+
+    /// Numbers of those of some pages of marks that are in memory, counted from the first of them.
+    fn marks_present(&self, marks: Marks, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
+        let (map, at) = self.stretch(marks);
+        map.present(at + (first * PAGE) as usize, (pages * PAGE) as usize)
+    }
+
+    fn present(&self, from: i64, len: usize) -> Result<Vec<u32>, Error> {
+        let start = (self.at + CTX_SIZE) as i64 + from;
+        self.map.present(start as usize, len)
     }
 
     /// The cells of a page.
@@ -286,37 +380,208 @@ impl Window {
         unsafe { &*self.cell(first).cast() }
     }
 
-    /// Copies the marks of the cells of `addr` and following ones.
-    pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
-        self.stretch(marks).get(self.predictor.cell(addr), buf);
+    fn mark_ptr(&self, marks: Marks, cell: u64) -> *mut u8 {
+        let (map, at) = self.stretch(marks);
+        let at = at + marks.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
+        debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
+        // SAFETY: a window with marks has as many of them as cells, and some slack behind.
+        unsafe { map.base().add(at) }
+    }
+
+    /// Where else a cell may be marked: what begins in the last cells may do so behind the marks of all, and what is marked
+    /// through the FS base before them.
+    fn elsewhere(&self, marks: Marks, cell: u64) -> Option<*mut u8> {
+        let size = self.predictor.size();
+        let first = self.mark_ptr(marks, 0);
+        // SAFETY: there is memory before the marks that begin in the middle of a page, and slack behind.
+        unsafe {
+            match cell {
+                _ if cell < observe::SLACK as u64 => Some(first.add((size + cell) as usize)),
+                _ if cell >= size - marks.before() => Some(first.sub((size - cell) as usize)),
+                _ => None,
+            }
+        }
     }
 
     /// Replaces marks.
     pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
-        let cell = self.predictor.cell(addr);
-        self.stretch_mut(marks).put(cell, new);
+        let first = self.predictor.cell(addr);
+        let end = first + new.len() as u64;
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
+            // SAFETY: the range lies among the marks; the buffer does not.
+            unsafe {
+                let to = self.mark_ptr(marks, first);
+                std::ptr::copy_nonoverlapping(new.as_ptr(), to, new.len());
+            }
+            return;
+        }
+        for (i, b) in new.iter().enumerate() {
+            let cell = self.predictor.cell(addr.wrapping_add(i as u64));
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *self.mark_ptr(marks, cell) = *b;
+                if let Some(other) = self.elsewhere(marks, cell) {
+                    *other = 0;
+                }
+            }
+        }
+    }
+
+    /// Those of these ascending pages of cells.
+    pub(crate) fn parts_of(&self, marks: Marks, pages: &[u32]) -> Vec<Part> {
+        let own = marks.own_lines();
+        let both = |page: u32| {
+            [(0..own, page), (own..64, page + 1)].map(|(lines, host)| Part { page, lines, host })
+        };
+        pages.iter().copied().flat_map(both).collect()
+    }
+
+    /// Where there may be marks, ascending: parts of pages of cells whose marks are in one page in memory.
+    pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
+        self.parts_between(marks, 0, self.predictor.size())
+    }
+
+    /// The same of the pages with these cells, and perhaps of one on each side.
+    fn parts_between(&self, marks: Marks, start: u64, end: u64) -> Result<Vec<Part>, Error> {
+        let size = (self.predictor.size() / PAGE) as u32;
+        let own = marks.own_lines();
+        let mut out = Vec::new();
+        let (first, last) = (start / PAGE, end.div_ceil(PAGE) + 1);
+        for page in self.marks_present(marks, first, last - first)? {
+            let host = first as u32 + page;
+            let part = |page, lines| Part { page, lines, host };
+            out.extend(host.checked_sub(1).map(|page| part(page, own..64)));
+            out.extend((host < size).then(|| part(host, 0..own)));
+        }
+        Ok(out)
+    }
+
+    /// The lines of marks of a part.
+    pub(crate) fn part_mut(&mut self, marks: Marks, part: &Part) -> &mut [[u8; 64]] {
+        let (cells, len) = (part.cells(), part.lines.len());
+        assert!(cells.end <= self.predictor.size() && self.has_marks());
+        // SAFETY: the lines lie among the marks, which nothing else refers to.
+        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start).cast(), len) }
+    }
+
+    /// The same to be read.
+    pub(crate) fn part(&self, marks: Marks, part: &Part) -> &[[u8; 64]] {
+        let (cells, len) = (part.cells(), part.lines.len());
+        assert!(cells.end <= self.predictor.size() && self.has_marks());
+        // SAFETY: the lines lie among the marks, which only a machine that runs changes.
+        unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
+    }
+
+    /// Moves marks to where they belong that are before or behind those of all cells.
+    pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
+        let size = self.predictor.size();
+        let ends = [
+            (size / PAGE, 0..observe::SLACK as u64),
+            (0, size - marks.before()..size),
+        ];
+        for (page, cells) in ends {
+            if cells.is_empty() || self.marks_present(marks, page, 1)?.is_empty() {
+                continue;
+            }
+            for cell in cells {
+                let Some(other) = self.elsewhere(marks, cell) else {
+                    continue;
+                };
+                // SAFETY: marks are plain memory.
+                unsafe {
+                    let there = std::mem::take(&mut *other);
+                    if there != 0 {
+                        *self.mark_ptr(marks, cell) |= there;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the marks of the cells of `addr` and following ones.
+    pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
+        let first = self.predictor.cell(addr);
+        let end = first + buf.len() as u64;
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
+            // SAFETY: the range lies among the marks; the buffer does not.
+            unsafe {
+                let from = self.mark_ptr(marks, first);
+                std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
+            }
+            return;
+        }
+        for (i, b) in buf.iter_mut().enumerate() {
+            let cell = self.predictor.cell(addr.wrapping_add(i as u64));
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *b = *self.mark_ptr(marks, cell);
+                if let Some(other) = self.elsewhere(marks, cell) {
+                    *b |= *other;
+                }
+            }
+        }
     }
 
     /// Marks cells.
     pub fn set_marks(&mut self, marks: Marks, addr: u64, len: u64, mark: u8) {
-        let cell = self.predictor.cell(addr);
-        self.stretch_mut(marks).set(cell, len, mark);
+        let size = self.predictor.size();
+        let first = self.predictor.cell(addr);
+        let len = len.min(size);
+        let here = len.min(size - first);
+        // SAFETY: both parts lie in the stretch.
+        unsafe {
+            self.mark_ptr(marks, first).write_bytes(mark, here as usize);
+            self.mark_ptr(marks, 0)
+                .write_bytes(mark, (len - here) as usize);
+        }
     }
 
     /// Marks what was written with a value that is not known.
     pub fn unknown(&mut self, addr: u64, len: u64) {
         for i in 0..len {
             let cell = self.predictor.cell(addr.wrapping_add(i));
-            self.stretch_mut(Marks::Reads).unknown(cell);
-            self.stretch_mut(Marks::Writes)
-                .set(cell, 1, observe::UNKNOWN);
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *self.mark_ptr(Marks::Reads, cell) &= observe::UNKNOWN;
+                if let Some(other) = self.elsewhere(Marks::Reads, cell) {
+                    *other &= observe::UNKNOWN;
+                }
+                *self.mark_ptr(Marks::Writes, cell) = observe::UNKNOWN;
+            }
         }
+    }
+
+    /// Whether marks are made here.
+    pub fn has_marks(&self) -> bool {
+        self.at != 0
+    }
+
+    /// Gives pages in memory back (see [`Part::host`]; ascending), all of whose marks are zero.
+    pub(crate) fn give_back(&mut self, marks: Marks, hosts: &[u32]) -> Result<(), Error> {
+        let (map, base) = self.stretch_mut(marks);
+        for run in hosts.chunk_by(|a, b| a + 1 == *b) {
+            let at = base + run[0] as usize * PAGE as usize;
+            map.discard(at, run.len() * PAGE as usize)?;
+        }
+        Ok(())
     }
 
     /// Takes all marks back. From now on anything may be accessed.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
-        self.marks.iter_mut().try_for_each(Stretch::clear)
+        for marks in [Marks::Reads, Marks::Writes] {
+            let (map, at) = self.stretch_mut(marks);
+            map.discard(at, Marks::LEN)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a mark that is before or behind those of all cells.
+    #[cfg(test)]
+    pub(crate) fn set_slack(&mut self, marks: Marks, at: i64) {
+        // SAFETY: marks are plain memory, with some more before and behind.
+        unsafe { *self.mark_ptr(marks, 0).offset(at as isize) = observe::MARK }
     }
 
     fn fill_zero(&mut self, start: u64, end: u64) {

@@ -15,7 +15,6 @@
 mod build;
 mod ends;
 mod frame;
-mod harvest;
 mod maker;
 mod part;
 mod pieces;

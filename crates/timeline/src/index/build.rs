@@ -1,7 +1,6 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
 use super::ends::{End, words};
-use super::harvest::{Back, Others, Raw, bits, hand_over, harvest, renew, take};
 use super::maker::Maker;
 use super::steps::{Gathered, MOST};
 use super::{Draft, Frame, Interval, LEVEL, LINE, PAGE, Page, Place, Touched};
@@ -10,11 +9,11 @@ use crate::scan::Scan;
 use crate::sidecar::Stream;
 use crate::timeline::{Inner, replay};
 use crate::{Error, Result};
-use hindsight_replay::{Lines, Machine, Reads, State, Stop};
+use hindsight_replay::{LineMarks, Lines, Machine, State, Stop};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Intervals from which the size of the whole is foreseen.
 const FORESEE: usize = 8;
@@ -24,6 +23,22 @@ const LONGER: f64 = 0.85;
 /// Intervals that wait to be packed, besides the one that is packed and the one that is played. Each takes
 /// little more memory than the program touched in it.
 const WAITING: usize = 1;
+
+/// What an interval left, or a step of one, as the machine tells it.
+#[derive(Default)]
+pub(super) struct Raw {
+    state: Option<State>,
+    pub to: u64,
+    /// The interval ends there.
+    last: bool,
+    /// Pages that were touched, ascending, and which of their lines.
+    pub pages: Vec<(u32, u64)>,
+    /// Those lines: how they were accessed, and what they hold.
+    pub marks: Vec<LineMarks>,
+    pub cells: Vec<[u8; LINE]>,
+    /// Pages that something else changed, and what they hold.
+    pub changed: Vec<(u32, Box<Page>)>,
+}
 
 /// Told how many instructions are done, answers whether to go on.
 pub type Progress<'a> = dyn Fn(u64) -> bool + Sync + 'a;
@@ -87,7 +102,6 @@ pub fn build(
     let (send, receive) = sync_channel(WAITING);
     // What has been packed comes back, so that its memory is used again.
     let (give, spare) = sync_channel(WAITING + 2);
-    let (give_back, back) = channel();
     let mut packer = Packer {
         part: Draft {
             thread: place.thread,
@@ -104,7 +118,6 @@ pub fn build(
         longer: (0, place.from, 0),
         steps: inner.step(place.thread).map(|_| Gathered::default()),
         stream,
-        give_back,
     };
     std::thread::scope(|s| {
         let packed = s.spawn(move || {
@@ -117,7 +130,7 @@ pub fn build(
             scan,
             (&span, borders),
             start,
-            (send, spare, back),
+            (send, spare),
             progress,
         );
         let packed = match packed.join() {
@@ -136,7 +149,7 @@ fn play(
     scan: &Scan,
     (span, borders): (&AtomicU64, &[u64]),
     start: Option<Start>,
-    (send, spare, back): (SyncSender<Raw>, Receiver<Raw>, Receiver<Back>),
+    (send, spare): (SyncSender<Raw>, Receiver<Raw>),
     progress: &Progress,
 ) -> Result<()> {
     let thread = place.thread;
@@ -158,11 +171,6 @@ fn play(
     }
     drop(start);
     let step = inner.step(thread);
-    // What is made in steps waits for others, and has much from outside.
-    let sets = if step.is_none() { WAITING + 1 } else { 0 };
-    let free = (0..sets).map(|_| Reads::new());
-    let free = free.collect::<std::result::Result<_, _>>().map_err(fail)?;
-    let mut others = Others::new(free, back);
     // Where the interval at hand ends.
     let mut end = 0;
     loop {
@@ -192,28 +200,14 @@ fn play(
             Err(e) => return Err(fail(e)),
         };
         let mut raw = spare.try_recv().unwrap_or_default();
-        let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
-        // What the packer goes through may have further pages; they are known when it is done.
-        let mut told = scan.zeros.iter().chain(&scan.given).filter(between);
-        let all = told.any(|z| !others.are_few(z.2));
-        if !others.wait(all, &mut known) {
-            return Ok(());
-        }
-        raw.to = done;
-        raw.state = Some(state);
+        harvest(&mut m, state, &mut known, &mut raw).map_err(fail)?;
         raw.last = !more || done >= end;
-        raw.changed.clear();
-        match hand_over(&mut m, &mut others, &mut raw).map_err(fail)? {
-            true => known.extend(raw.written.pages()),
-            false => harvest(&mut m, &mut known, &mut raw).map_err(fail)?,
-        }
+        let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
         for (_, addr, len) in scan.zeros.iter().filter(between) {
-            let (range, few) = ((*addr, *len), others.are_few(*len));
-            renew(&m, &known, range, few, &mut raw.changed);
+            renew(&m, &known, *addr, *len, &mut raw.changed);
         }
         for (_, addr, len) in scan.given.iter().filter(between) {
-            let (range, few) = ((*addr, *len), others.are_few(*len));
-            take(&m, &mut known, range, few, &mut raw.changed);
+            take(&m, &mut known, *addr, *len, &mut raw.changed);
         }
         if send.send(raw).is_err() {
             return Ok(());
@@ -223,6 +217,86 @@ fn play(
         }
         if !more {
             return Ok(());
+        }
+    }
+}
+
+/// Takes the marks, and what they are of.
+fn harvest(
+    m: &mut Machine,
+    state: State,
+    known: &mut HashSet<u32>,
+    raw: &mut Raw,
+) -> std::result::Result<(), hindsight_replay::Error> {
+    raw.to = m.position();
+    raw.state = Some(state);
+    raw.pages.clear();
+    raw.marks.clear();
+    raw.cells.clear();
+    raw.changed.clear();
+    m.take_marks(&mut |page, lines, marks, cells| {
+        raw.pages.push((page, lines));
+        known.insert(page);
+        let cells = cells.as_chunks::<LINE>().0;
+        for i in bits(lines) {
+            raw.marks.push(marks[i]);
+            raw.cells.push(cells[i]);
+        }
+    })
+}
+
+/// The numbers of the bits that are set.
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let i = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (i < 64).then_some(i)
+    })
+}
+
+/// Tells what the known pages of a range hold now.
+fn renew(
+    m: &Machine,
+    known: &HashSet<u32>,
+    addr: u64,
+    len: u64,
+    changed: &mut Vec<(u32, Box<Page>)>,
+) {
+    let first = addr / PAGE as u64;
+    let last = addr.saturating_add(len).div_ceil(PAGE as u64);
+    let mut one = |page: u32| {
+        let mut now = Box::new([0; PAGE]);
+        m.read_window(page as u64 * PAGE as u64, &mut now[..]);
+        changed.push((page, now));
+    };
+    if last - first > known.len() as u64 {
+        let inside = |p: &&u32| (**p as u64).wrapping_sub(first) & 0xf_ffff < last - first;
+        known.iter().filter(inside).for_each(|p| one(*p));
+        return;
+    }
+    for page in first..last {
+        let page = page as u32 & 0xf_ffff;
+        if known.contains(&page) {
+            one(page);
+        }
+    }
+}
+
+/// Tells what a range holds now.
+fn take(
+    m: &Machine,
+    known: &mut HashSet<u32>,
+    addr: u64,
+    len: u64,
+    changed: &mut Vec<(u32, Box<Page>)>,
+) {
+    let mut now = [0; PAGE];
+    for page in addr / PAGE as u64..addr.saturating_add(len).div_ceil(PAGE as u64) {
+        m.read_window(page * PAGE as u64, &mut now);
+        let page = page as u32 & 0xf_ffff;
+        if now != [0; PAGE] || known.contains(&page) {
+            known.insert(page);
+            changed.push((page, Box::new(now)));
         }
     }
 }
@@ -246,7 +320,6 @@ struct Packer<'a> {
     steps: Option<Gathered>,
     /// Takes the sections of intervals.
     stream: Option<&'a mut Stream>,
-    give_back: Sender<Back>,
 }
 
 impl Packer<'_> {
@@ -255,7 +328,6 @@ impl Packer<'_> {
             let Some(state) = raw.state.take() else {
                 continue;
             };
-            self.complete(&mut raw)?;
             let interval = match &mut self.steps {
                 None => self.pack(state, &mut raw)?,
                 Some(steps) => {
@@ -299,34 +371,6 @@ impl Packer<'_> {
             self.span.store(span.saturating_mul(2), Relaxed);
             self.longer = (self.part.intervals.len(), done, self.size);
         }
-        Ok(())
-    }
-
-    /// Goes through marks of reads that are handed over.
-    fn complete(&mut self, raw: &mut Raw) -> Result<()> {
-        let Some(mut reads) = raw.reads.take() else {
-            return Ok(());
-        };
-        let (pages, marks, cells) = (&mut raw.pages, &mut raw.marks, &mut raw.cells);
-        pages.clear();
-        marks.clear();
-        cells.clear();
-        let shadow = &self.shadow;
-        let done = reads.take(&raw.written, &mut |page, lines, of, held| {
-            pages.push((page, lines));
-            let before = shadow.get(&page);
-            for i in bits(lines) {
-                marks.push(of[i]);
-                cells.push(match (held.line(i), before) {
-                    (Some(now), _) => *now,
-                    (None, Some(page)) => page.as_chunks().0[i],
-                    (None, None) => [0; LINE],
-                });
-            }
-        });
-        done.map_err(|e| replay(self.part.thread, e))?;
-        // Where nobody waits for it, playing has ended.
-        let _ = (self.give_back).send((reads, pages.iter().map(|p| p.0).collect()));
         Ok(())
     }
 

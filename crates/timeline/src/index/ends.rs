@@ -4,8 +4,8 @@
 //! is not so, beside the history ([`Touched::masks`]). Contents are kept as the difference from what the
 //! interval's frame has of the line, so that nothing is kept of what has not changed.
 
+use super::build::bits;
 use super::frame::{Framed, state_of, unpack_parts};
-use super::harvest::bits;
 use super::pieces::Pieces;
 use super::{LINE, PAGE, Page, Reader, Touched};
 use hindsight_replay::{Lines as Content, State};

@@ -1,8 +1,8 @@
 //! Makes the ends of an interval, in one step or several.
 
+use super::build::bits;
 use super::ends::{Changed, End, Step, framed, words};
 use super::frame::{parts, put_state};
-use super::harvest::bits;
 use super::steps::MOST;
 use super::{LINE, Page, Touched, put};
 use crate::Result;

@@ -19,10 +19,10 @@ const AHEAD: f64 = 0.6;
 const LEAST: u64 = 4;
 /// So many at most.
 const MOST: usize = 8;
-/// What they may take of memory together, and how often each holds what the program did: its window, marks of reads (in
-/// three sets) and of writes, and what its packer knows.
+/// What they may take of memory together, and how often each holds what the program did: its window, marks of reads and
+/// of writes, and what its packer knows.
 const MEMORY_KIB: u64 = 2 << 20;
-const TIMES: u64 = 6;
+const TIMES: u64 = 4;
 
 /// Makes the index of a part of at most about `bytes`, by up to `jobs` threads and as many that pack. `stream`: takes the
 /// sections of intervals as they are made, if that is one after the other.

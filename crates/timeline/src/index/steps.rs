@@ -1,9 +1,9 @@
 //! Steps of an interval, where threads share memory: further places from which replay can begin, and how
 //! memory changed from one to the next.
 
+use super::build::{Raw, bits};
 use super::ends::{covered, words};
 use super::frame::Frame;
-use super::harvest::{Raw, bits};
 use super::maker::Maker;
 use super::{Interval, LEVEL_STEPS, LINE, PAGE, Page, Touched};
 use crate::scan::Scan;
