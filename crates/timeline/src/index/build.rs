@@ -203,11 +203,13 @@ fn play(
         harvest(&mut m, state, &mut known, &mut raw).map_err(fail)?;
         raw.last = !more || done >= end;
         let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
+        // Told once, however often they changed: only what they hold in the end matters.
+        let mut told = HashSet::new();
         for (_, addr, len) in scan.zeros.iter().filter(between) {
-            renew(&m, &known, *addr, *len, &mut raw.changed);
+            renew(&m, &known, (*addr, *len), &mut told, &mut raw.changed);
         }
         for (_, addr, len) in scan.given.iter().filter(between) {
-            take(&m, &mut known, *addr, *len, &mut raw.changed);
+            take(&m, &mut known, (*addr, *len), &mut told, &mut raw.changed);
         }
         if send.send(raw).is_err() {
             return Ok(());
@@ -258,13 +260,16 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
 fn renew(
     m: &Machine,
     known: &HashSet<u32>,
-    addr: u64,
-    len: u64,
+    (addr, len): (u64, u64),
+    told: &mut HashSet<u32>,
     changed: &mut Vec<(u32, Box<Page>)>,
 ) {
     let first = addr / PAGE as u64;
     let last = addr.saturating_add(len).div_ceil(PAGE as u64);
     let mut one = |page: u32| {
+        if !told.insert(page) {
+            return;
+        }
         let mut now = Box::new([0; PAGE]);
         m.read_window(page as u64 * PAGE as u64, &mut now[..]);
         changed.push((page, now));
@@ -286,14 +291,17 @@ fn renew(
 fn take(
     m: &Machine,
     known: &mut HashSet<u32>,
-    addr: u64,
-    len: u64,
+    (addr, len): (u64, u64),
+    told: &mut HashSet<u32>,
     changed: &mut Vec<(u32, Box<Page>)>,
 ) {
     let mut now = [0; PAGE];
-    for page in addr / PAGE as u64..addr.saturating_add(len).div_ceil(PAGE as u64) {
-        m.read_window(page * PAGE as u64, &mut now);
-        let page = page as u32 & 0xf_ffff;
+    for number in addr / PAGE as u64..addr.saturating_add(len).div_ceil(PAGE as u64) {
+        let page = number as u32 & 0xf_ffff;
+        if !told.insert(page) {
+            continue;
+        }
+        m.read_window(number * PAGE as u64, &mut now);
         if now != [0; PAGE] || known.contains(&page) {
             known.insert(page);
             changed.push((page, Box::new(now)));

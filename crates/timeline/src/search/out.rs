@@ -142,7 +142,13 @@ fn addresses(
     let mapped = cursor
         .timeline()
         .mappings(cursor.image(), cursor.position()?)?;
-    let top = mapped.iter().map(|m| m.end).find(|end| *end > floor);
+    let top = mapped
+        .iter()
+        .filter(|m| m.end > floor)
+        .fold(None, |top, m| {
+            // Pages of it may have other rights.
+            top.filter(|top| *top != m.start).or(Some(m.end))
+        });
     let end = floor.saturating_add(frame).min(top.unwrap_or(u64::MAX));
     let mut at = floor;
     let mut out = Vec::new();

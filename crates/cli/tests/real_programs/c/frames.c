@@ -1,7 +1,9 @@
 // Functions with much between their beginning and their end, and deep stacks.
 #include <setjmp.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static jmp_buf back;
 static volatile long sum;
@@ -21,6 +23,18 @@ __attribute__((noinline)) static long large(long n) {
     for (long i = 0; i < 30; i++)
         sum += room[i * 100] + leaf(i);
     return sum;
+}
+
+// A frame one of whose pages is a mapping of its own.
+__attribute__((noinline)) static long rights(long n) {
+    volatile char room[60000];
+    char *page = (char *)(((uintptr_t)room + 20000) & ~(uintptr_t)4095);
+    mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+    memset((char *)room, n, sizeof room);
+    for (long i = 0; i < 300; i++)
+        sum += room[i * 100];
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+    return leaf(n);
 }
 
 __attribute__((noinline)) static long deep(long n, function f) {
@@ -75,6 +89,7 @@ int main(int argc, char **argv) {
         deep(12, loop);
         deep(3, jumper);
         deep(2, large);
+        deep(2, rights);
         deep(2, odd);
         for (int i = 0; i < 100; i++)
             list[i] = (i * 7919 + round) % 101;
