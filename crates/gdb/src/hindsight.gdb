@@ -153,7 +153,7 @@ define first-use
   if $argc == 0
     echo Of which variable? "help first-use" says more.\n
   end
-  # An expression may have blanks in it, of which gdb makes several arguments.
+  # As for last-write; a command cannot pass on to another as many arguments as it has.
   if $argc > 8
     echo More than eight words: write it with fewer blanks.\n
     hindsight-too-many-words

@@ -231,7 +231,6 @@ impl Sidecar {
             && contents.end <= self.most
             && b.become_first(&self.path).is_ok()
         {
-            s.damaged.clear();
             s.take(File::open(&self.path)?, contents);
             s.problem = None;
             return Ok(());
@@ -315,7 +314,6 @@ impl Sidecar {
         }
         let contents = s.contents.copy(alone, &begun.file, contents)?;
         begun.take_place(&self.path)?;
-        s.damaged.clear();
         s.take(File::open(&self.path)?, contents);
         s.problem = None;
         Ok(true)
@@ -326,7 +324,6 @@ impl Sidecar {
         let new = Replacement::new(&self.path, self.identity)?;
         let contents = s.contents.copy(alone, &new.file, Contents::none())?;
         *alone = new.take_place()?;
-        s.damaged.clear();
         s.take(File::open(&self.path)?, contents);
         Ok(())
     }

@@ -1,0 +1,323 @@
+//! The marks of a window.
+
+use super::{Dirty, Mapping, Marks, PAGE, Part, Window};
+use crate::Error;
+use hindsight_isa::ctx::CTX_SIZE;
+use hindsight_isa::observe;
+
+impl Window {
+    /// Marks a word that the recording gives: it was read, and is no longer what was written.
+    ///
+    /// Like everything that runs between blocks it calls nothing (see `Cpu::spin`).
+    #[inline(always)]
+    pub fn mark_word(&mut self, addr: u64, len: u8) {
+        if self.at == 0 {
+            return;
+        }
+        let cell = self.predictor.cell(addr);
+        let (r, w) = (
+            self.mark_ptr(Marks::Reads, cell),
+            self.mark_ptr(Marks::Writes, cell),
+        );
+        for i in 0..len.min(8) as usize {
+            // SAFETY: behind the last marks there is slack.
+            unsafe {
+                r.add(i).write_volatile(observe::MARK);
+                w.add(i)
+                    .write_volatile(w.add(i).read_volatile() & observe::UNKNOWN);
+            }
+        }
+    }
+
+    /// Marks what the recording says of these cells: as read.
+    pub fn given(&mut self, addr: u64, len: u64) -> Result<(), Error> {
+        if self.at == 0 {
+            return Ok(());
+        }
+        self.forget(addr, len)?;
+        self.dirty.add(addr, len);
+        self.set_marks(Marks::Reads, addr, len, observe::MARK);
+        Ok(())
+    }
+
+    /// What these cells hold is not known to be the program's any more.
+    pub fn forget(&mut self, addr: u64, len: u64) -> Result<(), Error> {
+        if self.at == 0 {
+            return Ok(());
+        }
+        let size = self.predictor.size();
+        let (first, len) = (self.predictor.cell(addr), len.min(size));
+        for (start, end) in [
+            (first, (first + len).min(size)),
+            (0, (first + len).saturating_sub(size)),
+        ] {
+            for marks in [Marks::Reads, Marks::Writes] {
+                self.forget_cells(marks, start, end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_cells(&mut self, marks: Marks, start: u64, end: u64) -> Result<(), Error> {
+        if start >= end {
+            return Ok(());
+        }
+        if start < observe::SLACK as u64 || end > self.predictor.size() - marks.before() {
+            self.fold_slack(marks)?;
+        }
+        let one = |cells: std::ops::Range<u64>| {
+            if cells.is_empty() {
+                return;
+            }
+            let len = (cells.end - cells.start) as usize;
+            // SAFETY: as many marks follow one another there, which nothing else refers to.
+            let all =
+                unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start), len) };
+            for line in all.chunks_mut(64) {
+                // Lest memory is made for what has none.
+                if line.iter().fold(0, |any, m| any | m) & !observe::UNKNOWN != 0 {
+                    line.iter_mut().for_each(|m| *m &= observe::UNKNOWN);
+                }
+            }
+        };
+        if end - start <= PAGE {
+            one(start..end);
+            return Ok(());
+        }
+        for part in self.parts_between(marks, start, end)? {
+            let cells = part.cells();
+            one(cells.start.max(start)..cells.end.min(end));
+        }
+        Ok(())
+    }
+
+    /// The mapping with these marks, and where in it their first page begins.
+    fn stretch(&self, marks: Marks) -> (&Mapping, usize) {
+        match &self.near {
+            Some(near) if marks == Marks::Writes => (near, 0),
+            _ => (&self.map, self.far(marks)),
+        }
+    }
+
+    fn stretch_mut(&mut self, marks: Marks) -> (&mut Mapping, usize) {
+        let far = self.far(marks);
+        match &mut self.near {
+            Some(near) if marks == Marks::Writes => (near, 0),
+            _ => (&mut self.map, far),
+        }
+    }
+
+    fn far(&self, marks: Marks) -> usize {
+        ((self.at + CTX_SIZE) as i64 + marks.begin()) as usize
+    }
+
+    /// Numbers of those of some pages of marks that are in memory, counted from the first of them.
+    fn marks_present(&self, marks: Marks, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
+        let (map, at) = self.stretch(marks);
+        map.present(at + (first * PAGE) as usize, (pages * PAGE) as usize)
+    }
+
+    fn mark_ptr(&self, marks: Marks, cell: u64) -> *mut u8 {
+        let (map, at) = self.stretch(marks);
+        let at = at + marks.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
+        debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
+        // SAFETY: a window with marks has as many of them as cells, and some slack behind.
+        unsafe { map.base().add(at) }
+    }
+
+    /// Where else a cell may be marked: what begins in the last cells may do so behind the marks of all, and what is marked
+    /// through the FS base before them.
+    fn elsewhere(&self, marks: Marks, cell: u64) -> Option<*mut u8> {
+        let size = self.predictor.size();
+        let first = self.mark_ptr(marks, 0);
+        // SAFETY: there is memory before the marks that begin in the middle of a page, and slack behind.
+        unsafe {
+            match cell {
+                _ if cell < observe::SLACK as u64 => Some(first.add((size + cell) as usize)),
+                _ if cell >= size - marks.before() => Some(first.sub((size - cell) as usize)),
+                _ => None,
+            }
+        }
+    }
+
+    /// Replaces marks.
+    pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
+        let first = self.predictor.cell(addr);
+        let end = first + new.len() as u64;
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
+            // SAFETY: the range lies among the marks; the buffer does not.
+            unsafe {
+                let to = self.mark_ptr(marks, first);
+                std::ptr::copy_nonoverlapping(new.as_ptr(), to, new.len());
+            }
+            return;
+        }
+        for (i, b) in new.iter().enumerate() {
+            let cell = self.predictor.cell(addr.wrapping_add(i as u64));
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *self.mark_ptr(marks, cell) = *b;
+                if let Some(other) = self.elsewhere(marks, cell) {
+                    *other = 0;
+                }
+            }
+        }
+    }
+
+    /// Those of these ascending pages of cells.
+    pub(crate) fn parts_of(&self, marks: Marks, pages: &[u32]) -> Vec<Part> {
+        let own = marks.own_lines();
+        let both = |page: u32| {
+            [(0..own, page), (own..64, page + 1)].map(|(lines, host)| Part { page, lines, host })
+        };
+        pages.iter().copied().flat_map(both).collect()
+    }
+
+    /// Where there may be marks, ascending: parts of pages of cells whose marks are in one page in memory.
+    pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
+        self.parts_between(marks, 0, self.predictor.size())
+    }
+
+    /// The same of the pages with these cells, and perhaps of one on each side.
+    fn parts_between(&self, marks: Marks, start: u64, end: u64) -> Result<Vec<Part>, Error> {
+        let size = (self.predictor.size() / PAGE) as u32;
+        let own = marks.own_lines();
+        let mut out = Vec::new();
+        let (first, last) = (start / PAGE, end.div_ceil(PAGE) + 1);
+        for page in self.marks_present(marks, first, last - first)? {
+            let host = first as u32 + page;
+            let part = |page, lines| Part { page, lines, host };
+            out.extend(host.checked_sub(1).map(|page| part(page, own..64)));
+            out.extend((host < size).then(|| part(host, 0..own)));
+        }
+        Ok(out)
+    }
+
+    /// The lines of marks of a part.
+    pub(crate) fn part_mut(&mut self, marks: Marks, part: &Part) -> &mut [[u8; 64]] {
+        let (cells, len) = (part.cells(), part.lines.len());
+        assert!(cells.end <= self.predictor.size() && self.has_marks());
+        // SAFETY: the lines lie among the marks, which nothing else refers to.
+        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start).cast(), len) }
+    }
+
+    /// The same to be read.
+    pub(crate) fn part(&self, marks: Marks, part: &Part) -> &[[u8; 64]] {
+        let (cells, len) = (part.cells(), part.lines.len());
+        assert!(cells.end <= self.predictor.size() && self.has_marks());
+        // SAFETY: the lines lie among the marks, which only a machine that runs changes.
+        unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
+    }
+
+    /// Moves marks to where they belong that are before or behind those of all cells.
+    pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
+        let size = self.predictor.size();
+        let ends = [
+            (size / PAGE, 0..observe::SLACK as u64),
+            (0, size - marks.before()..size),
+        ];
+        for (page, cells) in ends {
+            if cells.is_empty() || self.marks_present(marks, page, 1)?.is_empty() {
+                continue;
+            }
+            for cell in cells {
+                let Some(other) = self.elsewhere(marks, cell) else {
+                    continue;
+                };
+                // SAFETY: marks are plain memory.
+                unsafe {
+                    let there = std::mem::take(&mut *other);
+                    if there != 0 {
+                        *self.mark_ptr(marks, cell) |= there;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the marks of the cells of `addr` and following ones.
+    pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
+        let first = self.predictor.cell(addr);
+        let end = first + buf.len() as u64;
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
+            // SAFETY: the range lies among the marks; the buffer does not.
+            unsafe {
+                let from = self.mark_ptr(marks, first);
+                std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
+            }
+            return;
+        }
+        for (i, b) in buf.iter_mut().enumerate() {
+            let cell = self.predictor.cell(addr.wrapping_add(i as u64));
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *b = *self.mark_ptr(marks, cell);
+                if let Some(other) = self.elsewhere(marks, cell) {
+                    *b |= *other;
+                }
+            }
+        }
+    }
+
+    /// Marks cells.
+    pub fn set_marks(&mut self, marks: Marks, addr: u64, len: u64, mark: u8) {
+        let size = self.predictor.size();
+        let first = self.predictor.cell(addr);
+        let len = len.min(size);
+        let here = len.min(size - first);
+        // SAFETY: both parts lie in the stretch.
+        unsafe {
+            self.mark_ptr(marks, first).write_bytes(mark, here as usize);
+            self.mark_ptr(marks, 0)
+                .write_bytes(mark, (len - here) as usize);
+        }
+    }
+
+    /// Marks what was written with a value that is not known.
+    pub fn unknown(&mut self, addr: u64, len: u64) {
+        for i in 0..len {
+            let cell = self.predictor.cell(addr.wrapping_add(i));
+            // SAFETY: marks are plain memory.
+            unsafe {
+                *self.mark_ptr(Marks::Reads, cell) &= observe::UNKNOWN;
+                if let Some(other) = self.elsewhere(Marks::Reads, cell) {
+                    *other &= observe::UNKNOWN;
+                }
+                *self.mark_ptr(Marks::Writes, cell) = observe::UNKNOWN;
+            }
+        }
+    }
+
+    /// Whether marks are made here.
+    pub fn has_marks(&self) -> bool {
+        self.at != 0
+    }
+
+    /// Gives pages in memory back (see [`Part::host`]; ascending), all of whose marks are zero.
+    pub(crate) fn give_back(&mut self, marks: Marks, hosts: &[u32]) -> Result<(), Error> {
+        let (map, base) = self.stretch_mut(marks);
+        for run in hosts.chunk_by(|a, b| a + 1 == *b) {
+            let at = base + run[0] as usize * PAGE as usize;
+            map.discard(at, run.len() * PAGE as usize)?;
+        }
+        Ok(())
+    }
+
+    /// Takes all marks back. From now on anything may be accessed.
+    pub fn clear_marks(&mut self) -> Result<(), Error> {
+        self.dirty = Dirty::Any;
+        for marks in [Marks::Reads, Marks::Writes] {
+            let (map, at) = self.stretch_mut(marks);
+            map.discard(at, Marks::LEN)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a mark that is before or behind those of all cells.
+    #[cfg(test)]
+    pub(crate) fn set_slack(&mut self, marks: Marks, at: i64) {
+        // SAFETY: marks are plain memory, with some more before and behind.
+        unsafe { *self.mark_ptr(marks, 0).offset(at as isize) = observe::MARK }
+    }
+}
