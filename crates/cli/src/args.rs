@@ -383,10 +383,10 @@ pub struct Events {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
     /// Only these kinds: syscall, signal, exception, thread, process, module, gap, mark or regime.
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub kind: Vec<KindOf>,
     /// Only these system calls, by name or number.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub syscall: Vec<String>,
     /// Only of this thread (the number of its stream).
     #[arg(long, value_name = "N")]

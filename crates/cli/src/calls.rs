@@ -88,7 +88,7 @@ impl<'a> Shown<'a> {
     ) -> Result<Shown<'a>> {
         let known_at = known.iter().position(|k| k.0 == call.function);
         if arguments || known_at.is_none() {
-            cursor.seek_count(call.thread, call.count)?;
+            cursor.seek_call(call, &Cancel::new())?;
         }
         let i = match known_at {
             Some(i) => i,
@@ -148,7 +148,7 @@ impl<'a> Shown<'a> {
         let c = self.call;
         let mut j = json!({
             "function": self.name, "address": c.function, "thread": c.thread.0,
-            "position": c.position.to_string(), "count": c.count,
+            "position": c.position.to_string(), "count": c.count, "handler": c.handler,
             "returned": c.returned.map(|r| json!({
                 "position": r.position.to_string(), "count": r.count, "to": r.to,
                 "caller": self.caller.as_ref().map(Place::to_string),

@@ -8,7 +8,10 @@
 use crate::index::{self, Reader, put};
 use crate::player::Player;
 use crate::timeline::{Inner, joined, lock};
-use crate::{Cancel, Error, Filter, Position, Result, ThreadId, Timeline};
+use crate::{
+    Breakpoint, Cancel, Cursor, Direction, Error, Filter, Position, Reason, Result, Scope, Stops,
+    ThreadId, Timeline,
+};
 use hindsight_replay::Stop as Halt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -34,10 +37,13 @@ const STRETCHES: u64 = 3;
 pub struct Call {
     pub function: u64,
     pub thread: ThreadId,
-    /// Before the function's first instruction.
+    /// Before the function's first instruction; behind it where `handler`: before it the thread stands where the
+    /// signal comes.
     pub position: Position,
     /// Instructions of the thread completed there.
     pub count: u64,
+    /// The kernel called it, to handle a signal.
+    pub handler: bool,
     /// `None`: it did not return within the recording, or by other means.
     pub returned: Option<Return>,
 }
@@ -177,7 +183,9 @@ impl Timeline {
             }
             let tracks = self.tracks(*t, function, cancel)?;
             for c in &tracks.calls {
-                let position = self.0.position(*t, scan, c.count);
+                let handler = scan.handles(c.count, function);
+                let count = c.count + handler as u64;
+                let position = self.0.position(*t, scan, count);
                 if filter.from.is_some_and(|p| position < p)
                     || filter.until.is_some_and(|p| p <= position)
                 {
@@ -187,7 +195,8 @@ impl Timeline {
                     function,
                     thread: *t,
                     position,
-                    count: c.count,
+                    count,
+                    handler,
                     returned: (c.returned != NEVER).then(|| Return {
                         position: self.0.position(*t, scan, c.returned),
                         count: c.returned,
@@ -235,6 +244,31 @@ impl Timeline {
         let all = Arc::new(all);
         lock(&self.0.calls).insert((thread, function), Arc::clone(&all));
         Ok(all)
+    }
+}
+
+impl Cursor {
+    /// Goes to where a call begins: registers are those that the function finds, also if it handles a signal.
+    pub fn seek_call(&mut self, call: &Call, cancel: &Cancel) -> Result<()> {
+        self.seek_count(call.thread, call.count)?;
+        if !call.handler {
+            return Ok(());
+        }
+        // To where the signal comes, and on into the handler.
+        self.seek_count(call.thread, call.count.saturating_sub(2))?;
+        let mut stops = Stops {
+            breakpoints: vec![Breakpoint::at(0, call.function)],
+            ..Stops::default()
+        };
+        while self.count() < call.count {
+            let stop = self.run(Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+            match stop.reason {
+                Reason::Breakpoint { .. } if self.count() + 1 == call.count => return Ok(()),
+                Reason::Breakpoint { .. } => {}
+                _ => break,
+            }
+        }
+        self.seek_count(call.thread, call.count)
     }
 }
 

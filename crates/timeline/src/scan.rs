@@ -1,16 +1,19 @@
 //! The events of one thread that a front end may ask for, and its segments.
 
 mod sources;
+mod waits;
 
 use crate::Kind;
 use crate::doubts::Doubt;
 use crate::{Direction, Ending, Error, Result, Segment, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};
+use hindsight_isa::CpuState;
 use hindsight_trace::Trace;
 use std::ops::Range;
 
 use sources::Sources;
+pub use waits::Waited;
 
 /// What a stream says besides the values that were read.
 #[derive(Default, Debug)]
@@ -19,8 +22,12 @@ pub struct Scan {
     pub numbers: Vec<(u64, u64)>,
     /// System calls and signals, with their positions.
     pub events: Vec<(u64, Raw)>,
+    /// Where handlers of signals begin: position and address of the handler.
+    handlers: Vec<(u64, u64)>,
     /// What a front end is shown besides, with positions: gaps, marks, regimes.
     pub notes: Vec<(u64, Kind)>,
+    /// What the kernel said of children, by the number of the call's event.
+    reports: Vec<(usize, waits::Report)>,
     /// Cells that become zero: position, address, length.
     pub zeros: Vec<(u64, u64, u64)>,
     /// Memory that the recording gives at positions, by address and length.
@@ -202,6 +209,13 @@ impl Scan {
                         },
                     ))
                 }
+                Event::SetState { cpu, .. } => {
+                    if let Some((p, Raw::Signal { .. })) = self.events.last()
+                        && *p == pos
+                    {
+                        self.handlers.push((pos, CpuState::from_bytes(cpu).rip));
+                    }
+                }
                 Event::GapBegin { reason } => {
                     // A second one within a gap only says more about it.
                     if self.gaps.last().is_none_or(|g| g.end <= pos) {
@@ -248,6 +262,7 @@ impl Scan {
                     self.source(pos, addr, len, Origin::Unknown);
                 }
                 Event::Memory { addr, bytes } => {
+                    self.report(pos, addr, bytes);
                     self.write(pos, addr, bytes.len() as u64);
                     last = Some((addr, bytes.len() as u64));
                 }
@@ -297,6 +312,13 @@ impl Scan {
             since,
             until: until.max(since),
         });
+    }
+
+    /// Whether a signal comes at a position, to be handled by this function.
+    pub fn handles(&self, pos: u64, function: u64) -> bool {
+        let from = self.handlers.partition_point(|h| h.0 < pos);
+        let here = self.handlers[from..].iter();
+        here.take_while(|h| h.0 == pos).any(|h| h.1 == function)
     }
 
     /// Memory is given. It was written by the system call at hand, or by the one that is just done; if

@@ -1,5 +1,6 @@
 //! An opened recording.
 
+mod endings;
 mod happen;
 mod inner;
 mod interest;
@@ -92,6 +93,7 @@ impl Timeline {
             unsaved: options.unsaved,
             threads,
             scans: OnceLock::new(),
+            killed: OnceLock::new(),
             codes: Mutex::default(),
             changes: Mutex::default(),
             doubts: Mutex::default(),

@@ -7,7 +7,7 @@ use crate::maps::Change;
 use crate::model::ThreadId;
 use crate::scan::Scan;
 use crate::sidecar::{For, Sidecar};
-use crate::{Cancel, Ending, Error, Position, Result};
+use crate::{Cancel, Error, Position, Result};
 use hindsight_replay::Code;
 use hindsight_trace::{ModuleHash, Trace};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +25,8 @@ pub struct Inner {
     pub unsaved: bool,
     pub threads: Vec<ThreadId>,
     pub scans: OnceLock<BTreeMap<ThreadId, Scan>>,
+    /// Threads of which others say that a signal killed them, and which.
+    pub killed: OnceLock<BTreeMap<ThreadId, u32>>,
     pub codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     pub changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
     pub doubts: Mutex<BTreeMap<u32, Arc<Doubts>>>,
@@ -310,26 +312,6 @@ impl Inner {
             self.position(t, scan, scan.from),
             self.position(t, scan, scan.to),
         )
-    }
-
-    /// How a thread ended. Of what was killed from outside the stream says nothing; but how the recorded program
-    /// itself ended was seen by who recorded it.
-    pub fn ending(&self, t: ThreadId, scan: &Scan) -> Ending {
-        if let Some(e) = &scan.ending {
-            return e.clone();
-        }
-        let pid = |s| self.trace.stream_info(s).map(|i| i.pid);
-        let program = (self.trace.streams().into_iter())
-            .filter_map(|s| self.trace.stream_info(s))
-            .find(|i| i.image == 1 && i.tid != 0);
-        match self.trace.summary().and_then(|s| s.ending.as_ref()) {
-            Some(hindsight_trace::meta::Ending::Signal(n))
-                if program.is_some_and(|p| pid(t.0) == Some(p.pid)) =>
-            {
-                Ending::Signal(*n as u32)
-            }
-            _ => Ending::Unknown,
-        }
     }
 }
 
