@@ -107,6 +107,20 @@ pub fn frame(content: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A text as hexadecimal digits.
+pub fn hex(text: &str) -> Vec<u8> {
+    text.bytes()
+        .flat_map(|b| format!("{b:02x}").into_bytes())
+        .collect()
+}
+
+/// A packet that has the client show a text.
+fn shown(text: &str) -> Vec<u8> {
+    let mut content = b"O".to_vec();
+    content.extend(hex(text));
+    frame(&content)
+}
+
 /// The answer to `qXfer:…:read:annex:offset,length` for this whole content, escaped.
 pub fn answer_read(request: &[u8], whole: &[u8]) -> Vec<u8> {
     let range = std::str::from_utf8(request).ok().and_then(|r| {
@@ -166,20 +180,25 @@ impl<W: std::io::Write> Outgoing<W> {
 
     /// Has the client show a line; only while it waits for a stop.
     pub fn console(&mut self, line: &str) -> std::io::Result<()> {
-        let mut content = b"O".to_vec();
-        for b in line.bytes().chain([b'\n']) {
-            content.extend_from_slice(format!("{b:02x}").as_bytes());
-        }
-        self.to.write_all(&frame(&content))?;
+        self.to.write_all(&shown(&format!("{line}\n")))?;
         self.to.flush()
     }
 
     /// Sends an answer of our own, acknowledging the packet first where that is still done.
     pub fn answer(&mut self, content: &[u8]) -> std::io::Result<()> {
+        self.answer_with(None, content)
+    }
+
+    /// The same to a command, with what the client is to show before it takes the answer.
+    pub fn answer_with(&mut self, words: Option<&str>, content: &[u8]) -> std::io::Result<()> {
+        let mut all = Vec::new();
         if !self.no_ack {
-            self.to.write_all(b"+")?;
+            all.push(b'+');
         }
-        self.to.write_all(&frame(content))?;
+        all.extend(words.map(shown).unwrap_or_default());
+        all.extend(frame(content));
+        // At once: the client is to have no time between the two.
+        self.to.write_all(&all)?;
         self.to.flush()
     }
 }

@@ -42,8 +42,9 @@ Shows the present position of the recording.
 end
 
 define seek
+  # Without its argument the server says what is missing, which is an error.
   if $argc == 0
-    echo To which place? "help seek" says more.\n
+    monitor seek
   end
   monitor seek $arg0
   hindsight-moved
@@ -72,8 +73,9 @@ Lists the named positions.
 end
 
 define restart
+  # Without its argument the server says what is missing, which is an error.
   if $argc == 0
-    echo From which checkpoint? "help restart" says more.\n
+    monitor restart
   end
   monitor restart $arg0
   hindsight-moved
@@ -84,15 +86,18 @@ end
 
 define process
   if $argc == 0
-    echo Which program image? "help process" says more.\n
+    monitor process
+  else
+    monitor process $arg0
+    # gdb takes it for an execve, of which it says much.
+    pipe reverse-continue | cat >/dev/null
+    monitor process
+    frame
   end
-  monitor process $arg0
-  tcatch exec
-  stepi
 end
 document process
 Goes to the beginning of another program image of the recording, by its number: process IMAGE.
-`monitor processes` lists them.
+`monitor processes` lists them. Without a number it says in which one is.
 end
 
 define known
@@ -111,7 +116,7 @@ end
 
 define last-write
   if $argc == 0
-    echo Of which variable? "help last-write" says more.\n
+    monitor last-write
   end
   # An expression may have blanks in it, of which gdb makes several arguments.
   if $argc > 8
@@ -151,7 +156,7 @@ end
 
 define first-use
   if $argc == 0
-    echo Of which variable? "help first-use" says more.\n
+    monitor first-use
   end
   # As for last-write; a command cannot pass on to another as many arguments as it has.
   if $argc > 8

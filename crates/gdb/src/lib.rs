@@ -50,6 +50,8 @@ pub enum Error {
         "position {0} is in program image {1}: go there by `process {1}`, or open it with --process {1}"
     )]
     OtherProcess(Position, u32),
+    #[error("{0}")]
+    Command(String),
     #[error("the connection failed: {0}")]
     Io(std::io::Error),
     #[error("the client does not keep to the protocol: {0}")]

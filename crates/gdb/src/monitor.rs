@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use crate::{Error, Result};
-use hindsight_timeline::{Filter, Found, Place};
+use hindsight_timeline::{Filter, Found, Place, Process};
 use std::fmt::Write;
 
 const HELP: &str = "\
@@ -21,7 +21,7 @@ events [KIND]            what happened: syscall, signal, exception, thread, proc
                          regime
 threads-at               where each thread is at this position
 processes                the program images of the recording
-process IMAGE            has the next step or run go to the beginning of one of them
+process [IMAGE]          has the next step or run go to the beginning of one of them; says in which one is
 watch all|changes        whether watchpoints tell of all writes, or (as they do at first) only of those that
                          change the variable, so that gdb need not sort them out
 interest FROM TO [N]     makes the index denser between two places: a frame every N instructions (100000),
@@ -33,12 +33,28 @@ of the same names without `monitor` see to that.
 /// Lines of a list before it is cut.
 const MAX_LINES: usize = 200;
 
-/// Runs a command and gives what it prints.
-pub fn run(session: &mut Session, line: &str) -> String {
+/// How a command ended.
+pub struct Done {
+    /// What it prints.
+    pub text: String,
+    /// It did what it was asked to do.
+    pub well: bool,
+    /// The user ended it.
+    pub cancelled: bool,
+}
+
+/// A command that cannot be done as it was given.
+fn bad<T>(why: impl Into<String>) -> Result<T> {
+    Err(Error::Command(why.into()))
+}
+
+/// Runs a command.
+pub fn run(session: &mut Session, line: &str) -> Done {
     let words: Vec<&str> = line.split_whitespace().collect();
     let done = match words[..] {
         [] | ["help"] => Ok(HELP.into()),
         ["when"] => when(session),
+        ["seek"] => bad("to which place? `help seek` says more"),
         ["seek", to] => seek(session, to),
         ["checkpoint"] => {
             let name = session.marks.next_name();
@@ -46,15 +62,17 @@ pub fn run(session: &mut Session, line: &str) -> String {
         }
         ["checkpoint", name] => checkpoint(session, name),
         ["checkpoints"] => Ok(checkpoints(session)),
+        ["restart"] => bad("from which checkpoint? `checkpoints` lists them"),
         ["restart", name] => match session.marks.get(name) {
             Some(p) => session.seek(p).and_then(|()| when(session)),
-            None => Ok(format!("no checkpoint {name}\n")),
+            None => bad(format!("no checkpoint {name}")),
         },
         ["forget", name] => match session.marks.remove(name) {
             Ok(true) => Ok(String::new()),
-            Ok(false) => Ok(format!("no checkpoint {name}\n")),
+            Ok(false) => bad(format!("no checkpoint {name}")),
             Err(e) => Err(e.into()),
         },
+        ["last-write" | "first-use" | "memory"] => bad("of which address?"),
         ["last-write", addr] => last_write(session, addr, "8"),
         ["last-write", addr, len] => last_write(session, addr, len),
         ["first-use", addr] => first_use(session, addr, "8"),
@@ -65,6 +83,7 @@ pub fn run(session: &mut Session, line: &str) -> String {
         ["events", kind] => events(session, Some(kind)),
         ["threads-at"] => threads_at(session),
         ["processes"] => processes(session),
+        ["process"] => here(session),
         ["process", image] => process(session, image),
         ["watch", what @ ("all" | "changes")] => {
             session.every_write = what == "all";
@@ -76,15 +95,22 @@ pub fn run(session: &mut Session, line: &str) -> String {
             let none = || "nothing went wrong\n".into();
             Ok(session.trouble.take().map_or_else(none, |t| t + "\n"))
         }
-        _ => Ok(format!(
-            "no such command: {line} (monitor help lists them)\n"
-        )),
+        _ => bad(format!("no such command: {line} (monitor help lists them)")),
     };
+    let well = done.is_ok();
+    let cancelled = matches!(
+        done,
+        Err(Error::Timeline(hindsight_timeline::Error::Cancelled))
+    );
     let mut text = done.unwrap_or_else(|e| format!("{e}\n"));
     for note in std::mem::take(&mut session.notes) {
         text = format!("{note}\n{text}");
     }
-    text
+    Done {
+        text,
+        well,
+        cancelled,
+    }
 }
 
 fn when(s: &mut Session) -> Result<String> {
@@ -108,7 +134,7 @@ fn when(s: &mut Session) -> Result<String> {
 fn seek(s: &mut Session, to: &str) -> Result<String> {
     let place: Place = match to.parse() {
         Ok(p) => p,
-        Err(e) => return Ok(format!("{e}\n")),
+        Err(e) => return bad(e.to_string()),
     };
     let position = s.timeline.find(place, Some(s.inferior.image))?;
     s.seek(position)?;
@@ -118,10 +144,10 @@ fn seek(s: &mut Session, to: &str) -> Result<String> {
 fn interest(s: &mut Session, from: &str, to: &str, interval: &str) -> Result<String> {
     let (from, to): (Place, Place) = match (from.parse(), to.parse()) {
         (Ok(from), Ok(to)) => (from, to),
-        (Err(e), _) | (_, Err(e)) => return Ok(format!("{e}\n")),
+        (Err(e), _) | (_, Err(e)) => return bad(e.to_string()),
     };
     let Some(interval) = number(interval) else {
-        return Ok(format!("{interval} is no number\n"));
+        return bad(format!("{interval} is no number"));
     };
     let image = Some(s.inferior.image);
     let (from, to) = (s.timeline.find(from, image)?, s.timeline.find(to, image)?);
@@ -155,65 +181,53 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-fn range(addr: &str, len: &str) -> std::result::Result<(u64, u64), String> {
-    let bad = |t: &str| format!("{t} is no number\n");
-    Ok((
-        number(addr).ok_or_else(|| bad(addr))?,
-        number(len).ok_or_else(|| bad(len))?,
-    ))
+fn range(addr: &str, len: &str) -> Result<(u64, u64)> {
+    let read = |t: &str| number(t).map_or_else(|| bad(format!("{t} is no number")), Ok);
+    Ok((read(addr)?, read(len)?))
 }
 
-fn show(found: Option<Found>, what: &str) -> String {
+/// Goes to what was found.
+fn go(s: &mut Session, found: Option<Found>, what: &str) -> Result<String> {
     match found {
-        Some(f) => format!(
-            "{} at {:#x} {} {} bytes at {:#x}\n",
-            f.position,
-            f.pc,
-            match (f.kernel, f.write) {
-                (true, _) => "the kernel writes",
-                (_, true) => "writes",
-                _ => "reads",
-            },
-            f.len,
-            f.address
-        ),
-        None => format!("no instruction of the program {what}\n"),
+        Some(f) => {
+            s.seek(f.position)?;
+            Ok(format!(
+                "{} at {:#x} {} {} bytes at {:#x}\n",
+                f.position,
+                f.pc,
+                match (f.kernel, f.write) {
+                    (true, _) => "the kernel writes",
+                    (_, true) => "writes",
+                    _ => "reads",
+                },
+                f.len,
+                f.address
+            ))
+        }
+        None => bad(format!("no instruction of the program {what}")),
     }
 }
 
 fn last_write(s: &mut Session, addr: &str, len: &str) -> Result<String> {
-    let (addr, len) = match range(addr, len) {
-        Ok(r) => r,
-        Err(text) => return Ok(text),
-    };
+    let (addr, len) = range(addr, len)?;
     let cancel = s.cancel.clone();
     let found = s.inferior.cursor.last_write(addr, len, &cancel)?;
-    if let Some(f) = found {
-        s.seek(f.position)?;
-    }
-    Ok(show(found, "wrote there before"))
+    go(s, found, "wrote there before")
 }
 
 fn first_use(s: &mut Session, addr: &str, len: &str) -> Result<String> {
-    let (addr, len) = match range(addr, len) {
-        Ok(r) => r,
-        Err(text) => return Ok(text),
-    };
+    let (addr, len) = range(addr, len)?;
     let cancel = s.cancel.clone();
     let found = s.inferior.cursor.first_use(addr, len, &cancel)?;
-    if let Some(f) = found {
-        s.seek(f.position)?;
-    }
-    Ok(show(found, "uses it from here on"))
+    go(s, found, "uses it from here on")
 }
 
 fn memory(s: &mut Session, addr: &str, len: &str) -> Result<String> {
     const MOST: u64 = 1 << 16;
-    let (addr, len) = match range(addr, len) {
-        Ok((_, len)) if len > MOST => return Ok(format!("at most {MOST} bytes at a time\n")),
-        Ok(r) => r,
-        Err(text) => return Ok(text),
-    };
+    let (addr, len) = range(addr, len)?;
+    if len > MOST {
+        return bad(format!("at most {MOST} bytes at a time"));
+    }
     let cancel = s.cancel.clone();
     Ok(s.inferior
         .cursor
@@ -224,9 +238,9 @@ fn memory(s: &mut Session, addr: &str, len: &str) -> Result<String> {
 fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {
     let kinds = match kind {
         None => vec![],
-        Some(kind) => match kind.parse() {
+        Some(kind) => match kind.parse::<hindsight_timeline::KindOf>() {
             Ok(k) => vec![k],
-            Err(e) => return Ok(format!("{e}\n")),
+            Err(e) => return bad(format!("{e}")),
         },
     };
     let all = s.timeline.events(&Filter {
@@ -280,33 +294,43 @@ fn threads_at(s: &mut Session) -> Result<String> {
 
 fn process(s: &mut Session, image: &str) -> Result<String> {
     let Ok(image) = image.parse() else {
-        return Ok(format!("{image} is no number of a program image\n"));
+        return bad(format!("{image} is no number of a program image"));
     };
     s.choose(image)?;
     Ok(String::new())
 }
 
-fn processes(s: &Session) -> Result<String> {
-    let mut out = String::new();
+/// The program image in which one is. Whoever asks has seen that gdb stopped there.
+fn here(s: &mut Session) -> Result<String> {
+    s.showing = false;
     let all = s.timeline.processes()?;
-    for p in &all {
-        let here = if p.image == s.inferior.image {
+    let p = s.present()?;
+    Ok(format!("{}\n", described(&p, &all)))
+}
+
+fn described(p: &Process, all: &[Process]) -> String {
+    let how = match (p.parent, p.by_exec) {
+        (0, _) => String::new(),
+        (parent, true) if all.iter().any(|o| o.image == parent && o.pid == p.pid) => {
+            format!(" replaces image {parent},")
+        }
+        (parent, _) => format!(" made by image {parent},"),
+    };
+    format!(
+        "image {} process {}{how} from {} to {}: {}",
+        p.image, p.pid, p.begin, p.end, p.command
+    )
+}
+
+fn processes(s: &Session) -> Result<String> {
+    let all = s.timeline.processes()?;
+    let mark = |p: &Process| {
+        if p.image == s.inferior.image {
             '>'
         } else {
             ' '
-        };
-        let how = match (p.parent, p.by_exec) {
-            (0, _) => String::new(),
-            (parent, true) if all.iter().any(|o| o.image == parent && o.pid == p.pid) => {
-                format!(" replaces image {parent},")
-            }
-            (parent, _) => format!(" made by image {parent},"),
-        };
-        let _ = writeln!(
-            out,
-            "{here} image {} process {}{how} from {} to {}: {}",
-            p.image, p.pid, p.begin, p.end, p.command
-        );
-    }
-    Ok(out)
+        }
+    };
+    let line = |p: &Process| format!("{} {}\n", mark(p), described(p, &all));
+    Ok(all.iter().map(line).collect())
 }

@@ -91,8 +91,11 @@ fn run<W: Write>(
                             Routed::Pass(before) => before,
                         };
                         if filter::is_own(content, session.wanted.execs) {
-                            let answer = own(session, content);
-                            idle.borrow_conn().answer(&answer)?;
+                            let (words, answer) = match content.strip_prefix(b"qRcmd,") {
+                                Some(command) => command_answer(session, command),
+                                None => (None, own(session, content)),
+                            };
+                            idle.borrow_conn().answer_with(words.as_deref(), &answer)?;
                             machine = idle.into();
                             continue;
                         }
@@ -194,9 +197,6 @@ fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
             Ok(None) | Err(_) => b"E01".to_vec(),
         };
     }
-    if let Some(command) = packet.strip_prefix(b"qRcmd,") {
-        return command_answer(session, command);
-    }
     if packet.starts_with(b"qXfer:threads:read:") {
         return match threads(session) {
             Ok(list) => filter::answer_read(packet, list.as_bytes()),
@@ -206,21 +206,21 @@ fn own(session: &mut Session, packet: &[u8]) -> Vec<u8> {
     breakpoint(session, packet).map_or(b"E01".to_vec(), |()| b"OK".to_vec())
 }
 
-/// What a `monitor` command prints, in one packet: gdb leaves the second one in the stream if it is interrupted
-/// between two.
-fn command_answer(session: &mut Session, command: &[u8]) -> Vec<u8> {
+/// What a `monitor` command prints, if that goes before the answer, and the answer. It is one packet if it can be: gdb
+/// leaves the second one in the stream if it is interrupted between two. But where a command failed, gdb is to know,
+/// and end the script that it stands in; all its versions take an error only without words. (What the user
+/// interrupted ends gdb's scripts by itself.)
+fn command_answer(session: &mut Session, command: &[u8]) -> (Option<String>, Vec<u8>) {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let line: Option<Vec<u8>> = command.chunks(2).map(byte).collect();
     let Some(line) = line else {
-        return b"E01".to_vec();
+        return (None, b"E01".to_vec());
     };
-    let text = crate::monitor::run(session, &String::from_utf8_lossy(&line));
-    match text.is_empty() {
-        true => b"OK".to_vec(),
-        false => text
-            .bytes()
-            .flat_map(|b| format!("{b:02x}").into_bytes())
-            .collect(),
+    let done = crate::monitor::run(session, &String::from_utf8_lossy(&line));
+    match (done.well || done.cancelled, done.text.is_empty()) {
+        (true, true) => (None, b"OK".to_vec()),
+        (true, false) => (None, filter::hex(&done.text)),
+        (false, _) => (Some(done.text), b"E01".to_vec()),
     }
 }
 

@@ -227,6 +227,8 @@ impl Session {
             return Ok(Told::VForkDone(self.tid(self.inferior.cursor.thread())));
         }
         if let Some((image, at)) = self.inferior.chosen.take() {
+            // gdb goes on by itself behind an `execve`, and is to stop right there.
+            self.showing = self.wanted.execs;
             return self.enter(image, at);
         }
         if self.inferior.side.is_some() {

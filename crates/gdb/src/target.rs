@@ -443,7 +443,7 @@ impl ThreadExtraInfo for Session {
 
 impl MonitorCmd for Session {
     fn handle_monitor_cmd(&mut self, cmd: &[u8], mut out: ConsoleOutput<'_>) -> Result<(), Error> {
-        let text = monitor::run(self, &String::from_utf8_lossy(cmd));
+        let text = monitor::run(self, &String::from_utf8_lossy(cmd)).text;
         out.write_raw(text.as_bytes());
         Ok(())
     }

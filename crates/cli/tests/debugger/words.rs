@@ -296,8 +296,8 @@ int main(void) { first(); second(); third(); stop(); return 0; }"#,
             "second ()",
             "first ()",
             "writes 4 bytes",
-            "To which place?",
-            "From which checkpoint?",
+            "to which place?",
+            "from which checkpoint?",
         ],
     );
 }
@@ -339,4 +339,50 @@ int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0)
             "$4 = 0",
         ],
     );
+}
+
+#[test]
+fn a_command_that_fails_ends_its_script() {
+    let s = Scene::new();
+    let trace = record(&s, "int never; int main(void) { return never; }", &[]);
+    let failing = [
+        ("monitor nonsense", "no such command"),
+        ("seek nonsense", "nonsense is no place"),
+        ("seek", "to which place?"),
+        ("restart nowhere", "no checkpoint nowhere"),
+        ("restart", "from which checkpoint?"),
+        ("process 99", "no program image 99"),
+        ("interest 0% nonsense", "nonsense is no place"),
+        ("events nonsense", "no kind of events"),
+        ("last-write", "of which address?"),
+        (
+            "last-write never",
+            "no instruction of the program wrote there before",
+        ),
+        ("known 0 100000", "at most"),
+    ];
+    let file = s.path("words.gdb");
+    for (command, words) in failing {
+        std::fs::write(&file, format!("{command}\necho went on\n")).unwrap();
+        let mut run = s.hindsight(&["replay"]);
+        run.arg(&trace)
+            .args(["--", "-nx", "-batch", "-x"])
+            .arg(&file);
+        let done = s.run(&mut run);
+        assert!(
+            done.messages().contains(words),
+            "{command}: {}",
+            done.messages()
+        );
+        assert!(
+            done.messages().contains("words.gdb:1"),
+            "{command}: {}",
+            done.messages()
+        );
+        assert!(
+            !done.text().contains("went on"),
+            "{command}: {}",
+            done.text()
+        );
+    }
 }
