@@ -12,6 +12,7 @@
 #![no_std]
 extern crate alloc;
 
+mod addresses;
 mod asm;
 mod atomic;
 mod block;

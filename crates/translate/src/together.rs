@@ -4,32 +4,17 @@
 //! that may change marks, it goes on in a block of its own. So what has been marked stays so to its end, and within a
 //! segment what will be written may be marked ahead: one address serves for all writes through the same register.
 
+use crate::addresses::{Address, Registers, Value};
 use crate::block::{Translator, ends_segment};
 use crate::observe::{accesses, inline, touched};
 use crate::plan::{Plan, plan};
-use crate::regs::{self, RSP, number};
+use crate::regs;
 use alloc::vec::Vec;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
-use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
+use iced_x86::{Instruction, Register, UsedMemory};
 
 /// From the first to the last byte that are marked through one address at most; fewer than the slack of marks.
 const REACH: i64 = 256;
-
-/// A register's value: which of those that it has had, and how much more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Value {
-    register: u8,
-    version: u32,
-}
-
-/// An address in terms of values of registers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Address {
-    base: Option<Value>,
-    index: Option<(Value, u32)>,
-    segment: Register,
-    displacement: i64,
-}
 
 /// Writes through one register that are marked together.
 struct Lead {
@@ -51,50 +36,13 @@ pub(crate) struct Together {
 }
 
 /// Registers and what is marked, while a stretch is gone through.
+#[derive(Default)]
 struct Walk {
-    versions: [u32; 16],
-    /// What has been added to each since.
-    sums: [i64; 16],
+    registers: Registers,
     marked: Vec<(bool, Address, usize)>,
 }
 
 impl Walk {
-    fn value(&self, r: Register) -> Option<Value> {
-        let register = number(r).filter(|_| r.size() == 8)?;
-        let version = self.versions[register as usize];
-        Some(Value { register, version })
-    }
-
-    /// `None`: it is not followed.
-    fn address(&self, m: &UsedMemory) -> Option<Address> {
-        let mut displacement = m.displacement() as i64;
-        let mut part = |r: Register, scale: u32| match r {
-            Register::None => Some(None),
-            _ => {
-                let v = self.value(r)?;
-                let sum = self.sums[v.register as usize].wrapping_mul(scale as i64);
-                displacement = displacement.wrapping_add(sum);
-                Some(Some(v))
-            }
-        };
-        let base = match m.base() {
-            // The displacement is the address.
-            Register::RIP => None,
-            r => part(r, 1)?,
-        };
-        let index = part(m.index(), m.scale())?.map(|v| (v, m.scale()));
-        let segment = match m.segment() {
-            s @ (Register::FS | Register::GS) => s,
-            _ => Register::None,
-        };
-        Some(Address {
-            base,
-            index,
-            segment,
-            displacement,
-        })
-    }
-
     /// Whether a mark of this kind has been made; from now on it has.
     fn mark(&mut self, write: bool, address: Address, size: usize) -> bool {
         let same = |m: &&(bool, Address, usize)| (m.0, m.1) == (write, address) && m.2 >= size;
@@ -104,40 +52,13 @@ impl Walk {
         }
         had
     }
-
-    /// `i` adds a constant to a register: which, and that.
-    fn sum(i: &Instruction) -> Option<(u8, i64)> {
-        let to = || number(i.op0_register()).filter(|_| i.op0_register().size() == 8);
-        match i.mnemonic() {
-            Mnemonic::Push => Some((RSP, i.stack_pointer_increment() as i64)),
-            Mnemonic::Pop
-                if i.op0_kind() == OpKind::Register && number(i.op0_register()) != Some(RSP) =>
-            {
-                Some((RSP, i.stack_pointer_increment() as i64))
-            }
-            Mnemonic::Add | Mnemonic::Sub if i.op0_kind() == OpKind::Register => {
-                let n = i.try_immediate(1).ok()? as i64;
-                let n = if i.mnemonic() == Mnemonic::Sub {
-                    n.wrapping_neg()
-                } else {
-                    n
-                };
-                Some((to()?, n))
-            }
-            _ => None,
-        }
-    }
 }
 
 impl Translator {
     /// Finds out which marks of these instructions, which a budget covers, are made by which.
     pub(crate) fn marks_together(&mut self, instrs: &[Instruction], start: usize, end: usize) {
         let mut out = Together::default();
-        let mut walk = Walk {
-            versions: [0; 16],
-            sums: [0; 16],
-            marked: Vec::new(),
-        };
+        let mut walk = Walk::default();
         // The first lead of the segment at hand.
         let mut open = 0;
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
@@ -148,22 +69,13 @@ impl Translator {
             let leaves = matches!(plan(i, info), Plan::Slow | Plan::Syscall | Plan::Raise(_))
                 || i.is_string_instruction()
                 || !list.is_empty() && !inline(i, info.used_memory());
-            let mut written = 0u16;
-            for r in info.used_registers() {
-                use OpAccess::{CondRead, NoMemAccess, None, Read};
-                if !matches!(r.access(), Read | CondRead | None | NoMemAccess)
-                    && let Some(n) = number(r.register())
-                {
-                    written |= 1 << n;
-                }
-            }
             if leaves {
                 // The runtime may change marks.
                 walk.marked.clear();
                 open = out.leads.len();
             } else if let [m] = &list[..]
                 && i.op_mask() == Register::None
-                && let Some(address) = walk.address(m)
+                && let Some(address) = walk.registers.address(m)
             {
                 let (reads, writes) = accesses(m);
                 let size = m.memory_size().size();
@@ -176,18 +88,7 @@ impl Translator {
                     out.done[1] |= 1 << k;
                 }
             }
-            let sum = Walk::sum(i);
-            for n in (0..16).filter(|n| written & (1 << n) != 0) {
-                match sum {
-                    Some((r, by)) if r == n => {
-                        walk.sums[n as usize] = walk.sums[n as usize].wrapping_add(by);
-                    }
-                    _ => {
-                        walk.versions[n as usize] += 1;
-                        walk.sums[n as usize] = 0;
-                    }
-                }
-            }
+            walk.registers.pass(i, info);
             if ends_segment(i) {
                 open = out.leads.len();
             }
@@ -250,7 +151,7 @@ impl Together {
                 return true;
             }
         }
-        let sum = walk.sums[value.register as usize];
+        let sum = walk.registers.sums[value.register as usize];
         self.leads.push(Lead {
             at,
             value,
