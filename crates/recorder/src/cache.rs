@@ -66,6 +66,8 @@ struct Block {
     plain: bool,
     /// As [`Translator::ordered`] was.
     ordered: bool,
+    /// As [`Translator::join`] was.
+    join: bool,
     live: bool,
     /// Some flags may be needed at its beginning.
     takes_flags: bool,
@@ -398,6 +400,7 @@ impl Cache {
             self_check: writable,
             plain,
             ordered: self.translator.ordered,
+            join: self.translator.join,
             live: true,
             takes_flags: self.translator.block.takes_flags,
             since,

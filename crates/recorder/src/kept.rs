@@ -20,7 +20,10 @@ pub fn place(path: &[u8], offset: u64) -> u64 {
 
 /// Under what name a block is kept whose [`place`] is known.
 pub fn key(translator: &Translator, pc: u64, source: &[u8], place: u64) -> u64 {
-    let way = translator.policy.mode as u64 * 2 + translator.ordered as u64;
+    let ways = [translator.ordered, !translator.join];
+    let way = ways
+        .iter()
+        .fold(translator.policy.mode as u64, |n, w| 2 * n + *w as u64);
     let seed = pc & 0xfff | way << 12;
     let hash = xxh3_64_with_seed(&source[..source.len().min(PREFIX)], seed);
     shelf::key(hash, place)

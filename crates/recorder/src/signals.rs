@@ -405,6 +405,9 @@ pub fn left(t: &mut Thread) {
             t.set_cpu(&f.cpu);
             t.ctx.count = f.pos;
             t.pos = f.pos;
+            if f.again {
+                return;
+            }
             if !t.is_unrecorded()
                 && let Some(iterations) = f.iterations
             {

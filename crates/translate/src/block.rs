@@ -1,6 +1,7 @@
 //! The translation of one block: decoding, segments, and the frame around each instruction.
 
 use crate::asm::{self, Asm, Place};
+use crate::join::Joins;
 use crate::plan::{Plan, plan};
 use crate::redo::Redo;
 use crate::regs::{self, RCX, SCR, Set, number};
@@ -77,6 +78,9 @@ pub struct Translator {
     /// Recording several threads: each atomic operation is announced to the runtime
     /// ([`DescKind::Order`]), which holds a lock for it until it is done.
     pub ordered: bool,
+    /// Recording: vectors that are read next to each other in a loop are compared as one (see [`crate::join`]). A fault
+    /// of such a read ([`MapEntry::joined`]) says nothing; the block is to be made without.
+    pub join: bool,
     /// Replay: mark all memory that is accessed (see [`hindsight_isa::observe`]). What cannot be marked
     /// by a few instructions is announced to the runtime ([`DescKind::PreCheck`]). Only with a
     /// predictor of 32 bits.
@@ -115,6 +119,8 @@ pub struct Translator {
     pub(crate) needed: Vec<u32>,
     /// With marks: which of them are made together.
     pub(crate) together: Together,
+    /// Recording: which reads are compared together.
+    pub(crate) joins: Joins,
 }
 
 impl Translator {
@@ -124,6 +130,7 @@ impl Translator {
             want_map: false,
             count: false,
             ordered: false,
+            join: true,
             observe: false,
             near: false,
             breaks: Vec::new(),
@@ -143,6 +150,7 @@ impl Translator {
             instrs: Vec::new(),
             needed: Vec::new(),
             together: Together::default(),
+            joins: Joins::default(),
         }
     }
 
@@ -179,6 +187,10 @@ impl Translator {
             self.self_check(input);
         }
         let instrs = core::mem::take(&mut self.instrs);
+        self.joins = match self.checked() {
+            true => self.find_joins(input.pc, &instrs),
+            false => Joins::default(),
+        };
         let mut start = 0;
         self.covered = 0;
         while start < instrs.len() {
@@ -313,6 +325,9 @@ impl Translator {
             };
             if self.want_map {
                 self.map_entry(i.ip(), ahead);
+                if let Some(e) = self.block.map.last_mut() {
+                    e.joined = self.joins.leads(k);
+                }
             }
             self.instr(i);
         }
@@ -326,6 +341,7 @@ impl Translator {
             begins: true,
             ahead,
             kept: self.cur.kept,
+            joined: false,
             spilled: [0xff; 9],
         });
     }
@@ -339,6 +355,7 @@ impl Translator {
         let n = self.cur.nvictims;
         if let Some(e) = self.block.map.last_mut() {
             e.begins = false;
+            e.joined = self.joins.leads(self.cur.index);
             e.spilled[..n].copy_from_slice(&self.cur.victims[..n]);
             if self.cur.rcx_checks {
                 // The slot behind the temporaries' is `slot::CHECK`.
@@ -506,7 +523,7 @@ fn sets_segment_base(i: &Instruction) -> bool {
 }
 
 /// Whether `i` uses zmm31 (or a part of it) or k7.
-fn names_wide(i: &Instruction) -> bool {
+pub(crate) fn names_wide(i: &Instruction) -> bool {
     use iced_x86::Mnemonic::*;
     if matches!(i.mnemonic(), Xrstor | Xrstor64) {
         return true;

@@ -23,6 +23,7 @@ mod familiar;
 mod flags;
 mod forms;
 mod held;
+mod join;
 mod keep;
 mod liveness;
 mod observe;
@@ -144,6 +145,8 @@ pub struct MapEntry {
     pub ahead: u16,
     /// Where the guest's flags are in `Ctx::flags`: what stands there.
     pub kept: Option<Kept>,
+    /// The instruction reads more than it has to ([`Translator::join`]): it may fault where it must not.
+    pub joined: bool,
     /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` from here on; 0xff: none.
     pub spilled: [u8; 9],
 }

@@ -36,6 +36,15 @@ pub fn lanes_of_mask(i: &Instruction) -> Option<usize> {
     matches!(i.memory_size().size(), 16 | 32 | 64).then_some(size)
 }
 
+/// The low `size` bytes of zmm31.
+fn low(size: usize) -> Register {
+    match size {
+        16 => Register::XMM31,
+        32 => Register::YMM31,
+        _ => Register::ZMM31,
+    }
+}
+
 impl Translator {
     /// Loads the guest's zmm31 and k7.
     pub(crate) fn load_wide(&mut self) {
@@ -153,24 +162,62 @@ impl Translator {
     }
 
     /// Checks a whole vector through zmm31, which then stands for the operand where there is such a
-    /// form; else the instruction reads the cells.
+    /// form; else the instruction reads the cells. What has been checked with another vector is not checked again.
     pub(crate) fn wide_read(&mut self, i: &Instruction, size: usize, m: &Mem) {
-        let (reg, code) = match size {
-            16 => (Register::XMM31, Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128),
-            32 => (Register::YMM31, Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256),
-            _ => (Register::ZMM31, Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512),
-        };
-        let held = mem_op(i).and_then(|op| held::on_register(i, op, reg));
-        self.a.rm(code, reg, m.real);
-        let (cell, again) = (m.cell, held.is_some());
-        self.wide_check(reg, size, m, |t| {
-            if again {
-                t.a.rm(code, reg, cell);
+        let on = |part: Register| mem_op(i).and_then(|op| held::on_register(i, op, part));
+        let part = low(size);
+        let held = match self.joins.second(self.cur.index) {
+            Some(second) => {
+                let held = on(part).filter(|_| second.held);
+                if second.upper && held.is_some() {
+                    self.upper_half(size);
+                }
+                held
             }
-        });
+            None => {
+                let (whole, n) = self.compared_with(m, size);
+                let first = whole.real.displacement == m.real.displacement;
+                let held = on(part).filter(|_| first);
+                let code = match n {
+                    16 => Code::EVEX_Vmovdqu64_xmm_k1z_xmmm128,
+                    32 => Code::EVEX_Vmovdqu64_ymm_k1z_ymmm256,
+                    _ => Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512,
+                };
+                self.a.rm(code, low(n), whole.real);
+                let (cell, again) = (whole.cell, held.is_some() || n > size);
+                self.wide_check(low(n), n, &whole, |t| {
+                    if again {
+                        t.a.rm(code, low(n), cell);
+                    }
+                });
+                held
+            }
+        };
         match held {
             Some(held) => self.copy(&held),
             None => self.copy_with(i, &m.cell),
+        }
+    }
+
+    /// Moves the upper one of the two vectors of `size` bytes in zmm31 to the lower one's place.
+    fn upper_half(&mut self, size: usize) {
+        let i = match size {
+            16 => Instruction::with3(
+                Code::EVEX_Vextracti32x4_xmmm128_k1z_ymm_imm8,
+                Register::XMM31,
+                Register::YMM31,
+                1u32,
+            ),
+            _ => Instruction::with3(
+                Code::EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8,
+                Register::YMM31,
+                Register::ZMM31,
+                1u32,
+            ),
+        };
+        match i {
+            Ok(i) => self.a.put(&i),
+            Err(_) => self.unsupported(),
         }
     }
 
@@ -210,6 +257,9 @@ impl Translator {
         let Some(m) = self.mem(i) else {
             return self.unsupported();
         };
+        if self.joins.leads(self.cur.index) || self.joins.second(self.cur.index).is_some() {
+            return self.wide_read(i, size, &m);
+        }
         let again = *i;
         self.copy_with(i, &m.real);
         let n = i.op_register(0).number() as u32;

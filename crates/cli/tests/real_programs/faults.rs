@@ -1,7 +1,7 @@
 //! Programs that crash are recorded up to the faulting instruction and die as they would natively;
 //! programs that handle their own faults work.
 
-use crate::harness::{Scene, words};
+use crate::harness::{Scene, end, words};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -72,6 +72,26 @@ fn own_handlers() {
     for options in [&["-O1"][..], &["-O2", "-static"]] {
         let program = scene.compile("handlers.c", options);
         scene.same(&words(&program, &[]));
+    }
+}
+
+#[test]
+fn vectors_that_are_compared_in_pairs() {
+    let scene = Scene::new();
+    let program = scene.compile("vectors.c", &["-O1", "-pthread"]);
+    for what in ["faults", "dies", "ticks", "threads"] {
+        let argv = words(&program, &[what]);
+        let native = scene.native(&argv);
+        for predictor in ["window", "cache:4k"] {
+            let trace = scene.path("vectors.hst");
+            let options = ["--regime", "checked", "--predictor", predictor];
+            let mut command = scene.hindsight(&["record", "--quiet", "-o"]);
+            command.arg(&trace).args(options).arg("--").args(&argv);
+            let recorded = scene.run(&mut command);
+            assert_eq!(recorded.text(), native.text(), "{what}, {predictor}");
+            assert_eq!(end(recorded.status), end(native.status), "{what}");
+            scene.must_verify(&trace);
+        }
     }
 }
 

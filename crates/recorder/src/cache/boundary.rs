@@ -18,6 +18,8 @@ pub struct Boundary {
     pub ahead: u16,
     /// Where the guest's flags are in `Ctx::flags`: what stands there.
     kept: Option<Kept>,
+    /// See [`MapEntry::joined`].
+    joined: bool,
     /// Guest registers that are in the context block's spill slots (see the translator).
     pub spilled: [u8; 9],
 }
@@ -49,6 +51,8 @@ pub struct GuestFault {
     pub cpu: CpuState,
     /// Iterations that a repeated string instruction had completed, if it was one.
     pub iterations: Option<u64>,
+    /// The program itself may not have faulted: the instruction is to be done again, by a block without joined reads.
+    pub again: bool,
 }
 
 /// The guest's state before the instruction that was executing at the host state `at`, which a
@@ -66,9 +70,16 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
     cpu.rflags = b.flags(cpu.rflags, t.ctx.flags);
     cpu.rip = b.guest_pc;
     let code = cache.mapped_code(b.guest_pc)?;
+    let iterations = completed(code, t.ctx, cpu.gpr[RCX_REG]);
+    if b.joined && cache.translator.join {
+        // There will hardly be many such faults; but a program that makes them may make them on purpose, and often.
+        cache.translator.join = false;
+        cache.flush(t);
+    }
     Some(GuestFault {
         pos: at.regs[R11].wrapping_sub(b.ahead as u64),
-        iterations: completed(code, t.ctx, cpu.gpr[RCX_REG]),
+        iterations,
+        again: b.joined,
         cpu,
     })
 }
@@ -108,6 +119,7 @@ impl Cache {
             guest_pc: e.pc,
             ahead: e.ahead,
             kept: e.kept,
+            joined: e.joined,
             spilled: e.spilled,
         })
     }
@@ -136,12 +148,13 @@ impl Cache {
             self_check: b.self_check,
             peeked,
         };
-        let present = core::mem::replace(&mut self.translator.ordered, b.ordered);
+        let present = (self.translator.ordered, self.translator.join);
+        (self.translator.ordered, self.translator.join) = (b.ordered, b.join);
         self.translator.policy.mode = mode(b.plain);
         self.translator.want_map = true;
         let made = self.translator.translate(&input, &mut |_| &[]);
         self.translator.want_map = false;
-        self.translator.ordered = present;
+        (self.translator.ordered, self.translator.join) = present;
         made.ok()?;
         if self.translator.block.hot.len() != b.hot_len as usize {
             return None;

@@ -189,6 +189,7 @@ impl Cache {
                 self_check: false,
                 plain: file.plain,
                 ordered: self.translator.ordered,
+                join: self.translator.join,
                 live: true,
                 takes_flags: m.takes_flags,
                 since: 0,
