@@ -125,6 +125,15 @@ impl Cpu {
         })
     }
 
+    /// How accesses are marked.
+    pub fn marking(&self) -> Observe {
+        match (self.translator.observe, self.translator.near) {
+            (false, _) => Observe::Not,
+            (true, false) => Observe::Anywhere,
+            (true, true) => Observe::Near,
+        }
+    }
+
     /// Executes other code from now on. Blocks of pages that are the same in it are kept.
     pub fn set_code(&mut self, code: Arc<Code>) {
         if !Arc::ptr_eq(&self.code, &code) {
@@ -417,12 +426,10 @@ impl Cpu {
             if next.pos <= self.pos {
                 match next.op {
                     Op::Word(addr, value) if next.pos == self.pos => {
-                        self.window.set_word(addr, value);
-                        self.window.mark_word(addr, 8);
+                        self.window.give_word(addr, value);
                     }
                     Op::Bytes(addr, len, value) if next.pos == self.pos => {
-                        self.window.set_bytes(addr, len, value);
-                        self.window.mark_word(addr, len);
+                        self.window.give_bytes(addr, len, value);
                     }
                     _ => return Left::Events,
                 }

@@ -6,10 +6,11 @@
 //! block and what was looked at behind its exits.
 
 use crate::cache::{Key, Map, Mix};
+use crate::cpu::Observe;
 use hindsight_translate::{Saved, Translator};
 use std::hash::Hasher;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 
 /// Bytes of the code at a block's start by which it is found.
 const PREFIX: usize = 16;
@@ -58,6 +59,8 @@ pub struct Library {
     found: AtomicU64,
     /// Blocks that were not.
     made: AtomicU64,
+    /// How the machines mark what they access.
+    marking: OnceLock<Observe>,
 }
 
 impl Default for Library {
@@ -67,11 +70,21 @@ impl Default for Library {
             bytes: AtomicUsize::new(0),
             found: AtomicU64::new(0),
             made: AtomicU64::new(0),
+            marking: OnceLock::new(),
         }
     }
 }
 
 impl Library {
+    /// A machine that marks so is going to use it. All must mark alike: their code is not the same.
+    pub(crate) fn serve(&self, marking: Observe) {
+        let first = *self.marking.get_or_init(|| marking);
+        assert_eq!(
+            first, marking,
+            "machines that mark otherwise share their blocks"
+        );
+    }
+
     /// Under what a block of the code that begins with `source` is kept. The place in its page is part of it
     /// to keep the common beginnings of functions apart.
     fn name(key: Key, source: &[u8]) -> u64 {
@@ -213,6 +226,15 @@ mod tests {
         assert_eq!(restore(HIGH, &other, BEHIND[0]), None);
         assert_eq!(restore(0x1230, CODE, BEHIND[0]), None, "other encodings");
         assert_eq!(library.counts(), (2, 5));
+    }
+
+    #[test]
+    #[should_panic(expected = "mark otherwise")]
+    fn is_not_for_machines_that_mark_otherwise() {
+        let library = Library::default();
+        library.serve(Observe::Anywhere);
+        library.serve(Observe::Anywhere);
+        library.serve(Observe::Near);
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl<'a> Machine<'a> {
 
     /// Takes translated blocks from `library`, and leaves its own there. Before anything is played.
     pub fn share(&mut self, library: Arc<Library>) {
+        library.serve(self.cpu.marking());
         self.cpu.library = Some(library);
     }
 
@@ -294,8 +295,8 @@ impl<'a> Machine<'a> {
             && self.end.is_none()
         {
             match next.op {
-                Op::Word(addr, value) => self.cpu.window.set_word(addr, value),
-                Op::Bytes(addr, len, value) => self.cpu.window.set_bytes(addr, len, value),
+                Op::Word(addr, value) => self.cpu.window.give_word(addr, value),
+                Op::Bytes(addr, len, value) => self.cpu.window.give_bytes(addr, len, value),
                 Op::Other(at) if !self.is_instruction(at)? => {
                     self.event(at)?;
                     continue;

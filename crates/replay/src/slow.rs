@@ -207,12 +207,10 @@ impl StringMemory for Cells<'_, '_> {
                 // Only what follows a mark of this chunk belongs to it.
                 Op::Word(..) | Op::Bytes(..) if !ours => break,
                 Op::Word(addr, value) => {
-                    self.cpu.window.set_word(addr, value);
-                    self.cpu.window.mark_word(addr, 8);
+                    self.cpu.window.give_word(addr, value);
                 }
                 Op::Bytes(addr, len, value) => {
-                    self.cpu.window.set_bytes(addr, len, value);
-                    self.cpu.window.mark_word(addr, len);
+                    self.cpu.window.give_bytes(addr, len, value);
                 }
                 Op::BadNumber(_) => return Err(Stop::Interrupted),
                 Op::Other(at) => match queue.event(at)? {

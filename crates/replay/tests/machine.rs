@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use hindsight_events::{EndKind, Event, GapReason};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Difference, End, Error, Gap, Machine, Stop};
+use hindsight_replay::{Difference, End, Error, Gap, Machine, Marks, Stop};
 
 fn play(m: &mut Machine, events: &[Owned]) -> Result<Stop, Error> {
     m.from_keyframe(Box::new(vec![encode(events)].into_iter()))?;
@@ -66,6 +66,22 @@ fn stops_at_every_position() {
     whole.run_to(36).unwrap();
     assert_eq!(whole.registers().rip, RDTSC);
     assert_eq!(whole.next_event().unwrap(), Some(36));
+}
+
+#[test]
+fn what_is_given_is_marked_however_it_comes() {
+    let mut m = observing(CODE);
+    m.from_keyframe(Box::new(vec![encode(&recording())].into_iter()))
+        .unwrap();
+    m.run_to(7).unwrap();
+    let marks = |m: &Machine| {
+        let mut out = [0; 8];
+        m.read_marks(Marks::Reads, 0x1000, &mut out);
+        out
+    };
+    assert_eq!(marks(&m), [0; 8]);
+    m.settle().unwrap();
+    assert_eq!(marks(&m), [0xff; 8]);
 }
 
 #[test]

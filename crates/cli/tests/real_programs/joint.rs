@@ -1,6 +1,6 @@
 //! Memory that is read for long shares pages with its cells, and nobody sees it.
 
-use crate::faults::{core, recorded_with};
+use crate::faults::{core, has_cores, recorded_with};
 use crate::harness::{Scene, end};
 use std::ffi::OsString;
 use std::fs;
@@ -58,6 +58,9 @@ fn memory_that_shares_pages_with_its_cells_is_as_any() {
 #[test]
 fn core_dumps_have_memory_that_shares_pages_with_its_cells() {
     let scene = Scene::new();
+    if !has_cores(&scene) {
+        return;
+    }
     let program = scene.compile("joint.c", &["-O1", "-pthread"]);
     let (seen, trace) = (scene.path("seen"), scene.path("joint.hst"));
     let argv = argv(&program, "dies", &seen);
@@ -66,18 +69,15 @@ fn core_dumps_have_memory_that_shares_pages_with_its_cells() {
         "print *(long *)(*(long *)&block + 8000)",
         "print *(long *)(*(long *)&block + 4000000)",
     ];
-    let values = |text: Option<String>| {
-        let lines = text?;
-        let values = lines.lines().filter(|l| l.starts_with('$'));
-        Some(values.map(String::from).collect::<Vec<_>>())
+    let values = |text: String| {
+        let values = text.lines().filter(|l| l.starts_with('$'));
+        values.map(String::from).collect::<Vec<_>>()
     };
     let native = values(core(&scene, &program, &argv, &asked));
     let command = recorded_with(&scene, &trace, &CHECKED, &argv);
     let recorded = values(core(&scene, &program, &command, &asked));
     assert!(shared(&seen) >= 2);
     scene.must_verify(&trace);
-    if let (Some(native), Some(recorded)) = (native, recorded) {
-        assert_eq!(native, ["$1 = 1000000", "$2 = 250000000000"]);
-        assert_eq!(recorded, native);
-    }
+    assert_eq!(native, ["$1 = 1000000", "$2 = 250000000000"]);
+    assert_eq!(recorded, native);
 }

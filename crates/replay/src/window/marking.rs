@@ -6,11 +6,25 @@ use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::observe;
 
 impl Window {
+    /// Takes a word that the recording gives.
+    #[inline(always)]
+    pub fn give_word(&mut self, addr: u64, value: u64) {
+        self.set_word(addr, value);
+        self.mark_word(addr, 8);
+    }
+
+    /// Takes the low `len` (at most 8) bytes of a word that the recording gives.
+    #[inline(always)]
+    pub fn give_bytes(&mut self, addr: u64, len: u8, value: u64) {
+        self.set_bytes(addr, len, value);
+        self.mark_word(addr, len);
+    }
+
     /// Marks a word that the recording gives: it was read, and is no longer what was written.
     ///
     /// Like everything that runs between blocks it calls nothing (see `Cpu::spin`).
     #[inline(always)]
-    pub fn mark_word(&mut self, addr: u64, len: u8) {
+    fn mark_word(&mut self, addr: u64, len: u8) {
         if self.at == 0 {
             return;
         }

@@ -175,3 +175,9 @@ pub fn machine(code: &[u8]) -> Machine<'static> {
     let code = Code::new(&mut [(0, PC, code)]).unwrap();
     Machine::new(Arc::new(code), Predictor::WINDOW).unwrap()
 }
+
+/// The same, which marks what it accesses.
+pub fn observing(code: &[u8]) -> Machine<'static> {
+    let code = Code::new(&mut [(0, PC, code)]).unwrap();
+    Machine::observing(Arc::new(code)).unwrap()
+}
