@@ -120,7 +120,8 @@ fn run<W: Write>(
                 let told = match told {
                     Ok(told) => told,
                     Err(e) => {
-                        // The client is told that it stopped, and asks for the reason by `monitor why`.
+                        // The client is told that it stopped, and its user why; `monitor why` says it again.
+                        session.notes.push(format!("[this run ended early: {e}]"));
                         session.trouble = Some(e.to_string());
                         session.stopped()
                     }

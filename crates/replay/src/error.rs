@@ -53,6 +53,14 @@ pub enum Error {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] hindsight_trace::Error),
+    /// The system refused address space.
+    #[error("cannot map {} of address space for replay: {cause}{}", size(*bytes), allowed(*limit))]
+    AddressSpace {
+        bytes: u64,
+        /// What the process may have.
+        limit: Option<u64>,
+        cause: std::io::Error,
+    },
     /// The system refused memory or another service.
     #[error("{what}: {cause}")]
     System {
@@ -61,7 +69,41 @@ pub enum Error {
     },
 }
 
+fn size(bytes: u64) -> String {
+    match bytes >> 30 {
+        0 => format!("{} MiB", bytes >> 20),
+        _ => format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64),
+    }
+}
+
+fn allowed(limit: Option<u64>) -> String {
+    let Some(limit) = limit else {
+        return String::new();
+    };
+    format!(
+        "; the limit on it is {} (ulimit -v). Replay takes up to 13 GiB for each thread that it looks at at the same time, \
+         nearly all of which stays unused: lift the limit",
+        size(limit)
+    )
+}
+
 impl Error {
+    /// The system's refusal to map as much, which was its last error.
+    pub(crate) fn address_space(bytes: usize) -> Error {
+        let cause = std::io::Error::last_os_error();
+        let mut limit = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // SAFETY: fills the structure.
+        unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+        Error::AddressSpace {
+            bytes: bytes as u64,
+            limit: (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur),
+            cause,
+        }
+    }
+
     /// The last error of the C library, while doing `what`.
     pub(crate) fn last_os(what: &'static str) -> Error {
         Error::System {

@@ -20,7 +20,7 @@ impl Mapping {
         // SAFETY: a fresh mapping at an address of the system's choice.
         let p = unsafe { libc::mmap(null_mut(), len, prot, flags, -1, 0) };
         if p == libc::MAP_FAILED {
-            return Err(Error::last_os("cannot map memory for replay"));
+            return Err(Error::address_space(len));
         }
         if exec {
             // SAFETY: advice about our own mapping; whether it is taken does not matter.

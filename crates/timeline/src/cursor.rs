@@ -378,14 +378,28 @@ impl Cursor {
                 }
             }
             None => {
-                let p = Player::new(&self.timeline.0, thread)?;
                 self.players.truncate(PLAYERS - 1);
+                let p = self.new_player(thread)?;
                 self.players.push_front(p);
             }
         }
         let player = &mut self.players[0];
         player.cancel = self.cancel.clone();
         Ok(player)
+    }
+
+    /// Makes a virtual processor. Where that finds no address space it gives up others, those that were used last at last.
+    fn new_player(&mut self, thread: ThreadId) -> Result<Player> {
+        use hindsight_replay::Error::AddressSpace;
+        loop {
+            match Player::new(&self.timeline.0, thread) {
+                Err(Error::Replay {
+                    cause: AddressSpace { .. },
+                    ..
+                }) if self.players.pop_back().is_some() => {}
+                done => return done,
+            }
+        }
     }
 
     /// The instant one instruction further in a scope.

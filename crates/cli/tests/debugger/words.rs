@@ -386,3 +386,60 @@ fn a_command_that_fails_ends_its_script() {
         );
     }
 }
+
+#[test]
+fn a_limit_on_address_space_is_named_where_it_is_too_low() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <pthread.h>
+pthread_barrier_t b; void meet(void) {}
+void *work(void *p) { pthread_barrier_wait(&b); pthread_barrier_wait(&b); return p; }
+int main(void) {
+    pthread_t t[6]; pthread_barrier_init(&b, 0, 7); for (int i = 0; i < 6; i++) pthread_create(t + i, 0, work, 0);
+    pthread_barrier_wait(&b); meet(); pthread_barrier_wait(&b); for (int i = 0; i < 6; i++) pthread_join(t[i], 0); return 0; }"#,
+        &["-pthread"],
+    );
+    let limited = |gigabytes: u64, arguments: &[&str]| {
+        let mut command = s.command("sh");
+        let limit = format!("ulimit -v {}; exec \"$@\"", gigabytes * 1_000_000);
+        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_hindsight")]);
+        command.args(arguments).arg(&trace);
+        let done = s.run(&mut command);
+        assert!(!done.messages().contains("panicked"), "{}", done.messages());
+        done
+    };
+    // Too little for any thread, also of a plain replay.
+    for command in [&["index"][..], &["replay", "--verify"]] {
+        let done = limited(4, command);
+        assert!(!done.status.success());
+        expect(
+            &done.messages(),
+            &["cannot map", "ulimit -v", "lift the limit"],
+        );
+    }
+    // Enough for some of them at the same time; one that is looked at gives way to the next.
+    assert!(limited(90, &["index"]).status.success());
+    let mut command = s.command("sh");
+    let limit = "ulimit -v 60000000; exec \"$@\" 2>&1";
+    command.args(["-c", limit, "sh", env!("CARGO_BIN_EXE_hindsight"), "replay"]);
+    command.arg(&trace).args(["--", "-nx", "-batch"]);
+    for ask in ["break meet", "continue", "threads-at"] {
+        command.args(["-ex", ask]);
+    }
+    let out = s.run(&mut command).text();
+    assert_eq!(out.matches(" (program) ").count(), 7, "{out}");
+    // Where a run cannot go on for want of it, the user is told.
+    let mut command = s.command("sh");
+    let limit = "ulimit -v 16000000; exec \"$@\" 2>&1";
+    command.args(["-c", limit, "sh", env!("CARGO_BIN_EXE_hindsight"), "replay"]);
+    command
+        .arg(&trace)
+        .args(["--", "-nx", "-batch", "-ex", "watch b", "-ex", "continue"]);
+    command.args(["-ex", "reverse-continue", "-ex", "continue"]);
+    let out = s.run(&mut command).text();
+    assert!(
+        !out.contains("SIGINT") || out.contains("[this run ended early: "),
+        "{out}"
+    );
+}
