@@ -2,12 +2,14 @@
 //! the measure for everything that is faster.
 
 use hindsight_isa::string::StringOp;
+use hindsight_isa::xsave::{COMPONENTS, Layout};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
     Register, UsedMemory,
 };
+use std::sync::OnceLock;
 
 /// A contiguous access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +97,7 @@ impl Finder {
             let address = bit_offset(&i, address, cpu).wrapping_add(popped(&i, write));
             let access = Access {
                 address,
-                len: size(&i, m) as u64,
+                len: size(&i, m, cpu) as u64,
                 read,
                 write,
                 unknown: write && saves(&i),
@@ -160,15 +162,34 @@ fn saves(i: &Instruction) -> bool {
 }
 
 /// Bytes of an access, also where the library gives none.
-fn size(i: &Instruction, m: &UsedMemory) -> usize {
+fn size(i: &Instruction, m: &UsedMemory, cpu: &CpuState) -> usize {
     use Mnemonic::*;
     match (m.memory_size().size(), i.mnemonic()) {
         (0, Fxsave | Fxsave64 | Fxrstor | Fxrstor64) => 512,
-        // The legacy area, the header and what follows.
-        (0, Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xrstor | Xrstor64) => {
-            2696
-        }
+        (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => area(cpu, false),
+        // Which form is read the area says; programs restore what they saved in the compact one.
+        (0, Xsavec | Xsavec64 | Xrstor | Xrstor64) => area(cpu, true),
         (n, _) => n,
+    }
+}
+
+/// Bytes of an XSAVE area up to the last component that the registers ask for: the legacy area, the header, and what
+/// follows. Not more: the dynamic linker has its area on the stack, with the caller's variables right behind it.
+fn area(cpu: &CpuState, compact: bool) -> usize {
+    const RAX: usize = 0;
+    const RDX: usize = 2;
+    const AVX: u64 = 1 << 2;
+    /// AVX and the three of AVX-512; others are not shown to programs.
+    const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
+    /// With all of them in the standard form, where it is longest.
+    const LONGEST: usize = 2696;
+    static HOST: OnceLock<u64> = OnceLock::new();
+    let host = *HOST.get_or_init(|| Layout::detect().map_or(COMPONENTS, |l| l.mask));
+    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & host;
+    let there = || EXTENDED.iter().filter(|e| asked & e.0 != 0);
+    match compact {
+        false if there().any(|e| e.0 != AVX) => LONGEST,
+        _ => 576 + there().map(|e| e.1).sum::<usize>(),
     }
 }
 

@@ -435,3 +435,28 @@ int main(void) {
         &["New value = 1", "watchpoint 4: other"],
     );
 }
+
+#[test]
+fn saving_the_vector_state_writes_no_more_than_that() {
+    let s = Scene::new();
+    // Functions are bound when they are first called: the dynamic linker saves the state of the processor right below
+    // the caller's variables.
+    let trace = record(
+        &s,
+        r#"#include <unistd.h>
+void stop(void) {}
+int main(void) { volatile long n[40]; for (int i = 0; i < 40; i++) n[i] = i + 7; getppid(); stop(); return 0; }"#,
+        &["-Wl,-z,lazy"],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break stop\ncontinue\nup\nlast-write n[0]\nseek end\nbreak main\nreverse-continue\nreverse-continue\n\
+         next\nnext\nnext\nwatch -l n[0]\ncontinue\n",
+    );
+    expect(
+        &out,
+        &["stop ()", "writes 8 bytes", "main ()", "stop ()", "main ()"],
+    );
+    assert!(!out.contains("_dl_runtime_resolve"), "{out}");
+}
