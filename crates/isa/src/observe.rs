@@ -11,13 +11,14 @@
 /// Marks of reads: behind the window, its alias page and its guard.
 pub const READS: i64 = (4 << 30) + (1 << 20) + 21 * 64;
 
-/// How far the FS base is below the marks of reads; the displacement of the instruction that marks makes up for it. A
-/// processor that guesses by base, index and the low bits of the displacement, without the segment, that a load takes what
-/// a store before it has written (AMD's since Zen 2) would otherwise do so for each load after its own mark, and be wrong:
-/// the index of sqlite took four times as long. Few accesses have a distance of 44 from another by the same register.
+/// How far the FS base is below the marks of reads (above them, if negative); the displacement of the instruction that marks
+/// makes up for it. A processor that guesses by base, index and the low bits of the displacement, without the segment, that a load
+/// takes what a store before it has written (AMD's since Zen 2) would otherwise do so for each load after its own mark, and be
+/// wrong: the index of sqlite took four times as long. Few accesses have a distance of 44 from another by the same register.
+/// Negative, since most displacements are positive, and up to 127 take one byte.
 ///
-/// Marks of the last cells, whose sum with it passes 2^32, so are before those of the first one.
-pub const APART: i32 = 44;
+/// Marks of the first cells, from which it cannot be taken, so are behind those of the last one.
+pub const APART: i32 = -44;
 
 /// Marks of writes: below the context block.
 pub const WRITES: i64 = -((4 << 30) + (16 << 20)) + 43 * 64;
@@ -38,7 +39,8 @@ pub const UNKNOWN: u8 = 1;
 const _: () = {
     assert!(WRITES + (4 << 30) + (SLACK as i64) < -(crate::ctx::CTX_SIZE as i64));
     assert!(READS.rem_euclid(4096) + SLACK as i64 <= 4096);
-    assert!(READS.rem_euclid(4096) >= APART as i64);
+    // With the longest operand.
+    assert!(-APART as usize + 64 <= SLACK);
     assert!(WRITES.rem_euclid(4096) + SLACK as i64 <= 4096);
     assert!(NEAR as i64 % 4096 == WRITES.rem_euclid(4096));
     assert!(NEAR.checked_add(SLACK as i32).is_some());

@@ -428,8 +428,8 @@ mod tests {
                     3 => w.forget(at, len).unwrap(),
                     4 => {
                         w.dirty.add((1 << 32) - 1, 2);
-                        w.set_slack(Marks::Reads, (1 << 32) + random(64) as i64);
-                        w.set_slack(Marks::Reads, -1 - random(44) as i64);
+                        w.set_slack(Marks::Reads, (1 << 32) + random(64));
+                        w.set_slack(Marks::Reads, (1 << 32) + random(108));
                     }
                     _ => w.write(at, &vec![random(256) as u8; len as usize]),
                 }

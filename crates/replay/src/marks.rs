@@ -146,26 +146,29 @@ mod tests {
         w.set_slack(Marks::Reads, (1 << 32) + 1);
         assert_eq!(seen(&mut w), [(0, 1, 3, 0, 0)]);
         assert_eq!(seen(&mut w), []);
-        // What is marked through the FS base is before the others in the last cells.
-        w.set_slack(Marks::Reads, -1);
-        w.set_slack(Marks::Reads, -(observe::APART as i64));
+        // So do those of the first cells that are marked through the FS base.
+        w.set_slack(Marks::Reads, 1 << 32);
+        w.set_slack(
+            Marks::Reads,
+            (1 << 32) - 1 + observe::APART.unsigned_abs() as u64,
+        );
         let mut marks = [0; 46];
-        w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
+        w.marks(Marks::Reads, (1 << 32) - 1, &mut marks);
         assert_eq!((marks[0], marks[1], marks[44]), (0, MARK, MARK));
         assert_eq!(marks.iter().filter(|m| **m != 0).count(), 2);
-        let last = (0xf_ffff, 1 << 63, 1 << 63 | 1 << 20, 0, 0);
-        assert_eq!(seen(&mut w), [last]);
-        w.set_slack(Marks::Reads, -1);
-        w.write_marks(Marks::Reads, (1 << 32) - 2, &[0; 2]);
-        w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
-        assert_eq!(marks[44], 0);
-        w.set_slack(Marks::Reads, -1);
-        w.forget((1 << 32) - 1, 1).unwrap();
-        w.marks(Marks::Reads, (1 << 32) - 45, &mut marks);
-        assert_eq!(marks[44], MARK & UNKNOWN);
+        let first = (0, 1, 1 << 43 | 1, 0, 0);
+        assert_eq!(seen(&mut w), [first]);
+        w.set_slack(Marks::Reads, 1 << 32);
+        w.write_marks(Marks::Reads, 0, &[0; 2]);
+        w.marks(Marks::Reads, 0, &mut marks);
+        assert_eq!(marks[0], 0);
+        w.set_slack(Marks::Reads, 1 << 32);
+        w.forget(0, 1).unwrap();
+        w.marks(Marks::Reads, 0, &mut marks);
+        assert_eq!(marks[0], MARK & UNKNOWN);
         w.set_slack(Marks::Writes, (1 << 32) + 2);
         w.set_marks(Marks::Writes, (1 << 32) - 1, 2, MARK);
-        assert_eq!(seen(&mut w)[0], (0, 1, 0, 0b101, 0));
+        assert_eq!(seen(&mut w)[0], (0, 1, 1, 0b101, 0));
         assert_eq!(seen(&mut w), []);
         w.set_marks(Marks::Writes, 3, 1, MARK);
         w.clear_marks().unwrap();

@@ -66,14 +66,6 @@ impl Marks {
         }
     }
 
-    /// How many marks of the last cells are before those of the first one.
-    const fn before(self) -> u64 {
-        match self {
-            Marks::Reads => observe::APART as u64,
-            Marks::Writes => 0,
-        }
-    }
-
     /// Where their first page begins, in whose middle they do.
     const fn begin(self) -> i64 {
         self.offset() - self.offset().rem_euclid(PAGE as i64)
@@ -149,7 +141,7 @@ impl Window {
 
     /// What the FS base must be for code that marks.
     pub fn read_marks_base(&self) -> u64 {
-        let offset = Marks::Reads.offset() - Marks::Reads.before() as i64;
+        let offset = Marks::Reads.offset() - observe::APART as i64;
         self.base().wrapping_add(offset as u64)
     }
 

@@ -16,6 +16,7 @@ mod build;
 mod ends;
 mod frame;
 mod maker;
+mod pages;
 mod part;
 mod pieces;
 mod split;
@@ -281,9 +282,8 @@ pub fn put(out: &mut Vec<u8>, v: u64) {
 }
 
 pub fn pack(raw: &[u8], level: i32) -> Result<Vec<u8>> {
-    let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
     let mut out = (raw.len() as u64).to_le_bytes().to_vec();
-    out.extend_from_slice(&pieces::compress(raw, level).map_err(failed)?);
+    pieces::compress(raw, level, &mut out)?;
     Ok(out)
 }
 

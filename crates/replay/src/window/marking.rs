@@ -76,7 +76,7 @@ impl Window {
         if start >= end {
             return Ok(());
         }
-        if start < observe::SLACK as u64 || end > self.predictor.size() - marks.before() {
+        if start < observe::SLACK as u64 {
             self.fold_slack(marks)?;
         }
         let one = |cells: std::ops::Range<u64>| {
@@ -139,26 +139,19 @@ impl Window {
         unsafe { map.base().add(at) }
     }
 
-    /// Where else a cell may be marked: what begins in the last cells may do so behind the marks of all, and what is marked
-    /// through the FS base before them.
+    /// Where else a cell may be marked: the first ones are, behind the marks of all, by what begins in the last cells, and
+    /// through the FS base.
     fn elsewhere(&self, marks: Marks, cell: u64) -> Option<*mut u8> {
-        let size = self.predictor.size();
-        let first = self.mark_ptr(marks, 0);
-        // SAFETY: there is memory before the marks that begin in the middle of a page, and slack behind.
-        unsafe {
-            match cell {
-                _ if cell < observe::SLACK as u64 => Some(first.add((size + cell) as usize)),
-                _ if cell >= size - marks.before() => Some(first.sub((size - cell) as usize)),
-                _ => None,
-            }
-        }
+        let behind = (self.predictor.size() + cell) as usize;
+        // SAFETY: there is slack behind the marks.
+        (cell < observe::SLACK as u64).then(|| unsafe { self.mark_ptr(marks, 0).add(behind) })
     }
 
     /// Replaces marks.
     pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
         let first = self.predictor.cell(addr);
         let end = first + new.len() as u64;
-        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() {
             // SAFETY: the range lies among the marks; the buffer does not.
             unsafe {
                 let to = self.mark_ptr(marks, first);
@@ -223,27 +216,21 @@ impl Window {
         unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
     }
 
-    /// Moves marks to where they belong that are before or behind those of all cells.
+    /// Moves marks to where they belong that are behind those of all cells.
     pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
-        let size = self.predictor.size();
-        let ends = [
-            (size / PAGE, 0..observe::SLACK as u64),
-            (0, size - marks.before()..size),
-        ];
-        for (page, cells) in ends {
-            if cells.is_empty() || self.marks_present(marks, page, 1)?.is_empty() {
+        let behind = self.predictor.size() / PAGE;
+        if self.marks_present(marks, behind, 1)?.is_empty() {
+            return Ok(());
+        }
+        for cell in 0..observe::SLACK as u64 {
+            let Some(other) = self.elsewhere(marks, cell) else {
                 continue;
-            }
-            for cell in cells {
-                let Some(other) = self.elsewhere(marks, cell) else {
-                    continue;
-                };
-                // SAFETY: marks are plain memory.
-                unsafe {
-                    let there = std::mem::take(&mut *other);
-                    if there != 0 {
-                        *self.mark_ptr(marks, cell) |= there;
-                    }
+            };
+            // SAFETY: marks are plain memory.
+            unsafe {
+                let there = std::mem::take(&mut *other);
+                if there != 0 {
+                    *self.mark_ptr(marks, cell) |= there;
                 }
             }
         }
@@ -254,7 +241,7 @@ impl Window {
     pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
         let first = self.predictor.cell(addr);
         let end = first + buf.len() as u64;
-        if first >= observe::SLACK as u64 && end <= self.predictor.size() - marks.before() {
+        if first >= observe::SLACK as u64 && end <= self.predictor.size() {
             // SAFETY: the range lies among the marks; the buffer does not.
             unsafe {
                 let from = self.mark_ptr(marks, first);
@@ -328,10 +315,11 @@ impl Window {
         Ok(())
     }
 
-    /// Sets a mark that is before or behind those of all cells.
+    /// Sets a mark that is behind those of all cells.
     #[cfg(test)]
-    pub(crate) fn set_slack(&mut self, marks: Marks, at: i64) {
-        // SAFETY: marks are plain memory, with some more before and behind.
-        unsafe { *self.mark_ptr(marks, 0).offset(at as isize) = observe::MARK }
+    pub(crate) fn set_slack(&mut self, marks: Marks, at: u64) {
+        assert!(at < self.predictor.size() + observe::SLACK as u64);
+        // SAFETY: marks are plain memory, with some more behind.
+        unsafe { *self.mark_ptr(marks, 0).add(at as usize) = observe::MARK }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ends::{End, words};
 use super::maker::Maker;
+use super::pages::PageSet;
 use super::steps::{Gathered, MOST};
 use super::{Draft, Frame, Interval, LEVEL, LINE, PAGE, Page, Place, Touched};
 use crate::player::Chunks;
@@ -111,6 +112,7 @@ pub fn build(
         },
         shadow,
         bodies: Vec::new(),
+        differences: Vec::new(),
         size: 0,
         budget,
         told: 0,
@@ -158,7 +160,7 @@ fn play(
     let mut m = Machine::observing_much(code).map_err(fail)?;
     let source = Chunks::new(inner, thread, place.chunk);
     // Pages of which the packer knows what they hold.
-    let mut known = HashSet::new();
+    let mut known = PageSet::new();
     match &start {
         None => m.from_keyframe(Box::new(source)).map_err(fail)?,
         Some(s) => {
@@ -227,7 +229,7 @@ fn play(
 fn harvest(
     m: &mut Machine,
     state: State,
-    known: &mut HashSet<u32>,
+    known: &mut PageSet,
     raw: &mut Raw,
 ) -> std::result::Result<(), hindsight_replay::Error> {
     raw.to = m.position();
@@ -259,7 +261,7 @@ pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
 /// Tells what the known pages of a range hold now.
 fn renew(
     m: &Machine,
-    known: &HashSet<u32>,
+    known: &PageSet,
     (addr, len): (u64, u64),
     told: &mut HashSet<u32>,
     changed: &mut Vec<(u32, Box<Page>)>,
@@ -275,13 +277,13 @@ fn renew(
         changed.push((page, now));
     };
     if last - first > known.len() as u64 {
-        let inside = |p: &&u32| (**p as u64).wrapping_sub(first) & 0xf_ffff < last - first;
-        known.iter().filter(inside).for_each(|p| one(*p));
+        let inside = |p: &u32| (*p as u64).wrapping_sub(first) & 0xf_ffff < last - first;
+        known.iter().filter(inside).for_each(&mut one);
         return;
     }
     for page in first..last {
         let page = page as u32 & 0xf_ffff;
-        if known.contains(&page) {
+        if known.contains(page) {
             one(page);
         }
     }
@@ -290,7 +292,7 @@ fn renew(
 /// Tells what a range holds now.
 fn take(
     m: &Machine,
-    known: &mut HashSet<u32>,
+    known: &mut PageSet,
     (addr, len): (u64, u64),
     told: &mut HashSet<u32>,
     changed: &mut Vec<(u32, Box<Page>)>,
@@ -302,7 +304,7 @@ fn take(
             continue;
         }
         m.read_window(number * PAGE as u64, &mut now);
-        if now != [0; PAGE] || known.contains(&page) {
+        if now != [0; PAGE] || known.contains(page) {
             known.insert(page);
             changed.push((page, Box::new(now)));
         }
@@ -314,8 +316,9 @@ struct Packer<'a> {
     part: Draft,
     /// What pages held when they were last touched or changed.
     shadow: HashMap<u32, Box<Page>>,
-    /// The lines of a frame, while it is made.
+    /// The lines of a frame, while it is made, and the differences.
     bodies: Vec<u8>,
+    differences: Vec<u8>,
     size: u64,
     budget: &'a Budget,
     /// What of it is foreseen for this.
@@ -397,6 +400,8 @@ impl Packer<'_> {
     /// Makes the frame of the lines that were read, as they were at the start, the history, and the ends.
     fn pack(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
         let mut ends = Maker::default();
+        ends.bytes = std::mem::take(&mut self.differences);
+        ends.bytes.clear();
         let mut history = Vec::with_capacity(raw.pages.len());
         let mut framed = Vec::new();
         let bodies = &mut self.bodies;
@@ -412,7 +417,7 @@ impl Packer<'_> {
             let mut wanted = 0u64;
             for i in bits(touched.reads) {
                 let line = &old.as_chunks::<LINE>().0[i];
-                if words(line) != [0; LINE / 8] {
+                if words(line).iter().fold(0, |all, w| all | w) != 0 {
                     wanted |= 1 << i;
                     bodies.extend_from_slice(line);
                 }
@@ -429,12 +434,14 @@ impl Packer<'_> {
             history.push(touched);
         }
         self.shadow.extend(raw.changed.drain(..));
-        Ok(Interval {
+        let interval = Interval {
             from: state.position,
             to: raw.to,
             frame: Frame::made(&state, &framed, bodies, LEVEL)?,
             history,
             ends: ends.pack(LEVEL)?,
-        })
+        };
+        self.differences = ends.bytes;
+        Ok(interval)
     }
 }

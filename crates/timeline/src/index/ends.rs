@@ -309,7 +309,8 @@ mod tests {
         let mut history = [Touched::new(7, &[[1, 0]; 64]), Touched::new(9, &words)];
         let mut old = Box::new([0; PAGE]);
         old[3 * LINE] = 4;
-        let frame = super::super::pieces::pack(&old[3 * LINE..4 * LINE], 1).unwrap();
+        let mut frame = Vec::new();
+        super::super::pieces::pack(&old[3 * LINE..4 * LINE], 1, &mut frame).unwrap();
         let frame = Framed {
             pages: vec![(9, 1 << 3, 0)],
             lines: Pieces::new(frame.into(), 0).unwrap(),
@@ -365,7 +366,8 @@ mod tests {
             m.differ(9, 1 << i | 1 << 60, 1 << i, 1 << i, &difference);
         }
         let framed = |blob: Arc<[u8]>| {
-            let frame = super::super::pieces::pack(&first, 1).unwrap();
+            let mut frame = Vec::new();
+            super::super::pieces::pack(&first, 1, &mut frame).unwrap();
             let frame = Framed {
                 pages: vec![(9, 1, 0), (12, 0, 1)],
                 lines: Pieces::new(frame.into(), 0).unwrap(),

@@ -6,6 +6,7 @@ use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Gap, Lines as Content, State};
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// A place at which replay can begin.
@@ -77,7 +78,7 @@ impl Frame {
         }
         Ok(Frame {
             position: state.position,
-            blob: parts(&out, lines, level)?.into(),
+            blob: parts(&out, lines, level)?,
         })
     }
 
@@ -158,14 +159,21 @@ impl Framed {
     }
 }
 
+thread_local! {
+    /// Memory that is there already.
+    static PARTS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Packs what is read as a whole, and lines that are not.
-pub fn parts(head: &[u8], lines: &[u8], level: i32) -> Result<Vec<u8>> {
+pub fn parts(head: &[u8], lines: &[u8], level: i32) -> Result<Arc<[u8]>> {
     let head = pack(head, level)?;
-    let mut out = Vec::new();
-    put(&mut out, head.len() as u64);
-    out.extend_from_slice(&head);
-    out.extend_from_slice(&pieces::pack(lines, level)?);
-    Ok(out)
+    PARTS.with_borrow_mut(|out| {
+        out.clear();
+        put(out, head.len() as u64);
+        out.extend_from_slice(&head);
+        pieces::pack(lines, level, out)?;
+        Ok(Arc::from(&out[..]))
+    })
 }
 
 /// Inverse of [`parts`].

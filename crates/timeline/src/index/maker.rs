@@ -72,7 +72,7 @@ impl Maker {
             let old = framed(base, i);
             let (now, old) = (words(&e.bytes), words(&old));
             let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
-            if difference != [0; LINE / 8] {
+            if difference.iter().fold(0, |all, d| all | d) != 0 {
                 new |= 1 << i;
                 self.bytes
                     .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
@@ -130,7 +130,7 @@ impl Maker {
     }
 
     /// All of it, compressed.
-    pub fn pack(mut self, level: i32) -> Result<Arc<[u8]>> {
+    pub fn pack(&mut self, level: i32) -> Result<Arc<[u8]>> {
         if self.steps.is_empty() {
             self.step(0, None);
         }
@@ -155,6 +155,6 @@ impl Maker {
                 }
             }
         }
-        Ok(parts(&head, &self.bytes, level)?.into())
+        parts(&head, &self.bytes, level)
     }
 }

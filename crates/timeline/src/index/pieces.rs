@@ -5,42 +5,56 @@ use crate::{Error, Result};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::compress_bound;
 
 /// Bytes of a piece.
 const PIECE: usize = 64 << 10;
+/// Of what was written to at most so much is kept.
+const MOST_KEPT: usize = 1 << 20;
 
 thread_local! {
-    /// Making one costs as much as some pieces.
+    /// Making one costs as much as some pieces, and what it writes to is memory that is there already.
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    static PIECE_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static PIECES_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One zstd frame.
-pub fn compress(raw: &[u8], level: i32) -> std::io::Result<Vec<u8>> {
+/// Appends one zstd frame.
+pub fn compress(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
+    let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
     COMPRESSOR.with_borrow_mut(|c| {
         let mut with = match c.take().filter(|c| c.0 == level) {
             Some((_, with)) => with,
-            None => Compressor::new(level)?,
+            None => Compressor::new(level).map_err(failed)?,
         };
-        let done = with.compress(raw);
+        let done = PIECE_OUT.with_borrow_mut(|one| {
+            one.clear();
+            one.reserve(compress_bound(raw.len()));
+            with.compress_to_buffer(raw, one).map_err(failed)?;
+            out.extend_from_slice(one);
+            if one.capacity() > MOST_KEPT {
+                *one = Vec::new();
+            }
+            Ok(())
+        });
         *c = Some((level, with));
         done
     })
 }
 
-/// Compresses bytes: their number, the lengths of the pieces, and the pieces.
-pub fn pack(raw: &[u8], level: i32) -> Result<Vec<u8>> {
-    let failed = |e: std::io::Error| Error::Unsupported(format!("cannot compress: {e}"));
-    let mut out = Vec::new();
-    put(&mut out, raw.len() as u64);
-    let pieces = raw.chunks(PIECE).map(|p| compress(p, level));
-    let pieces: Vec<Vec<u8>> = pieces.collect::<std::io::Result<_>>().map_err(failed)?;
-    for p in &pieces {
-        put(&mut out, p.len() as u64);
-    }
-    for p in &pieces {
-        out.extend_from_slice(p);
-    }
-    Ok(out)
+/// Appends bytes, compressed: their number, the lengths of the pieces, and the pieces.
+pub fn pack(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
+    put(out, raw.len() as u64);
+    PIECES_OUT.with_borrow_mut(|all| {
+        all.clear();
+        for p in raw.chunks(PIECE) {
+            let before = all.len();
+            compress(p, level, all)?;
+            put(out, (all.len() - before) as u64);
+        }
+        out.extend_from_slice(all);
+        Ok(())
+    })
 }
 
 /// What [`pack`] made, ready to be read from.
@@ -153,7 +167,8 @@ mod tests {
     fn pieces_come_back_alone_and_together() {
         let raw: Vec<u8> = (0..3 * PIECE + 128).map(|i| (i / 64) as u8).collect();
         let new = |b: &[u8]| Pieces::new(b.into(), 0);
-        let blob = pack(&raw, -1).unwrap();
+        let mut blob = Vec::new();
+        pack(&raw, -1, &mut blob).unwrap();
         assert!(blob.len() < raw.len() / 4);
         let p = new(&blob).unwrap();
         assert_eq!(p.all().unwrap(), raw);
@@ -169,7 +184,9 @@ mod tests {
         }
         assert_eq!(p.get::<64>(3 * PIECE + 128), None);
         assert_eq!(p.get::<64>(usize::MAX), None);
-        let none = new(&pack(&[], 1).unwrap()).unwrap();
+        let mut none = Vec::new();
+        pack(&[], 1, &mut none).unwrap();
+        let none = new(&none).unwrap();
         assert!(none.all().unwrap().is_empty());
         // Damage never makes it panic.
         for n in 0..blob.len().min(300) {

@@ -216,7 +216,7 @@ impl Gathered {
             history.push(touched);
             shadow.insert(page, t.now);
         }
-        let ends = std::mem::take(&mut self.ends);
+        let mut ends = std::mem::take(&mut self.ends);
         Ok(Interval {
             from: state.position,
             to,
