@@ -1,6 +1,8 @@
 //! What would happen if: a virtual processor that goes on from a place of a recording with other
 //! registers and memory. Nothing of it is kept, and nothing reaches the kernel.
 
+mod saving;
+
 use crate::{Cancel, Cursor, Result, View};
 use hindsight_events::{Encoder, Event, MAX_EVENT};
 use hindsight_isa::string::StringOp;
@@ -121,6 +123,18 @@ impl Branch {
         Ok(out)
     }
 
+    /// The bytes from an address on, zero where they are not known.
+    fn known_or_zero(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
+        let recorded = self.cursor.peek(address, len)?;
+        let value = |(i, known): (usize, &Option<crate::Known>)| {
+            let own = self.memory.get(&address.wrapping_add(i as u64));
+            own.copied()
+                .or(known.as_ref().map(|k| k.value))
+                .unwrap_or(0)
+        };
+        Ok(recorded.bytes.iter().enumerate().map(value).collect())
+    }
+
     /// Changes memory; `false` if the program could not write there.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<bool> {
         if !self.writable(address, bytes.len() as u64)? {
@@ -219,7 +233,18 @@ impl Branch {
         self.finder.find(bytes, (&cpu, &vec), &after, &mut list);
         let mut known = Vec::new();
         for a in &list {
-            if a.unknown {
+            if a.unknown
+                && let Some(parts) = saving::written(&i, &cpu, &vec)
+            {
+                // What it leaves alone nobody looks at if it is not known.
+                let mut area = self.known_or_zero(a.address, a.len as usize)?;
+                for (at, bytes) in parts {
+                    if let Some(to) = area.get_mut(at..at + bytes.len()) {
+                        to.copy_from_slice(&bytes);
+                    }
+                }
+                self.machine.write_window(a.address, &area);
+            } else if a.unknown {
                 return Ok(Some(format!(
                     "{:?} at {:#x} is not supported here",
                     i.mnemonic(),

@@ -460,3 +460,26 @@ int main(void) { volatile long n[40]; for (int i = 0; i < 40; i++) n[i] = i + 7;
     );
     assert!(!out.contains("_dl_runtime_resolve"), "{out}");
 }
+
+#[test]
+fn functions_that_are_called_may_be_bound_then() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"#include <stdlib.h>
+#include <string.h>
+char text[] = "1.5";
+double half(double d) { return strtod(text, 0) + labs((long) d) / 2.0 + d / 4; }
+int main(void) { return half != 0 ? 0 : 1; }"#,
+        &["-Wl,-z,lazy", "-fno-builtin"],
+    );
+    let out = gdb(
+        &s,
+        &trace,
+        "break main\ncontinue\nprint half(3)\nprint half(5)\nnext\n",
+    );
+    expect(
+        &out,
+        &["main ()", "= 3.75", "= 5.25", "side branch is thrown away"],
+    );
+}

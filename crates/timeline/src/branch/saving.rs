@@ -1,0 +1,56 @@
+//! The state of the processor as a program saves it. The recording has no use for it, since what a program reads of that
+//! is recorded; a branch makes it by itself. The dynamic linker saves it whenever it binds a function.
+
+use hindsight_isa::xsave::Layout;
+use hindsight_isa::{CpuState, VecState};
+use iced_x86::{Instruction, Mnemonic};
+use std::ops::Range;
+
+const RAX: usize = 0;
+const RDX: usize = 2;
+const LEGACY_AND_HEADER: usize = 576;
+const COMPACT: u64 = 1 << 63;
+
+/// What the instruction writes, by place in the area; `None` if that is not known for one like it.
+pub fn written(i: &Instruction, cpu: &CpuState, v: &VecState) -> Option<Vec<(usize, Vec<u8>)>> {
+    if !matches!(i.mnemonic(), Mnemonic::Xsavec | Mnemonic::Xsavec64) {
+        return None;
+    }
+    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & Layout::detect()?.mask;
+    let registers = |numbers: Range<usize>, bytes: Range<usize>| -> Vec<u8> {
+        let one = |n: usize| v.zmm[n][bytes.clone()].to_vec();
+        numbers.flat_map(one).collect()
+    };
+    let mut out = Vec::new();
+    let mut put = |component: u32, at: usize, bytes: Vec<u8>| {
+        if asked >> component & 1 != 0 {
+            out.push((at, bytes));
+        }
+    };
+    put(
+        0,
+        0,
+        [v.fcw.to_le_bytes(), v.fsw.to_le_bytes(), [v.ftw, 0]].concat(),
+    );
+    put(0, 32, v.st.concat());
+    put(1, 160, registers(0..16, 0..16));
+    // Those that follow stand without room between them.
+    let masks = v.k.iter().flat_map(|k| k.to_le_bytes()).collect();
+    let mut at = LEGACY_AND_HEADER;
+    for (component, bytes) in [
+        (2, registers(0..16, 16..32)),
+        (5, masks),
+        (6, registers(0..16, 32..64)),
+        (7, registers(16..32, 0..64)),
+    ] {
+        let len = bytes.len();
+        put(component, at, bytes);
+        at += if asked >> component & 1 != 0 { len } else { 0 };
+    }
+    if asked & 6 != 0 {
+        out.push((24, v.mxcsr.to_le_bytes().to_vec()));
+    }
+    let header = [asked, asked | COMPACT, 0, 0, 0, 0, 0, 0];
+    out.push((512, header.iter().flat_map(|w| w.to_le_bytes()).collect()));
+    Some(out)
+}
