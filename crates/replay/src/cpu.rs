@@ -1,6 +1,8 @@
 //! One virtual processor: registers, window, code cache, and the loop that runs translated code
 //! between events.
 
+mod registers;
+
 use crate::access::Finder;
 use crate::cache::{Cache, Key};
 use crate::code::Code;
@@ -10,9 +12,8 @@ use crate::queue::{Op, Queue};
 use crate::window::{Marks, Window};
 use crate::{Difference, Error};
 use hindsight_isa::ctx::table;
-use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
-use hindsight_isa::{CpuState, Desc, DescKind, Executed, Predictor, VecState, observe};
+use hindsight_isa::{Desc, DescKind, Executed, Predictor, observe};
 use hindsight_translate::{Mode, Policy, Translator};
 use std::sync::Arc;
 
@@ -204,68 +205,6 @@ impl Cpu {
     /// Prepares this thread to run translated code.
     pub fn prepare(&mut self) -> Result<Prepared, Error> {
         Prepared::new(&mut self.window, self.cache.range(), &mut self.stack)
-    }
-
-    pub fn registers(&self) -> CpuState {
-        let c = self.window.ctx();
-        CpuState {
-            gpr: c.gpr,
-            rip: self.rip,
-            rflags: c.rflags & RFLAGS_MASK,
-            fs_base: c.fs_base,
-            gs_base: c.gs_base,
-        }
-    }
-
-    pub fn vectors(&self) -> VecState {
-        self.layout.to_state(&self.area)
-    }
-
-    pub fn set_registers(&mut self, s: &CpuState) {
-        let c = self.window.ctx_mut();
-        c.gpr = s.gpr;
-        c.rflags = s.rflags & RFLAGS_MASK;
-        c.fs_base = s.fs_base;
-        c.gs_base = s.gs_base;
-        self.jump(s.rip);
-    }
-
-    pub fn set_vectors(&mut self, v: &VecState) {
-        // Reserved bits would make XRSTOR fault.
-        let v = VecState {
-            mxcsr: v.mxcsr & 0xffff,
-            ..*v
-        };
-        self.layout.from_state(&v, &mut self.area);
-    }
-
-    /// Continues at `rip`.
-    pub fn jump(&mut self, rip: u64) {
-        self.rip = rip;
-        self.resume = None;
-        self.link = None;
-        self.lookup = false;
-    }
-
-    /// The current instruction is done, and the next one is `len` bytes further.
-    pub fn complete(&mut self, len: u64) {
-        self.pos += 1;
-        self.executed += 1;
-        self.jump(self.rip.wrapping_add(len));
-    }
-
-    /// x87 state as FNINIT leaves it.
-    pub fn x87_init(&mut self) {
-        let mut v = self.vectors();
-        (v.fcw, v.fsw, v.ftw) = (0x37f, 0, 0);
-        self.set_vectors(&v);
-    }
-
-    /// Masks all x87 exceptions.
-    pub fn x87_mask(&mut self) {
-        let mut v = self.vectors();
-        v.fcw |= 0x3f;
-        self.set_vectors(&v);
     }
 
     /// Code bytes at the current instruction, as far as known; at least one.
