@@ -167,11 +167,19 @@ fn size(i: &Instruction, m: &UsedMemory, cpu: &CpuState) -> usize {
     match (m.memory_size().size(), i.mnemonic()) {
         (0, Fxsave | Fxsave64 | Fxrstor | Fxrstor64) => 512,
         (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => area(cpu, false),
-        // Which form is read the area says; programs restore what they saved in the compact one.
-        (0, Xsavec | Xsavec64 | Xrstor | Xrstor64) => area(cpu, true),
+        (0, Xsavec | Xsavec64) => area(cpu, true),
+        // Which form is read, and where its components are, the area says: as much as any can be.
+        (0, Xrstor | Xrstor64) if area(cpu, true) > LEGACY => LONGEST,
+        (0, Xrstor | Xrstor64) => LEGACY,
         (n, _) => n,
     }
 }
+
+/// Bytes of the legacy area and the header of an XSAVE area.
+const LEGACY: usize = 576;
+
+/// Bytes of an XSAVE area with all that programs are shown, in the standard form, where it is longest.
+const LONGEST: usize = 2696;
 
 /// Bytes of an XSAVE area up to the last component that the registers ask for: the legacy area, the header, and what
 /// follows. Not more: the dynamic linker has its area on the stack, with the caller's variables right behind it.
@@ -181,15 +189,13 @@ fn area(cpu: &CpuState, compact: bool) -> usize {
     const AVX: u64 = 1 << 2;
     /// AVX and the three of AVX-512; others are not shown to programs.
     const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
-    /// With all of them in the standard form, where it is longest.
-    const LONGEST: usize = 2696;
     static HOST: OnceLock<u64> = OnceLock::new();
     let host = *HOST.get_or_init(|| Layout::detect().map_or(COMPONENTS, |l| l.mask));
     let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & host;
     let there = || EXTENDED.iter().filter(|e| asked & e.0 != 0);
     match compact {
         false if there().any(|e| e.0 != AVX) => LONGEST,
-        _ => 576 + there().map(|e| e.1).sum::<usize>(),
+        _ => LEGACY + there().map(|e| e.1).sum::<usize>(),
     }
 }
 
