@@ -157,6 +157,8 @@ impl Translator {
     /// `xrstor`, limited to the state that the virtual processor has: whatever else the program (or a
     /// forged trace) asks for, such as protection keys, is the host's.
     fn restore_state(&mut self, i: &Instruction, m: Mem) {
+        // A fixed cell's address is not noted as one that moves with the block.
+        self.a.bound |= m.fixed.is_some();
         let at = self.borrow_reg();
         self.a.lea(
             at,
@@ -484,4 +486,36 @@ pub(crate) fn with_register(i: &Instruction, op: u32, r: Register) -> Instructio
     i.set_has_xacquire_prefix(false);
     i.set_has_xrelease_prefix(false);
     i
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Input, Policy};
+    use hindsight_isa::Predictor;
+
+    #[test]
+    fn state_restored_from_a_fixed_address_stays_where_it_is() {
+        let mut t = Translator::new(Policy {
+            mode: Mode::Record,
+            predictor: Predictor::WINDOW,
+            wide_checks: true,
+        });
+        // xrstor [rip+1000h], xrstor [rbx]
+        let codes: [(&[u8], bool); 2] = [
+            (&[0x0f, 0xae, 0x2d, 0, 0x10, 0, 0], true),
+            (&[0x0f, 0xae, 0x2b], false),
+        ];
+        for (code, bound) in codes {
+            let input = Input {
+                pc: 0x1000,
+                code,
+                max_instrs: 1,
+                self_check: false,
+                peeked: &[],
+            };
+            t.translate(&input, &mut |_| &[]).unwrap();
+            assert_eq!(t.block.bound, bound, "{code:x?}");
+        }
+    }
 }
