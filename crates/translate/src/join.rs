@@ -6,14 +6,13 @@
 //!
 //! That is right as long as what the other reads could as well have been read with the lead:
 //!
-//! * Between the two there are no writes, no branches, nothing that leaves for the runtime and no reads but of vectors. What
-//!   other threads write may so be seen by a read of a vector earlier than by another before it; reads of general
-//!   purpose registers, by which programs tell each other something, are never passed.
-//! * A surprise of either is recorded at the lead. Replay patches the cells there, and nothing accesses them in between.
+//! * Between the two nothing else accesses memory, whose cells could be the same, and nothing leads elsewhere or to the runtime.
+//! * A surprise of either is recorded at the lead. Replay patches the cells there.
 //! * If memory of the second cannot be read, the lead faults, which it must not. The runtime knows by
 //!   [`crate::MapEntry::joined`], and has no reads joined from then on.
 //! * The second is never entered with what the lead has compared some time ago: whoever leaves translated code between the two
 //!   comes back by a block that begins there.
+//! * Neither demands that its operand is aligned: the form of an instruction that has a register for it does not.
 //!
 //! Only before a branch that leads to the block's beginning: elsewhere such reads are mostly of what has just been written
 //! in pieces, which a processor cannot forward to a read of more.
@@ -42,8 +41,6 @@ pub(crate) struct Second {
     at: usize,
     /// It reads the upper half of that.
     pub upper: bool,
-    /// The lead's register (see [`Translator::wide_read`]) still holds what the lead has read.
-    pub held: bool,
 }
 
 /// Which reads of a block are joined.
@@ -65,10 +62,17 @@ impl Joins {
     }
 }
 
-/// Bytes that `i` reads, if it does nothing else with memory than to read a vector.
+/// Bytes that `i` reads, if it does nothing else with memory than to read a vector, wherever that is.
 fn reads_vector(i: &Instruction, p: Plan) -> Option<usize> {
+    use iced_x86::Mnemonic::*;
+    let aligned = matches!(
+        i.mnemonic(),
+        Vmovaps | Vmovapd | Vmovdqa | Vmovdqa32 | Vmovdqa64 | Vmovntdqa
+    );
     match p {
-        Plan::VecLoad(n) | Plan::Read(n) if matches!(n, 16 | 32 | 64) && !names_wide(i) => Some(n),
+        Plan::VecLoad(n) | Plan::Read(n) if matches!(n, 16 | 32) && !aligned && !names_wide(i) => {
+            Some(n)
+        }
         _ => None,
     }
 }
@@ -89,21 +93,23 @@ impl Translator {
             return out;
         };
         let mut registers = Registers::default();
-        // Reads since the last thing that none may pass.
-        let mut open: Vec<(usize, Address, usize)> = Vec::new();
-        let mut previous = None;
+        // The last access to memory, if it may be a lead.
+        let mut previous: Option<(usize, Address, usize)> = None;
         for (k, i) in instrs[..end].iter().enumerate() {
             let info = self.info.info(i);
             let p = plan(i, info);
-            match (reads_vector(i, p), info.used_memory()) {
-                (Some(size), [m]) => {
-                    if let Some(address) = registers.address(m).filter(|a| follows(m, a)) {
-                        out.add(&mut open, k, address, size, previous);
-                    }
-                    previous = Some(k);
-                }
-                _ if passes(i, p) => {}
-                _ => open.clear(),
+            if !passes(i, p) {
+                let read = match (reads_vector(i, p), info.used_memory()) {
+                    (Some(size), [m]) => registers
+                        .address(m)
+                        .filter(|a| follows(m, a))
+                        .map(|a| (k, a, size)),
+                    _ => None,
+                };
+                previous = match (previous, read) {
+                    (Some(lead), Some(second)) if out.join(lead, second) => None,
+                    _ => read,
+                };
             }
             registers.pass(i, info);
         }
@@ -132,26 +138,16 @@ fn follows(m: &UsedMemory, a: &Address) -> bool {
 }
 
 impl Joins {
-    /// Joins the read `k` of `size` bytes with one of `open`, or leaves it there; `previous` is the vector read before it.
-    fn add(
+    /// Joins two reads (number, address, size), if they are next to each other.
+    fn join(
         &mut self,
-        open: &mut Vec<(usize, Address, usize)>,
-        k: usize,
-        a: Address,
-        size: usize,
-        previous: Option<usize>,
-    ) {
-        let partner = open.iter().position(|(_, other, n)| {
-            *n == size
-                && size < 64
-                && a.behind(other)
-                    .is_some_and(|d| d.unsigned_abs() == size as u64)
-        });
-        let Some(n) = partner else {
-            return open.push((k, a, size));
-        };
-        let (at, lead, _) = open.swap_remove(n);
-        let behind = a.behind(&lead).unwrap_or_default();
+        (at, lead, size): (usize, Address, usize),
+        (k, second, other): (usize, Address, usize),
+    ) -> bool {
+        let behind = second.behind(&lead).unwrap_or_default();
+        if other != size || behind.unsigned_abs() != size as u64 {
+            return false;
+        }
         self.leads.push(Lead {
             at,
             offset: behind.min(0),
@@ -160,8 +156,8 @@ impl Joins {
         self.seconds.push(Second {
             at: k,
             upper: behind > 0,
-            held: previous == Some(at),
         });
+        true
     }
 }
 
@@ -172,10 +168,10 @@ mod tests {
     use hindsight_isa::Predictor;
 
     type Leads = Vec<(usize, i64, usize)>;
-    type Seconds = Vec<(usize, bool, bool)>;
+    type Seconds = Vec<(usize, bool)>;
 
-    /// Numbers, offsets and sizes of the leads in a block, and numbers of the seconds, whether they read upper
-    /// halves, and whether a register still holds them.
+    /// Numbers, offsets and sizes of the leads in a block, and numbers of the seconds and whether they read upper
+    /// halves.
     fn joined(code: &[u8]) -> (Leads, Seconds) {
         let mut t = Translator::new(Policy {
             mode: Mode::Record,
@@ -191,27 +187,27 @@ mod tests {
         };
         t.translate(&input, &mut |_| &[]).unwrap();
         let leads = t.joins.leads.iter().map(|l| (l.at, l.offset, l.size));
-        let seconds = t.joins.seconds.iter().map(|s| (s.at, s.upper, s.held));
+        let seconds = t.joins.seconds.iter().map(|s| (s.at, s.upper));
         (leads.collect(), seconds.collect())
     }
 
     #[test]
     fn pairs_of_an_unrolled_loop_are_compared_as_one() {
         let code: &[&[u8]] = &[
-            &[0x66, 0x0f, 0x10, 0x44, 0x32, 0x10], // movupd xmm0, [rdx+rsi+10h]
-            &[0x66, 0x0f, 0x10, 0x7f, 0x10],       // movupd xmm7, [rdi+10h]
-            &[0x48, 0x83, 0xc7, 0x20],             // add rdi, 20h
             &[0x66, 0x41, 0x0f, 0x10, 0x14, 0x31], // movupd xmm2, [r9+rsi]
             &[0x66, 0x41, 0x0f, 0x10, 0x4c, 0x31, 0x10], // movupd xmm1, [r9+rsi+10h]
+            &[0x66, 0x41, 0x0f, 0x10, 0x44, 0x31, 0x20], // movupd xmm0, [r9+rsi+20h]: of no pair
+            &[0x66, 0x0f, 0x10, 0x7f, 0x10],       // movupd xmm7, [rdi+10h]
+            &[0x48, 0x83, 0xc7, 0x20],             // add rdi, 20h
             &[0x66, 0x0f, 0x10, 0x7f, 0xe0],       // movupd xmm7, [rdi-20h]: where rdi was
+            &[0x66, 0x0f, 0x10, 0x0c, 0x32],       // movupd xmm1, [rdx+rsi]
             &[0x0f, 0x11, 0x47, 0xf0],             // movups [rdi-10h], xmm0
-            &[0x66, 0x0f, 0x10, 0x0c, 0x32],       // movupd xmm1, [rdx+rsi]: behind a write
         ];
         let body = code.concat();
         let back = |n: usize| [0x75, (n as u8 + 2).wrapping_neg()];
         let (leads, seconds) = joined(&[&body[..], &back(body.len())].concat());
-        assert_eq!(leads, [(3, 0, 32), (1, -16, 32)]);
-        assert_eq!(seconds, [(4, true, true), (5, false, false)]);
+        assert_eq!(leads, [(0, 0, 32), (3, -16, 32)]);
+        assert_eq!(seconds, [(1, true), (5, false)]);
         // To the second instruction, so not a loop of this block.
         let (leads, _) = joined(&[&body[..], &back(body.len() - 6)].concat());
         assert_eq!(leads, []);
@@ -237,5 +233,8 @@ mod tests {
             code.extend([0x75, (code.len() as u8 + 2).wrapping_neg()]);
             assert_eq!(joined(&code).0.len(), *joins, "{between:x?}");
         }
+        // vmovaps ymm0, [rdi]; vmovaps ymm1, [rdi+20h]
+        let aligned = [0xc5, 0xfc, 0x28, 0x07, 0xc5, 0xfc, 0x28, 0x4f, 0x20];
+        assert_eq!(joined(&[&aligned[..], &[0x75, 0xf5]].concat()).0, []);
     }
 }

@@ -168,7 +168,7 @@ impl Translator {
         let part = low(size);
         let held = match self.joins.second(self.cur.index) {
             Some(second) => {
-                let held = on(part).filter(|_| second.held);
+                let held = on(part);
                 if second.upper && held.is_some() {
                     self.upper_half(size);
                 }

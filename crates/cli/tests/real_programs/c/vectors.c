@@ -53,6 +53,38 @@ __attribute__((noinline)) static void avx(const uint8_t *from, uint64_t n, struc
                      : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
 }
 
+// Reads of memory that may have the same cells as what lies between.
+__attribute__((noinline)) static void two(const uint8_t *from, uint64_t n, const uint8_t *other, struct sums *out) {
+    __asm__ volatile("pxor %%xmm2, %%xmm2\npxor %%xmm3, %%xmm3\n"
+                     "1: movdqu (%0), %%xmm0\n"
+                     "movdqu (%2), %%xmm1\n"
+                     "paddq %%xmm1, %%xmm2\n"
+                     "movdqu 16(%0), %%xmm1\n"
+                     "paddq %%xmm0, %%xmm2\npaddq %%xmm1, %%xmm3\n"
+                     "movdqu 16(%2), %%xmm1\n"
+                     "add $32, %0\nadd $32, %2\n"
+                     "paddq %%xmm1, %%xmm3\n"
+                     "dec %1\njne 1b\n"
+                     "movdqu %%xmm2, (%3)\nmovdqu %%xmm3, 16(%3)\n"
+                     : "+r"(from), "+r"(n), "+r"(other)
+                     : "r"(out)
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
+}
+
+// Moves that demand an aligned address.
+__attribute__((noinline)) static void aligned(const uint8_t *from, uint64_t n, struct sums *out, uint64_t step) {
+    __asm__ volatile("vpxor %%xmm2, %%xmm2, %%xmm2\n"
+                     "1:\nfirst_aligned: vmovaps (%0), %%ymm0\n"
+                     "vmovaps 32(%0), %%ymm1\n"
+                     "vpaddq %%ymm0, %%ymm2, %%ymm2\nvpaddq %%ymm1, %%ymm2, %%ymm2\n"
+                     "add %3, %0\n"
+                     "dec %1\njne 1b\n"
+                     "vmovdqu %%ymm2, (%2)\nvzeroupper\n"
+                     : "+r"(from), "+r"(n)
+                     : "r"(out), "r"(step)
+                     : "xmm0", "xmm1", "xmm2", "memory");
+}
+
 static void show(const char *what, const struct sums *s) {
     printf("%s:", what);
     for (int i = 0; i < 8; i++)
@@ -141,6 +173,27 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "dies")) {
         mprotect(memory + 3 * PAGE, PAGE, PROT_NONE);
         sse(memory + 16, 2 * PAGES * PAGE / 32, &s);
+    }
+    if (!strcmp(what, "cells")) {
+        size_t apart = (size_t)1 << 32;
+        uint8_t *a = mmap(NULL, apart + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        memset(a, 1, PAGE);
+        memset(a + apart, 2, PAGE);
+        for (int round = 0; round < 3; round++) {
+            two(a, PAGE / 32, a + apart, &s);
+            show("two", &s);
+        }
+        return 0;
+    }
+    if (!strcmp(what, "aligned")) {
+        if (has_avx2)
+            aligned(memory + 32, 9, &s, 64);
+        show("aligned", &s);
+        fflush(stdout);
+        // Not the first time around.
+        aligned(memory + 32, 9, &s, 16);
+        show("not aligned", &s);
+        return 0;
     }
     pthread_t t;
     if (!strcmp(what, "ticks")) {
