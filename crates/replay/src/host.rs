@@ -6,10 +6,11 @@ use crate::window::Window;
 use hindsight_isa::Ctx;
 use hindsight_isa::ctx::{APART, d};
 use std::cell::Cell;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::ThreadId;
 
 const SIGNALS: [libc::c_int; 5] = [
     libc::SIGSEGV,
@@ -205,6 +206,8 @@ pub struct Prepared {
     unprivileged: bool,
     mask: libc::sigset_t,
     stack: libc::stack_t,
+    /// The code cache of whoever prepared this thread before, and goes on after.
+    outer: (u64, u64),
 }
 
 impl Prepared {
@@ -221,6 +224,7 @@ impl Prepared {
         };
         let unprivileged = UNPRIVILEGED.load(Relaxed);
         let mut p = Prepared {
+            outer: RUNNING.with(|r| (r.start.get(), r.end.get())),
             gs: 0,
             fs: base(Segment::Fs, unprivileged),
             unprivileged,
@@ -273,12 +277,49 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        RUNNING.with(|r| r.end.set(0));
+        RUNNING.with(|r| {
+            r.start.set(self.outer.0);
+            r.end.set(self.outer.1);
+        });
         // SAFETY: restores what was there before.
         unsafe {
             set_gs(self.gs, self.unprivileged);
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, null_mut());
             libc::sigaltstack(&self.stack, null_mut());
+        }
+    }
+}
+
+/// A thread that stays prepared. Elsewhere than there it is of no use, and nothing is undone.
+pub struct Held {
+    host: ManuallyDrop<Prepared>,
+    thread: ThreadId,
+}
+
+// SAFETY: what it holds is used, and dropped, only in the thread that made it.
+unsafe impl Send for Held {}
+
+impl Held {
+    pub fn new(host: Prepared) -> Held {
+        Held {
+            host: ManuallyDrop::new(host),
+            thread: std::thread::current().id(),
+        }
+    }
+
+    /// In the thread that made it.
+    pub fn get(&self) -> Option<&Prepared> {
+        (self.thread == std::thread::current().id()).then_some(&self.host)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let here = self.get().is_some();
+        debug_assert!(here, "this thread stays prepared, and another one does not");
+        if here {
+            // SAFETY: nobody uses it any more.
+            unsafe { ManuallyDrop::drop(&mut self.host) }
         }
     }
 }

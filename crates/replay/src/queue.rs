@@ -7,7 +7,7 @@ use hindsight_events::{Decoder, Event};
 use std::sync::Arc;
 
 /// Where a stream's events come from.
-pub trait Source {
+pub trait Source: Send {
     /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
     fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error>;
 
@@ -20,7 +20,7 @@ pub trait Source {
     }
 }
 
-impl<I: Iterator<Item = Vec<u8>>> Source for I {
+impl<I: Iterator<Item = Vec<u8>> + Send> Source for I {
     fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
         Ok(self.next().map(Arc::new))
     }

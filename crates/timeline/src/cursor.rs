@@ -402,6 +402,22 @@ impl Cursor {
         }
     }
 
+    /// Takes a thread's virtual processor for a while, which [`Cursor::give_player`] gives back.
+    pub(crate) fn take_player(&mut self, thread: ThreadId) -> Result<Player> {
+        self.player(thread)?;
+        // Just now it became the first.
+        self.players.pop_front().ok_or(Error::NoThread(thread))
+    }
+
+    /// Takes a virtual processor back; where its thread has one already, as a further one of that.
+    pub(crate) fn give_player(&mut self, player: Player) {
+        if let Some(p) = self.players.iter_mut().find(|p| p.thread == player.thread) {
+            return p.give_helper(Box::new(player));
+        }
+        self.players.truncate(PLAYERS - 1);
+        self.players.push_front(player);
+    }
+
     /// The instant one instruction further in a scope.
     fn after(&self, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
         let s = self.timeline.segment(self.thread, self.count)?;

@@ -31,8 +31,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use build::{Budget, Progress, build};
+pub use ends::Ends;
 use ends::{End, covered};
-pub use ends::{Ends, Step};
 pub use frame::Frame;
 use maker::Maker;
 pub use part::{Bytes, Encoded, Key, Part, Set, Unpacked, encode};
@@ -44,7 +44,7 @@ pub use touched::Touched;
 pub const SPAN: u64 = 32 << 20;
 /// Of its steps where several threads share memory: what one of them may have written at the same time as another
 /// is found by replaying from the steps that wrote there.
-pub const STEP: u64 = 2 << 20;
+pub const STEP: u64 = 1 << 20;
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
 /// Of compression. A negative one leaves literals as they are: an eighth larger, a quarter faster than 1.
@@ -171,13 +171,9 @@ impl Interval {
             maker.page(t, base, |i| all[i]);
         }
         if stepped {
-            let one = |i: &Interval, e: &Ends, begin| e.steps_of(&i.history, begin);
-            maker.append(
-                &one(self, &mine, None),
-                &mine.differences().ok_or_else(damaged)?,
-            );
-            let second = one(next, &others, Some(behind));
-            maker.append(&second, &others.differences().ok_or_else(damaged)?);
+            maker.stepped = true;
+            maker.append(&mine, None).ok_or_else(damaged)?;
+            maker.append(&others, Some(behind)).ok_or_else(damaged)?;
             maker.thin();
         }
         Ok(Interval {

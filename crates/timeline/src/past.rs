@@ -1,7 +1,7 @@
 //! What threads accessed before an instant, as their indices tell, without replaying.
 
 use crate::doubts::When;
-use crate::index::{LINE, PAGE, Part, Step};
+use crate::index::{LINE, PAGE, Part};
 use crate::memory::{Ground, Known};
 use crate::timeline::Inner;
 use crate::value::Query;
@@ -83,10 +83,11 @@ pub fn writes(
         for i in cut {
             let (from, to) = part.bounds(i);
             let ends = part.ends(inner, i)?;
-            let steps = &ends.steps[ends.step(at.max(from))..=ends.step(hi.min(to) - 1)];
-            let may = |s: &Step| ends.steps.len() == 1 || s.touches_any(address, len, false);
-            if steps.iter().any(may) {
-                return Ok(true);
+            for step in ends.step(at.max(from))..=ends.step(hi.min(to) - 1) {
+                let may = ends.touches(step, address, len, false);
+                if may.ok_or_else(|| inner.bad_frame())? {
+                    return Ok(true);
+                }
             }
         }
         if part.to <= at {

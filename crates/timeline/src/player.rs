@@ -56,11 +56,19 @@ pub struct Player {
 enum Need {
     /// What was accessed since the interval began.
     Marks,
-    /// The processor's state and memory, settled or as it is before what is due there.
+    /// The processor's state and memory.
     State,
-    Fresh,
-    /// The same as `State` without marks: of those only what is made from there on counts.
+    /// The same without marks: of those only what is made from there on counts.
     Memory,
+    /// The same as it is before what is due there.
+    Fresh,
+}
+
+impl Need {
+    /// Whether marks of what was accessed before the place matter.
+    fn has_marks(self) -> bool {
+        matches!(self, Need::Marks | Need::State)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -230,6 +238,15 @@ impl Player {
         self.advance(count)
     }
 
+    /// For many short runs of this player, and no other: see [`Machine::hold`].
+    pub fn prepared<T>(&mut self, runs: impl FnOnce(&mut Player) -> Result<T>) -> Result<T> {
+        let thread = self.thread;
+        self.machine.hold().map_err(|e| replay(thread, e))?;
+        let done = runs(self);
+        self.machine.release();
+        done
+    }
+
     /// Goes to where it is nearest before `count`, which is returned as far as the thread goes.
     fn approach(&mut self, count: u64, need: Need) -> Result<u64> {
         let count = count.clamp(self.from, self.to);
@@ -267,10 +284,44 @@ impl Player {
 
     /// The same for who does not go back from there: nothing is kept on the way.
     pub fn seek_end_straight(&mut self, count: u64) -> Result<()> {
+        let count = count.clamp(self.from, self.to);
+        if count > self.from && self.is_border(count)? {
+            return self.reach_end(count);
+        }
         let count = self.approach(count, Need::State)?;
         self.advance(count)?;
         self.settle()?;
         self.end_at(count)
+    }
+
+    /// Whether an interval or a step begins there.
+    fn is_border(&self, count: u64) -> Result<bool> {
+        if let Some((_, from)) = self.step_before(count)? {
+            return Ok(from == count);
+        }
+        let place = self.places[self.part(count)];
+        let built = self.inner.part_if_built(place);
+        let from = built.map_or(place.from, |b| b.bounds(b.interval(count)).0);
+        Ok(from == count)
+    }
+
+    /// Goes to a border from the beginning of what ends there, without beginning what begins there.
+    fn reach_end(&mut self, count: u64) -> Result<()> {
+        let step = self.step_before(count - 1)?;
+        let least = step.map_or(0, |s| s.1);
+        let on_the_way = self.at.is_some_and(|at| {
+            at.marks
+                && (at.count < count && count <= at.until)
+                && (least..count).contains(&self.count())
+        });
+        if !on_the_way {
+            match step {
+                Some((step, _)) => self.start_step(count - 1, step)?,
+                None => self.start_for(count - 1)?,
+            }
+        }
+        self.machine.set_breaks(Vec::new());
+        self.advance(count)
     }
 
     /// At a border begins at the one before it.
@@ -289,14 +340,25 @@ impl Player {
 
     /// Asks another player of the thread, so that this one stays where it is.
     pub fn with_helper<T>(&mut self, ask: impl FnOnce(&mut Player) -> Result<T>) -> Result<T> {
+        let mut helper = self.take_helper()?;
+        let answer = ask(&mut helper);
+        self.helper = Some(helper);
+        answer
+    }
+
+    /// Takes another player of the thread, which [`Player::give_helper`] gives back.
+    pub fn take_helper(&mut self) -> Result<Box<Player>> {
         let mut helper = match self.helper.take() {
             Some(h) => h,
             None => Box::new(Player::new(&self.inner, self.thread)?),
         };
         helper.cancel = self.cancel.clone();
-        let answer = ask(&mut helper);
+        Ok(helper)
+    }
+
+    /// Takes a player of the same thread back.
+    pub fn give_helper(&mut self, helper: Box<Player>) {
         self.helper = Some(helper);
-        answer
     }
 
     /// The stream from the chunk on that has the events at a position.
@@ -431,7 +493,11 @@ impl Player {
 
     /// The same, but may stop some instructions before `count`, which takes less time, or not move at all.
     pub fn run_near(&mut self, count: u64) -> Result<Stop> {
-        self.play(count, true)
+        // Where it stops before `count`, what is due there may have taken effect, also what the next instruction reads.
+        self.spoil();
+        let stop = self.play(count, true)?;
+        self.settled |= self.count() < count;
+        Ok(stop)
     }
 
     fn play(&mut self, count: u64, near: bool) -> Result<Stop> {

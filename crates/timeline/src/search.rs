@@ -5,6 +5,7 @@ mod effects;
 mod known;
 mod last;
 mod out;
+mod several;
 
 use crate::player::STRIDE;
 use crate::scan::Raw;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 pub use last::{Last, Lasts, Target, last_effects};
 pub use out::step_out;
+pub use several::{Asked, last_of_several};
 
 /// Something to stop at.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@
 use super::build::bits;
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
-use super::{LINE, PAGE, Page, Reader, Touched};
+use super::{LINE, PAGE, Page, Reader};
 use hindsight_replay::{Lines as Content, State};
 use std::sync::Arc;
 
@@ -77,6 +77,8 @@ pub struct Changed {
     pub new: u64,
     /// How many of these there are before this page's.
     pub before: usize,
+    /// How many lines were written that are before this page's.
+    pub writes: usize,
 }
 
 impl Changed {
@@ -86,6 +88,33 @@ impl Changed {
         let rank = self.before + (self.new & below).count_ones() as usize;
         (self.new & (1 << line) != 0).then_some(rank * LINE)
     }
+
+    /// Where it is said which bytes of a line were written; `None`: none were.
+    fn written_at(&self, line: usize) -> Option<usize> {
+        let below = (1u64 << line) - 1;
+        let rank = self.writes + (self.written & below).count_ones() as usize;
+        (self.written & (1 << line) != 0).then_some(rank * 8)
+    }
+
+    /// The bytes of a line that were written. `differences`, `other`: of all steps.
+    pub fn wrote(&self, line: usize, differences: &[u8], other: &[u8]) -> u64 {
+        let Some(at) = self.written_at(line) else {
+            return 0;
+        };
+        let other = other[at..]
+            .first_chunk()
+            .map_or(0, |b| u64::from_le_bytes(*b));
+        other
+            ^ self
+                .at(line)
+                .map_or(0, |at| nonzero(&differences[at..at + LINE]))
+    }
+}
+
+/// The bytes of a line that are not zero.
+pub fn nonzero(line: &[u8]) -> u64 {
+    let bits = line.iter().enumerate();
+    bits.fold(0, |m, (i, b)| m | ((*b != 0) as u64) << i)
 }
 
 /// A stretch of an interval.
@@ -118,18 +147,23 @@ impl Step {
 /// The ends of an interval with its frame, ready to be asked.
 pub struct Ends {
     pub steps: Vec<Step>,
+    /// It is said of each step what it accessed.
+    pub stepped: bool,
     /// The differences of all steps.
     lines: Pieces,
+    /// Of each line that a step wrote, what [`Changed::wrote`] needs besides.
+    pub(super) other: Pieces,
     frame: Framed,
 }
 
 impl Ends {
     /// Of an interval that begins at `from`. `None`: what is here is damaged.
     pub fn new(blob: &Arc<[u8]>, frame: Framed, from: u64) -> Option<Ends> {
-        let (raw, lines) = unpack_parts(blob)?;
+        let (raw, [lines, other]) = unpack_parts(blob)?;
         let mut r = Reader { b: &raw, at: 0 };
-        let (mut steps, mut from, mut before) = (Vec::new(), from, 0);
+        let (mut steps, mut from, mut before, mut writes) = (Vec::new(), from, 0, 0);
         let count = r.int()?;
+        let (count, stepped) = (count >> 1, count & 1 != 0);
         for i in 0..count {
             let mut state = None;
             if i > 0 {
@@ -143,9 +177,9 @@ impl Ends {
                     return None;
                 }
                 page = next;
-                let [any, written] = match count {
-                    1 => [u64::MAX; 2],
-                    _ => [r.word()?, r.word()?],
+                let [any, written] = match stepped {
+                    false => [u64::MAX; 2],
+                    true => [r.word()?, r.word()?],
                 };
                 let new = r.word()?;
                 pages.push(Changed {
@@ -154,15 +188,23 @@ impl Ends {
                     written,
                     new,
                     before,
+                    writes,
                 });
                 before += new.count_ones() as usize;
+                writes += if stepped {
+                    written.count_ones() as usize
+                } else {
+                    0
+                };
             }
             steps.push(Step { from, state, pages });
         }
-        let whole = r.at == raw.len() && !steps.is_empty() && lines.len() == before * LINE;
-        whole.then_some(Ends {
+        let whole = r.at == raw.len() && lines.len() == before * LINE && other.len() == writes * 8;
+        (whole && !steps.is_empty()).then_some(Ends {
             steps,
+            stepped,
             lines,
+            other,
             frame,
         })
     }
@@ -180,25 +222,37 @@ impl Ends {
         Some(bytes)
     }
 
-    /// The steps, with what was accessed, of which only the history tells if there is one. `begin`: the state in
-    /// which the first one begins, if others are to come before it.
-    pub fn steps_of(&self, history: &[Touched], begin: Option<State>) -> Vec<Step> {
-        let mut steps = self.steps.clone();
-        if let [one] = &mut steps[..] {
-            // Where the lines of pages are that have no difference does not matter.
-            let page = |t: &Touched| Changed {
-                page: t.page,
-                any: t.any(),
-                written: t.writes,
-                new: one.page(t.page).map_or(0, |p| p.new),
-                before: one.page(t.page).map_or(0, |p| p.before),
+    /// Whether a step may have accessed bytes from an address on, or only written to them, which is known of each byte.
+    /// `None`: what is here is damaged.
+    pub fn touches(&self, step: usize, address: u64, len: u64, reads: bool) -> Option<bool> {
+        let step = &self.steps[step];
+        if !self.stepped || !step.touches_any(address, len, reads) {
+            return Some(!self.stepped);
+        }
+        Some(reads || self.wrote(step, address, len)?)
+    }
+
+    /// Whether a step wrote to any of these bytes, or to others with the same cells. `None`: what is here is damaged.
+    fn wrote(&self, step: &Step, address: u64, len: u64) -> Option<bool> {
+        for (page, lines) in super::lines(address, len) {
+            let Some(changed) = step.page(page) else {
+                continue;
             };
-            one.pages = history.iter().map(page).collect();
+            for i in bits(lines) {
+                let Some(at) = changed.written_at(i) else {
+                    continue;
+                };
+                let other = u64::from_le_bytes(self.other.get(at)?);
+                let differs = match changed.at(i) {
+                    Some(at) => nonzero(&self.lines.get::<LINE>(at)?),
+                    None => 0,
+                };
+                if (other ^ differs) & covered(page, i, address, len) != 0 {
+                    return Some(true);
+                }
+            }
         }
-        if let Some(first) = steps.first_mut() {
-            first.state = begin;
-        }
-        steps
+        Some(false)
     }
 
     /// The number of the step in which `count` instructions are completed.
@@ -267,7 +321,7 @@ impl Ends {
     pub fn size(&self) -> usize {
         let pages: usize = self.steps.iter().map(|s| s.pages.len()).sum();
         let heads = pages * size_of::<Changed>() + self.steps.len() * size_of::<Step>();
-        self.frame.size() + self.lines.size() + heads
+        self.frame.size() + self.lines.size() + self.other.size() + heads
     }
 }
 
@@ -295,6 +349,7 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Touched;
     use super::super::maker::Maker;
     use super::super::steps::MOST;
     use super::*;
@@ -313,7 +368,7 @@ mod tests {
         super::super::pieces::pack(&old[3 * LINE..4 * LINE], 1, &mut frame).unwrap();
         let frame = Framed {
             pages: vec![(9, 1 << 3, 0)],
-            lines: Pieces::new(frame.into(), 0).unwrap(),
+            lines: Pieces::new(&frame.into(), 0).unwrap(),
         };
         let odd = |i: usize| End {
             masks: match i {
@@ -344,7 +399,8 @@ mod tests {
     fn content_at_each_step_comes_back_also_when_steps_are_joined() {
         // A line that the frame has, and one that was zero.
         let (first, mut held) = ([7; LINE], [[7; LINE], [0; LINE]]);
-        let mut m = Maker::default();
+        let (mut m, mut written) = (Maker::default(), Vec::new());
+        m.stepped = true;
         let mut content = Vec::new();
         for n in 0..=MOST as u64 {
             let state = State {
@@ -358,19 +414,27 @@ mod tests {
             m.step(n, (n > 0).then_some(state));
             let i = (n % 2) as usize;
             let mut difference = [0; LINE];
-            difference[n as usize] = n as u8 + 1;
+            difference[n as usize % LINE] = n as u8 + 1;
             held[i]
                 .iter_mut()
                 .zip(difference)
                 .for_each(|(h, d)| *h ^= d);
-            m.differ(9, 1 << i | 1 << 60, 1 << i, 1 << i, &difference);
+            // One byte becomes another, two are written: that one, and one that stays, but for every third time.
+            let wrote = [1 << (n % 64), 1 << ((n + 5) % 64)];
+            let wrote = if n % 3 == 0 {
+                wrote[1]
+            } else {
+                wrote[0] | wrote[1]
+            };
+            written.push((i, wrote));
+            m.differ(9, 1 << i | 1 << 60, (1 << i, &[wrote]), 1 << i, &difference);
         }
         let framed = |blob: Arc<[u8]>| {
             let mut frame = Vec::new();
             super::super::pieces::pack(&first, 1, &mut frame).unwrap();
             let frame = Framed {
                 pages: vec![(9, 1, 0), (12, 0, 1)],
-                lines: Pieces::new(frame.into(), 0).unwrap(),
+                lines: Pieces::new(&frame.into(), 0).unwrap(),
             };
             Ends::new(&blob, frame, 0).unwrap()
         };
@@ -385,8 +449,19 @@ mod tests {
                     (n > 0).then_some(n as u64)
                 );
                 let bit = 1 << (n % 2);
-                assert!(s.touches(9, bit, false) && s.touches(9, 1 << 60, true));
-                assert!(!s.touches(9, 1 << 60, false) && !s.touches(12, bit, true));
+                let touches = |page, lines: u64, reads| s.touches(page, lines, reads);
+                assert!(touches(9, bit, false) && touches(9, 1 << 60, true));
+                assert!(!touches(9, 1 << 60, false) && !touches(12, bit, true));
+                let some = &written[n..written.len().min(n + every)];
+                for (line, byte) in (0..2).flat_map(|l| (0..64).map(move |b| (l, b))) {
+                    let wrote = some.iter().any(|(i, w)| *i == line && w & (1 << byte) != 0);
+                    let address = (9 * PAGE + line * LINE + byte) as u64;
+                    assert_eq!(
+                        e.touches(k, address, 1, false),
+                        Some(wrote),
+                        "{k} {line} {byte}"
+                    );
+                }
                 let mut seen = Vec::new();
                 let all = e.content(k, &lines, &differences).unwrap();
                 all.each(&mut |page, bytes| seen.push((page, bytes[..2 * LINE].to_vec())));
@@ -398,7 +473,8 @@ mod tests {
         let mut joined = Maker::default();
         let whole = framed(m.pack(1).unwrap());
         check(&whole, 1);
-        joined.append(&whole.steps, &whole.differences().unwrap());
+        joined.stepped = true;
+        joined.append(&whole, None).unwrap();
         joined.thin();
         check(&framed(joined.pack(1).unwrap()), 2);
     }

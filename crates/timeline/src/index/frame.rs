@@ -78,13 +78,13 @@ impl Frame {
         }
         Ok(Frame {
             position: state.position,
-            blob: parts(&out, lines, level)?,
+            blob: parts(&out, &[lines], level)?,
         })
     }
 
     /// The state and the lines.
     pub fn open(&self) -> Option<(State, Framed)> {
-        let (raw, lines) = unpack_parts(&self.blob)?;
+        let (raw, [lines]) = unpack_parts(&self.blob)?;
         let mut r = Reader { b: &raw, at: 0 };
         let state = state_of(&mut r, self.position)?;
         let framed = Framed::read(&mut r, lines)?;
@@ -164,23 +164,32 @@ thread_local! {
     static PARTS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Packs what is read as a whole, and lines that are not.
-pub fn parts(head: &[u8], lines: &[u8], level: i32) -> Result<Arc<[u8]>> {
+/// Packs what is read as a whole, and what is not.
+pub fn parts(head: &[u8], rest: &[&[u8]], level: i32) -> Result<Arc<[u8]>> {
     let head = pack(head, level)?;
     PARTS.with_borrow_mut(|out| {
         out.clear();
         put(out, head.len() as u64);
         out.extend_from_slice(&head);
-        pieces::pack(lines, level, out)?;
+        for bytes in rest {
+            pieces::pack(bytes, level, out)?;
+        }
         Ok(Arc::from(&out[..]))
     })
 }
 
 /// Inverse of [`parts`].
-pub fn unpack_parts(blob: &Arc<[u8]>) -> Option<(Vec<u8>, Pieces)> {
+pub fn unpack_parts<const N: usize>(blob: &Arc<[u8]>) -> Option<(Vec<u8>, [Pieces; N])> {
     let mut r = Reader { b: blob, at: 0 };
     let n = usize::try_from(r.int()?).ok()?;
     let head = unpack(r.take(n)?)?;
-    let at = r.at;
-    Some((head, Pieces::new(Arc::clone(blob), at)?))
+    let mut at = r.at;
+    let mut rest = Vec::with_capacity(N);
+    for _ in 0..N {
+        let p = Pieces::new(blob, at)?;
+        at = p.end();
+        rest.push(p);
+    }
+    (at == blob.len()).then_some(())?;
+    Some((head, rest.try_into().ok()?))
 }

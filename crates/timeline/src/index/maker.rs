@@ -1,7 +1,7 @@
 //! Makes the ends of an interval, in one step or several.
 
 use super::build::bits;
-use super::ends::{Changed, End, Step, framed, words};
+use super::ends::{Changed, End, Ends, Step, framed, nonzero, words};
 use super::frame::{parts, put_state};
 use super::steps::MOST;
 use super::{LINE, Page, Touched, put};
@@ -15,6 +15,10 @@ pub struct Maker {
     steps: Vec<Step>,
     /// Their differences.
     pub bytes: Vec<u8>,
+    /// It is said of each step what it accessed.
+    pub stepped: bool,
+    /// Of each line that a step wrote, the bytes that it wrote and that do not differ, or the other way round.
+    other: Vec<u8>,
 }
 
 impl Maker {
@@ -28,32 +32,55 @@ impl Maker {
     }
 
     /// The next page of which something differs at the step's end from what it was at its start, or was accessed:
-    /// the lines that were accessed, that were written, and that differ, with the difference.
-    pub fn differ(&mut self, page: u32, any: u64, written: u64, new: u64, difference: &[u8]) {
+    /// the lines that were accessed, those that were written with their bytes that were, and the lines that differ, with
+    /// the difference.
+    pub fn differ(
+        &mut self,
+        page: u32,
+        any: u64,
+        (written, bytes): (u64, &[u64]),
+        new: u64,
+        difference: &[u8],
+    ) {
         if any | new == 0 {
             return;
         }
-        let before = self.bytes.len() / LINE;
+        let changed = Changed {
+            page,
+            any,
+            written,
+            new,
+            before: self.bytes.len() / LINE,
+            writes: self.other.len() / 8,
+        };
         self.bytes.extend_from_slice(difference);
+        for (i, wrote) in bits(written).zip(bytes) {
+            let differs = changed
+                .at(i)
+                .map_or(0, |at| nonzero(&self.bytes[at..at + LINE]));
+            self.other
+                .extend_from_slice(&(wrote ^ differs).to_le_bytes());
+        }
         if let Some(step) = self.steps.last_mut() {
-            step.pages.push(Changed {
-                page,
-                any,
-                written,
-                new,
-                before,
-            });
+            step.pages.push(changed);
         }
     }
 
-    /// Steps that were made before follow.
-    pub fn append(&mut self, steps: &[Step], bytes: &[u8]) {
-        let more = self.bytes.len() / LINE;
-        self.bytes.extend_from_slice(bytes);
-        self.steps.extend(steps.iter().cloned());
-        let new = self.steps.len() - steps.len();
-        let pages = self.steps[new..].iter_mut().flat_map(|s| &mut s.pages);
-        pages.for_each(|p| p.before += more);
+    /// Steps that were made before follow, of which the first one begins in this state. `None`: they are damaged.
+    pub fn append(&mut self, ends: &Ends, begin: Option<State>) -> Option<()> {
+        let (lines, writes) = (self.bytes.len() / LINE, self.other.len() / 8);
+        self.bytes.extend_from_slice(&ends.differences()?);
+        self.other.extend_from_slice(&ends.other.all()?);
+        let new = self.steps.len();
+        self.steps.extend(ends.steps.iter().cloned());
+        if let Some(first) = self.steps.get_mut(new) {
+            first.state = begin;
+        }
+        for p in self.steps[new..].iter_mut().flat_map(|s| &mut s.pages) {
+            p.before += lines;
+            p.writes += writes;
+        }
+        Some(())
     }
 
     /// The next page: the ends of the lines that were touched. `base`: what the frame has of it.
@@ -89,6 +116,7 @@ impl Maker {
                 written: u64::MAX,
                 new,
                 before,
+                writes: 0,
             });
         }
     }
@@ -99,6 +127,7 @@ impl Maker {
             return;
         }
         let old = std::mem::take(self);
+        self.stepped = old.stepped;
         let mut steps = old.steps.into_iter();
         let line = |at: usize| old.bytes[at..at + LINE].iter();
         while let Some(first) = steps.next() {
@@ -124,7 +153,11 @@ impl Maker {
                         difference.extend_from_slice(&sum);
                     }
                 }
-                self.differ(page, mask(|c| c.any), mask(|c| c.written), new, &difference);
+                let written = mask(|c| c.written);
+                let one = |c: &Changed, i| c.wrote(i, &old.bytes, &old.other);
+                let wrote = |i| both.clone().fold(0, |m, c| m | one(c, i));
+                let bytes: Vec<u64> = bits(written).map(wrote).collect();
+                self.differ(page, mask(|c| c.any), (written, &bytes), new, &difference);
             }
         }
     }
@@ -135,8 +168,10 @@ impl Maker {
             self.step(0, None);
         }
         let mut head = Vec::new();
-        let several = self.steps.len() > 1;
-        put(&mut head, self.steps.len() as u64);
+        put(
+            &mut head,
+            (self.steps.len() as u64) << 1 | self.stepped as u64,
+        );
         let mut from = self.steps[0].from;
         for s in &self.steps {
             if let Some(state) = &s.state {
@@ -150,11 +185,11 @@ impl Maker {
                 put(&mut head, (p.page - before) as u64);
                 before = p.page;
                 let accessed = [p.any, p.written];
-                for mask in accessed.iter().filter(|_| several).chain([&p.new]) {
+                for mask in accessed.iter().filter(|_| self.stepped).chain([&p.new]) {
                     head.extend_from_slice(&mask.to_le_bytes());
                 }
             }
         }
-        parts(&head, &self.bytes, level)
+        parts(&head, &[&self.bytes, &self.other], level)
     }
 }

@@ -69,9 +69,9 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// From `at` on to the end. `None`: it is damaged.
-    pub fn new(blob: Arc<[u8]>, at: usize) -> Option<Pieces> {
-        let mut r = Reader { b: &blob, at };
+    /// From `at` on. `None`: it is damaged.
+    pub fn new(blob: &Arc<[u8]>, at: usize) -> Option<Pieces> {
+        let mut r = Reader { b: blob, at };
         let len = usize::try_from(r.int()?).ok()?;
         // Each piece has a length of at least a byte.
         if len.div_ceil(PIECE) > blob.len() {
@@ -86,13 +86,18 @@ impl Pieces {
             Some(at)
         });
         let ends = ends.collect::<Option<Vec<usize>>>()?;
-        (at == blob.len()).then_some(Pieces {
-            blob,
+        (at <= blob.len()).then_some(Pieces {
+            blob: Arc::clone(blob),
             ends,
             first,
             len,
             last: Mutex::default(),
         })
+    }
+
+    /// Where in the blob it ends.
+    pub fn end(&self) -> usize {
+        self.ends.last().copied().unwrap_or(self.first)
     }
 
     /// How many bytes there are.
@@ -166,7 +171,7 @@ mod tests {
     #[test]
     fn pieces_come_back_alone_and_together() {
         let raw: Vec<u8> = (0..3 * PIECE + 128).map(|i| (i / 64) as u8).collect();
-        let new = |b: &[u8]| Pieces::new(b.into(), 0);
+        let new = |b: &[u8]| Pieces::new(&b.into(), 0);
         let mut blob = Vec::new();
         pack(&raw, -1, &mut blob).unwrap();
         assert!(blob.len() < raw.len() / 4);

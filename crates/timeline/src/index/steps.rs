@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Steps that an interval of a size that was asked for is made in.
 pub const STEPS: u64 = 4;
 /// Most that one has.
-pub const MOST: usize = 32;
+pub const MOST: usize = 64;
 
 /// What the steps of an interval left, as long as it is not over.
 #[derive(Default)]
@@ -71,6 +71,7 @@ impl Gathered {
     ) {
         let from = state.position;
         if self.begin.is_none() {
+            self.ends.stepped = true;
             self.ends.step(from, None);
             self.begin = Some(state);
         } else {
@@ -143,10 +144,13 @@ impl Gathered {
                 now: held,
             }
         });
-        let mut written = 0u64;
+        let (mut written, mut wrote) = (0u64, Vec::new());
         for ((i, m), now) in bits(lines).zip(marks).zip(cells) {
             t.lines |= 1 << i;
-            written |= ((m.written != 0) as u64) << i;
+            if m.written != 0 {
+                written |= 1 << i;
+                wrote.push(m.written);
+            }
             let had = &t.now.as_chunks::<LINE>().0[i];
             t.marks[i] = after(&t.marks[i], m, || given(had, now));
         }
@@ -180,6 +184,7 @@ impl Gathered {
                 t.before[part.clone()].copy_from_slice(&other[part]);
             }
         }
+        let written = (written, &wrote[..]);
         self.ends.differ(page, lines, written, new, &differences);
     }
 

@@ -30,7 +30,7 @@ impl Player {
         let here = self.count();
         let fresh = need == Need::Fresh;
         let fits = |s: &Since| match need {
-            Need::Memory => true,
+            Need::Memory | Need::Fresh => true,
             Need::Marks => s.marks && !s.step,
             _ => s.marks,
         };
@@ -67,7 +67,7 @@ impl Player {
         let s = self.snapshots.swap_remove(i);
         self.at = None;
         let source = Chunks::new(&self.inner, self.thread, s.next);
-        let marks = need != Need::Memory;
+        let marks = need.has_marks();
         let done = match marks {
             true => (self.machine).restore(&self.base, &s.machine, Box::new(source)),
             false => (self.machine).restore_memory(&self.base, &s.machine, Box::new(source)),
@@ -113,24 +113,22 @@ impl Player {
         }
     }
 
-    /// The same, unless what was replayed since the nearest one is replayed in less time than one takes.
-    pub fn snapshot_if_far(&mut self) -> Result<()> {
-        match self.is_far(|s| s.since.marks) {
-            true => self.snapshot(),
-            false => Ok(()),
-        }
-    }
-
-    fn is_far(&self, counts: impl Fn(&Kept) -> bool) -> bool {
-        let here = self.count();
-        let before = (self.snapshots.iter()).filter(|s| s.position() <= here && counts(s));
-        let last = before.max_by_key(|s| s.position());
-        last.is_none_or(|s| here - s.position() > NEAR + s.size as u64 * PER_BYTE)
-    }
-
-    /// The same for a search, for which marks do not matter, nor whether the nearest one has them.
+    /// The same without marks, which do not matter for a search; unless what was replayed since the nearest one, with
+    /// marks or without, is replayed in less time than one takes.
     pub fn memory_if_far(&mut self) -> Result<()> {
-        if !self.is_far(|_| true) {
+        let here = self.count();
+        let before = self.snapshots.iter().filter(|s| s.position() <= here);
+        let last = before.max_by_key(|s| s.position());
+        if last.is_some_and(|s| here - s.position() <= NEAR + s.size as u64 * PER_BYTE) {
+            return Ok(());
+        }
+        self.memory()
+    }
+
+    /// The same however near one is, unless there is one of this place.
+    pub fn memory(&mut self) -> Result<()> {
+        let here = self.count();
+        if (self.snapshots.iter()).any(|s| s.position() == here && !s.settled) {
             return Ok(());
         }
         let machine = self.machine.snapshot_memory(&self.base);

@@ -2,7 +2,7 @@
 //! replayed once for all of them.
 
 use super::effects::{FEW, check, step_accesses};
-use crate::index::{PAGE, Set, Step};
+use crate::index::{PAGE, Set};
 use crate::player::Player;
 use crate::stops::{Cancel, Watch};
 use crate::{Result, Timeline, maps};
@@ -12,7 +12,9 @@ use hindsight_replay::access::Finder;
 use std::sync::Arc;
 
 /// Parts into which a stretch is cut: to look at the marks of a few bytes takes little of the time that going back takes.
-const SLICES: u64 = 64;
+const SLICES: u64 = 256;
+/// Pieces that are looked at one after the other: for each memory is kept, and gone back to, once.
+const SINGLY: usize = 12;
 
 /// Bytes to which accesses by instructions `lo..hi` are looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +51,13 @@ pub struct Lasts {
     pub more: bool,
 }
 
+/// Instructions `lo..hi`, and the targets that they may have accessed: of each whether some of them did for sure.
+pub(super) struct Piece {
+    pub lo: u64,
+    pub hi: u64,
+    pub which: Vec<(usize, bool)>,
+}
+
 /// A search of one thread.
 struct Search<'a> {
     player: &'a mut Player,
@@ -56,6 +65,9 @@ struct Search<'a> {
     watch: Watch,
     most: usize,
     found: Vec<Lasts>,
+    /// What marks say is taken for accesses, and of which targets something was left out for that.
+    trusting: bool,
+    left_out: Vec<bool>,
     /// Marks tell what was read by its whole address.
     marks: bool,
     /// Marks tell what was accessed by its whole address.
@@ -87,6 +99,8 @@ pub fn last_effects(
         watch,
         most,
         found: vec![Lasts::default(); targets.len()],
+        trusting: true,
+        left_out: vec![false; targets.len()],
         cancel,
     };
     // Of the part at hand: which of its intervals touched each target.
@@ -108,15 +122,29 @@ pub fn last_effects(
         let touched = |t: &usize| sets[*t].has(i);
         if s.open(from, hi).any(|t| touched(&t)) {
             let ends = part.ends(&inner, i)?;
+            let end = part.bounds(i).1;
+            let step_end = |n: usize| ends.steps.get(n + 1).map_or(end, |s| s.from);
             while hi > from {
                 let n = ends.step(hi - 1);
-                let (step, lo) = (&ends.steps[n], ends.steps[n].from.max(from).min(hi - 1));
-                let alone = ends.steps.len() == 1;
-                let may = |t: &usize| alone || targets[*t].is_in(step, reads);
-                let open = s.open(lo, hi).filter(touched);
-                let which: Vec<usize> = open.filter(may).collect();
+                let lo = ends.steps[n].from.max(from).min(hi - 1);
+                let open: Vec<usize> = s.open(lo, hi).filter(touched).collect();
+                let mut which = Vec::new();
+                for i in open {
+                    let t = &targets[i];
+                    let may = ends.touches(n, t.address, t.len, reads);
+                    if !may.ok_or_else(|| inner.bad_frame())? {
+                        continue;
+                    }
+                    // What is written for sure tells that there are more than are wanted.
+                    let sure = ends.stepped && !reads && s.exact;
+                    match sure && s.is_full(i) && t.lo <= ends.steps[n].from && step_end(n) <= t.hi
+                    {
+                        true => s.found[i].more = true,
+                        false => which.push(i),
+                    }
+                }
                 let full: Vec<bool> = which.iter().map(|t| s.is_full(*t)).collect();
-                s.sweep(lo, hi, which.clone(), false)?;
+                s.sweep(lo, hi, which.clone())?;
                 for (t, was) in which.into_iter().zip(full) {
                     if !was && s.is_full(t) && !s.is_done(t) {
                         s.found[t].more = s.has_before(t, part.bounds(i).0)?;
@@ -128,13 +156,6 @@ pub fn last_effects(
         hi = from;
     }
     Ok(s.found)
-}
-
-impl Target {
-    /// Whether a step may have accessed it, or only written to it.
-    fn is_in(&self, step: &Step, reads: bool) -> bool {
-        step.touches_any(self.address, self.len, reads)
-    }
 }
 
 impl Search<'_> {
@@ -189,152 +210,272 @@ impl Search<'_> {
         })
     }
 
-    /// Looks for accesses to some of the targets by instructions `lo..hi`. `marked`: there are some to each.
-    fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>, marked: bool) -> Result<()> {
-        check(self.cancel)?;
-        for i in &which {
-            let t = &self.targets[*i];
-            let all = t.lo <= lo && hi <= t.hi;
-            self.found[*i].more |= marked && all && self.exact && self.is_full(*i);
-        }
-        which.retain(|i| !self.is_done(*i));
-        if which.is_empty() || hi <= lo {
-            return Ok(());
-        }
-        // What is said of memory just there counts.
-        self.player.reach(lo)?;
-        self.player.set_breaks(Vec::new());
-        if hi - lo <= FEW {
-            return self.step_through(hi, &which);
-        }
-        self.player.snapshot_if_far()?;
-        let size = ((hi - lo) / SLICES).max(1);
-        let mut touched: Vec<(u64, u64, Vec<usize>, bool)> = Vec::new();
-        let mut a = lo;
-        self.touched(&which);
-        while a < hi {
-            let b = hi.min(a + size);
-            let halt = self.player.run(b)?;
-            let (mut some, sure) = self.touched(&which);
-            if halt != Halt::Position {
-                // The thread's end.
-                some.clone_from(&which);
+    /// Looks for accesses to some of the targets by instructions `lo..hi`.
+    fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>) -> Result<()> {
+        for trusting in [true, false] {
+            self.trusting = trusting;
+            self.left_out.fill(false);
+            let open = which.iter().map(|t| (*t, false)).collect();
+            let mut seen = Vec::new();
+            let whole = Piece {
+                lo,
+                hi,
+                which: open,
+            };
+            self.narrow(vec![whole], &mut seen)?;
+            // Marks may be of what is no access of an instruction's: then there was not enough in what was looked at.
+            let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
+            seen.iter().for_each(|(t, _)| have[*t] += 1);
+            let (left_out, most) = (&self.left_out, self.most);
+            which.retain(|t| left_out[*t] && have[*t] < most);
+            seen.retain(|(t, _)| !which.contains(t));
+            while let Some((i, last)) = seen.pop() {
+                match self.is_full(i) {
+                    false => self.found[i].all.push(last),
+                    true => self.found[i].more = true,
+                }
             }
-            let within = |i: &usize| self.targets[*i].lo < b && a < self.targets[*i].hi;
-            some.retain(within);
+            if which.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks into ascending pieces: cuts them into others, of which those are cut again that accessed a target and may be
+    /// needed. If they are many, all of them are cut on one way forward, so that how often one goes back does not
+    /// depend on how many accesses there are; few are looked at one after the other.
+    fn narrow(&mut self, mut list: Vec<Piece>, seen: &mut Vec<(usize, Last)>) -> Result<()> {
+        self.keep_needed(&mut list);
+        while list.len() > SINGLY && !list.iter().all(Piece::is_short) {
+            let mut finer = Vec::new();
+            for p in list {
+                match p.is_short() {
+                    true => finer.push(p),
+                    false => self.cut(&p, &mut finer, false)?,
+                }
+            }
+            list = finer;
+            self.keep_needed(&mut list);
+        }
+        for p in list {
+            if p.is_short() {
+                self.step_through(&p, seen)?;
+                continue;
+            }
+            let mut finer = Vec::new();
+            self.cut(&p, &mut finer, true)?;
+            self.narrow(finer, seen)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out of ascending pieces what need not be looked at, since pieces behind have enough for sure.
+    fn keep_needed(&mut self, list: &mut Vec<Piece>) {
+        let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
+        for p in list.iter_mut().rev() {
+            let (lo, hi) = (p.lo, p.hi);
+            p.which.retain(|(t, sure)| {
+                let sure = *sure && self.targets[*t].lo <= lo && hi <= self.targets[*t].hi;
+                let full = have[*t] >= self.most;
+                have[*t] += (sure && self.exact && self.trusting) as usize;
+                // One that is there for sure behind those that are wanted tells that there are more.
+                self.found[*t].more |= full && sure && self.exact && self.most > 1;
+                let keep = !full || self.most > 1 && !self.found[*t].more;
+                self.left_out[*t] |= !keep;
+                keep
+            });
+        }
+        list.retain(|p| !p.which.is_empty() && p.lo < p.hi);
+    }
+
+    /// See [`cut`].
+    fn cut(&mut self, piece: &Piece, out: &mut Vec<Piece>, back: bool) -> Result<()> {
+        cut(
+            self.player,
+            self.targets,
+            self.watch,
+            piece,
+            out,
+            back,
+            self.cancel,
+        )
+    }
+
+    /// Looks at one instruction of a piece after the other; what it finds comes last in `seen`.
+    fn step_through(&mut self, piece: &Piece, seen: &mut Vec<(usize, Last)>) -> Result<()> {
+        self.player.reach(piece.lo)?;
+        self.player.set_breaks(Vec::new());
+        let (hi, which) = (piece.hi, piece.targets());
+        let mut finder = Finder::new();
+        let mut list = Vec::new();
+        let (targets, watch, marks) = (self.targets, self.watch, self.marks);
+        let (reads, writes) = watch.kinds();
+        let cancel = self.cancel;
+        self.player.prepared(|player| {
+            touched(player, targets, watch, &which);
+            while player.count() < hi {
+                check(cancel)?;
+                let count = player.count();
+                match step_accesses(player, &mut finder, hi, &mut list)? {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => break,
+                }
+                for i in &which {
+                    let t = targets[*i];
+                    if count < t.lo || t.hi <= count {
+                        continue;
+                    }
+                    let fits = |a: &&hindsight_replay::access::Access| {
+                        a.touches(t.address, t.len) && (a.read && reads || a.write && writes)
+                    };
+                    let access = list.iter().find(fits);
+                    if access.is_none() && !marks {
+                        continue;
+                    }
+                    let [r, w, cells] = player.known(t.address, t.len as usize);
+                    let effect = match access {
+                        Some(a) => Effect {
+                            count,
+                            address: a.address,
+                            len: a.len,
+                            write: list.iter().filter(fits).any(|a| a.write),
+                        },
+                        None if r.contains(&MARK) => Effect {
+                            count,
+                            address: t.address,
+                            len: t.len,
+                            write: false,
+                        },
+                        None => continue,
+                    };
+                    let known = (r.iter().zip(&w)).map(|(r, w)| *r == MARK || *w == MARK);
+                    let bytes = cells.into_iter().zip(known).collect();
+                    seen.push((*i, Last { effect, bytes }));
+                }
+                touched(player, targets, watch, &which);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Piece {
+    fn targets(&self) -> Vec<usize> {
+        self.which.iter().map(|w| w.0).collect()
+    }
+
+    /// It is looked at instruction by instruction.
+    pub fn is_short(&self) -> bool {
+        // The last parts of others have one more.
+        self.hi - self.lo <= FEW + 1
+    }
+}
+
+/// Adds the parts of a piece that accessed targets. `back`: one comes back to its beginning next.
+pub(super) fn cut(
+    player: &mut Player,
+    targets: &[Target],
+    watch: Watch,
+    piece: &Piece,
+    out: &mut Vec<Piece>,
+    back: bool,
+    cancel: &Cancel,
+) -> Result<()> {
+    check(cancel)?;
+    player.reach(piece.lo)?;
+    player.set_breaks(Vec::new());
+    match back {
+        true => player.memory()?,
+        false => player.memory_if_far()?,
+    }
+    let which = piece.targets();
+    let size = ((piece.hi - piece.lo) / SLICES).max(FEW);
+    player.prepared(|player| {
+        touched(player, targets, watch, &which);
+        let mut a = piece.lo;
+        while a < piece.hi {
+            check(cancel)?;
+            let mut b = piece.hi.min(a + size);
+            // Where a piece ends does not matter.
+            let mut halt = player.run_near(b)?;
+            if halt == Halt::Position && player.count() <= a {
+                halt = player.run(b)?;
+            }
+            let mut some = touched(player, targets, watch, &which);
+            if halt == Halt::Position {
+                b = player.count();
+            } else {
+                // The thread's end.
+                some = which.iter().map(|t| (*t, false)).collect();
+            }
+            some.retain(|(t, _)| targets[*t].lo < b && a < targets[*t].hi);
             if !some.is_empty() {
-                touched.push((a, b, some, sure && halt == Halt::Position));
+                // Where it stopped near, what shows memory at the next instruction may have done so already.
+                let hi = match watch.kinds().0 {
+                    true => piece.hi.min(b + 1),
+                    false => b,
+                };
+                out.push(Piece {
+                    lo: a,
+                    hi,
+                    which: some,
+                });
             }
             if halt != Halt::Position {
                 break;
             }
             a = b;
         }
-        while let Some((a, b, some, marked)) = touched.pop() {
-            self.sweep(a, b, some, marked)?;
-        }
         Ok(())
-    }
+    })
+}
 
-    /// Takes the marks of targets; those that had any, and whether each of these was accessed: some marks only say that
-    /// something is not known any more.
-    fn touched(&mut self, which: &[usize]) -> (Vec<usize>, bool) {
-        let (reads, writes) = self.watch.kinds();
-        let all = which.iter().map(|i| &self.targets[*i]);
-        let start = all.clone().map(|t| t.address).min().unwrap_or(0);
-        let end = all.map(|t| t.address.saturating_add(t.len)).max();
-        let len = end.map_or(0, |e| e - start);
-        let mut out = which.to_vec();
-        let mut sure = true;
-        let mut any = |marks: [(bool, &[u8]); 2]| {
-            let has = |is: fn(&u8) -> bool| marks.iter().any(|(on, m)| *on && m.iter().any(is));
-            let any = has(|m| *m != 0);
-            sure &= !any || has(|m| *m == MARK);
-            any
-        };
-        if len > PAGE as u64 {
-            out.retain(|i| {
-                let t = &self.targets[*i];
-                let [r, w, _] = self.player.known(t.address, t.len as usize);
-                any([(reads, &r), (writes, &w)])
-            });
-        } else {
-            // Looked at together, which most often shows that there is nothing.
-            let [r, w] = self.player.marks(start, len as usize);
-            let some = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
-            if !some(reads, &r) && !some(writes, &w) {
-                return (Vec::new(), false);
-            }
-            out.retain(|i| {
-                let t = &self.targets[*i];
-                let from = (t.address - start) as usize;
-                let bytes = from..from + t.len as usize;
-                any([(reads, &r[bytes.clone()]), (writes, &w[bytes])])
-            });
+/// Takes the marks of some of the targets; those that had any, and of each whether it was accessed for sure: some marks
+/// only say that something is not known any more.
+fn touched(
+    player: &mut Player,
+    targets: &[Target],
+    watch: Watch,
+    which: &[usize],
+) -> Vec<(usize, bool)> {
+    let (reads, writes) = watch.kinds();
+    let all = which.iter().map(|i| &targets[*i]);
+    let start = all.clone().map(|t| t.address).min().unwrap_or(0);
+    let end = all.map(|t| t.address.saturating_add(t.len)).max();
+    let len = end.map_or(0, |e| e - start);
+    let mut out = Vec::new();
+    let mut look = |i: usize, [r, w]: [&[u8]; 2]| {
+        let has = |is: fn(&u8) -> bool| reads && r.iter().any(is) || writes && w.iter().any(is);
+        if has(|m| *m != 0) {
+            out.push((i, has(|m| *m == MARK)));
         }
-        // Only now: targets may have bytes in common.
-        for i in &out {
-            let t = &self.targets[*i];
-            self.player.take_marks(t.address, t.len);
+    };
+    if len > PAGE as u64 {
+        for i in which {
+            let t = &targets[*i];
+            let [r, w] = player.marks(t.address, t.len as usize);
+            look(*i, [&r, &w]);
         }
-        (out, sure)
+    } else {
+        // Looked at together, which most often shows that there is nothing.
+        let [r, w] = player.marks(start, len as usize);
+        let some = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
+        if !some(reads, &r) && !some(writes, &w) {
+            return out;
+        }
+        for i in which {
+            let t = &targets[*i];
+            let from = (t.address - start) as usize;
+            let bytes = from..from + t.len as usize;
+            look(*i, [&r[bytes.clone()], &w[bytes]]);
+        }
     }
-
-    /// Looks at one instruction after the other, from where the player is.
-    fn step_through(&mut self, hi: u64, which: &[usize]) -> Result<()> {
-        let mut finder = Finder::new();
-        let mut list = Vec::new();
-        let mut seen: Vec<(usize, Last)> = Vec::new();
-        let (reads, writes) = self.watch.kinds();
-        if self.marks {
-            self.touched(which);
-        }
-        while self.player.count() < hi {
-            check(self.cancel)?;
-            let count = self.player.count();
-            match step_accesses(self.player, &mut finder, hi, &mut list)? {
-                Some(true) => {}
-                Some(false) => continue,
-                None => break,
-            }
-            for i in which {
-                let t = self.targets[*i];
-                if count < t.lo || t.hi <= count {
-                    continue;
-                }
-                let fits = |a: &&hindsight_replay::access::Access| {
-                    a.touches(t.address, t.len) && (a.read && reads || a.write && writes)
-                };
-                let [r, w, cells] = self.player.known(t.address, t.len as usize);
-                let effect = match list.iter().find(fits) {
-                    Some(a) => Effect {
-                        count,
-                        address: a.address,
-                        len: a.len,
-                        write: list.iter().filter(fits).any(|a| a.write),
-                    },
-                    None if self.marks && r.contains(&MARK) => Effect {
-                        count,
-                        address: t.address,
-                        len: t.len,
-                        write: false,
-                    },
-                    None => continue,
-                };
-                let known = (r.iter().zip(&w)).map(|(r, w)| *r == MARK || *w == MARK);
-                let bytes = cells.into_iter().zip(known).collect();
-                seen.push((*i, Last { effect, bytes }));
-            }
-            if self.marks {
-                self.touched(which);
-            }
-        }
-        while let Some((i, last)) = seen.pop() {
-            match self.is_full(i) {
-                false => self.found[i].all.push(last),
-                true => self.found[i].more = true,
-            }
-        }
-        Ok(())
+    // Only now: targets may have bytes in common.
+    for (i, _) in &out {
+        let t = &targets[*i];
+        player.take_marks(t.address, t.len);
     }
+    out
 }

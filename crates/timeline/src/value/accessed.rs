@@ -189,7 +189,7 @@ fn in_steps(
         let step = &ends.steps[ends.step(to - 1)];
         let address = |i: usize| q.m.address.wrapping_add(i as u64);
         let touches = |i: &usize| step.touches_any(address(*i), 1, true);
-        if ends.steps.len() > 1 && !open.iter().any(touches) {
+        if ends.stepped && !open.iter().any(touches) {
             to = step.from;
             continue;
         }

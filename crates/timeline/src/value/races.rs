@@ -290,17 +290,31 @@ pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
 
 /// The last values that threads gave to bytes, in the order in which they are asked for.
 fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<search::Lasts>> {
-    let mut threads: Vec<ThreadId> = wanted.iter().map(|w| w.thread).collect();
-    threads.sort_unstable();
-    threads.dedup();
+    // What a thread may have written before something, and what behind it, are far from one another.
+    let key = |w: &Wanted| (w.thread, w.target.hi);
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|i| key(&wanted[*i]));
+    let mut asked: Vec<search::Asked> = Vec::new();
+    let mut which: Vec<Vec<usize>> = Vec::new();
+    for i in order {
+        let (t, w) = (wanted[i].thread, wanted[i].target);
+        match (asked.last_mut(), which.last_mut()) {
+            (Some(a), Some(list)) if a.thread == t && w.lo < a.targets[0].hi => {
+                a.targets.push(w);
+                list.push(i);
+            }
+            _ => {
+                asked.push(search::Asked {
+                    thread: t,
+                    targets: vec![w],
+                });
+                which.push(vec![i]);
+            }
+        }
+    }
     let mut out = vec![search::Lasts::default(); wanted.len()];
-    for t in threads {
-        let (which, targets): (Vec<usize>, Vec<_>) = (wanted.iter().enumerate())
-            .filter(|(_, w)| w.thread == t)
-            .map(|(i, w)| (i, w.target))
-            .unzip();
-        let p = cursor.player(t)?;
-        let found = search::last_effects(p, &targets, Watch::Write, VALUES, &q.cancel)?;
+    let found = search::last_of_several(cursor, &asked, Watch::Write, VALUES, &q.cancel)?;
+    for (which, found) in which.into_iter().zip(found) {
         for (i, found) in which.into_iter().zip(found) {
             out[i] = found;
         }

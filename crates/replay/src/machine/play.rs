@@ -1,0 +1,168 @@
+//! Playing: from one event of the stream to the next.
+
+use super::{Machine, Stop};
+use crate::Error;
+use crate::host::{Held, Prepared};
+use crate::queue::Op;
+use hindsight_events::Event;
+
+impl Machine<'_> {
+    /// Plays until `position` instructions are completed, the stream ends or something is wrong.
+    pub fn run_to(&mut self, position: u64) -> Result<Stop, Error> {
+        self.with_host(|m, host| m.play(position, host))
+    }
+
+    /// Prepares this thread once for many short runs, until [`Machine::release`] in the same thread: a run then takes
+    /// half a microsecond instead of one and a half. Signals stay blocked meanwhile. Others that run another machine
+    /// in between must be done with it before.
+    pub fn hold(&mut self) -> Result<(), Error> {
+        if self.held.is_none() {
+            self.held = Some(Held::new(self.cpu.prepare()?));
+        }
+        Ok(())
+    }
+
+    /// Ends what [`Machine::hold`] began.
+    pub fn release(&mut self) {
+        self.held = None;
+    }
+
+    fn with_host<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self, &Prepared) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let held = self.held.take();
+        if let Some(host) = held.as_ref().and_then(Held::get) {
+            let done = run(self, host);
+            self.held = held;
+            return done;
+        }
+        let host = self.cpu.prepare()?;
+        run(self, &host)
+    }
+
+    /// The same, but stops before `position` where getting there exactly would take a block made for it: some
+    /// instructions before, and perhaps where it is already.
+    pub fn run_near(&mut self, position: u64) -> Result<Stop, Error> {
+        self.with_host(|m, host| {
+            m.cpu.near = true;
+            let stop = m.play(position, host);
+            m.cpu.near = false;
+            stop
+        })
+    }
+
+    /// As [`Machine::run_to`], but shows itself before each instruction, when what happens there has
+    /// not yet happened. Ends early, with [`Stop::Position`], when `look` says no.
+    pub fn each(
+        &mut self,
+        position: u64,
+        look: &mut dyn FnMut(&Machine) -> bool,
+    ) -> Result<Stop, Error> {
+        let host = self.cpu.prepare()?;
+        while self.cpu.pos < position && look(self) {
+            match self.play(self.cpu.pos + 1, &host)? {
+                Stop::Position => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Stop::Position)
+    }
+
+    fn play(&mut self, position: u64, host: &Prepared) -> Result<Stop, Error> {
+        if !self.started {
+            if self.queue.prepare()?.is_none() {
+                return Ok(Stop::OutOfEvents);
+            }
+            return Err(self.corrupt("nothing to play"));
+        }
+        loop {
+            if let Some(end) = &self.end {
+                return Ok(Stop::Ended(end.clone()));
+            }
+            if self.cpu.pos >= position {
+                return Ok(Stop::Position);
+            }
+            if self.cpu.at_break() && !self.open && !self.gap {
+                self.cpu.pass();
+                return Ok(Stop::Break);
+            }
+            if self.gap {
+                self.leave_gap(position)?;
+                if self.gap && self.cpu.pos < position && self.end.is_none() {
+                    return Ok(Stop::OutOfEvents);
+                }
+                continue;
+            }
+            let Some(next) = self.queue.prepare()? else {
+                return Ok(Stop::OutOfEvents);
+            };
+            if next.pos > self.cpu.pos && self.open {
+                return Err(self.cpu.difference("the result of a system call", "none"));
+            }
+            match next.op {
+                _ if next.pos > self.cpu.pos => {}
+                _ if next.pos < self.cpu.pos => return Err(self.late()),
+                Op::Other(at) => {
+                    self.event(at)?;
+                    continue;
+                }
+                Op::BadNumber(number) => {
+                    return Err(self.cpu.difference(
+                        "a sequence number that grows and occurs once",
+                        number.to_string(),
+                    ));
+                }
+                _ => {}
+            }
+            if !self.cpu.run(&mut self.queue, position, host)? {
+                return Ok(Stop::Position);
+            }
+            if self.cpu.take_watched() {
+                self.cpu.pass();
+                return Ok(Stop::Break);
+            }
+        }
+    }
+
+    /// Goes to the end of the gap at hand, which takes effect, but not beyond `position`.
+    pub fn leave_gap(&mut self, position: u64) -> Result<(), Error> {
+        while self.gap && self.end.is_none() {
+            let Some(next) = self.queue.prepare()? else {
+                return Ok(());
+            };
+            if next.pos > self.cpu.pos {
+                let to = next.pos.min(position.max(self.cpu.pos));
+                self.skipped += to - self.cpu.pos;
+                self.cpu.pos = to;
+                if to < next.pos {
+                    return Ok(());
+                }
+            }
+            match next.op {
+                Op::Other(at) => self.event(at)?,
+                _ => return Err(self.corrupt("an event within a gap")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the events that are due now take effect up to the next key frame, which is compared
+    /// with the state; for the end of a part of a stream that another part follows.
+    pub fn finish_at_keyframe(&mut self) -> Result<(), Error> {
+        loop {
+            let next = self.queue.prepare()?;
+            match next.map(|e| (e.pos == self.cpu.pos, e.op)) {
+                Some((true, Op::Other(at))) => {
+                    let last = matches!(self.queue.event(at)?, Event::KeyFrame { .. });
+                    self.event(at)?;
+                    if last {
+                        return Ok(());
+                    }
+                }
+                Some((true, Op::Word(..) | Op::Bytes(..))) => self.queue.advance(),
+                _ => return Err(self.cpu.difference("a key frame", "none")),
+            }
+        }
+    }
+}
