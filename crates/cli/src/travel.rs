@@ -6,8 +6,8 @@ use crate::store::{self, println};
 use crate::{args, say};
 use anyhow::{Context, Result};
 use hindsight_timeline::{
-    Cancel, Filter, Found, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place,
-    ThreadId, Timeline, syscall_name,
+    Cancel, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place, ThreadId,
+    Timeline, syscall_name,
 };
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -243,12 +243,12 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
     }
     let cancel = Cancel::new();
     let mut list = Vec::new();
+    let mut writes = c.writes(a.address, a.length, a.length.min(ROW as u64) as usize)?;
     while a.count == 0 || list.len() < a.count {
-        let Some(w) = c.last_write(a.address, a.length, &cancel)? else {
+        let Some(next) = writes.next(&cancel)? else {
             break;
         };
-        c.seek_count(w.thread, w.count)?;
-        let value = value_after(&mut c, &w, a)?;
+        let (w, value) = (next.access, next.bytes);
         if !a.json {
             let bytes: Vec<String> = value
                 .iter()
@@ -280,16 +280,4 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
         println("nothing that is recorded wrote there");
     }
     Ok(0)
-}
-
-/// The bytes asked for, behind the write at which the cursor is.
-fn value_after(
-    c: &mut hindsight_timeline::Cursor,
-    w: &Found,
-    a: &args::Writes,
-) -> Result<Vec<Option<u8>>> {
-    c.seek_count(w.thread, w.count + 1)?;
-    let m = c.peek(a.address, a.length.min(ROW as u64) as usize)?;
-    c.seek_count(w.thread, w.count)?;
-    Ok(m.bytes.iter().map(|b| b.map(|k| k.value)).collect())
 }

@@ -2,7 +2,7 @@
 
 use crate::memory::*;
 use crate::player::Player;
-use crate::search::{self, Hit};
+use crate::search::{self, Hit, Writes};
 use crate::stops::*;
 use crate::{Error, Position, Result, ThreadId, Timeline};
 use hindsight_isa::{CpuState, VecState};
@@ -222,6 +222,14 @@ impl Cursor {
     /// these bytes.
     pub fn last_write(&mut self, address: u64, len: u64, cancel: &Cancel) -> Result<Option<Found>> {
         self.find(Direction::Backward, address, len, Watch::Write, cancel)
+    }
+
+    /// The writes to these bytes before the cursor, by any thread of its program image, one after the other and the last
+    /// one first: the same that [`Cursor::last_write`] finds when the cursor is placed where it found one, again and
+    /// again, but many at a time. `shown`: of how many of the bytes, from the first on, it is said what
+    /// [`Cursor::peek`] finds behind each write.
+    pub fn writes(&self, address: u64, len: u64, shown: usize) -> Result<Writes> {
+        Writes::new(self, address, len, shown)
     }
 
     /// The first instruction from the cursor on, of any thread of its program image, that reads or

@@ -147,6 +147,11 @@ impl Doubts {
         self.hold(address, nobody, &before, now)
     }
 
+    /// Whether any thread ended by itself.
+    pub fn has_dead(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
     /// Whether a word may be the id of a thread that has ended: the kernel clears words that say so
     /// (`set_tid_address`, robust locks), and it is not recorded when. `known`: which bytes are.
     pub fn names_the_dead(&self, word: [u8; 4], known: [bool; 4], now: &Instant) -> bool {

@@ -68,13 +68,14 @@ pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState};
 pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
-pub use memory::{Candidate, Found, Ground, Known, Memory, Unnamed, Why};
+pub use memory::{Candidate, Found, Ground, Known, Memory, Unnamed, Why, Written};
 pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };
 pub use order::{OrderReport, Violation, check_order};
 pub use place::{ParsePlaceError, Place};
 pub use position::{ParsePositionError, Position};
+pub use search::Writes;
 pub use sidecar::path as index_path;
 pub use steps::{Halt, Route, Setting};
 pub use stops::{

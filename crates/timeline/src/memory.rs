@@ -192,6 +192,14 @@ impl fmt::Display for Memory {
     }
 }
 
+/// A write that a list of them has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Written {
+    pub access: Found,
+    /// What the first of the bytes asked for hold behind it, where that is known.
+    pub bytes: Vec<Option<u8>>,
+}
+
 /// An access to memory that a search found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {

@@ -4,6 +4,7 @@ mod changes;
 mod effects;
 mod known;
 mod last;
+mod list;
 mod out;
 mod several;
 
@@ -16,6 +17,7 @@ use effects::Wants;
 use std::sync::Arc;
 
 pub use last::{Last, Lasts, Target, last_effects};
+pub use list::Writes;
 pub use out::step_out;
 pub use several::{Asked, last_of_several};
 

@@ -6,10 +6,12 @@ mod certain;
 mod condition;
 mod exposed;
 mod files;
+mod just;
 mod others;
 mod races;
 
 pub use condition::read;
+pub use just::{behind, nothing_between, stays};
 
 use crate::doubts::{Doubts, Instant, When};
 use crate::maps;

@@ -8,6 +8,7 @@ mod grounds;
 #[allow(dead_code)]
 mod harness;
 mod index;
+mod lists;
 mod oracle;
 mod out;
 mod places;

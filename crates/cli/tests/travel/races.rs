@@ -46,19 +46,24 @@ int main() {
 }
 "#;
 
-fn record(s: &Scene) -> PathBuf {
-    let (file, program, trace) = (s.path("races.c"), s.path("races"), s.path("races.hst"));
-    std::fs::write(&file, PROGRAM).unwrap();
+pub fn compile(s: &Scene, name: &str, text: &str) -> PathBuf {
+    let (file, program) = (s.path(&format!("{name}.c")), s.path(name));
+    std::fs::write(&file, text).unwrap();
     let mut gcc = std::process::Command::new("gcc");
     gcc.args(["-O1", "-w", "-static", "-pthread", "-o"]);
     assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
+    program
+}
+
+pub fn record(s: &Scene) -> PathBuf {
+    let (program, trace) = (compile(s, "races", PROGRAM), s.path("races.hst"));
     let run = s.run(&mut s.recording(&trace, &[&program]));
     assert!(run.status.success(), "{}", run.messages());
     trace
 }
 
 /// Where the bytes are.
-fn bytes(t: &Timeline) -> u64 {
+pub fn bytes(t: &Timeline) -> u64 {
     let filter = Filter {
         kinds: vec![KindOf::Syscall],
         syscalls: vec![3],

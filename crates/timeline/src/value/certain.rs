@@ -156,7 +156,7 @@ fn shared(cursor: &mut Cursor, image: u32, here: Position, own: bool, q: &mut Qu
 }
 
 /// Whether a mapping's content can change without anything that the image does.
-fn changes_by_itself(timeline: &Timeline, image: u32, r: &Mapping) -> bool {
+pub fn changes_by_itself(timeline: &Timeline, image: u32, r: &Mapping) -> bool {
     const WRITE: u32 = 2;
     const ANONYMOUS: u32 = 0x20;
     if r.path.starts_with("[vvar") {

@@ -1,0 +1,386 @@
+//! All writes to some bytes, the last one first: those of a piece of a thread are found together, on one way forward.
+
+use super::effects::{check, step_accesses};
+use super::last::{Piece, Target, cut};
+use crate::memory::{Found, Written};
+use crate::player::Player;
+use crate::stops::{Cancel, Scope, Watch};
+use crate::{Cursor, Position, Result, ThreadId, value};
+use hindsight_replay::access::{Access, Finder};
+use std::sync::Arc;
+
+/// Instructions of a thread in which all writes are looked for together.
+const TOGETHER: u64 = 4096;
+
+/// The writes to some bytes before a place, one after the other, the last one first: see [`Cursor::writes`].
+///
+/// It has virtual processors of its own, and so does not care where cursors go meanwhile.
+pub struct Writes {
+    cursor: Cursor,
+    /// For what is in memory behind a write, where the write alone does not tell.
+    other: Option<Cursor>,
+    address: u64,
+    len: u64,
+    /// Bytes of which it is said what they then hold.
+    shown: usize,
+    threads: Vec<Thread>,
+}
+
+/// A thread, as far as it has been looked at.
+struct Thread {
+    id: ThreadId,
+    from: u64,
+    /// All writes from here on are known.
+    hi: u64,
+    /// Those that have not been told, ascending.
+    found: Vec<Hit>,
+    /// Parts of the stretch below `hi` that accessed the bytes, ascending; nothing else does down to `least`.
+    pieces: Vec<Piece>,
+    least: u64,
+}
+
+/// A write that was found.
+struct Hit {
+    count: u64,
+    address: u64,
+    len: u64,
+    read: bool,
+    kernel: bool,
+    /// The address of the instruction, if that was looked at.
+    pc: Option<u64>,
+    /// Of the bytes that are shown, those that it wrote.
+    bytes: Vec<Option<u8>>,
+    /// What all of them then hold, if that is found out.
+    value: Option<Vec<Option<u8>>>,
+}
+
+impl Writes {
+    /// Of `len` bytes, before the place of a cursor.
+    pub(crate) fn new(cursor: &Cursor, address: u64, len: u64, shown: usize) -> Result<Writes> {
+        let timeline = cursor.timeline().clone();
+        let here = cursor.position()?;
+        let mut threads = Vec::new();
+        for id in timeline.scans()?.keys().copied() {
+            if !cursor.within(Scope::Process, id) {
+                continue;
+            }
+            let count = match id == cursor.thread() {
+                true => Some(cursor.count()),
+                false => timeline.count_at(id, here)?,
+            };
+            let from = timeline.0.scan(id)?.from;
+            threads.extend(count.filter(|n| *n > from).map(|hi| Thread {
+                id,
+                from,
+                hi,
+                found: Vec::new(),
+                pieces: Vec::new(),
+                least: hi,
+            }));
+        }
+        Ok(Writes {
+            cursor: Cursor::new(timeline)?,
+            other: None,
+            address,
+            len,
+            shown: shown.min(len.min(1 << 16) as usize),
+            threads,
+        })
+    }
+
+    /// The next one; `None`: nothing that is recorded wrote there before.
+    pub fn next(&mut self, cancel: &Cancel) -> Result<Option<Written>> {
+        let timeline = self.cursor.timeline().clone();
+        loop {
+            check(cancel)?;
+            let mut best: Option<(Position, usize)> = None;
+            // The thread that may have the last one among what has not been looked at.
+            let mut open: Option<(Position, usize)> = None;
+            for (i, t) in self.threads.iter().enumerate() {
+                if let Some(h) = t.found.last() {
+                    best = best.max(Some((timeline.position(t.id, h.count)?, i)));
+                } else if t.hi > t.from {
+                    open = open.max(Some((timeline.position(t.id, t.hi - 1)?, i)));
+                }
+            }
+            match (best, open) {
+                (None, None) => return Ok(None),
+                (Some((position, i)), None) => return self.tell(i, position, cancel).map(Some),
+                (Some((position, i)), Some((other, _))) if other < position => {
+                    return self.tell(i, position, cancel).map(Some);
+                }
+                (_, Some((_, i))) => self.look(i, cancel)?,
+            }
+        }
+    }
+
+    /// Looks at the next piece of a thread.
+    fn look(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
+        let (address, len, shown) = (self.address, self.len, self.shown);
+        let t = &mut self.threads[i];
+        let (timeline, hi) = (self.cursor.timeline().clone(), t.hi);
+        let mut hits = Vec::new();
+        let mut low = t.least;
+        self.cursor.unless(cancel, |cursor| {
+            let player = cursor.player(t.id)?;
+            let target = |lo, hi| {
+                [Target {
+                    address,
+                    len,
+                    lo,
+                    hi,
+                }]
+            };
+            match t.pieces.pop() {
+                Some(p) if p.hi - p.lo <= TOGETHER => {
+                    low = p.lo;
+                    hits = all_in(player, &target(p.lo, p.hi.min(hi)), shown, p, cancel)?;
+                }
+                Some(p) => {
+                    low = p.hi.min(hi);
+                    let targets = target(p.lo, low);
+                    cut(
+                        player,
+                        &targets,
+                        Watch::Write,
+                        &p,
+                        &mut t.pieces,
+                        true,
+                        cancel,
+                    )?;
+                }
+                None if t.least < hi => {}
+                None => {
+                    let inner = Arc::clone(player.inner());
+                    let part = player.index(hi - 1)?;
+                    let n = part.interval(hi - 1);
+                    low = part.bounds(n).0.max(t.from).min(hi - 1);
+                    let set = part.touching(&inner, address, len, false, true)?;
+                    if set.has(n) {
+                        let ends = part.ends(&inner, n)?;
+                        let step = ends.step(hi - 1);
+                        low = ends.steps[step].from.max(low).min(hi - 1);
+                        let may = ends.touches(step, address, len, false);
+                        if may.ok_or_else(|| inner.bad_frame())? {
+                            t.pieces.push(Piece {
+                                lo: low,
+                                hi,
+                                which: vec![(0, false)],
+                            });
+                            (t.least, low) = (low, hi);
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        // What is below the last of the pieces was not written to.
+        match t.pieces.last() {
+            Some(p) => low = low.min(hi).max(p.hi.min(hi)),
+            None => low = low.min(t.least),
+        }
+        kernels(
+            &timeline.0.scan(t.id)?.written,
+            (low, hi),
+            (address, len),
+            shown,
+            &mut hits,
+        );
+        (t.hi, t.found) = (low, hits);
+        t.least = t.least.min(low);
+        Ok(())
+    }
+
+    /// Tells the last one of a thread.
+    fn tell(&mut self, i: usize, position: Position, cancel: &Cancel) -> Result<Written> {
+        self.value(i, cancel)?;
+        let t = &mut self.threads[i];
+        let Some(h) = t.found.pop() else {
+            return Err(crate::Error::Empty);
+        };
+        let thread = t.id;
+        let pc = match h.pc {
+            Some(pc) => pc,
+            None => self.cursor.unless(cancel, |c| {
+                let p = c.player(thread)?;
+                p.go(h.count)?;
+                Ok(p.registers().rip)
+            })?,
+        };
+        let access = Found {
+            thread,
+            position,
+            count: h.count,
+            pc,
+            address: h.address,
+            len: h.len,
+            read: h.read,
+            write: true,
+            kernel: h.kernel,
+        };
+        let bytes = h.value.unwrap_or_default();
+        Ok(Written { access, bytes })
+    }
+
+    /// Finds out what is in memory behind the last write of a thread: it wrote all of it, or what it did not write is what
+    /// was there behind a write before, since when nothing else can have happened, which takes a thread that is alone
+    /// with the memory. All else is looked for.
+    fn value(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
+        let timeline = self.cursor.timeline().clone();
+        let (id, image) = (self.threads[i].id, self.cursor_image(i));
+        let (address, shown) = (self.address, self.shown);
+        let list = &self.threads[i].found;
+        let scan = timeline.0.scan(id)?;
+        // The first one from which what the others left follows.
+        let mut first = list.len() - 1;
+        let place = timeline.position(id, list[first].count)?;
+        let alone = list[first].bytes.iter().any(Option::is_none)
+            && value::stays(&timeline, image, place, address, shown)?;
+        while alone
+            && first > 0
+            && list[first].value.is_none()
+            && list[first].bytes.iter().any(Option::is_none)
+            && value::nothing_between(scan, id, list[first - 1].count, list[first].count)
+        {
+            first -= 1;
+        }
+        let mut before: Option<Vec<Option<u8>>> = None;
+        for k in first..list.len() {
+            let h = &self.threads[i].found[k];
+            let mut known = h.value.clone();
+            if known.is_none() && !h.kernel {
+                let old = |n: usize| before.as_ref().and_then(|v| v[n]);
+                let all = h.bytes.iter().enumerate().map(|(n, b)| b.or(old(n)));
+                if let Some(all) = all.collect::<Option<Vec<u8>>>() {
+                    known = value::behind(&timeline, image, (id, h.count), address, &all)?;
+                }
+            }
+            let known = match known {
+                Some(v) => v,
+                None => {
+                    let count = h.count;
+                    let other = match &mut self.other {
+                        Some(o) => o,
+                        None => self.other.insert(Cursor::new(timeline.clone())?),
+                    };
+                    other.seek_count(id, count + 1)?;
+                    let m = other.peek_unless(address, shown, cancel)?;
+                    m.bytes.iter().map(|b| b.map(|k| k.value)).collect()
+                }
+            };
+            before = Some(known.clone());
+            self.threads[i].found[k].value = Some(known);
+        }
+        Ok(())
+    }
+
+    fn cursor_image(&self, i: usize) -> u32 {
+        self.cursor.timeline().0.image(self.threads[i].id)
+    }
+}
+
+/// All writes by instructions of a piece, ascending.
+fn all_in(
+    player: &mut Player,
+    targets: &[Target; 1],
+    shown: usize,
+    piece: Piece,
+    cancel: &Cancel,
+) -> Result<Vec<Hit>> {
+    let mut out = Vec::new();
+    let mut short = Vec::new();
+    match piece.is_short() {
+        true => short.push(piece),
+        false => cut(
+            player,
+            targets,
+            Watch::Write,
+            &piece,
+            &mut short,
+            true,
+            cancel,
+        )?,
+    }
+    let [target] = targets;
+    let mut finder = Finder::new();
+    let mut list = Vec::new();
+    for p in short {
+        player.reach(p.lo)?;
+        player.set_breaks(Vec::new());
+        player.prepared(|player| {
+            let hi = p.hi.min(target.hi);
+            while player.count() < hi {
+                check(cancel)?;
+                let (count, pc) = (player.count(), player.registers().rip);
+                match step_accesses(player, &mut finder, hi, &mut list)? {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => break,
+                }
+                let fits = |a: &&Access| a.write && a.touches(target.address, target.len);
+                if let Some(a) = list.iter().find(fits) {
+                    let mut cells = vec![0; shown];
+                    player.cells(target.address, &mut cells);
+                    out.push(Hit {
+                        count,
+                        address: a.address,
+                        len: a.len,
+                        read: a.read,
+                        kernel: false,
+                        pc: Some(pc),
+                        bytes: left(&cells, &list, target.address),
+                        value: None,
+                    });
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(out)
+}
+
+/// What an instruction wrote of some bytes, which are in these cells.
+fn left(cells: &[u8], list: &[Access], address: u64) -> Vec<Option<u8>> {
+    let known = |i: u64| {
+        let mut all = list
+            .iter()
+            .filter(|a| a.write && a.touches(address.wrapping_add(i), 1));
+        all.clone().next().is_some() && all.all(|a| !a.unknown)
+    };
+    let bytes = cells.iter().enumerate();
+    bytes.map(|(i, b)| known(i as u64).then_some(*b)).collect()
+}
+
+/// Adds what the kernel wrote between two counts, where no instruction at the same place did; of several at one place
+/// the last.
+fn kernels(
+    written: &[(u64, u64, u64)],
+    (lo, hi): (u64, u64),
+    (address, len): (u64, u64),
+    shown: usize,
+    hits: &mut Vec<Hit>,
+) {
+    let a = written.partition_point(|w| w.0 < lo);
+    let b = written.partition_point(|w| w.0 < hi);
+    let fits = |w: &&(u64, u64, u64)| {
+        w.1 < address.saturating_add(len) && address < w.1.saturating_add(w.2)
+    };
+    let mut last = None;
+    for w in written[a..b.max(a)].iter().rev().filter(fits) {
+        if last == Some(w.0) || hits.iter().any(|h| h.count == w.0) {
+            continue;
+        }
+        last = Some(w.0);
+        hits.push(Hit {
+            count: w.0,
+            address: w.1,
+            len: w.2,
+            read: false,
+            kernel: true,
+            pc: None,
+            bytes: vec![None; shown],
+            value: None,
+        });
+    }
+    hits.sort_by_key(|h| h.count);
+}

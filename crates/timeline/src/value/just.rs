@@ -1,0 +1,84 @@
+//! What is in memory just behind an instruction that wrote it, without looking for it.
+
+use super::certain::changes_by_itself;
+use super::unborn;
+use crate::doubts::{Instant, When};
+use crate::scan::Scan;
+use crate::{Position, Result, ThreadId, Timeline};
+
+/// Whether only the one thread of an image can change these bytes, so that what it does not write stays what it is: no
+/// read shows anything new.
+pub fn stays(
+    timeline: &Timeline,
+    image: u32,
+    place: Position,
+    address: u64,
+    len: usize,
+) -> Result<bool> {
+    if timeline.0.threads_of(image).len() > 1 {
+        return Ok(false);
+    }
+    let end = address.saturating_add(len as u64);
+    let maps = timeline.mappings(image, place)?;
+    let mut inside = maps.iter().filter(|r| r.start < end && address < r.end);
+    Ok(!inside.any(|r| changes_by_itself(timeline, image, r)))
+}
+
+/// Whether between two of a thread's counts, and just behind the second, there is nothing but instructions that are
+/// recorded, in one segment.
+pub fn nothing_between(scan: &Scan, thread: ThreadId, from: u64, to: u64) -> bool {
+    let end = to + 1;
+    let some = |list: &[(u64, u64, u64)]| {
+        let first = list.partition_point(|e| e.0 <= from);
+        list.get(first).is_some_and(|e| e.0 <= end)
+    };
+    let first = scan.events.partition_point(|e| e.0 <= from);
+    let event = scan.events.get(first).is_some_and(|e| e.0 <= end);
+    let gap = scan.gaps.iter().any(|g| g.start <= end && from <= g.end);
+    let segments = [from, to, end].map(|n| scan.segment(thread, n).opens);
+    !event
+        && !gap
+        && ![&scan.zeros, &scan.given, &scan.written, &scan.changed]
+            .into_iter()
+            .any(|list| some(list))
+        && segments.iter().all(|s| *s == segments[0])
+}
+
+/// What memory holds behind the instruction at `count` of a thread, which wrote it or left what is known of it: as
+/// [`crate::Cursor::peek`] says there. `None`: that has to be asked.
+pub fn behind(
+    timeline: &Timeline,
+    image: u32,
+    (thread, count): (ThreadId, u64),
+    address: u64,
+    bytes: &[u8],
+) -> Result<Option<Vec<Option<u8>>>> {
+    let scan = timeline.0.scan(thread)?;
+    let sources = scan.sources_of(address, bytes.len(), count + 1);
+    let anew = sources.iter().flatten().any(|s| s.at > count);
+    // Those at the instruction itself took effect before it.
+    if anew || !nothing_between(scan, thread, count, count) {
+        return Ok(None);
+    }
+    let when = When {
+        thread,
+        from: count,
+        to: count + 1,
+    };
+    let home = (thread, count + 1);
+    let now = Instant {
+        home,
+        segment: timeline.segment(thread, count + 1)?,
+        unborn: unborn(timeline, image, home)?,
+    };
+    let seen = timeline.segment(thread, count)?;
+    let doubts = timeline.0.doubts(image)?;
+    let each = (0..bytes.len() as u64).map(|i| address.wrapping_add(i));
+    let doubtful = each.clone().any(|at| doubts.hold(at, when, &seen, &now));
+    let words = bytes.as_chunks::<4>();
+    let dead = |w: &[u8; 4]| doubts.names_the_dead(*w, [true; 4], &now);
+    // The kernel changes whole words: of others one would have to know the rest.
+    let whole = address.is_multiple_of(4) && words.1.is_empty();
+    let sure = !doubtful && (whole || !doubts.has_dead()) && !words.0.iter().any(dead);
+    Ok(sure.then(|| bytes.iter().copied().map(Some).collect()))
+}
