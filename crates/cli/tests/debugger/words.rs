@@ -429,17 +429,22 @@ int main(void) {
     }
     let out = s.run(&mut command).text();
     assert_eq!(out.matches(" (program) ").count(), 7, "{out}");
-    // Where a run cannot go on for want of it, the user is told.
-    let mut command = s.command("sh");
-    let limit = "ulimit -v 16000000; exec \"$@\" 2>&1";
-    command.args(["-c", limit, "sh", env!("CARGO_BIN_EXE_hindsight"), "replay"]);
+    // Where a run cannot go on for want of it, the user is told: the limit comes when the session has begun.
+    let server = format!("^[^ ]*hindsight gdbserver.*{}", trace.display());
+    let limit = format!("shell prlimit --as=1000000000 --pid $(pgrep -f '{server}')");
+    let mut command = s.command(env!("CARGO_BIN_EXE_hindsight"));
     command
+        .arg("replay")
         .arg(&trace)
-        .args(["--", "-nx", "-batch", "-ex", "watch b", "-ex", "continue"]);
-    command.args(["-ex", "reverse-continue", "-ex", "continue"]);
-    let out = s.run(&mut command).text();
-    assert!(
-        !out.contains("SIGINT") || out.contains("[this run ended early: "),
-        "{out}"
+        .args(["--", "-nx", "-batch"]);
+    for ask in [&limit, "watch b", "continue"] {
+        command.args(["-ex", ask]);
+    }
+    let done = s.run(&mut command);
+    let out = done.text() + &done.messages();
+    expect(
+        &out,
+        &["[this run ended early: ", "cannot map", "ulimit -v"],
     );
+    assert!(!out.contains("Old value"), "{out}");
 }
