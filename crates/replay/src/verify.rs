@@ -417,6 +417,11 @@ fn damaged_modules(trace: &Trace) -> Vec<String> {
             warnings.push(format!("the copy of {} in the trace: {e}", m.path));
         }
     }
+    for (path, why) in trace.modules_from_machine() {
+        warnings.push(format!(
+            "{why}; the file {path} of this machine has the same content and is used instead"
+        ));
+    }
     warnings
 }
 

@@ -327,3 +327,46 @@ fn files_are_known_by_their_state_once_that_has_settled() {
     let notes = fs::read_dir(dir.path().join("files")).unwrap();
     assert_eq!(notes.count(), 1, "a note goes with its file");
 }
+
+#[test]
+fn what_is_damaged_comes_from_the_machine_if_it_is_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, path) = (content(1, 3 << 20), dir.path().join("1.hst"));
+    let here = dir.path().join("program");
+    fs::write(&here, &a).unwrap();
+    for shared in [false, true] {
+        let mut w = Writer::new(File::create(&path).unwrap(), &Header::default()).unwrap();
+        if shared {
+            w.share(Files::open(dir.path()).unwrap());
+        }
+        w.module(Text::from(here.to_str().unwrap()), &a).unwrap();
+        w.finish(Summary::default()).unwrap();
+        check(&path, &[&a]);
+        let damaged = if shared {
+            object(dir.path(), &a)
+        } else {
+            path.clone()
+        };
+        let mut bytes = fs::read(&damaged).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        fs::write(&damaged, bytes).unwrap();
+        check(&path, &[&a]);
+        let t = Trace::open(&path).unwrap();
+        assert!(t.modules_from_machine().is_empty());
+        t.module_bytes(ModuleHash::of(&a)).unwrap();
+        assert_eq!(t.module_part(0, a.len() as u64 + 9, 4).unwrap(), [0; 4]);
+        let (of, why) = &t.modules_from_machine()[0];
+        assert!(of.to_string() == here.to_str().unwrap() && why.contains("damaged"));
+        // Of the same size, and another one.
+        let mut other = a.clone();
+        other[7] ^= 1;
+        fs::write(&here, &other).unwrap();
+        let t = Trace::open(&path).unwrap();
+        t.module_bytes(ModuleHash::of(&a)).unwrap_err();
+        fs::remove_file(&here).unwrap();
+        let t = Trace::open(&path).unwrap();
+        t.module_part(0, 0, a.len()).unwrap_err();
+        fs::write(&here, &a).unwrap();
+    }
+}

@@ -3,9 +3,11 @@
 use super::Trace;
 use crate::chunk::{ChunkHeader, MAX_MODULE};
 use crate::files::Stored;
-use crate::{Error, ModuleHash, ModuleInfo};
+use crate::{Error, ModuleHash, ModuleInfo, Text};
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Pieces of modules that are kept, of a MiB each.
@@ -22,6 +24,15 @@ pub struct Contents {
     opened: Mutex<HashMap<ModuleHash, Arc<Stored>>>,
     /// Pieces that were read last.
     kept: Mutex<VecDeque<(At, Arc<Vec<u8>>)>>,
+    /// Of what cannot be read: what a file of this machine holds instead, which is the same, and why.
+    instead: Mutex<HashMap<ModuleHash, Option<Instead>>>,
+}
+
+/// The content of a module from a file of this machine.
+#[derive(Clone)]
+struct Instead {
+    bytes: Arc<Vec<u8>>,
+    why: String,
 }
 
 /// Where the content of a module is.
@@ -60,10 +71,18 @@ impl Trace {
         Ok(sum)
     }
 
-    /// The content of a module.
+    /// The content of a module: where what is recorded is damaged or missing, from the file of this machine that it was
+    /// taken from, if that still has the same content.
     pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>, Error> {
         let info = self.modules.iter().find(|m| m.hash == hash);
         let info = info.ok_or(Error::NoModule(hash))?;
+        match self.recorded_bytes(info) {
+            Ok(bytes) => Ok(bytes),
+            Err(e) => Ok(self.instead(info, e)?.bytes.to_vec()),
+        }
+    }
+
+    fn recorded_bytes(&self, info: &ModuleInfo) -> Result<Vec<u8>, Error> {
         let source = self.source(info)?;
         let mut out = Vec::new();
         for (offset, h) in source.pieces() {
@@ -76,20 +95,31 @@ impl Trace {
                 Source::File(_) => out.extend_from_slice(&self.piece(info, &source, *offset, h)?),
             }
         }
-        if ModuleHash::of(&out) != hash {
+        if ModuleHash::of(&out) != info.hash {
             return Err(self.not_whole(info, &source));
         }
         Ok(out)
     }
 
     /// `len` bytes of module number `module` (in the order of [`Trace::modules`]) from `offset` on; zeros
-    /// where that is behind its end. Only the checksums of the parts that are read are looked at.
+    /// where that is behind its end. Only the checksums of the parts that are read are looked at. What is damaged or
+    /// missing comes from the machine as in [`Trace::module_bytes`].
     pub fn module_part(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let unknown = Error::Damaged {
             offset: 0,
             what: "code is said to be of a module that is not in the trace",
         };
         let info = self.modules.get(module as usize).ok_or(unknown)?;
+        self.recorded_part(info, offset, len).or_else(|e| {
+            let bytes = self.instead(info, e)?.bytes;
+            let rest = bytes.get(offset as usize..).unwrap_or(&[]);
+            let mut out = rest[..rest.len().min(len)].to_vec();
+            out.resize(len, 0);
+            Ok(out)
+        })
+    }
+
+    fn recorded_part(&self, info: &ModuleInfo, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let source = self.source(info)?;
         let pieces = source.pieces();
         let mut out = vec![0; len];
@@ -111,6 +141,33 @@ impl Trace {
             at += n as u64;
         }
         Ok(out)
+    }
+
+    /// The modules whose content was taken from files of this machine so far, and why: each a path and what is wrong
+    /// with what was recorded.
+    pub fn modules_from_machine(&self) -> Vec<(Text, String)> {
+        let instead = self.contents.instead.lock();
+        let instead = instead.unwrap_or_else(PoisonError::into_inner);
+        let why = |m: &ModuleInfo| Some(instead.get(&m.hash)?.as_ref()?.why.clone());
+        let all = self.modules.iter();
+        all.filter_map(|m| Some((m.path.clone(), why(m)?)))
+            .collect()
+    }
+
+    /// What a file of this machine holds instead of what cannot be read, or why it cannot be read.
+    fn instead(&self, info: &ModuleInfo, why: Error) -> Result<Instead, Error> {
+        let mut instead = self
+            .contents
+            .instead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let found = instead.entry(info.hash).or_insert_with(|| {
+            Some(Instead {
+                bytes: Arc::new(from_machine(info)?),
+                why: why.to_string(),
+            })
+        });
+        found.clone().ok_or(why)
     }
 
     fn not_whole(&self, info: &ModuleInfo, source: &Source) -> Error {
@@ -189,4 +246,16 @@ impl Trace {
         kept.push_back((at, Arc::clone(&new)));
         Ok(new)
     }
+}
+
+/// The content of the file of this machine at a module's path, if it is the module's.
+fn from_machine(info: &ModuleInfo) -> Option<Vec<u8>> {
+    let path = Path::new(OsStr::from_bytes(info.path.as_bytes()));
+    // Only of files of the right size, and so of nothing that blocks or does not end.
+    let is = std::fs::metadata(path).ok()?;
+    if !is.is_file() || is.len() != info.size || info.size > MAX_MODULE {
+        return None;
+    }
+    let bytes = std::fs::read(path).ok()?;
+    (ModuleHash::of(&bytes) == info.hash).then_some(bytes)
 }
