@@ -14,6 +14,7 @@ pub mod ring;
 pub mod script;
 pub mod select;
 pub mod shelf;
+pub mod unborn;
 pub mod varint;
 
 pub use decode::Decoder;

@@ -7,10 +7,11 @@
 //! touched takes memory. A ring carries whole events back to back; `head` and `tail` count bytes since the ring was
 //! taken and never wrap.
 
+use crate::unborn::Names;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x05");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x06");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as
 /// a whole (see [`kind`]).
@@ -126,7 +127,7 @@ pub struct Header {
     pub room: AtomicU32,
     /// Bytes at [`IMAGE`].
     pub image_len: AtomicU32,
-    /// Processes that are about to be made and have no ring yet.
+    /// Processes that are about to be made and have no ring yet: see [`crate::unborn`].
     pub unborn: AtomicU32,
     /// Process that the collector is asked to leave, by whoever stores its id in place of 0; the
     /// collector answers with [`DETACHED`] or [`NOT_DETACHED`].
@@ -140,6 +141,8 @@ pub struct Header {
     pub live: Set,
     /// Rings that want the collector's attention now.
     pub dirty: Set,
+    /// Those of [`Header::unborn`] of which more is known.
+    pub names: Names,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);

@@ -274,10 +274,10 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     let stack = child.place.stack;
     let top = stack + STACK;
     let mask = sys::set_signal_mask(!0);
-    let expected = !child.is_silent && child.borrows;
-    if expected {
-        ring::expect_process();
+    if !child.is_silent && child.borrows {
+        child.unborn = ring::expect_process();
     }
+    let unborn = child.unborn;
     if child.borrows && r.flags & CLONE_VFORK as u64 == 0 {
         BORROWERS.store(true, Release);
     }
@@ -305,14 +305,15 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     // SAFETY: `prepare` gave the child a stack and all that its first function needs.
     let ret = unsafe { sys::raw_clone(nr, six, begin, child) };
     if ret > -4096i64 as u64 {
-        if expected {
-            ring::expected_process();
-        }
+        ring::expected_process(unborn);
         unregister(child);
         // SAFETY: no child has been made.
         unsafe { discard(child) };
-    } else if r.flags & (CLONE_VFORK | CLONE_THREAD) as u64 == CLONE_VFORK as u64 {
-        returned(child, ret);
+    } else {
+        ring::made_process(unborn, ret);
+        if r.flags & (CLONE_VFORK | CLONE_THREAD) as u64 == CLONE_VFORK as u64 {
+            returned(child, ret);
+        }
     }
     sys::set_signal_mask(mask);
     ret
@@ -394,9 +395,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
         }
         t.ring
             .store(t.emit.ring().map_or(-1, |r| r as i32), Release);
-        if t.borrows {
-            ring::expected_process();
-        }
+        ring::expected_process(t.unborn.take());
     }
     // SAFETY: the second stack of the thread's place.
     if let Err(e) = unsafe { sys::sigaltstack(t.place.stack + STACK, STACK) } {

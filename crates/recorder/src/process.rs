@@ -9,6 +9,7 @@ use crate::{
 use crate::{program, regime, select, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
+use hindsight_events::unborn::Unborn;
 use hindsight_isa::state::RFLAGS_MASK;
 use linux_raw_sys::errno::{EFAULT, EINVAL};
 use linux_raw_sys::general::*;
@@ -79,17 +80,21 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
         return None;
     }
     let follow = follows(t);
-    if follow {
-        ring::expect_process();
-    } else {
-        maps::regions().disown();
-    }
+    let unborn = match follow {
+        true => ring::expect_process(),
+        false => {
+            maps::regions().disown();
+            None
+        }
+    };
     let ret = copy(t, &r);
-    if follow && sys::result(ret).is_err() {
-        ring::expected_process();
+    match sys::result(ret) {
+        Ok(0) => {}
+        Ok(pid) => ring::made_process(unborn, pid),
+        Err(_) => ring::expected_process(unborn),
     }
     if ret == 0 {
-        begin(t, &r);
+        begin(t, &r, unborn);
         signals::unblock(t);
         return Some((0, Flow::Jump));
     }
@@ -127,7 +132,7 @@ fn copy(t: &Thread, r: &Request) -> u64 {
 }
 
 /// The child's first acts.
-fn begin(t: &mut Thread, r: &Request) {
+fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     birth::alone(t);
     let follow = follows(t);
     t.is_silent = !follow;
@@ -136,9 +141,7 @@ fn begin(t: &mut Thread, r: &Request) {
     if emit.is_none() {
         fail::die(fail::STATUS, &line!("no ring is free for a new process"))
     }
-    if follow {
-        ring::expected_process();
-    }
+    ring::expected_process(unborn);
     if let Err(e) = t.forked(emit.unwrap_or_else(Emitter::silent)) {
         fail::die(
             fail::STATUS,

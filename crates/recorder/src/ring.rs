@@ -13,6 +13,7 @@ pub use emit::Emitter;
 use hindsight_events::config::children;
 use hindsight_events::ring::{self, Ctl, Header, STRIPES_OFFSET, Stripe, kind, state};
 use hindsight_events::shelf::{self, Shelf};
+use hindsight_events::unborn::Unborn;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::MAP_SHARED;
 pub use watch::Watch;
@@ -218,18 +219,23 @@ pub fn tell(word: impl Fn(&Header) -> &AtomicU32, said: u32, noted: u32) {
 }
 
 /// Says that a process is about to be made which will have a ring: the collector waits for it.
-pub fn expect_process() {
+pub fn expect_process() -> Option<Unborn> {
     // Otherwise each child would end, with a message, and the parent make ever more of them.
     watch::insist();
-    if let Some(h) = header() {
-        h.unborn.fetch_add(1, AcqRel);
+    header().map(Header::expect)
+}
+
+/// That process has been made, with this id.
+pub fn made_process(unborn: Option<Unborn>, pid: u64) {
+    if let (Some(h), Some(u), false) = (header(), unborn, foreign()) {
+        h.name(u, pid as i32);
     }
 }
 
 /// That process has its ring, or could not be made.
-pub fn expected_process() {
-    if let Some(h) = header() {
-        h.unborn.fetch_sub(1, AcqRel);
+pub fn expected_process(unborn: Option<Unborn>) {
+    if let (Some(h), Some(u)) = (header(), unborn) {
+        h.born(u);
     }
 }
 

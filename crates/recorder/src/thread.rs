@@ -11,6 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
+use hindsight_events::unborn::Unborn;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -122,6 +123,8 @@ pub struct Thread {
     pub is_silent: bool,
     /// It is a process of its own in its parent's memory, until it executes a program or ends.
     pub borrows: bool,
+    /// It is such a process, and has no ring yet.
+    pub unborn: Option<Unborn>,
     /// A second lock that its atomic operation holds (see [`crate::order`]).
     pub second: Option<usize>,
     /// Its first act is to set its handlers to the default.
@@ -208,6 +211,7 @@ impl Thread {
             untouched: true,
             is_silent: false,
             borrows: false,
+            unborn: None,
             second: None,
             clear_handlers: false,
             ring: AtomicI32::new(-1),

@@ -172,6 +172,22 @@ fn a_child_outlives_a_parent_that_was_killed_in_the_fork() {
 }
 
 #[test]
+fn nobody_waits_for_children_that_were_killed_before_they_began() {
+    let scene = Scene::new();
+    let program = scene.compile("spawns.c", &[]);
+    let times = (0..3).map(|_| {
+        let done = scene.same(&words(&program, &["newborn"]));
+        assert_eq!(done.text(), "9\n".repeat(9));
+        scene.info(&scene.path("trace.hst"))["wall_ms"]
+            .as_u64()
+            .unwrap()
+    });
+    // The collector's patience with a child that it knows nothing of is two seconds.
+    let least = times.min().unwrap();
+    assert!(least < 1900, "{least} ms");
+}
+
+#[test]
 fn programs_of_another_architecture_are_marked() {
     let scene = Scene::new();
     let (source, object, program) = (scene.path("i.s"), scene.path("i.o"), scene.path("i386"));

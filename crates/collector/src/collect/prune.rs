@@ -1,6 +1,7 @@
 //! Has a ring take out code and mappings that nothing needs any more.
 
 use super::{Collector, members};
+use crate::alive;
 use crate::output::Output;
 use hindsight_events::ring::state;
 use hindsight_trace::StreamKind;
@@ -44,6 +45,7 @@ impl<W: Write> Collector<'_, W> {
     /// if that is not known of all: a thread or process has just been born.
     fn settled(&mut self) -> Option<Epochs> {
         let header = self.control.header();
+        header.bury(alive::process);
         if header.unborn.load(Acquire) != 0 {
             return None;
         }

@@ -32,11 +32,12 @@ impl<W: Write> Collector<'_, W> {
         };
         self.expected
             .retain(|pid, since| now - over.max(*since) < NEWBORN && alive::process(*pid));
+        self.control.header().bury(alive::process);
         let unborn = self.control.header().unborn.load(Acquire);
         if unborn != self.unborn.0 {
             self.unborn = (unborn, now);
         }
-        // What is killed before it has a ring stays in that number.
+        // What is killed before it has a ring stays in that number, if it is not known who that is.
         let newborn = unborn > 0 && now - over.max(self.unborn.1) < NEWBORN;
         newborn || !self.expected.is_empty() || !self.lanes.iter().all(free)
     }

@@ -64,7 +64,20 @@ static void orphan(long us) {
 
 extern char **environ;
 
+/* Children that are killed as soon as they are made. */
+static void newborn(void) {
+    for (int i = 0; i < 9; i++) {
+        int st = 0;
+        pid_t p = fork();
+        if (!p) for (;;) pause();
+        kill(p, SIGKILL);
+        waitpid(p, &st, 0);
+        printf("%x\n", st);
+    }
+}
+
 int main(int argc, char **argv) {
+    if (!strcmp(argv[1], "newborn")) newborn();
     if (!strcmp(argv[1], "share")) share();
     if (!strcmp(argv[1], "orphan")) orphan(atol(argv[2]));
     if (!strcmp(argv[1], "spawn")) {

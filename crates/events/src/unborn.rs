@@ -1,0 +1,129 @@
+//! Processes that are being made, which the collector waits for until they have rings. One that is killed before never
+//! says that it is there: so their parents say which they are, and the collector looks whether they still live.
+
+use crate::ring::Header;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Processes of which it is known at the same time which they are; more are only counted.
+const NAMES: usize = 64;
+
+/// Of each process that is being made a ticket, in the upper half, and its id as soon as that is known. 0: free.
+#[repr(C)]
+pub struct Names {
+    last: AtomicU32,
+    all: [AtomicU64; NAMES],
+}
+
+/// A process that is being made.
+#[derive(Clone, Copy)]
+pub struct Unborn {
+    ticket: u32,
+    /// Its place among the names, if it has one.
+    place: Option<u8>,
+}
+
+impl Header {
+    /// A process is about to be made, which will have a ring.
+    pub fn expect(&self) -> Unborn {
+        self.unborn.fetch_add(1, AcqRel);
+        let ticket = self.names.last.fetch_add(1, Relaxed).wrapping_add(1).max(1);
+        let word = (ticket as u64) << 32;
+        let free = |n: &AtomicU64| n.compare_exchange(0, word, AcqRel, Relaxed).is_ok();
+        let place = self.names.all.iter().position(free).map(|i| i as u8);
+        Unborn { ticket, place }
+    }
+
+    /// It has been made, with this id in the collector's namespace; it may have its ring already, or be gone.
+    pub fn name(&self, u: Unborn, pid: i32) {
+        let word = (u.ticket as u64) << 32;
+        if let Some(i) = u.place {
+            let named = word | pid as u32 as u64;
+            // Fails if it was born already.
+            let _ = self.names.all[i as usize].compare_exchange(word, named, AcqRel, Relaxed);
+        }
+    }
+
+    /// It has its ring, or could not be made.
+    pub fn born(&self, u: Unborn) {
+        let mine = |word: u64| ((word >> 32) as u32 == u.ticket).then_some(0);
+        let counted = match u.place {
+            Some(i) => self.names.all[i as usize]
+                .fetch_update(AcqRel, Acquire, mine)
+                .is_ok(),
+            None => true,
+        };
+        if counted {
+            self.unborn.fetch_sub(1, AcqRel);
+        }
+    }
+
+    /// Collector: does not wait any more for those that do not live.
+    pub fn bury(&self, lives: impl Fn(i32) -> bool) {
+        for n in &self.names.all {
+            let word = n.load(Acquire);
+            let pid = word as u32 as i32;
+            if pid > 0 && !lives(pid) && n.compare_exchange(word, 0, AcqRel, Relaxed).is_ok() {
+                self.unborn.fetch_sub(1, AcqRel);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    fn header() -> Box<Header> {
+        // SAFETY: it consists of atomics, for which zeros are a value.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn only_who_is_dead_before_the_birth_is_buried() {
+        let h = header();
+        let all: Vec<Unborn> = (0..NAMES + 3).map(|_| h.expect()).collect();
+        assert_eq!(h.unborn.load(Relaxed) as usize, NAMES + 3);
+        for (i, u) in all.iter().enumerate() {
+            h.name(*u, i as i32 + 1);
+        }
+        // Those with even ids died; the last three have no names.
+        h.bury(|pid| pid % 2 == 1);
+        assert_eq!(h.unborn.load(Relaxed) as usize, NAMES / 2 + 3);
+        // Even if they are found to be born after all.
+        all.iter().for_each(|u| h.born(*u));
+        assert_eq!(h.unborn.load(Relaxed), 0);
+        // Born before its parent names it, while another one has its place.
+        let a = h.expect();
+        h.born(a);
+        let b = h.expect();
+        assert_eq!(a.place, b.place);
+        h.name(a, 7);
+        h.bury(|_| false);
+        assert_eq!(h.unborn.load(Relaxed), 1);
+        h.name(b, 8);
+        h.bury(|_| false);
+        assert_eq!(h.unborn.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn who_is_born_while_others_bury_is_counted_once() {
+        let h = header();
+        std::thread::scope(|s| {
+            for t in 0..4 {
+                let h = &h;
+                s.spawn(move || {
+                    for i in 0..2000 {
+                        let u = h.expect();
+                        h.name(u, 1 + (t + i) % 5);
+                        h.born(u);
+                    }
+                });
+            }
+            s.spawn(|| (0..2000).for_each(|_| h.bury(|pid| pid % 2 == 0)));
+        });
+        assert_eq!(h.unborn.load(Relaxed), 0);
+    }
+}
