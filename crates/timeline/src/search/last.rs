@@ -410,13 +410,13 @@ pub(super) fn cut(
                 // The thread's end.
                 some = which.iter().map(|t| (*t, false)).collect();
             }
-            some.retain(|(t, _)| targets[*t].lo < b && a < targets[*t].hi);
+            // Where it stopped near, what shows memory at the next instruction may have done so already.
+            let hi = match watch.kinds().0 {
+                true => piece.hi.min(b + 1),
+                false => b,
+            };
+            some.retain(|(t, _)| targets[*t].lo < hi && a < targets[*t].hi);
             if !some.is_empty() {
-                // Where it stopped near, what shows memory at the next instruction may have done so already.
-                let hi = match watch.kinds().0 {
-                    true => piece.hi.min(b + 1),
-                    false => b,
-                };
                 out.push(Piece {
                     lo: a,
                     hi,
