@@ -123,19 +123,23 @@ fn forward(
         let scan = timeline.0.scan(*t)?;
         at.push(match (*t == home, timeline.count_at(*t, here)?) {
             (true, _) => (cursor.count(), cursor.count() + 1),
-            (false, Some(n)) => (n, n + 1),
             (false, None) => (scan.from, scan.from),
+            // What it has done is over here, but the instant behind that may be still to come.
+            (false, Some(n)) => match timeline.position(*t, n)? > here {
+                true => (n, n),
+                false => (n, n + 1),
+            },
         });
     }
     let mut width = WINDOW;
     let mut until = here.segment;
+    let mut best: Option<(Position, Hit)> = None;
     loop {
         until = match threads.len() {
             1 => u64::MAX,
             _ => until.saturating_add(width),
         };
         width = width.saturating_mul(2);
-        let mut best: Option<(Position, Hit)> = None;
         let mut open = false;
         for (t, state) in threads.iter().zip(&mut at) {
             let scan = timeline.0.scan(*t)?;
@@ -161,7 +165,9 @@ fn forward(
             }
             *state = (end.max(state.0), end.max(state.1));
         }
-        if best.is_some() || !open {
+        // What is met at the end of a thread's segment stands at the beginning of its next one.
+        let is_first = best.as_ref().is_some_and(|b| b.0.segment <= until);
+        if is_first || !open {
             return Ok(best.map(|b| b.1));
         }
     }
@@ -184,7 +190,13 @@ fn backward(
     for t in &threads {
         at.push(match *t == home {
             true => Some(cursor.count()),
-            false => timeline.count_at(*t, here)?,
+            false => match timeline.count_at(*t, here)? {
+                // Its last instant is over too.
+                Some(n) if n == timeline.0.scan(*t)?.to && timeline.position(*t, n)? < here => {
+                    Some(n + 1)
+                }
+                other => other,
+            },
         });
     }
     let mut width = WINDOW;
@@ -206,7 +218,8 @@ fn backward(
             let start = match scan.numbers.get(i.wrapping_sub(1)) {
                 _ if i == 0 => scan.from,
                 Some(n) => n.1,
-                None => scan.to,
+                // Its last instant comes later, too.
+                None => scan.to.saturating_add(1),
             };
             let mut lo = start.min(high);
             if let Some((p, _)) = &best {
@@ -263,7 +276,10 @@ fn event(
     };
     if stops.signals.is_some() || stops.syscalls.is_some() {
         let a = scan.events.partition_point(|e| e.0 + 1 < s.lo.min(s.first));
-        let b = scan.events.partition_point(|e| e.0 <= s.hi);
+        let b = match forward {
+            true => scan.events.partition_point(|e| e.0 <= s.hi),
+            false => scan.events.partition_point(|e| e.0 < s.hi),
+        };
         let chosen = |raw: &Raw| match raw {
             Raw::Signal { number, .. } => stops
                 .signals
@@ -292,19 +308,12 @@ fn event(
                 offer(e.0 + 1, Reason::SyscallReturn { number, result }) || before
             }
         };
-        let list = scan.events[a..b.max(a)].iter().filter(|e| chosen(&e.1));
-        // The nearest two are enough: one may lie just outside.
+        let mut list = scan.events[a..b.max(a)].iter().filter(|e| chosen(&e.1));
+        // Those at the end may lie just outside, several at the same instant.
         match forward {
-            true => list.take(2).for_each(|e| {
-                one(e);
-            }),
-            false => {
-                let near: Vec<_> = list.rev().take(2).collect();
-                near.into_iter().rev().for_each(|e| {
-                    one(e);
-                });
-            }
-        }
+            true => list.any(&mut one),
+            false => list.rev().any(&mut one),
+        };
     }
     known::offer_all(
         timeline,
@@ -408,7 +417,8 @@ fn backward_in(
     }
     let player = cursor.player(s.thread)?;
     let mut writers = Writers::default();
-    let (mut hi, mut known) = (s.hi, None);
+    // No instruction is at the last instant.
+    let (mut hi, mut known) = (s.hi.min(player.to), None);
     let inner = Arc::clone(player.inner());
     while hi > s.lo {
         let part = player.index(hi - 1)?;
