@@ -74,6 +74,18 @@ impl Layout {
         ends.iter().all(|(o, n)| o + n <= AREA_LEN).then_some(l)
     }
 
+    /// Where an area in the standard format has one of [`COMPONENTS`] from AVX on.
+    pub fn offset(&self, component: u32) -> Option<usize> {
+        let at = match component {
+            2 => self.ymm,
+            5 => self.opmask,
+            6 => self.zmm_hi,
+            7 => self.hi16,
+            _ => return None,
+        };
+        (self.mask & 1 << component != 0).then_some(at)
+    }
+
     /// Sets zmm31 and k7 in an area that XSAVE wrote, which holds the recorder's.
     pub fn set_wide(&self, a: &mut Area, zmm31: &[u8; 64], k7: u64) {
         let bv = u64::from_le_bytes(core::array::from_fn(|i| a.0[512 + i]));

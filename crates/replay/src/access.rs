@@ -110,6 +110,73 @@ impl Finder {
     }
 }
 
+/// Memory as it was before an instruction.
+pub type Held<'a> = &'a dyn Fn(u64, &mut [u8]);
+
+impl Finder {
+    /// The same, where memory tells what [`Finder::find`] can only bound: what `xrstor` reads, the area says.
+    pub fn find_in(
+        &mut self,
+        code: &[u8],
+        before: (&CpuState, &VecState),
+        after: &CpuState,
+        held: Held,
+        out: &mut Vec<Access>,
+    ) {
+        self.find(code, before, after, out);
+        let restores = |a: &Access| a.len as usize == LONGEST && a.read && !a.write;
+        let [area] = out[..] else { return };
+        if !restores(&area) {
+            return;
+        }
+        let mut header = [0; 16];
+        held(area.address.wrapping_add(512), &mut header);
+        out.clear();
+        out.push(Access {
+            len: LEGACY as u64,
+            ..area
+        });
+        let part = |(at, len): (usize, usize)| Access {
+            address: area.address.wrapping_add(at as u64),
+            len: len as u64,
+            ..area
+        };
+        out.extend(restored(before.0, &header).into_iter().map(part));
+    }
+}
+
+/// Which parts of an area behind its header `xrstor` reads, with their lengths. What the area does not have is reset, not
+/// read.
+fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
+    /// Components before the last of those that programs are shown, with their lengths: bounds' too.
+    const ALL: [(u32, usize); 6] = [(2, 256), (3, 64), (4, 64), (5, 64), (6, 512), (7, 1024)];
+    let word = |n: usize| u64::from_le_bytes(core::array::from_fn(|i| header[8 * n + i]));
+    let (present, layout) = (word(0), word(1));
+    let compact = layout >> 63 != 0;
+    let asked = (cpu.gpr[0] & 0xffff_ffff | cpu.gpr[2] << 32) & present;
+    let mut next = LEGACY;
+    let mut out = Vec::new();
+    for (component, len) in ALL {
+        let bit = 1 << component;
+        let at = match compact {
+            true if layout & bit == 0 => continue,
+            true => Some(next),
+            false => host().and_then(|h| h.offset(component)),
+        };
+        next += len;
+        if let Some(at) = at.filter(|_| asked & bit != 0) {
+            out.push((at, len));
+        }
+    }
+    out
+}
+
+/// The areas of this processor, by which also those of recordings are restored.
+fn host() -> Option<Layout> {
+    static HOST: OnceLock<Option<Layout>> = OnceLock::new();
+    *HOST.get_or_init(Layout::detect)
+}
+
 /// Reads and writes that an access means.
 pub fn kinds(a: OpAccess) -> (bool, bool) {
     match a {
@@ -120,7 +187,8 @@ pub fn kinds(a: OpAccess) -> (bool, bool) {
     }
 }
 
-fn register(cpu: &CpuState, r: Register) -> Option<u64> {
+/// What an operand's register holds: general registers and bases of segments.
+pub fn register(cpu: &CpuState, r: Register) -> Option<u64> {
     match r {
         Register::None => Some(0),
         // The displacement is the address.
@@ -189,8 +257,7 @@ fn area(cpu: &CpuState, compact: bool) -> usize {
     const AVX: u64 = 1 << 2;
     /// AVX and the three of AVX-512; others are not shown to programs.
     const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
-    static HOST: OnceLock<u64> = OnceLock::new();
-    let host = *HOST.get_or_init(|| Layout::detect().map_or(COMPONENTS, |l| l.mask));
+    let host = host().map_or(COMPONENTS, |l| l.mask);
     let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & host;
     let there = || EXTENDED.iter().filter(|e| asked & e.0 != 0);
     match compact {

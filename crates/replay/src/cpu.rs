@@ -530,7 +530,9 @@ impl Cpu {
     fn mark_all(&mut self, bytes: &[u8]) {
         let (cpu, vec) = (self.registers(), self.vectors());
         let mut list = Vec::new();
-        self.finder.find(bytes, (&cpu, &vec), &cpu, &mut list);
+        let window = &self.window;
+        let held = |at: u64, buf: &mut [u8]| window.read(at, buf);
+        (self.finder).find_in(bytes, (&cpu, &vec), &cpu, &held, &mut list);
         for a in list {
             let w = &mut self.window;
             if a.read {

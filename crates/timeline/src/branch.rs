@@ -7,7 +7,7 @@ use crate::{Cancel, Cursor, Result, View};
 use hindsight_events::{Encoder, Event, MAX_EVENT};
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, Predictor, VecState};
-use hindsight_replay::access::{Access, Finder, decode};
+use hindsight_replay::access::{self, Access, Finder, decode};
 use hindsight_replay::{Code, Gap, Machine, State};
 use iced_x86::{Instruction, Mnemonic};
 use std::collections::{HashMap, HashSet};
@@ -230,7 +230,15 @@ impl Branch {
             after.gpr[RCX] = cpu.gpr[RCX].wrapping_sub(count);
         }
         let mut list = std::mem::take(&mut self.list);
-        self.finder.find(bytes, (&cpu, &vec), &after, &mut list);
+        // What `xrstor` reads, the area's header says.
+        let mut header = Vec::new();
+        if matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64)
+            && let Some(area) = i.virtual_address(0, 0, |r, _, _| access::register(&cpu, r))
+        {
+            header = self.known_or_zero(area.wrapping_add(512), 16)?;
+        }
+        let held = |_, buf: &mut [u8]| buf.iter_mut().zip(&header).for_each(|(to, b)| *to = *b);
+        (self.finder).find_in(bytes, (&cpu, &vec), &after, &held, &mut list);
         let mut known = Vec::new();
         for a in &list {
             if a.unknown

@@ -308,7 +308,8 @@ impl Cursor {
         let n = p.code(cpu.rip, &mut code);
         p.run(count + 1)?;
         let after = p.registers();
-        Finder::new().find(&code[..n], (&cpu, &vec), &after, &mut out);
+        let held = |at: u64, buf: &mut [u8]| p.cells(at, buf);
+        Finder::new().find_in(&code[..n], (&cpu, &vec), &after, &held, &mut out);
         self.place(self.thread, count)?;
         Ok(out)
     }

@@ -125,7 +125,8 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
             }
         }
         let mut list = Vec::new();
-        finder.find(&code[..n], (&cpu, &vec), &m.registers(), &mut list);
+        let held = |at: u64, buf: &mut [u8]| m.read_window(at, buf);
+        finder.find_in(&code[..n], (&cpu, &vec), &m.registers(), &held, &mut list);
         for a in list
             .iter()
             .filter(|a| a.read)

@@ -325,7 +325,8 @@ pub fn step_accesses(
         player.leave_gap(hi)?;
         return Ok(Some(false));
     }
-    finder.find(&code[..n], (&cpu, &vec), &player.registers(), list);
+    let held = |at: u64, buf: &mut [u8]| player.cells(at, buf);
+    finder.find_in(&code[..n], (&cpu, &vec), &player.registers(), &held, list);
     Ok(Some(true))
 }
 
