@@ -7,12 +7,34 @@ use crate::stops::*;
 use crate::{Error, Position, Result, ThreadId, Timeline};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::access::{self, Access, Finder};
-use iced_x86::FlowControl;
+use iced_x86::Mnemonic;
 use std::collections::VecDeque;
 
 /// Threads whose virtual processors are kept.
 const PLAYERS: usize = 12;
 const RSP: usize = 4;
+
+/// An instruction that a thread is about to do.
+pub(crate) struct Doing {
+    mnemonic: Mnemonic,
+    /// The address behind it.
+    pub next: u64,
+    /// The stack pointer before it.
+    pub rsp: u64,
+}
+
+impl Doing {
+    /// Whether it pushes an address to which is to be returned; to the decoder's flow of control, system calls are
+    /// calls, too.
+    pub fn is_call(&self) -> bool {
+        self.mnemonic == Mnemonic::Call
+    }
+
+    /// Whether it goes to an address that it takes from the stack.
+    pub fn is_return(&self) -> bool {
+        self.mnemonic == Mnemonic::Ret
+    }
+}
 
 /// A place in a recording. Several can exist at the same time.
 pub struct Cursor {
@@ -69,7 +91,7 @@ impl Cursor {
     /// Goes to a position.
     pub fn seek(&mut self, position: Position) -> Result<()> {
         let (thread, count) = self.timeline.locate(position)?;
-        self.place(thread, count)
+        self.seek_count(thread, count)
     }
 
     /// The same, unless it is cancelled: then the cursor stays, and the answer is [`Error::Cancelled`].
@@ -79,6 +101,11 @@ impl Cursor {
 
     /// Goes to where a thread has completed this many instructions; beyond its ends, to those.
     pub fn seek_count(&mut self, thread: ThreadId, count: u64) -> Result<()> {
+        let p = self.player(thread)?;
+        // It may stand where a run stopped before the first instruction of a signal's handler.
+        if p.count() == count && p.has_entered()? {
+            p.spoil();
+        }
         self.place(thread, count)
     }
 
@@ -158,17 +185,13 @@ impl Cursor {
 
     /// One instruction further or back in this thread, calls and all they do counting as one.
     pub fn step_over(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
-        let rsp = self.registers()?.gpr[RSP];
         if direction == Direction::Forward {
-            let Some((i, next)) = self.instruction()? else {
+            let Some(call) = self.instruction()?.filter(|i| i.is_call()) else {
                 return self.step(direction, Scope::Thread);
             };
-            if i != FlowControl::Call && i != FlowControl::IndirectCall {
-                return self.step(direction, Scope::Thread);
-            }
             // Recursion comes past it with a lower stack pointer.
-            let mut b = Breakpoint::at(0, next);
-            b.condition = Some(Box::new(move |v| v.registers().gpr[RSP] >= rsp));
+            let mut b = Breakpoint::at(0, call.next);
+            b.condition = Some(Box::new(move |v| v.registers().gpr[RSP] >= call.rsp));
             let mut stops = Stops {
                 breakpoints: vec![b],
                 ..Stops::default()
@@ -178,19 +201,16 @@ impl Cursor {
         }
         let (pc, from) = (self.registers()?.rip, self.count);
         let back = self.step(direction, Scope::Thread)?;
-        let returned = matches!(self.instruction()?, Some((FlowControl::Return, _)));
-        if back.reason != Reason::Step || !returned {
+        let returned = self.instruction()?.filter(|i| i.is_return());
+        let (Reason::Step, Some(Doing { rsp: slot, .. })) = (&back.reason, returned) else {
             return Ok(back);
-        }
+        };
         // The call that wrote the return address: usually the last write there.
-        let slot = self.registers()?.gpr[RSP];
         let ret = self.count;
         while let Some(w) = self.last_write(slot, 8, cancel)? {
             self.place(w.thread, w.count)?;
-            let call = matches!(
-                self.instruction()?,
-                Some((FlowControl::Call | FlowControl::IndirectCall, next)) if next == pc
-            );
+            let call = self.instruction()?.filter(|i| i.is_call());
+            let call = call.is_some_and(|i| i.next == pc);
             if call && w.count < from {
                 return self.stop(Reason::Step);
             }
@@ -302,6 +322,7 @@ impl Cursor {
     pub fn accesses(&mut self) -> Result<Vec<Access>> {
         let count = self.count;
         let p = self.here()?;
+        p.enter()?;
         let mut out = Vec::new();
         let (cpu, vec) = (p.registers(), p.vectors());
         let mut code = [0; 15];
@@ -314,13 +335,18 @@ impl Cursor {
         Ok(out)
     }
 
-    /// What the instruction at the cursor does to the flow of control, and the address behind it.
-    pub(crate) fn instruction(&mut self) -> Result<Option<(FlowControl, u64)>> {
+    /// The instruction that the thread does next; where the kernel has it go on somewhere else, that one.
+    pub(crate) fn instruction(&mut self) -> Result<Option<Doing>> {
         let p = self.here()?;
-        let pc = p.registers().rip;
+        p.enter()?;
+        let cpu = p.registers();
         let mut code = [0; 15];
-        let n = p.code(pc, &mut code);
-        Ok(access::decode(&code[..n], pc).map(|i| (i.flow_control(), i.next_ip())))
+        let n = p.code(cpu.rip, &mut code);
+        Ok(access::decode(&code[..n], cpu.rip).map(|i| Doing {
+            mnemonic: i.mnemonic(),
+            next: i.next_ip(),
+            rsp: cpu.gpr[RSP],
+        }))
     }
 
     /// An internal stop has done its work.

@@ -1,5 +1,6 @@
 //! One thread on a virtual processor that can be anywhere in its stream.
 
+mod entered;
 mod snapshots;
 mod steps;
 

@@ -24,6 +24,9 @@ pub struct Scan {
     pub events: Vec<(u64, Raw)>,
     /// Where handlers of signals begin: position and address of the handler.
     handlers: Vec<(u64, u64)>,
+    /// Where the kernel has the thread go on somewhere else, in a handler or behind one, and where: position and
+    /// address.
+    entries: Vec<(u64, u64)>,
     /// What a front end is shown besides, with positions: gaps, marks, regimes.
     pub notes: Vec<(u64, Kind)>,
     /// What the kernel said of children, by the number of the call's event.
@@ -210,10 +213,12 @@ impl Scan {
                     ))
                 }
                 Event::SetState { cpu, .. } => {
+                    let rip = CpuState::from_bytes(cpu).rip;
+                    self.entries.push((pos, rip));
                     if let Some((p, Raw::Signal { .. })) = self.events.last()
                         && *p == pos
                     {
-                        self.handlers.push((pos, CpuState::from_bytes(cpu).rip));
+                        self.handlers.push((pos, rip));
                     }
                 }
                 Event::GapBegin { reason } => {
@@ -319,6 +324,13 @@ impl Scan {
         let from = self.handlers.partition_point(|h| h.0 < pos);
         let here = self.handlers[from..].iter();
         here.take_while(|h| h.0 == pos).any(|h| h.1 == function)
+    }
+
+    /// Where the kernel has the thread go on at a position before its next instruction, if it does: the addresses.
+    pub fn entries(&self, pos: u64) -> impl Iterator<Item = u64> + '_ {
+        let from = self.entries.partition_point(|e| e.0 < pos);
+        let here = self.entries[from..].iter();
+        here.take_while(move |e| e.0 == pos).map(|e| e.1)
     }
 
     /// Memory is given. It was written by the system call at hand, or by the one that is just done; if

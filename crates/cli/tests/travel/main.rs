@@ -1,6 +1,7 @@
 //! Travel in recordings, compared with a plain forward replay that logs everything.
 
 mod anew;
+mod borders;
 mod calls;
 mod changes;
 mod grounds;

@@ -158,6 +158,10 @@ impl Writers {
             if halt != Halt::Break {
                 break Skimmed::All;
             }
+            let doer = match player.enter()? {
+                true => player.registers().rip,
+                false => pc,
+            };
             let stepped = step_accesses(player, &mut finder, hi, &mut list)?;
             wants.clear(player);
             from = player.count();
@@ -177,7 +181,7 @@ impl Writers {
                 thread: player.thread,
                 count,
                 reason,
-                pc: Some(pc),
+                pc: Some(doer),
             };
             match direction {
                 Direction::Forward => break Skimmed::Hit(hit(count + 1)),

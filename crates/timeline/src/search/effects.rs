@@ -250,6 +250,10 @@ impl Wants {
             check(cancel)?;
             let count = player.count();
             let (cpu, vec) = (player.registers(), player.vectors());
+            let pc = match player.enter()? {
+                true => player.registers().rip,
+                false => cpu.rip,
+            };
             match step_accesses(player, &mut finder, hi, &mut list)? {
                 Some(true) => {}
                 Some(false) => continue,
@@ -270,7 +274,7 @@ impl Wants {
                     Direction::Backward => count,
                 },
                 reason,
-                pc: Some(cpu.rip),
+                pc: Some(pc),
             });
             if direction == Direction::Forward {
                 break;
@@ -314,6 +318,7 @@ pub fn step_accesses(
     list: &mut Vec<Access>,
 ) -> Result<Option<bool>> {
     let mut code = [0; 15];
+    player.enter()?;
     let (cpu, vec) = (player.registers(), player.vectors());
     let n = player.code(cpu.rip, &mut code);
     let skipped = player.skipped();

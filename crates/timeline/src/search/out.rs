@@ -6,9 +6,10 @@
 //! taken away with more (`ret 16`), leads elsewhere: so it is looked whether a return has read another such word before.
 //! Backwards it is the word that a call wrote last and that no return has read since.
 
+use crate::cursor::Doing;
 use crate::stops::*;
 use crate::{Cursor, Result};
-use iced_x86::FlowControl;
+use iced_x86::Mnemonic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -81,8 +82,8 @@ fn steps_forward(
         if cancel.is_cancelled() {
             return cursor.stop(Reason::Cancelled).map(Some);
         }
-        let flow = cursor.instruction()?.map(|i| i.0);
-        let rsp = cursor.registers()?.gpr[RSP];
+        let returns = cursor.instruction()?;
+        let returns = returns.is_some_and(|i| i.is_return() && i.rsp >= floor);
         let before = (cursor.thread(), cursor.count());
         let stop = cursor.step_over(Direction::Forward, cancel)?;
         if stop.reason == Reason::End && n == STEPS {
@@ -90,7 +91,7 @@ fn steps_forward(
             cursor.place(before.0, before.1)?;
             return Ok(None);
         }
-        if stop.reason != Reason::Step || (flow == Some(FlowControl::Return) && rsp >= floor) {
+        if stop.reason != Reason::Step || returns {
             return Ok(Some(stop));
         }
     }
@@ -112,9 +113,13 @@ fn steps_backward(
         if stop.reason != Reason::Step {
             return Ok(Some(stop));
         }
-        let rsp = cursor.registers()?.gpr[RSP];
+        let here = cursor.instruction()?;
+        let rsp = match &here {
+            Some(i) => i.rsp,
+            None => cursor.registers()?.gpr[RSP],
+        };
         // A call that was stepped over as a whole leaves the stack pointer as it was.
-        if is_call(cursor)?.is_some() && rsp.wrapping_sub(8) >= *floor {
+        if here.is_some_and(|i| i.is_call()) && rsp.wrapping_sub(8) >= *floor {
             return Ok(Some(stop));
         }
         *floor = rsp.max(*floor);
@@ -124,10 +129,14 @@ fn steps_backward(
 
 /// The address behind the call at the cursor, if there is one.
 fn is_call(cursor: &mut Cursor) -> Result<Option<u64>> {
-    Ok(match cursor.instruction()? {
-        Some((FlowControl::Call | FlowControl::IndirectCall, next)) => Some(next),
-        _ => None,
-    })
+    let here = cursor.instruction()?.filter(Doing::is_call);
+    Ok(here.map(|i| i.next))
+}
+
+/// Whether the thread returns next, by this word of the stack.
+fn returns_from(cursor: &mut Cursor, slot: u64) -> Result<bool> {
+    let here = cursor.instruction()?;
+    Ok(here.is_some_and(|i| i.is_return() && i.rsp == slot))
 }
 
 /// The words of the stack that are addresses of code: where they are, and what they are, ascending; and whether
@@ -218,8 +227,7 @@ fn find_return(
         let (thread, count) = (cursor.thread(), cursor.count());
         let slot = cursor.registers()?.gpr[RSP].wrapping_sub(8);
         cursor.place(thread, count - 1)?;
-        let returned = matches!(cursor.instruction()?, Some((FlowControl::Return, _)))
-            && cursor.registers()?.gpr[RSP] == slot;
+        let returned = returns_from(cursor, slot)?;
         if !returned {
             // It came there in another way.
             cursor.place(thread, count)?;
@@ -262,9 +270,7 @@ fn first_return(
         };
         at = count + 1;
         cursor.place(thread, count)?;
-        if matches!(cursor.instruction()?, Some((FlowControl::Return, _)))
-            && cursor.registers()?.gpr[RSP] == slot
-        {
+        if returns_from(cursor, slot)? {
             if !is_pushed_since(cursor, from, slot, cancel)? {
                 return Ok(Some(at));
             }
@@ -350,10 +356,7 @@ fn is_behind_call(cursor: &mut Cursor, to: u64) -> Result<bool> {
         let from = to.wrapping_sub(n);
         let code = cursor.code(from, n as usize)?;
         let found = hindsight_replay::access::decode(&code, from);
-        let call = |i: iced_x86::Instruction| {
-            let flow = i.flow_control();
-            i.next_ip() == to && matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
-        };
+        let call = |i: iced_x86::Instruction| i.next_ip() == to && i.mnemonic() == Mnemonic::Call;
         if found.is_some_and(call) {
             return Ok(true);
         }
@@ -376,7 +379,7 @@ fn returns_first(
             return Ok(false);
         };
         cursor.place(thread, read)?;
-        if matches!(cursor.instruction()?, Some((FlowControl::Return, _))) {
+        if cursor.instruction()?.is_some_and(|i| i.is_return()) {
             return Ok(true);
         }
         from = read + 1;
@@ -399,7 +402,7 @@ fn has_returned(
             return Ok(false);
         };
         cursor.place(thread, read)?;
-        if matches!(cursor.instruction()?, Some((FlowControl::Return, _))) {
+        if cursor.instruction()?.is_some_and(|i| i.is_return()) {
             return Ok(true);
         }
         to = read;
