@@ -31,6 +31,11 @@ impl Lines {
             .then_some(Lines { pages, bytes })
     }
 
+    /// The lines, one behind the other.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Shows all pages of which there is a line: their numbers, ascending, and what they hold.
     pub fn each(&self, show: &mut dyn FnMut(u32, &[u8; PAGE])) {
         let mut rest = &self.bytes[..];
@@ -171,26 +176,36 @@ fn lay(to: &mut [u8; PAGE], mask: u64, mut lines: &[u8]) {
     }
 }
 
-/// All lines of a page.
-fn whole(lines: &[u8]) -> &[u8; PAGE] {
-    lines.as_chunks().0.first().unwrap_or(&NONE)
+/// Lets a page have these lines, and zeros elsewhere.
+fn put(to: &mut [u8; PAGE], mask: u64, lines: &[u8]) {
+    let mut lines = lines.as_chunks::<LINE>().0.iter();
+    for (i, to) in to.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
+        match (mask & 1 << i != 0).then(|| lines.next()).flatten() {
+            Some(line) => *to = *line,
+            // Lest memory is made for what has none.
+            None if !same(to, &[0; LINE]) => *to = [0; LINE],
+            None => {}
+        }
+    }
 }
 
-/// Which lines of two pages differ.
-fn differing(a: &[u8; PAGE], b: &[u8; PAGE]) -> u64 {
-    if a == b {
-        return 0;
-    }
+/// Whether two lines are the same; without a call.
+fn same(a: &[u8; LINE], b: &[u8; LINE]) -> bool {
     let words = |line: &[u8; LINE]| -> [u64; LINE / 8] {
         let all = line.as_chunks().0;
         std::array::from_fn(|i| u64::from_ne_bytes(all[i]))
     };
-    let both = a.as_chunks::<LINE>().0.iter().zip(b.as_chunks::<LINE>().0);
-    both.enumerate().fold(0, |mask, (i, (a, b))| {
-        let words = words(a).into_iter().zip(words(b));
-        // Without a call for each line.
-        let differ = words.fold(0, |d, (a, b)| d | (a ^ b));
-        mask | ((differ != 0) as u64) << i
+    let both = words(a).into_iter().zip(words(b));
+    both.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+/// Which lines of a page are not these, or not zeros where there is none.
+fn differing(page: &[u8; PAGE], mask: u64, lines: &[u8]) -> u64 {
+    let mut lines = lines.as_chunks::<LINE>().0.iter();
+    let all = page.as_chunks::<LINE>().0.iter().enumerate();
+    all.fold(0, |differ, (i, line)| {
+        let was = (mask & 1 << i != 0).then(|| lines.next()).flatten();
+        differ | (!same(line, was.unwrap_or(&[0; LINE])) as u64) << i
     })
 }
 
@@ -232,6 +247,8 @@ impl Window {
             self.clear()?;
             self.clear_marks()?;
             self.in_use.clear();
+            // Lest the kernel is asked what is in memory, which is nothing.
+            self.dirty = Dirty::These(Vec::new(), Vec::new());
         }
         let none = Lines::default();
         let done = self
@@ -275,19 +292,10 @@ impl Window {
     pub(crate) fn beyond(&self, base: &Lines) -> Result<Lines, Error> {
         let mut out = Lines::default();
         let mut from = base.reader();
-        let mut held = NONE;
         for page in union(&self.dirty_cells()?, base, &Lines::default()) {
             let cells = self.page(page);
-            let was = match from.page(page) {
-                (0, _) => &NONE,
-                (u64::MAX, lines) => whole(lines),
-                (mask, lines) => {
-                    held.fill(0);
-                    lay(&mut held, mask, lines);
-                    &held
-                }
-            };
-            let mask = differing(cells, was);
+            let (mask, lines) = from.page(page);
+            let mask = differing(cells, mask, lines);
             if mask != 0 {
                 out.push(page, mask, cells);
             }
@@ -301,22 +309,19 @@ impl Window {
         let mut laid = NONE;
         for page in union(&self.dirty_cells()?, base, more) {
             let (a, b) = (from.page(page), over.page(page));
-            let now = match (a.0, b.0) {
-                (0, 0) => &NONE,
-                // Without laying it out.
-                (u64::MAX, 0) => whole(a.1),
-                (_, u64::MAX) => whole(b.1),
+            let to = self.page_mut(page);
+            match (a.0, b.0) {
+                (_, u64::MAX) => put(to, b.0, b.1),
+                (0, _) => put(to, b.0, b.1),
+                (_, 0) => put(to, a.0, a.1),
                 _ => {
-                    if a.0 | b.0 != u64::MAX {
-                        laid.fill(0);
-                    }
+                    laid.fill(0);
                     lay(&mut laid, a.0, a.1);
                     lay(&mut laid, b.0, b.1);
-                    &laid
+                    if *to != laid {
+                        *to = laid;
+                    }
                 }
-            };
-            if self.page(page) != now {
-                self.write(page as u64 * PAGE as u64, now);
             }
         }
         Ok(())

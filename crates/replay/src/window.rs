@@ -263,6 +263,14 @@ impl Window {
         unsafe { &*self.cell(first).cast() }
     }
 
+    /// The same to be changed.
+    pub(crate) fn page_mut(&mut self, page: u32) -> &mut [u8; PAGE as usize] {
+        let first = page as u64 * PAGE;
+        assert!(first + PAGE <= self.predictor.size());
+        // SAFETY: the page lies among the cells, which nothing else refers to.
+        unsafe { &mut *self.cell(first).cast() }
+    }
+
     fn fill_zero(&mut self, start: u64, end: u64) {
         if start < end {
             assert!(end <= self.predictor.size());

@@ -422,7 +422,7 @@ impl Player {
             None => self.inner.part(place, &self.cancel)?,
         };
         let i = built.interval(count);
-        let frame = built.frame(&self.inner, i)?.load();
+        let frame = built.frame(&self.inner, i)?.load(self.forget_base());
         let (state, lines) = frame.ok_or_else(|| self.inner.bad_frame())?;
         self.begin(part, built.bounds(i).1, false, &state, lines)
     }
@@ -555,7 +555,7 @@ impl Player {
             self.start_for(here)?;
             return self.advance(here);
         }
-        let frame = built.frame(&self.inner, i)?.load();
+        let frame = built.frame(&self.inner, i)?.load(self.forget_base());
         self.at = None;
         self.base = frame.ok_or_else(|| self.inner.bad_frame())?.1;
         let emptied = self.machine.set_window(&self.base);

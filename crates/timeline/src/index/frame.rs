@@ -107,11 +107,12 @@ impl Frame {
         Some((state, lines))
     }
 
-    /// The state at the start of the interval, and what the interval needs in the window.
-    pub fn load(&self) -> Option<(State, Content)> {
+    /// The state at the start of the interval, and what the interval needs in the window. `spare`: bytes of no more use,
+    /// in whose place it is put.
+    pub fn load(&self, spare: Vec<u8>) -> Option<(State, Content)> {
         let (state, framed) = self.open()?;
         let pages = framed.pages.iter().map(|(page, mask, _)| (*page, *mask));
-        let lines = Content::new(pages.collect(), framed.lines.all()?)?;
+        let lines = Content::new(pages.collect(), framed.lines.all_into(spare)?)?;
         Some((state, lines))
     }
 }

@@ -39,17 +39,19 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    fn read(&self, s: &Section) -> Option<Vec<u8>> {
-        let mut out = vec![0; usize::try_from(s.len).ok()?];
+    fn read(&self, s: &Section) -> Option<Arc<[u8]>> {
+        let len = usize::try_from(s.len).ok()?;
+        let mut all: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        let out = Arc::get_mut(&mut all)?;
         match self {
-            Bytes::File { file, at } => file.read_exact_at(&mut out, at.checked_add(s.at)?).ok()?,
+            Bytes::File { file, at } => file.read_exact_at(out, at.checked_add(s.at)?).ok()?,
             Bytes::Memory(all) => {
                 let at = usize::try_from(s.at).ok()?;
                 let end = at.checked_add(out.len())?;
                 out.copy_from_slice(all.get(at..end)?);
             }
         }
-        (xxh3_64(&out) == s.sum).then_some(out)
+        (xxh3_64(out) == s.sum).then_some(all)
     }
 }
 
@@ -427,14 +429,14 @@ impl Body {
         let blob = self.bytes.read(&s.frame)?;
         Some(Frame {
             position: s.from,
-            blob: blob.into(),
+            blob,
         })
     }
 
     fn ends(&self, interval: usize) -> Option<Ends> {
         let blob = self.bytes.read(&self.spans.get(interval)?.ends)?;
         let frame = self.frame(interval)?;
-        Ends::new(&blob.into(), frame.open()?.1, frame.position)
+        Ends::new(&blob, frame.open()?.1, frame.position)
     }
 
     fn pages(&self, n: usize) -> Option<Pages> {

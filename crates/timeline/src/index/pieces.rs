@@ -9,6 +9,8 @@ use zstd::zstd_safe::compress_bound;
 
 /// Bytes of a piece.
 const PIECE: usize = 64 << 10;
+/// Pieces from which on two threads unpack them.
+const MANY: usize = 16;
 /// Of what was written to at most so much is kept.
 const MOST_KEPT: usize = 1 << 20;
 
@@ -122,8 +124,45 @@ impl Pieces {
 
     /// All bytes.
     pub fn all(&self) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        self.extend(&mut out, self.len)?;
+        self.all_into(Vec::new())
+    }
+
+    /// All bytes in the place of others, whose memory is there already.
+    pub fn all_into(&self, mut out: Vec<u8>) -> Option<Vec<u8>> {
+        // A frame of zstd has nine bytes at least: what is damaged asks for no more.
+        if self.len / (PIECE / 8) > self.blob.len() {
+            return None;
+        }
+        out.resize(self.len, 0);
+        let rest = Mutex::new(out.chunks_mut(PIECE).enumerate());
+        let work = || -> Option<()> {
+            let mut with = Decompressor::new().ok()?;
+            loop {
+                let next = crate::timeline::lock(&rest).next();
+                let Some((i, to)) = next else {
+                    return Some(());
+                };
+                let done = with.decompress_to_buffer(self.piece(i).0, to).ok()?;
+                if done != to.len() {
+                    return None;
+                }
+            }
+        };
+        match self.ends.len() < MANY
+            || std::thread::available_parallelism().is_ok_and(|n| n.get() == 1)
+        {
+            true => work()?,
+            false => std::thread::scope(|s| {
+                let other = std::thread::Builder::new().spawn_scoped(s, work);
+                let mine = work();
+                match other.map(|o| o.join()) {
+                    Ok(Ok(theirs)) => mine.and(theirs),
+                    Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                    // There may be no more threads.
+                    Err(_) => mine,
+                }
+            })?,
+        }
         Some(out)
     }
 
@@ -193,6 +232,25 @@ mod tests {
         pack(&[], 1, &mut none).unwrap();
         let none = new(&none).unwrap();
         assert!(none.all().unwrap().is_empty());
+        // By two threads, and in the place of more and of less.
+        let many: Vec<u8> = (0..(MANY + 2) * PIECE + 64)
+            .map(|i| (i / 60) as u8)
+            .collect();
+        let mut packed = Vec::new();
+        pack(&many, -1, &mut packed).unwrap();
+        let p = new(&packed).unwrap();
+        for spare in [0, 100, 2 * many.len()] {
+            assert!(p.all_into(vec![7; spare]).unwrap() == many);
+        }
+        for i in 1..MANY {
+            // Each piece but the first may be the one that is damaged.
+            let mut bad = packed.clone();
+            let at = p.first + (packed.len() - p.first) * i / MANY;
+            bad[at] ^= 0x55;
+            if let Some(p) = new(&bad) {
+                assert!(p.all().is_none_or(|all| all.len() == many.len()));
+            }
+        }
         // Damage never makes it panic.
         for n in 0..blob.len().min(300) {
             let mut bad = blob.clone();

@@ -136,6 +136,13 @@ impl Player {
         Ok(())
     }
 
+    /// Forgets what the window held at the beginning, and so all snapshots; its memory.
+    pub(super) fn forget_base(&mut self) -> Vec<u8> {
+        self.snapshots.clear();
+        self.at = None;
+        std::mem::take(&mut self.base).into_bytes()
+    }
+
     /// Bytes of snapshots.
     fn held(&self) -> usize {
         self.snapshots.iter().map(|s| s.size).sum()
