@@ -31,6 +31,40 @@ mod nr {
     pub const PKEY_MPROTECT: u64 = 329;
 }
 
+/// A system call that changes mappings.
+struct Call {
+    /// When it was over.
+    when: Position,
+    start: u64,
+    end: u64,
+    number: u64,
+    args: [u64; 6],
+}
+
+impl Call {
+    /// Whether it may have made this change.
+    fn explains(&self, what: &What) -> bool {
+        let (start, end, prot) = match what {
+            What::Map(m) => (m.start, m.end, Some(m.prot)),
+            What::Unmap(start, end) => (*start, *end, None),
+        };
+        if start < self.start || self.end < end {
+            return false;
+        }
+        // What a call has mapped is not removed by the same call.
+        match self.number {
+            nr::MREMAP | nr::BRK => true,
+            nr::MUNMAP | nr::SHMDT => prot.is_none(),
+            nr::MMAP => (start, end) == (self.start, self.end) && prot == Some(self.args[2] as u32),
+            nr::MPROTECT | nr::PKEY_MPROTECT => prot == Some(self.args[2] as u32 & RWX),
+            _ => prot.is_some(),
+        }
+    }
+}
+
+/// What protection consists of, besides flags for `mprotect` itself.
+const RWX: u32 = 7;
+
 /// All changes, in order. The image's own stream says what changed; when it did follows from the
 /// system calls of its threads (`scans`, with the position of an instruction count).
 pub fn changes(
@@ -50,30 +84,27 @@ pub fn changes(
             } = raw
                 && let Some((start, end)) = touched(*number, args, *result, &mut heap)
             {
-                // It has happened when the call is over.
-                calls.push((position(*thread, count + 1), start, end, *number));
+                calls.push(Call {
+                    when: position(*thread, count + 1),
+                    start,
+                    end,
+                    number: *number,
+                    args: *args,
+                });
             }
         }
     }
-    calls.sort_by_key(|c| c.0);
+    calls.sort_by_key(|c| c.when);
     let mut out = Vec::new();
     let mut next = 0;
     let mut when = None;
-    for what in stream(trace, image)? {
-        let (start, end, unmaps) = match &what {
-            What::Map(m) => (m.start, m.end, false),
-            What::Unmap(start, end) => (*start, *end, true),
-        };
-        // What a call has mapped is not removed by the same call.
-        let fits = |number: u64| match number {
-            nr::MREMAP | nr::BRK => true,
-            nr::MUNMAP | nr::SHMDT => unmaps,
-            _ => !unmaps,
-        };
-        let explains = |c: &&(Position, u64, u64, u64)| c.1 <= start && end <= c.2 && fits(c.3);
-        if let Some(i) = calls[next..].iter().position(|c| explains(&c)) {
-            next += i;
-            when = Some(calls[next].0);
+    for (what, initial) in stream(trace, image)? {
+        let found = calls[next..].iter().position(|c| c.explains(&what));
+        if let Some(i) = found.filter(|_| !initial) {
+            let call = &calls[next + i];
+            when = Some(call.when);
+            // Others may change several mappings; this one makes one.
+            next += i + usize::from(call.number == nr::MMAP);
         }
         out.push(Change { when, what });
     }
@@ -112,16 +143,22 @@ fn touched(
     }
 }
 
-/// What an image's stream says, in order.
-fn stream(trace: &Trace, image: u32) -> Result<Vec<What>> {
+/// What an image's stream says, in order, and whether it was there when the image began.
+fn stream(trace: &Trace, image: u32) -> Result<Vec<(What, bool)>> {
     let mut out = Vec::new();
+    // Nothing is executed before what there is has been told.
+    let mut initial = true;
     for s in trace.image(image).map_or(&[][..], |i| &i.streams) {
         for c in trace.chunks(*s) {
             let wire = trace.load(c)?;
             let (mut decoder, mut at) = (Decoder::default(), 0);
             while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
                 at += n;
-                match event {
+                let what = match event {
+                    Event::Code { .. } | Event::CodeOf { .. } | Event::CodeFrom { .. } => {
+                        initial = false;
+                        continue;
+                    }
                     Event::Map {
                         addr,
                         len,
@@ -130,19 +167,18 @@ fn stream(trace: &Trace, image: u32) -> Result<Vec<What>> {
                         offset,
                         path,
                         ..
-                    } => out.push(What::Map(Mapping {
+                    } => What::Map(Mapping {
                         start: addr,
                         end: addr.saturating_add(len),
                         prot,
                         flags,
                         offset,
                         path: String::from_utf8_lossy(path).into_owned(),
-                    })),
-                    Event::Unmap { addr, len } => {
-                        out.push(What::Unmap(addr, addr.saturating_add(len)))
-                    }
-                    _ => {}
-                }
+                    }),
+                    Event::Unmap { addr, len } => What::Unmap(addr, addr.saturating_add(len)),
+                    _ => continue,
+                };
+                out.push((what, initial));
             }
         }
     }

@@ -246,6 +246,9 @@ impl Scan {
                     self.notes.push((pos, kind));
                 }
                 Event::Regime { quiet, reason } => {
+                    if !quiet && self.quiet_until == u64::MAX {
+                        self.untold(pos);
+                    }
                     self.told |= quiet;
                     self.quiet_until = match quiet {
                         true => u64::MAX,
@@ -374,6 +377,20 @@ impl Scan {
         });
         if self.quiet_until != u64::MAX {
             self.doubt(at, false, address, len);
+        }
+    }
+
+    /// The quiet regime ends. If that is because a file was mapped of which nothing is told, it is not the zeros that
+    /// the mapping began with for the virtual processor.
+    fn untold(&mut self, pos: u64) {
+        let origin = self.fresh(pos);
+        if let Some((_, Raw::Syscall { args, result, .. })) = self.events.last()
+            && let (Origin::Mapped, Some(at)) = (origin, *result)
+            && at < -4096i64 as u64
+        {
+            let len = args[1].saturating_add(4095) & !4095;
+            self.source(pos, at, len, origin);
+            self.doubt(pos, false, at, len);
         }
     }
 

@@ -289,3 +289,54 @@ fn a_forked_process_begins_with_its_parents_memory() {
         12u64.to_le_bytes()
     );
 }
+
+#[test]
+fn an_address_is_mapped_again_and_again() {
+    let s = Scene::new();
+    let t = record_in(
+        "quiet",
+        &s,
+        r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        int main() {
+            char *p = (char *) 0x10000000, text[4096] = "from the file", c;
+            int kind = MAP_PRIVATE | MAP_FIXED;
+            mmap(p, 8192, 7, kind | MAP_ANONYMOUS, -1, 0);
+            strcpy(p, "first");
+            close(-77);
+            munmap(p, 8192);
+            mmap(p, 8192, 7, kind | MAP_ANONYMOUS, -1, 0);
+            close(-77);
+            strcpy(p, "second");
+            // A file that is open for writing ends the quiet regime with its mapping.
+            int f = open("file", O_RDWR | O_CREAT, 0600);
+            write(f, text, sizeof text);
+            close(-77);
+            mmap(p, 4096, 7, kind, f, 0);
+            close(-77);
+            c = *(volatile char *) p;
+            close(-77);
+            return c != 'f';
+        }
+        "#,
+        "again",
+    );
+    let mut c = t.cursor().unwrap();
+    let said = calls(&t);
+    let wanted = [&b"first\0"[..], &[0; 6], b"second", b"from t", b"from t"];
+    assert_eq!(said.len(), wanted.len());
+    for (i, ((h, _), wanted)) in said.iter().zip(wanted).enumerate() {
+        c.seek(h.position).unwrap();
+        let bytes = c.memory(0x10000000, 6).unwrap();
+        let known: Vec<u8> = bytes.prefix();
+        assert_eq!(known, wanted[..known.len()], "at {i}");
+        assert!(known.len() == 6 || i == 3, "at {i}: {known:?}");
+        let maps = t.mappings(c.image(), h.position).unwrap();
+        let there = maps.iter().find(|m| m.start == 0x10000000).unwrap();
+        assert_eq!(there.path.is_empty(), i < 3, "at {i}: {}", there.path);
+    }
+}
