@@ -43,6 +43,8 @@ pub struct Cursor {
     count: u64,
     /// The cursor's own thread first.
     players: VecDeque<Player>,
+    /// What a thread's first instruction writes, once it was asked for.
+    first_writes: Option<(ThreadId, Vec<(u64, u64)>)>,
     /// What ends what it is doing.
     cancel: Cancel,
 }
@@ -56,6 +58,7 @@ impl Cursor {
             thread,
             count: 0,
             players: VecDeque::new(),
+            first_writes: None,
             cancel: Cancel::new(),
         };
         c.count = c.player(thread)?.from;
@@ -333,6 +336,18 @@ impl Cursor {
         Finder::new().find_in(&code[..n], (&cpu, &vec), &after, &held, &mut out);
         self.place(self.thread, count)?;
         Ok(out)
+    }
+
+    /// What the instruction at the cursor writes, addresses and lengths, where that is the thread's first one. Many
+    /// ask in a row, and play only what comes behind it: the way back leads through all that the thread found in memory.
+    pub(crate) fn first_writes(&mut self) -> Result<Vec<(u64, u64)>> {
+        if let Some((_, known)) = self.first_writes.as_ref().filter(|f| f.0 == self.thread) {
+            return Ok(known.clone());
+        }
+        let own = self.accesses()?.into_iter().filter(|a| a.write);
+        let found: Vec<_> = own.map(|a| (a.address, a.len)).collect();
+        self.first_writes = Some((self.thread, found.clone()));
+        Ok(found)
     }
 
     /// The instruction that the thread does next; where the kernel has it go on somewhere else, that one.

@@ -165,9 +165,12 @@ pub fn memory(
     if len > 0 && before + len <= q.m.bytes.len() {
         let (home, count) = (cursor.thread(), cursor.count());
         let found = cursor.unless(cancel, |c| find(c, &mut q));
-        cursor.place(home, count)?;
+        // Nothing is played for it unless it is needed: the way back may be long.
+        cursor.set_place(home, count);
         found?;
-        code(cursor.here()?, &mut q.m);
+        if q.m.bytes.iter().any(Option::is_none) {
+            code(cursor.here()?, &mut q.m);
+        }
     }
     q.m.bytes.resize(before + len, None);
     q.m.bytes.drain(..before);

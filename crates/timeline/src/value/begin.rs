@@ -21,8 +21,7 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<bool> {
         q.lost.fill(true);
         return Ok(true);
     }
-    let own = cursor.accesses()?.into_iter().filter(|a| a.write);
-    let mut changed: Vec<(u64, u64)> = own.map(|a| (a.address, a.len)).collect();
+    let mut changed = cursor.first_writes()?;
     let kernels = scan.written.iter().filter(|w| w.0 == count);
     changed.extend(kernels.map(|w| (w.1, w.2)));
     cursor.place(thread, count + 1)?;
