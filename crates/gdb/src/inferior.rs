@@ -25,6 +25,10 @@ pub struct Inferior {
     /// System calls at which to stop; `Some` of an empty list: all.
     pub catch: Option<Vec<u64>>,
     pub signal: Option<SignalInfo>,
+    /// Where the client was last told of a signal: thread and instructions.
+    pub told_signal: Option<(ThreadId, u64)>,
+    /// Steps at the end, one after the other.
+    pub steps_at_end: u32,
     pub auxv: Vec<u8>,
     /// What was written, and what follows from it.
     pub side: Option<Side>,
@@ -53,6 +57,8 @@ impl Inferior {
             watches: Vec::new(),
             catch: None,
             signal: None,
+            told_signal: None,
+            steps_at_end: 0,
             auxv: Vec::new(),
             side: None,
             names: Vec::new(),

@@ -3,6 +3,7 @@
 use crate::agent::{At, Program};
 use crate::arch::State;
 use crate::bookmarks::Bookmarks;
+use crate::due::Signals;
 use crate::files::Files;
 use crate::inferior::{self, Inferior};
 use crate::interrupt::Interrupt;
@@ -18,12 +19,10 @@ use hindsight_timeline::{
 };
 use std::collections::BTreeSet;
 
-/// Most instructions of one range step before gdb is told where it is.
-const MAX_RANGE: u32 = 1 << 20;
 /// Bytes of the largest variable whose changes are told apart from other writes.
 const LARGEST: u64 = 64;
 /// Linux signal numbers.
-const SIGNALS: std::ops::Range<u8> = 1..65;
+pub(crate) const SIGNALS: std::ops::Range<u8> = 1..65;
 
 /// A breakpoint that gdb has set.
 #[derive(Clone)]
@@ -89,6 +88,8 @@ pub struct Session {
     pub told_fork: Option<Fork>,
     /// An event that goes with the next stop, as in a stop packet.
     pub event: Option<String>,
+    /// Where the threads of the recording get signals, once that was asked for.
+    pub(crate) signals: Option<Signals>,
 }
 
 impl Session {
@@ -126,6 +127,7 @@ impl Session {
             wanted: Wanted::default(),
             told_fork: None,
             event: None,
+            signals: None,
             timeline,
         };
         s.begin()?;
@@ -255,24 +257,11 @@ impl Session {
         }
     }
 
-    fn step_range(&mut self, start: u64, end: u64) -> Result<Told> {
-        for _ in 0..MAX_RANGE {
-            let told = self.step(Direction::Forward)?;
-            let trap = Told::SignalWithThread {
-                tid: self.tid(self.inferior.cursor.thread()),
-                signal: Signal::SIGTRAP,
-            };
-            let pc = self.inferior.cursor.registers()?.rip;
-            let stops = self.inferior.breaks.iter().any(|b| b.address == pc);
-            if told != trap || !(start..end).contains(&pc) || stops || self.cancel.is_cancelled() {
-                return Ok(told);
-            }
-        }
-        Ok(self.trap())
-    }
-
     /// One instruction. gdb is told of watchpoints that it touches.
-    fn step(&mut self, direction: Direction) -> Result<Told> {
+    pub(crate) fn step(&mut self, direction: Direction) -> Result<Told> {
+        if let Some(told) = self.begins_with_signal(direction)? {
+            return Ok(told);
+        }
         let before = match direction {
             Direction::Forward => self.touched()?,
             Direction::Backward => None,
@@ -295,7 +284,7 @@ impl Session {
                 kind,
                 addr,
             }),
-            _ => self.tell(stop),
+            _ => self.tell_step(stop),
         }
     }
 
@@ -325,6 +314,9 @@ impl Session {
             // A client that has named no thread (a plain `c`, as lldb sends it) means all.
             Some(_) => self.locked = false,
             None => {}
+        }
+        if let Some(told) = self.begins_with_signal(direction)? {
+            return Ok(told);
         }
         let breakpoints = self
             .inferior
@@ -361,12 +353,13 @@ impl Session {
             false => Scope::Process,
         };
         loop {
-            let stop = self
-                .inferior
-                .cursor
-                .run(direction, scope, &mut stops, &cancel)?;
+            let cursor = &mut self.inferior.cursor;
+            let mut stop = cursor.run(direction, scope, &mut stops, &cancel)?;
             // A child that has this process's memory is not this process.
             let own = self.inferior.has(&self.timeline.thread(stop.thread)?);
+            if direction == Direction::Forward {
+                self.breakpoint_first(&mut stop)?;
+            }
             let ends = matches!(stop.reason, Reason::End | Reason::Begin | Reason::Cancelled);
             if !own && !ends {
                 continue;

@@ -60,6 +60,8 @@ impl Session {
                     code,
                     address,
                 });
+                let cursor = &self.inferior.cursor;
+                self.inferior.told_signal = Some((cursor.thread(), cursor.count()));
                 let signal = Signal(crate::signals::to_gdb(number));
                 Told::SignalWithThread { tid, signal }
             }

@@ -50,6 +50,7 @@ mod past;
 mod place;
 mod player;
 mod position;
+mod range;
 mod scan;
 mod search;
 mod sidecar;

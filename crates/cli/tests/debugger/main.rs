@@ -2,6 +2,7 @@
 
 mod breakpath;
 mod common;
+mod ends;
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]
 mod harness;

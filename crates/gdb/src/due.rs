@@ -1,0 +1,131 @@
+//! What is told before anything is executed: signals, and the end.
+//!
+//! A run stops where a thread gets a signal, before its handler. Who comes to such a place in another way, by a step or
+//! a seek or at a breakpoint, has not been told of it, and is when going on.
+
+use crate::Result;
+use crate::session::{Action, Break, Session, SignalInfo, Told};
+use hindsight_timeline::{Direction, Filter, Kind, KindOf, Reason, Stop, ThreadId};
+use std::collections::HashMap;
+
+/// Where each thread gets signals, by the instructions it has completed then.
+pub type Signals = HashMap<ThreadId, Vec<(u64, SignalInfo)>>;
+
+impl Session {
+    /// The signal that the cursor's thread gets where it stands, if gdb wants to know and has not been told.
+    pub(crate) fn begins_with_signal(&mut self, direction: Direction) -> Result<Option<Told>> {
+        let (thread, count) = (self.inferior.cursor.thread(), self.inferior.cursor.count());
+        let told = self.inferior.told_signal;
+        if direction == Direction::Forward && told == Some((thread, count)) {
+            return Ok(None);
+        }
+        self.inferior.told_signal = None;
+        if direction == Direction::Backward {
+            return Ok(None);
+        }
+        let Some(signal) = self.signal_here()? else {
+            return Ok(None);
+        };
+        let stop = Stop {
+            thread,
+            position: self.inferior.cursor.position()?,
+            reason: signal,
+        };
+        self.tell(stop).map(Some)
+    }
+
+    /// The signal that the cursor's thread gets where it stands, if gdb wants to know.
+    fn signal_here(&mut self) -> Result<Option<Reason>> {
+        let all = match &self.signals {
+            Some(all) => all,
+            None => self.signals.insert(signals(&self.timeline)?),
+        };
+        let (thread, count) = (self.inferior.cursor.thread(), self.inferior.cursor.count());
+        let list = all.get(&thread).map_or(&[][..], |l| l);
+        let here = &list[list.partition_point(|s| s.0 < count)..];
+        let here = here.iter().take_while(|s| s.0 == count).map(|s| s.1);
+        let mut wanted = here.filter(|s| !self.passed.contains(&s.number));
+        Ok(wanted.next().map(|s| Reason::Signal {
+            number: s.number,
+            code: s.code,
+            address: s.address,
+        }))
+    }
+
+    /// A breakpoint at an instruction that faults is met before it does. Of a signal that comes from elsewhere gdb hears
+    /// first.
+    pub(crate) fn breakpoint_first(&mut self, stop: &mut Stop) -> Result<()> {
+        if let Reason::Signal {
+            number,
+            code,
+            address,
+        } = stop.reason
+            && (Kind::Signal {
+                number,
+                code,
+                address,
+            })
+            .is_exception()
+        {
+            let address = self.inferior.cursor.registers()?.rip;
+            let breaks = &self.inferior.breaks;
+            let at = |b: &Break| b.address == address && b.conditions.is_empty();
+            if let Some(i) = breaks.iter().position(at) {
+                let id = i as u64;
+                stop.reason = Reason::Breakpoint { id, address };
+            }
+        }
+        Ok(())
+    }
+
+    /// What one instruction ended with. Where there was none any more, gdb is told of the signal that ended the process,
+    /// or that the instruction was executed: if it wanted to get over a breakpoint there, it takes no other answer, and
+    /// would wait for that step for good. One that tries it again and again is told of the end.
+    pub(crate) fn tell_step(&mut self, stop: Stop) -> Result<Told> {
+        const TRIES: u32 = 16;
+        let end = stop.reason == Reason::End;
+        let told = self.tell(stop.clone())?;
+        if !end || !matches!(told, Told::ReplayLog { .. }) {
+            self.inferior.steps_at_end = 0;
+            return Ok(told);
+        }
+        if let Some(reason) = self.signal_here()? {
+            return self.tell(Stop { reason, ..stop });
+        }
+        let in_range = matches!(self.action, Action::Range(..));
+        self.inferior.steps_at_end += 1;
+        if in_range || self.inferior.steps_at_end > TRIES {
+            self.inferior.steps_at_end = 0;
+            return Ok(told);
+        }
+        Ok(self.trap())
+    }
+}
+
+/// Where all threads of a recording get signals.
+fn signals(timeline: &hindsight_timeline::Timeline) -> Result<Signals> {
+    let mut out = Signals::new();
+    let events = timeline.events(&Filter {
+        kinds: vec![KindOf::Signal, KindOf::Exception],
+        ..Filter::default()
+    })?;
+    for e in events {
+        if let Kind::Signal {
+            number,
+            code,
+            address,
+        } = e.kind
+        {
+            let info = SignalInfo {
+                number,
+                code,
+                address,
+            };
+            out.entry(e.thread).or_default().push((e.count, info));
+        }
+    }
+    for list in out.values_mut() {
+        list.sort_by_key(|s| s.0);
+    }
+    Ok(out)
+}

@@ -1,0 +1,72 @@
+//! Steps out of a stretch of code.
+
+use crate::Result;
+use crate::session::{SIGNALS, Session, Told};
+use gdbstub::common::Signal;
+use hindsight_timeline::{Breakpoint, Direction, Reason, Scope, Stops};
+
+/// Most instructions of one range step before gdb is told where it is.
+const MAX: u32 = 1 << 20;
+/// Instructions of a range step after which it is looked for where the range is left: most are soon over.
+const SOON: u32 = 64;
+
+impl Session {
+    /// Steps until the code at `start..end` is left, or there is something to tell.
+    pub(crate) fn step_range(&mut self, start: u64, end: u64) -> Result<Told> {
+        let mut exits = None;
+        for n in 1..=MAX {
+            if n.is_multiple_of(SOON) && self.inferior.borrowed.is_none() {
+                let exits = match &exits {
+                    Some(known) => known,
+                    None => exits.insert(self.inferior.cursor.exits(start, end)?),
+                };
+                if let Some(exits) = exits.clone()
+                    && let Some(told) = self.run_to_exit(start..end, exits)?
+                {
+                    return Ok(told);
+                }
+            }
+            let told = self.step(Direction::Forward)?;
+            let trap = Told::SignalWithThread {
+                tid: self.tid(self.inferior.cursor.thread()),
+                signal: Signal::SIGTRAP,
+            };
+            if told != trap || !self.is_within(start..end)? || self.cancel.is_cancelled() {
+                return Ok(told);
+            }
+        }
+        Ok(self.trap())
+    }
+
+    /// Whether the cursor is in a stretch of code, and at no breakpoint.
+    fn is_within(&mut self, range: std::ops::Range<u64>) -> Result<bool> {
+        let pc = self.inferior.cursor.registers()?.rip;
+        Ok(range.contains(&pc) && !self.inferior.breaks.iter().any(|b| b.address == pc))
+    }
+
+    /// Goes to where code is left or may be left next, or where anything else happens that a single step would be told
+    /// of. `None`: that is to be stepped.
+    fn run_to_exit(
+        &mut self,
+        range: std::ops::Range<u64>,
+        exits: Vec<u64>,
+    ) -> Result<Option<Told>> {
+        let cancel = self.cancel.clone();
+        let breaks = self.inferior.breaks.iter().map(|b| b.address);
+        let mut stops = Stops {
+            breakpoints: (exits.into_iter().chain(breaks))
+                .map(|a| Breakpoint::at(0, a))
+                .collect(),
+            watchpoints: self.inferior.watches.clone(),
+            signals: Some(SIGNALS.collect()),
+            ..Stops::default()
+        };
+        let cursor = &mut self.inferior.cursor;
+        let stop = cursor.run(Direction::Forward, Scope::Thread, &mut stops, &cancel)?;
+        match stop.reason {
+            Reason::Watchpoint { .. } | Reason::Cancelled => self.tell(stop).map(Some),
+            _ if self.is_within(range)? => Ok(None),
+            _ => Ok(Some(self.trap())),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Out of a stretch of code.
+
+use crate::{Cursor, Result};
+use hindsight_replay::access::decode;
+use iced_x86::{FlowControl, OpKind};
+
+/// Longest stretch that is looked at.
+const LONGEST: u64 = 16 << 10;
+const WRITE: u32 = 2;
+/// Bytes of the longest instruction.
+const INSTRUCTION: usize = 15;
+
+impl Cursor {
+    /// Where one comes who leaves the code at `start..end`, which begins with an instruction: addresses outside to which
+    /// it leads, and instructions in it that may lead anywhere. A run with breakpoints at all of these does not miss
+    /// that the code is left (but by a signal). `None`: that cannot be said, since the code may change, or is not known.
+    pub fn exits(&mut self, start: u64, end: u64) -> Result<Option<Vec<u64>>> {
+        if end <= start || end - start > LONGEST {
+            return Ok(None);
+        }
+        let changes = (self
+            .timeline()
+            .mappings(self.image(), self.position()?)?
+            .iter())
+        .any(|m| m.start < end && start < m.end && m.prot & WRITE != 0);
+        let code = self.peek(start, (end - start) as usize + INSTRUCTION)?;
+        let code = code.prefix();
+        if changes || (code.len() as u64) < end - start {
+            return Ok(None);
+        }
+        Ok(exits(&code, start, end))
+    }
+}
+
+/// See [`Cursor::exits`].
+fn exits(code: &[u8], start: u64, end: u64) -> Option<Vec<u64>> {
+    let (mut out, mut inner, mut begins) = (Vec::new(), Vec::new(), Vec::new());
+    let mut at = start;
+    while at < end {
+        let i = decode(&code[(at - start) as usize..], at)?;
+        begins.push(at);
+        let direct = matches!(
+            i.op0_kind(),
+            OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+        );
+        match i.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::ConditionalBranch
+            | FlowControl::UnconditionalBranch
+            | FlowControl::Call
+                if direct =>
+            {
+                let to = i.near_branch_target();
+                match (start..end).contains(&to) {
+                    true => inner.push(to),
+                    false => out.push(to),
+                }
+            }
+            // A system call may lead anywhere, too.
+            _ => out.push(at),
+        }
+        at = i.next_ip();
+    }
+    // What is behind the stretch, and what begins in the middle of an instruction, of which nothing is known.
+    out.push(at);
+    out.extend(
+        inner
+            .into_iter()
+            .filter(|to| begins.binary_search(to).is_err()),
+    );
+    out.sort_unstable();
+    out.dedup();
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_all_ways_out() {
+        let code = [
+            0x48, 0xff, 0xc9, // 1000: dec rcx
+            0x75, 0xfb, // 1003: jne 1000
+            0x74, 0x10, // 1005: je 1017
+            0xff, 0xd0, // 1007: call rax
+            0xe8, 0xf2, 0x00, 0x00, 0x00, // 1009: call 1100
+            0xeb, 0xf2, // 100e: jmp 1002
+            0x0f, 0x05, // 1010: syscall
+        ];
+        let wanted = [0x1002, 0x1007, 0x1010, 0x1012, 0x1017, 0x1100];
+        assert_eq!(exits(&code, 0x1000, 0x1012).unwrap(), wanted);
+        // An instruction that is cut off.
+        assert_eq!(exits(&code[..0x11], 0x1000, 0x1012), None);
+    }
+}
