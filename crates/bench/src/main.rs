@@ -5,6 +5,7 @@ mod fidelity;
 mod hindsight;
 mod machine;
 mod process;
+mod questions;
 mod servers;
 mod snapshot;
 mod soak;
@@ -36,6 +37,8 @@ enum Task {
     Fidelity(Fidelity),
     /// Times of questions about a recording: seeks, steps back, memory, last writes, searches.
     Travel(Travel),
+    /// Random questions about recordings, whose answers are compared with a plain replay that logs everything.
+    Questions(Questions),
     /// A mixed load for a long time: memory of recorder and collector stays flat, all verifies.
     Soak(Soak),
 }
@@ -104,6 +107,25 @@ struct Travel {
 }
 
 #[derive(Args)]
+struct Questions {
+    /// Trace files; their indexes are made anew.
+    #[arg(required = true)]
+    traces: Vec<PathBuf>,
+    /// What makes the questions different ones.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Rounds of some fifteen questions about each.
+    #[arg(long, default_value_t = 100)]
+    rounds: u32,
+    /// Seconds for those about each.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Recordings with more instructions are left out: of each instruction all is kept in memory.
+    #[arg(long, default_value_t = 20_000_000)]
+    most: u64,
+}
+
+#[derive(Args)]
 struct Soak {
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
@@ -120,6 +142,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Bench(o) => bench(&o),
         Task::Fidelity(o) => fidelity(&o),
+        Task::Questions(o) => ask(&o),
         Task::Soak(o) => soak(&o),
         Task::Travel(o) => travel(&o),
     };
@@ -142,6 +165,25 @@ fn travel(o: &Travel) -> io::Result<ExitCode> {
         }
     };
     Ok(match met {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn ask(o: &Questions) -> io::Result<ExitCode> {
+    let plan = questions::Plan {
+        seed: o.seed,
+        rounds: o.rounds,
+        limit: std::time::Duration::from_secs(o.seconds),
+        most: o.most,
+    };
+    let mut right = true;
+    for trace in &o.traces {
+        let done = questions::run(trace, &plan);
+        right &=
+            done.map_err(|e| io::Error::other(format!("{}: {e}", trace.display())))? != Some(false);
+    }
+    Ok(match right {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })

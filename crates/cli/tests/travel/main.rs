@@ -1,6 +1,7 @@
 //! Travel in recordings, compared with a plain forward replay that logs everything.
 
 mod anew;
+mod asked;
 mod borders;
 mod calls;
 mod changes;
@@ -15,7 +16,12 @@ mod out;
 mod places;
 mod questions;
 mod races;
+#[path = "../../../bench/src/questions/mod.rs"]
+mod random;
 mod saved;
+#[path = "../../../bench/src/stats.rs"]
+#[allow(dead_code)]
+mod stats;
 #[path = "../../../timeline/examples/tour.rs"]
 #[allow(dead_code)]
 mod tour;

@@ -1,0 +1,414 @@
+//! A plain forward replay of one thread, one instruction after the other, that logs what is asked about.
+
+use hindsight_events::{Decoder, Event};
+use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_replay::access::{Access, Finder, decode};
+use hindsight_replay::{Code, Error, Machine, Source, Stop};
+use hindsight_timeline::{Position, Register};
+use hindsight_trace::Trace;
+use iced_x86::Mnemonic;
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Bytes of a line of the list of what was accessed where.
+const LINE: u64 = 64;
+/// Lines of an access that are listed; longer ones (of string instructions) are in a list of their own.
+const LINES: u64 = 64;
+const RSP: usize = 4;
+
+/// A contiguous access of an instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct One {
+    /// The instruction: how many the thread completed before, from the log's begin on.
+    pub at: u32,
+    pub read: bool,
+    pub write: bool,
+    pub address: u64,
+    pub len: u64,
+    /// What it read, or wrote, in [`Log::data`]; `None` if that is not logged.
+    data: Option<u32>,
+}
+
+/// Something that the recording says of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    /// Instructions completed before.
+    pub at: u64,
+    pub address: u64,
+    pub len: u64,
+}
+
+/// What an instruction does to the flow of control.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// With the length of the instruction.
+    Call(u8),
+    Return,
+    Other,
+}
+
+/// One thread, from its first instruction to its last.
+pub struct Log {
+    pub thread: u32,
+    pub image: u32,
+    /// Instructions completed at the begin.
+    pub from: u64,
+    /// Before each instruction, and at the end: instruction pointer, stack pointer, rax, digests of registers.
+    pub rip: Vec<u64>,
+    pub rsp: Vec<u64>,
+    pub rax: Vec<u64>,
+    pub digest: Vec<u64>,
+    pub vectors: Vec<u64>,
+    /// Registers that are different behind each instruction: bits of [`bit`].
+    pub changed: Vec<u64>,
+    /// The instruction that comes then, where the kernel has the thread go on somewhere else that one; instruction
+    /// pointer and stack pointer before it.
+    pub flow: Vec<Flow>,
+    pub done: Vec<(u64, u64)>,
+    pub accesses: Vec<One>,
+    data: Vec<u8>,
+    lines: HashMap<u64, Vec<u32>>,
+    long: Vec<u32>,
+    /// What the kernel wrote; the instructions completed before the call.
+    pub kernel: Vec<Said>,
+    /// Whatever the recording says of memory, patches apart.
+    pub said: Vec<Said>,
+    /// System calls (number) and signals (number): where they are.
+    pub calls: Vec<(u64, u64)>,
+    pub signals: Vec<(u64, u8)>,
+    /// Sequence numbers, and where they stand.
+    pub numbers: Vec<(u64, u64)>,
+    /// Where a signal's handler begins, or one has ended, at an instant: the instruction pointer, and digests of
+    /// registers then.
+    pub entered: Vec<(u64, u64, u64, u64)>,
+    /// Parts of it were not recorded.
+    pub gaps: bool,
+}
+
+/// The bit of a register.
+pub fn bit(r: Register) -> u64 {
+    1 << match r {
+        Register::General(n) => n as u32,
+        Register::Flags => 16,
+        Register::FsBase => 17,
+        Register::GsBase => 18,
+        Register::Mask(n) => 20 + n as u32,
+        Register::Vector(n) => 32 + n as u32,
+    }
+}
+
+struct Chunks<'a>(&'a Trace, u32, usize);
+
+impl Source for Chunks<'_> {
+    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
+        let Some(c) = self.0.chunks(self.1).get(self.2) else {
+            return Ok(None);
+        };
+        self.2 += 1;
+        Ok(Some(Arc::new(self.0.load(c)?)))
+    }
+
+    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        Ok(self.0.module_part(module, offset, len)?)
+    }
+}
+
+/// Of all that is compared of the registers.
+pub fn digest(cpu: &CpuState) -> u64 {
+    cpu.digest()
+}
+
+/// Of all vector, mask and x87 registers.
+pub fn digest_of(vec: &VecState) -> u64 {
+    let mut h = DefaultHasher::new();
+    (vec.zmm, vec.k).hash(&mut h);
+    h.finish()
+}
+
+impl Log {
+    /// Plays a thread.
+    pub fn play(trace: &Trace, thread: u32) -> Result<Log, Error> {
+        let image = trace.stream_info(thread).map_or(0, |i| i.image);
+        let mut log = Log {
+            thread,
+            image,
+            from: trace.chunks(thread).first().map_or(0, |c| c.first_pos),
+            rip: Vec::new(),
+            rsp: Vec::new(),
+            rax: Vec::new(),
+            digest: Vec::new(),
+            vectors: Vec::new(),
+            changed: Vec::new(),
+            flow: Vec::new(),
+            done: Vec::new(),
+            accesses: Vec::new(),
+            data: Vec::new(),
+            lines: HashMap::new(),
+            long: Vec::new(),
+            kernel: Vec::new(),
+            said: Vec::new(),
+            calls: Vec::new(),
+            signals: Vec::new(),
+            numbers: Vec::new(),
+            entered: Vec::new(),
+            gaps: false,
+        };
+        log.read(trace)?;
+        if !log.gaps {
+            log.follow(trace)?;
+        }
+        Ok(log)
+    }
+
+    /// What the stream says apart from what was read.
+    fn read(&mut self, trace: &Trace) -> Result<(), Error> {
+        // Where the last system call is, and a frame that a signal may follow.
+        let mut call = None;
+        let mut frame: Option<(usize, Said)> = None;
+        for c in trace.chunks(self.thread) {
+            let wire = trace.load(c)?;
+            let (mut d, mut i) = (Decoder::default(), 0);
+            while let Some((at, event, n)) = d.decode(&wire[i..]) {
+                i += n;
+                let mut say = |address, len| self.said.push(Said { at, address, len });
+                match event {
+                    Event::Time { .. } | Event::Patch { .. } | Event::PatchBytes { .. } => continue,
+                    Event::Seq { number } => self.numbers.push((number, at)),
+                    Event::Syscall { nr, .. } => {
+                        self.calls.push((at, nr));
+                        call = Some(at);
+                    }
+                    Event::GapBegin { .. } => self.gaps = true,
+                    Event::Memory { addr, bytes } => {
+                        let len = bytes.len() as u64;
+                        say(addr, len);
+                        let before = self.kernel.len();
+                        if let Some(c) = call.filter(|c| *c == at || c + 1 == at) {
+                            self.kernel.push(Said {
+                                at: c,
+                                address: addr,
+                                len,
+                            });
+                        }
+                        frame = Some((
+                            before,
+                            Said {
+                                at,
+                                address: addr,
+                                len,
+                            },
+                        ));
+                        continue;
+                    }
+                    Event::FileOf { addr, len, .. } => {
+                        say(addr, len);
+                        if let Some(c) = call.filter(|c| *c == at || c + 1 == at) {
+                            self.kernel.push(Said {
+                                at: c,
+                                address: addr,
+                                len,
+                            });
+                        }
+                    }
+                    Event::Move { from, to, len } => {
+                        say(from, len);
+                        say(to, len);
+                        if let Some(c) = call.filter(|c| *c == at || c + 1 == at) {
+                            self.kernel.push(Said {
+                                at: c,
+                                address: to,
+                                len,
+                            });
+                        }
+                    }
+                    Event::Zero { addr, len } | Event::Changed { addr, len } => say(addr, len),
+                    Event::Signal { signo, .. } => {
+                        self.signals.push((at, signo));
+                        // The frame belongs to the signal, not to a call before it.
+                        if let Some((before, f)) = frame
+                            && f.len >= 440
+                            && f.address % 16 == 8
+                        {
+                            self.kernel.truncate(before);
+                            self.kernel.push(Said { at, ..f });
+                        }
+                    }
+                    _ => {}
+                }
+                frame = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, trace: &Trace) -> Result<(), Error> {
+        let code = Arc::new(Code::from_trace(trace, self.image)?);
+        let mut m = Machine::new(code, Predictor::WINDOW)?;
+        m.from_keyframe(Box::new(Chunks(trace, self.thread, 0)))?;
+        let mut finder = Finder::new();
+        let mut before: Option<(CpuState, VecState)> = None;
+        loop {
+            let count = m.position();
+            let at = (count - self.from) as u32;
+            let (cpu, vec) = (m.registers(), m.vectors());
+            self.rip.push(cpu.rip);
+            self.rsp.push(cpu.gpr[RSP]);
+            self.rax.push(cpu.gpr[0]);
+            self.digest.push(digest(&cpu));
+            self.vectors.push(digest_of(&vec));
+            if let Some((c, v)) = &before {
+                self.changed.push(changes((c, v), (&cpu, &vec)));
+            }
+            before = Some((cpu, vec));
+            // What happens there before the instruction: a signal's handler may begin.
+            let interrupted = cpu.rip;
+            m.settle()?;
+            let (cpu, vec) = (m.registers(), m.vectors());
+            if cpu.rip != interrupted {
+                self.entered
+                    .push((count, cpu.rip, digest(&cpu), digest_of(&vec)));
+            }
+            let mut code = [0; 15];
+            let n = m.code(cpu.rip, &mut code);
+            let code = &code[..n];
+            self.flow.push(flow(code, cpu.rip));
+            self.done.push((cpu.rip, cpu.gpr[RSP]));
+            let mut list = Vec::new();
+            let string = hindsight_isa::string::StringOp::decode(code).is_some();
+            if !string {
+                let held = |at: u64, buf: &mut [u8]| m.read_window(at, buf);
+                finder.find_in(code, (&cpu, &vec), &cpu, &held, &mut list);
+            }
+            let reads: Vec<Option<Vec<u8>>> = list.iter().map(|a| held(&m, a, a.read)).collect();
+            if m.run_to(count + 1)? != Stop::Position {
+                return Ok(());
+            }
+            if string {
+                finder.find(code, (&cpu, &vec), &m.registers(), &mut list);
+            }
+            let apart = |a: &Access| {
+                list.iter()
+                    .all(|w| !w.write || !w.touches(a.address, a.len))
+            };
+            let reads = match string {
+                true => list
+                    .iter()
+                    .map(|a| held(&m, a, a.read && apart(a)))
+                    .collect(),
+                false => reads,
+            };
+            for (a, read) in list.iter().zip(reads).filter(|(a, _)| a.read) {
+                self.push(at, a, false, read);
+            }
+            for a in list.iter().filter(|a| a.write) {
+                let data = held(&m, a, !a.unknown);
+                self.push(at, a, true, data);
+            }
+        }
+    }
+
+    fn push(&mut self, at: u32, a: &Access, write: bool, data: Option<Vec<u8>>) {
+        let n = self.accesses.len() as u32;
+        let data = data.map(|d| {
+            let from = self.data.len() as u32;
+            self.data.extend(d);
+            from
+        });
+        self.accesses.push(One {
+            at,
+            read: !write,
+            write,
+            address: a.address,
+            len: a.len,
+            data,
+        });
+        let (first, last) = (
+            a.address / LINE,
+            a.address.saturating_add(a.len.max(1) - 1) / LINE,
+        );
+        if last - first >= LINES {
+            return self.long.push(n);
+        }
+        for l in first..=last {
+            self.lines.entry(l).or_default().push(n);
+        }
+    }
+
+    /// Instructions of the thread.
+    pub fn len(&self) -> u64 {
+        self.rip.len() as u64 - 1
+    }
+
+    /// Its last instant.
+    pub fn to(&self) -> u64 {
+        self.from + self.len()
+    }
+
+    /// Its place in the order.
+    pub fn position(&self, count: u64) -> Position {
+        let i = self.numbers.partition_point(|n| n.1 <= count);
+        let (opens, from) = match i.checked_sub(1) {
+            Some(i) => self.numbers[i],
+            None => (0, self.from),
+        };
+        Position::new(opens, count - from)
+    }
+
+    /// A byte of an access.
+    pub fn value(&self, a: &One, address: u64) -> Option<u8> {
+        let from = a.data? as u64 + (address - a.address);
+        self.data.get(from as usize).copied()
+    }
+
+    /// Accesses that share bytes with these, ascending.
+    pub fn touching(&self, address: u64, len: u64) -> Vec<&One> {
+        let (first, last) = (
+            address / LINE,
+            address.saturating_add(len.max(1) - 1) / LINE,
+        );
+        let near = (first..=last).filter_map(|l| self.lines.get(&l)).flatten();
+        let mut all: Vec<u32> = near.chain(&self.long).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        let all = all.into_iter().map(|i| &self.accesses[i as usize]);
+        all.filter(|a| {
+            a.len > 0
+                && a.address < address.saturating_add(len)
+                && address < a.address.saturating_add(a.len)
+        })
+        .collect()
+    }
+}
+
+fn held(m: &Machine, a: &Access, wanted: bool) -> Option<Vec<u8>> {
+    wanted.then(|| {
+        let mut now = vec![0; a.len as usize];
+        m.read_window(a.address, &mut now);
+        now
+    })
+}
+
+fn flow(code: &[u8], pc: u64) -> Flow {
+    let Some(i) = decode(code, pc) else {
+        return Flow::Other;
+    };
+    match i.mnemonic() {
+        Mnemonic::Call => Flow::Call(i.len() as u8),
+        Mnemonic::Ret => Flow::Return,
+        _ => Flow::Other,
+    }
+}
+
+/// Which registers differ.
+fn changes(a: (&CpuState, &VecState), b: (&CpuState, &VecState)) -> u64 {
+    let general = (0..16).map(Register::General);
+    let vectors = (0..32).map(Register::Vector);
+    let masks = (0..8).map(Register::Mask);
+    let all = general
+        .chain(vectors)
+        .chain(masks)
+        .chain([Register::FsBase, Register::GsBase]);
+    all.filter(|r| r.differs(a, b)).fold(0, |m, r| m | bit(r))
+}

@@ -1,0 +1,118 @@
+//! Random questions about recordings, whose answers are compared with a plain forward replay that logs everything.
+
+mod ask;
+mod log;
+mod memory;
+mod runs;
+mod world;
+
+use ask::{Asker, Tally};
+use hindsight_timeline::{Cancel, Error, Options, Result, Timeline, index_path};
+use log::Log;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use world::World;
+
+/// Instructions of an interval, so that what is short has many.
+const FINE: u64 = 3000;
+
+/// How much is asked.
+pub struct Plan {
+    pub seed: u64,
+    /// Rounds of questions, and the time that they may take; whichever is over first.
+    pub rounds: u32,
+    pub limit: Duration,
+    /// Recordings with more instructions than this are left out: of each instruction all is kept.
+    pub most: u64,
+}
+
+/// Asks about one recording and prints what does not agree. Whether all does; `None` if it was left out.
+pub fn run(trace: &Path, plan: &Plan) -> Result<Option<bool>> {
+    let plain = Timeline::open(trace, unsaved(0))?;
+    let threads = plain.threads()?;
+    let total: u64 = threads.iter().map(|t| t.to - t.from).sum();
+    let name = trace.display();
+    if total > plan.most {
+        println!("{name}: left out, {total} instructions");
+        return Ok(None);
+    }
+    let started = Instant::now();
+    let mut logs = Vec::new();
+    for t in &threads {
+        let log = Log::play(plain.trace(), t.id.0).map_err(|cause| Error::Replay {
+            thread: t.id,
+            cause,
+        })?;
+        if log.gaps {
+            println!("{name}: left out, parts of it were not recorded");
+            return Ok(None);
+        }
+        logs.push(log);
+    }
+    let world = World::new(logs);
+    let logged = started.elapsed();
+    let kinds = timelines(trace, plain)?;
+    let mut tally = Tally::default();
+    let mut asker = Asker::new(&world, &kinds, plan.seed, &mut tally)?;
+    let started = Instant::now();
+    let mut rounds = 0;
+    while rounds < plan.rounds && started.elapsed() < plan.limit {
+        asker.round()?;
+        rounds += 1;
+    }
+    drop(asker);
+    println!(
+        "{name}: {} threads, {total} instructions ({:.1} s), {rounds} rounds: {tally}",
+        threads.len(),
+        logged.as_secs_f64()
+    );
+    Ok(Some(tally.misses == 0))
+}
+
+fn unsaved(interval: u64) -> Options {
+    Options {
+        interval,
+        unsaved: true,
+        ..Options::default()
+    }
+}
+
+/// The recording as it is opened without an index, with whole ones, and with one that was cut in its middle.
+fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timeline)>> {
+    let index = index_path(trace);
+    let fail = |e: std::io::Error| Error::Index {
+        path: index.display().to_string(),
+        what: e.to_string(),
+    };
+    let fine = Timeline::open(trace, unsaved(FINE))?;
+    // What is announced is saved, under a name of its own.
+    let other = trace.with_extension("dense.hst");
+    let _ = std::fs::remove_file(&other);
+    std::fs::hard_link(trace, &other).map_err(fail)?;
+    let dense = Timeline::open(&other, unsaved(FINE * 40))?;
+    let [from, until] = [30.0, 60.0].map(|p| dense.percent(p, None));
+    let done = from.and_then(|from| dense.interest(from, until?, 1024, &|_, _| {}, &Cancel::new()));
+    let _ = std::fs::remove_file(&other);
+    let _ = std::fs::remove_file(index_path(&other));
+    done?;
+    // A whole one is made, read, and cut.
+    let _ = std::fs::remove_file(&index);
+    let made = Timeline::open(
+        trace,
+        Options {
+            interval: 7 * FINE,
+            ..Options::default()
+        },
+    )?;
+    made.build_index(&|_, _| {}, &Cancel::new())?;
+    let bytes = std::fs::read(&index).map_err(fail)?;
+    std::fs::write(&index, &bytes[..bytes.len() / 2]).map_err(fail)?;
+    let cut = Timeline::open(trace, unsaved(2 * FINE))?;
+    Ok(vec![
+        ("none", plain),
+        ("fine", fine),
+        ("whole", made),
+        ("cut", cut),
+        ("dense", dense),
+    ])
+}
