@@ -62,6 +62,7 @@ impl Asker<'_> {
         if self.below(6) == 0
             && self.world.logs.iter().all(|l| l.len() < FAR / 4)
             && let Some(function) = self.function()
+            && (self.world.logs.iter()).all(|l| l.calls_of(function).is_some())
         {
             wanted.returns.push(function);
         }

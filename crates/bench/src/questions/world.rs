@@ -230,10 +230,8 @@ impl Log {
         let mine = wanted.places.iter().filter(|p| p.0 == self.thread);
         mine.for_each(|p| offer(p.1));
         for function in &wanted.returns {
-            self.calls_of(*function)
-                .iter()
-                .filter_map(|c| c.1)
-                .for_each(&mut offer);
+            let calls = self.calls_of(*function).unwrap_or_default();
+            calls.iter().filter_map(|c| c.1).for_each(&mut offer);
         }
         if !wanted.breaks.is_empty() {
             for (at, pc, ..) in &self.entered {
@@ -324,19 +322,18 @@ impl Log {
     }
 
     /// Calls of a function and where they return.
-    pub fn calls_of(&self, function: u64) -> Vec<(u64, Option<u64>)> {
+    /// `None` where a return address is not one that the thread is known to have written: the kernel calls handlers.
+    pub fn calls_of(&self, function: u64) -> Option<Vec<(u64, Option<u64>)>> {
         let mut out = Vec::new();
         let hits = (0..self.len()).filter(|i| self.rip[*i as usize] == function);
         for i in hits.map(|i| i as usize) {
             let sp = self.rsp[i];
-            let to = self.word_at(sp, self.from + i as u64);
-            let end = to.and_then(|to| {
-                (i + 1..self.rip.len())
-                    .find(|j| self.rip[*j] == to && self.rsp[*j] == sp.wrapping_add(8))
-            });
+            let to = self.word_at(sp, self.from + i as u64)?;
+            let end = (i + 1..self.rip.len())
+                .find(|j| self.rip[*j] == to && self.rsp[*j] == sp.wrapping_add(8));
             out.push((self.from + i as u64, end.map(|j| self.from + j as u64)));
         }
-        out
+        Some(out)
     }
 
     /// A word of the stack before an instruction, by the thread's own accesses.
