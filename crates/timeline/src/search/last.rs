@@ -15,6 +15,8 @@ use std::sync::Arc;
 const SLICES: u64 = 256;
 /// Pieces that are looked at one after the other: for each memory is kept, and gone back to, once.
 const SINGLY: usize = 12;
+/// How many times as many are looked at next, where that was not enough.
+const GROWTH: usize = 8;
 
 /// Bytes to which accesses by instructions `lo..hi` are looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -242,12 +244,36 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks into ascending pieces: cuts them into others, of which those are cut again that accessed a target and may be
-    /// needed. If they are many, all of them are cut on one way forward, so that how often one goes back does not
-    /// depend on how many accesses there are; few are looked at one after the other.
+    /// Looks into ascending pieces, the last ones first, and more of them each time: what these hold may be enough, also
+    /// where marks do not tell that it will be.
     fn narrow(&mut self, mut list: Vec<Piece>, seen: &mut Vec<(usize, Last)>) -> Result<()> {
         self.keep_needed(&mut list);
-        while list.len() > SINGLY && !list.iter().all(Piece::is_short) {
+        let mut groups = Vec::new();
+        let mut size = SINGLY;
+        let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
+        // One more than is wanted tells that there are more.
+        let enough = self.most + (self.most > 1) as usize;
+        while !list.is_empty() {
+            let group = list.split_off(list.len().saturating_sub(size));
+            let mut found = Vec::new();
+            self.look_into(group, &mut found)?;
+            found.iter().for_each(|(t, _)| have[*t] += 1);
+            for p in &mut list {
+                p.which.retain(|(t, _)| have[*t] < enough);
+            }
+            list.retain(|p| !p.which.is_empty());
+            groups.push(found);
+            size *= GROWTH;
+        }
+        seen.extend(groups.into_iter().rev().flatten());
+        Ok(())
+    }
+
+    /// Looks into ascending pieces: cuts them into others, of which those are looked into that accessed a target and may
+    /// be needed. If they are many, all of them are cut on one way forward, so that how often one goes back does not
+    /// depend on how many accesses there are; few are looked at one after the other.
+    fn look_into(&mut self, list: Vec<Piece>, seen: &mut Vec<(usize, Last)>) -> Result<()> {
+        if list.len() > SINGLY && !list.iter().all(Piece::is_short) {
             let mut finer = Vec::new();
             for p in list {
                 match p.is_short() {
@@ -255,8 +281,7 @@ impl Search<'_> {
                     false => self.cut(&p, &mut finer, false)?,
                 }
             }
-            list = finer;
-            self.keep_needed(&mut list);
+            return self.narrow(finer, seen);
         }
         for p in list {
             if p.is_short() {
