@@ -13,7 +13,6 @@
 //! Pages and lines are those of the window: addresses modulo 2^32.
 
 mod build;
-mod density;
 mod ends;
 mod frame;
 mod maker;

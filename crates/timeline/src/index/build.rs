@@ -1,6 +1,5 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
-use super::density::{Density, Room, density};
 use super::ends::{End, words};
 use super::maker::Maker;
 use super::pages::PageSet;
@@ -22,11 +21,9 @@ const FORESEE: usize = 8;
 /// The size of intervals twice as long, compared with as many instructions in the shorter ones: rather too
 /// much than too little (0.82 was measured, of sqlite).
 const LONGER: f64 = 0.85;
-/// Intervals that are played, wait to be packed or are packed, at the same time: of those that touched little, and of
-/// others. Each takes little more memory than the program touched in it.
-const AT_ONCE: [usize; 2] = [6, 3];
-/// Lines that are little.
-const LITTLE: usize = 1 << 17;
+/// Intervals that wait to be packed, besides the one that is packed and the one that is played. Each takes
+/// little more memory than the program touched in it.
+const WAITING: usize = 1;
 
 /// What an interval left, or a step of one, as the machine tells it.
 #[derive(Default)]
@@ -103,10 +100,9 @@ pub fn build(
         };
         s.content.each(&mut put);
     }
-    let (send, receive) = sync_channel(AT_ONCE[0]);
+    let (send, receive) = sync_channel(WAITING);
     // What has been packed comes back, so that its memory is used again.
-    let (give, spare) = sync_channel(AT_ONCE[0]);
-    let (room, density) = density();
+    let (give, spare) = sync_channel(WAITING + 2);
     let mut packer = Packer {
         part: Draft {
             thread: place.thread,
@@ -123,7 +119,6 @@ pub fn build(
         span: &span,
         longer: (0, place.from, 0),
         steps: inner.step(place.thread).map(|_| Gathered::default()),
-        room,
         stream,
     };
     std::thread::scope(|s| {
@@ -135,7 +130,7 @@ pub fn build(
             inner,
             place,
             scan,
-            (&span, borders, density),
+            (&span, borders),
             start,
             (send, spare),
             progress,
@@ -154,7 +149,7 @@ fn play(
     inner: &Arc<Inner>,
     place: Place,
     scan: &Scan,
-    (span, borders, mut density): (&AtomicU64, &[u64], Density),
+    (span, borders): (&AtomicU64, &[u64]),
     start: Option<Start>,
     (send, spare): (SyncSender<Raw>, Receiver<Raw>),
     progress: &Progress,
@@ -180,10 +175,6 @@ fn play(
     let step = inner.step(thread);
     // Where the interval at hand ends.
     let mut end = 0;
-    // What of the usual length it is.
-    let mut parts = 1;
-    // How many there are of what is sent, and how many lines the last one had.
-    let (mut raws, mut lines) = (0, 0);
     loop {
         let state = m.state();
         let from = state.position;
@@ -191,7 +182,7 @@ fn play(
             Some(b) => *b,
             None if !borders.is_empty() => place.to,
             None if from < end => end,
-            None => from.saturating_add(span.load(Relaxed).div_ceil(parts)),
+            None => from.saturating_add(span.load(Relaxed)),
         };
         end = next.min(place.to);
         if let Some(step) = step {
@@ -210,25 +201,7 @@ fn play(
             }
             Err(e) => return Err(fail(e)),
         };
-        let most = AT_ONCE[(lines > LITTLE) as usize];
-        while raws > most {
-            // Lest all of them become large.
-            if spare.recv().is_err() {
-                return Ok(());
-            }
-            raws -= 1;
-        }
-        let mut raw = match spare.try_recv() {
-            Ok(raw) => raw,
-            Err(_) if raws < most => {
-                raws += 1;
-                Raw::default()
-            }
-            Err(_) => match spare.recv() {
-                Ok(raw) => raw,
-                Err(_) => return Ok(()),
-            },
-        };
+        let mut raw = spare.try_recv().unwrap_or_default();
         harvest(&mut m, state, &mut known, &mut raw).map_err(fail)?;
         raw.last = !more || done >= end;
         let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
@@ -240,13 +213,8 @@ fn play(
         for (_, addr, len) in scan.given.iter().filter(between) {
             take(&m, &mut known, (*addr, *len), &mut told, &mut raw.changed);
         }
-        let pages = raw.pages.len();
-        lines = raw.marks.len();
         if send.send(raw).is_err() {
             return Ok(());
-        }
-        if step.is_none() {
-            parts = density.next(pages);
         }
         if !progress(done - from) {
             return Err(Error::Cancelled);
@@ -361,7 +329,6 @@ struct Packer<'a> {
     longer: (usize, u64, u64),
     /// What the interval at hand left, if it is made in steps.
     steps: Option<Gathered>,
-    room: Room,
     /// Takes the sections of intervals.
     stream: Option<&'a mut Stream>,
 }
@@ -389,8 +356,7 @@ impl Packer<'_> {
             if let Some(stream) = &mut self.stream {
                 interval.sections().for_each(|s| stream.put(s));
             }
-            let added = interval.size() as u64;
-            self.size += added;
+            self.size += interval.size() as u64;
             let done = interval.to;
             self.part.intervals.push(interval);
             let n = self.part.intervals.len();
@@ -398,10 +364,6 @@ impl Packer<'_> {
             let told = self.size.max(foreseen[0] as u64);
             let mine = self.budget.without(self.told, told);
             self.told = told;
-            // As if there were others like it all the way.
-            let last = added as f64 * (self.part.to - self.part.from) as f64
-                / (done - self.part.from).max(1) as f64;
-            self.room.tell(foreseen[0], last, mine);
             let over = |size: f64| n > 1 && size > mine as f64;
             if !over(self.size as f64) && !over(foreseen[0]) {
                 continue;
