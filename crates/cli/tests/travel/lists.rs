@@ -86,9 +86,11 @@ fn lists_of_writes_are_what_is_found_one_by_one() {
         c.seek(t.range().unwrap().1).unwrap();
         found.push(compare(&mut c, bytes + 8 * n, 8 + n));
     }
-    found.push(lists(&t, 2));
+    // Places at random, where perhaps nothing was written.
+    lists(&t, 3);
     assert!(found.iter().all(|n| *n > 0), "{found:?}");
 
+    c.seek(t.range().unwrap().1).unwrap();
     let (cancel, mut list) = (Cancel::new(), c.writes(bytes, 8, 8).unwrap());
     cancel.cancel();
     assert!(matches!(list.next(&cancel), Err(Error::Cancelled)));
