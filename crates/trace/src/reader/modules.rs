@@ -6,6 +6,7 @@ use crate::files::Stored;
 use crate::{Error, ModuleHash, ModuleInfo, Text};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -251,11 +252,13 @@ impl Trace {
 /// The content of the file of this machine at a module's path, if it is the module's.
 fn from_machine(info: &ModuleInfo) -> Option<Vec<u8>> {
     let path = Path::new(OsStr::from_bytes(info.path.as_bytes()));
-    // Only of files of the right size, and so of nothing that blocks or does not end.
+    // A file of the right size, and not one of those of the kernel, which say 0 and may have no end.
     let is = std::fs::metadata(path).ok()?;
-    if !is.is_file() || is.len() != info.size || info.size > MAX_MODULE {
+    if !is.is_file() || is.len() != info.size || info.size == 0 || info.size > MAX_MODULE {
         return None;
     }
-    let bytes = std::fs::read(path).ok()?;
+    let file = std::fs::File::open(path).ok()?;
+    let mut bytes = Vec::with_capacity(info.size as usize);
+    file.take(info.size + 1).read_to_end(&mut bytes).ok()?;
     (ModuleHash::of(&bytes) == info.hash).then_some(bytes)
 }
