@@ -24,6 +24,8 @@ pub struct Writes {
     /// Bytes of which it is said what they then hold.
     shown: usize,
     threads: Vec<Thread>,
+    /// A search ended early: what it had not come to is not known.
+    failed: bool,
 }
 
 /// A thread, as far as it has been looked at.
@@ -85,10 +87,12 @@ impl Writes {
             len,
             shown: shown.min(len.min(1 << 16) as usize),
             threads,
+            failed: false,
         })
     }
 
-    /// The next one; `None`: nothing that is recorded wrote there before.
+    /// The next one; `None`: nothing that is recorded wrote there before. Behind an error (also [`crate::Error::Cancelled`])
+    /// the list goes on only where nothing was looked for: else it says that it was cancelled.
     pub fn next(&mut self, cancel: &Cancel) -> Result<Option<Written>> {
         let timeline = self.cursor.timeline().clone();
         loop {
@@ -109,7 +113,14 @@ impl Writes {
                 (Some((position, i)), Some((other, _))) if other < position => {
                     return self.tell(i, position, cancel).map(Some);
                 }
-                (_, Some((_, i))) => self.look(i, cancel)?,
+                (_, Some((_, i))) => {
+                    if self.failed {
+                        return Err(crate::Error::Cancelled);
+                    }
+                    self.failed = true;
+                    self.look(i, cancel)?;
+                    self.failed = false;
+                }
             }
         }
     }
@@ -366,8 +377,10 @@ fn kernels(
         w.1 < address.saturating_add(len) && address < w.1.saturating_add(w.2)
     };
     let mut last = None;
+    let own = hits.len();
     for w in written[a..b.max(a)].iter().rev().filter(fits) {
-        if last == Some(w.0) || hits.iter().any(|h| h.count == w.0) {
+        let known = hits[..own].binary_search_by_key(&w.0, |h| h.count);
+        if last == Some(w.0) || known.is_ok() {
             continue;
         }
         last = Some(w.0);
