@@ -23,6 +23,10 @@ impl Session {
         if direction == Direction::Backward {
             return Ok(None);
         }
+        // Who stands in the handler already has nothing to hear of it.
+        if self.inferior.cursor.has_entered()? {
+            return Ok(None);
+        }
         let Some(signal) = self.signal_here()? else {
             return Ok(None);
         };

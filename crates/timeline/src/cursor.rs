@@ -117,6 +117,12 @@ impl Cursor {
         Ok(self.here()?.registers())
     }
 
+    /// Whether it stands where a run stopped before the first instruction that a thread executes behind a signal that comes
+    /// there: registers and memory are then those of the handler, and no longer what was interrupted.
+    pub fn has_entered(&mut self) -> Result<bool> {
+        self.here()?.has_entered()
+    }
+
     /// Vector, mask and x87 registers.
     pub fn vectors(&mut self) -> Result<VecState> {
         Ok(self.here()?.vectors())

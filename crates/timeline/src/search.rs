@@ -66,6 +66,10 @@ pub fn run(
     };
     if let Some(h) = hit {
         cursor.place(h.thread, h.count)?;
+        if let (Reason::Breakpoint { .. } | Reason::Call { .. }, Some(pc)) = (&h.reason, h.pc) {
+            // A handler's first instruction: behind the signal that comes there.
+            cursor.player(h.thread)?.enter_at(pc)?;
+        }
         return cursor.stop(h.reason);
     }
     // Nothing: to the end of what is in scope.

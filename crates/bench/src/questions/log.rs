@@ -81,8 +81,10 @@ pub struct Log {
     /// Sequence numbers, and where they stand.
     pub numbers: Vec<(u64, u64)>,
     /// Where a signal's handler begins, or one has ended, at an instant: the instruction pointer, and digests of
-    /// registers then.
-    pub entered: Vec<(u64, u64, u64, u64)>,
+    /// registers then; none where that comes in the middle of a string instruction, at which one cannot look.
+    pub entered: Vec<(u64, u64, Option<(u64, u64)>)>,
+    /// What the recording says of where the thread goes on at an instant: the instruction pointer.
+    goes_on: Vec<(u64, u64)>,
     /// Parts of it were not recorded.
     pub gaps: bool,
 }
@@ -153,6 +155,7 @@ impl Log {
             signals: Vec::new(),
             numbers: Vec::new(),
             entered: Vec::new(),
+            goes_on: Vec::new(),
             gaps: false,
         };
         log.read(trace)?;
@@ -235,6 +238,9 @@ impl Log {
                             self.kernel.push(Said { at, ..f });
                         }
                     }
+                    Event::SetState { cpu, .. } => {
+                        self.goes_on.push((at, CpuState::from_bytes(cpu).rip));
+                    }
                     _ => {}
                 }
                 frame = None;
@@ -267,8 +273,11 @@ impl Log {
             m.settle()?;
             let (cpu, vec) = (m.registers(), m.vectors());
             if cpu.rip != interrupted {
-                self.entered
-                    .push((count, cpu.rip, digest(&cpu), digest_of(&vec)));
+                let state = Some((digest(&cpu), digest_of(&vec)));
+                self.entered.push((count, cpu.rip, state));
+            } else {
+                let there = self.goes_on.iter().filter(|g| g.0 == count);
+                self.entered.extend(there.map(|g| (count, g.1, None)));
             }
             let mut code = [0; 15];
             let n = m.code(cpu.rip, &mut code);

@@ -147,3 +147,45 @@ int main(void) {
     );
     assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
 }
+
+const HANDLER: &str = r#"
+#include <signal.h>
+#include <sys/mman.h>
+char *page; int x;
+void on_segv(int s) { mprotect(page, 4096, PROT_READ | PROT_WRITE); x++; }
+int main(void) {
+    page = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    signal(SIGSEGV, on_segv);
+    for (int i = 0; i < 3; i++) {
+        mprotect(page, 4096, PROT_NONE);
+        *page = i;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_breakpoint_at_a_handlers_first_instruction_is_met_each_time() {
+    let s = Scene::new();
+    let trace = record(&s, HANDLER, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "handle SIGSEGV nostop noprint pass\nbreak *on_segv\n\
+         continue\nprint x\ncontinue\nprint x\ncontinue\nprint x\n\
+         reverse-continue\nprint x\nreverse-continue\nprint x\nreverse-continue\nprint 9\n\
+         continue\nprint x\nstepi\nprint $pc > (long) on_segv\n",
+    );
+    let mut want = Vec::new();
+    for (n, x) in [(1, "0"), (2, "1"), (3, "2"), (4, "1"), (5, "0")] {
+        want.push("hit Breakpoint 1, ".to_string());
+        want.push(format!("${n} = {x}"));
+    }
+    want.push("No more reverse-execution history".to_string());
+    want.push("$6 = 9".to_string());
+    want.push("hit Breakpoint 1, ".to_string());
+    want.push("$7 = 0".to_string());
+    want.push("$8 = 1".to_string());
+    let want: Vec<&str> = want.iter().map(|w| w.trim_start_matches("hit ")).collect();
+    expect(&out, &want);
+}

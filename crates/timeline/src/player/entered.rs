@@ -16,9 +16,24 @@ impl Player {
             return Ok(false);
         }
         self.spoil();
-        let thread = self.thread;
-        self.machine.settle().map_err(|e| replay(thread, e))?;
+        self.go_on()?;
         Ok(true)
+    }
+
+    /// The same for who is to stand there, as where a run stops before the instruction at `pc`.
+    pub fn enter_at(&mut self, pc: u64) -> Result<()> {
+        if self.registers().rip != pc
+            && (self.inner.scan(self.thread)?.entries(self.count())).any(|e| e == pc)
+        {
+            self.go_on()?;
+            self.settled = true;
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self) -> Result<()> {
+        let thread = self.thread;
+        self.machine.settle().map_err(|e| replay(thread, e))
     }
 
     /// Whether that has taken effect, as it has where a run stops at such an instruction.
