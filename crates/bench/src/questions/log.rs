@@ -82,12 +82,15 @@ pub struct Log {
     pub numbers: Vec<(u64, u64)>,
     /// Where a signal's handler begins, or one has ended, at an instant: the instruction pointer, and digests of
     /// registers then; none where that comes in the middle of a string instruction, at which one cannot look.
-    pub entered: Vec<(u64, u64, Option<(u64, u64)>)>,
+    pub entered: Vec<Entry>,
     /// What the recording says of where the thread goes on at an instant: the instruction pointer.
     goes_on: Vec<(u64, u64)>,
     /// Parts of it were not recorded.
     pub gaps: bool,
 }
+
+/// An instant, the instruction pointer then, and digests of general and other registers.
+pub type Entry = (u64, u64, Option<(u64, u64)>);
 
 /// The bit of a register.
 pub fn bit(r: Register) -> u64 {
