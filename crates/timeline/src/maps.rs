@@ -39,6 +39,7 @@ struct Call {
     end: u64,
     number: u64,
     args: [u64; 6],
+    result: u64,
 }
 
 impl Call {
@@ -53,7 +54,14 @@ impl Call {
         }
         // What a call has mapped is not removed by the same call.
         match self.number {
-            nr::MREMAP | nr::BRK => true,
+            nr::BRK => true,
+            // Of what is between the two places it changes nothing.
+            nr::MREMAP => {
+                let within = |at: u64, len: u64| {
+                    at <= start && end <= at.saturating_add(len).saturating_add(4095) & !4095
+                };
+                within(self.args[0], self.args[1]) || within(self.result, self.args[2])
+            }
             nr::MUNMAP | nr::SHMDT => prot.is_none(),
             nr::MMAP => (start, end) == (self.start, self.end) && prot == Some(self.args[2] as u32),
             nr::MPROTECT | nr::PKEY_MPROTECT => prot == Some(self.args[2] as u32 & RWX),
@@ -90,6 +98,7 @@ pub fn changes(
                     end,
                     number: *number,
                     args: *args,
+                    result: *result,
                 });
             }
         }
@@ -98,13 +107,28 @@ pub fn changes(
     let mut out = Vec::new();
     let mut next = 0;
     let mut when = None;
+    // The end of what the call at hand changed last, if it changes each mapping once, ascending.
+    let mut reached = 0;
     for (what, initial) in stream(trace, image)? {
-        let found = calls[next..].iter().position(|c| c.explains(&what));
-        if let Some(i) = found.filter(|_| !initial) {
-            let call = &calls[next + i];
+        let (start, end) = match &what {
+            What::Map(m) => (m.start, m.end),
+            What::Unmap(start, end) => (*start, *end),
+        };
+        let done = usize::from(start < reached);
+        let rest = calls.get(next + done..).unwrap_or(&[]);
+        let found = match initial {
+            true => None,
+            false => rest.iter().position(|c| c.explains(&what)),
+        };
+        if let Some(i) = found {
+            let call = &rest[i];
             when = Some(call.when);
             // Others may change several mappings; this one makes one.
-            next += i + usize::from(call.number == nr::MMAP);
+            next += done + i + usize::from(call.number == nr::MMAP);
+            reached = match call.number {
+                nr::MPROTECT | nr::PKEY_MPROTECT => end,
+                _ => 0,
+            };
         }
         out.push(Change { when, what });
     }

@@ -340,3 +340,59 @@ fn an_address_is_mapped_again_and_again() {
         assert_eq!(there.path.is_empty(), i < 3, "at {i}: {}", there.path);
     }
 }
+
+#[test]
+fn a_later_mapping_is_not_taken_for_what_another_call_did() {
+    let s = Scene::new();
+    let t = record_in(
+        "quiet",
+        &s,
+        r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        static int make(const char *name, char what) {
+            char text[8192];
+            int f = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+            memset(text, what, sizeof text);
+            write(f, text, sizeof text);
+            close(f);
+            return open(name, O_RDONLY);
+        }
+        int main() {
+            int a = make("a", 'A'), b = make("b", 'B'), kind = MAP_PRIVATE | MAP_FIXED;
+            char *p = (char *) 0x10000000, *from = (char *) 0x20000000, *to = (char *) 0x40000000, *m = (char *) 0x30000000;
+            mmap(p, 8192, 7, kind, a, 0);
+            mprotect(p, 8192, 5);
+            close(-77);
+            mmap(p, 8192, 5, kind, b, 0);
+            close(-77);
+            // What is between the two places of a mapping that is moved.
+            mmap(from, 8192, 3, kind | MAP_ANONYMOUS, -1, 0);
+            mmap(m, 8192, 5, kind, a, 0);
+            mremap(from, 8192, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+            close(-77);
+            mmap(m, 8192, 5, kind, b, 0);
+            close(-77);
+            return 0;
+        }
+        "#,
+        "later",
+    );
+    let mut c = t.cursor().unwrap();
+    let said = calls(&t);
+    let wanted = [
+        (0x10000000, b'A'),
+        (0x10000000, b'B'),
+        (0x30000000, b'A'),
+        (0x30000000, b'B'),
+    ];
+    assert_eq!(said.len(), wanted.len());
+    for ((h, _), (address, what)) in said.iter().zip(wanted) {
+        c.seek(h.position).unwrap();
+        let known: Vec<u8> = c.memory(address, 16).unwrap().prefix();
+        assert_eq!(known, [what; 16], "{address:#x} at {}", h.position);
+    }
+}
