@@ -278,9 +278,6 @@ impl Log {
             if cpu.rip != interrupted {
                 let state = Some((digest(&cpu), digest_of(&vec)));
                 self.entered.push((count, cpu.rip, state));
-            } else {
-                let there = self.goes_on.iter().filter(|g| g.0 == count);
-                self.entered.extend(there.map(|g| (count, g.1, None)));
             }
             let mut code = [0; 15];
             let n = m.code(cpu.rip, &mut code);
@@ -289,6 +286,10 @@ impl Log {
             self.done.push((cpu.rip, cpu.gpr[RSP]));
             let mut list = Vec::new();
             let string = hindsight_isa::string::StringOp::decode(code).is_some();
+            if string && cpu.rip == interrupted {
+                let there = self.goes_on.iter().filter(|g| g.0 == count);
+                self.entered.extend(there.map(|g| (count, g.1, None)));
+            }
             if !string {
                 let held = |at: u64, buf: &mut [u8]| m.read_window(at, buf);
                 finder.find_in(code, (&cpu, &vec), &cpu, &held, &mut list);
