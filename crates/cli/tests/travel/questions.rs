@@ -162,7 +162,8 @@ fn what_is_played_across_a_key_frame_comes_back() {
                 "{addr:#x}+{len} from {}: {found:?}, frame {frame}",
                 c.count()
             );
-            if found.is_none_or(|f| !f.kernel) {
+            // The log is of this thread alone, and its instructions.
+            if found.is_none_or(|f| !f.kernel && f.thread == thread) {
                 assert_eq!(found.map(|f| f.count), want.copied(), "{context}");
             }
             // On the other side, and back there.
