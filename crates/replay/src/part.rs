@@ -64,6 +64,15 @@ pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
     })
 }
 
+/// All events of a stream, from its first key frame on.
+pub fn stream(trace: &Trace, stream: StreamId) -> Box<dyn Source + '_> {
+    Box::new(Chunks {
+        trace,
+        rest: trace.chunks(stream).iter(),
+        borrowed: false,
+    })
+}
+
 /// What became of a part.
 pub enum Outcome {
     Equal {

@@ -3,7 +3,7 @@
 use hindsight_events::{Decoder, Event};
 use hindsight_isa::{CpuState, Predictor, VecState};
 use hindsight_replay::access::{Access, Finder, decode};
-use hindsight_replay::{Code, Error, Machine, Source, Stop};
+use hindsight_replay::{Code, Error, Machine, Stop, stream};
 use hindsight_timeline::{Position, Register};
 use hindsight_trace::Trace;
 use iced_x86::Mnemonic;
@@ -101,22 +101,6 @@ pub fn bit(r: Register) -> u64 {
         Register::GsBase => 18,
         Register::Mask(n) => 20 + n as u32,
         Register::Vector(n) => 32 + n as u32,
-    }
-}
-
-struct Chunks<'a>(&'a Trace, u32, usize);
-
-impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
-        let Some(c) = self.0.chunks(self.1).get(self.2) else {
-            return Ok(None);
-        };
-        self.2 += 1;
-        Ok(Some(Arc::new(self.0.load(c)?)))
-    }
-
-    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        Ok(self.0.module_part(module, offset, len)?)
     }
 }
 
@@ -255,7 +239,7 @@ impl Log {
     fn follow(&mut self, trace: &Trace) -> Result<(), Error> {
         let code = Arc::new(Code::from_trace(trace, self.image)?);
         let mut m = Machine::new(code, Predictor::WINDOW)?;
-        m.from_keyframe(Box::new(Chunks(trace, self.thread, 0)))?;
+        m.from_keyframe(stream(trace, self.thread))?;
         let mut finder = Finder::new();
         let mut before: Option<(CpuState, VecState)> = None;
         loop {

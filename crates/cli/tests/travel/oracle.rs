@@ -3,7 +3,7 @@
 use hindsight_events::{Decoder, Event};
 use hindsight_isa::{CpuState, Predictor};
 use hindsight_replay::access::{Access, Finder};
-use hindsight_replay::{Code, Error, Machine, Source, Stop};
+use hindsight_replay::{Code, Machine, Stop, stream};
 use hindsight_trace::Trace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,28 +28,12 @@ pub struct Log {
     pub bytes: BTreeMap<u64, Vec<Change>>,
 }
 
-struct Chunks<'a>(&'a Trace, u32, usize);
-
-impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
-        let Some(c) = self.0.chunks(self.1).get(self.2) else {
-            return Ok(None);
-        };
-        self.2 += 1;
-        Ok(Some(Arc::new(self.0.load(c)?)))
-    }
-
-    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        Ok(self.0.module_part(module, offset, len)?)
-    }
-}
-
 /// Plays a thread whose positions begin at 0.
 pub fn play(trace: &Trace, thread: u32) -> Log {
     let image = trace.stream_info(thread).unwrap().image;
     let code = Arc::new(Code::from_trace(trace, image).unwrap());
     let mut m = Machine::new(code, Predictor::WINDOW).unwrap();
-    m.from_keyframe(Box::new(Chunks(trace, thread, 0))).unwrap();
+    m.from_keyframe(stream(trace, thread)).unwrap();
     let mut log = Log {
         thread,
         states: Vec::new(),

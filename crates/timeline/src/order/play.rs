@@ -5,7 +5,7 @@ use hindsight_events::{Decoder, Event};
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{Predictor, VecState};
 use hindsight_replay::access::{Access, Finder, decode};
-use hindsight_replay::{Code, Error, Machine, Source, Stop};
+use hindsight_replay::{Code, Error, Machine, Stop};
 use hindsight_trace::{ChunkMeta, StreamId, Trace};
 use hindsight_translate::{WATCH_TABLE, is_atomic, watch_index};
 use iced_x86::Mnemonic;
@@ -338,15 +338,11 @@ pub fn play(
     let bits = trace.header().predictor_bits;
     let mut machine = Machine::new(code, Predictor { bits })?;
     machine.watch(table.map(|t| t.at as u64));
-    let source = Chunks {
-        trace,
-        rest: trace.chunks(stream).iter(),
-    };
     let mut numbers = Numbers::new(trace, stream);
     let mut finder = Finder::new();
     let none = VecState::default();
     let (mut accesses, mut old) = (Vec::new(), Vec::new());
-    machine.from_keyframe(Box::new(source))?;
+    machine.from_keyframe(hindsight_replay::stream(trace, stream))?;
     while machine.run_to(u64::MAX)? == Stop::Break {
         let (rip, pos) = (machine.registers().rip, machine.position());
         machine.settle()?;
@@ -417,25 +413,6 @@ pub fn play(
         }
     }
     Ok(())
-}
-
-/// A stream's chunks.
-struct Chunks<'a> {
-    trace: &'a Trace,
-    rest: std::slice::Iter<'a, ChunkMeta>,
-}
-
-impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
-        Ok(match self.rest.next() {
-            Some(c) => Some(Arc::new(self.trace.load(c)?)),
-            None => None,
-        })
-    }
-
-    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        Ok(self.trace.module_part(module, offset, len)?)
-    }
 }
 
 /// The words that the accesses write, with what is in the window now.
