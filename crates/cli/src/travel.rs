@@ -242,14 +242,20 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
         _ => c.seek(end)?,
     }
     let cancel = Cancel::new();
-    let mut list = Vec::new();
+    let (mut list, mut told) = (Vec::new(), 0);
     let mut writes = c.writes(a.address, a.length, a.length.min(ROW as u64) as usize)?;
-    while a.count == 0 || list.len() < a.count {
+    while a.count == 0 || told < a.count {
         let Some(next) = writes.next(&cancel)? else {
             break;
         };
+        told += 1;
         let (w, value) = (next.access, next.bytes);
-        if !a.json {
+        if a.json {
+            list.push(json!({
+                "position": w.position.to_string(), "thread": w.thread.0, "count": w.count, "pc": w.pc,
+                "address": w.address, "length": w.len, "kernel": w.kernel, "value": value,
+            }));
+        } else {
             let bytes: Vec<String> = value
                 .iter()
                 .map(|b| b.map_or("??".into(), |b| format!("{b:02x}")))
@@ -269,14 +275,10 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
                 bytes.join(" ")
             ));
         }
-        list.push(json!({
-            "position": w.position.to_string(), "thread": w.thread.0, "count": w.count, "pc": w.pc,
-            "address": w.address, "length": w.len, "kernel": w.kernel, "value": value,
-        }));
     }
     if a.json {
         println(&serde_json::to_string_pretty(&list)?);
-    } else if list.is_empty() {
+    } else if told == 0 {
         println("nothing that is recorded wrote there");
     }
     Ok(0)
