@@ -33,6 +33,8 @@ pub struct Contents {
 #[derive(Clone)]
 struct Instead {
     bytes: Arc<Vec<u8>>,
+    /// Its path, and why it is needed.
+    path: Text,
     why: String,
 }
 
@@ -149,10 +151,11 @@ impl Trace {
     pub fn modules_from_machine(&self) -> Vec<(Text, String)> {
         let instead = self.contents.instead.lock();
         let instead = instead.unwrap_or_else(PoisonError::into_inner);
-        let why = |m: &ModuleInfo| Some(instead.get(&m.hash)?.as_ref()?.why.clone());
-        let all = self.modules.iter();
-        all.filter_map(|m| Some((m.path.clone(), why(m)?)))
-            .collect()
+        let mut all: Vec<_> = (instead.values().flatten())
+            .map(|i| (i.path.clone(), i.why.clone()))
+            .collect();
+        all.sort_by_key(|i| i.0.to_string());
+        all
     }
 
     /// What a file of this machine holds instead of what cannot be read, or why it cannot be read.
@@ -163,8 +166,12 @@ impl Trace {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let found = instead.entry(info.hash).or_insert_with(|| {
+            // The same content may have been at several places.
+            let mut all = self.modules.iter().filter(|m| m.hash == info.hash);
+            let (path, bytes) = all.find_map(|m| Some((&m.path, from_machine(m)?)))?;
             Some(Instead {
-                bytes: Arc::new(from_machine(info)?),
+                bytes: Arc::new(bytes),
+                path: path.clone(),
                 why: why.to_string(),
             })
         });
