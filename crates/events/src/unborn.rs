@@ -110,19 +110,25 @@ mod tests {
 
     #[test]
     fn who_is_born_while_others_bury_is_counted_once() {
-        let h = header();
+        let (h, left) = (header(), AtomicU32::new(4));
         std::thread::scope(|s| {
             for t in 0..4 {
-                let h = &h;
+                let (h, left) = (&h, &left);
                 s.spawn(move || {
                     for i in 0..2000 {
                         let u = h.expect();
                         h.name(u, 1 + (t + i) % 5);
+                        std::thread::yield_now();
                         h.born(u);
                     }
+                    left.fetch_sub(1, Release);
                 });
             }
-            s.spawn(|| (0..2000).for_each(|_| h.bury(|pid| pid % 2 == 0)));
+            s.spawn(|| {
+                while left.load(Acquire) > 0 {
+                    h.bury(|pid| pid % 2 == 0);
+                }
+            });
         });
         assert_eq!(h.unborn.load(Relaxed), 0);
     }
