@@ -88,6 +88,16 @@ impl Hindsight {
         argv
     }
 
+    /// How the index of `trace` is made.
+    pub fn index(&self, trace: &Path, limit: Duration) -> Spec {
+        Spec {
+            argv: vec![self.program.clone().into(), "index".into(), trace.into()],
+            cwd: "/".into(),
+            limit,
+            ..Spec::default()
+        }
+    }
+
     /// Replays `trace` on `jobs` processors; an error unless it verifies.
     pub fn verify(&self, trace: &Path, jobs: u32, limit: Duration) -> io::Result<Run> {
         let (report, messages) = (

@@ -101,6 +101,9 @@ struct Travel {
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
     hindsight: Option<PathBuf>,
+    /// How often the program runs by itself and its index is made, by turns.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
     /// Random places.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -155,13 +158,13 @@ fn main() -> ExitCode {
 fn travel(o: &Travel) -> io::Result<ExitCode> {
     let rounds = o.rounds as usize;
     let met = match &o.trace {
-        Some(trace) => travel::run(trace, rounds, None).map_err(io::Error::other)?,
+        Some(trace) => travel::one(trace, rounds).map_err(io::Error::other)?,
         None => {
             let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
             let scratch = tempfile::Builder::new()
                 .prefix("hindsight-travel-")
                 .tempdir()?;
-            travel::programs(&tool, scratch.path(), rounds)?
+            travel::programs(&tool, scratch.path(), o.pairs, rounds)?
         }
     };
     Ok(match met {

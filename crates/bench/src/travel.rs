@@ -2,7 +2,7 @@
 
 use crate::hindsight::Hindsight;
 use crate::process::{End, Run, Spec, run as run_program};
-use crate::stats::Random;
+use crate::stats::{Random, median, range};
 use crate::workload;
 use hindsight_timeline::breakpath::{Breakpath, Touch};
 use hindsight_timeline::{
@@ -21,62 +21,133 @@ const LIMIT: Duration = Duration::from_secs(300);
 const MILLION: u64 = 1_000_000;
 
 /// Records the programs that are measured, in `dir`, and measures travel in them. Whether all goals are met.
-pub fn programs(tool: &Hindsight, dir: &Path, rounds: usize) -> io::Result<bool> {
+pub fn programs(tool: &Hindsight, dir: &Path, pairs: u32, rounds: usize) -> io::Result<bool> {
     let mut met = true;
     for w in workload::travelled(dir)? {
-        let spec = Spec {
+        let native = Spec {
             argv: w.argv,
             cwd: dir.into(),
             limit: LIMIT,
             ..Spec::default()
         };
-        let native = run_program(&spec)?;
         let trace = dir.join(&w.name).with_extension("hst");
-        let recorded = run_program(&tool.recorded(&spec, &trace))?;
-        for (what, run) in [("native", &native), ("recorded", &recorded)] {
-            if run.end != End::Exit(0) {
-                let what = format!("{}: {what}: {}", w.name, run.end);
-                return Err(io::Error::other(what));
-            }
-        }
+        run_well("recorded", &tool.recorded(&native, &trace))?;
         println!("{}: {}", w.name, w.what);
-        met &= run(&trace, rounds, Some(&native)).map_err(io::Error::other)?;
+        let mut table = Table::begin();
+        open(&trace, &mut table).map_err(io::Error::other)?;
+        index_by_turns(tool, &native, &trace, pairs, &mut table)?;
+        questions(&trace, rounds, &mut table).map_err(io::Error::other)?;
+        met &= table.met;
         println!();
     }
     Ok(met)
 }
 
-/// Measures and prints, one line per question. `native`: the program without the recorder. Whether all goals
-/// are met.
-pub fn run(trace: &Path, rounds: usize, native: Option<&Run>) -> Result<bool> {
-    // What was used before does not count.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
+/// Measures and prints, one line per question, for a trace whose index is made if it is not there. Whether
+/// all goals are met.
+pub fn one(trace: &Path, rounds: usize) -> Result<bool> {
     let mut table = Table::begin();
+    open(trace, &mut table)?;
+    index_here(trace, &mut table)?;
+    questions(trace, rounds, &mut table)?;
+    Ok(table.met)
+}
+
+/// A run that must not fail.
+fn run_well(what: &str, spec: &Spec) -> io::Result<Run> {
+    let run = run_program(spec)?;
+    match run.end {
+        End::Exit(0) => Ok(run),
+        end => Err(io::Error::other(format!("{what}: {end}"))),
+    }
+}
+
+fn open(trace: &Path, table: &mut Table) -> Result<()> {
     let watch = Watch::begin();
     let t = Timeline::open(trace, Options::default())?;
-    let mut c = t.cursor()?;
-    c.registers()?;
+    t.cursor()?.registers()?;
     table.one("open to first registers", watch.end(), Some(1000.0), "");
+    Ok(())
+}
 
+/// Makes the index in this process.
+fn index_here(trace: &Path, table: &mut Table) -> Result<()> {
+    // What was used before does not count.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let t = Timeline::open(trace, Options::default())?;
     let status = t.index_status();
     let watch = Watch::begin();
     let built = t.build_index(&|_, _| {}, &Cancel::new())?;
     let spent = watch.end();
     let bytes = format!("{} bytes for a trace of {}", built.bytes, t.trace().len());
-    match status.present == status.parts {
-        true => println!("| index | | | | | | was there: {bytes} |"),
-        false => {
-            let most = native.map(|n| 4000.0 * n.wall);
-            table.one("index", spent, most, &bytes);
-        }
+    if status.present == status.parts {
+        println!("| index | | | | | | was there: {bytes} |");
+        return Ok(());
     }
+    table.one("index", spent, None, &bytes);
     if let Some(peak) = peak() {
         table.figure("peak memory, MiB", peak, 2048.0);
     }
+    Ok(())
+}
+
+/// Runs the program and makes the index anew, by turns, each in a process of its own: what counts is the median of what one takes of the other,
+/// since a machine with neighbours is not as fast in each minute.
+fn index_by_turns(
+    tool: &Hindsight,
+    native: &Spec,
+    trace: &Path,
+    pairs: u32,
+    table: &mut Table,
+) -> io::Result<()> {
+    let sidecar = trace.with_extension("hsx");
+    let (mut programs, mut indexes, mut times, mut peak) =
+        (Times::default(), Times::default(), Vec::new(), 0);
+    for _ in 0..pairs {
+        let program = run_well("native", native)?;
+        if sidecar.exists() {
+            std::fs::remove_file(&sidecar)?;
+        }
+        let index = run_well("index", &tool.index(trace, LIMIT))?;
+        times.push(index.wall / program.wall);
+        peak = peak.max(index.max_rss_kib);
+        programs.0.push(Spent::of(&program));
+        indexes.0.push(Spent::of(&index));
+    }
+    let bytes = format!(
+        "{} bytes for a trace of {}",
+        std::fs::metadata(&sidecar)?.len(),
+        std::fs::metadata(trace)?.len()
+    );
+    table.many("the program by itself", programs, None);
+    table.many("index", indexes, None);
+    let (least, most) = range(&times);
+    let figures = [
+        format!("{:.2}", median(&times)),
+        String::new(),
+        format!("{most:.2}"),
+        String::new(),
+    ];
+    let more = format!("{least:.2} to {most:.2}; {bytes}");
+    table.row(
+        "index, times the program",
+        figures,
+        median(&times),
+        Some(4.0),
+        &more,
+    );
+    table.figure("peak memory, MiB", peak as f64 / 1024.0, 2048.0);
+    Ok(())
+}
+
+/// Questions at random places of a trace that has an index.
+fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
+    let t = Timeline::open(trace, Options::default())?;
+    let mut c = t.cursor()?;
     let threads = t.threads()?;
     let longest = threads.iter().max_by_key(|h| h.to - h.from);
     let Some(thread) = longest else {
-        return Ok(table.met);
+        return Ok(());
     };
     let (id, from, to) = (thread.id, thread.from, thread.to);
     let all: u64 = threads.iter().map(|h| h.to - h.from).sum();
@@ -134,9 +205,8 @@ pub fn run(trace: &Path, rounds: usize, native: Option<&Run>) -> Result<bool> {
     ] {
         table.many(what, times, most);
     }
-    reverse_continue(&mut c, id, from, to, &mut table)?;
-    breakpath(&t, id, from, to, &mut table)?;
-    Ok(table.met)
+    reverse_continue(&mut c, id, from, to, table)?;
+    breakpath(&t, id, from, to, table)
 }
 
 /// An address that an instruction near the cursor accesses.
@@ -289,6 +359,15 @@ struct Question {
 struct Spent {
     wall: f64,
     cpu: f64,
+}
+
+impl Spent {
+    fn of(run: &Run) -> Spent {
+        Spent {
+            wall: run.wall * 1e3,
+            cpu: run.cpu * 1e3,
+        }
+    }
 }
 
 /// Both since an instant.
