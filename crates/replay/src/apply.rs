@@ -161,10 +161,11 @@ impl Machine<'_> {
             // What it does to the registers follows.
             Event::Signal { .. } => {}
             Event::SetState { cpu: regs, vec } => {
-                if self.open {
-                    cpu.complete(0);
-                    self.open = false;
+                match self.open {
+                    true => cpu.complete(0),
+                    false => self.sent_on = Some(cpu.pos),
                 }
+                self.open = false;
                 cpu.set_registers(&CpuState::from_bytes(regs));
                 cpu.set_vectors(&VecState::from_bytes(vec));
             }

@@ -48,6 +48,8 @@ pub struct Machine<'a> {
     pub(crate) open: bool,
     /// The thread runs unrecorded: only the position changes.
     pub(crate) gap: bool,
+    /// Where the kernel last had the thread go on somewhere else than at the instruction that stands there.
+    pub(crate) sent_on: Option<u64>,
     /// Where the last gap ended.
     pub(crate) gap_end: Option<u64>,
     /// Instructions in gaps, in all runs, and the gaps that have begun.
@@ -89,6 +91,7 @@ impl<'a> Machine<'a> {
             open: false,
             gap: false,
             gap_end: None,
+            sent_on: None,
             skipped: 0,
             gaps: 0,
             end: None,
@@ -142,6 +145,7 @@ impl<'a> Machine<'a> {
         self.begin(source);
         self.started = false;
         self.open = false;
+        self.sent_on = None;
         (self.gap, self.gap_end) = (false, None);
         self.end = None;
         self.cpu.pos = 0;
@@ -175,6 +179,7 @@ impl<'a> Machine<'a> {
     fn take_up(&mut self, source: Box<dyn Source + 'a>, state: &State) {
         self.begin(source);
         self.open = false;
+        self.sent_on = None;
         self.end = None;
         self.started = true;
         self.gap = state.gap == Gap::Within;
@@ -311,6 +316,23 @@ impl<'a> Machine<'a> {
             self.queue.advance();
         }
         Ok(())
+    }
+
+    /// Executes the string instruction that comes next, where the recording says something of it: to its end, or up to
+    /// where a signal or a fault interrupts it, and then the position stays and what interrupts it is due next. Returns
+    /// whether it did. Behind [`Machine::settle`].
+    pub fn begin_string(&mut self) -> Result<bool, Error> {
+        let next = self.queue.prepare()?.filter(|e| e.pos == self.cpu.pos);
+        let Some(Op::Other(at)) = next.map(|e| e.op) else {
+            return Ok(false);
+        };
+        let begins = !self.gap
+            && self.end.is_none()
+            && matches!(self.queue.event(at)?, Event::RepChunk { .. });
+        if begins {
+            self.event(at)?;
+        }
+        Ok(begins)
     }
 
     /// Lets what the kernel wrote in the system call that is just done take effect, which the recording

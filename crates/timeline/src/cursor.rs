@@ -6,7 +6,7 @@ use crate::search::{self, Hit, Writes};
 use crate::stops::*;
 use crate::{Error, Position, Result, ThreadId, Timeline};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::access::{self, Access, Finder};
+use hindsight_replay::access::{self, Access};
 use iced_x86::Mnemonic;
 use std::collections::VecDeque;
 
@@ -330,18 +330,10 @@ impl Cursor {
     /// The accesses to memory of the instruction at the cursor.
     pub fn accesses(&mut self) -> Result<Vec<Access>> {
         let count = self.count;
-        let p = self.here()?;
-        p.enter()?;
-        let mut out = Vec::new();
-        let (cpu, vec) = (p.registers(), p.vectors());
-        let mut code = [0; 15];
-        let n = p.code(cpu.rip, &mut code);
-        p.run(count + 1)?;
-        let after = p.registers();
-        let held = |at: u64, buf: &mut [u8]| p.cells(at, buf);
-        Finder::new().find_in(&code[..n], (&cpu, &vec), &after, &held, &mut out);
+        let mut done = search::Done::default();
+        done.step(self.here()?, count)?;
         self.place(self.thread, count)?;
-        Ok(out)
+        Ok(done.list)
     }
 
     /// What the instruction at the cursor writes, addresses and lengths, where that is the thread's first one. Many

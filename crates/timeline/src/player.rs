@@ -498,6 +498,10 @@ impl Player {
         self.spoil();
         let stop = self.play(count, true)?;
         self.settled |= self.count() < count;
+        if stop == Stop::Position && self.count() < count && self.has_begun()? {
+            // What was interrupted there has been done, and belongs to the same instant as what comes next.
+            return self.play(self.count() + 1, false);
+        }
         Ok(stop)
     }
 

@@ -27,6 +27,8 @@ pub struct Scan {
     /// Where the kernel has the thread go on somewhere else, in a handler or behind one, and where: position and
     /// address.
     entries: Vec<(u64, u64)>,
+    /// Positions of string instructions that are interrupted before they are done: what comes next is not what they do.
+    interrupted: Vec<u64>,
     /// What a front end is shown besides, with positions: gaps, marks, regimes.
     pub notes: Vec<(u64, Kind)>,
     /// What the kernel said of children, by the number of the call's event.
@@ -46,6 +48,8 @@ pub struct Scan {
     raw_doubts: Vec<RawDoubt>,
     /// How many of `numbers` came before the last system call.
     call: usize,
+    /// Where the last string instruction is of which something is said.
+    string: Option<u64>,
     /// It was recorded what memory held at the beginning.
     pub told: bool,
     /// Up to here memory is what instructions, `sources` and `given` made of it, and nothing else changes it;
@@ -215,12 +219,16 @@ impl Scan {
                 Event::SetState { cpu, .. } => {
                     let rip = CpuState::from_bytes(cpu).rip;
                     self.entries.push((pos, rip));
+                    if self.string == Some(pos) && self.interrupted.last() != Some(&pos) {
+                        self.interrupted.push(pos);
+                    }
                     if let Some((p, Raw::Signal { .. })) = self.events.last()
                         && *p == pos
                     {
                         self.handlers.push((pos, rip));
                     }
                 }
+                Event::RepChunk { .. } => self.string = Some(pos),
                 Event::GapBegin { reason } => {
                     // A second one within a gap only says more about it.
                     if self.gaps.last().is_none_or(|g| g.end <= pos) {
@@ -334,6 +342,12 @@ impl Scan {
         let from = self.entries.partition_point(|e| e.0 < pos);
         let here = self.entries[from..].iter();
         here.take_while(move |e| e.0 == pos).map(|e| e.1)
+    }
+
+    /// Whether the string instruction at a position is interrupted before it is done, after which the kernel has the
+    /// thread go on somewhere else.
+    pub fn interrupts(&self, pos: u64) -> bool {
+        self.interrupted.binary_search(&pos).is_ok()
     }
 
     /// Memory is given. It was written by the system call at hand, or by the one that is just done; if

@@ -1,6 +1,7 @@
 //! Runs to the next or previous stop.
 
 mod changes;
+mod done;
 mod effects;
 mod known;
 mod last;
@@ -16,6 +17,7 @@ use changes::Writers;
 use effects::Wants;
 use std::sync::Arc;
 
+pub use done::Done;
 pub use last::{Last, Lasts, Target, last_effects};
 pub use list::Writes;
 pub use out::step_out;

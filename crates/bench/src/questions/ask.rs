@@ -205,7 +205,7 @@ impl<'a> Asker<'a> {
         let i = (want.1 - log.from) as usize;
         let have = (digest(&cpu), digest_of(&vec));
         // A run that stops where a signal's handler begins shows it as it is then.
-        let entered = |e: &Entry| e.0 == want.1 && e.2.is_none_or(|d| d == have) && what == "run";
+        let entered = |e: &Entry| e.0 == want.1 && e.2 == have && what == "run";
         let right = have == (log.digest[i], log.vectors[i]) || log.entered.iter().any(entered);
         self.check(what, right, || {
             format!("{name}: {context}: registers at {want:?}: {cpu:x?}")

@@ -81,16 +81,16 @@ pub struct Log {
     /// Sequence numbers, and where they stand.
     pub numbers: Vec<(u64, u64)>,
     /// Where a signal's handler begins, or one has ended, at an instant: the instruction pointer, and digests of
-    /// registers then; none where that comes in the middle of a string instruction, at which one cannot look.
+    /// registers then.
     pub entered: Vec<Entry>,
-    /// What the recording says of where the thread goes on at an instant: the instruction pointer.
-    goes_on: Vec<(u64, u64)>,
+    /// Where string instructions are interrupted before they are done.
+    interrupted: Vec<u64>,
     /// Parts of it were not recorded.
     pub gaps: bool,
 }
 
 /// An instant, the instruction pointer then, and digests of general and other registers.
-pub type Entry = (u64, u64, Option<(u64, u64)>);
+pub type Entry = (u64, u64, (u64, u64));
 
 /// The bit of a register.
 pub fn bit(r: Register) -> u64 {
@@ -142,7 +142,7 @@ impl Log {
             signals: Vec::new(),
             numbers: Vec::new(),
             entered: Vec::new(),
-            goes_on: Vec::new(),
+            interrupted: Vec::new(),
             gaps: false,
         };
         log.read(trace)?;
@@ -157,6 +157,7 @@ impl Log {
         // Where the last system call is, and a frame that a signal may follow.
         let mut call = None;
         let mut frame: Option<(usize, Said)> = None;
+        let mut string = None;
         for c in trace.chunks(self.thread) {
             let wire = trace.load(c)?;
             let (mut d, mut i) = (Decoder::default(), 0);
@@ -225,9 +226,8 @@ impl Log {
                             self.kernel.push(Said { at, ..f });
                         }
                     }
-                    Event::SetState { cpu, .. } => {
-                        self.goes_on.push((at, CpuState::from_bytes(cpu).rip));
-                    }
+                    Event::RepChunk { .. } => string = Some(at),
+                    Event::SetState { .. } if string == Some(at) => self.interrupted.push(at),
                     _ => {}
                 }
                 frame = None;
@@ -255,12 +255,15 @@ impl Log {
                 self.changed.push(changes((c, v), (&cpu, &vec)));
             }
             before = Some((cpu, vec));
-            // What happens there before the instruction: a signal's handler may begin.
+            // What happens there before the instruction: a signal's handler may begin, also in the middle of another.
             let interrupted = cpu.rip;
             m.settle()?;
+            if self.interrupted.contains(&count) {
+                self.begin(&mut m, at, &mut finder)?;
+            }
             let (cpu, vec) = (m.registers(), m.vectors());
             if cpu.rip != interrupted {
-                let state = Some((digest(&cpu), digest_of(&vec)));
+                let state = (digest(&cpu), digest_of(&vec));
                 self.entered.push((count, cpu.rip, state));
             }
             let mut code = [0; 15];
@@ -270,10 +273,6 @@ impl Log {
             self.done.push((cpu.rip, cpu.gpr[RSP]));
             let mut list = Vec::new();
             let string = hindsight_isa::string::StringOp::decode(code).is_some();
-            if string && cpu.rip == interrupted {
-                let there = self.goes_on.iter().filter(|g| g.0 == count);
-                self.entered.extend(there.map(|g| (count, g.1, None)));
-            }
             if !string {
                 let held = |at: u64, buf: &mut [u8]| m.read_window(at, buf);
                 finder.find_in(code, (&cpu, &vec), &cpu, &held, &mut list);
@@ -285,24 +284,41 @@ impl Log {
             if string {
                 finder.find(code, (&cpu, &vec), &m.registers(), &mut list);
             }
-            let apart = |a: &Access| {
-                list.iter()
-                    .all(|w| !w.write || !w.touches(a.address, a.len))
-            };
-            let reads = match string {
-                true => list
-                    .iter()
-                    .map(|a| held(&m, a, a.read && apart(a)))
-                    .collect(),
-                false => reads,
-            };
-            for (a, read) in list.iter().zip(reads).filter(|(a, _)| a.read) {
-                self.push(at, a, false, read);
+            match string {
+                true => self.push_string(&m, at, &list),
+                false => self.push_all(&m, at, &list, reads),
             }
-            for a in list.iter().filter(|a| a.write) {
-                let data = held(&m, a, !a.unknown);
-                self.push(at, a, true, data);
-            }
+        }
+    }
+
+    /// Lets a string instruction do what it does before it is interrupted.
+    fn begin(&mut self, m: &mut Machine, at: u32, finder: &mut Finder) -> Result<(), Error> {
+        let (cpu, vec) = (m.registers(), m.vectors());
+        let (mut code, mut list) = ([0; 15], Vec::new());
+        let n = m.code(cpu.rip, &mut code);
+        m.begin_string()?;
+        finder.find(&code[..n], (&cpu, &vec), &m.registers(), &mut list);
+        self.push_string(m, at, &list);
+        m.settle()
+    }
+
+    /// Of a string instruction what it did is known only behind it.
+    fn push_string(&mut self, m: &Machine, at: u32, list: &[Access]) {
+        let apart = |a: &Access| {
+            list.iter()
+                .all(|w| !w.write || !w.touches(a.address, a.len))
+        };
+        let reads = { list.iter() }.map(|a| held(m, a, a.read && apart(a)));
+        self.push_all(m, at, list, reads.collect());
+    }
+
+    fn push_all(&mut self, m: &Machine, at: u32, list: &[Access], reads: Vec<Option<Vec<u8>>>) {
+        for (a, read) in list.iter().zip(reads).filter(|(a, _)| a.read) {
+            self.push(at, a, false, read);
+        }
+        for a in list.iter().filter(|a| a.write) {
+            let data = held(m, a, !a.unknown);
+            self.push(at, a, true, data);
         }
     }
 

@@ -10,6 +10,7 @@ mod grounds;
 #[allow(dead_code)]
 mod harness;
 mod index;
+mod interrupted;
 mod lists;
 mod oracle;
 mod out;

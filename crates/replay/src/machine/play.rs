@@ -83,7 +83,7 @@ impl Machine<'_> {
             if self.cpu.pos >= position {
                 return Ok(Stop::Position);
             }
-            if self.cpu.at_break() && !self.open && !self.gap {
+            if self.cpu.at_break() && !self.open && !self.gap && !self.is_sent_on()? {
                 self.cpu.pass();
                 return Ok(Stop::Break);
             }
@@ -122,6 +122,19 @@ impl Machine<'_> {
                 self.cpu.pass();
                 return Ok(Stop::Break);
             }
+        }
+    }
+
+    /// Whether another signal comes before the first instruction of a handler that begins here: that one is not executed
+    /// next.
+    fn is_sent_on(&mut self) -> Result<bool, Error> {
+        if self.sent_on != Some(self.cpu.pos) {
+            return Ok(false);
+        }
+        let next = self.queue.prepare()?.filter(|e| e.pos == self.cpu.pos);
+        match next.map(|e| e.op) {
+            Some(Op::Other(at)) => Ok(!self.is_instruction(at)?),
+            _ => Ok(false),
         }
     }
 

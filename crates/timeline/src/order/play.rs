@@ -367,7 +367,8 @@ pub fn play(
             finder.find(&bytes[..n], (&cpu, vec), &cpu, &mut accesses);
             parts(&machine, &accesses, &mut old);
         }
-        if machine.run_to(pos + 1)? != Stop::Position {
+        // What a string instruction did before something interrupted it is all that it did here.
+        if !(string && machine.begin_string()?) && machine.run_to(pos + 1)? != Stop::Position {
             continue;
         }
         if string {

@@ -1,8 +1,10 @@
 //! Where the kernel has a thread go on somewhere else before its next instruction: in a signal's handler, or behind one.
+//! A string instruction may have done a part of its work there before.
 
 use super::Player;
 use crate::Result;
 use crate::timeline::replay;
+use hindsight_isa::CpuState;
 
 impl Player {
     /// Where the kernel has the thread go on somewhere else here (a signal's handler begins, or has ended), lets that take
@@ -16,7 +18,8 @@ impl Player {
             return Ok(false);
         }
         self.spoil();
-        self.go_on()?;
+        self.interrupt()?;
+        self.settle_all()?;
         Ok(true)
     }
 
@@ -25,13 +28,44 @@ impl Player {
         if self.registers().rip != pc
             && (self.inner.scan(self.thread)?.entries(self.count())).any(|e| e == pc)
         {
-            self.go_on()?;
+            self.interrupt()?;
+            self.settle_all()?;
             self.settled = true;
         }
         Ok(())
     }
 
-    fn go_on(&mut self) -> Result<()> {
+    /// Where a string instruction is interrupted here, lets it do what it does before: registers before and behind that.
+    /// What interrupts it comes next, and [`Player::enter`] leads there.
+    pub fn begin_string(&mut self) -> Result<Option<(CpuState, CpuState)>> {
+        let done = self.interrupt()?;
+        if done.is_some() {
+            self.spoil();
+        }
+        Ok(done)
+    }
+
+    fn interrupt(&mut self) -> Result<Option<(CpuState, CpuState)>> {
+        let (thread, count) = (self.thread, self.count());
+        if !self.inner.scan(thread)?.interrupts(count) {
+            return Ok(None);
+        }
+        // It may go on here behind a handler.
+        self.settle_all()?;
+        let before = self.registers();
+        let begun = self.machine.begin_string();
+        let begun = begun.map_err(|e| replay(thread, e))?;
+        Ok(begun.then(|| (before, self.registers())))
+    }
+
+    /// Whether a string instruction that is interrupted here has done what it does before: the player stands in what
+    /// interrupts it.
+    pub fn has_begun(&self) -> Result<bool> {
+        let interrupts = self.inner.scan(self.thread)?.interrupts(self.count());
+        Ok(interrupts && self.has_entered()?)
+    }
+
+    fn settle_all(&mut self) -> Result<()> {
         let thread = self.thread;
         self.machine.settle().map_err(|e| replay(thread, e))
     }

@@ -8,13 +8,14 @@
 //! The instructions that write are learned on the way, and then met as breakpoints.
 
 use super::Hit;
-use super::effects::{Wants, check, step_accesses};
+use super::done::Done;
+use super::effects::{Wants, check};
 use super::{Stretch, forward};
 use crate::player::Player;
 use crate::stops::*;
 use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_replay::Stop as Halt;
-use hindsight_replay::access::{Access, Finder};
+use hindsight_replay::access::Access;
 use std::collections::BTreeMap;
 
 /// Instructions that are looked at first on the way back, and how much more each time.
@@ -138,7 +139,7 @@ impl Writers {
         last: &mut Option<Hit>,
         cancel: &Cancel,
     ) -> Result<Skimmed> {
-        let (mut finder, mut list) = (Finder::new(), Vec::new());
+        let mut doing = Done::default();
         player.seek_straight(lo)?;
         player.set_breaks(self.breaks());
         wants.clear(player);
@@ -153,16 +154,14 @@ impl Writers {
             let halt = player.run(hi)?;
             let (pc, count) = (player.registers().rip, player.count());
             if wants.clear(player) {
-                break Skimmed::Other(from, count);
+                // A handler that is met comes behind what it has interrupted here.
+                let begun = halt == Halt::Break && player.has_begun()?;
+                break Skimmed::Other(from, count + begun as u64);
             }
             if halt != Halt::Break {
                 break Skimmed::All;
             }
-            let doer = match player.enter()? {
-                true => player.registers().rip,
-                false => pc,
-            };
-            let stepped = step_accesses(player, &mut finder, hi, &mut list)?;
+            let stepped = doing.step(player, hi)?;
             wants.clear(player);
             from = player.count();
             match stepped {
@@ -171,10 +170,10 @@ impl Writers {
                 None => break Skimmed::All,
             }
             let touches = |a: &Access| wants.watches.iter().any(|w| a.touches(w.address, w.len));
-            if self.unlearn(pc, list.iter().any(touches)) {
+            if self.unlearn(pc, doing.list.iter().any(touches)) {
                 player.set_breaks(self.breaks());
             }
-            let Some(reason) = wants.watched(player, count, &list) else {
+            let Some((reason, doer)) = wants.watched(player, count, &doing) else {
                 continue;
             };
             let hit = |count| Hit {

@@ -1,5 +1,6 @@
 //! Which instructions of one thread stop, and what they access.
 
+use super::done::Done;
 use super::{Hit, changes};
 use crate::index::{Part, Set};
 use crate::player::Player;
@@ -7,7 +8,7 @@ use crate::stops::*;
 use crate::timeline::Inner;
 use crate::{Cursor, Result, ThreadId};
 use hindsight_replay::Stop as Halt;
-use hindsight_replay::access::{Access, Finder};
+use hindsight_replay::access::Access;
 use std::sync::Arc;
 
 /// Parts into which a stretch is cut to find an access in it: what costs is to go back, once for each time that it is cut.
@@ -242,31 +243,26 @@ impl Wants {
         cancel: &Cancel,
         direction: Direction,
     ) -> Result<Option<Hit>> {
-        let mut finder = Finder::new();
-        let mut list: Vec<Access> = Vec::new();
+        let mut done = Done::default();
         let thread = player.thread;
         let mut last = None;
         while player.count() < hi {
             check(cancel)?;
             let count = player.count();
             let (cpu, vec) = (player.registers(), player.vectors());
-            let pc = match player.enter()? {
-                true => player.registers().rip,
-                false => cpu.rip,
-            };
-            match step_accesses(player, &mut finder, hi, &mut list)? {
+            match done.step(player, hi)? {
                 Some(true) => {}
                 Some(false) => continue,
                 None => break,
             }
             let after = player.registers();
-            let reason = self.watched(player, count, &list).or_else(|| {
+            let reason = self.watched(player, count, &done).or_else(|| {
                 let after_vec = player.vectors();
                 let changed = |r: &&Register| r.differs((&cpu, &vec), (&after, &after_vec));
-                let register = self.registers.iter().find(changed);
-                register.map(|r| Reason::Register(*r))
+                let register = self.registers.iter().find(changed)?;
+                Some((Reason::Register(*register), done.last_pc()))
             });
-            let Some(reason) = reason else { continue };
+            let Some((reason, pc)) = reason else { continue };
             last = Some(Hit {
                 thread,
                 count: match direction {
@@ -283,18 +279,24 @@ impl Wants {
         Ok(last)
     }
 
-    /// The watchpoint that one of an instruction's accesses meets. The player is behind the instruction.
-    pub(super) fn watched(&self, player: &Player, count: u64, list: &[Access]) -> Option<Reason> {
+    /// The watchpoint that one of an instruction's accesses meets, and the address of the instruction. The player is
+    /// behind it.
+    pub(super) fn watched(
+        &self,
+        player: &Player,
+        count: u64,
+        done: &Done,
+    ) -> Option<(Reason, u64)> {
         for w in &self.watches {
             let (reads, writes) = w.watch.kinds();
             let value = self.values.iter().find(|v| v.0 == w.id);
-            let fits = |a: &&Access| {
+            let fits = |(_, a): &(usize, &Access)| {
                 a.touches(w.address, w.len)
                     && (a.read && reads || a.write && writes)
                     && value.is_none_or(|v| changes::leaves_other(player, a, w, &v.1))
             };
-            if let Some(a) = list.iter().find(fits) {
-                return Some(Reason::Watchpoint {
+            if let Some((i, a)) = done.list.iter().enumerate().find(fits) {
+                let reason = Reason::Watchpoint {
                     id: w.id,
                     count,
                     address: a.address,
@@ -302,37 +304,12 @@ impl Wants {
                     read: a.read,
                     write: a.write,
                     kernel: false,
-                });
+                };
+                return Some((reason, done.pc(i)));
             }
         }
         None
     }
-}
-
-/// Lets the player's next instruction run and finds its accesses: whether that was an instruction that is
-/// recorded; if not, it goes to where it is again, at most to `hi`. `None`: there is none.
-pub fn step_accesses(
-    player: &mut Player,
-    finder: &mut Finder,
-    hi: u64,
-    list: &mut Vec<Access>,
-) -> Result<Option<bool>> {
-    let mut code = [0; 15];
-    player.enter()?;
-    let (cpu, vec) = (player.registers(), player.vectors());
-    let n = player.code(cpu.rip, &mut code);
-    let skipped = player.skipped();
-    if player.run(player.count() + 1)? != Halt::Position {
-        return Ok(None);
-    }
-    if player.skipped() != skipped {
-        // What runs in a gap is not known.
-        player.leave_gap(hi)?;
-        return Ok(Some(false));
-    }
-    let held = |at: u64, buf: &mut [u8]| player.cells(at, buf);
-    finder.find_in(&code[..n], (&cpu, &vec), &player.registers(), &held, list);
-    Ok(Some(true))
 }
 
 pub fn check(cancel: &Cancel) -> Result<()> {

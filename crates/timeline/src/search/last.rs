@@ -1,14 +1,14 @@
 //! The last accesses to several stretches of memory, found together: each stretch of instructions is
 //! replayed once for all of them.
 
-use super::effects::{FEW, check, step_accesses};
+use super::done::Done;
+use super::effects::{FEW, check};
 use crate::index::{PAGE, Set};
 use crate::player::Player;
 use crate::stops::{Cancel, Watch};
 use crate::{Result, Timeline, maps};
 use hindsight_isa::observe::MARK;
 use hindsight_replay::Stop as Halt;
-use hindsight_replay::access::Finder;
 use std::sync::Arc;
 
 /// Parts into which a stretch is cut: to look at the marks of a few bytes takes little of the time that going back takes.
@@ -332,8 +332,7 @@ impl Search<'_> {
         self.player.reach(piece.lo)?;
         self.player.set_breaks(Vec::new());
         let (hi, which) = (piece.hi, piece.targets());
-        let mut finder = Finder::new();
-        let mut list = Vec::new();
+        let mut done = Done::default();
         let (targets, watch, marks) = (self.targets, self.watch, self.marks);
         let (reads, writes) = watch.kinds();
         let cancel = self.cancel;
@@ -342,7 +341,7 @@ impl Search<'_> {
             while player.count() < hi {
                 check(cancel)?;
                 let count = player.count();
-                match step_accesses(player, &mut finder, hi, &mut list)? {
+                match done.step(player, hi)? {
                     Some(true) => {}
                     Some(false) => continue,
                     None => break,
@@ -355,7 +354,7 @@ impl Search<'_> {
                     let fits = |a: &&hindsight_replay::access::Access| {
                         a.touches(t.address, t.len) && (a.read && reads || a.write && writes)
                     };
-                    let access = list.iter().find(fits);
+                    let access = done.list.iter().find(fits);
                     if access.is_none() && !marks {
                         continue;
                     }
@@ -365,7 +364,7 @@ impl Search<'_> {
                             count,
                             address: a.address,
                             len: a.len,
-                            write: list.iter().filter(fits).any(|a| a.write),
+                            write: done.list.iter().filter(fits).any(|a| a.write),
                         },
                         None if r.contains(&MARK) => Effect {
                             count,

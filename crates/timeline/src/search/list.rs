@@ -1,12 +1,13 @@
 //! All writes to some bytes, the last one first: those of a piece of a thread are found together, on one way forward.
 
-use super::effects::{check, step_accesses};
+use super::done::Done;
+use super::effects::check;
 use super::last::{Piece, Target, cut};
 use crate::memory::{Found, Written};
 use crate::player::Player;
 use crate::stops::{Cancel, Scope, Watch};
 use crate::{Cursor, Position, Result, ThreadId, value};
-use hindsight_replay::access::{Access, Finder};
+use hindsight_replay::access::Access;
 use std::sync::Arc;
 
 /// Instructions of a thread in which all writes are looked for together.
@@ -313,8 +314,7 @@ fn all_in(
         )?,
     }
     let [target] = targets;
-    let mut finder = Finder::new();
-    let mut list = Vec::new();
+    let mut done = Done::default();
     for p in short {
         player.reach(p.lo)?;
         player.set_breaks(Vec::new());
@@ -322,14 +322,15 @@ fn all_in(
             let hi = p.hi.min(target.hi);
             while player.count() < hi {
                 check(cancel)?;
-                let (count, pc) = (player.count(), player.registers().rip);
-                match step_accesses(player, &mut finder, hi, &mut list)? {
+                let count = player.count();
+                match done.step(player, hi)? {
                     Some(true) => {}
                     Some(false) => continue,
                     None => break,
                 }
-                let fits = |a: &&Access| a.write && a.touches(target.address, target.len);
-                if let Some(a) = list.iter().find(fits) {
+                let fits =
+                    |(_, a): &(usize, &Access)| a.write && a.touches(target.address, target.len);
+                if let Some((i, a)) = done.list.iter().enumerate().find(fits) {
                     let mut cells = vec![0; shown];
                     player.cells(target.address, &mut cells);
                     out.push(Hit {
@@ -338,8 +339,8 @@ fn all_in(
                         len: a.len,
                         read: a.read,
                         kernel: false,
-                        pc: Some(pc),
-                        bytes: left(&cells, &list, target.address),
+                        pc: Some(done.pc(i)),
+                        bytes: left(&cells, &done.list, target.address),
                         value: None,
                     });
                 }

@@ -31,13 +31,18 @@ int main() {
     mprotect(page + 8192, 4096, PROT_READ | PROT_WRITE);
     memset(page + 8192, 7, 4096);
     char src[5000]; memset(src, 3, 5000);
-    // String instructions into pages of which the first faults. None in the middle: what was accessed before is not found
-    // there (see docs/debugging.md).
+    // String instructions into pages that fault at their beginning or in their middle.
     char *d = page; const char *q = src; long n = 5000;
     __asm__ volatile("rep movsb" : "+D"(d), "+S"(q), "+c"(n) :: "memory");
     d = page + 100; q = src; n = 4500;
     __asm__ volatile("rep movsb" : "+D"(d), "+S"(q), "+c"(n) :: "memory");
     d = page + 8192 + 100; n = 600;
+    __asm__ volatile("std\n rep stosq\n cld" : "+D"(d), "+c"(n) : "a"(0x1122334455667788) : "memory");
+    mprotect(page, 8192, PROT_NONE); mprotect(page, 4096, PROT_READ);
+    d = page; q = src; n = 5000;
+    __asm__ volatile("repe cmpsb" : "+D"(d), "+S"(q), "+c"(n) :: "memory", "cc");
+    mprotect(page, 8192, PROT_NONE);
+    d = page + 8192 + 500; n = 1000;
     __asm__ volatile("std\n rep stosq\n cld" : "+D"(d), "+c"(n) : "a"(0x1122334455667788) : "memory");
     mprotect(page + 4096, 4096, PROT_READ);
     *(volatile long *)(page + 4092) = 77;
