@@ -214,17 +214,18 @@ impl Cursor {
         let (Reason::Step, Some(Doing { rsp: slot, .. })) = (&back.reason, returned) else {
             return Ok(back);
         };
-        // The call that wrote the return address: usually the last write there.
-        let ret = self.count;
+        // The call that wrote the return address: usually the last write there. What `vfork` returns from in a child the
+        // parent has called.
+        let (home, ret) = (self.thread, self.count);
         while let Some(w) = self.last_write(slot, 8, cancel)? {
             self.place(w.thread, w.count)?;
             let call = self.instruction()?.filter(|i| i.is_call());
             let call = call.is_some_and(|i| i.next == pc);
-            if call && w.count < from {
+            if call && w.thread == home && w.count < from {
                 return self.stop(Reason::Step);
             }
         }
-        self.place(self.thread, ret)?;
+        self.place(home, ret)?;
         self.stop(Reason::Step)
     }
 

@@ -261,3 +261,37 @@ fn what_lies_behind_restored_state_is_not_taken_for_read() {
         assert!(first.count > here.count, "{first:?}");
     }
 }
+
+/// A child that returns from what its parent has called.
+const VFORK: &str = r#"
+#include <unistd.h>
+#include <sys/wait.h>
+volatile long done;
+int main() {
+    for (int i = 0; i < 2; i++) {
+        if (vfork() == 0) { done++; _exit(0); }
+        wait(0);
+    }
+    return done != 2;
+}
+"#;
+
+#[test]
+fn a_step_over_a_call_of_another_thread_stays_in_its_own() {
+    let s = Scene::new();
+    for regime in ["quiet", "checked"] {
+        let t = open(&record(&s, VFORK, &["--regime", regime]), 2000);
+        let threads = t.threads().unwrap();
+        assert_eq!(threads.len(), 3);
+        let mut c = t.cursor().unwrap();
+        for child in &threads[1..] {
+            for count in child.from..=(child.from + 12).min(child.to) {
+                c.seek_count(child.id, count).unwrap();
+                let stop = c.step_over(Direction::Backward, &Cancel::new()).unwrap();
+                let want = count.saturating_sub(1).max(child.from);
+                assert_eq!((c.thread(), stop.thread), (child.id, child.id), "{count}");
+                assert_eq!(c.count(), want, "{stop:?}");
+            }
+        }
+    }
+}
