@@ -2,7 +2,8 @@
 //!
 //! A call is an instant at which a thread stands before the function's first instruction. It returns
 //! where the thread first comes to the address that then was on top of the stack, with the stack
-//! pointer just above it. A thread is replayed with breakpoints at the function and at the addresses
+//! pointer just above it; unless the function has been called anew from there in between: then it was left in another way,
+//! by `longjmp` or an exception. A thread is replayed with breakpoints at the function and at the addresses
 //! behind the calls of it that were met, in several stretches at the same time where there is an index.
 
 use crate::index::{self, Reader, put};
@@ -25,8 +26,6 @@ const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 const STRIDE: u64 = 1 << 22;
 /// Calls without a return that are remembered in a stretch.
 const OPEN: usize = 1 << 16;
-/// Stacks are smaller: what is further away is another stack.
-const STACK: u64 = 64 << 20;
 /// Calls of a function in one thread that are kept.
 pub const MOST: usize = 1 << 24;
 /// Stretches for each job, so that all jobs end at about the same time.
@@ -302,7 +301,9 @@ fn find(
         let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
         all.into_iter().try_for_each(joined)
     })?;
-    Ok(found.into_inner().unwrap_or_else(|e| e.into_inner()))
+    Ok(without_left(
+        found.into_inner().unwrap_or_else(|e| e.into_inner()),
+    ))
 }
 
 /// Stretches of a thread that can be played by themselves: from one frame of the index to another, or
@@ -330,9 +331,16 @@ fn stretches(inner: &Arc<Inner>, thread: ThreadId) -> Result<Vec<(u64, u64)>> {
 struct Open {
     /// Its number among those found.
     number: usize,
-    /// The stack pointer at its beginning.
-    sp: u64,
     to: u64,
+}
+
+/// A call as it was found.
+#[derive(Clone, Copy)]
+struct Begun {
+    track: Track,
+    sp: u64,
+    /// The address to return to was written for it, and not for what went on as this function.
+    pushed: bool,
 }
 
 struct Stretch {
@@ -340,8 +348,9 @@ struct Stretch {
     function: u64,
     /// Addresses behind calls.
     behind: BTreeSet<u64>,
-    open: Vec<Open>,
-    found: Vec<Track>,
+    /// By the stack pointer at their beginning, several where a function goes on as another one.
+    open: BTreeMap<u64, Vec<Open>>,
+    found: Vec<Begun>,
 }
 
 impl Stretch {
@@ -350,13 +359,13 @@ impl Stretch {
             player: Player::new(inner, thread)?,
             function,
             behind: BTreeSet::new(),
-            open: Vec::new(),
+            open: BTreeMap::new(),
             found: Vec::new(),
         })
     }
 
     /// The calls at instants `lo..hi`; their returns may be later.
-    fn play(mut self, lo: u64, hi: u64, cancel: &Cancel) -> Result<Vec<Track>> {
+    fn play(mut self, lo: u64, hi: u64, cancel: &Cancel) -> Result<Vec<Begun>> {
         self.player.seek(lo)?;
         self.player.set_breaks(vec![self.function]);
         self.run(hi, cancel, &mut |s| {
@@ -368,7 +377,8 @@ impl Stretch {
         })?;
         if !self.open.is_empty() {
             // Only what is still missing.
-            let behind: BTreeSet<u64> = self.open.iter().map(|o| o.to).collect();
+            let open = self.open.values().flatten();
+            let behind: BTreeSet<u64> = open.map(|o| o.to).collect();
             self.player.set_breaks(behind.into_iter().collect());
             let end = self.player.to;
             self.run(end, cancel, &mut |s| {
@@ -422,45 +432,72 @@ impl Stretch {
             let breaks = self.behind.iter().copied().chain([self.function]);
             self.player.set_breaks(breaks.collect());
         }
-        if self.open.len() == OPEN {
-            self.open.remove(0);
+        // From here on what is written there is seen.
+        let [_, writes] = self.player.take_marks(sp, 8);
+        let open = self.open.entry(sp).or_default();
+        // At a border marks begin anew.
+        let count = self.player.count();
+        let pushed = writes.iter().any(|m| *m != 0) || self.player.since() == count;
+        if pushed {
+            // Those that began with this stack pointer are gone.
+            open.clear();
         }
-        self.open.push(Open {
+        if open.len() == OPEN {
+            open.remove(0);
+        }
+        open.push(Open {
             number: self.found.len(),
-            sp,
             to,
         });
-        self.found.push(Track {
-            count: self.player.count(),
+        if self.open.len() > OPEN {
+            self.open.pop_last();
+        }
+        let track = Track {
+            count,
             returned: NEVER,
             to,
             value: 0,
-        });
+        };
+        self.found.push(Begun { track, sp, pushed });
     }
 
     /// The thread may stand behind a call.
     fn back(&mut self) {
         let cpu = self.player.registers();
-        let (pc, sp) = (cpu.rip, cpu.gpr[RSP]);
-        let is = |o: &Open| o.to == pc && o.sp.wrapping_add(8) == sp;
-        let Some(first) = self.open.iter().position(is) else {
+        let (pc, sp) = (cpu.rip, cpu.gpr[RSP].wrapping_sub(8));
+        let Some(open) = self.open.get_mut(&sp) else {
             return;
         };
-        let (count, value) = (self.player.count(), cpu.gpr[RAX]);
-        let found = &mut self.found;
-        // Those that it has called and that are gone with it did not return (`longjmp`, exceptions).
-        let mut i = 0;
-        self.open.retain(|o| {
-            i += 1;
-            if is(o) {
-                let track = &mut found[o.number];
-                (track.returned, track.value) = (count, value);
-                return false;
-            }
-            let gone = i > first && o.sp < sp && sp - o.sp < STACK;
-            !gone
-        });
+        let ended: Vec<Open> = open.extract_if(.., |o| o.to == pc).collect();
+        if open.is_empty() {
+            self.open.remove(&sp);
+        }
+        for o in ended {
+            let track = &mut self.found[o.number].track;
+            (track.returned, track.value) = (self.player.count(), cpu.gpr[RAX]);
+        }
     }
+}
+
+/// Of all calls in a thread those that have not returned before the function was called with the same stack pointer: what
+/// they would have returned by was overwritten.
+fn without_left(mut all: Vec<Begun>) -> Vec<Track> {
+    all.sort_by_key(|b| b.track.count);
+    let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for i in 0..all.len() {
+        let Begun { track, sp, pushed } = all[i];
+        let here = open.entry(sp).or_default();
+        if pushed {
+            for left in here.drain(..) {
+                let before = &mut all[left].track;
+                if before.returned > track.count {
+                    (before.returned, before.value) = (NEVER, 0);
+                }
+            }
+        }
+        here.push(i);
+    }
+    all.into_iter().map(|b| b.track).collect()
 }
 
 #[cfg(test)]

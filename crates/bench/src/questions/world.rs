@@ -2,6 +2,7 @@
 
 use super::log::{Flow, Log, One, bit};
 use hindsight_timeline::{Direction, Position, Register, Scope, Watch};
+use std::collections::HashMap;
 
 /// An instant of a thread.
 pub type Place = (u32, u64);
@@ -324,14 +325,26 @@ impl Log {
     /// Calls of a function and where they return.
     /// `None` where a return address is not one that the thread is known to have written: the kernel calls handlers.
     pub fn calls_of(&self, function: u64) -> Option<Vec<(u64, Option<u64>)>> {
-        let mut out = Vec::new();
+        let mut out: Vec<(u64, Option<u64>)> = Vec::new();
+        // By the stack pointer those that have perhaps not returned.
+        let mut open: HashMap<u64, Vec<usize>> = HashMap::new();
         let hits = (0..self.len()).filter(|i| self.rip[*i as usize] == function);
         for i in hits.map(|i| i as usize) {
             let sp = self.rsp[i];
             let to = self.word_at(sp, self.from + i as u64)?;
             let end = (i + 1..self.rip.len())
                 .find(|j| self.rip[*j] == to && self.rsp[*j] == sp.wrapping_add(8));
-            out.push((self.from + i as u64, end.map(|j| self.from + j as u64)));
+            let end = end.map(|j| self.from + j as u64);
+            let here = open.entry(sp).or_default();
+            if i > 0 && matches!(self.flow[i - 1], Flow::Call(_)) {
+                // Called anew, what was called before was left in another way.
+                for left in here.drain(..) {
+                    let one: &mut (u64, Option<u64>) = &mut out[left];
+                    one.1 = one.1.filter(|end| *end <= self.from + i as u64);
+                }
+            }
+            here.push(out.len());
+            out.push((self.from + i as u64, end));
         }
         Some(out)
     }

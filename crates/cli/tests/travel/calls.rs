@@ -311,3 +311,55 @@ fn what_the_kernel_writes_is_found() {
     assert_eq!(list[1]["kernel"], true, "{list}");
     assert_eq!(list[1]["value"][0], b'o', "{list}");
 }
+
+/// Functions that return on another stack than others that begin later and lie below, and that are left by `longjmp`
+/// some times before they return.
+const LEFT: &str = r#"
+#include <setjmp.h>
+#include <ucontext.h>
+static ucontext_t back, a, b; static char low[65536], high[65536]; static volatile int turns; static jmp_buf out;
+__attribute__((noinline)) void change(ucontext_t *from, ucontext_t *to) { swapcontext(from, to); turns++; }
+static void of_a(void) { for (int i = 0; i < 5; i++) change(&a, &b); change(&a, &back); }
+static void of_b(void) { for (;;) change(&b, &a); }
+__attribute__((noinline)) int attempt(int n) { if (n < 3) longjmp(out, n + 1); return n; }
+int main() {
+    getcontext(&a); a.uc_stack.ss_sp = high; a.uc_stack.ss_size = sizeof high; makecontext(&a, of_a, 0);
+    getcontext(&b); b.uc_stack.ss_sp = low; b.uc_stack.ss_size = sizeof low; makecontext(&b, of_b, 0);
+    change(&back, &a);
+    volatile int n = setjmp(out);
+    for (volatile int i = 0; i < 5000; i++) turns++;
+    attempt(n);
+    return 0;
+}
+"#;
+
+#[test]
+fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
+    let s = Scene::new();
+    let (file, program, trace) = (s.path("left.c"), s.path("left"), s.path("left.hst"));
+    std::fs::write(&file, LEFT).unwrap();
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-g", "-O1", "-static", "-fno-optimize-sibling-calls", "-o"]);
+    assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let [attempt, change] = ["attempt", "change"].map(|function| {
+        let all = ask(&s, &trace, function);
+        all["calls"][0]["address"].as_u64().unwrap()
+    });
+    // What was called in an interval of the index may return in another one.
+    let fine = open(&trace, 700);
+    fine.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+    for t in [open(&trace, 0), fine] {
+        let returns = |function: u64| -> Vec<bool> {
+            let all = t.calls(function, &Filter::default(), &Cancel::new());
+            all.unwrap().iter().map(|c| c.returned.is_some()).collect()
+        };
+        assert_eq!(returns(attempt), [false, false, false, true]);
+        // Who goes back last has been waiting from the beginning; the two that are given up do not return.
+        let changes = returns(change);
+        assert_eq!(changes.len(), 12, "{changes:?}");
+        let not: Vec<usize> = (0..12).filter(|i| !changes[*i]).collect();
+        assert_eq!(not, [10, 11], "{changes:?}");
+    }
+}
