@@ -265,6 +265,27 @@ impl Window {
         Ok(())
     }
 
+    /// Lets the cells hold `lines` where there are any, whose pages the program is going to access, too.
+    pub(crate) fn add_lines(&mut self, lines: &Lines) {
+        if let Dirty::These(pages, _) = &mut self.dirty {
+            pages.extend(lines.pages.iter().map(|p| p.0));
+            pages.sort_unstable();
+            pages.dedup();
+        }
+        self.in_use.extend(lines.pages.iter().map(|p| p.0));
+        let mut rest = lines.bytes.as_chunks::<LINE>().0.iter();
+        for (page, mask) in lines.pages.iter().filter(|p| p.1 != 0) {
+            let to = self.page_mut(*page).as_chunks_mut::<LINE>().0;
+            for (_, to) in to.iter_mut().enumerate().filter(|(i, _)| mask & 1 << i != 0) {
+                // Lest memory is made for zeros.
+                match rest.next() {
+                    Some(line) if !same(to, line) => *to = *line,
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// The same, where the program may access anything.
     pub(crate) fn begin_anywhere(&mut self, lines: &Lines) -> Result<(), Error> {
         self.begin_with(lines)?;
@@ -333,7 +354,7 @@ impl Window {
         let mut out = Lines::default();
         for part in self.dirty_marks(marks)? {
             let marked = self.part(marks, &part).iter().enumerate();
-            for (i, line) in marked.filter(|(_, l)| **l != [0; LINE]) {
+            for (i, line) in marked.filter(|(_, l)| !same(l, &[0; LINE])) {
                 let mask = 1 << (part.lines.start + i);
                 match out.pages.last_mut() {
                     Some(last) if last.0 == part.page => last.1 |= mask,
@@ -350,7 +371,7 @@ impl Window {
         self.fold_slack(marks)?;
         for part in self.dirty_marks(marks)? {
             // Lest memory is made for what has none.
-            if self.part(marks, &part).iter().any(|l| *l != [0; LINE]) {
+            if !self.part(marks, &part).iter().all(|l| same(l, &[0; LINE])) {
                 self.part_mut(marks, &part).fill([0; LINE]);
             }
         }

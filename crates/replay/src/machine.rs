@@ -196,6 +196,12 @@ impl<'a> Machine<'a> {
         self.cpu.window.begin_with(lines)
     }
 
+    /// Lets the window hold these lines in the place of what is there. Besides what it was said to access it may access
+    /// their pages from here on. Only of an observing machine.
+    pub fn add_to_window(&mut self, lines: &Lines) {
+        self.cpu.window.add_lines(lines);
+    }
+
     /// All that the window holds.
     pub fn content(&self) -> Result<Lines, Error> {
         self.cpu.window.beyond(&Lines::default())

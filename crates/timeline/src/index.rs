@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use build::{Budget, Progress, build};
-pub use ends::Ends;
+pub use ends::{Ends, OpenedEnds};
 use ends::{End, covered};
 pub use frame::Frame;
 use maker::Maker;

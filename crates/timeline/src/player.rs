@@ -536,12 +536,15 @@ impl Player {
         }
     }
 
-    /// Goes on into the next interval, or the next part.
+    /// Goes on into the next step, interval or part.
     fn cross(&mut self, at: Since) -> Result<()> {
         let thread = self.thread;
         let here = self.count();
-        self.snapshots.clear();
         let part = self.part(here);
+        if part == at.part && at.until != u64::MAX && self.cross_step(at)? {
+            return Ok(());
+        }
+        self.snapshots.clear();
         if part != at.part {
             // The key frame there empties the window.
             self.base = Lines::default();
@@ -555,8 +558,11 @@ impl Player {
             return self.play_on(part);
         }
         if from != here {
-            // It was made anew meanwhile, with other intervals.
-            self.start_for(here)?;
+            // It was made anew meanwhile, with other intervals; or a gap was left.
+            match self.step_before(here)?.filter(|_| at.step) {
+                Some((step, _)) => self.start_step(here, step)?,
+                None => self.start_for(here)?,
+            }
             return self.advance(here);
         }
         let frame = built.frame(&self.inner, i)?.load(self.forget_base());

@@ -6,7 +6,7 @@
 
 use super::build::bits;
 use super::frame::{Framed, state_of, unpack_parts};
-use super::pieces::Pieces;
+use super::pieces::{Opened, Pieces};
 use super::{LINE, PAGE, Page, Reader};
 use hindsight_replay::{Lines as Content, State};
 use std::sync::Arc;
@@ -144,6 +144,21 @@ impl Step {
     }
 }
 
+/// What is unpacked of the lines of an interval's frame and of its differences.
+#[derive(Default)]
+pub struct OpenedEnds {
+    framed: Opened,
+    differences: Opened,
+}
+
+impl OpenedEnds {
+    /// It is to be of another interval.
+    pub fn clear(&mut self) {
+        self.framed.clear();
+        self.differences.clear();
+    }
+}
+
 /// The ends of an interval with its frame, ready to be asked.
 pub struct Ends {
     pub steps: Vec<Step>,
@@ -261,58 +276,79 @@ impl Ends {
         i.saturating_sub(1)
     }
 
+    /// Where a step ends; `None`: where the interval does.
+    pub fn end_of(&self, step: usize) -> Option<u64> {
+        self.steps.get(step + 1).map(|s| s.from)
+    }
+
     /// The differences of all steps. `None`: they are damaged.
     pub fn differences(&self) -> Option<Vec<u8>> {
         self.lines.all()
     }
 
-    /// Adds to the differences of the first steps, so that there are those of all before a step.
-    pub fn differences_before(&self, step: usize, some: &mut Vec<u8>) -> Option<()> {
-        let last = self.steps[..step].iter().rev().find_map(|s| s.pages.last());
-        let lines = last.map_or(0, |p| p.before + p.new.count_ones() as usize);
-        self.lines.extend(some, lines * LINE)
-    }
-
-    /// The lines of the frame.
-    pub fn framed(&self) -> Option<Vec<u8>> {
-        self.frame.lines.all()
-    }
-
-    /// What the window holds where a step begins. `framed`, `differences`: what this says they are.
-    pub fn content(&self, step: usize, framed: &[u8], differences: &[u8]) -> Option<Content> {
-        let mut pages = Vec::with_capacity(self.frame.pages.len());
-        let mut bytes = Vec::with_capacity(framed.len());
-        let mut rest: Vec<&[Changed]> = self.steps[..step].iter().map(|s| &s.pages[..]).collect();
-        let mut now = [0; PAGE];
-        for (page, mask, before) in &self.frame.pages {
-            let (mut all, mut lines) = (*mask, framed[before * LINE..].chunks_exact(LINE));
-            let mut changed = Vec::new();
-            for r in &mut rest {
-                let i = r.iter().take_while(|c| c.page < *page).count();
+    /// What the window holds, where a step begins, of the lines that it accesses; lines of zeros are left out. `since`: only
+    /// of lines that no step from this one on accessed before; these are all there. Its pages are all that the step
+    /// accesses. `opened`: what is unpacked of this interval. `None`: what is here is damaged.
+    pub fn content(
+        &self,
+        step: usize,
+        since: Option<usize>,
+        opened: &mut OpenedEnds,
+    ) -> Option<Content> {
+        let its = &self.steps.get(step)?.pages;
+        let mut pages = Vec::with_capacity(its.len());
+        let mut bytes = Vec::new();
+        let mut before: Vec<&[Changed]> = self.steps[..step].iter().map(|s| &s.pages[..]).collect();
+        let mut frame = &self.frame.pages[..];
+        let (mut changed, mut now) = (Vec::new(), [0; PAGE]);
+        for c in its {
+            let (mut have, mut new) = (0, 0);
+            changed.clear();
+            for (n, r) in before.iter_mut().enumerate() {
+                let i = r.iter().take_while(|o| o.page < c.page).count();
                 *r = &r[i..];
-                if let Some(c) = r.first().filter(|c| c.page == *page && c.new != 0) {
-                    all |= c.new;
-                    changed.push(c);
+                let Some(other) = r.first().filter(|o| o.page == c.page) else {
+                    continue;
+                };
+                if since.is_some_and(|since| since <= n) {
+                    have |= other.any;
+                }
+                new |= other.new;
+                changed.push(other);
+            }
+            let i = frame.iter().take_while(|f| f.0 < c.page).count();
+            frame = &frame[i..];
+            let framed = frame.first().filter(|f| f.0 == c.page);
+            let (mask, at) = framed.map_or((0, 0), |f| (f.1, f.2));
+            let wanted = match since {
+                Some(_) => c.any & !have,
+                None => c.any & (mask | new),
+            };
+            if wanted != 0 {
+                let lines = mask.count_ones() as usize * LINE;
+                let lines = (self.frame.lines).some(&mut opened.framed, at * LINE, lines)?;
+                let mut lines = lines.as_chunks::<LINE>().0.iter();
+                for i in bits(wanted | mask) {
+                    let line = if mask & (1 << i) != 0 { lines.next() } else { None };
+                    if wanted & (1 << i) != 0 {
+                        now[i * LINE..(i + 1) * LINE].copy_from_slice(line.unwrap_or(&[0; LINE]));
+                    }
                 }
             }
-            for i in bits(all) {
-                let to = &mut now[i * LINE..(i + 1) * LINE];
-                match mask & (1 << i) != 0 {
-                    true => to.copy_from_slice(lines.next()?),
-                    false => to.fill(0),
+            for o in changed.iter().filter(|o| o.new & wanted != 0) {
+                let lines = o.new.count_ones() as usize * LINE;
+                let from = (self.lines).some(&mut opened.differences, o.before * LINE, lines)?;
+                for (i, d) in bits(o.new).zip(from.as_chunks::<LINE>().0) {
+                    if wanted & (1 << i) != 0 {
+                        let to = &mut now[i * LINE..(i + 1) * LINE];
+                        to.iter_mut().zip(d).for_each(|(b, d)| *b ^= d);
+                    }
                 }
             }
-            for c in changed {
-                let from = differences.get(c.before * LINE..)?.chunks_exact(LINE);
-                for (i, d) in bits(c.new).zip(from) {
-                    let to = &mut now[i * LINE..(i + 1) * LINE];
-                    to.iter_mut().zip(d).for_each(|(b, d)| *b ^= d);
-                }
-            }
-            for i in bits(all) {
+            for i in bits(wanted) {
                 bytes.extend_from_slice(&now[i * LINE..(i + 1) * LINE]);
             }
-            pages.push((*page, all));
+            pages.push((c.page, wanted));
         }
         Content::new(pages, bytes)
     }
@@ -440,7 +476,7 @@ mod tests {
         };
         let check = |e: &Ends, every: usize| {
             assert_eq!(e.steps.len(), (MOST + 1).div_ceil(every));
-            let (lines, differences) = (e.framed().unwrap(), e.differences().unwrap());
+            let mut opened = OpenedEnds::default();
             for (k, s) in e.steps.iter().enumerate() {
                 let n = k * every;
                 assert_eq!((s.from, e.step(n as u64)), (n as u64, k));
@@ -462,10 +498,31 @@ mod tests {
                         "{k} {line} {byte}"
                     );
                 }
-                let mut seen = Vec::new();
-                let all = e.content(k, &lines, &differences).unwrap();
-                all.each(&mut |page, bytes| seen.push((page, bytes[..2 * LINE].to_vec())));
-                assert_eq!(seen, [(9, content[n].concat())]);
+                // Of the lines that it accesses; of both, where it is played from the first step on.
+                let held = |lines: u64| -> Vec<u8> {
+                    let one = |i: usize| if lines & (1 << i) != 0 { content[n][i] } else { [0; LINE] };
+                    [one(0), one(1)].concat()
+                };
+                let its = s.pages[0].any;
+                let shown = |opened: &mut OpenedEnds, since| {
+                    let mut seen = Vec::new();
+                    let all = e.content(k, since, opened).unwrap();
+                    all.each(&mut |page, bytes| seen.push((page, bytes[..2 * LINE].to_vec())));
+                    seen
+                };
+                let nothing = held(its).iter().all(|b| *b == 0);
+                let whole = shown(&mut opened, None);
+                match nothing {
+                    true => assert_eq!(whole, [], "{k}"),
+                    false => assert_eq!(whole, [(9, held(its))], "{k}"),
+                }
+                for since in 0..=k {
+                    let before = e.steps[since..k].iter().fold(0, |m, s| m | s.pages[0].any);
+                    let more = its & !before;
+                    let expected = (more != 0).then(|| (9, held(more)));
+                    let seen = shown(&mut opened, Some(since));
+                    assert_eq!(seen, Vec::from_iter(expected), "{since} {k}");
+                }
             }
             let end = [0, 1].map(|i| e.line(9, i).unwrap());
             assert_eq!(end, held);

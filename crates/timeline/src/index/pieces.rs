@@ -59,6 +59,21 @@ pub fn pack(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
+/// What is unpacked of some pieces, or was of others in whose place it is put.
+#[derive(Default)]
+pub struct Opened {
+    bytes: Vec<u8>,
+    have: Vec<bool>,
+    with: Option<Decompressor<'static>>,
+}
+
+impl Opened {
+    /// Nothing is unpacked any more.
+    pub fn clear(&mut self) {
+        self.have.clear();
+    }
+}
+
 /// What [`pack`] made, ready to be read from.
 pub struct Pieces {
     blob: Arc<[u8]>,
@@ -166,24 +181,34 @@ impl Pieces {
         Some(out)
     }
 
-    /// Adds bytes to those of the beginning that there are, all of which come from here, until there are at least `len`.
-    pub fn extend(&self, out: &mut Vec<u8>, len: usize) -> Option<()> {
-        let wanted = len.min(self.len).div_ceil(PIECE);
-        let have = out.len().div_ceil(PIECE);
-        if wanted <= have {
-            return Some(());
-        }
-        let mut with = Decompressor::new().ok()?;
-        for i in have..wanted {
-            // A piece is of at most so many bytes: what is damaged asks for no more.
-            let (piece, size) = self.piece(i);
-            let at = out.len();
-            out.resize(at + size, 0);
-            if with.decompress_to_buffer(piece, &mut out[at..]).ok()? != size {
+    /// Bytes of which only the pieces are unpacked in which they are. `opened`: what there is of these, and of no others.
+    pub fn some<'a>(&self, opened: &'a mut Opened, at: usize, len: usize) -> Option<&'a [u8]> {
+        let end = at.checked_add(len).filter(|end| *end <= self.len)?;
+        if opened.have.len() != self.ends.len() {
+            // A frame of zstd has nine bytes at least: what is damaged asks for no more.
+            if self.len / (PIECE / 8) > self.blob.len() {
                 return None;
             }
+            opened.have.clear();
+            opened.have.resize(self.ends.len(), false);
+            opened.bytes.resize(self.len, 0);
         }
-        Some(())
+        for i in at / PIECE..end.div_ceil(PIECE) {
+            if opened.have[i] {
+                continue;
+            }
+            if opened.with.is_none() {
+                opened.with = Some(Decompressor::new().ok()?);
+            }
+            let (piece, size) = self.piece(i);
+            let to = &mut opened.bytes[i * PIECE..i * PIECE + size];
+            let done = opened.with.as_mut()?.decompress_to_buffer(piece, to);
+            if done.ok()? != size {
+                return None;
+            }
+            opened.have[i] = true;
+        }
+        Some(&opened.bytes[at..end])
     }
 
     /// `N` bytes from `at` on, which are in one piece.
@@ -216,13 +241,28 @@ mod tests {
         assert!(blob.len() < raw.len() / 4);
         let p = new(&blob).unwrap();
         assert_eq!(p.all().unwrap(), raw);
-        let mut some = Vec::new();
-        for (len, have) in [(0, 0), (1, PIECE), (PIECE, PIECE), (PIECE + 1, 2 * PIECE)] {
-            p.extend(&mut some, len).unwrap();
-            assert_eq!(some, raw[..have], "{len}");
+        let mut opened = Opened::default();
+        for round in 0..2 {
+            for (at, len) in [
+                (0, 0),
+                (3 * PIECE + 64, 64),
+                (PIECE - 64, 128),
+                (0, raw.len()),
+            ] {
+                let some = p.some(&mut opened, at, len).unwrap();
+                assert!(*some == raw[at..at + len], "{round}: {at} {len}");
+            }
+            assert_eq!(p.some(&mut opened, 3 * PIECE + 64, 65), None);
+            assert_eq!(p.some(&mut opened, usize::MAX, 2), None);
+            // In the place of others.
+            opened.clear();
+            let other = vec![round as u8; 2 * PIECE + 1];
+            let mut packed = Vec::new();
+            pack(&other, 1, &mut packed).unwrap();
+            let q = new(&packed).unwrap();
+            assert!(*q.some(&mut opened, 0, other.len()).unwrap() == other);
+            opened.clear();
         }
-        p.extend(&mut some, usize::MAX).unwrap();
-        assert_eq!(some, raw);
         for at in [0, PIECE, PIECE - 64, 3 * PIECE + 64, 64] {
             assert_eq!(p.get::<64>(at).unwrap(), raw[at..at + 64], "{at}");
         }
@@ -259,6 +299,7 @@ mod tests {
             bad[n] ^= 0x55;
             if let Some(p) = new(&bad) {
                 p.get::<64>(0);
+                p.some(&mut Opened::default(), 0, p.len());
                 p.all();
             }
             assert!(new(&blob[..n]).is_none());

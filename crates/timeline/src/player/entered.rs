@@ -66,6 +66,10 @@ impl Player {
     }
 
     fn settle_all(&mut self) -> Result<()> {
+        // What takes effect here belongs to the step that begins here.
+        if let Some(at) = self.at {
+            self.cross_step(at)?;
+        }
         let thread = self.thread;
         self.machine.settle().map_err(|e| replay(thread, e))
     }

@@ -1,21 +1,19 @@
 //! Playing from the steps of an interval, which is nearer than from its frame.
 
-use super::Player;
+use super::{Player, Since};
 use crate::Result;
-use crate::index::Ends;
+use crate::index::{self, Ends, OpenedEnds};
 use std::sync::Arc;
 
-/// An interval of a part, by their numbers, and what its steps are made of.
+/// An interval of a part, by their numbers, and what is unpacked of it.
 pub struct Steps {
     of: (u64, usize),
     ends: Arc<Ends>,
-    framed: Vec<u8>,
-    /// Those of its first steps.
-    differences: Vec<u8>,
+    opened: OpenedEnds,
 }
 
 impl Player {
-    /// The last step of an interval, but for its first, that begins at `count` or before: its number, and where.
+    /// The last step of an interval that begins at `count` or before: its number, and where. `None`: it has none.
     pub(super) fn step_before(&self, count: u64) -> Result<Option<(usize, u64)>> {
         let place = self.places[self.part(count)];
         let Some(built) = self.inner.part_if_built(place) else {
@@ -26,36 +24,71 @@ impl Player {
         }
         let ends = built.ends(&self.inner, built.interval(count))?;
         let step = ends.step(count);
-        Ok((step > 0).then(|| (step, ends.steps[step].from)))
+        Ok(ends.stepped.then(|| (step, ends.steps[step].from)))
     }
 
-    /// Begins to play where a step begins, of the interval in which `count` is.
+    /// What is unpacked of an interval.
+    fn steps_of(&mut self, built: &index::Part, interval: usize) -> Result<&mut Steps> {
+        let of = (built.number, interval);
+        let old = self.steps.take();
+        let new = match old {
+            Some(s) if s.of == of => s,
+            old => {
+                let mut opened = old.map(|s| s.opened).unwrap_or_default();
+                opened.clear();
+                Steps {
+                    of,
+                    ends: built.ends(&self.inner, interval)?,
+                    opened,
+                }
+            }
+        };
+        Ok(self.steps.insert(new))
+    }
+
+    /// Begins to play where a step begins, of the interval in which `count` is. The window then has what the step needs.
     pub(super) fn start_step(&mut self, count: u64, step: usize) -> Result<()> {
         let part = self.part(count);
         let built = self.inner.part(self.places[part], &self.cancel)?;
         let i = built.interval(count);
-        let bad = || self.inner.bad_frame();
-        let of = (built.number, i);
-        let mut steps = match self.steps.take().filter(|s| s.of == of) {
-            Some(s) => s,
-            None => {
-                let ends = built.ends(&self.inner, i)?;
-                Steps {
-                    of,
-                    framed: ends.framed().ok_or_else(bad)?,
-                    differences: Vec::new(),
-                    ends,
-                }
-            }
-        };
-        let some = &mut steps.differences;
-        steps.ends.differences_before(step, some).ok_or_else(bad)?;
-        let content = steps.ends.content(step, &steps.framed, &steps.differences);
+        let inner = Arc::clone(&self.inner);
+        let bad = || inner.bad_frame();
+        let steps = self.steps_of(&built, i)?;
+        let content = steps.ends.content(step, None, &mut steps.opened);
         let content = content.ok_or_else(bad)?;
         let state = steps.ends.steps.get(step).and_then(|s| s.state.clone());
-        let state = state.ok_or_else(bad)?;
-        self.steps = Some(steps);
-        self.begin(part, built.bounds(i).1, true, &state, content)
+        let until = steps.ends.end_of(step).unwrap_or(built.bounds(i).1);
+        let state = match state {
+            Some(s) => s,
+            // The first one's is that of the interval.
+            None => built.frame(&inner, i)?.open().ok_or_else(bad)?.0,
+        };
+        self.begin(part, until, true, &state, content)
+    }
+
+    /// Goes on into the next step of an interval, where one ends: the window gets what that needs besides, and marks stay.
+    /// `false`: that is not where it is.
+    pub(super) fn cross_step(&mut self, at: Since) -> Result<bool> {
+        let here = self.count();
+        let built = self.inner.part(self.places[at.part], &self.cancel)?;
+        let i = built.interval(here);
+        let (from, to) = built.bounds(i);
+        if !(at.step && from <= at.count && here == at.until && here < to) {
+            return Ok(false);
+        }
+        let inner = Arc::clone(&self.inner);
+        let steps = self.steps_of(&built, i)?;
+        let (first, next) = (steps.ends.step(at.count), steps.ends.step(here));
+        if steps.ends.steps[next].from != here {
+            // It was made anew meanwhile.
+            return Ok(false);
+        }
+        let more = steps.ends.content(next, Some(first), &mut steps.opened);
+        let more = more.ok_or_else(|| inner.bad_frame())?;
+        let until = steps.ends.end_of(next).unwrap_or(to);
+        self.machine.add_to_window(&more);
+        self.at = Some(Since { until, ..at });
+        Ok(true)
     }
 
     /// Where the interval begins since a step of which marks are; `None`: they are since it began, or since another
@@ -63,6 +96,7 @@ impl Player {
     pub fn interval_begin(&self) -> Option<u64> {
         let at = self.at.filter(|at| at.step)?;
         let built = self.inner.part_if_built(self.places[at.part])?;
-        Some(built.bounds(built.interval(at.count)).0)
+        let begin = built.bounds(built.interval(at.count)).0;
+        (begin < at.count).then_some(begin)
     }
 }
