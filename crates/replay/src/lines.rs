@@ -276,7 +276,11 @@ impl Window {
         let mut rest = lines.bytes.as_chunks::<LINE>().0.iter();
         for (page, mask) in lines.pages.iter().filter(|p| p.1 != 0) {
             let to = self.page_mut(*page).as_chunks_mut::<LINE>().0;
-            for (_, to) in to.iter_mut().enumerate().filter(|(i, _)| mask & 1 << i != 0) {
+            for (_, to) in to
+                .iter_mut()
+                .enumerate()
+                .filter(|(i, _)| mask & 1 << i != 0)
+            {
                 // Lest memory is made for zeros.
                 match rest.next() {
                     Some(line) if !same(to, line) => *to = *line,

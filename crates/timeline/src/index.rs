@@ -31,8 +31,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use build::{Budget, Progress, build};
-pub use ends::{Ends, OpenedEnds};
 use ends::{End, covered};
+pub use ends::{Ends, OpenedEnds};
 pub use frame::Frame;
 use maker::Maker;
 pub use part::{Bytes, Encoded, Key, Part, Set, Unpacked, encode};

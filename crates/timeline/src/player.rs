@@ -308,18 +308,14 @@ impl Player {
 
     /// Goes to a border from the beginning of what ends there, without beginning what begins there.
     fn reach_end(&mut self, count: u64) -> Result<()> {
-        let step = self.step_before(count - 1)?;
-        let least = step.map_or(0, |s| s.1);
+        let least = self.step_before(count - 1)?.map_or(0, |s| s.1);
         let on_the_way = self.at.is_some_and(|at| {
             at.marks
                 && (at.count < count && count <= at.until)
                 && (least..count).contains(&self.count())
         });
         if !on_the_way {
-            match step {
-                Some((step, _)) => self.start_step(count - 1, step)?,
-                None => self.start_for(count - 1)?,
-            }
+            self.start_nearest(count - 1)?;
         }
         self.machine.set_breaks(Vec::new());
         self.advance(count)
@@ -331,10 +327,7 @@ impl Player {
         if self.since() < count || count == self.from {
             return Ok(());
         }
-        match self.step_before(count - 1)? {
-            Some((step, _)) => self.start_step(count - 1, step)?,
-            None => self.start_for(count - 1)?,
-        }
+        self.start_nearest(count - 1)?;
         self.machine.set_breaks(Vec::new());
         self.advance(count)
     }
@@ -539,12 +532,12 @@ impl Player {
     /// Goes on into the next step, interval or part.
     fn cross(&mut self, at: Since) -> Result<()> {
         let thread = self.thread;
-        let here = self.count();
-        let part = self.part(here);
-        if part == at.part && at.until != u64::MAX && self.cross_step(at)? {
+        if self.cross_step(at)? {
             return Ok(());
         }
+        let here = self.count();
         self.snapshots.clear();
+        let part = self.part(here);
         if part != at.part {
             // The key frame there empties the window.
             self.base = Lines::default();
@@ -559,9 +552,9 @@ impl Player {
         }
         if from != here {
             // It was made anew meanwhile, with other intervals; or a gap was left.
-            match self.step_before(here)?.filter(|_| at.step) {
-                Some((step, _)) => self.start_step(here, step)?,
-                None => self.start_for(here)?,
+            match at.step {
+                true => self.start_nearest(here)?,
+                false => self.start_for(here)?,
             }
             return self.advance(here);
         }

@@ -25,6 +25,10 @@ const LONGER: f64 = 0.85;
 /// little more memory than the program touched in it.
 const WAITING: usize = 1;
 
+/// Instructions of an interval at whose beginning so many bytes are laid out in memory.
+const FIRST: u64 = 2 << 20;
+const MUCH: u64 = 16 << 20;
+
 /// What an interval left, or a step of one, as the machine tells it.
 #[derive(Default)]
 pub(super) struct Raw {
@@ -182,7 +186,7 @@ fn play(
             Some(b) => *b,
             None if !borders.is_empty() => place.to,
             None if from < end => end,
-            None => from.saturating_add(span.load(Relaxed)),
+            None => from.saturating_add(first_or(&scan.given, from, span.load(Relaxed))),
         };
         end = next.min(place.to);
         if let Some(step) = step {
@@ -222,6 +226,18 @@ fn play(
         if !more {
             return Ok(());
         }
+    }
+}
+
+/// Instructions of an interval that would have `span`, with what the recording gives of memory: few where much is laid out in memory at its beginning, as a program's
+/// file is. Who plays from there does that again each time, and then goes back through all of it.
+fn first_or(given: &[(u64, u64, u64)], from: u64, span: u64) -> u64 {
+    let end = from.saturating_add(FIRST);
+    let begin = given.partition_point(|g| g.0 < from);
+    let its = given[begin..].iter().take_while(|g| g.0 < end);
+    match its.fold(0u64, |all, g| all.saturating_add(g.2)) {
+        MUCH.. => span.min(FIRST),
+        _ => span,
     }
 }
 
@@ -443,5 +459,21 @@ impl Packer<'_> {
         };
         self.differences = ends.bytes;
         Ok(interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_with_much_memory_is_short() {
+        let given = |at, len| [(0, 0x1000, 8), (at, 0x40_0000, len)];
+        let span = 32 << 20;
+        assert_eq!(first_or(&given(100, MUCH), 0, span), FIRST);
+        assert_eq!(first_or(&given(100, MUCH), 0, 1000), 1000);
+        assert_eq!(first_or(&given(100, MUCH / 2), 0, span), span);
+        assert_eq!(first_or(&given(100, MUCH), 200, span), span);
+        assert_eq!(first_or(&given(FIRST, MUCH), 0, span), span);
     }
 }

@@ -329,7 +329,11 @@ impl Ends {
                 let lines = (self.frame.lines).some(&mut opened.framed, at * LINE, lines)?;
                 let mut lines = lines.as_chunks::<LINE>().0.iter();
                 for i in bits(wanted | mask) {
-                    let line = if mask & (1 << i) != 0 { lines.next() } else { None };
+                    let line = if mask & (1 << i) != 0 {
+                        lines.next()
+                    } else {
+                        None
+                    };
                     if wanted & (1 << i) != 0 {
                         now[i * LINE..(i + 1) * LINE].copy_from_slice(line.unwrap_or(&[0; LINE]));
                     }
@@ -500,7 +504,13 @@ mod tests {
                 }
                 // Of the lines that it accesses; of both, where it is played from the first step on.
                 let held = |lines: u64| -> Vec<u8> {
-                    let one = |i: usize| if lines & (1 << i) != 0 { content[n][i] } else { [0; LINE] };
+                    let one = |i: usize| {
+                        if lines & (1 << i) != 0 {
+                            content[n][i]
+                        } else {
+                            [0; LINE]
+                        }
+                    };
                     [one(0), one(1)].concat()
                 };
                 let its = s.pages[0].any;

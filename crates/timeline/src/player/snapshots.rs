@@ -98,7 +98,8 @@ impl Player {
     pub(super) fn keep(&mut self, machine: Snapshot, marks: bool) {
         let Some(at) = self.at else { return };
         let size = machine.size();
-        if size > BYTES / 2 {
+        // One may hold what a program's file is, which takes long to lay out again.
+        if size > BYTES / 4 * 3 {
             return;
         }
         self.snapshots.push(Kept {

@@ -46,6 +46,14 @@ impl Player {
         Ok(self.steps.insert(new))
     }
 
+    /// Begins to play at the last step, or interval, that begins at `count` or before.
+    pub(super) fn start_nearest(&mut self, count: u64) -> Result<()> {
+        match self.step_before(count)? {
+            Some((step, _)) => self.start_step(count, step),
+            None => self.start_for(count),
+        }
+    }
+
     /// Begins to play where a step begins, of the interval in which `count` is. The window then has what the step needs.
     pub(super) fn start_step(&mut self, count: u64, step: usize) -> Result<()> {
         let part = self.part(count);
@@ -70,10 +78,13 @@ impl Player {
     /// `false`: that is not where it is.
     pub(super) fn cross_step(&mut self, at: Since) -> Result<bool> {
         let here = self.count();
+        if !at.step || here != at.until {
+            return Ok(false);
+        }
         let built = self.inner.part(self.places[at.part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
-        if !(at.step && from <= at.count && here == at.until && here < to) {
+        if at.count < from || to <= here {
             return Ok(false);
         }
         let inner = Arc::clone(&self.inner);
