@@ -194,6 +194,12 @@ impl Cursor {
 
     /// One instruction further or back in this thread, calls and all they do counting as one.
     pub fn step_over(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+        let home = (self.thread, self.count);
+        let stop = self.over(direction, cancel);
+        self.back_if_ended(home, stop)
+    }
+
+    fn over(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
         if direction == Direction::Forward {
             let Some(call) = self.instruction()?.filter(|i| i.is_call()) else {
                 return self.step(direction, Scope::Thread);
@@ -232,8 +238,29 @@ impl Cursor {
     /// Forwards: behind the return from the present function. Backwards: before the call of it. In
     /// this thread.
     pub fn step_out(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
-        let stop = search::step_out(self, direction, cancel)?;
+        let home = (self.thread, self.count);
+        let stop = search::step_out(self, direction, cancel);
+        let stop = self.back_if_ended(home, stop)?;
         self.done(stop)
+    }
+
+    /// What was cancelled, or failed, leaves the cursor where it was.
+    fn back_if_ended(&mut self, home: (ThreadId, u64), stop: Result<Stop>) -> Result<Stop> {
+        match stop {
+            Ok(Stop {
+                reason: Reason::Cancelled,
+                ..
+            })
+            | Err(crate::Error::Cancelled) => {
+                self.place(home.0, home.1)?;
+                self.stop(Reason::Cancelled)
+            }
+            Err(e) => {
+                self.place(home.0, home.1)?;
+                Err(e)
+            }
+            stop => stop,
+        }
     }
 
     /// Runs to the next or previous stop, the end, or until it is cancelled. The cursor's own

@@ -89,10 +89,14 @@ impl<'a> Asker<'a> {
             self.over(k)?;
             self.out(k)?;
             self.same()?;
+            self.list(k)?;
+            self.change(k)?;
         }
         if self.round.is_multiple_of(16) {
             self.calls(k)?;
             self.places(k)?;
+            self.names(k)?;
+            self.cancelled(k)?;
         }
         Ok(())
     }
@@ -208,7 +212,10 @@ impl<'a> Asker<'a> {
         let entered = |e: &Entry| e.0 == want.1 && e.2 == have && what == "run";
         let right = have == (log.digest[i], log.vectors[i]) || log.entered.iter().any(entered);
         self.check(what, right, || {
-            format!("{name}: {context}: registers at {want:?}: {cpu:x?}")
+            let differs = [have.0 != log.digest[i], have.1 != log.vectors[i]];
+            format!(
+                "{name}: {context}: registers at {want:?} (general, vector: {differs:?}): {cpu:x?}"
+            )
         });
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod ask;
 mod log;
 mod memory;
+mod more;
 mod runs;
 mod world;
 

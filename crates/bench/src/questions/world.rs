@@ -2,7 +2,7 @@
 
 use super::log::{Flow, Log, One, bit};
 use hindsight_timeline::{Direction, Position, Register, Scope, Watch};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// An instant of a thread.
 pub type Place = (u32, u64);
@@ -392,7 +392,33 @@ impl Log {
             if self.flow[i] == Flow::Return && self.done[i].1 >= floor {
                 return next;
             }
+            if next == self.to() && matches!(self.flow[i], Flow::Call(_)) {
+                return self.out_of_left(count, floor);
+            }
             at = next;
+        }
+        self.to()
+    }
+
+    /// The same where a function is left in another way: behind the first return to an address that was on the stack
+    /// before.
+    fn out_of_left(&self, count: u64, floor: u64) -> u64 {
+        let mut pushed = HashSet::new();
+        for i in (count - self.from) as usize..self.len() as usize {
+            let sp = self.done[i].1;
+            match self.flow[i] {
+                Flow::Call(_) => {
+                    pushed.insert(sp.wrapping_sub(8));
+                }
+                Flow::Return if !pushed.remove(&sp) && sp >= floor => {
+                    // What lies far above is another stack.
+                    return match sp - floor < 1 << 20 {
+                        true => self.from + i as u64 + 1,
+                        false => self.to(),
+                    };
+                }
+                _ => {}
+            }
         }
         self.to()
     }

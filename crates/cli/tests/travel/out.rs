@@ -128,3 +128,89 @@ fn the_way_out_of_a_long_function_is_short() {
     }
     println!("{:?}", begun.elapsed());
 }
+
+/// What is left by `longjmp`, while what is called later has return addresses in the same places.
+const LEFT: &str = r#"
+#include <setjmp.h>
+static jmp_buf out; volatile long n; void (*volatile leave)(jmp_buf, int) = (void *) longjmp;
+__attribute__((noinline)) long deep(int k) {
+    // Nothing that is executed stands behind the call that does not return.
+    if (k == 0) { if (n < 3) { leave(out, 1); __asm__ volatile("ud2"); } return 1; }
+    return deep(k - 1) + n;
+}
+__attribute__((noinline)) long work(void) {
+    if (setjmp(out)) n++;
+    for (volatile int i = 0; i < 300; i++);
+    return deep(5);
+}
+int main() { long all = work(); for (volatile int i = 0; i < 300; i++); return all != 16; }
+"#;
+
+#[test]
+fn what_is_left_otherwise_ends_where_its_callers_return() {
+    let s = Scene::new();
+    let (file, program, trace) = (s.path("left.c"), s.path("left"), s.path("left.hst"));
+    std::fs::write(&file, LEFT).unwrap();
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-O1", "-w", "-static", "-fno-optimize-sibling-calls", "-o"]);
+    assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let t = crate::open(&trace, 0);
+    let symbol = |name: &str| {
+        let all = s.run(s.hindsight(&["calls", "--json"]).arg(&trace).arg(name));
+        let all: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
+        all["calls"][0]["address"].as_u64().unwrap()
+    };
+    let never = Cancel::new();
+    let calls = |f| t.calls(f, &Default::default(), &never).unwrap();
+    let (deep, work) = (calls(symbol("deep")), calls(symbol("work")));
+    assert_eq!((deep.len(), work.len()), (24, 1));
+    let end = work[0].returned.unwrap().count;
+    let mut c = t.cursor().unwrap();
+    // The innermost ones leave all by `longjmp` the first three times, and the same is called again from the same place.
+    for i in [5, 11, 17, 18, 20, 23] {
+        let call = &deep[i];
+        c.seek_count(call.thread, call.count).unwrap();
+        let stop = c.step_out(Direction::Forward, &never).unwrap();
+        let want = match i {
+            18.. => call.returned.unwrap().count,
+            _ => end,
+        };
+        assert_eq!((c.count(), stop.reason), (want, Reason::Step), "{i}");
+    }
+}
+
+#[test]
+fn steps_that_are_cancelled_leave_the_cursor_where_it_was() {
+    let s = Scene::new();
+    let program = s.compile("frames.c", &["-O1", "-static"]);
+    let trace = s.path("t.hst");
+    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "100000".as_ref()]));
+    assert!(run.status.success(), "{}", run.messages());
+    let t = crate::open(&trace, 0);
+    let mut c = t.cursor().unwrap();
+    let (thread, end) = (ThreadId(t.trace().threads()[0]), t.threads().unwrap()[0].to);
+    let mut cancelled = 0;
+    for round in 0..60 {
+        let here = end / 61 * (round + 1) + round;
+        c.seek_count(thread, here).unwrap();
+        let direction = [Direction::Forward, Direction::Backward][(round % 2) as usize];
+        let cancel = Cancel::new();
+        let stop = std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_micros(100 * (round % 20)));
+                cancel.cancel();
+            });
+            match round % 3 {
+                0 => c.step_over(direction, &cancel).unwrap(),
+                _ => c.step_out(direction, &cancel).unwrap(),
+            }
+        });
+        if stop.reason == Reason::Cancelled {
+            assert_eq!((c.thread(), c.count()), (thread, here), "{round}");
+            cancelled += 1;
+        }
+    }
+    assert!(cancelled > 5, "{cancelled}");
+}

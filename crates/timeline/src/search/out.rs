@@ -10,7 +10,9 @@ use crate::cursor::Doing;
 use crate::stops::*;
 use crate::{Cursor, Result};
 use iced_x86::Mnemonic;
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 const RSP: usize = 4;
@@ -199,12 +201,14 @@ fn find_return(
         slots.entry(to).or_default().push(slot);
     }
     let slots = Arc::new(slots);
+    // Up to here the words of the stack belong to what was called since.
+    let gone = Rc::new(Cell::new(0));
     let breakpoints = slots.keys().map(|to| {
-        let (slots, to) = (Arc::clone(&slots), *to);
+        let (slots, gone, to) = (Arc::clone(&slots), Rc::clone(&gone), *to);
         let mut b = Breakpoint::at(0, to);
         b.condition = Some(Box::new(move |v| {
             let slot = v.registers().gpr[RSP].wrapping_sub(8);
-            slots[&to].binary_search(&slot).is_ok()
+            slot > gone.get() && slots[&to].binary_search(&slot).is_ok()
         }));
         b
     });
@@ -233,10 +237,16 @@ fn find_return(
             cursor.place(thread, count)?;
             continue;
         }
-        // What was written there since is the return address of something else, and that of the function farther away.
-        let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
-        if written.is_some_and(|w| w >= begin) {
-            return Ok(None);
+        // What was called since has its return address there, and the function was left in another way (`longjmp`); or
+        // its own was written there anew (`swapcontext`).
+        match is_pushed_since(cursor, begin, slot, cancel)? {
+            Some(true) => {
+                gone.set(slot);
+                cursor.place(thread, count)?;
+                continue;
+            }
+            Some(false) => cursor.place(thread, count - 1)?,
+            None => return Ok(None),
         }
         let read = first_return(cursor, (begin, count - 1), &slots, slot, cancel)?;
         return Ok(Some(read.unwrap_or(count)));
@@ -271,7 +281,7 @@ fn first_return(
         at = count + 1;
         cursor.place(thread, count)?;
         if returns_from(cursor, slot)? {
-            if !is_pushed_since(cursor, from, slot, cancel)? {
+            if is_pushed_since(cursor, from, slot, cancel)? != Some(true) {
                 return Ok(Some(at));
             }
             // Something that was called returns there, which lies below the return address.
@@ -285,20 +295,26 @@ fn first_return(
 }
 
 /// Whether a call has written a word of the stack from `from` on. It may not have been the last to write it: indirect
-/// branches may be made of a call, a write to where it put its return address, and a return.
-fn is_pushed_since(cursor: &mut Cursor, from: u64, slot: u64, cancel: &Cancel) -> Result<bool> {
+/// branches may be made of a call, a write to where it put its return address, and a return. `None`: others have
+/// written it too often to tell.
+fn is_pushed_since(
+    cursor: &mut Cursor,
+    from: u64,
+    slot: u64,
+    cancel: &Cancel,
+) -> Result<Option<bool>> {
     let thread = cursor.thread();
     for _ in 0..WRITES {
         let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
         let Some(written) = written.filter(|w| *w >= from) else {
-            return Ok(false);
+            return Ok(Some(false));
         };
         cursor.place(thread, written)?;
         if is_call(cursor)?.is_some() {
-            return Ok(true);
+            return Ok(Some(true));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// The last call whose return address lies in the stack above the cursor and that no return has read. `None` also where
