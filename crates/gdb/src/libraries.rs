@@ -4,7 +4,7 @@ use hindsight_symbols::{DebugPaths, Module};
 use hindsight_timeline::{Position, Timeline};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::{LazyLock, Mutex};
 
@@ -14,26 +14,33 @@ struct Layout {
     dynamic: u64,
 }
 
+/// Libraries that stay in the list once the client has seen them, until they come again. gdb (13, and probably others)
+/// does not survive it when this one goes while it catches C++ exceptions, as it does on the way back to the beginning.
+const STAYING: &str = "/libstdc++.so";
+/// Libraries that were listed, by program image and place.
+pub type Listed = HashSet<(u32, u64)>;
+
 /// Libraries of a program image at a position, without the program itself.
-pub fn list(timeline: &Timeline, image: u32, at: Position) -> String {
+pub fn list(timeline: &Timeline, image: u32, at: Position, listed: &mut Listed) -> String {
     let mut out = String::from(r#"<library-list-svr4 version="1.0">"#);
     let modules = timeline.modules(image).unwrap_or_default();
     let program = modules.first().map(|m| m.path.clone());
-    for m in &modules {
-        let gone = m.unload.is_some_and(|p| p <= at);
-        let coming = m.load.is_some_and(|p| p > at);
-        if gone || coming || Some(&m.path) == program.as_ref() || !m.path.starts_with('/') {
+    let is_here = |m: &hindsight_timeline::Module| {
+        m.unload.is_none_or(|p| p > at) && m.load.is_none_or(|p| p <= at)
+    };
+    let (here, others): (Vec<_>, Vec<_>) = modules.iter().partition(|m| is_here(m));
+    let mut places = HashSet::new();
+    for m in here.iter().chain(&others) {
+        let stays = m.path.contains(STAYING) && listed.contains(&(image, m.start));
+        if !(is_here(m) || stays && !places.contains(&m.start)) {
             continue;
         }
-        let Some(hash) = m.hash else { continue };
-        let Ok(bytes) = timeline.module_bytes(hash) else {
+        if Some(&m.path) == program.as_ref() || !m.path.starts_with('/') {
             continue;
-        };
-        let Some(first) = m.parts.first() else {
-            continue;
-        };
-        let bias = bias(&m.path, hash.0, &bytes, first.start, first.offset);
-        if let Some((bias, layout)) = bias {
+        }
+        if let Some((bias, layout)) = bias(timeline, m) {
+            places.insert(m.start);
+            listed.insert((image, m.start));
             let _ = write!(
                 out,
                 r#"<library name="{}" lm="{:#x}" l_addr="{:#x}" l_ld="{:#x}" lmid="0x0"/>"#,
@@ -49,32 +56,27 @@ pub fn list(timeline: &Timeline, image: u32, at: Position) -> String {
 
 /// Guest address of the dynamic section of a mapped file, which tells it from all others.
 pub fn dynamic_section(timeline: &Timeline, m: &hindsight_timeline::Module) -> Option<u64> {
-    let (hash, first) = (m.hash?, m.parts.first()?);
-    let bytes = timeline.module_bytes(hash).ok()?;
-    let (bias, layout) = bias(&m.path, hash.0, &bytes, first.start, first.offset)?;
+    let (bias, layout) = bias(timeline, m)?;
     Some(layout.dynamic.wrapping_add(bias))
 }
 
 type Known = HashMap<[u8; 16], Option<(u64, u64, Layout)>>;
 
 /// Guest address minus file address, and what else is wanted of the file.
-fn bias(
-    path: &str,
-    hash: [u8; 16],
-    bytes: &[u8],
-    start: u64,
-    offset: u64,
-) -> Option<(u64, Layout)> {
-    // Parsing symbols takes long; gdb asks for the list at every stop.
+fn bias(timeline: &Timeline, m: &hindsight_timeline::Module) -> Option<(u64, Layout)> {
+    let (hash, first) = (m.hash?, m.parts.first()?);
+    let (start, offset) = (first.start, first.offset);
+    // Unpacking it and parsing symbols takes long; gdb asks for the list at every stop.
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
-    let (file_start, file_offset, layout) = (*known.entry(hash).or_insert_with(|| {
+    let (file_start, file_offset, layout) = (*known.entry(hash.0).or_insert_with(|| {
+        let bytes = timeline.module_bytes(hash).ok()?;
         let layout = Layout {
-            dynamic: dynamic(bytes)?,
+            dynamic: dynamic(&bytes)?,
         };
-        let m = Module::parse(path, bytes.to_vec(), &DebugPaths::none()).ok()?;
+        let parsed = Module::parse(&m.path, bytes, &DebugPaths::none()).ok()?;
         // With a bias of zero, a mapping of this offset begins at this file address.
-        let at = m.bias(0, offset)?.wrapping_neg();
+        let at = parsed.bias(0, offset)?.wrapping_neg();
         Some((at, offset, layout))
     }))?;
     (file_offset == offset).then(|| (start.wrapping_sub(file_start), layout))

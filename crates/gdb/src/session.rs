@@ -7,6 +7,7 @@ use crate::due::Signals;
 use crate::files::Files;
 use crate::inferior::{self, Inferior};
 use crate::interrupt::Interrupt;
+use crate::libraries::Listed;
 use crate::processes::{FORKS, Fork, Wanted};
 use crate::tell::kind;
 use crate::{Error, Result};
@@ -17,6 +18,7 @@ use hindsight_timeline::{
     Breakpoint, Cancel, Direction, Filter, Kind, KindOf, Position, Reason, Scope, Stops, ThreadId,
     Timeline, Watch,
 };
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// Bytes of the largest variable whose changes are told apart from other writes.
@@ -88,6 +90,8 @@ pub struct Session {
     pub told_fork: Option<Fork>,
     /// An event that goes with the next stop, as in a stop packet.
     pub event: Option<String>,
+    /// Libraries that the client has seen.
+    pub(crate) listed: RefCell<Listed>,
     /// Where the threads of the recording get signals, once that was asked for.
     pub(crate) signals: Option<Signals>,
 }
@@ -127,6 +131,7 @@ impl Session {
             wanted: Wanted::default(),
             told_fork: None,
             event: None,
+            listed: RefCell::default(),
             signals: None,
             timeline,
         };

@@ -428,7 +428,8 @@ impl LibrariesSvr4 for Session {
         buf: &mut [u8],
     ) -> TargetResult<usize, Self> {
         let here = whole(self.inferior.cursor.position().map_err(Error::from))?;
-        let list = libraries::list(&self.timeline, self.inferior.image, here);
+        let mut listed = self.listed.borrow_mut();
+        let list = libraries::list(&self.timeline, self.inferior.image, here, &mut listed);
         Ok(piece(list.as_bytes(), offset, length, buf))
     }
 }

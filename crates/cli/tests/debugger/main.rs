@@ -7,6 +7,7 @@ mod ends;
 #[allow(dead_code)]
 mod harness;
 mod kernel;
+mod moved;
 mod packets;
 mod processes;
 mod travel;

@@ -1,0 +1,148 @@
+//! What gdb keeps while the recording goes to other places: old values, and libraries that are not there yet.
+
+use crate::common::{expect, gdb, record};
+use crate::harness::Scene;
+use std::process::Command;
+
+/// Behind a seek gdb compares what is watched with what it holds there, and not with what it held before: it would go
+/// on, without a word, at a write that leaves what gdb saw last.
+#[test]
+fn a_seek_does_not_hide_a_change() {
+    let s = Scene::new();
+    let program = "
+        int x;
+        void set(int v) { x = v; }
+        void mark(int n) { }
+        int main(void) {
+            set(5); mark(1); set(7); mark(2); set(5); mark(3); set(9); mark(4);
+            return 0;
+        }";
+    let trace = record(&s, program, &[]);
+    let script = "
+        break mark if n == 2
+        continue
+        checkpoint two
+        delete
+        break mark if n == 1
+        reverse-continue
+        watch x
+        watch *&x if x == 77
+        disable 4
+        display x + 100
+        restart two
+        continue
+        info breakpoints
+        continue
+        ";
+    let out = gdb(&s, &trace, script);
+    expect(
+        &out,
+        &[
+            "checkpoint two",
+            "mark (n=1)",
+            "1: x + 100 = 105",
+            "mark (n=2)",
+            // As behind any other stop.
+            "1: x + 100 = 107",
+            "Old value = 7\nNew value = 5",
+            // One that is disabled stays so.
+            "watchpoint  keep n",
+            "Old value = 5\nNew value = 9",
+        ],
+    );
+}
+
+/// gdb 13 does not survive it when the library goes whose exceptions it catches.
+#[test]
+fn exceptions_are_caught_on_the_way_to_the_beginning() {
+    let s = Scene::new();
+    let source = s.path("throws.cc");
+    let text = "
+        #include <cstdio>
+        int thrower(int x) { if (x > 1) throw x; return x; }
+        int main() {
+            for (int i = 0; i < 4; i++)
+                try { thrower(i); } catch (int e) { printf(\"%d\\n\", e); }
+        }";
+    std::fs::write(&source, text).unwrap();
+    let program = s.path("throws");
+    let made = (Command::new("g++").args(["-g", "-O0"]).arg(&source))
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .expect("a C++ compiler (scripts/setup installs it)");
+    assert!(made.success());
+    let trace = s.record(&[&program]).1;
+    let script = "
+        catch throw
+        continue
+        reverse-continue
+        reverse-continue
+        continue
+        up
+        print x
+        continue
+        up
+        print x
+        catch catch
+        continue
+        reverse-continue
+        delete 1
+        reverse-continue
+        reverse-continue
+        ";
+    let out = gdb(&s, &trace, script);
+    expect(
+        &out,
+        &[
+            "exception thrown",
+            "No more reverse-execution history",
+            "No more reverse-execution history",
+            "exception thrown",
+            "= 2",
+            "exception thrown",
+            "= 3",
+            "exception caught",
+            "exception thrown",
+            "exception caught",
+            "No more reverse-execution history",
+        ],
+    );
+    assert!(!out.contains("Fatal signal"), "{out}");
+}
+
+/// From one change to the next, both ways, where gdb decides whether to stop.
+#[test]
+fn many_changes_are_gone_through() {
+    let s = Scene::new();
+    let program = "
+        int x;
+        void set(int v) { x = v; }
+        void mark(int n) { }
+        int main(void) {
+            for (int i = 1; i <= 400; i++) set(i);
+            mark(1);
+            return 0;
+        }";
+    let trace = record(&s, program, &[]);
+    let script = "
+        watch x if x == 300
+        break mark
+        continue
+        continue
+        tbreak set if v == 10
+        reverse-continue
+        reverse-continue
+        info breakpoints
+        ";
+    let out = gdb(&s, &trace, script);
+    expect(
+        &out,
+        &[
+            "Old value = 299\nNew value = 300",
+            "mark (n=1)",
+            "Old value = 301\nNew value = 300",
+            "set (v=10)",
+        ],
+    );
+}
