@@ -73,12 +73,9 @@ pub fn run() -> i32 {
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => stream::receive(&a),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Args::command(),
-                "hindsight",
-                &mut std::io::stdout(),
-            );
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "hindsight", &mut text);
+            store::println(String::from_utf8_lossy(&text).trim_end());
             Ok(0)
         }
     };

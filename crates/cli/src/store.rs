@@ -309,10 +309,18 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Prints to standard output; a reader that has gone away is not an error.
+/// Prints to standard output, and ends the program where that cannot be written; a reader that has gone away is not an
+/// error.
 pub fn println(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{text}");
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            say(&format!("standard output: {e}"));
+            std::process::exit(2);
+        }
+        _ => {}
+    }
 }
 
 /// `hindsight rm`.

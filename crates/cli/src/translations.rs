@@ -7,6 +7,7 @@
 //! accidents: each block has a checksum, and serves only code that is the same byte by byte. Files
 //! can be deleted at any time.
 
+use crate::store::println;
 use crate::{args, image, os, say};
 use anyhow::Result;
 use hindsight_collector::Control;
@@ -336,17 +337,17 @@ pub fn run(a: &args::Cache) -> Result<i32> {
             "cleared": a.clear,
             "files": files,
         });
-        println!("{all:#}");
+        println(&format!("{all:#}"));
         return Ok(0);
     }
     let size = crate::record::size;
     if !a.clear {
         for (name, len, _) in files.iter().rev() {
             let program = program(name).unwrap_or_else(|| PathBuf::from("?"));
-            println!("{:>12}  {}", size(*len), program.display());
+            println(&format!("{:>12}  {}", size(*len), program.display()));
         }
     }
     let word = if a.clear { "deleted: " } else { "" };
-    println!("{word}{} in {}", size(bytes), path.display());
+    println(&format!("{word}{} in {}", size(bytes), path.display()));
     Ok(0)
 }

@@ -356,3 +356,29 @@ fn completions_are_printed() {
         assert!(s.ok(&["completions", shell]).contains("record"));
     }
 }
+
+/// What could not be written is an error, and nobody is told of a bug.
+#[test]
+fn a_full_device_is_reported() {
+    let s = Store::new();
+    let a = &s.file("a.hst");
+    s.ok(&["record", "-o", a, "--", "/bin/true"]);
+    for command in [
+        &["completions", "bash"][..],
+        &["info", a],
+        &["events", a],
+        &["cache"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let o = Command::new(env!("CARGO_BIN_EXE_hindsight"))
+            .env("HINDSIGHT_DIR", s.0.path())
+            .args(command)
+            .stdout(full.unwrap())
+            .stderr(std::process::Stdio::piped())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&o.stderr);
+        assert_eq!(o.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains("standard output: No space"), "{said}");
+    }
+}
