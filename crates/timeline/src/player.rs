@@ -48,6 +48,8 @@ pub struct Player {
     /// For conditions: values of words by the interval that touched them last, and who finds them.
     pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
     helper: Option<Box<Player>>,
+    /// What the last search for accesses learned.
+    pub writers: Option<crate::search::Learned>,
     /// What ends what it is doing, also while it builds the index that it needs.
     pub cancel: Cancel,
 }
@@ -142,6 +144,7 @@ impl Player {
             settled: false,
             kept: HashMap::new(),
             helper: None,
+            writers: None,
             cancel: Cancel::new(),
         })
     }

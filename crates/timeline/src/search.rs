@@ -9,7 +9,6 @@ mod list;
 mod out;
 mod several;
 
-use crate::player::STRIDE;
 use crate::scan::Raw;
 use crate::stops::*;
 use crate::{Cursor, Filter, Kind, KindOf, Position, Result, ThreadId};
@@ -17,6 +16,7 @@ use changes::Writers;
 use effects::Wants;
 use std::sync::Arc;
 
+pub use changes::Learned;
 pub use done::Done;
 pub use last::{Last, Lasts, Target, last_effects};
 pub use list::Writes;
@@ -108,6 +108,9 @@ pub fn nearest(
     found
 }
 
+/// Instructions that are looked at first, but for breakpoints on the way forward: what is beyond a stop is played for
+/// nothing, and whoever goes from one to the next often has the next one near.
+const NEAR: u64 = 1 << 16;
 /// Sequence numbers in the first window of a search over several threads.
 const WINDOW: u64 = 1 << 12;
 
@@ -370,41 +373,42 @@ fn forward_in(
     }
     let wants = Wants::of(cursor, s.thread, stops);
     let player = cursor.player(s.thread)?;
-    let mut found = None;
-    if wants.breaks() {
-        let mut lo = s.lo;
-        while lo < s.hi && found.is_none() {
-            let hi = s.hi.min((lo / STRIDE + 1) * STRIDE);
-            wants.breaks_in(player, lo, hi, stops, cancel, &mut |h| {
-                if h.count >= s.first {
-                    found = Some(h);
-                }
-                found.is_none()
-            })?;
-            lo = hi;
+    if !wants.steps() {
+        let found = wants.first_break(player, s, stops, cancel)?;
+        return Ok(found.or(event));
+    }
+    let mut writers = Writers::known(player, &wants);
+    let (mut lo, mut known) = (s.lo, None);
+    let inner = Arc::clone(player.inner());
+    let mut piece = NEAR;
+    while lo < s.hi {
+        let part = player.index(lo)?;
+        let i = part.interval(lo);
+        let end = s.hi.min(part.bounds(i).1.max(lo + 1));
+        let mut stretch = Stretch {
+            lo,
+            hi: end.min(lo.saturating_add(piece)),
+            ..s
+        };
+        piece = u64::MAX;
+        let found = wants.first_break(player, stretch, stops, cancel)?;
+        lo = stretch.hi;
+        if let Some(h) = &found {
+            stretch.hi = h.count;
         }
-    }
-    if let Some(h) = &found {
-        s.hi = h.count;
-    }
-    if wants.steps() {
-        let mut writers = Writers::default();
-        let (mut lo, mut known) = (s.lo, None);
-        let inner = Arc::clone(player.inner());
-        while lo < s.hi {
-            let part = player.index(lo)?;
-            let i = part.interval(lo);
-            let hi = s.hi.min(part.bounds(i).1.max(lo + 1));
-            if wants.touched(&inner, &part, i, &mut known)?
-                && let Some(h) =
-                    writers.effects(&wants, player, lo, hi, Direction::Forward, cancel)?
-            {
-                return Ok(Some(h));
+        if wants.touched(&inner, &part, i, &mut known)? {
+            let (from, to) = (stretch.lo, stretch.hi);
+            let hit = writers.effects(&wants, player, from, to, Direction::Forward, cancel)?;
+            if hit.is_some() {
+                writers.keep(player, &wants);
+                return Ok(hit);
             }
-            lo = hi;
+        }
+        if found.is_some() {
+            return Ok(found);
         }
     }
-    Ok(found.or(event))
+    Ok(event)
 }
 
 fn backward_in(
@@ -422,14 +426,17 @@ fn backward_in(
         return Ok(event);
     }
     let player = cursor.player(s.thread)?;
-    let mut writers = Writers::default();
+    let mut writers = Writers::known(player, &wants);
     // No instruction is at the last instant.
     let (mut hi, mut known) = (s.hi.min(player.to), None);
     let inner = Arc::clone(player.inner());
+    let mut piece = NEAR;
     while hi > s.lo {
         let part = player.index(hi - 1)?;
         let i = part.interval(hi - 1);
-        let lo = s.lo.max(part.bounds(i).0).min(hi - 1);
+        let begin = part.bounds(i).0.max(hi.saturating_sub(piece));
+        let lo = s.lo.max(begin).min(hi - 1);
+        piece = u64::MAX;
         let mut from = lo;
         let mut last = None;
         if wants.breaks() {
@@ -441,12 +448,12 @@ fn backward_in(
                 from = h.count;
             }
         }
-        if wants.steps()
-            && wants.touched(&inner, &part, i, &mut known)?
-            && let Some(h) =
-                writers.effects(&wants, player, from, hi, Direction::Backward, cancel)?
-        {
-            return Ok(Some(h));
+        if wants.steps() && wants.touched(&inner, &part, i, &mut known)? {
+            let hit = writers.effects(&wants, player, from, hi, Direction::Backward, cancel)?;
+            if hit.is_some() {
+                writers.keep(player, &wants);
+                return Ok(hit);
+            }
         }
         if last.is_some() {
             return Ok(last);

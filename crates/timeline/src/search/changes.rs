@@ -49,6 +49,12 @@ pub struct Writers {
     piece: u64,
 }
 
+/// The same for these watchpoints, as a search leaves it for the next one.
+pub struct Learned {
+    watches: Vec<Watchpoint>,
+    met: BTreeMap<u64, (u64, u64)>,
+}
+
 /// How far a look at a stretch came.
 enum Skimmed {
     /// To its end.
@@ -59,6 +65,23 @@ enum Skimmed {
 }
 
 impl Writers {
+    /// With those that a player learned where the last search found something, if that was for the same.
+    pub fn known(player: &Player, wants: &Wants) -> Writers {
+        let same = (player.writers.as_ref()).filter(|l| l.watches == wants.watches);
+        Writers {
+            met: same.map(|l| l.met.clone()).unwrap_or_default(),
+            piece: 0,
+        }
+    }
+
+    /// Has the player know them for the next search: whoever goes from one change to the next meets the same again.
+    pub fn keep(self, player: &mut Player, wants: &Wants) {
+        player.writers = Some(Learned {
+            watches: wants.watches.clone(),
+            met: self.met,
+        });
+    }
+
     /// See [`Wants::effects`].
     pub fn effects(
         &mut self,

@@ -1,9 +1,9 @@
 //! Which instructions of one thread stop, and what they access.
 
 use super::done::Done;
-use super::{Hit, changes};
+use super::{Hit, Stretch, changes};
 use crate::index::{Part, Set};
-use crate::player::Player;
+use crate::player::{Player, STRIDE};
 use crate::stops::*;
 use crate::timeline::Inner;
 use crate::{Cursor, Result, ThreadId};
@@ -100,6 +100,29 @@ impl Wants {
             }
         };
         Ok(sets.iter().any(|s| s.has(interval)))
+    }
+
+    /// The first place to stop before in a stretch.
+    pub fn first_break(
+        &self,
+        player: &mut Player,
+        s: Stretch,
+        stops: &mut Stops,
+        cancel: &Cancel,
+    ) -> Result<Option<Hit>> {
+        let mut found = None;
+        let mut lo = s.lo;
+        while self.breaks() && lo < s.hi && found.is_none() {
+            let hi = s.hi.min((lo / STRIDE + 1) * STRIDE);
+            self.breaks_in(player, lo, hi, stops, cancel, &mut |h| {
+                if h.count >= s.first {
+                    found = Some(h);
+                }
+                found.is_none()
+            })?;
+            lo = hi;
+        }
+        Ok(found)
     }
 
     /// Shows `found` all places to stop before among instructions `lo..hi`, in order, as long as it
