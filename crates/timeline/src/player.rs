@@ -1,5 +1,6 @@
 //! One thread on a virtual processor that can be anywhere in its stream.
 
+mod aged;
 mod entered;
 mod snapshots;
 mod steps;
@@ -587,13 +588,6 @@ impl Player {
             self.machine.write_marks(k, address, &none);
             old
         })
-    }
-
-    /// The machine's marks no longer tell what was touched.
-    pub fn spoil(&mut self) {
-        if let Some(at) = &mut self.at {
-            at.marks = false;
-        }
     }
 
     /// The index of the part in which instruction `count` is.

@@ -381,6 +381,7 @@ fn forward_in(
     let (mut lo, mut known) = (s.lo, None);
     let inner = Arc::clone(player.inner());
     let mut piece = NEAR;
+    let at_once = wants.compares();
     while lo < s.hi {
         let part = player.index(lo)?;
         let i = part.interval(lo);
@@ -391,8 +392,16 @@ fn forward_in(
             ..s
         };
         piece = u64::MAX;
-        let found = wants.first_break(player, stretch, stops, cancel)?;
         lo = stretch.hi;
+        if at_once && wants.touched(&inner, &part, i, &mut known)? {
+            let hit = writers.first(&wants, player, stretch, stops, cancel)?;
+            if hit.is_some() {
+                writers.keep(player, &wants);
+                return Ok(hit);
+            }
+            continue;
+        }
+        let found = wants.first_break(player, stretch, stops, cancel)?;
         if let Some(h) = &found {
             stretch.hi = h.count;
         }

@@ -95,14 +95,17 @@ impl Writers {
         if !wants.compares() {
             return wants.effects(player, lo, hi, direction, cancel);
         }
+        let none = &mut Stops::default();
         if direction == Direction::Forward {
-            return self.within(wants, player, (lo, hi), direction, cancel);
+            let nowhere = (none, u64::MAX);
+            return self.within(wants, player, (lo, hi), direction, nowhere, cancel);
         }
         let mut end = hi;
         while end > lo {
             self.piece = self.piece.saturating_mul(MORE).max(PIECE);
             let start = end.saturating_sub(self.piece).max(lo);
-            let found = self.within(wants, player, (start, end), direction, cancel)?;
+            let nowhere = (&mut *none, u64::MAX);
+            let found = self.within(wants, player, (start, end), direction, nowhere, cancel)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -111,23 +114,43 @@ impl Writers {
         Ok(None)
     }
 
+    /// The same forwards, and stops before instructions.
+    pub fn first(
+        &mut self,
+        wants: &Wants,
+        player: &mut Player,
+        s: Stretch,
+        stops: &mut Stops,
+        cancel: &Cancel,
+    ) -> Result<Option<Hit>> {
+        let met = (stops, s.first);
+        self.within(wants, player, (s.lo, s.hi), Direction::Forward, met, cancel)
+    }
+
+    /// `stops`, `first`: what is met before instructions counts from there on.
     fn within(
         &mut self,
         wants: &Wants,
         player: &mut Player,
         (lo, hi): (u64, u64),
         direction: Direction,
+        (stops, first): (&mut Stops, u64),
         cancel: &Cancel,
     ) -> Result<Option<Hit>> {
         let (mut at, mut last) = (lo, None);
         while at < hi {
             check(cancel)?;
-            let (from, to) =
-                match self.skim(wants, player, (at, hi), direction, &mut last, cancel)? {
-                    Skimmed::All => return Ok(last),
-                    Skimmed::Hit(h) => return Ok(Some(h)),
-                    Skimmed::Other(from, to) => (from, to),
-                };
+            let met = (&mut *stops, first);
+            let skimmed = self.skim(wants, player, (at, hi), direction, &mut last, met, cancel);
+            match skimmed {
+                Ok(_) => wants.rejuvenate(player),
+                Err(_) => player.spoil(),
+            }
+            let (from, to) = match skimmed? {
+                Skimmed::All => return Ok(last),
+                Skimmed::Hit(h) => return Ok(Some(h)),
+                Skimmed::Other(from, to) => (from, to),
+            };
             let found = wants
                 .accesses()
                 .effects(player, from, to, Direction::Forward, cancel)?;
@@ -152,7 +175,8 @@ impl Writers {
         Ok(last)
     }
 
-    /// Goes through the accesses of the learned instructions.
+    /// Goes through the accesses of the learned instructions. Leaves marks aged.
+    #[allow(clippy::too_many_arguments)]
     fn skim(
         &mut self,
         wants: &Wants,
@@ -160,13 +184,22 @@ impl Writers {
         (lo, hi): (u64, u64),
         direction: Direction,
         last: &mut Option<Hit>,
+        (stops, first): (&mut Stops, u64),
         cancel: &Cancel,
     ) -> Result<Skimmed> {
         let mut doing = Done::default();
-        player.seek_straight(lo)?;
-        player.set_breaks(self.breaks());
-        wants.clear(player);
-        // Marks are of accesses from here on.
+        let before = match first {
+            u64::MAX => Vec::new(),
+            _ => wants.addresses(),
+        };
+        match stops.breakpoints.iter().any(|b| b.condition.is_some()) {
+            // Conditions look at memory.
+            true => player.seek(lo)?,
+            false => player.seek_straight(lo)?,
+        }
+        player.set_breaks(self.breaks(&before));
+        wants.age(player);
+        // Marks that are not aged are of accesses from here on.
         let mut from = lo;
         let mut looks = 0u32;
         let done = loop {
@@ -176,16 +209,28 @@ impl Writers {
             }
             let halt = player.run(hi)?;
             let (pc, count) = (player.registers().rip, player.count());
-            if wants.clear(player) {
-                // A handler that is met comes behind what it has interrupted here.
-                let begun = halt == Halt::Break && player.has_begun()?;
-                break Skimmed::Other(from, count + begun as u64);
+            let is_stop = halt == Halt::Break && count >= first && before.contains(&pc);
+            let accessed = wants.age(player);
+            // A handler that is met comes behind what it has interrupted here, but where to stop before it.
+            let begun = accessed && halt == Halt::Break && player.has_begun()?;
+            if accessed && count > from {
+                break Skimmed::Other(from, count + (begun && !is_stop) as u64);
             }
             if halt != Halt::Break {
                 break Skimmed::All;
             }
+            if is_stop {
+                wants.rejuvenate(player);
+                if let Some(h) = wants.stops_here(player, stops) {
+                    break Skimmed::Hit(h);
+                }
+                wants.age(player);
+            }
+            if begun {
+                break Skimmed::Other(from, count + 1);
+            }
             let stepped = doing.step(player, hi)?;
-            wants.clear(player);
+            wants.age(player);
             from = player.count();
             match stepped {
                 Some(true) => {}
@@ -193,8 +238,8 @@ impl Writers {
                 None => break Skimmed::All,
             }
             let touches = |a: &Access| wants.watches.iter().any(|w| a.touches(w.address, w.len));
-            if self.unlearn(pc, doing.list.iter().any(touches)) {
-                player.set_breaks(self.breaks());
+            if self.met.contains_key(&pc) && self.unlearn(pc, doing.list.iter().any(touches)) {
+                player.set_breaks(self.breaks(&before));
             }
             let Some((reason, doer)) = wants.watched(player, count, &doing) else {
                 continue;
@@ -213,9 +258,11 @@ impl Writers {
         Ok(done)
     }
 
-    fn breaks(&self) -> Vec<u64> {
+    /// Those that are worth it, and others.
+    fn breaks(&self, others: &[u64]) -> Vec<u64> {
         let worth = self.met.iter().filter(|(_, m)| is_worth(**m));
-        worth.map(|(pc, _)| *pc).collect()
+        let all = worth.map(|(pc, _)| pc).chain(others);
+        all.copied().collect()
     }
 
     /// Whether an instruction is met from now on, and was not before.

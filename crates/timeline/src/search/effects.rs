@@ -138,8 +138,7 @@ impl Wants {
     ) -> Result<()> {
         check(cancel)?;
         player.seek(lo)?;
-        let addresses = self.breaks.iter().map(|b| b.1);
-        player.set_breaks(addresses.chain(self.calls.iter().copied()).collect());
+        player.set_breaks(self.addresses());
         let mut looks = 0u32;
         while player.run(hi)? == Halt::Break {
             looks = looks.wrapping_add(1);
@@ -231,8 +230,36 @@ impl Wants {
         any
     }
 
+    /// Has marks of all that is watched differ from those of accesses from here on; whether there were such.
+    pub(super) fn age(&self, player: &mut Player) -> bool {
+        let mut any = false;
+        for w in &self.watches {
+            let [r, wr] = player.is_marked_anew(w.address, w.len);
+            let (reads, writes) = w.watch.kinds();
+            any |= reads && r || writes && wr;
+        }
+        // Only now: they may be of the same bytes, in different ways.
+        for w in &self.watches {
+            player.age(w.address, w.len);
+        }
+        any
+    }
+
+    /// Makes them what they were.
+    pub(super) fn rejuvenate(&self, player: &mut Player) {
+        for w in &self.watches {
+            player.rejuvenate(w.address, w.len);
+        }
+    }
+
+    /// Where to stop before instructions.
+    pub(super) fn addresses(&self) -> Vec<u64> {
+        let breaks = self.breaks.iter().map(|b| b.1);
+        breaks.chain(self.calls.iter().copied()).collect()
+    }
+
     /// The stop that the instruction at the player's place is, before it runs.
-    fn stops_here(&self, player: &mut Player, stops: &mut Stops) -> Option<Hit> {
+    pub(super) fn stops_here(&self, player: &mut Player, stops: &mut Stops) -> Option<Hit> {
         let (pc, count, thread) = (player.registers().rip, player.count(), player.thread);
         let hit = |reason| Hit {
             thread,
