@@ -9,6 +9,7 @@ mod list;
 mod out;
 mod several;
 
+use crate::player::Player;
 use crate::scan::Raw;
 use crate::stops::*;
 use crate::{Cursor, Filter, Kind, KindOf, Position, Result, ThreadId};
@@ -407,7 +408,8 @@ fn forward_in(
         }
         if wants.touched(&inner, &part, i, &mut known)? {
             let (from, to) = (stretch.lo, stretch.hi);
-            let hit = writers.effects(&wants, player, from, to, Direction::Forward, cancel)?;
+            let way = Direction::Forward;
+            let hit = in_interval(&wants, &mut writers, player, (from, to), way, cancel)?;
             if hit.is_some() {
                 writers.keep(player, &wants);
                 return Ok(hit);
@@ -418,6 +420,37 @@ fn forward_in(
         }
     }
     Ok(event)
+}
+
+/// The first or last instruction among `lo..hi`, which are of one interval, whose effect stops.
+fn in_interval(
+    wants: &Wants,
+    writers: &mut Writers,
+    player: &mut Player,
+    (lo, hi): (u64, u64),
+    direction: Direction,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    if hi <= lo {
+        return Ok(None);
+    }
+    let inner = Arc::clone(player.inner());
+    let part = player.index(lo)?;
+    let ends = part.ends(&inner, part.interval(lo))?;
+    let Some(mut steps) = wants.steps_touching(&inner, &ends, lo, hi)? else {
+        return writers.effects(wants, player, lo, hi, direction, cancel);
+    };
+    if direction == Direction::Backward {
+        steps.reverse();
+    }
+    for n in steps {
+        let (from, to) = (ends.steps[n].from.max(lo), ends.end_of(n).unwrap_or(hi));
+        let found = writers.effects(wants, player, from, to.min(hi), direction, cancel)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 fn backward_in(
@@ -458,7 +491,8 @@ fn backward_in(
             }
         }
         if wants.steps() && wants.touched(&inner, &part, i, &mut known)? {
-            let hit = writers.effects(&wants, player, from, hi, Direction::Backward, cancel)?;
+            let way = Direction::Backward;
+            let hit = in_interval(&wants, &mut writers, player, (from, hi), way, cancel)?;
             if hit.is_some() {
                 writers.keep(player, &wants);
                 return Ok(hit);

@@ -2,7 +2,7 @@
 
 use super::done::Done;
 use super::{Hit, Stretch, changes};
-use crate::index::{Part, Set};
+use crate::index::{Ends, Part, Set};
 use crate::player::{Player, STRIDE};
 use crate::stops::*;
 use crate::timeline::Inner;
@@ -17,6 +17,11 @@ const SLICES: u64 = 128;
 const LEAST: u64 = 16;
 /// Instructions that are looked at one by one.
 pub const FEW: u64 = 24;
+
+/// Steps of an interval that are looked at one by one, if not all of them are known to have accessed what is watched.
+const FEW_STEPS: usize = 4;
+/// Bytes of what is watched, of which it is asked of each line whether a step accessed it.
+const SMALL: u64 = 1 << 16;
 
 /// What instructions of a thread can do that stops.
 pub struct Wants {
@@ -123,6 +128,37 @@ impl Wants {
             lo = hi;
         }
         Ok(found)
+    }
+
+    /// The steps of an interval that may have effects that stop, among instructions `lo..hi` of it. `None`: these are rather
+    /// looked at as a whole.
+    pub fn steps_touching(
+        &self,
+        inner: &Inner,
+        ends: &Ends,
+        lo: u64,
+        hi: u64,
+    ) -> Result<Option<Vec<usize>>> {
+        let small = self.watches.iter().all(|w| w.len <= SMALL);
+        let only_accesses = self.registers.is_empty() && self.values.is_empty();
+        if !ends.stepped || !only_accesses || !small {
+            return Ok(None);
+        }
+        let mut out = Vec::new();
+        for n in ends.step(lo)..=ends.step(hi - 1) {
+            let mut any = false;
+            for w in &self.watches {
+                let reads = w.watch.kinds().0;
+                let may = ends.touches(n, w.address, w.len, reads);
+                any |= may.ok_or_else(|| inner.bad_frame())?;
+            }
+            if any {
+                out.push(n);
+            }
+        }
+        // What is read is known of lines only: many would be looked at in vain.
+        let reads = self.watches.iter().any(|w| w.watch.kinds().0);
+        Ok((!reads || out.len() <= FEW_STEPS).then_some(out))
     }
 
     /// Shows `found` all places to stop before among instructions `lo..hi`, in order, as long as it
