@@ -17,11 +17,6 @@ define hindsight-moved
     frame
     display
   end
-  # gdb compares what is watched with what it last saw of it, which need not be what it holds here. It looks again when
-  # a watchpoint is enabled, also one that is. ($_streq is there if gdb has Python.)
-  if !$_isvoid($_streq)
-    python [setattr(b, 'enabled', True) for b in gdb.breakpoints() or () if b.expression and b.enabled]
-  end
 end
 document hindsight-moved
 Makes gdb look again after the recording was moved.

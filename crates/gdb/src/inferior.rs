@@ -22,6 +22,11 @@ pub struct Inferior {
     pub borrowed: Option<ThreadId>,
     pub breaks: Vec<Break>,
     pub watches: Vec<Watchpoint>,
+    /// Where the client last saw what it watches, if it was not told that the place is another one: thread and
+    /// instructions.
+    pub seen: Option<(ThreadId, u64)>,
+    /// Of what it watches what is to be looked at before it goes on: addresses and lengths.
+    pub stale: Vec<(u64, u64)>,
     /// System calls at which to stop; `Some` of an empty list: all.
     pub catch: Option<Vec<u64>>,
     pub signal: Option<SignalInfo>,
@@ -55,6 +60,8 @@ impl Inferior {
             borrowed: None,
             breaks: Vec::new(),
             watches: Vec::new(),
+            seen: None,
+            stale: Vec::new(),
             catch: None,
             signal: None,
             told_signal: None,

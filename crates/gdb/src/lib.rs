@@ -25,6 +25,7 @@ mod session;
 mod side;
 mod siginfo;
 mod signals;
+mod stale;
 mod target;
 mod tell;
 mod tls;

@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// Bytes of the largest variable whose changes are told apart from other writes.
-const LARGEST: u64 = 64;
+pub(crate) const LARGEST: u64 = 64;
 /// Linux signal numbers.
 pub(crate) const SIGNALS: std::ops::Range<u8> = 1..65;
 
@@ -202,6 +202,7 @@ impl Session {
         if image != self.inferior.image {
             return Err(Error::OtherProcess(to, image));
         }
+        self.leaves_unseen();
         self.inferior.cursor.seek_unless(to, &self.cancel.clone())?;
         self.inferior.signal = None;
         self.leave_side()
@@ -243,6 +244,9 @@ impl Session {
                 return Ok(told);
             }
             self.leave_side()?;
+        }
+        if let Some(told) = self.unseen()? {
+            return Ok(told);
         }
         match self.action {
             Action::Continue => self.run(Direction::Forward),

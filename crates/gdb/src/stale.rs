@@ -1,0 +1,54 @@
+//! Watchpoints of variables that gdb has not seen where it stands.
+//!
+//! gdb compares what is watched with what it last saw of it. Behind a seek that need not be what is there: it would go
+//! on, without a word, at a write that leaves what it saw last. So it is told of such a watchpoint first, before anything
+//! is executed, and looks.
+
+use crate::Result;
+use crate::session::{LARGEST, Session, Told};
+use crate::tell::kind;
+use hindsight_timeline::{Watch, Watchpoint};
+
+impl Session {
+    /// The place is about to change, of which gdb is told nothing.
+    pub(crate) fn leaves_unseen(&mut self) {
+        let here = (self.inferior.cursor.thread(), self.inferior.cursor.count());
+        self.inferior.seen.get_or_insert(here);
+    }
+
+    /// What gdb is to look at before it goes on.
+    pub(crate) fn unseen(&mut self) -> Result<Option<Told>> {
+        if let Some((thread, count)) = self.inferior.seen.take()
+            && self.wanted.execs
+            && self.timeline.thread(thread)?.image == self.inferior.image
+        {
+            self.inferior.stale.clear();
+            let compared = |w: &&Watchpoint| w.watch == Watch::Write && w.len <= LARGEST;
+            let watches: Vec<_> = self.inferior.watches.iter().filter(compared).collect();
+            if watches.is_empty() {
+                return Ok(None);
+            }
+            let places: Vec<_> = watches.iter().map(|w| (w.address, w.len)).collect();
+            let mut before = self.timeline.cursor()?;
+            before.seek_count(thread, count)?;
+            for (address, len) in places {
+                let then = before.peek_unless(address, len as usize, &self.cancel)?;
+                if then.prefix() != self.read(address, len as usize)? {
+                    self.inferior.stale.push((address, len));
+                }
+            }
+        }
+        // It inserts them anew at each run.
+        while let Some(place) = self.inferior.stale.pop() {
+            let is = |w: &&Watchpoint| (w.address, w.len) == place && w.watch == Watch::Write;
+            if let Some(w) = self.inferior.watches.iter().find(is) {
+                return Ok(Some(Told::Watch {
+                    tid: self.tid(self.inferior.cursor.thread()),
+                    kind: kind(w.watch),
+                    addr: w.address,
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
