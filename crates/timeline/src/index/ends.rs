@@ -8,8 +8,9 @@ use super::build::bits;
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::{Opened, Pieces};
 use super::{LINE, PAGE, Page, Reader};
+use crate::timeline::lock;
 use hindsight_replay::{Lines as Content, State};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A line at the end of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +160,9 @@ impl OpenedEnds {
     }
 }
 
+/// A line, by its page and its number there, and what it holds.
+type Asked = ((u32, usize), [u8; LINE]);
+
 /// The ends of an interval with its frame, ready to be asked.
 pub struct Ends {
     pub steps: Vec<Step>,
@@ -169,6 +173,8 @@ pub struct Ends {
     /// Of each line that a step wrote, what [`Changed::wrote`] needs besides.
     pub(super) other: Pieces,
     frame: Framed,
+    /// The line that was asked for last, since each of its bytes may be asked for by itself.
+    last: Mutex<Option<Asked>>,
 }
 
 impl Ends {
@@ -221,11 +227,24 @@ impl Ends {
             lines,
             other,
             frame,
+            last: Mutex::default(),
         })
     }
 
     /// What a line holds that the interval touched. `None`: what is here is damaged.
     pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
+        let last = *lock(&self.last);
+        match last.filter(|l| l.0 == (page, line)) {
+            Some((_, bytes)) => Some(bytes),
+            None => {
+                let bytes = self.unpacked(page, line)?;
+                *lock(&self.last) = Some(((page, line), bytes));
+                Some(bytes)
+            }
+        }
+    }
+
+    fn unpacked(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         let mut bytes = self.frame.line(page, line)?;
         let changed = self.steps.iter().filter_map(|s| s.page(page)?.at(line));
         for at in changed {

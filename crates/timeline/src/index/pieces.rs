@@ -17,6 +17,7 @@ const MOST_KEPT: usize = 1 << 20;
 thread_local! {
     /// Making one costs as much as some pieces, and what it writes to is memory that is there already.
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     static PIECE_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static PIECES_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -56,6 +57,17 @@ pub fn pack(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
         }
         out.extend_from_slice(all);
         Ok(())
+    })
+}
+
+/// Unpacks a piece; how many bytes it has.
+fn decompress(piece: &[u8], to: &mut [u8]) -> Option<usize> {
+    DECOMPRESSOR.with_borrow_mut(|with| {
+        let with = match with {
+            Some(with) => with,
+            None => with.insert(Decompressor::new().ok()?),
+        };
+        with.decompress_to_buffer(piece, to).ok()
     })
 }
 
@@ -220,7 +232,11 @@ impl Pieces {
         let mut last = crate::timeline::lock(&self.last);
         if last.as_ref().is_none_or(|l| l.0 != i) {
             let (piece, size) = self.piece(i);
-            let raw = Decompressor::new().ok()?.decompress(piece, size).ok()?;
+            let mut raw = last.take().map_or_else(Vec::new, |l| l.1);
+            raw.resize(size, 0);
+            if decompress(piece, &mut raw)? != size {
+                return None;
+            }
             *last = Some((i, raw));
         }
         let (_, piece) = last.as_ref()?;
