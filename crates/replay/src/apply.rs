@@ -211,6 +211,7 @@ impl Machine<'_> {
                 }
                 let mut bytes = vec![0; len as usize];
                 cpu.window.read(from, &mut bytes);
+                cpu.window.taken(from, &bytes);
                 cpu.window.zero(from, len)?;
                 cpu.window.write_from_outside(to, &bytes);
                 cpu.window.forget(from, len)?;

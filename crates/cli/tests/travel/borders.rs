@@ -295,3 +295,39 @@ fn a_step_over_a_call_of_another_thread_stays_in_its_own() {
         }
     }
 }
+
+const MOVED: &str = r#"
+#define _GNU_SOURCE
+#include <sys/mman.h>
+volatile long spun;
+static void spin(void) { for (int i = 0; i < 2000; i++) spun++; }
+int main() {
+    long sum = 0;
+    char *p = mmap(0, 1 << 16, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *to = mmap(0, 1 << 17, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 16; i++) p[4096 * i + 5] = i + 1;
+    spin();
+    p = mremap(p, 1 << 16, 1 << 17, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+    for (int i = 0; i < 16; i++) sum += p[4096 * i + 5];
+    spin();
+    return sum != 136;
+}
+"#;
+
+/// Who begins to play after it was written, and before it moved.
+#[test]
+fn memory_that_moves_takes_along_what_was_written_long_ago() {
+    let s = Scene::new();
+    let trace = record(&s, MOVED, &[]);
+    for interval in [1000, 3000, 0] {
+        let t = open(&trace, interval);
+        let log = crate::oracle::play(t.trace(), t.trace().threads()[0]);
+        t.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+        let mut c = t.cursor().unwrap();
+        for count in (0..log.len()).step_by(37) {
+            c.seek_count(ThreadId(log.thread), count).unwrap();
+            let (have, want) = (c.registers().unwrap(), &log.states[count as usize]);
+            assert_eq!(have.digest(), want.digest(), "{interval}: {count}");
+        }
+    }
+}

@@ -54,6 +54,22 @@ impl Window {
         Ok(())
     }
 
+    /// Marks cells that are taken from `addr`, where they hold these bytes, to somewhere else: as read, by lines. Who begins to
+    /// play before needs to have them; but for zeros, which are there in any case.
+    pub fn taken(&mut self, addr: u64, bytes: &[u8]) {
+        if self.at == 0 {
+            return;
+        }
+        let (mut at, mut rest) = (addr, bytes);
+        while !rest.is_empty() {
+            let (line, behind) = rest.split_at(rest.len().min(64 - (at % 64) as usize));
+            if line.iter().any(|b| *b != 0) {
+                self.set_marks(Marks::Reads, at, line.len() as u64, observe::MARK);
+            }
+            (at, rest) = (at.wrapping_add(line.len() as u64), behind);
+        }
+    }
+
     /// What these cells hold is not known to be the program's any more.
     pub fn forget(&mut self, addr: u64, len: u64) -> Result<(), Error> {
         if self.at == 0 {
