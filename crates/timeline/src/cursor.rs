@@ -105,10 +105,7 @@ impl Cursor {
     /// Goes to where a thread has completed this many instructions; beyond its ends, to those.
     pub fn seek_count(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         let p = self.player(thread)?;
-        // It may stand where a run stopped before the first instruction of a signal's handler.
-        if p.count() == count && p.has_entered()? {
-            p.spoil();
-        }
+        p.leave_entered(count)?;
         self.place(thread, count)
     }
 
@@ -136,7 +133,11 @@ impl Cursor {
             false => self.timeline.count_at(thread, self.position()?)?,
         };
         let Some(count) = count else { return Ok(None) };
+        let other = thread != self.thread;
         let p = self.player(thread)?;
+        if other {
+            p.leave_entered(count)?;
+        }
         p.go(count)?;
         let state = (p.registers(), p.vectors());
         Ok(Some(state))

@@ -74,6 +74,15 @@ impl Player {
         self.machine.settle().map_err(|e| replay(thread, e))
     }
 
+    /// Who goes to this place and stands there already, where a run stopped before the first instruction of a signal's
+    /// handler, has to go there again.
+    pub fn leave_entered(&mut self, count: u64) -> Result<()> {
+        if self.count() == count && self.has_entered()? {
+            self.spoil();
+        }
+        Ok(())
+    }
+
     /// Whether that has taken effect, as it has where a run stops at such an instruction.
     pub fn has_entered(&self) -> Result<bool> {
         let rip = self.registers().rip;
