@@ -15,6 +15,7 @@
 mod build;
 mod ends;
 mod frame;
+mod given;
 mod maker;
 mod pages;
 mod part;
@@ -173,6 +174,8 @@ impl Interval {
         if stepped {
             maker.stepped = true;
             maker.append(&mine, None).ok_or_else(damaged)?;
+            let given = given::between(self, next, [&mine, &others], changes);
+            maker.add_to_last(given.ok_or_else(damaged)?);
             maker.append(&others, Some(behind)).ok_or_else(damaged)?;
             maker.thin();
         }

@@ -244,6 +244,11 @@ impl Ends {
         }
     }
 
+    /// The same as of when it was touched first; what was not is zero.
+    pub fn first(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
+        self.frame.line(page, line)
+    }
+
     fn unpacked(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         let mut bytes = self.frame.line(page, line)?;
         let changed = self.steps.iter().filter_map(|s| s.page(page)?.at(line));

@@ -3,6 +3,7 @@
 use super::build::bits;
 use super::ends::{Changed, End, Ends, Step, framed, nonzero, words};
 use super::frame::{parts, put_state};
+use super::given::Given;
 use super::steps::MOST;
 use super::{LINE, Page, Touched, put};
 use crate::Result;
@@ -121,18 +122,40 @@ impl Maker {
         }
     }
 
+    /// Adds to the last step how lines of pages, ascending, differ at its end besides.
+    pub fn add_to_last(&mut self, given: Vec<Given>) {
+        let Some(last) = self
+            .steps
+            .len()
+            .checked_sub(1)
+            .filter(|_| !given.is_empty())
+        else {
+            return;
+        };
+        self.step(self.steps[last].from, None);
+        for (page, new, differences) in given {
+            self.differ(page, 0, (0, &[]), new, &differences);
+        }
+        self.join_pairs(|step| step == last);
+    }
+
     /// Joins steps in pairs if there are too many.
     pub fn thin(&mut self) {
-        if self.steps.len() <= MOST {
-            return;
+        if self.steps.len() > MOST {
+            self.join_pairs(|_| true);
         }
+    }
+
+    /// Joins steps with the ones that follow them, if `pair` says so of their numbers.
+    fn join_pairs(&mut self, pair: impl Fn(usize) -> bool) {
         let old = std::mem::take(self);
         self.stepped = old.stepped;
-        let mut steps = old.steps.into_iter();
+        let mut steps = old.steps.into_iter().enumerate();
         let line = |at: usize| old.bytes[at..at + LINE].iter();
-        while let Some(first) = steps.next() {
+        while let Some((number, first)) = steps.next() {
             self.step(first.from, first.state);
-            let second = steps.next().map_or(Vec::new(), |s| s.pages);
+            let second = if pair(number) { steps.next() } else { None };
+            let second = second.map_or(Vec::new(), |s| s.1.pages);
             let (mut a, mut b) = (
                 first.pages.into_iter().peekable(),
                 second.into_iter().peekable(),

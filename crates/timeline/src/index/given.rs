@@ -1,0 +1,112 @@
+//! What something else than a thread did to memory between two intervals that become one.
+
+use super::build::bits;
+use super::ends::covered;
+use super::{Ends, Interval, LINE};
+
+/// Lines of a page that are not what the last interval left, and the differences.
+pub type Given = (u32, u64, Vec<u8>);
+
+/// Of lines that both intervals touched: what the second found where something else than the thread had changed them
+/// in it (`changes`, by address and length), before the thread touched them there. The steps of both say what the thread
+/// did; what was done in between nothing else says. `None`: they are damaged.
+pub fn between(
+    first: &Interval,
+    second: &Interval,
+    [left, found]: [&Ends; 2],
+    changes: &[(u64, u64)],
+) -> Option<Vec<Given>> {
+    let mut out = Vec::new();
+    for t in &first.history {
+        let Some(later) = second.touched(t.page) else {
+            continue;
+        };
+        let (mut new, mut differences) = (0, Vec::new());
+        for i in bits(t.any() & later.any()) {
+            let changed = |c: &(u64, u64)| covered(t.page, i, c.0, c.1) != 0;
+            if !changes.iter().any(changed) {
+                continue;
+            }
+            let (was, is) = (left.line(t.page, i)?, found.first(t.page, i)?);
+            if was != is {
+                new |= 1 << i;
+                let difference: [u8; LINE] = std::array::from_fn(|b| was[b] ^ is[b]);
+                differences.extend_from_slice(&difference);
+            }
+        }
+        if new != 0 {
+            out.push((t.page, new, differences));
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Frame;
+    use super::super::maker::Maker;
+    use super::super::{LEVEL_STEPS, Touched};
+    use super::*;
+    use hindsight_isa::{CpuState, VecState};
+    use hindsight_replay::{Gap, State};
+
+    /// An interval that begins at `from` and touches the first two lines of page 9.
+    fn interval(from: u64, begin: [u8; 2], end: [u8; 2]) -> Interval {
+        let state = State {
+            position: from,
+            gap: Gap::Outside,
+            epoch: 0,
+            cpu: CpuState::default(),
+            vec: VecState::default(),
+        };
+        let (mut mask, mut bodies) = (0, Vec::new());
+        let (mut new, mut differences, mut wrote) = (0, Vec::new(), Vec::new());
+        for i in 0..2 {
+            if begin[i] != 0 {
+                mask |= 1 << i;
+                bodies.extend_from_slice(&[begin[i]; LINE]);
+            }
+            if begin[i] != end[i] {
+                new |= 1 << i;
+                differences.extend_from_slice(&[begin[i] ^ end[i]; LINE]);
+                wrote.push(u64::MAX);
+            }
+        }
+        let mut m = Maker::default();
+        m.stepped = true;
+        m.step(from, None);
+        m.differ(9, 3, (new, &wrote), new, &differences);
+        let mut words = [[0; 2]; 64];
+        words[..2].fill([0xff; 2]);
+        Interval {
+            from,
+            to: from + 10,
+            frame: Frame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
+            history: vec![Touched::new(9, &words)],
+            ends: m.pack(LEVEL_STEPS).unwrap(),
+        }
+    }
+
+    /// What the kernel wrote in the second, before the thread read it, is in no step.
+    #[test]
+    fn what_was_changed_between_two_intervals_is_in_the_one_that_they_become() {
+        let (a, b) = (interval(0, [0, 5], [7, 6]), interval(10, [1, 6], [1, 8]));
+        for (changes, want) in [(vec![(9 * 4096, 16)], [1, 8]), (vec![], [7, 8])] {
+            let both = a.join(&b, &changes, true).unwrap();
+            let ends = both.ends().unwrap();
+            assert_eq!(ends.steps.len(), 2);
+            assert_eq!([0, 1].map(|i| ends.first(9, i).unwrap()[0]), [0, 5]);
+            let held = [0, 1].map(|i| ends.line(9, i).unwrap());
+            assert_eq!(held, want.map(|b| [b; LINE]), "{changes:?}");
+            // Which bytes the steps wrote stays as it was.
+            for (step, line, wrote) in [(0, 0, true), (0, 1, true), (1, 0, false), (1, 1, true)] {
+                let at = (9 * 4096 + line * LINE) as u64;
+                assert_eq!(
+                    ends.touches(step, at, 8, false),
+                    Some(wrote),
+                    "{step} {line}"
+                );
+            }
+        }
+    }
+}
