@@ -178,7 +178,7 @@ fn play(
     drop(start);
     let step = inner.step(thread);
     // Where the interval at hand ends.
-    let mut end = 0;
+    let (mut end, mut short) = (0, false);
     loop {
         let state = m.state();
         let from = state.position;
@@ -186,7 +186,16 @@ fn play(
             Some(b) => *b,
             None if !borders.is_empty() => place.to,
             None if from < end => end,
-            None => from.saturating_add(first_or(&scan.given, from, span.load(Relaxed))),
+            None => {
+                // One that is short is followed by one that is not, lest a program that goes through files has none else.
+                let usual = span.load(Relaxed);
+                let its = match short {
+                    true => usual,
+                    false => first_or(&scan.given, from, usual),
+                };
+                short = its < usual;
+                from.saturating_add(its)
+            }
         };
         end = next.min(place.to);
         if let Some(step) = step {
