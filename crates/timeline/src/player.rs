@@ -263,7 +263,7 @@ impl Player {
         let least = step.map_or(0, |s| s.1);
         if !self.near(count, need, least) {
             match step {
-                Some((step, _)) => self.start_step(count, step)?,
+                Some(_) => self.start_step(count)?,
                 None => self.start_for(count)?,
             }
         }

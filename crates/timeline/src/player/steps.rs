@@ -49,19 +49,24 @@ impl Player {
     /// Begins to play at the last step, or interval, that begins at `count` or before.
     pub(super) fn start_nearest(&mut self, count: u64) -> Result<()> {
         match self.step_before(count)? {
-            Some((step, _)) => self.start_step(count, step),
+            Some(_) => self.start_step(count),
             None => self.start_for(count),
         }
     }
 
     /// Begins to play where a step begins, of the interval in which `count` is. The window then has what the step needs.
-    pub(super) fn start_step(&mut self, count: u64, step: usize) -> Result<()> {
+    pub(super) fn start_step(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
         let built = self.inner.part(self.places[part], &self.cancel)?;
         let i = built.interval(count);
         let inner = Arc::clone(&self.inner);
         let bad = || inner.bad_frame();
         let steps = self.steps_of(&built, i)?;
+        if !steps.ends.stepped {
+            // It was made anew meanwhile.
+            return self.start_for(count);
+        }
+        let step = steps.ends.step(count);
         let content = steps.ends.content(step, None, &mut steps.opened);
         let content = content.ok_or_else(bad)?;
         let state = steps.ends.steps.get(step).and_then(|s| s.state.clone());
@@ -90,7 +95,7 @@ impl Player {
         let inner = Arc::clone(&self.inner);
         let steps = self.steps_of(&built, i)?;
         let (first, next) = (steps.ends.step(at.count), steps.ends.step(here));
-        if steps.ends.steps[next].from != here {
+        if steps.ends.steps[next].from != here || steps.ends.steps[first].from != at.count {
             // It was made anew meanwhile.
             return Ok(false);
         }
