@@ -18,11 +18,14 @@ impl Session {
 
     /// What gdb is to look at before it goes on.
     pub(crate) fn unseen(&mut self) -> Result<Option<Told>> {
-        if let Some((thread, count)) = self.inferior.seen.take()
+        let seen = self.inferior.seen.take();
+        if seen.is_some() {
+            self.inferior.stale.clear();
+        }
+        if let Some((thread, count)) = seen
             && self.wanted.execs
             && self.timeline.thread(thread)?.image == self.inferior.image
         {
-            self.inferior.stale.clear();
             let compared = |w: &&Watchpoint| w.watch == Watch::Write && w.len <= LARGEST;
             let watches: Vec<_> = self.inferior.watches.iter().filter(compared).collect();
             if watches.is_empty() {
