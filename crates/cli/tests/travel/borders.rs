@@ -36,7 +36,8 @@ int main() {
 }
 "#;
 
-fn record(s: &Scene, source: &str, options: &[&str]) -> PathBuf {
+/// Compiles a program and records it.
+pub fn record(s: &Scene, source: &str, options: &[&str]) -> PathBuf {
     let (file, program, trace) = (s.path("p.c"), s.path("p"), s.path("p.hst"));
     std::fs::write(&file, source).unwrap();
     let mut gcc = std::process::Command::new("gcc");

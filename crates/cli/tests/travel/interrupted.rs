@@ -1,12 +1,12 @@
 //! String instructions that are interrupted in their middle, by pages that fault and by signals.
 
+use crate::borders::record;
 use crate::harness::Scene;
 use crate::open;
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Filter, Found, Kind, KindOf, Reason, Scope, Stops,
     ThreadId, Timeline, Watch, Watchpoint,
 };
-use std::path::PathBuf;
 
 /// Pages become accessible one after the other, while they are copied and compared; the handler begins with a write.
 const FAULTS: &str = r#"
@@ -39,19 +39,6 @@ int main() {
 
 /// Bytes that each part of the copy goes over: up to the end of the page.
 const PARTS: [(u64, u64); 3] = [(100, 3996), (4096, 4096), (8192, 3908)];
-
-fn record(s: &Scene, source: &str, options: &[&str]) -> PathBuf {
-    let (file, program, trace) = (s.path("p.c"), s.path("p"), s.path("p.hst"));
-    std::fs::write(&file, source).unwrap();
-    let mut gcc = std::process::Command::new("gcc");
-    gcc.args(["-O1", "-w", "-static", "-pthread", "-o"]);
-    assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
-    let mut command = s.hindsight(&["record", "--quiet"]);
-    command.args(options).arg("-o").arg(&trace).arg("--");
-    let run = s.run(command.arg(&program));
-    assert!(run.status.success(), "{}", run.messages());
-    trace
-}
 
 /// Where things of a kind happen, in one thread.
 fn happenings(t: &Timeline, kind: KindOf) -> Vec<(u64, Kind)> {
