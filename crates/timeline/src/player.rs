@@ -260,7 +260,7 @@ impl Player {
             Need::Marks => None,
             _ => self.step_before(count)?,
         };
-        let least = step.map_or(0, |s| s.1);
+        let least = step.unwrap_or(0);
         if !self.near(count, need, least) {
             match step {
                 Some(_) => self.start_step(count)?,
@@ -301,7 +301,7 @@ impl Player {
 
     /// Whether an interval or a step begins there.
     fn is_border(&self, count: u64) -> Result<bool> {
-        if let Some((_, from)) = self.step_before(count)? {
+        if let Some(from) = self.step_before(count)? {
             return Ok(from == count);
         }
         let place = self.places[self.part(count)];
@@ -312,7 +312,7 @@ impl Player {
 
     /// Goes to a border from the beginning of what ends there, without beginning what begins there.
     fn reach_end(&mut self, count: u64) -> Result<()> {
-        let least = self.step_before(count - 1)?.map_or(0, |s| s.1);
+        let least = self.step_before(count - 1)?.unwrap_or(0);
         let on_the_way = self.at.is_some_and(|at| {
             at.marks
                 && (at.count < count && count <= at.until)

@@ -13,8 +13,8 @@ pub struct Steps {
 }
 
 impl Player {
-    /// The last step of an interval that begins at `count` or before: its number, and where. `None`: it has none.
-    pub(super) fn step_before(&self, count: u64) -> Result<Option<(usize, u64)>> {
+    /// Where the last step of an interval begins that does so at `count` or before. `None`: it has none.
+    pub(super) fn step_before(&self, count: u64) -> Result<Option<u64>> {
         let place = self.places[self.part(count)];
         let Some(built) = self.inner.part_if_built(place) else {
             return Ok(None);
@@ -23,8 +23,7 @@ impl Player {
             return Ok(None);
         }
         let ends = built.ends(&self.inner, built.interval(count))?;
-        let step = ends.step(count);
-        Ok(ends.stepped.then(|| (step, ends.steps[step].from)))
+        Ok((ends.stepped).then(|| ends.steps[ends.step(count)].from))
     }
 
     /// What is unpacked of an interval.
