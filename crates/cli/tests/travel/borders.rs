@@ -38,10 +38,17 @@ int main() {
 
 /// Compiles a program and records it.
 pub fn record(s: &Scene, source: &str, options: &[&str]) -> PathBuf {
+    record_as(s, source, &["-O1"], options)
+}
+
+/// The same with options of the compiler.
+pub fn record_as(s: &Scene, source: &str, flags: &[&str], options: &[&str]) -> PathBuf {
     let (file, program, trace) = (s.path("p.c"), s.path("p"), s.path("p.hst"));
     std::fs::write(&file, source).unwrap();
     let mut gcc = std::process::Command::new("gcc");
-    gcc.args(["-O1", "-w", "-static", "-pthread", "-o"]);
+    gcc.args(["-w", "-static", "-pthread"])
+        .args(flags)
+        .arg("-o");
     assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
     let mut command = s.hindsight(&["record", "--quiet"]);
     command.args(options).arg("-o").arg(&trace).arg("--");

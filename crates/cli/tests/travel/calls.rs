@@ -336,13 +336,8 @@ int main() {
 #[test]
 fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
     let s = Scene::new();
-    let (file, program, trace) = (s.path("left.c"), s.path("left"), s.path("left.hst"));
-    std::fs::write(&file, LEFT).unwrap();
-    let mut gcc = std::process::Command::new("gcc");
-    gcc.args(["-g", "-O1", "-static", "-fno-optimize-sibling-calls", "-o"]);
-    assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
-    let run = s.run(&mut s.recording(&trace, &[program.as_os_str()]));
-    assert!(run.status.success(), "{}", run.messages());
+    let trace =
+        crate::borders::record_as(&s, LEFT, &["-g", "-O1", "-fno-optimize-sibling-calls"], &[]);
     let [attempt, change] = ["attempt", "change"].map(|function| {
         let all = ask(&s, &trace, function);
         all["calls"][0]["address"].as_u64().unwrap()

@@ -149,13 +149,7 @@ int main() { long all = work(); for (volatile int i = 0; i < 300; i++); return a
 #[test]
 fn what_is_left_otherwise_ends_where_its_callers_return() {
     let s = Scene::new();
-    let (file, program, trace) = (s.path("left.c"), s.path("left"), s.path("left.hst"));
-    std::fs::write(&file, LEFT).unwrap();
-    let mut gcc = std::process::Command::new("gcc");
-    gcc.args(["-O1", "-w", "-static", "-fno-optimize-sibling-calls", "-o"]);
-    assert!(gcc.arg(&program).arg(&file).status().unwrap().success());
-    let run = s.run(&mut s.recording(&trace, &[program.as_os_str()]));
-    assert!(run.status.success(), "{}", run.messages());
+    let trace = crate::borders::record_as(&s, LEFT, &["-O1", "-fno-optimize-sibling-calls"], &[]);
     let t = crate::open(&trace, 0);
     let symbol = |name: &str| {
         let all = s.run(s.hindsight(&["calls", "--json"]).arg(&trace).arg(name));
