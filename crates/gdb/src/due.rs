@@ -3,8 +3,9 @@
 //! A run stops where a thread gets a signal, before its handler. Who comes to such a place in another way, by a step or
 //! a seek or at a breakpoint, has not been told of it, and is when going on.
 
-use crate::Result;
 use crate::session::{Action, Break, Session, SignalInfo, Told};
+use crate::{Error, Result};
+use gdbstub::common::Tid;
 use hindsight_timeline::{Direction, Filter, Kind, KindOf, Reason, Stop, ThreadId};
 use std::collections::HashMap;
 
@@ -93,7 +94,9 @@ impl Session {
             self.inferior.steps_at_end = 0;
             return Ok(told);
         }
-        if let Some(reason) = self.signal_here()? {
+        if stop.thread == self.inferior.cursor.thread()
+            && let Some(reason) = self.signal_here()?
+        {
             return self.tell(Stop { reason, ..stop });
         }
         let in_range = matches!(self.action, Action::Range(..));
@@ -102,7 +105,26 @@ impl Session {
             self.inferior.steps_at_end = 0;
             return Ok(told);
         }
-        Ok(self.trap())
+        Ok(self.trap_of(stop.thread))
+    }
+
+    /// What a step of a thread other than the cursor's is answered with, if that has completed all that it ever does: time
+    /// does not go back to where it did the last of it.
+    pub(crate) fn rests(&mut self, tid: Tid) -> Result<Option<Told>> {
+        let thread = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
+        let position = self.inferior.cursor.position()?;
+        if thread == self.inferior.cursor.thread()
+            || self.timeline.count_at(thread, position)? != Some(self.timeline.thread(thread)?.to)
+        {
+            return Ok(None);
+        }
+        let reason = Reason::End;
+        let stop = Stop {
+            thread,
+            position,
+            reason,
+        };
+        self.tell_step(stop).map(Some)
     }
 }
 

@@ -22,14 +22,30 @@ document hindsight-moved
 Makes gdb look again after the recording was moved.
 end
 
-# Commands are about the process that was chosen, of which gdb tells the recording with a look at memory only.
-define hookpost-inferior
-  maintenance flush dcache
-  with language c -- set $hindsight_here = *(unsigned char *) $pc
+# Commands are about the process that was chosen, and steps backwards about the thread. gdb tells the recording of either
+# only when it looks at memory: when it has stopped it last spoke of any of those that it holds.
+define hindsight-chosen
+  if $_thread != 0
+    with language c -- set $hindsight_here = *(unsigned char *) 0x9e48494e4453475c
+  end
+end
+define hook-monitor
+  hindsight-chosen
 end
 define hookpost-thread
-  maintenance flush dcache
-  with language c -- set $hindsight_here = *(unsigned char *) $pc
+  hindsight-chosen
+end
+define hook-reverse-step
+  hindsight-chosen
+end
+define hook-reverse-stepi
+  hindsight-chosen
+end
+define hook-reverse-next
+  hindsight-chosen
+end
+define hook-reverse-nexti
+  hindsight-chosen
 end
 define info hookpost-inferiors
   monitor processes

@@ -92,8 +92,7 @@ impl Inferior {
             if t.id == first || !self.has(&t) {
                 continue;
             }
-            let count = timeline.count_at(t.id, here)?;
-            if count.is_some_and(|c| c < t.to) {
+            if timeline.is_alive(t.id, here)? {
                 out.push(t.id);
             }
         }

@@ -200,11 +200,37 @@ impl Session {
         Told::Library(self.tid(self.inferior.cursor.thread()))
     }
 
-    /// Says how the process ended.
-    pub fn note_end(&mut self) -> Result<()> {
+    /// Whether a thread's end is that of its program image.
+    pub fn is_over(&self, thread: ThreadId) -> Result<bool> {
+        let t = self.timeline.thread(thread)?;
+        Ok(t.ending == Ending::Exec || self.inferior.cursor.position()? >= self.last()?)
+    }
+
+    /// The last instant of the process.
+    fn last(&self) -> Result<Position> {
+        let threads = self.timeline.threads()?;
+        let mine = threads.iter().filter(|t| self.inferior.has(t));
+        mine.map(|t| t.last).max().ok_or(Error::NoThread(0))
+    }
+
+    /// Says how the process ended, or, where others go on, the thread.
+    pub fn note_end(&mut self, thread: ThreadId) -> Result<()> {
+        if !self.is_over(thread)? {
+            let t = self.timeline.thread(thread)?;
+            self.notes.push(match t.ending {
+                Ending::Unknown | Ending::Signal(_) => {
+                    format!(
+                        "[thread {} does nothing more until its process ends]",
+                        t.tid
+                    )
+                }
+                how => format!("[end of thread {}: {how}]", t.tid),
+            });
+            return Ok(());
+        }
         let threads = self.timeline.threads()?;
         let mut mine = threads.iter().filter(|t| self.inferior.has(t));
-        let how = |t: &&hindsight_timeline::Thread| t.ending != Ending::Unknown;
+        let how = |t: &&Thread| t.ending != Ending::Unknown;
         if let Some(t) = mine.clone().find(how).or_else(|| mine.next()) {
             let note = format!("[end of the recording of this process: {}]", t.ending);
             self.notes.push(note);

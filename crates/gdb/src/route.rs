@@ -3,6 +3,7 @@
 
 use crate::Result;
 use crate::session::Session;
+use gdbstub::common::Tid;
 
 /// The processes that the client has chosen.
 #[derive(Default)]
@@ -11,6 +12,8 @@ pub struct Router {
     general: Option<u64>,
     /// For runs that do not say it themselves (`Hc`).
     resumed: Option<u64>,
+    /// The thread that alone is to run then, if one was named.
+    alone: Option<Tid>,
     /// A process that the client has turned to, but is not attached to, with the packet in which it did. It is
     /// usually about to let it go.
     next: Option<(u64, Vec<u8>)>,
@@ -49,6 +52,7 @@ impl Router {
         }
         if let Some(rest) = packet.strip_prefix(b"Hc") {
             self.resumed = process(rest);
+            self.alone = thread(rest);
             return match self.resumed {
                 Some(pid) => activate(session, pid),
                 None => Ok(PASS),
@@ -66,6 +70,10 @@ impl Router {
         if matches!(packet, b"bc" | b"bs")
             || matches!(packet.first(), Some(b'c' | b's' | b'C' | b'S'))
         {
+            if matches!(packet, b"bc" | b"bs") {
+                session.locked = self.alone.is_some();
+                session.continued = self.alone;
+            }
             let pid = self.resumed.or(self.general);
             return activate(session, pid.unwrap_or(session.inferior.pid));
         }
@@ -125,6 +133,12 @@ fn process(thread: &[u8]) -> Option<u64> {
     hex(pid).filter(|p| *p != 0)
 }
 
+/// The thread in `pPID.TID`, if it names one.
+fn thread(both: &[u8]) -> Option<Tid> {
+    let tid = both.strip_prefix(b"p")?.split(|b| *b == b'.').nth(1)?;
+    Tid::new(hex(tid)? as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +149,10 @@ mod tests {
         assert_eq!(process(b"p1a"), Some(0x1a));
         for none in [&b"p-1.-1"[..], b"p0.0", b"1a", b"-1", b"", b"p"] {
             assert_eq!(process(none), None);
+        }
+        assert_eq!(thread(b"p1a.2b"), Tid::new(0x2b));
+        for none in [&b"p1a.-1"[..], b"p1a.0", b"p1a", b"1a", b""] {
+            assert_eq!(thread(none), None);
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct Session {
     pub locked: bool,
     /// The thread that is to continue.
     pub continued: Option<Tid>,
+    /// The thread that gdb's user has chosen since the last stop.
+    pub chosen_thread: Option<Tid>,
     pub cancel: Cancel,
     /// For what is not a run.
     pub interrupt: Interrupt,
@@ -121,6 +123,7 @@ impl Session {
             every_write: false,
             locked: false,
             continued: None,
+            chosen_thread: None,
             interrupt: Interrupt::new(&cancel),
             cancel,
             files: Files::default(),
@@ -230,6 +233,7 @@ impl Session {
             });
         }
         self.inferior.signal = None;
+        self.chosen_thread = None;
         self.told_fork = None;
         if std::mem::take(&mut self.inferior.vfork_open) {
             return Ok(Told::VForkDone(self.tid(self.inferior.cursor.thread())));
@@ -248,9 +252,13 @@ impl Session {
         if let Some(told) = self.unseen()? {
             return Ok(told);
         }
-        match self.action {
+        let action = self.action;
+        match action {
             Action::Continue => self.run(Direction::Forward),
             Action::ReverseContinue => self.run(Direction::Backward),
+            Action::Step(tid) | Action::Range(tid, ..) if let Some(told) = self.rests(tid)? => {
+                Ok(told)
+            }
             Action::Step(tid) => {
                 self.switch(tid)?;
                 self.step(Direction::Forward)

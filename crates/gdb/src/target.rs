@@ -82,6 +82,8 @@ impl Target for Session {
 /// No program has memory here. The commands of gdb's script read it after a command that moved: not 0 where gdb has
 /// chosen another thread than the one to which it led; the next run then does nothing but tell gdb of that one.
 const ELSEWHERE: u64 = 0x9e48_494e_4453_4754;
+/// Neither here: read before each command and step backwards, so that gdb says which process and thread have been chosen.
+const HERE: u64 = ELSEWHERE + 8;
 
 impl MultiThreadBase for Session {
     fn read_registers(&mut self, regs: &mut State, tid: Tid) -> TargetResult<(), Self> {
@@ -104,6 +106,11 @@ impl MultiThreadBase for Session {
         if start == ELSEWHERE && data.len() == 1 {
             self.showing = self.any_thread(tid) != Some(self.inferior.cursor.thread());
             data.fill(self.showing as u8);
+            return Ok(data.len());
+        }
+        if start == HERE && data.len() == 1 {
+            self.chosen_thread = Some(tid);
+            data.fill(0);
             return Ok(data.len());
         }
         let known = whole(self.read(start, data.len()))?;
@@ -233,7 +240,9 @@ impl MultiThreadSchedulerLocking for Session {
 
 impl ReverseStep<Tid> for Session {
     fn reverse_step(&mut self, tid: Tid) -> Result<(), Error> {
-        self.action = Action::ReverseStep(tid);
+        // gdb names a thread only if the others are not to run.
+        let chosen = self.chosen_thread.filter(|_| !self.locked);
+        self.action = Action::ReverseStep(chosen.unwrap_or(tid));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use gdbstub::common::Signal;
 use gdbstub::target::ext::base::reverse_exec::ReplayLogPosition;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use gdbstub::target::ext::catch_syscalls::CatchSyscallPosition;
-use hindsight_timeline::{Reason, Stop, Watch};
+use hindsight_timeline::{Reason, Stop, ThreadId, Watch};
 
 impl Session {
     /// What gdb is told when a run ends without a result.
@@ -18,8 +18,12 @@ impl Session {
     }
 
     pub(crate) fn trap(&self) -> Told {
+        self.trap_of(self.inferior.cursor.thread())
+    }
+
+    pub(crate) fn trap_of(&self, thread: ThreadId) -> Told {
         Told::SignalWithThread {
-            tid: self.tid(self.inferior.cursor.thread()),
+            tid: self.tid(thread),
             signal: Signal::SIGTRAP,
         }
     }
@@ -79,10 +83,11 @@ impl Session {
                 tid,
                 signal: Signal::SIGINT,
             },
+            // One thread of several may have ended by itself.
             Reason::End => match self.replaced_by()? {
-                Some(p) => self.enter(p.image, p.begin)?,
-                None => {
-                    self.note_end()?;
+                Some(p) if self.is_over(stop.thread)? => self.enter(p.image, p.begin)?,
+                _ => {
+                    self.note_end(stop.thread)?;
                     Told::ReplayLog {
                         tid: Some(tid),
                         pos: ReplayLogPosition::End,
@@ -90,8 +95,8 @@ impl Session {
                 }
             },
             Reason::Begin => match self.replaces()? {
-                Some(p) => self.enter(p.image, p.end)?,
-                None => Told::ReplayLog {
+                Some(p) if stop.position <= self.present()?.begin => self.enter(p.image, p.end)?,
+                _ => Told::ReplayLog {
                     tid: Some(tid),
                     pos: ReplayLogPosition::Begin,
                 },

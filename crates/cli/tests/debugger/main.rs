@@ -10,5 +10,6 @@ mod kernel;
 mod moved;
 mod packets;
 mod processes;
+mod threads;
 mod travel;
 mod words;

@@ -353,3 +353,30 @@ fn parent_and_child_are_held_each_at_its_own_time() {
         ],
     );
 }
+
+#[test]
+fn commands_are_about_the_chosen_process() {
+    let s = Scene::new();
+    let trace = record(&s, CHILDREN, &[]);
+    // At each stop gdb takes the breakpoints out of all processes, and speaks of the chosen one no more.
+    let out = gdb(
+        &s,
+        &trace,
+        "set detach-on-fork off\nbreak after\nbreak child\ncontinue\ninferior 2\ncontinue\nwhen\nstepi\nwhen\nlast-write n\n\
+         when\ninferior 1\nstepi\nwhen\n",
+    );
+    let threads: Vec<&str> = out
+        .lines()
+        .filter(|l| l.contains("% of the thread"))
+        .filter_map(|l| l.split(" thread ").nth(1)?.split(' ').next())
+        .collect();
+    let [child, steps @ .., parent] = &threads[..] else {
+        panic!("{out}");
+    };
+    assert!(
+        steps.len() == 2 && steps.iter().all(|t| t == child),
+        "{out}"
+    );
+    assert_ne!(child, parent, "{out}");
+    expect(&out, &["child (n=7)", "writes 4 bytes", "child ("]);
+}

@@ -1,7 +1,7 @@
 //! Segments and positions: the total order.
 
 use crate::model::{Segment, ThreadId};
-use crate::{Error, Position, Result, Timeline};
+use crate::{Ending, Error, Position, Result, Timeline};
 
 impl Timeline {
     /// The segments of a thread, in order; empty ones are left out.
@@ -45,6 +45,17 @@ impl Timeline {
         let i = scan.numbers.partition_point(|n| n.0 <= position.segment);
         let begun = i > 0 || scan.begins_without_number();
         Ok(begun.then(|| scan.nth(thread, i).to))
+    }
+
+    /// Whether a thread has begun at a position and not yet ended. One that then waits in the kernel until its process ends
+    /// has completed all that it ever does, and lives: threads that wait for each other are to be seen.
+    pub fn is_alive(&self, thread: ThreadId, position: Position) -> Result<bool> {
+        let Some(count) = self.count_at(thread, position)? else {
+            return Ok(false);
+        };
+        let scan = self.0.scan(thread)?;
+        let ended_itself = matches!(self.0.ending(thread, scan), Ending::Exit(_) | Ending::Exec);
+        Ok(count < scan.to || !ended_itself)
     }
 
     /// The first and the last position of the recording.

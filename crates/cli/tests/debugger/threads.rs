@@ -1,0 +1,179 @@
+//! Threads that wait for each other, and commands about one of several.
+
+use crate::common::{expect, gdb, record};
+use crate::harness::Scene;
+
+/// Two threads of three that wait for each other until a signal ends the process.
+const LOCKED: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
+pthread_barrier_t both;
+void *none(void *p) { return p; }
+void *one(void *p) { pthread_mutex_lock(&a); pthread_barrier_wait(&both); pthread_mutex_lock(&b); return p; }
+void *two(void *p) { pthread_mutex_lock(&b); pthread_barrier_wait(&both); pthread_mutex_lock(&a); return p; }
+int main(void) {
+    pthread_t t, u, v;
+    pthread_barrier_init(&both, 0, 2);
+    pthread_create(&t, 0, none, 0);
+    pthread_join(t, 0);
+    pthread_create(&u, 0, one, 0);
+    pthread_create(&v, 0, two, 0);
+    usleep(200000);
+    kill(getpid(), SIGABRT);
+}"#;
+
+/// What `when` said, one after the other.
+fn whens(out: &str) -> Vec<&str> {
+    out.lines()
+        .filter(|l| l.contains("% of the thread"))
+        .map(|l| l.trim_start_matches("(gdb) "))
+        .collect()
+}
+
+#[test]
+fn threads_that_wait_until_the_end_are_there() {
+    let s = Scene::new();
+    let trace = record(&s, LOCKED, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "continue\nthread apply all -ascending backtrace\nthreads-at\nwhen\nthread 2\nstepi\nwhen\nstepi\nnext\nwhen\n",
+    );
+    expect(
+        &out,
+        &[
+            "SIGABRT",
+            "Thread 1 (",
+            "main ()",
+            "Thread 2 (",
+            "(p=0x0)",
+            "Thread 3 (",
+            "(p=0x0)",
+        ],
+    );
+    assert!(out.contains("one (p=") && out.contains("two (p="), "{out}");
+    assert!(!out.contains("none ("), "{out}");
+    // Time stays: the thread does nothing more, and the others are not taken back to where it did the last of it.
+    let [before, stepped, again] = whens(&out)[..] else {
+        panic!("{out}");
+    };
+    assert!(before == stepped && before == again, "{out}");
+}
+
+#[test]
+fn steps_backwards_are_of_the_chosen_thread() {
+    let s = Scene::new();
+    let trace = record(&s, LOCKED, &[]);
+    for (back, forward) in [
+        ("reverse-stepi", "stepi"),
+        ("reverse-nexti", "nexti"),
+        (
+            "set exec-direction reverse\nstepi\nset exec-direction forward",
+            "stepi",
+        ),
+    ] {
+        let out = gdb(
+            &s,
+            &trace,
+            &format!(
+                "continue\nthread 3\nprintf \"AT %lx\\n\", $pc\ninfo threads\n{back}\nwhen\n{back}\n{forward}\n{forward}\n\
+                 printf \"AT %lx\\n\", $pc\nthread 2\n{back}\nwhen\nthread\n"
+            ),
+        );
+        let at: Vec<&str> = out.lines().filter(|l| l.contains("AT ")).collect();
+        assert!(at.len() == 2 && at[0] == at[1], "{out}");
+        assert!(!out.contains("SIGTRAP"), "{out}");
+        let [third, second] = whens(&out)[..] else {
+            panic!("{out}");
+        };
+        let thread = |w: &str| {
+            w.split(" thread ")
+                .nth(1)
+                .map(|r| r[..r.find(' ').unwrap()].to_owned())
+        };
+        assert_ne!(thread(third), thread(second), "{out}");
+        expect(&out, &["Current thread is 2"]);
+    }
+}
+
+#[test]
+fn a_thread_alone_goes_back_to_its_beginning() {
+    let s = Scene::new();
+    let trace = record(&s, LOCKED, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "continue\nthread 2\nset scheduler-locking on\nreverse-continue\nwhen\nthread\ncontinue\nwhen\n\
+         set scheduler-locking off\nreverse-continue\nwhen\nthread\n",
+    );
+    let [begin, end, first] = whens(&out)[..] else {
+        panic!("{out}");
+    };
+    assert!(
+        begin.contains(" 0.00%") && !begin.starts_with("0:0 "),
+        "{out}"
+    );
+    assert!(end.contains(" 100.00%"), "{out}");
+    assert!(first.starts_with("0:0 "), "{out}");
+    expect(
+        &out,
+        &[
+            "No more reverse-execution history",
+            "Current thread is 2",
+            "does nothing more until its process ends",
+            "No more reverse-execution history",
+            "No more reverse-execution history",
+            "Current thread is 1",
+        ],
+    );
+}
+
+/// A thread that begins and ends while its process goes on, in a program that is executed and executes another one.
+const BETWEEN: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+void *work(void *p) { return p; }
+int after(int n) { return n; }
+int main(int argc, char **argv) {
+    pthread_t t;
+    if (argc < 4) {
+        pthread_create(&t, 0, work, 0);
+        pthread_join(t, 0);
+        after(argc);
+        char *next[] = {"f", "2", argc > 1 ? "3" : 0, argc > 2 ? "4" : 0, 0};
+        execv("/proc/self/exe", next);
+    }
+    return argc;
+}"#;
+
+#[test]
+fn the_ends_of_threads_are_not_those_of_their_program() {
+    let s = Scene::new();
+    let trace = record(&s, BETWEEN, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "break after\ncontinue\ncontinue\nprint n\ntbreak work\nreverse-continue\nset scheduler-locking on\n\
+         delete\nreverse-continue\nwhen\nprint 11\ncontinue\nwhen\nprint 22\nset scheduler-locking off\nbreak after\ncontinue\nprint n\n",
+    );
+    expect(
+        &out,
+        &[
+            "after (n=1)",
+            "is executing new program",
+            "= 2",
+            "work (p=0x0)",
+            "No more reverse-execution history",
+            " 0.00% of the thread",
+            "= 11",
+            "end of thread",
+            "No more reverse-execution history",
+            " 100.00% of the thread",
+            "= 22",
+            "after (n=2)",
+        ],
+    );
+}
