@@ -2,8 +2,8 @@
 //!
 //! A call is an instant at which a thread stands before the function's first instruction. It returns
 //! where the thread first comes to the address that then was on top of the stack, with the stack
-//! pointer just above it; unless the function has been called anew from there in between: then it was left in another way,
-//! by `longjmp` or an exception. A thread is replayed with breakpoints at the function and at the addresses
+//! pointer just above it; unless the function, or as far as marks tell another one, has been called from there in between:
+//! then it was left in another way, by `longjmp` or an exception. A thread is replayed with breakpoints at the function and at the addresses
 //! behind the calls of it that were met, in several stretches at the same time where there is an index.
 
 use crate::index::{self, Reader, put};
@@ -14,7 +14,7 @@ use crate::{
     ThreadId, Timeline,
 };
 use hindsight_replay::Stop as Halt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -349,7 +349,7 @@ struct Stretch {
     /// Addresses behind calls.
     behind: BTreeSet<u64>,
     /// By the stack pointer at their beginning, several where a function goes on as another one.
-    open: BTreeMap<u64, Vec<Open>>,
+    open: BTreeMap<u64, VecDeque<Open>>,
     found: Vec<Begun>,
 }
 
@@ -443,9 +443,9 @@ impl Stretch {
             open.clear();
         }
         if open.len() == OPEN {
-            open.remove(0);
+            open.pop_front();
         }
-        open.push(Open {
+        open.push_back(Open {
             number: self.found.len(),
             to,
         });
@@ -468,13 +468,22 @@ impl Stretch {
         let Some(open) = self.open.get_mut(&sp) else {
             return;
         };
-        let ended: Vec<Open> = open.extract_if(.., |o| o.to == pc).collect();
+        // Another function was called from there in between. At a border marks begin anew.
+        let [_, writes, _] = self.player.known(sp, 8);
+        if writes.iter().any(|m| *m != 0) {
+            self.open.remove(&sp);
+            return;
+        }
+        let count = self.player.count();
+        open.retain(|o| {
+            if o.to == pc {
+                let track = &mut self.found[o.number].track;
+                (track.returned, track.value) = (count, cpu.gpr[RAX]);
+            }
+            o.to != pc
+        });
         if open.is_empty() {
             self.open.remove(&sp);
-        }
-        for o in ended {
-            let track = &mut self.found[o.number].track;
-            (track.returned, track.value) = (self.player.count(), cpu.gpr[RAX]);
         }
     }
 }

@@ -358,3 +358,48 @@ fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
         assert_eq!(not, [10, 11], "{changes:?}");
     }
 }
+
+/// Of two functions that are called at one place the first is left by `longjmp`, and later returns there itself. A
+/// function that goes on as itself for long returns from all of its calls at once.
+const ELSEWHERE: &str = r#"
+#include <setjmp.h>
+static jmp_buf out; volatile long turns;
+typedef long (*function)(long);
+__attribute__((noinline)) long leaps(long n) { if (n < 2) longjmp(out, 1); return n + 10; }
+__attribute__((noinline)) long other(long n) { return n + 100; }
+__attribute__((noinline)) long site(function f, long n) { return f(n) + 1; }
+__attribute__((noinline)) long again(long n) { turns++; __asm__ volatile(""); return n ? again(n - 1) : 7; }
+int main(void) {
+    if (!setjmp(out)) site(leaps, 1);
+    turns = site(other, 5);
+    turns = site(leaps, 2);
+    return again(200000) != 7;
+}
+"#;
+
+#[test]
+fn what_another_function_returned_is_not_taken_for_its_own() {
+    let s = Scene::new();
+    let trace = crate::borders::record_as(&s, ELSEWHERE, &["-g", "-O2"], &[]);
+    let all = ask(&s, &trace, "leaps");
+    let values: Vec<&Value> = (all["calls"].as_array().unwrap().iter())
+        .map(|c| &c["returned"]["value"])
+        .collect();
+    assert_eq!(values, [&Value::Null, &Value::from(12)], "{all}");
+    assert_eq!(
+        ask(&s, &trace, "other")["calls"][0]["returned"]["value"],
+        105
+    );
+    // Of so many the last ones are remembered.
+    let t = open(&trace, 0);
+    let again = ask(&s, &trace, "again")["calls"][0]["address"]
+        .as_u64()
+        .unwrap();
+    let calls = t.calls(again, &Filter::default(), &Cancel::new()).unwrap();
+    assert_eq!(calls.len(), 200_001);
+    assert!(
+        calls[180_000..]
+            .iter()
+            .all(|c| c.returned.is_some_and(|r| r.value == 7))
+    );
+}
