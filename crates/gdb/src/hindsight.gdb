@@ -89,6 +89,23 @@ document checkpoints
 Lists the named positions.
 end
 
+# gdb's own are copies of a process, of which it makes none here.
+define info checkpoints
+  monitor checkpoints
+end
+document info checkpoints
+Lists the named positions.
+end
+define delete checkpoint
+  if $argc == 0
+    monitor forget
+  end
+  monitor forget $arg0
+end
+document delete checkpoint
+Forgets a named position: delete checkpoint NAME.
+end
+
 define restart
   # Without its argument the server says what is missing, which is an error.
   if $argc == 0

@@ -67,6 +67,7 @@ pub fn run(session: &mut Session, line: &str) -> Done {
             Some(p) => session.seek(p).and_then(|()| when(session)),
             None => bad(format!("no checkpoint {name}")),
         },
+        ["forget"] => bad("which checkpoint? `checkpoints` lists them"),
         ["forget", name] => match session.marks.remove(name) {
             Ok(true) => Ok(String::new()),
             Ok(false) => bad(format!("no checkpoint {name}")),

@@ -243,9 +243,21 @@ fn positions_and_checkpoints() {
     let out = gdb(
         &s,
         &trace,
-        "checkpoints\nmonitor forget 1\nrestart first\nprint n\n",
+        "checkpoints\ninfo checkpoints\ndelete checkpoint 1\ninfo checkpoints\ndelete checkpoint 1\nrestart first\nprint n\n",
     );
-    expect(&out, &["1 ", "first ", "$1 = 6"]);
+    expect(
+        &out,
+        &[
+            "1 ",
+            "first ",
+            "1 ",
+            "first ",
+            "first ",
+            "no checkpoint 1",
+            "$1 = 6",
+        ],
+    );
+    assert!(!out.contains("No checkpoints."), "{out}");
     let at = out
         .lines()
         .find_map(|l| l.strip_prefix("first "))
