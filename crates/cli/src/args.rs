@@ -525,6 +525,9 @@ pub struct Remove {
     /// All recordings.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
+    /// For scripts: each recording and whether it is gone.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(ClapArgs)]
@@ -535,6 +538,9 @@ pub struct Export {
     /// in the current folder.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// For scripts: what was made, on standard output.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(ClapArgs)]
@@ -554,6 +560,9 @@ pub struct Dump {
     /// File to write; default: a new file in the store.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// For scripts: what was written, on standard output.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(ClapArgs)]

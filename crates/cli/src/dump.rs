@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use hindsight_collector::{Control, Requests};
 use hindsight_events::ring::state;
 use hindsight_trace::Summary;
+use serde_json::json;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -151,6 +152,17 @@ fn receive(a: &args::Dump, mut from: impl Read) -> Result<i32> {
     io::copy(&mut from, &mut file).with_context(|| path.display().to_string())?;
     let t = hindsight_trace::Trace::open(&path).with_context(|| path.display().to_string())?;
     let kept: u64 = t.summary().map_or(0, |s| s.totals.instructions);
+    let whole = t.summary().is_some();
+    if a.json {
+        let written = json!({
+            "path": path,
+            "command": t.header().command(),
+            "complete": whole,
+            "instructions": kept,
+        });
+        store::println(&serde_json::to_string_pretty(&written)?);
+        return Ok(!whole as i32);
+    }
     say(&format!(
         "{}: {}, {} instructions: {}",
         t.header().command(),
@@ -158,5 +170,5 @@ fn receive(a: &args::Dump, mut from: impl Read) -> Result<i32> {
         crate::record::grouped(kept),
         path.display()
     ));
-    Ok((t.summary().is_none()) as i32)
+    Ok(!whole as i32)
 }

@@ -3,6 +3,7 @@
 use crate::record::size;
 use crate::{args, say, store};
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -19,6 +20,9 @@ pub fn run(a: &args::Export) -> Result<i32> {
         }
     };
     if to == Path::new("-") {
+        if a.json {
+            bail!("standard output is for the recording or for --json: name a file");
+        }
         let out = std::io::stdout().lock();
         if out.is_terminal() {
             bail!("a recording is not for a terminal: redirect standard output, or name a file");
@@ -28,6 +32,10 @@ pub fn run(a: &args::Export) -> Result<i32> {
     }
     let file = File::create_new(&to).with_context(|| format!("cannot create {}", to.display()))?;
     match copy(&from, file) {
+        Ok(n) if a.json => {
+            let made = json!({"path": to, "bytes": n});
+            store::println(&serde_json::to_string_pretty(&made)?);
+        }
         Ok(n) => say(&format!("{}: {}", size(n), to.display())),
         Err(e) => {
             let _ = std::fs::remove_file(&to);

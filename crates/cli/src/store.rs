@@ -349,14 +349,20 @@ pub fn remove(a: &args::Remove) -> Result<i32> {
         list
     };
     let mut status = 0;
+    let mut json = Vec::new();
     for p in paths {
-        if busy(&p) {
-            say(&format!("{} is being recorded", p.display()));
-            status = 1;
-        } else if let Err(e) = delete(&p) {
-            say(&format!("{}: {e}", p.display()));
+        let kept = match busy(&p) {
+            true => Some("it is being recorded".into()),
+            false => delete(&p).err().map(|e| e.to_string()),
+        };
+        if let Some(why) = &kept {
+            say(&format!("{}: {why}", p.display()));
             status = 1;
         }
+        json.push(serde_json::json!({"path": p, "removed": kept.is_none(), "error": kept}));
+    }
+    if a.json {
+        println(&serde_json::to_string_pretty(&json)?);
     }
     if !sweep(Duration::ZERO, PATIENCE) {
         status = 1;

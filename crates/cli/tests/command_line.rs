@@ -67,7 +67,16 @@ fn the_last_few_of_each_program_are_kept() {
     s.ok(&["info", &format!("{}.hst", names[1])]);
     assert_eq!(s.hindsight(&["rm", "no-such-name"]).status.code(), Some(2));
     assert_eq!(s.hindsight(&["rm", "../elsewhere"]).status.code(), Some(2));
-    s.ok(&["rm", "--all"]);
+    let gone = s.ok(&["rm", "--all", "--json"]);
+    let gone: serde_json::Value = serde_json::from_str(&gone).unwrap();
+    let gone = gone.as_array().unwrap();
+    assert!(
+        gone.len() == 2
+            && gone
+                .iter()
+                .all(|g| g["removed"] == true && g["error"].is_null()),
+        "{gone:?}"
+    );
     assert!(s.names().is_empty());
     assert_eq!(s.hindsight(&["info"]).status.code(), Some(2));
 }
@@ -152,7 +161,15 @@ fn recordings_in_the_store_share_copies_of_files() {
     let o = s.hindsight(&["export", &s.names()[0], "-o", alone]);
     assert_eq!(o.status.code(), Some(2), "no file is overwritten");
     std::fs::remove_file(alone).unwrap();
-    s.ok(&["export", &s.names()[0], "-o", alone]);
+    let made = s.ok(&["export", &s.names()[0], "-o", alone, "--json"]);
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let size = std::fs::metadata(alone).unwrap().len();
+    assert_eq!(made, serde_json::json!({"path": alone, "bytes": size}));
+    let o = s.hindsight(&["export", &s.names()[0], "-o", "-", "--json"]);
+    assert!(
+        o.status.code() == Some(2) && o.stdout.is_empty(),
+        "two things to one place"
+    );
     s.ok(&["replay", "--verify", alone]);
     let o = s.hindsight(&["export", &s.names()[0], "-o", "-"]);
     assert_eq!(o.stdout, std::fs::read(alone).unwrap());

@@ -80,9 +80,14 @@ fn what_a_ring_holds_can_be_had_while_it_goes_on() {
     // By the number of the program, and of the recording process.
     for (i, wanted) in [pid, running.id()].into_iter().enumerate() {
         let dump = scene.path(&format!("dump{i}.hst"));
-        let mut c = scene.hindsight(&["dump", &wanted.to_string(), "-o"]);
+        let mut c = scene.hindsight(&["dump", &wanted.to_string(), "--json", "-o"]);
         let done = scene.run(c.arg(&dump));
         assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert!(
+            told["complete"] == true && told["instructions"].as_u64() > Some(0),
+            "{told}"
+        );
         scene.must_verify(&dump);
         let info = scene.info(&dump);
         check_ring(&info);
