@@ -483,3 +483,78 @@ fn gaps_that_make_no_sense_are_refused() {
     let stop = play(&mut machine(CODE), &events[..7]).unwrap();
     assert_eq!(stop, Stop::OutOfEvents);
 }
+
+/// Operands of all forms, also with the registers and bases that translated code has no register for.
+#[test]
+fn marks_are_where_operands_are() {
+    use iced_x86::{Encoder, Instruction, MemoryOperand, Register::*};
+    let mut state = start();
+    for (k, r) in state.gpr.iter_mut().enumerate() {
+        *r = 0x5000_0000_0000 + 0x10_1000 * (k as u64 + 1);
+    }
+    state.fs_base = 0x7f00_ffff_f000;
+    let value = |r| match r {
+        None => 0,
+        r => state.gpr[r as usize - RAX as usize],
+    };
+    let bases = [None, RAX, RSP, RBP, R10, R11, R13];
+    let indexes = [None, RCX, RBP, R10, R11, R12];
+    let mut tried = 0;
+    for (base, index) in bases.into_iter().flat_map(|b| indexes.map(|i| (b, i))) {
+        let scales: &[u32] = if index == None { &[1] } else { &[1, 2, 8] };
+        for (scale, disp) in scales
+            .iter()
+            .flat_map(|s| [0, 0x18, -0x40, 0x1234].map(|d| (*s, d)))
+        {
+            for (segment, write) in [(None, false), (None, true), (FS, false), (FS, true)] {
+                if base == None && index == None && disp < 0 {
+                    continue;
+                }
+                let size = if base == None { 4 } else { (disp != 0) as u32 };
+                let size = if base == None && index == None {
+                    8
+                } else {
+                    size
+                };
+                let m = MemoryOperand::new(base, index, scale, disp, size, false, segment);
+                let i = match write {
+                    false => Instruction::with2(iced_x86::Code::Mov_r64_rm64, RDX, m),
+                    true => Instruction::with2(iced_x86::Code::Mov_rm64_r64, m, RDX),
+                }
+                .unwrap();
+                let mut e = Encoder::new(64);
+                e.encode(&i, PC).unwrap();
+                let mut code = e.take_buffer();
+                code.extend([0x90, 0x90, 0x0f, 0x05]);
+                let from = if segment == FS { state.fs_base } else { 0 };
+                let address = from
+                    .wrapping_add(value(base))
+                    .wrapping_add(value(index).wrapping_mul(scale as u64))
+                    .wrapping_add(disp as u64);
+                let mut m = observing(&code);
+                let begin = key_frame(0, state.clone(), VecState::default());
+                let end = event(
+                    3,
+                    Event::End {
+                        kind: EndKind::Exit,
+                        code: 0,
+                        message: b"",
+                    },
+                );
+                m.from_keyframe(Box::new(vec![encode(&[begin, end])].into_iter()))
+                    .unwrap();
+                assert_eq!(m.run_to(2).unwrap(), Stop::Position);
+                for kind in [Marks::Reads, Marks::Writes] {
+                    let mut marks = [0; 24];
+                    m.read_marks(kind, address.wrapping_sub(8), &mut marks);
+                    let wanted = (kind == Marks::Writes) == write;
+                    let is = marks.map(|m| m != 0);
+                    let ought = std::array::from_fn(|k| wanted && (8..16).contains(&k));
+                    assert_eq!(is, ought, "{i:?} {kind:?}");
+                }
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 1500, "{tried}");
+}

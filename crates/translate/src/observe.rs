@@ -177,10 +177,58 @@ impl Translator {
             ));
             return;
         }
-        // Otherwise their sum, term by term, through a borrowed register where the term is in memory.
-        self.a.imm(SCR, disp as u32 as u64);
         let scr = gpr(SCR, 8);
-        for (term, scale) in [(segment, 1), (base, 1), (index, m.scale())] {
+        // One that is in memory goes to where the sum will be.
+        let mut terms = [(segment, 1), (base, 1), (index, m.scale())];
+        let field = |t: &(Option<Term>, u32)| match t.0 {
+            Some(Term::Field(at)) => Some((at, t.1)),
+            _ => None,
+        };
+        let first = terms.iter().position(|t| field(t).is_some());
+        if let Some(k) = first
+            && let Some((at, scale)) = field(&terms[k])
+        {
+            self.a.load(SCR, 4, ctx(at));
+            terms[k].0 = None;
+            // The next term and what the instruction itself adds take no instruction of their own.
+            let next = terms
+                .iter()
+                .position(|t| matches!(t.0, Some(Term::Host(_))));
+            let with = next.and_then(|n| match terms[n] {
+                (Some(Term::Host(r)), its) if scale == 1 || its == 1 => {
+                    terms[n].0 = None;
+                    Some((r, its))
+                }
+                _ => None,
+            });
+            let size = (disp != 0) as u32;
+            let sum = match with {
+                None if scale == 1 => based(SCR, disp),
+                None => MemoryOperand::new(
+                    Register::None,
+                    scr,
+                    scale,
+                    disp as i64,
+                    4,
+                    false,
+                    Register::None,
+                ),
+                // The stack pointer cannot be an index.
+                Some((r, 1)) => {
+                    MemoryOperand::new(r, scr, scale, disp as i64, size, false, Register::None)
+                }
+                Some((r, its)) => {
+                    MemoryOperand::new(scr, r, its, disp as i64, size, false, Register::None)
+                }
+            };
+            if with.is_some() || scale != 1 || disp != 0 {
+                self.lea32(sum);
+            }
+        } else {
+            self.a.imm(SCR, disp as u32 as u64);
+        }
+        // The others, one by one, through a borrowed register where they are in memory.
+        for (term, scale) in terms {
             match term {
                 None => {}
                 Some(Term::Host(r)) if r == Register::RSP => {
