@@ -16,6 +16,7 @@ mod build;
 mod ends;
 mod frame;
 mod given;
+mod history;
 mod maker;
 mod pages;
 mod part;
@@ -35,6 +36,7 @@ pub use build::{Budget, Progress, build};
 use ends::{End, covered};
 pub use ends::{Ends, OpenedEnds};
 pub use frame::Frame;
+use history::History;
 use maker::Maker;
 pub use part::{Bytes, Encoded, Key, Part, Set, Unpacked, encode};
 pub use split::by_several;
@@ -64,8 +66,7 @@ pub struct Interval {
     pub from: u64,
     pub to: u64,
     pub frame: Frame,
-    /// By page, ascending.
-    pub history: Vec<Touched>,
+    pub history: History,
     /// See [`Ends`]; compressed.
     pub ends: Arc<[u8]>,
 }
@@ -81,9 +82,8 @@ pub struct Draft {
 
 impl Interval {
     /// What was touched of a page.
-    fn touched(&self, page: u32) -> Option<&Touched> {
-        let i = self.history.binary_search_by_key(&page, |t| t.page);
-        Some(&self.history[i.ok()?])
+    fn touched(&self, page: u32) -> Option<Touched> {
+        self.history.touched(page)
     }
 
     /// Those that the index has of each interval, one behind the other.
@@ -92,8 +92,7 @@ impl Interval {
     }
 
     fn size(&self) -> usize {
-        let words: usize = self.history.iter().map(Touched::size).sum();
-        self.frame.blob.len() + self.ends.len() + words + 16
+        self.frame.blob.len() + self.ends.len() + self.history.size() + 16
     }
 
     /// What it held at the end; `None`: it is damaged.
@@ -130,7 +129,7 @@ impl Interval {
             *have |= new;
         }
         let mut pages: BTreeMap<u32, [[u8; 2]; 64]> = BTreeMap::new();
-        for t in self.history.iter().chain(&next.history) {
+        for t in self.history.iter().chain(next.history.iter()) {
             let mine = pages.entry(t.page).or_insert([[0; 2]; 64]);
             for (a, b) in mine.iter_mut().zip(t.lines()) {
                 *a = [a[0] | b[0], a[1] | b[1]];
@@ -140,8 +139,9 @@ impl Interval {
         let mut maker = Maker::default();
         for t in &mut history {
             let (page, any) = (t.page, t.any());
-            let of = |interval: &Interval, ends: &Ends, i: usize| -> Result<Option<End>> {
-                let touched = interval.touched(page).filter(|t| t.any() & (1 << i) != 0);
+            let both = [self, next].map(|interval| interval.touched(page));
+            let of = |k: usize, ends: &Ends, i: usize| -> Result<Option<End>> {
+                let touched = both[k].as_ref().filter(|t| t.any() & (1 << i) != 0);
                 // What steps say of contents stays as it is.
                 let line = || match stepped {
                     true => Some([0; LINE]),
@@ -151,7 +151,7 @@ impl Interval {
                 end.map(|e| e.ok_or_else(damaged)).transpose()
             };
             let end = |i: usize| -> Result<End> {
-                let (first, last) = (of(self, &mine, i)?, of(next, &others, i)?);
+                let (first, last) = (of(0, &mine, i)?, of(1, &others, i)?);
                 let wiped = (changes.iter()).fold(0, |m, c| m | covered(page, i, c.0, c.1));
                 Ok(match (first, last) {
                     (Some(a), Some(b)) => b.after(&a, wiped),
@@ -183,7 +183,7 @@ impl Interval {
             from: self.from,
             to: next.to,
             frame: Frame::pack(&state, &lines, level)?,
-            history,
+            history: history.into_iter().collect(),
             ends: maker.pack(level)?,
         })
     }

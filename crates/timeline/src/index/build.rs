@@ -4,7 +4,7 @@ use super::ends::{End, words};
 use super::maker::Maker;
 use super::pages::PageSet;
 use super::steps::{Gathered, MOST};
-use super::{Draft, Frame, Interval, LEVEL, LINE, PAGE, Page, Place, Touched};
+use super::{Draft, Frame, History, Interval, LEVEL, LINE, PAGE, Page, Place, Touched};
 use crate::player::Chunks;
 use crate::scan::Scan;
 use crate::sidecar::Stream;
@@ -427,7 +427,7 @@ impl Packer<'_> {
         let mut ends = Maker::default();
         ends.bytes = std::mem::take(&mut self.differences);
         ends.bytes.clear();
-        let mut history = Vec::with_capacity(raw.pages.len());
+        let mut history = History::of(raw.pages.len());
         let mut framed = Vec::new();
         let bodies = &mut self.bodies;
         bodies.clear();
@@ -456,7 +456,7 @@ impl Packer<'_> {
             for (i, now) in bits(lines).zip(cells) {
                 old[i * LINE..(i + 1) * LINE].copy_from_slice(now);
             }
-            history.push(touched);
+            history.push(&touched);
         }
         self.shadow.extend(raw.changed.drain(..));
         let interval = Interval {

@@ -17,7 +17,7 @@ pub fn between(
     changes: &[(u64, u64)],
 ) -> Option<Vec<Given>> {
     let mut out = Vec::new();
-    for t in &first.history {
+    for t in first.history.iter() {
         let Some(later) = second.touched(t.page) else {
             continue;
         };
@@ -82,7 +82,7 @@ mod tests {
             from,
             to: from + 10,
             frame: Frame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
-            history: vec![Touched::new(9, &words)],
+            history: [Touched::new(9, &words)].into_iter().collect(),
             ends: m.pack(LEVEL_STEPS).unwrap(),
         }
     }

@@ -9,12 +9,12 @@ use super::{
     Draft, Ends, Frame, Interval, LEVEL, LINE, PAGE, Place, Reader, Touched, pack, put, unpack,
 };
 use crate::sidecar::For;
-use crate::timeline::{Inner, lock};
-use crate::{Result, ThreadId};
+use crate::timeline::{Inner, joined, lock};
+use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -23,6 +23,8 @@ const SECTION: usize = 64 << 10;
 /// Of what is said of pages, one of so many is looked at to share the work; a share has so many of those at least.
 const SAMPLE: usize = 32;
 const LEAST: usize = 256;
+/// Shares for each thread.
+const SHARES: usize = 8;
 
 /// A stretch of a part's bytes.
 #[derive(Clone, Copy, Debug)]
@@ -510,39 +512,43 @@ fn sections(intervals: &[Interval]) -> Result<Vec<PageSection>> {
     // Pages that share them evenly, about.
     let mut some: Vec<u32> = Vec::new();
     for i in intervals {
-        some.extend(i.history.iter().step_by(SAMPLE).map(|t| t.page));
+        some.extend(i.history.pages().step_by(SAMPLE));
     }
     some.sort_unstable();
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let shares = cores.min(some.len() / LEAST).max(1);
+    let threads = cores.min(some.len() / LEAST).max(1);
+    // One that is done with its own takes the next, since some pages take longer than others.
+    let shares = if threads == 1 { 1 } else { threads * SHARES };
     let border = |n: usize| match n {
         0 => 0,
         n if n == shares => u32::MAX,
         n => some[n * some.len() / shares],
     };
-    std::thread::scope(|s| {
-        let all: Vec<_> = (0..shares)
-            .map(|n| (border(n), border(n + 1)))
-            .map(|pages| s.spawn(move || sections_of(intervals, pages)))
-            .collect();
-        let mut out = Vec::new();
-        for one in all {
-            match one.join() {
-                Ok(sections) => out.extend(sections?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Vec<PageSection>)>> {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Relaxed));
+        let mine = numbers.take_while(|n| *n < shares);
+        mine.map(|n| Ok((n, sections_of(intervals, (border(n), border(n + 1)))?)))
+            .collect()
+    };
+    let mut all = std::thread::scope(|s| {
+        let others: Vec<_> = (1..threads).map(|_| s.spawn(work)).collect();
+        let mut all = work()?;
+        for other in others {
+            all.extend(joined(other)?);
         }
-        Ok(out)
-    })
+        Ok::<_, Error>(all)
+    })?;
+    all.sort_unstable_by_key(|(n, _)| *n);
+    Ok(all.into_iter().flat_map(|(_, s)| s).collect())
 }
 
 /// The same of pages from one to before another.
 fn sections_of(intervals: &[Interval], (from, to): (u32, u32)) -> Result<Vec<PageSection>> {
-    let mut by_page: BTreeMap<u32, Vec<(u32, &Touched)>> = BTreeMap::new();
+    let mut by_page: BTreeMap<u32, Vec<(u32, &[u8])>> = BTreeMap::new();
     for (i, interval) in intervals.iter().enumerate() {
-        let at = |page: u32| interval.history.partition_point(|t| t.page < page);
-        for t in &interval.history[at(from)..at(to)] {
-            by_page.entry(t.page).or_default().push((i as u32, t));
+        for (page, said) in interval.history.between(from, to) {
+            by_page.entry(page).or_default().push((i as u32, said));
         }
     }
     let mut out = Vec::new();
@@ -553,10 +559,10 @@ fn sections_of(intervals: &[Interval], (from, to): (u32, u32)) -> Result<Vec<Pag
         one.clear();
         put(&mut one, list.len() as u64);
         let mut before = 0;
-        for (i, t) in list {
+        for (i, said) in list {
             put(&mut one, (i - before) as u64);
             before = i;
-            t.write(&mut one);
+            one.extend_from_slice(said);
         }
         let (_, raw) = open.get_or_insert_with(|| (page, Vec::new()));
         let delta = if raw.is_empty() { page } else { page - last };

@@ -5,7 +5,7 @@ use super::build::{Raw, bits};
 use super::ends::{covered, words};
 use super::frame::Frame;
 use super::maker::Maker;
-use super::{Interval, LEVEL_STEPS, LINE, PAGE, Page, Touched};
+use super::{History, Interval, LEVEL_STEPS, LINE, PAGE, Page, Touched};
 use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::{LineMarks, State};
@@ -202,7 +202,7 @@ impl Gathered {
     pub fn finish(&mut self, to: u64, shadow: &mut HashMap<u32, Box<Page>>) -> Result<Interval> {
         let missing = || Error::Unsupported("an interval ends that has not begun".into());
         let state = self.begin.take().ok_or_else(missing)?;
-        let mut history = Vec::with_capacity(self.pages.len());
+        let mut history = History::of(self.pages.len());
         let (mut framed, mut bodies, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         for (page, t) in std::mem::take(&mut self.pages) {
             marks.clear();
@@ -218,7 +218,7 @@ impl Gathered {
                 }
             }
             framed.push((page, wanted));
-            history.push(touched);
+            history.push(&touched);
             shadow.insert(page, t.now);
         }
         let mut ends = std::mem::take(&mut self.ends);

@@ -315,7 +315,7 @@ impl Inner {
     }
 }
 
-pub fn joined(w: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+pub fn joined<T>(w: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     match w.join() {
         Ok(r) => r,
         Err(panic) => std::panic::resume_unwind(panic),

@@ -1,0 +1,108 @@
+//! What an interval touched, as the file says it: made once, when the interval is, and small until then.
+
+use super::{Reader, Touched};
+
+/// What an interval touched, by page.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// Pages, ascending, and where what is said of them ends.
+    pages: Vec<(u32, usize)>,
+    /// Of each page what [`Touched::write`] writes.
+    bytes: Vec<u8>,
+    /// Bytes that it takes in an index file, about.
+    size: usize,
+}
+
+impl History {
+    /// Of this many pages, which are pushed ascending.
+    pub fn of(pages: usize) -> History {
+        History {
+            pages: Vec::with_capacity(pages),
+            ..History::default()
+        }
+    }
+
+    pub fn push(&mut self, t: &Touched) {
+        debug_assert!(self.pages.last().is_none_or(|p| p.0 < t.page));
+        t.write(&mut self.bytes);
+        self.pages.push((t.page, self.bytes.len()));
+        self.size += t.size();
+    }
+
+    /// Bytes that it takes in an index file, about.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    pub fn pages(&self) -> impl Iterator<Item = u32> {
+        self.pages.iter().map(|p| p.0)
+    }
+
+    /// What is said of the `n`th page.
+    fn said(&self, n: usize) -> &[u8] {
+        let begin = n.checked_sub(1).map_or(0, |n| self.pages[n].1);
+        &self.bytes[begin..self.pages[n].1]
+    }
+
+    fn nth(&self, n: usize) -> Option<Touched> {
+        let mut r = Reader {
+            b: self.said(n),
+            at: 0,
+        };
+        Touched::read(self.pages[n].0, &mut r)
+    }
+
+    /// What was touched of a page.
+    pub fn touched(&self, page: u32) -> Option<Touched> {
+        let n = self.pages.binary_search_by_key(&page, |p| p.0);
+        self.nth(n.ok()?)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Touched> {
+        (0..self.pages.len()).filter_map(|n| self.nth(n))
+    }
+
+    /// What the file says of pages from one to before another.
+    pub fn between(&self, from: u32, to: u32) -> impl Iterator<Item = (u32, &[u8])> {
+        let at = |page: u32| self.pages.partition_point(|p| p.0 < page);
+        (at(from)..at(to)).map(|n| (self.pages[n].0, self.said(n)))
+    }
+}
+
+impl FromIterator<Touched> for History {
+    fn from_iter<T: IntoIterator<Item = Touched>>(all: T) -> History {
+        let mut h = History::default();
+        all.into_iter().for_each(|t| h.push(&t));
+        h
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_found_again() {
+        let page = |page: u32| {
+            let mut words = [[0; 2]; 64];
+            words[page as usize] = [page as u8, 1];
+            let mut t = Touched::new(page, &words);
+            t.mark(page as usize, [7, page as u64]);
+            t
+        };
+        let all: Vec<Touched> = [3, 4, 9, 60].map(page).into();
+        let h: History = all.iter().cloned().collect();
+        assert_eq!(h.iter().collect::<Vec<_>>(), all);
+        assert_eq!(h.pages().collect::<Vec<_>>(), [3, 4, 9, 60]);
+        assert_eq!(h.touched(9), Some(page(9)));
+        assert_eq!((h.touched(2), h.touched(61)), (None, None));
+        let some: Vec<_> = h.between(4, 60).map(|(p, b)| (p, b.to_vec())).collect();
+        let bytes = |p: u32| {
+            let mut out = Vec::new();
+            page(p).write(&mut out);
+            (p, out)
+        };
+        assert_eq!(some, [4, 9].map(bytes));
+        assert_eq!(h.size(), all.iter().map(Touched::size).sum());
+    }
+}
