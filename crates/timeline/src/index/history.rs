@@ -103,6 +103,6 @@ mod tests {
             (p, out)
         };
         assert_eq!(some, [4, 9].map(bytes));
-        assert_eq!(h.size(), all.iter().map(Touched::size).sum());
+        assert_eq!(h.size(), all.iter().map(Touched::size).sum::<usize>());
     }
 }
