@@ -373,6 +373,9 @@ pub struct Backtrace {
     /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
     /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
+    /// Those of all threads of the process.
+    #[arg(long)]
+    pub threads: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,

@@ -53,10 +53,45 @@ pub fn run(a: &args::At) -> Result<i32> {
 /// Shows the call stack at a position.
 pub fn backtrace(a: &args::Backtrace) -> Result<i32> {
     let (mut inspector, mut cursor) = open(&a.file, a.position)?;
+    if a.threads {
+        return stacks(&mut inspector, &mut cursor, a.json);
+    }
     let frames = inspector.backtrace(&mut cursor)?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&stack_json(&frames))?,
         false => stack_text(&frames).trim_end().into(),
+    });
+    Ok(0)
+}
+
+/// Shows the call stacks of all threads of the process, the cursor's first.
+fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Result<i32> {
+    let timeline = cursor.timeline().clone();
+    let (first, here) = (timeline.thread(cursor.thread())?, cursor.position()?);
+    let mut all = timeline.threads()?;
+    all.retain(|t| (t.image, t.pid) == (first.image, first.pid));
+    all.sort_by_key(|t| (t.id != first.id, t.id));
+    let (mut text, mut list) = (String::new(), Vec::new());
+    for t in all {
+        if t.id != first.id {
+            if !timeline.is_alive(t.id, here)? {
+                continue;
+            }
+            let count = timeline.count_at(t.id, here)?.unwrap_or(t.from);
+            cursor.seek_count(t.id, count)?;
+        }
+        let position = cursor.position()?;
+        let frames = inspector.backtrace(cursor)?;
+        let _ = writeln!(text, "thread {} ({}) at {position}", t.tid, t.name);
+        let _ = writeln!(text, "{}\n", stack_text(&frames).trim_end());
+        list.push(json!({
+            "thread": t.id.0, "tid": t.tid, "name": t.name, "position": position.to_string(),
+            "stack": stack_json(&frames),
+        }));
+    }
+    println(&match as_json {
+        true => serde_json::to_string_pretty(&list)?,
+        false => text.trim_end().into(),
     });
     Ok(0)
 }

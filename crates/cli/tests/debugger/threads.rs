@@ -55,6 +55,31 @@ fn threads_that_wait_until_the_end_are_there() {
     );
     assert!(out.contains("one (p=") && out.contains("two (p="), "{out}");
     assert!(!out.contains("none ("), "{out}");
+    let done = s.run(
+        s.hindsight(&["backtrace", "--threads"])
+            .arg(&trace)
+            .arg("end"),
+    );
+    let text = done.text();
+    expect(
+        &text,
+        &[
+            "thread ",
+            "main ",
+            "thread ",
+            " start_thread ",
+            "thread ",
+            " start_thread ",
+        ],
+    );
+    assert!(text.contains(" one ") && text.contains(" two "), "{text}");
+    let done = s.run(
+        s.hindsight(&["backtrace", "--threads", "--json"])
+            .arg(&trace)
+            .arg("end"),
+    );
+    let list: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(list.as_array().map(Vec::len), Some(3), "{list}");
     // Time stays: the thread does nothing more, and the others are not taken back to where it did the last of it.
     let [before, stepped, again] = whens(&out)[..] else {
         panic!("{out}");
