@@ -21,7 +21,17 @@ pub struct Touch {
 impl Touch {
     /// Whether what the interval left behind is not what is asked for, since only a part of it counts.
     pub fn is_cut(&self) -> bool {
-        self.to < self.part.bounds(self.interval).1
+        self.to < self.end()
+    }
+
+    /// Where the interval ends.
+    pub fn end(&self) -> u64 {
+        self.part.bounds(self.interval).1
+    }
+
+    /// The interval, by its number in its part.
+    pub fn interval(&self) -> (&Arc<Part>, usize) {
+        (&self.part, self.interval)
     }
 }
 

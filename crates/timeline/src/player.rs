@@ -51,6 +51,8 @@ pub struct Player {
     helper: Option<Box<Player>>,
     /// What the last search for accesses learned.
     pub writers: Option<crate::search::Learned>,
+    /// What searches for last accesses have found.
+    pub swept: crate::search::Swept,
     /// What ends what it is doing, also while it builds the index that it needs.
     pub cancel: Cancel,
 }
@@ -146,6 +148,7 @@ impl Player {
             kept: HashMap::new(),
             helper: None,
             writers: None,
+            swept: Default::default(),
             cancel: Cancel::new(),
         })
     }

@@ -8,6 +8,7 @@ mod last;
 mod list;
 mod out;
 mod several;
+mod swept;
 
 use crate::player::Player;
 use crate::scan::Raw;
@@ -23,6 +24,7 @@ pub use last::{Last, Lasts, Target, last_effects};
 pub use list::Writes;
 pub use out::step_out;
 pub use several::{Asked, last_of_several};
+pub use swept::Swept;
 
 /// Something to stop at.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! The value of memory at a position.
 
 mod accessed;
+mod agreed;
 mod begin;
 mod certain;
 mod condition;

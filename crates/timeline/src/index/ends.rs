@@ -4,6 +4,8 @@
 //! is not so, beside the history ([`Touched::masks`]). Contents are kept as the difference from what the
 //! interval's frame has of the line, so that nothing is kept of what has not changed.
 
+mod wrote;
+
 use super::build::bits;
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::{Opened, Pieces};
@@ -237,7 +239,7 @@ impl Ends {
         match last.filter(|l| l.0 == (page, line)) {
             Some((_, bytes)) => Some(bytes),
             None => {
-                let bytes = self.unpacked(page, line)?;
+                let bytes = self.line_at(self.steps.len(), page, line)?;
                 *lock(&self.last) = Some(((page, line), bytes));
                 Some(bytes)
             }
@@ -249,9 +251,12 @@ impl Ends {
         self.frame.line(page, line)
     }
 
-    fn unpacked(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
+    /// What a line holds that the interval touched, where a step begins or, behind the last one, at the end. `None`: what is here
+    /// is damaged.
+    pub fn line_at(&self, step: usize, page: u32, line: usize) -> Option<[u8; LINE]> {
         let mut bytes = self.frame.line(page, line)?;
-        let changed = self.steps.iter().filter_map(|s| s.page(page)?.at(line));
+        let before = &self.steps[..step];
+        let changed = before.iter().filter_map(|s| s.page(page)?.at(line));
         for at in changed {
             let difference = self.lines.get::<LINE>(at)?;
             for (b, d) in bytes.iter_mut().zip(difference) {
@@ -259,39 +264,6 @@ impl Ends {
             }
         }
         Some(bytes)
-    }
-
-    /// Whether a step may have accessed bytes from an address on, or only written to them, which is known of each byte.
-    /// `None`: what is here is damaged.
-    pub fn touches(&self, step: usize, address: u64, len: u64, reads: bool) -> Option<bool> {
-        let step = &self.steps[step];
-        if !self.stepped || !step.touches_any(address, len, reads) {
-            return Some(!self.stepped);
-        }
-        Some(reads || self.wrote(step, address, len)?)
-    }
-
-    /// Whether a step wrote to any of these bytes, or to others with the same cells. `None`: what is here is damaged.
-    fn wrote(&self, step: &Step, address: u64, len: u64) -> Option<bool> {
-        for (page, lines) in super::lines(address, len) {
-            let Some(changed) = step.page(page) else {
-                continue;
-            };
-            for i in bits(lines) {
-                let Some(at) = changed.written_at(i) else {
-                    continue;
-                };
-                let other = u64::from_le_bytes(self.other.get(at)?);
-                let differs = match changed.at(i) {
-                    Some(at) => nonzero(&self.lines.get::<LINE>(at)?),
-                    None => 0,
-                };
-                if (other ^ differs) & covered(page, i, address, len) != 0 {
-                    return Some(true);
-                }
-            }
-        }
-        Some(false)
     }
 
     /// The number of the step in which `count` instructions are completed.

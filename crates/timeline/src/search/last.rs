@@ -105,6 +105,9 @@ pub fn last_effects(
         left_out: vec![false; targets.len()],
         cancel,
     };
+    // Of single bytes what was found before is remembered.
+    let remembers = |t: &Target| most == 1 && t.len == 1 && reads && writes;
+    let marks = s.marks;
     // Of the part at hand: which of its intervals touched each target.
     let mut known: Option<(u64, Vec<Set>)> = None;
     while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
@@ -137,6 +140,14 @@ pub fn last_effects(
                     if !may.ok_or_else(|| inner.bad_frame())? {
                         continue;
                     }
+                    let (a, b) = (lo.max(t.lo), hi.min(t.hi));
+                    let swept = &s.player.swept;
+                    if remembers(t)
+                        && let Some(last) = swept.get((t.address, marks), a, b)
+                    {
+                        s.found[i].all.extend(last.cloned());
+                        continue;
+                    }
                     // What is written for sure tells that there are more than are wanted.
                     let sure = ends.stepped && !reads && s.exact;
                     match sure && s.is_full(i) && t.lo <= ends.steps[n].from && step_end(n) <= t.hi
@@ -147,6 +158,14 @@ pub fn last_effects(
                 }
                 let full: Vec<bool> = which.iter().map(|t| s.is_full(*t)).collect();
                 s.sweep(lo, hi, which.clone())?;
+                for t in which.iter().map(|i| (*i, &targets[*i])) {
+                    let (i, t) = t;
+                    if remembers(t) {
+                        let last = s.found[i].all.first().cloned();
+                        let (a, b) = (lo.max(t.lo), hi.min(t.hi));
+                        s.player.swept.put((t.address, marks), a, b, last);
+                    }
+                }
                 for (t, was) in which.into_iter().zip(full) {
                     if !was && s.is_full(t) && !s.is_done(t) {
                         s.found[t].more = s.has_before(t, part.bounds(i).0)?;

@@ -1,6 +1,6 @@
 //! The last access to each byte, of one thread or several.
 
-use super::{Query, floor, shares_cells};
+use super::{Query, agreed, floor, shares_cells};
 use crate::doubts::When;
 use crate::memory::{Ground, Known};
 use crate::past;
@@ -11,6 +11,9 @@ use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Steps that are played at once for what was accessed last.
+const SOME: u32 = 1;
 
 /// What the threads of an image accessed before a position.
 pub fn find(
@@ -34,13 +37,32 @@ pub fn find(
     let home = (cursor.thread(), cursor.count());
     let mapped = mapped(cursor, threads, q)?;
     let by_others = |t: ThreadId| mapped.iter().flatten().any(|m| m.1 != t);
-    match touched[..] {
-        [] => {}
-        [here] if !exact && (alone || here == home && !by_others(here.0)) => {
-            one(cursor.player(here.0)?, here.1, q)?
+    let mut since = vec![None; q.m.bytes.len()];
+    let mut none = Vec::new();
+    // What is found at once, then what follows without finding out more, then the rest.
+    let passes = match alone || exact || q.named {
+        true => &[u32::MAX][..],
+        false => &[SOME, u32::MAX],
+    };
+    for most in passes {
+        match touched[..] {
+            [] => {}
+            [here] if !exact && (alone || here == home && !by_others(here.0)) => {
+                one(cursor.player(here.0)?, here.1, *most, q)?
+            }
+            _ => shared(cursor, &touched, (&mapped, &since), (exact, *most), q)?,
         }
-        _ => shared(cursor, &touched, &mapped, exact, q)?,
+        if q.whole() {
+            break;
+        }
+        if *most == SOME {
+            let found = agreed::find(cursor, image, &touched, &mapped, q)?;
+            (since, none) = (found.since, found.none);
+            // They need not be looked for.
+            none.iter().for_each(|i| q.lost[*i] = true);
+        }
     }
+    none.iter().for_each(|i| q.lost[*i] = false);
     for t in q.unclear() {
         let count = threads.iter().find(|(other, _)| *other == t);
         let p = cursor.player(t)?;
@@ -50,7 +72,7 @@ pub fn find(
 }
 
 /// When each byte was mapped anew or changed last, and by whom.
-type Mapped = Vec<Option<(Position, ThreadId)>>;
+pub type Mapped = Vec<Option<(Position, ThreadId)>>;
 
 fn mapped(cursor: &Cursor, threads: &[(ThreadId, u64)], q: &Query) -> Result<Mapped> {
     let timeline = cursor.timeline();
@@ -125,14 +147,25 @@ fn put(q: &mut Query, i: usize, thread: ThreadId, last: &search::Last) {
 }
 
 /// What one thread knows of it, which nobody else has touched. The player stays at `count`.
-fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
+fn one(p: &mut Player, count: u64, most: u32, q: &mut Query) -> Result<()> {
     let inner = Arc::clone(p.inner());
     let floor = floor(&inner, p.thread, &q.m, count)?;
     let all: Vec<usize> = (0..q.m.bytes.len()).collect();
-    match recent(p, (0, count), &floor, q, &all)? {
-        Some(since) if !q.whole() => past::before(&inner, p.thread, since, &floor, q),
+    match recent(p, (0, count), &floor, most, q, &all)? {
+        Since::Known(since) if !q.whole() => past::before(&inner, p.thread, since, &floor, q),
         _ => Ok(()),
     }
+}
+
+/// Up to where it was looked back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// All that was accessed from there on is known.
+    Known(u64),
+    /// It would take more steps to be played than wanted.
+    Later,
+    /// The player knows only since a place before.
+    Unknown,
 }
 
 /// Fills in of some bytes what a thread knows of them from the interval in which it completes `count` instructions,
@@ -142,12 +175,13 @@ fn recent(
     p: &mut Player,
     (least, count): (u64, u64),
     floor: &[u64],
+    most: u32,
     q: &mut Query,
     bytes: &[usize],
-) -> Result<Option<u64>> {
+) -> Result<Since> {
     p.seek_end(count)?;
     if p.since() < least {
-        return Ok(None);
+        return Ok(Since::Unknown);
     }
     take(p, count, q, bytes.iter().copied());
     let since = p.since();
@@ -155,13 +189,15 @@ fn recent(
     match p.interval_begin() {
         // It stays where it is.
         Some(begin) if bytes.iter().any(open) => {
-            if !p.with_helper(|h| in_steps(h, (begin, since), floor, q, bytes))? {
+            let found = p.with_helper(|h| in_steps(h, (begin, since), floor, most, q, bytes))?;
+            if found == Since::Unknown {
                 // Accesses in between are not known, and what was before them does not count.
                 bytes.iter().for_each(|i| q.lost[*i] |= q.open(*i));
+                return Ok(Since::Known(begin));
             }
-            Ok(Some(begin))
+            Ok(found)
         }
-        begin => Ok(Some(begin.unwrap_or(since))),
+        begin => Ok(Since::Known(begin.unwrap_or(since))),
     }
 }
 
@@ -171,15 +207,16 @@ fn in_steps(
     p: &mut Player,
     (begin, end): (u64, u64),
     floor: &[u64],
+    most: u32,
     q: &mut Query,
     bytes: &[usize],
-) -> Result<bool> {
+) -> Result<Since> {
     let part = p.index(end - 1)?;
     let interval = part.interval(end - 1);
     // What the whole interval did not access its steps did not.
     let bytes = past::accessed(p.inner(), &part, interval, q.m.address, bytes)?;
     let ends = part.ends(p.inner(), interval)?;
-    let mut to = end;
+    let (mut to, mut played) = (end, 0);
     while begin < to {
         let mut open = bytes.clone();
         open.retain(|i| q.open(*i) && floor[*i] < to);
@@ -193,14 +230,18 @@ fn in_steps(
             to = step.from;
             continue;
         }
+        if played >= most {
+            return Ok(Since::Later);
+        }
+        played += 1;
         p.seek_end_straight(to)?;
         if p.since() < begin {
-            return Ok(false);
+            return Ok(Since::Unknown);
         }
         take(p, to, q, open.into_iter());
         to = p.since();
     }
-    Ok(true)
+    Ok(Since::Known(begin))
 }
 
 /// Fills in of some bytes what the player's marks know, which is at `count`.
@@ -237,8 +278,8 @@ pub fn take(p: &Player, count: u64, q: &mut Query, bytes: impl Iterator<Item = u
 fn shared(
     cursor: &mut Cursor,
     threads: &[(ThreadId, u64)],
-    mapped: &Mapped,
-    exact: bool,
+    (mapped, since_when): (&Mapped, &[Option<Position>]),
+    (exact, most): (bool, u32),
     q: &mut Query,
 ) -> Result<()> {
     let timeline = cursor.timeline().clone();
@@ -309,10 +350,13 @@ fn shared(
             let home = cursor.thread() == t && cursor.count() == to;
             let p = cursor.player(t)?;
             let found = match home {
-                true => recent(p, (from, to), floor, q, &bytes)?.is_some(),
-                false => in_steps(p, (from, to), floor, q, &bytes)?,
+                true => recent(p, (from, to), floor, most, q, &bytes)?,
+                false => in_steps(p, (from, to), floor, most, q, &bytes)?,
             };
-            if found {
+            if found == Since::Later {
+                continue;
+            }
+            if found != Since::Unknown {
                 list.iter_mut()
                     .for_each(|w| w.1[k] = from.min(threads[k].1));
                 words.extend(list);
@@ -324,7 +368,20 @@ fn shared(
             }
         }
     }
-    exactly(cursor, wanted, q)
+    if most < u32::MAX {
+        return Ok(());
+    }
+    let mut sure = Vec::new();
+    for w in &mut wanted {
+        if w.after < since_when[w.byte] {
+            w.after = since_when[w.byte];
+            sure.push(w.byte);
+        }
+    }
+    exactly(cursor, wanted, q)?;
+    // Somebody accessed them there; who was not found is not known.
+    sure.iter().for_each(|i| q.lost[*i] |= q.open(*i));
+    Ok(())
 }
 
 /// Bytes whose last access is to be looked for. `since`: as far as the threads are.

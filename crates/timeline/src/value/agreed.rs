@@ -1,0 +1,567 @@
+//! What memory holds where that follows from what each thread left there, whichever of them came last.
+//!
+//! An index says of each step which lines it accessed, which bytes it wrote, and what the window of its thread held behind it. So
+//! what a thread left of a byte is known without playing the steps in which it may have accessed it, though not in which of
+//! these it did. That does not matter where all threads that may have been the last left the same, and at least one of them
+//! accessed it for sure. Where they did not, the last one of those steps is played, again and again, until there is nobody left
+//! who may have come later, or only steps that were played: of these it has to be found out exactly.
+
+mod left;
+
+use super::accessed::Mapped;
+use super::{Query, certain, floor};
+use crate::doubts::{Instant, When};
+use crate::index::{LINE, PAGE};
+use crate::maps::What;
+use crate::memory::{Ground, Known};
+use crate::past;
+use crate::timeline::Inner;
+use crate::{Cursor, Position, Result, ThreadId};
+use hindsight_isa::observe::MARK;
+use left::{Left, Stretch, View};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What is known of a byte.
+struct Byte {
+    i: usize,
+    left: Vec<Left>,
+}
+
+/// What follows for a byte.
+enum Answer {
+    /// It is what this one of those that are left says.
+    Is(usize),
+    /// A thread has to be played up to there.
+    Play(usize, u64),
+    /// It has to be found out exactly.
+    Open,
+}
+
+/// Somebody who asks.
+struct Asker<'a> {
+    inner: Arc<Inner>,
+    threads: &'a [(ThreadId, u64)],
+    /// All that have begun.
+    others: Vec<ThreadId>,
+    floors: Vec<Vec<u64>>,
+    mapped: &'a Mapped,
+    views: HashMap<(usize, u64, u32, usize), Option<Rc<View>>>,
+    /// Whether a byte of a word holds what it held in a stretch of a thread.
+    lasting: HashMap<(u64, usize, Stretch), bool>,
+    /// What the cursor's thread knows where it is, by its number, since when, and its marks and cells.
+    here: Option<(usize, u64, [Vec<u8>; 3])>,
+}
+
+/// What was found out of bytes that are not filled in.
+pub struct Found {
+    /// Of each byte: the position at which, or behind which, it was accessed last, as far as that is known.
+    pub since: Vec<Option<Position>>,
+    /// Those that nobody accessed.
+    pub none: Vec<usize>,
+}
+
+/// Fills in what follows. When that was accessed is then only known as a stretch in which it was, of one of the threads: for who
+/// asks for all values that memory may have, it has to be found out exactly. `threads`: those that accessed any, with the instructions they have
+/// completed. No other memory may share the cells.
+pub fn find(
+    cursor: &mut Cursor,
+    image: u32,
+    threads: &[(ThreadId, u64)],
+    mapped: &Mapped,
+    q: &mut Query,
+) -> Result<Found> {
+    let len = q.m.bytes.len();
+    let (mut since, mut none) = (vec![None; len], Vec::new());
+    if by_itself(cursor, image, q)? {
+        return Ok(Found { since, none });
+    }
+    let inner = Arc::clone(&cursor.timeline().0);
+    let mut floors = Vec::new();
+    for (t, n) in threads {
+        floors.push(floor(&inner, *t, &q.m, *n)?);
+    }
+    let now = q.judge.as_ref().map(|j| &j.now);
+    let mut others = inner.threads_of(image);
+    others.retain(|t| now.is_none_or(|n| !n.unborn.contains(t)));
+    let mut a = Asker {
+        inner,
+        threads,
+        others,
+        floors,
+        mapped,
+        views: HashMap::new(),
+        lasting: HashMap::new(),
+        here: None,
+    };
+    a.look_here(cursor, q)?;
+    let mut bytes = Vec::new();
+    for i in 0..len {
+        q.check()?;
+        if !q.open(i) {
+            continue;
+        }
+        match a.left_of(cursor, q, i)? {
+            Some((b, Some(n))) => a.fill(q, &b, n),
+            Some((b, None)) => bytes.push(b),
+            None => {}
+        }
+    }
+    while !bytes.is_empty() {
+        q.check()?;
+        let mut plays: HashMap<(usize, u64), usize> = HashMap::new();
+        let mut rest = Vec::new();
+        for b in bytes {
+            if b.left.is_empty() && a.floors.iter().all(|f| f[b.i] == 0) {
+                none.push(b.i);
+                continue;
+            }
+            since[b.i] = a.sure(cursor, &b)?.map(|s| s.0);
+            match a.answer(cursor, q, &b)? {
+                Answer::Is(n) => a.fill(q, &b, n),
+                Answer::Play(k, to) => {
+                    *plays.entry((k, to)).or_default() += 1;
+                    rest.push(b);
+                }
+                _ => {}
+            }
+        }
+        bytes = rest;
+        let Some((k, to)) = plays.into_iter().max_by_key(|p| (p.1, p.0)).map(|p| p.0) else {
+            break;
+        };
+        a.play(cursor, q, &mut bytes, k, to)?;
+    }
+    Ok(Found { since, none })
+}
+
+/// Whether any of it may lie in memory that changes without anything that the image does.
+fn by_itself(cursor: &Cursor, image: u32, q: &Query) -> Result<bool> {
+    let timeline = cursor.timeline();
+    let (start, end) = (q.m.address, q.m.address.saturating_add(q.len()));
+    let changes = timeline.changes(image)?;
+    Ok(changes.iter().any(|c| match &c.what {
+        What::Map(m) => {
+            m.start < end && start < m.end && certain::changes_by_itself(timeline, image, m)
+        }
+        What::Unmap(..) => false,
+    }))
+}
+
+impl Asker<'_> {
+    /// What the cursor's thread accessed last costs nothing.
+    fn look_here(&mut self, cursor: &mut Cursor, q: &Query) -> Result<()> {
+        let home = (cursor.thread(), cursor.count());
+        if let Some(k) = self.threads.iter().position(|t| *t == home) {
+            let p = cursor.player(home.0)?;
+            p.seek_end(home.1)?;
+            self.here = Some((k, p.since(), p.known(q.m.address, q.m.bytes.len())));
+        }
+        Ok(())
+    }
+
+    /// What threads left of a byte, each as far back as it has accessed it for sure, the last ones first; and which of them says what
+    /// it is, if that follows at once. `None`: there is something else than accesses.
+    fn left_of(
+        &mut self,
+        cursor: &Cursor,
+        q: &Query,
+        i: usize,
+    ) -> Result<Option<(Byte, Option<usize>)>> {
+        let at = q.m.address.wrapping_add(i as u64);
+        let mut order = Vec::new();
+        for (k, (t, n)) in self.threads.iter().enumerate() {
+            if let Some(touch) = past::last(&self.inner, *t, at, 1, *n, &q.cancel)? {
+                let known = self
+                    .here
+                    .as_ref()
+                    .is_some_and(|h| h.0 == k && h.2[0][i] | h.2[1][i] == MARK);
+                order.push((known, cursor.timeline().position(*t, touch.to - 1)?, k));
+            }
+        }
+        order.sort_unstable_by(|a, b| b.cmp(a));
+        let mut b = Byte {
+            i,
+            left: Vec::new(),
+        };
+        for (_, _, k) in order {
+            let n = self.threads[k].1;
+            if !self.add(cursor, q, i, (k, n), &mut b.left)? {
+                return Ok(None);
+            }
+            if let Some((_, n)) = self.sure(cursor, &b)?
+                && self.lasts(cursor, q, &b, n)?
+            {
+                return Ok(Some((b, Some(n))));
+            }
+        }
+        Ok(Some((b, None)))
+    }
+
+    /// Whether nobody may have written to a byte since one of those that are left, or at the same time: then it does not matter
+    /// who read it.
+    fn lasts(&mut self, cursor: &Cursor, q: &Query, b: &Byte, n: usize) -> Result<bool> {
+        let one = &b.left[n];
+        // It may write to it once more itself, before it is where it is.
+        let writes_on = b.left.iter().any(|s| s.k == one.k && s.writes_on);
+        let known = one.unseen.is_none() && !writes_on;
+        let Some(sure) = one.sure.filter(|_| known) else {
+            return Ok(false);
+        };
+        let at = q.m.address.wrapping_add(b.i as u64);
+        let thread = self.threads[one.k].0;
+        let least = cursor.timeline().position(thread, sure.0)?;
+        if self.mapped[b.i].is_some_and(|m| m.0 > least) || self.is_doubtful(cursor, q, b.i, one)? {
+            return Ok(false);
+        }
+        let key = (at / 8, one.k, sure);
+        if let Some(lasting) = self.lasting.get(&key) {
+            return Ok(*lasting);
+        }
+        // The bytes of the word at once: most are accessed together.
+        let first = (b.i as u64).saturating_sub(at % 8);
+        let end = (b.i as u64 + 8 - at % 8).min(q.len());
+        let (word, len) = (q.m.address.wrapping_add(first), end - first);
+        let timeline = cursor.timeline();
+        let seen = timeline.segment(thread, sure.0)?;
+        // What threads did until they come to the end of the segments that they run.
+        let mut late = seen;
+        for (t, n) in self.threads {
+            let its = timeline.segment(*t, n.saturating_sub(1))?.closes;
+            late.closes = late.closes.zip(its).map(|(a, b)| a.max(b));
+        }
+        let anybody = Instant {
+            home: (ThreadId(u32::MAX), 0),
+            segment: late,
+            unborn: Vec::new(),
+        };
+        let nobody = When {
+            thread: ThreadId(u32::MAX),
+            from: sure.0,
+            to: sure.1,
+        };
+        let mut lasting = q.judge.as_ref().is_some_and(|j| {
+            let mut all = word..word + len;
+            !all.any(|at| j.doubts.hold(at, nobody, &seen, &anybody))
+        });
+        for t in self
+            .others
+            .iter()
+            .filter(|_| lasting)
+            .copied()
+            .collect::<Vec<_>>()
+        {
+            let (mut lo, hi) = self.inner.scan(t)?.concurrent(t, &seen, &late);
+            if t == thread {
+                lo = lo.max(sure.0);
+            }
+            lasting = lasting && !past::writes(&self.inner, t, word, len, lo, hi, &q.cancel)?;
+        }
+        self.lasting.insert(key, lasting);
+        Ok(lasting)
+    }
+
+    /// Adds what thread `k` left of a byte before it had completed `since` instructions.
+    fn add(
+        &mut self,
+        cursor: &Cursor,
+        q: &Query,
+        i: usize,
+        (k, mut since): (usize, u64),
+        out: &mut Vec<Left>,
+    ) -> Result<bool> {
+        let (t, n) = self.threads[k];
+        let at = q.m.address.wrapping_add(i as u64);
+        if let Some((_, from, [reads, writes, cells])) = self.here.as_ref().filter(|h| h.0 == k)
+            && since == n
+        {
+            let write = writes[i] == MARK;
+            match [reads[i], writes[i]] {
+                [0, 0] => {}
+                _ if write || reads[i] == MARK => {
+                    out.push(Left::known(k, (*from, n), cells[i], write));
+                    return Ok(true);
+                }
+                _ => return Ok(false),
+            }
+        }
+        while let Some(touch) = past::last(&self.inner, t, at, 1, since, &q.cancel)? {
+            let timeline = cursor.timeline();
+            let mut best = None;
+            for s in out.iter() {
+                let Some(sure) = s.sure else { continue };
+                best = best.max(Some(timeline.position(self.threads[s.k].0, sure.0)?));
+            }
+            if best > Some(timeline.position(t, touch.to - 1)?) {
+                break;
+            }
+            let floor = self.floors[k][i];
+            if floor >= touch.to {
+                break;
+            }
+            if touch.to != n.min(touch.end()) {
+                return Ok(false);
+            }
+            let Some(view) = self.view(k, &touch, at)? else {
+                return Ok(false);
+            };
+            let until = view.until();
+            if until > touch.from && best > Some(timeline.position(t, until - 1)?) {
+                break;
+            }
+            let Some(left) = self.left(k, &view, at, floor)? else {
+                return Ok(false);
+            };
+            let sure = left.sure.is_some();
+            if left.partial || !left.steps.is_empty() {
+                out.push(left);
+            }
+            if sure {
+                break;
+            }
+            since = touch.from;
+        }
+        Ok(true)
+    }
+
+    /// What an interval says of the line at an address; `None`: it has no steps.
+    fn view(&mut self, k: usize, touch: &past::Touch, at: u64) -> Result<Option<Rc<View>>> {
+        let cell = at as u32 as usize;
+        let (page, line) = ((cell / PAGE) as u32, cell % PAGE / LINE);
+        let key = (k, touch.from, page, line);
+        if let Some(v) = self.views.get(&key) {
+            return Ok(v.clone());
+        }
+        let view = View::new(&self.inner, touch, page, line)?.map(Rc::new);
+        self.views.insert(key, view.clone());
+        Ok(view)
+    }
+
+    /// What it says of a byte. `None`: something else may have changed it, or it is not known what was written.
+    fn left(&self, k: usize, view: &View, at: u64, floor: u64) -> Result<Option<Left>> {
+        let byte = at as usize % LINE;
+        let of = |mask: u64| mask & (1 << byte) != 0;
+        let within = |c: &(u64, u64)| c.0 <= at && at - c.0 < c.1;
+        // Steps that begin behind the floor, and whether others may have accessed it before and behind it.
+        let begun = |s: &&(usize, Stretch)| s.1.0 > floor || floor <= view.from;
+        let valid = view.steps.len() - view.steps.iter().filter(begun).count();
+        let unclear = valid > 0 && floor < view.steps[valid - 1].1.1;
+        let cut = view.masks.is_none();
+        let changed = match cut && floor > view.from {
+            false => view.changed.iter().any(within),
+            true => {
+                let border = (view.ends.steps.iter().map(|s| s.from)).find(|from| *from > floor);
+                let Some(border) = border.filter(|b| *b <= view.ends.steps[view.here].from) else {
+                    return Ok(None);
+                };
+                let scan = self.inner.scan(view.part.thread)?;
+                scan.changed(border, view.to + 1).iter().any(within)
+            }
+        };
+        if changed {
+            return Ok(None);
+        }
+        let write = match view.masks.map(|m| m.map(of)) {
+            Some([true, true] | [false, false]) => return Ok(None),
+            Some([_, written]) => Some(written),
+            None => None,
+        };
+        let mut wrote = None;
+        let mut writes_on = false;
+        if view.writes & (1 << (byte / 8)) != 0 {
+            writes_on = view.partial.is_some() && of(view.writes_on(&self.inner)?);
+            for n in (valid..view.steps.len()).rev() {
+                if of(view.wrote(&self.inner, n)?) {
+                    wrote = Some(view.steps[n].1);
+                    break;
+                }
+            }
+        }
+        let mut steps: Vec<Stretch> = view.steps[valid..].iter().map(|s| s.1).collect();
+        if unclear && cut && wrote.is_none() {
+            return Ok(None);
+        }
+        if unclear && !cut {
+            steps.insert(0, (floor, view.steps[valid - 1].1.1));
+        }
+        let all = steps.first().zip(steps.last()).map(|(a, b)| (a.0, b.1));
+        let sure = wrote.or(all.filter(|_| write.is_some()));
+        if write.is_some() && sure.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Left {
+            k,
+            value: view.holds(&self.inner)?[byte],
+            from: view.from,
+            to: view.to,
+            write: write.unwrap_or(wrote.is_some()),
+            unseen: wrote.filter(|_| write.is_none()),
+            partial: view.partial.is_some(),
+            writes_on,
+            steps,
+            sure,
+            played: false,
+        }))
+    }
+
+    /// Where a byte was accessed for sure, or behind it, as late as is known: the position, and who it was.
+    fn sure(&self, cursor: &Cursor, b: &Byte) -> Result<Option<(Position, usize)>> {
+        let mut best = None;
+        for (n, s) in b.left.iter().enumerate() {
+            if let Some(sure) = s.sure {
+                let at = cursor.timeline().position(self.threads[s.k].0, sure.0)?;
+                best = best.max(Some((at, n)));
+            }
+        }
+        Ok(best)
+    }
+
+    fn answer(&mut self, cursor: &Cursor, q: &Query, b: &Byte) -> Result<Answer> {
+        let timeline = cursor.timeline();
+        let Some((least, sure)) = self.sure(cursor, b)? else {
+            return self.next(cursor, b, |_| true);
+        };
+        if self.lasts(cursor, q, b, sure)? {
+            return Ok(Answer::Is(sure));
+        }
+        if self.mapped[b.i].is_some_and(|m| m.0 > least) {
+            return Ok(Answer::Open);
+        }
+        // Those that may have been the last.
+        let mut last = Vec::new();
+        for s in &b.left {
+            let at = timeline.position(self.threads[s.k].0, s.until().saturating_sub(1))?;
+            last.push(at >= least);
+        }
+        let mut all = b.left.iter().zip(&last).filter(|l| *l.1).map(|l| l.0);
+        if let Some(s) = all.clone().find(|s| s.partial) {
+            return Ok(Answer::Play(s.k, s.to));
+        }
+        let one = &b.left[sure];
+        if !all.clone().all(|s| s.value == one.value) {
+            return self.next(cursor, b, |n| last[n]);
+        }
+        for s in all.by_ref() {
+            let Some(step) = s.unseen else { continue };
+            if timeline.position(self.threads[s.k].0, step.1 - 1)? >= least {
+                return Ok(Answer::Play(s.k, step.1));
+            }
+        }
+        Ok(match self.is_doubtful(cursor, q, b.i, one)? {
+            true => Answer::Open,
+            false => Answer::Is(sure),
+        })
+    }
+
+    /// The one that may have been the last is to be played, if that has not been done.
+    fn next(&self, cursor: &Cursor, b: &Byte, of: impl Fn(usize) -> bool) -> Result<Answer> {
+        let mut best = None;
+        for (n, s) in b.left.iter().enumerate().filter(|s| of(s.0)) {
+            if !s.played {
+                let to = s.until();
+                let at = (cursor.timeline()).position(self.threads[s.k].0, to.saturating_sub(1))?;
+                best = best.max(Some((at, n, to)));
+            }
+        }
+        Ok(best.map_or(Answer::Open, |(_, n, to)| Answer::Play(b.left[n].k, to)))
+    }
+
+    /// Whether anything but instructions may have changed it since it was accessed for sure.
+    fn is_doubtful(&self, cursor: &Cursor, q: &Query, i: usize, one: &Left) -> Result<bool> {
+        let (Some(j), Some(sure)) = (&q.judge, one.sure) else {
+            return Ok(true);
+        };
+        let thread = self.threads[one.k].0;
+        let last = cursor
+            .timeline()
+            .segment(thread, sure.1.saturating_sub(1))?;
+        if thread != j.now.home.0 && !last.before(&j.now.segment) {
+            // It may not have happened yet.
+            return Ok(true);
+        }
+        // Whoever was the last may have been another thread than this one.
+        let nobody = When {
+            thread: ThreadId(u32::MAX),
+            from: sure.0,
+            to: sure.1,
+        };
+        let seen = cursor.timeline().segment(self.threads[one.k].0, sure.0)?;
+        let at = q.m.address.wrapping_add(i as u64);
+        Ok(j.doubts.hold(at, nobody, &seen, &j.now))
+    }
+
+    fn fill(&self, q: &mut Query, b: &Byte, n: usize) {
+        let one = &b.left[n];
+        let Some(sure) = one.sure else {
+            return;
+        };
+        q.m.bytes[b.i] = Some(Known {
+            value: one.value,
+            ground: match one.write {
+                true => Ground::Written,
+                false => Ground::Read,
+            },
+        });
+        q.when[b.i] = Some(When {
+            thread: self.threads[one.k].0,
+            from: sure.0,
+            to: sure.1,
+        });
+    }
+
+    /// Plays the last step of a thread that ends at `to`, or is cut there, and takes over what it shows of all bytes.
+    fn play(
+        &mut self,
+        cursor: &mut Cursor,
+        q: &Query,
+        bytes: &mut Vec<Byte>,
+        k: usize,
+        to: u64,
+    ) -> Result<()> {
+        let (t, n) = self.threads[k];
+        let home = (cursor.thread(), cursor.count());
+        let (address, len) = (q.m.address, q.m.bytes.len());
+        let p = cursor.player(t)?;
+        let (since, [reads, writes, cells]) = match (t, n) == home {
+            true if to == n => {
+                p.seek_end(n)?;
+                (p.since(), p.known(address, len))
+            }
+            // It stays where it is.
+            true => p.with_helper(|h| {
+                h.seek_end_straight(to)?;
+                Ok((h.since(), h.known(address, len)))
+            })?,
+            false => {
+                p.seek_end_straight(to)?;
+                (p.since(), p.known(address, len))
+            }
+        };
+        let mut i = 0;
+        while i < bytes.len() {
+            let b = &mut bytes[i];
+            let marks = [reads[b.i], writes[b.i]];
+            let mut clear = true;
+            let mut more = None;
+            for s in b.left.iter_mut().filter(|s| s.k == k) {
+                match s.take((since, to), marks, cells[b.i]) {
+                    None => clear = false,
+                    Some(true) => {}
+                    Some(false) => more = Some(s.from),
+                }
+            }
+            if let Some(from) = more {
+                b.left.retain(|s| s.partial || !s.steps.is_empty());
+                clear &= self.add(cursor, q, b.i, (k, from), &mut b.left)?;
+            }
+            match clear {
+                true => i += 1,
+                false => {
+                    bytes.swap_remove(i);
+                }
+            }
+        }
+        Ok(())
+    }
+}
