@@ -532,7 +532,7 @@ fn marks_are_where_operands_are() {
                     .wrapping_add(value(index).wrapping_mul(scale as u64))
                     .wrapping_add(disp as u64);
                 let mut m = observing(&code);
-                let begin = key_frame(0, state.clone(), VecState::default());
+                let begin = key_frame(0, state, VecState::default());
                 let end = event(
                     3,
                     Event::End {
