@@ -13,6 +13,7 @@
 //! Pages and lines are those of the window: addresses modulo 2^32.
 
 mod build;
+mod by_page;
 mod ends;
 mod frame;
 mod given;
@@ -33,6 +34,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use build::{Budget, Progress, build};
+use by_page::Generations;
 use ends::{End, covered};
 pub use ends::{Ends, OpenedEnds};
 pub use frame::Frame;
@@ -66,7 +68,7 @@ pub struct Interval {
     pub from: u64,
     pub to: u64,
     pub frame: Frame,
-    pub history: History,
+    pub history: Arc<History>,
     /// See [`Ends`]; compressed.
     pub ends: Arc<[u8]>,
 }
@@ -78,6 +80,8 @@ pub struct Draft {
     pub from: u64,
     pub to: u64,
     pub intervals: Vec<Interval>,
+    /// What was said of the first of them by page.
+    generations: Generations,
 }
 
 impl Interval {
@@ -183,7 +187,7 @@ impl Interval {
             from: self.from,
             to: next.to,
             frame: Frame::pack(&state, &lines, level)?,
-            history: history.into_iter().collect(),
+            history: Arc::new(history.into_iter().collect()),
             ends: maker.pack(level)?,
         })
     }

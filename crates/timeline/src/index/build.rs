@@ -1,5 +1,6 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
+use super::by_page::{Generating, Generations};
 use super::ends::{End, words};
 use super::maker::Maker;
 use super::pages::PageSet;
@@ -113,7 +114,9 @@ pub fn build(
             from: place.from,
             to: place.to,
             intervals: Vec::new(),
+            generations: Generations::default(),
         },
+        generating: Generating::default(),
         shadow,
         bodies: Vec::new(),
         differences: Vec::new(),
@@ -356,6 +359,7 @@ struct Packer<'a> {
     steps: Option<Gathered>,
     /// Takes the sections of intervals.
     stream: Option<&'a mut Stream>,
+    generating: Generating,
 }
 
 impl Packer<'_> {
@@ -391,11 +395,14 @@ impl Packer<'_> {
             self.told = told;
             let over = |size: f64| n > 1 && size > mine as f64;
             if !over(self.size as f64) && !over(foreseen[0]) {
+                self.say_by_page(done)?;
                 continue;
             }
             // Where longer intervals from here on do, there is no need to join those that are made.
             if over(self.size as f64) || over(foreseen[1]) {
                 self.part.thin(scan, self.steps.is_some())?;
+                // They were about other intervals.
+                self.generating = Generating::default();
                 self.size = self.part.size() as u64;
                 if let Some(stream) = &mut self.stream {
                     stream.again();
@@ -407,7 +414,20 @@ impl Packer<'_> {
             self.span.store(span.saturating_mul(2), Relaxed);
             self.longer = (self.part.intervals.len(), done, self.size);
         }
+        self.part.generations = self.generating.finish()?;
         Ok(())
+    }
+
+    /// Says of some intervals by page what they touched, while others are made, if these are all that there are of the part.
+    fn say_by_page(&mut self, done: u64) -> Result<()> {
+        if self.stream.is_none() {
+            return Ok(());
+        }
+        let part = &self.part;
+        let share = (done - part.from) as f64 / (part.to - part.from).max(1) as f64;
+        let mut histories = part.intervals.iter().map(|i| Arc::clone(&i.history));
+        self.generating
+            .add(&mut histories, part.intervals.len(), share)
     }
 
     /// The size that the whole will have, and with longer intervals from here on; 0 as long as nothing can be
@@ -463,7 +483,7 @@ impl Packer<'_> {
             from: state.position,
             to: raw.to,
             frame: Frame::made(&state, &framed, bodies, LEVEL)?,
-            history,
+            history: Arc::new(history),
             ends: ends.pack(LEVEL)?,
         };
         self.differences = ends.bytes;

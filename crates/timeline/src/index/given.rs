@@ -82,7 +82,7 @@ mod tests {
             from,
             to: from + 10,
             frame: Frame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
-            history: [Touched::new(9, &words)].into_iter().collect(),
+            history: std::sync::Arc::new([Touched::new(9, &words)].into_iter().collect()),
             ends: m.pack(LEVEL_STEPS).unwrap(),
         }
     }

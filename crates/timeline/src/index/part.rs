@@ -5,26 +5,17 @@
 //! pages together, how they were accessed in all intervals. So what touched an address last, however long
 //! ago, is known when one section is read.
 
-use super::{
-    Draft, Ends, Frame, Interval, LEVEL, LINE, PAGE, Place, Reader, Touched, pack, put, unpack,
-};
+use super::by_page::{SECTION, sections};
+use super::{Draft, Ends, Frame, History, LINE, PAGE, Place, Reader, Touched, put, unpack};
 use crate::sidecar::For;
-use crate::timeline::{Inner, joined, lock};
-use crate::{Error, Result, ThreadId};
-use std::collections::BTreeMap;
+use crate::timeline::{Inner, lock};
+use crate::{Result, ThreadId};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
-
-/// Bytes of what is said of pages, from which on a section is closed.
-const SECTION: usize = 64 << 10;
-/// Of what is said of pages, one of so many is looked at to share the work; a share has so many of those at least.
-const SAMPLE: usize = 32;
-const LEAST: usize = 256;
-/// Shares for each thread.
-const SHARES: usize = 8;
 
 /// A stretch of a part's bytes.
 #[derive(Clone, Copy, Debug)]
@@ -69,9 +60,13 @@ struct Body {
     spans: Vec<Span>,
     /// Where the last one ends.
     end: u64,
-    /// By the first page that each is about.
+    /// By the first page that each is about, of each generation behind that before.
     pages: Vec<(u32, Section)>,
+    /// Where each ends.
+    generations: Vec<usize>,
     bytes: Bytes,
+    /// No other has it, also of the same part: where one is made anew, sections may be others.
+    number: u64,
 }
 
 /// The index of one part of a thread.
@@ -106,7 +101,7 @@ pub enum Unpacked {
     Past(Arc<Past>),
 }
 
-/// Which of a part's: its number, and that of an interval, of a section of pages, or of a page.
+/// Which of a part's: its number and that of an interval, its body's and that of a section of pages, or its own and that of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Key {
     Ends(u64, usize),
@@ -114,8 +109,9 @@ pub enum Key {
     Past(u64, u32),
 }
 
-/// How many parts have been taken up.
+/// How many parts have been taken up, and how many bodies.
 static PARTS: AtomicU64 = AtomicU64::new(0);
+static BODIES: AtomicU64 = AtomicU64::new(0);
 
 /// A set of intervals.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -196,33 +192,14 @@ impl Part {
         if let Some(Unpacked::Past(p)) = kept {
             return Ok(Some(p));
         }
-        let body = lock(&self.body).clone();
-        let n = body.pages.partition_point(|p| p.0 <= page);
-        let Some(n) = n.checked_sub(1) else {
+        let past = self.ask(inner, |body| body.past(page, &|n| body.pages(inner, n)))?;
+        if past.is_empty() {
             return Ok(None);
-        };
-        let section = self.pages(inner, n)?;
-        let Ok(i) = section.at.binary_search_by_key(&page, |p| p.0) else {
-            return Ok(None);
-        };
-        let past = section.past(i).ok_or_else(|| inner.bad_frame())?;
+        }
         let past = Arc::new(past);
         let size = past.iter().map(|(_, t)| 64 + 4 * t.size()).sum();
         lock(&inner.unpacked).put(key, Unpacked::Past(Arc::clone(&past)), size);
         Ok(Some(past))
-    }
-
-    /// What is said of a section of pages.
-    fn pages(&self, inner: &Arc<Inner>, n: usize) -> Result<Arc<Pages>> {
-        let key = Key::Pages(self.number, n);
-        let kept = lock(&inner.unpacked).get(&key);
-        if let Some(Unpacked::Pages(p)) = kept {
-            return Ok(p);
-        }
-        let pages = Arc::new(self.ask(inner, |body| body.pages(n))?);
-        let size = pages.raw.len() + 16 * pages.at.len();
-        lock(&inner.unpacked).put(key, Unpacked::Pages(Arc::clone(&pages)), size);
-        Ok(pages)
     }
 
     /// The intervals in which any of these bytes was accessed or, of one kind alone, any word of them.
@@ -309,24 +286,20 @@ impl Part {
         let end = address.saturating_add(len);
         if len > SECTION as u64 {
             // Only pages that there are.
-            let body = lock(&self.body).clone();
-            for n in 0..body.pages.len() {
-                let pages = self.pages(inner, n)?;
-                for (page, _) in &pages.at {
-                    let start = *page as u64 * PAGE as u64;
-                    let into = start.wrapping_sub(address) % CELLS;
-                    // The page begins in the stretch, or the stretch in the page, or both.
-                    let rest = (len.saturating_sub(into) as usize).min(PAGE);
-                    let (from, to) = match (CELLS - into) as usize {
-                        begin @ ..PAGE if rest == 0 => (begin, PAGE),
-                        ..PAGE => (0, PAGE),
-                        _ if len >= CELLS => (0, PAGE),
-                        _ if rest == 0 => continue,
-                        _ => (0, rest),
-                    };
-                    if let Some(past) = self.past(inner, *page)? {
-                        one(&past, from, to);
-                    }
+            for page in self.ask(inner, |body| body.accessed(inner))? {
+                let start = page as u64 * PAGE as u64;
+                let into = start.wrapping_sub(address) % CELLS;
+                // The page begins in the stretch, or the stretch in the page, or both.
+                let rest = (len.saturating_sub(into) as usize).min(PAGE);
+                let (from, to) = match (CELLS - into) as usize {
+                    begin @ ..PAGE if rest == 0 => (begin, PAGE),
+                    ..PAGE => (0, PAGE),
+                    _ if len >= CELLS => (0, PAGE),
+                    _ if rest == 0 => continue,
+                    _ => (0, rest),
+                };
+                if let Some(past) = self.past(inner, page)? {
+                    one(&past, from, to);
                 }
             }
             return Ok(());
@@ -411,18 +384,23 @@ impl Body {
             });
             from = from.checked_add(n)?;
         }
-        let mut pages = Vec::new();
-        let mut page = 0u32;
+        let (mut pages, mut generations) = (Vec::new(), Vec::new());
         for _ in 0..r.int()? {
-            page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
-            pages.push((page, section(&mut r)?));
+            let mut page = 0u32;
+            for _ in 0..r.int()? {
+                page = page.checked_add(u32::try_from(r.int()?).ok()?)?;
+                pages.push((page, section(&mut r)?));
+            }
+            generations.push(pages.len());
         }
         let whole = r.at == directory.len() && at == len && !spans.is_empty();
         (to == place.to && whole).then_some(Body {
             spans,
             end: from,
             pages,
+            generations,
             bytes,
+            number: BODIES.fetch_add(1, Relaxed),
         })
     }
 
@@ -441,7 +419,52 @@ impl Body {
         Ends::new(&blob, frame.open()?.1, frame.position)
     }
 
-    fn pages(&self, n: usize) -> Option<Pages> {
+    /// How a page was accessed. `pages`: unpacks a section of pages.
+    fn past(&self, page: u32, pages: &dyn Fn(usize) -> Option<Arc<Pages>>) -> Option<Past> {
+        let mut out = Past::new();
+        let mut begin = 0;
+        for end in self.generations.iter().copied() {
+            let before = self.pages[begin..end].partition_point(|p| p.0 <= page);
+            if let Some(n) = before.checked_sub(1) {
+                let section = pages(begin + n)?;
+                if let Ok(i) = section.at.binary_search_by_key(&page, |p| p.0) {
+                    let more = section.past(i)?;
+                    let behind =
+                        |e: &(u32, Touched)| out.last().is_none_or(|l: &(u32, _)| l.0 < e.0);
+                    if !more.first().is_none_or(behind) {
+                        return None;
+                    }
+                    out.extend(more);
+                }
+            }
+            begin = end;
+        }
+        Some(out)
+    }
+
+    /// All pages that were accessed.
+    fn accessed(&self, inner: &Inner) -> Option<BTreeSet<u32>> {
+        let mut out = BTreeSet::new();
+        for n in 0..self.pages.len() {
+            out.extend(self.pages(inner, n)?.at.iter().map(|p| p.0));
+        }
+        Some(out)
+    }
+
+    /// What is said of a section of pages.
+    fn pages(&self, inner: &Inner, n: usize) -> Option<Arc<Pages>> {
+        let key = Key::Pages(self.number, n);
+        let kept = lock(&inner.unpacked).get(&key);
+        if let Some(Unpacked::Pages(p)) = kept {
+            return Some(p);
+        }
+        let pages = Arc::new(self.unpack_pages(n)?);
+        let size = pages.raw.len() + 16 * pages.at.len();
+        lock(&inner.unpacked).put(key, Unpacked::Pages(Arc::clone(&pages)), size);
+        Some(pages)
+    }
+
+    fn unpack_pages(&self, n: usize) -> Option<Pages> {
         let raw = unpack(&self.bytes.read(&self.pages.get(n)?.1)?)?;
         let mut at = Vec::new();
         let mut r = Reader { b: &raw, at: 0 };
@@ -493,91 +516,23 @@ pub fn encode(draft: &Draft) -> Result<Encoded> {
         i.sections()
             .for_each(|s| section(&mut directory, Arc::clone(s)));
     }
-    let sections = sections(&draft.intervals)?;
-    put(&mut directory, sections.len() as u64);
-    let mut before = 0;
-    for (page, bytes) in sections {
-        put(&mut directory, (page - before) as u64);
-        before = page;
-        section(&mut directory, bytes.into());
+    let said = &draft.generations;
+    let rest: Vec<&History> = (draft.intervals[said.intervals..].iter())
+        .map(|i| &*i.history)
+        .collect();
+    let last = sections(&rest, said.intervals)?;
+    put(&mut directory, said.all.len() as u64 + 1);
+    for generation in said.all.iter().chain([&last]) {
+        put(&mut directory, generation.len() as u64);
+        let mut before = 0;
+        for (page, bytes) in generation {
+            put(&mut directory, (page - before) as u64);
+            before = *page;
+            section(&mut directory, bytes[..].into());
+        }
     }
     Ok((directory, out))
 }
 
-/// A section about pages: the first of them, and its bytes.
-type PageSection = (u32, Vec<u8>);
-
-/// What intervals say of pages, by page.
-fn sections(intervals: &[Interval]) -> Result<Vec<PageSection>> {
-    // Pages that share them evenly, about.
-    let mut some: Vec<u32> = Vec::new();
-    for i in intervals {
-        some.extend(i.history.pages().step_by(SAMPLE));
-    }
-    some.sort_unstable();
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = cores.min(some.len() / LEAST).max(1);
-    // One that is done with its own takes the next, since some pages take longer than others.
-    let shares = if threads == 1 { 1 } else { threads * SHARES };
-    let border = |n: usize| match n {
-        0 => 0,
-        n if n == shares => u32::MAX,
-        n => some[n * some.len() / shares],
-    };
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<Vec<(usize, Vec<PageSection>)>> {
-        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Relaxed));
-        let mine = numbers.take_while(|n| *n < shares);
-        mine.map(|n| Ok((n, sections_of(intervals, (border(n), border(n + 1)))?)))
-            .collect()
-    };
-    let mut all = std::thread::scope(|s| {
-        let others: Vec<_> = (1..threads).map(|_| s.spawn(work)).collect();
-        let mut all = work()?;
-        for other in others {
-            all.extend(joined(other)?);
-        }
-        Ok::<_, Error>(all)
-    })?;
-    all.sort_unstable_by_key(|(n, _)| *n);
-    Ok(all.into_iter().flat_map(|(_, s)| s).collect())
-}
-
-/// The same of pages from one to before another.
-fn sections_of(intervals: &[Interval], (from, to): (u32, u32)) -> Result<Vec<PageSection>> {
-    let mut by_page: BTreeMap<u32, Vec<(u32, &[u8])>> = BTreeMap::new();
-    for (i, interval) in intervals.iter().enumerate() {
-        for (page, said) in interval.history.between(from, to) {
-            by_page.entry(page).or_default().push((i as u32, said));
-        }
-    }
-    let mut out = Vec::new();
-    let mut open: Option<(u32, Vec<u8>)> = None;
-    let mut last = 0;
-    let mut one = Vec::new();
-    for (page, list) in by_page {
-        one.clear();
-        put(&mut one, list.len() as u64);
-        let mut before = 0;
-        for (i, said) in list {
-            put(&mut one, (i - before) as u64);
-            before = i;
-            one.extend_from_slice(said);
-        }
-        let (_, raw) = open.get_or_insert_with(|| (page, Vec::new()));
-        let delta = if raw.is_empty() { page } else { page - last };
-        put(raw, delta as u64);
-        put(raw, one.len() as u64);
-        raw.extend_from_slice(&one);
-        last = page;
-        if raw.len() >= SECTION
-            && let Some((first, raw)) = open.take()
-        {
-            out.push((first, pack(&raw, LEVEL)?));
-        }
-    }
-    if let Some((first, raw)) = open {
-        out.push((first, pack(&raw, LEVEL)?));
-    }
-    Ok(out)
-}
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::{LineMarks, State};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Steps that an interval of a size that was asked for is made in.
 pub const STEPS: u64 = 4;
@@ -226,7 +227,7 @@ impl Gathered {
             from: state.position,
             to,
             frame: Frame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
-            history,
+            history: Arc::new(history),
             ends: ends.pack(LEVEL_STEPS)?,
         })
     }

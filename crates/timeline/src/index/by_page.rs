@@ -1,0 +1,172 @@
+//! What intervals touched, by page: sections of neighbouring pages, each about several intervals.
+
+use super::{History, LEVEL, pack, put};
+use crate::timeline::joined;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+/// Bytes of what is said of pages, from which on a section is closed.
+pub const SECTION: usize = 64 << 10;
+/// Of what is said of pages, one of so many is looked at to share the work; a share has so many of those at least.
+const SAMPLE: usize = 32;
+const LEAST: usize = 256;
+/// Shares for each thread.
+const SHARES: usize = 8;
+/// Intervals of a generation at least, and how many of them there are at most besides the last.
+const SOME: usize = 16;
+const MOST: usize = 4;
+
+/// A section about pages: the first of them, and its bytes.
+pub type PageSection = (u32, Vec<u8>);
+
+/// What was said by page of the first intervals, while others were still made: of half of all first, then of half of the rest, and so
+/// on. So little is left to be said in the end, and who wants to know of a page asks few of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Generations {
+    pub all: Vec<Vec<PageSection>>,
+    /// The intervals that they are about.
+    pub intervals: usize,
+}
+
+/// Makes generations beside the thread that makes intervals.
+#[derive(Default)]
+pub struct Generating {
+    done: Generations,
+    made: Option<JoinHandle<Result<Vec<PageSection>>>>,
+}
+
+impl Generating {
+    /// Intervals have been made, up to a share of all instructions: begins another generation where it is time for one.
+    pub fn add(
+        &mut self,
+        histories: &mut dyn Iterator<Item = Arc<History>>,
+        all: usize,
+        share: f64,
+    ) -> Result<()> {
+        let begun = self.done.all.len() + self.made.is_some() as usize;
+        let due = 1.0 - 0.5f64.powi(begun as i32 + 1);
+        if begun == MOST || share < due || all < self.done.intervals + SOME {
+            return Ok(());
+        }
+        self.take()?;
+        let first = self.done.intervals;
+        let some: Vec<Arc<History>> = histories.skip(first).collect();
+        self.done.intervals += some.len();
+        let make = move || {
+            let some: Vec<&History> = some.iter().map(|h| &**h).collect();
+            sections_of(&some, first, (0, u32::MAX))
+        };
+        // Where no thread can be had, it is done in the end.
+        match std::thread::Builder::new().spawn(make) {
+            Ok(made) => self.made = Some(made),
+            Err(_) => self.done.intervals = first,
+        }
+        Ok(())
+    }
+
+    /// Waits for the one that is being made.
+    fn take(&mut self) -> Result<()> {
+        match self.made.take().map(JoinHandle::join) {
+            None => {}
+            Some(Ok(sections)) => self.done.all.push(sections?),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+        Ok(())
+    }
+
+    /// All of them; none from now on.
+    pub fn finish(&mut self) -> Result<Generations> {
+        self.take()?;
+        Ok(std::mem::take(&mut self.done))
+    }
+}
+
+/// What intervals say of pages, by page; the first of them is number `first` of the part.
+pub fn sections(intervals: &[&History], first: usize) -> Result<Vec<PageSection>> {
+    // Pages that share them evenly, about.
+    let mut some: Vec<u32> = Vec::new();
+    for i in intervals {
+        some.extend(i.pages().step_by(SAMPLE));
+    }
+    some.sort_unstable();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = cores.min(some.len() / LEAST).max(1);
+    // One that is done with its own takes the next, since some pages take longer than others.
+    let shares = if threads == 1 { 1 } else { threads * SHARES };
+    let border = |n: usize| match n {
+        0 => 0,
+        n if n == shares => u32::MAX,
+        n => some[n * some.len() / shares],
+    };
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Vec<PageSection>)>> {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Relaxed));
+        let mine = numbers.take_while(|n| *n < shares);
+        mine.map(|n| {
+            Ok((
+                n,
+                sections_of(intervals, first, (border(n), border(n + 1)))?,
+            ))
+        })
+        .collect()
+    };
+    let mut all = std::thread::scope(|s| {
+        let others: Vec<_> = (1..threads).map(|_| s.spawn(work)).collect();
+        let mut all = work()?;
+        for other in others {
+            all.extend(joined(other)?);
+        }
+        Ok::<_, Error>(all)
+    })?;
+    all.sort_unstable_by_key(|(n, _)| *n);
+    Ok(all.into_iter().flat_map(|(_, s)| s).collect())
+}
+
+/// The same of pages from one to before another.
+fn sections_of(
+    intervals: &[&History],
+    first: usize,
+    (from, to): (u32, u32),
+) -> Result<Vec<PageSection>> {
+    let mut by_page: BTreeMap<u32, Vec<(u32, &[u8])>> = BTreeMap::new();
+    for (i, history) in intervals.iter().enumerate() {
+        for (page, said) in history.between(from, to) {
+            by_page
+                .entry(page)
+                .or_default()
+                .push(((first + i) as u32, said));
+        }
+    }
+    let mut out = Vec::new();
+    let mut open: Option<(u32, Vec<u8>)> = None;
+    let mut last = 0;
+    let mut one = Vec::new();
+    for (page, list) in by_page {
+        one.clear();
+        put(&mut one, list.len() as u64);
+        let mut before = 0;
+        for (i, said) in list {
+            put(&mut one, (i - before) as u64);
+            before = i;
+            one.extend_from_slice(said);
+        }
+        let (_, raw) = open.get_or_insert_with(|| (page, Vec::new()));
+        let delta = if raw.is_empty() { page } else { page - last };
+        put(raw, delta as u64);
+        put(raw, one.len() as u64);
+        raw.extend_from_slice(&one);
+        last = page;
+        if raw.len() >= SECTION
+            && let Some((first, raw)) = open.take()
+        {
+            out.push((first, pack(&raw, LEVEL)?));
+        }
+    }
+    if let Some((first, raw)) = open {
+        out.push((first, pack(&raw, LEVEL)?));
+    }
+    Ok(out)
+}

@@ -1,0 +1,70 @@
+//! What is said of pages in several generations is what one would say.
+
+use super::*;
+use crate::index::Interval;
+use crate::index::by_page::Generating;
+
+#[test]
+fn generations_say_the_same() {
+    let place = Place {
+        thread: ThreadId(3),
+        chunk: 0,
+        from: 100,
+        to: 100 + 1000 * 90,
+        last: true,
+    };
+    let mut draft = Draft {
+        thread: place.thread,
+        from: place.from,
+        to: place.to,
+        intervals: Vec::new(),
+        generations: Default::default(),
+    };
+    let mut seed = 7u32;
+    let mut random = |n: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) % n
+    };
+    let mut generating = Generating::default();
+    for i in 0..90u64 {
+        let pages: BTreeSet<u32> = (0..80).map(|_| random(600)).collect();
+        let touched = |page: u32| {
+            let mut words = [[0; 2]; 64];
+            (0..40).for_each(|_| words[random(64) as usize] = [random(256) as u8, 1]);
+            Touched::new(page, &words)
+        };
+        draft.intervals.push(Interval {
+            from: place.from + 1000 * i,
+            to: place.from + 1000 * (i + 1),
+            frame: Frame {
+                position: place.from + 1000 * i,
+                blob: i.to_le_bytes()[..].into(),
+            },
+            history: Arc::new(pages.into_iter().map(touched).collect()),
+            ends: Vec::new().into(),
+        });
+        let all = draft.intervals.len();
+        let mut histories = draft.intervals.iter().map(|i| Arc::clone(&i.history));
+        generating
+            .add(&mut histories, all, all as f64 / 90.0)
+            .unwrap();
+    }
+    let body = |draft: &Draft| {
+        let (directory, sections) = encode(draft).unwrap();
+        let bytes = sections.concat();
+        let len = bytes.len() as u64;
+        Body::open(place, &directory, Bytes::Memory(bytes), len).unwrap()
+    };
+    let one = body(&draft);
+    draft.generations = generating.finish().unwrap();
+    assert!(draft.generations.all.len() > 1, "several generations");
+    let several = body(&draft);
+    assert_eq!(one.generations.len(), 1);
+    assert_eq!(several.generations.len(), draft.generations.all.len() + 1);
+    let past = |b: &Body, page| b.past(page, &|n| b.unpack_pages(n).map(Arc::new)).unwrap();
+    let all = (0..600).map(|p| past(&one, p).len()).sum::<usize>();
+    assert!(all > 6000, "{all}");
+    for page in 0..602 {
+        assert_eq!(past(&one, page), past(&several, page), "{page}");
+    }
+}
