@@ -82,7 +82,7 @@ pub struct Start {
 }
 
 /// Replays a part, or a stretch of one from `start` on, and makes its index, within a budget.
-/// `borders`: where intervals begin; none: where they fit the budget. `stream`: takes their sections as they are made.
+/// `borders`: where intervals begin; none: where they fit the budget. `whole`: there is nothing else of the part. `stream`: takes their sections as they are made.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is used once, by two callers"
@@ -94,6 +94,7 @@ pub fn build(
     budget: &Budget,
     borders: &[u64],
     start: Option<Start>,
+    whole: bool,
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
@@ -116,7 +117,7 @@ pub fn build(
             intervals: Vec::new(),
             generations: Generations::default(),
         },
-        generating: Generating::default(),
+        generating: whole.then(Generating::default),
         shadow,
         bodies: Vec::new(),
         differences: Vec::new(),
@@ -359,7 +360,8 @@ struct Packer<'a> {
     steps: Option<Gathered>,
     /// Takes the sections of intervals.
     stream: Option<&'a mut Stream>,
-    generating: Generating,
+    /// What intervals touched is sorted by page meanwhile, if they are all that there are of the part.
+    generating: Option<Generating>,
 }
 
 impl Packer<'_> {
@@ -402,7 +404,7 @@ impl Packer<'_> {
             if over(self.size as f64) || over(foreseen[1]) {
                 self.part.thin(scan, self.steps.is_some())?;
                 // They were about other intervals.
-                self.generating = Generating::default();
+                self.generating = self.generating.as_ref().map(|_| Generating::default());
                 self.size = self.part.size() as u64;
                 if let Some(stream) = &mut self.stream {
                     stream.again();
@@ -414,20 +416,21 @@ impl Packer<'_> {
             self.span.store(span.saturating_mul(2), Relaxed);
             self.longer = (self.part.intervals.len(), done, self.size);
         }
-        self.part.generations = self.generating.finish()?;
+        if let Some(generating) = &mut self.generating {
+            self.part.generations = generating.finish()?;
+        }
         Ok(())
     }
 
-    /// Says of some intervals by page what they touched, while others are made, if these are all that there are of the part.
+    /// Says of some intervals by page what they touched, while others are made.
     fn say_by_page(&mut self, done: u64) -> Result<()> {
-        if self.stream.is_none() {
+        let Some(generating) = &mut self.generating else {
             return Ok(());
-        }
+        };
         let part = &self.part;
         let share = (done - part.from) as f64 / (part.to - part.from).max(1) as f64;
         let mut histories = part.intervals.iter().map(|i| Arc::clone(&i.history));
-        self.generating
-            .add(&mut histories, part.intervals.len(), share)
+        generating.add(&mut histories, part.intervals.len(), share)
     }
 
     /// The size that the whole will have, and with longer intervals from here on; 0 as long as nothing can be

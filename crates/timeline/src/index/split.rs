@@ -41,7 +41,17 @@ pub fn by_several(
     let stretches = (2 * jobs / 3).min(affordable(inner)).clamp(1, MOST);
     let starts = starts(place, stretches, least);
     if starts.len() == 1 {
-        return build(inner, place, scan, &budget, &[], None, stream, progress);
+        return build(
+            inner,
+            place,
+            scan,
+            &budget,
+            &[],
+            None,
+            true,
+            stream,
+            progress,
+        );
     }
     let drafts = Mutex::new(vec![None; starts.len()]);
     let stretch = |i: usize, start: Option<Start>| -> Result<()> {
@@ -57,7 +67,17 @@ pub fn by_several(
             },
             ..place
         };
-        let draft = build(inner, part, scan, &budget, &[], start, None, progress)?;
+        let draft = build(
+            inner,
+            part,
+            scan,
+            &budget,
+            &[],
+            start,
+            false,
+            None,
+            progress,
+        )?;
         lock(&drafts)[i] = Some(draft);
         Ok(())
     };

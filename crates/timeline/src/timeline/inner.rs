@@ -242,6 +242,7 @@ impl Inner {
             &index::Budget::new(u64::MAX),
             borders,
             None,
+            true,
             None,
             &|_| true,
         )

@@ -123,7 +123,9 @@ impl Inner {
         let borders = interest.borders(place, old.as_deref(), span);
         let budget = Budget::new(self.budget(place));
         let scan = self.scan(place.thread)?;
-        let draft = index::build(self, place, scan, &budget, &borders, None, None, progress)?;
+        let draft = index::build(
+            self, place, scan, &budget, &borders, None, true, None, progress,
+        )?;
         let encoded = index::encode(&draft)?;
         drop(draft);
         let part = Arc::new(Part::made(place, &encoded)?);
