@@ -343,6 +343,9 @@ struct Begun {
     pushed: bool,
 }
 
+/// Bytes of an instruction at most.
+const LONGEST: u64 = 15;
+
 struct Stretch {
     player: Player,
     function: u64,
@@ -372,7 +375,7 @@ impl Stretch {
             if s.player.registers().rip == s.function {
                 s.call();
             }
-            s.back();
+            s.back(cancel)?;
             Ok(s.found.len() <= MOST)
         })?;
         if !self.open.is_empty() {
@@ -382,7 +385,7 @@ impl Stretch {
             self.player.set_breaks(behind.into_iter().collect());
             let end = self.player.to;
             self.run(end, cancel, &mut |s| {
-                s.back();
+                s.back(cancel)?;
                 Ok(!s.open.is_empty())
             })?;
         }
@@ -462,19 +465,25 @@ impl Stretch {
     }
 
     /// The thread may stand behind a call.
-    fn back(&mut self) {
+    fn back(&mut self, cancel: &Cancel) -> Result<()> {
         let cpu = self.player.registers();
         let (pc, sp) = (cpu.rip, cpu.gpr[RSP].wrapping_sub(8));
         let Some(open) = self.open.get_mut(&sp) else {
-            return;
+            return Ok(());
         };
+        let count = self.player.count();
         // Another function was called from there in between. At a border marks begin anew.
         let [_, writes, _] = self.player.known(sp, 8);
-        if writes.iter().any(|m| *m != 0) {
-            self.open.remove(&sp);
-            return;
+        if open.iter().any(|o| o.to == pc) && writes.iter().any(|m| *m != 0) {
+            // Unless it was no call that wrote it: `vfork` takes its return address from the stack, and puts it back.
+            let mut cursor = Timeline(Arc::clone(self.player.inner())).cursor()?;
+            cursor.seek_count(self.player.thread, count)?;
+            let last = cursor.last_write(sp, 8, cancel)?;
+            if last.is_none_or(|w| (1..=LONGEST).contains(&pc.wrapping_sub(w.pc))) {
+                self.open.remove(&sp);
+                return Ok(());
+            }
         }
-        let count = self.player.count();
         open.retain(|o| {
             if o.to == pc {
                 let track = &mut self.found[o.number].track;
@@ -485,6 +494,7 @@ impl Stretch {
         if open.is_empty() {
             self.open.remove(&sp);
         }
+        Ok(())
     }
 }
 

@@ -403,3 +403,29 @@ fn what_another_function_returned_is_not_taken_for_its_own() {
             .all(|c| c.returned.is_some_and(|r| r.value == 7))
     );
 }
+
+/// `vfork` takes its return address from the stack for the call of the kernel, and puts it back.
+const PUTS_BACK: &str = r#"
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    for (int i = 0; i < 3; i++) {
+        pid_t p = vfork();
+        if (!p) _exit(i);
+        int status;
+        if (waitpid(p, &status, 0) != p || WEXITSTATUS(status) != i) return 1;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn what_puts_its_return_address_back_returns() {
+    let s = Scene::new();
+    let trace = crate::borders::record_as(&s, PUTS_BACK, &["-g", "-O1"], &[]);
+    let all = ask(&s, &trace, "vfork");
+    let calls = all["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 3, "{all}");
+    let pid = |c: &Value| c["returned"]["value"].as_u64().is_some_and(|p| p > 1);
+    assert!(calls.iter().all(pid), "{all}");
+}
