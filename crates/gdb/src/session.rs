@@ -208,6 +208,7 @@ impl Session {
         self.leaves_unseen();
         self.inferior.cursor.seek_unless(to, &self.cancel.clone())?;
         self.inferior.signal = None;
+        self.chosen_thread = None;
         self.leave_side()
     }
 
@@ -226,6 +227,7 @@ impl Session {
 
     /// Does what gdb asked for.
     pub fn go(&mut self) -> Result<Told> {
+        self.chosen_thread = None;
         if std::mem::take(&mut self.showing) {
             return Ok(Told::SignalWithThread {
                 tid: self.tid(self.inferior.cursor.thread()),
@@ -233,7 +235,6 @@ impl Session {
             });
         }
         self.inferior.signal = None;
-        self.chosen_thread = None;
         self.told_fork = None;
         if std::mem::take(&mut self.inferior.vfork_open) {
             return Ok(Told::VForkDone(self.tid(self.inferior.cursor.thread())));
