@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Steps that are played at once for what was accessed last.
 const SOME: u32 = 1;
+/// Bytes of which it is found out at most what they follow from: it takes memory for each of them.
+const TOGETHER: u64 = 4096;
 
 /// What the threads of an image accessed before a position.
 pub fn find(
@@ -55,7 +57,7 @@ pub fn find(
         if q.whole() {
             break;
         }
-        if *most == SOME {
+        if *most == SOME && q.len() <= TOGETHER {
             let found = agreed::find(cursor, image, &touched, &mapped, q)?;
             (since, none) = (found.since, found.none);
             // They need not be looked for.

@@ -108,6 +108,8 @@ pub fn find(
             None => {}
         }
     }
+    // How often each step was played: each time, something is found out of one byte at least.
+    let mut played: HashMap<(usize, u64), usize> = HashMap::new();
     while !bytes.is_empty() {
         q.check()?;
         let mut plays: HashMap<(usize, u64), usize> = HashMap::new();
@@ -120,7 +122,7 @@ pub fn find(
             since[b.i] = a.sure(cursor, &b)?.map(|s| s.0);
             match a.answer(cursor, q, &b)? {
                 Answer::Is(n) => a.fill(q, &b, n),
-                Answer::Play(k, to) => {
+                Answer::Play(k, to) if played.get(&(k, to)).is_none_or(|n| *n <= len) => {
                     *plays.entry((k, to)).or_default() += 1;
                     rest.push(b);
                 }
@@ -131,6 +133,7 @@ pub fn find(
         let Some((k, to)) = plays.into_iter().max_by_key(|p| (p.1, p.0)).map(|p| p.0) else {
             break;
         };
+        *played.entry((k, to)).or_default() += 1;
         a.play(cursor, q, &mut bytes, k, to)?;
     }
     Ok(Found { since, none })

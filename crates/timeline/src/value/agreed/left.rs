@@ -202,6 +202,10 @@ impl Left {
         if !marked && (read, written) != (0, 0) {
             return None;
         }
+        if marked && since < self.from {
+            // One that plays on from before the interval may have marked it there.
+            return None;
+        }
         if let (Some(_), false) = (seen, self.until() == to) {
             // Only whether what it wrote is known.
             self.unseen = None;
@@ -234,5 +238,31 @@ impl Left {
         (self.sure, self.unseen, self.played) = (Some(stretch), None, true);
         self.write = written == MARK;
         Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_from_before_the_interval_say_nothing_of_it() {
+        let left = || Left {
+            steps: vec![(100, 150), (150, 200)],
+            sure: None,
+            played: false,
+            ..Left::known(0, (100, 200), 7, true)
+        };
+        let mut l = left();
+        assert_eq!(l.take((50, 200), [0, MARK], 7), None);
+        let mut l2 = left();
+        assert_eq!(l2.take((150, 200), [0, MARK], 7), Some(true));
+        assert_eq!((l2.sure, l2.played), (Some((150, 200)), true));
+        // That it was not accessed since then is known all the more.
+        assert_eq!(l.take((50, 200), [0, 0], 7), Some(false));
+        assert_eq!(l.steps, []);
+        let mut l3 = left();
+        assert_eq!(l3.take((150, 200), [0, 0], 7), Some(true));
+        assert_eq!(l3.steps, [(100, 150)]);
     }
 }
