@@ -155,6 +155,9 @@ pub struct Record {
     /// For tests: every program image ends its quiet regime when it has come to the runtime N times.
     #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
     pub leave_quiet_after: u64,
+    /// For tests: every quiet thread restates its memory each N instructions, if it can.
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    pub restate_every: u64,
     /// For tests: leave out what this system call wrote, as if the table of calls were wrong.
     #[arg(long, value_name = "CALL", hide = true, value_parser = system_call)]
     pub untold: Option<u64>,

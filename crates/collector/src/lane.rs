@@ -15,6 +15,10 @@ const TIME_EVERY: Duration = Duration::from_millis(1);
 /// Names of marks that are counted in one stream.
 const MOST_NAMES: usize = 1000;
 
+/// Most bytes of what comes at once that are taken before they are looked at, and longest time that they may take to come.
+const BURST: usize = 64 << 20;
+const BURST_TIME: Duration = Duration::from_millis(100);
+
 /// The stream that a ring carries at the moment.
 pub struct Open {
     pub info: StreamInfo,
@@ -241,6 +245,22 @@ impl Lane {
         self.consumer.ctl()
     }
 
+    /// As [`Lane::pull`]; where much comes at once, all of it, as far as there is memory for it.
+    pub fn pull_all(&mut self, thrifty: bool) -> Option<usize> {
+        let mut all = self.pull(thrifty)?;
+        let begin = Instant::now();
+        while self.ctl().burst.load(Relaxed) != 0
+            && self.pending.len() < BURST
+            && begin.elapsed() < BURST_TIME
+        {
+            match self.pull(thrifty)? {
+                0 => std::hint::spin_loop(),
+                n => all += n,
+            }
+        }
+        Some(all)
+    }
+
     /// Moves what is in the ring to `pending`; the number of bytes, `None` for nonsense. `thrifty`:
     /// gives the ring's memory back.
     pub fn pull(&mut self, thrifty: bool) -> Option<usize> {
@@ -286,6 +306,7 @@ impl Lane {
             &ctl.waiting,
             &ctl.keyframe,
             &ctl.executed,
+            &ctl.burst,
         ] {
             n.store(0, Relaxed);
         }

@@ -64,6 +64,8 @@ pub struct Config {
     /// For tests: the quiet regime ends when the program has come to the runtime so many times between
     /// two instructions; 0: it does not.
     pub quiet_for: u64,
+    /// For tests: instructions between two times that a quiet thread restates its memory; 0: by what that costs.
+    pub restate_every: u64,
     /// For tests: the number, plus one, of a system call of which is not recorded what it wrote; 0: none.
     pub untold: u64,
     /// 1: memory that is only read shares its pages with its cells in the checked regime.
@@ -113,6 +115,7 @@ impl Config {
             regime: regime::CHECKED,
             attached: 0,
             quiet_for: 0,
+            restate_every: 0,
             untold: 0,
             joint: 0,
             keyframe_interval: 0,
@@ -139,7 +142,7 @@ impl Config {
 
 const _: () = assert!(
     size_of::<Config>()
-        == 16 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 8 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 16 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 16 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
 );
 
 impl Default for Config {

@@ -142,6 +142,9 @@ impl Decoder {
                 Event::Mark { name, bytes }
             }
             tag::CODE_FROM => Event::CodeFrom { epoch: r.int()? },
+            tag::RESTATE => Event::Restate {
+                ends: r.int()? != 0,
+            },
             tag::MEMORY => Event::Memory {
                 addr: r.int()?,
                 bytes: r.bytes()?,
@@ -391,6 +394,8 @@ mod tests {
                 reason: b"",
             },
             Event::CodeFrom { epoch: 5 },
+            Event::Restate { ends: false },
+            Event::Restate { ends: true },
             Event::CodeOf {
                 epoch: 1,
                 addr: 0x7fff_ffff_f000,

@@ -50,6 +50,7 @@ impl Encoder {
             Event::Passed { .. } => tag::PASSED,
             Event::Time { .. } => tag::TIME,
             Event::Changed { .. } => tag::CHANGED,
+            Event::Restate { .. } => tag::RESTATE,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -185,6 +186,7 @@ impl Encoder {
                     int(&mut at, v);
                 }
             }
+            Event::Restate { ends } => int(&mut at, ends as u64),
             Event::Passed { addr, len, digest } => {
                 for v in [addr, len, digest as u64] {
                     int(&mut at, v);

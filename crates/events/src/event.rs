@@ -203,6 +203,9 @@ pub enum Event<'a> {
     /// Process stream of a forked process: what it does not hold of the code is as the parent image
     /// had it as of this epoch, with which the process's own epochs begin.
     CodeFrom { epoch: u64 },
+    /// What follows, up to the second event of this kind, is what memory holds at the key frame before, and nobody
+    /// has just written it: a quiet thread's stream can be replayed from there on.
+    Restate { ends: bool },
 }
 
 /// Tag bytes of the wire form.
@@ -237,6 +240,7 @@ pub mod tag {
     pub const PASSED: u8 = 27;
     pub const TIME: u8 = 28;
     pub const CHANGED: u8 = 29;
+    pub const RESTATE: u8 = 30;
     /// Number of tags.
-    pub const COUNT: usize = 30;
+    pub const COUNT: usize = 31;
 }

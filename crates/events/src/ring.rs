@@ -11,7 +11,7 @@ use crate::unborn::Names;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x06");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x07");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as
 /// a whole (see [`kind`]).
@@ -270,6 +270,9 @@ pub struct Ctl {
     pub exits: [AtomicU64; 16],
     /// Of an image that came by `execve`: bytes of [`Ctl::command`].
     pub command_len: AtomicU32,
+    /// Nonzero: much comes at once. The collector takes it before it does anything with it, so that the producer
+    /// does not wait for that.
+    pub burst: AtomicU32,
     /// Its argument vector, each argument with a terminating zero; cut to fit.
     pub command: [AtomicU8; COMMAND],
 }

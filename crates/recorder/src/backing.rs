@@ -115,6 +115,19 @@ pub fn map(fd: Option<i32>, path: &[u8]) -> Result<stat, Reason> {
     Ok(s)
 }
 
+/// The file that has been mapped from this path, if only one has and it is still there as it was.
+pub fn as_it_was(path: &[u8]) -> Option<stat> {
+    let list = MAPPED.lock();
+    let mut its = list.iter().filter(|m| m.path == path);
+    let (mapped, None) = (its.next()?, its.next()) else {
+        return None;
+    };
+    let s = stat(path)?;
+    let same =
+        (id(&s), s.st_size as u64, modified(&s)) == (mapped.id, mapped.size, mapped.modified);
+    same.then_some(s)
+}
+
 /// Whether a file is in memory, which is then no longer watched: it is the program that changes it.
 fn is_in_memory(file: Id) -> bool {
     let mut found = false;

@@ -201,6 +201,8 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     // The flag takes effect again after the next instruction.
     t.signals.stepping.due = false;
     let (nr, args) = (t.ctx.gpr[0], syscalls::args(t));
+    // A thread that only makes calls stands nowhere else without an event.
+    observe(t);
     regime::before_call(t, nr as u32, &args);
     t.sequence();
     t.event(&Event::Syscall { nr, args });

@@ -6,13 +6,17 @@
 //! memory, and no two pages may share cells (see [`crate::place`]). Code of the vDSO, which reads what
 //! the kernel changes at any time, is recorded in checked code all the same.
 //!
-//! There is one way, to the checked regime, with a key frame: the predictor is emptied, and what
+//! Now and then a key frame says anew what memory holds (see [`restate`]), so that replay can begin there.
+//!
+//! There is one way out, to the checked regime, with a key frame: the predictor is emptied, and what
 //! memory holds shows when it is read.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 mod others;
+mod restate;
 
 pub use others::{announce, forked};
+pub use restate::restate;
 
 use crate::backing;
 use crate::guard;
@@ -70,7 +74,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     });
     t.quiet = true;
     t.meddling = ring::meddling();
-    t.schedule_quiet();
+    restate::schedule(t);
     t.leaves_after = config().quiet_for;
     if let Some(why) = backing::inherited() {
         return leave(t, why);
@@ -159,6 +163,13 @@ fn tell_file(
     path: &[u8],
 ) -> Result<(), Reason> {
     let s = backing::map(fd, path)?;
+    of_file(t, addr, len, offset, &s, path);
+    t.files_told = true;
+    Ok(())
+}
+
+/// Records that a file which is this one is in memory.
+fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, s: &stat, path: &[u8]) {
     t.event(&Event::File {
         addr,
         len,
@@ -166,11 +177,9 @@ fn tell_file(
         device: s.st_dev,
         inode: s.st_ino,
         size: s.st_size as u64,
-        modified: backing::modified(&s),
+        modified: backing::modified(s),
         path,
     });
-    t.files_told = true;
-    Ok(())
 }
 
 /// A mapping has been made: its content is told, or the regime is over.

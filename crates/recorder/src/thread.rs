@@ -1,5 +1,10 @@
 //! One recorded thread: its context block, predictor window, register state and event stream.
 
+mod place;
+
+use place::{FREE, map_shared};
+pub use place::{Place, SHARED, STACK, hold};
+
 use crate::gap::{self, Gap};
 use crate::inbox::Inbox;
 use crate::joint::{self, Joint};
@@ -8,12 +13,10 @@ use crate::ring::Emitter;
 use crate::{config, signals, sys};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_events::unborn::Unborn;
 use hindsight_isa::ctx::{CTX_SIZE, table};
-use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::targets::Targets;
 use hindsight_isa::xsave::{Area, Layout};
@@ -25,62 +28,6 @@ pub const ZERO_LIMIT: u64 = 1 << 30;
 
 /// Instructions between key frames per byte of the program's memory.
 const KEYFRAME_COST: u64 = 128;
-
-/// What a thread needs of the address space: stacks for the runtime and for signal handlers, the
-/// context block and the window, one behind the other. It outlives the thread and serves the next one.
-pub struct Place {
-    window: u64,
-    /// Start of the stacks.
-    pub stack: u64,
-    inbox: Inbox,
-    /// Nonzero as long as the thread uses a stack.
-    pub taken: AtomicU32,
-}
-
-/// Places of threads that have ended, with everything but the stacks zeroed.
-static FREE: Lock<Vec<&'static Place>> = Lock::new(Vec::new());
-
-/// Bytes of a thread's stack in the runtime, and of its stack for signal handlers behind it.
-pub const STACK: u64 = 128 << 10;
-
-impl Place {
-    /// The place of the thread that ended last, or a new one. `Err` is the errno of the failed mapping.
-    fn take(predictor: Predictor) -> Result<&'static Place, i32> {
-        let mut free = FREE.lock();
-        // A thread that has just ended may still be on its way out, on its stack.
-        let left = |p: &&'static Place| p.taken.load(Acquire) == 0;
-        let place = match free.iter().rposition(left) {
-            Some(i) => free.remove(i),
-            None => {
-                drop(free);
-                Place::map(predictor)?
-            }
-        };
-        place.taken.store(1, Relaxed);
-        place.inbox.reset();
-        Ok(place)
-    }
-
-    /// The context block of the thread that lives here.
-    pub fn ctx(&self) -> *const Ctx {
-        (self.window - CTX_SIZE as u64) as *const Ctx
-    }
-
-    /// What the signal handlers of the thread that lives here have to say.
-    pub fn inbox(&self) -> &Inbox {
-        &self.inbox
-    }
-
-    fn map(predictor: Predictor) -> Result<&'static Place, i32> {
-        let (stack, window) = map_window(predictor)?;
-        Ok(alloc::boxed::Box::leak(alloc::boxed::Box::new(Place {
-            window,
-            stack,
-            inbox: Inbox::new(),
-            taken: AtomicU32::new(0),
-        })))
-    }
-}
 
 /// A recorded thread. Lives at a fixed address for the thread's whole life; `ctx.runtime` points to it.
 pub struct Thread {
@@ -150,6 +97,8 @@ pub struct Thread {
     pub leaves_after: u64,
     /// What [`crate::ring::meddling`] was when that began.
     pub meddling: u32,
+    /// Position at which it was last said what all memory holds.
+    pub restated: u64,
     /// Why that is to end as soon as the thread stands between two instructions.
     pub ends_quiet: Option<crate::regime::Reason>,
     /// Which of its code is wanted.
@@ -225,6 +174,7 @@ impl Thread {
             next_passed: 0,
             leaves_after: 0,
             meddling: 0,
+            restated: 0,
             ends_quiet: None,
             wanted: crate::select::Wanted::new(),
             chaos: crate::chaos::State::new(),
@@ -380,7 +330,12 @@ impl Thread {
 
     /// Does what is due: key frames, digests, and sharing pages.
     pub fn observe(&mut self) {
-        if self.pos >= self.next_keyframe || self.emit.wants_keyframe() {
+        // What the kernel has just written belongs to what came before: a key frame waits for the next instruction.
+        let apart = self.emit.position() < self.pos;
+        let due = self.pos >= self.next_keyframe;
+        if apart && due && self.quiet {
+            crate::regime::restate(self);
+        } else if apart && !self.quiet && (due || self.emit.wants_keyframe()) {
             self.keyframe();
         } else if self.pos >= self.next_digest {
             let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
@@ -407,9 +362,9 @@ impl Thread {
         self.next_observation = due.min(self.joint.next());
     }
 
-    /// No key frames: replay needs memory whole.
-    pub fn schedule_quiet(&mut self) {
-        self.next_keyframe = u64::MAX;
+    /// Key frames are due after so many instructions more: there, memory has to be restated.
+    pub fn schedule_quiet(&mut self, instructions: u64) {
+        self.next_keyframe = self.pos.saturating_add(instructions);
         self.joint.pause();
         self.schedule();
     }
@@ -420,7 +375,8 @@ impl Thread {
         self.schedule();
     }
 
-    fn keyframe(&mut self) {
+    /// Writes a key frame.
+    pub fn keyframe(&mut self) {
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
         let code_epoch = self.code_epoch;
         if let Some(c) = self.emit.ctl() {
@@ -558,38 +514,4 @@ pub fn complete(area: &mut Area, ctx: &Ctx, wide: Option<&Layout>) {
     if let Some(layout) = wide {
         layout.set_wide(area, &ctx.zmm31, ctx.k7);
     }
-}
-
-/// Bytes at the window's start that are mapped again behind its end: enough for [`ALIAS`] cells.
-pub const SHARED: u64 = 8192;
-const _: () = assert!(SHARED >= ALIAS as u64);
-
-/// Reserves stacks, context block, window, and the alias of its first cells, with holes around them as
-/// guards. Returns the stacks and the window.
-fn map_window(p: Predictor) -> Result<(u64, u64), i32> {
-    let before = 2 * STACK + CTX_SIZE as u64;
-    let total = before + p.size().max(SHARED) + SHARED;
-    let stack = sys::mmap_anon_noreserve(0, total, sys::PROT_READ | sys::PROT_WRITE)?;
-    let first = stack + before;
-    if p.size() > SHARED {
-        sys::madvise_wipe_on_fork(first + SHARED, p.size() - SHARED);
-    }
-    map_shared(first, p).map(|_| (stack, first))
-}
-
-/// Maps fresh memory for the first cells of the window that begins at `first`, and again behind
-/// its end.
-fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
-    // A smaller predictor repeats more than once.
-    let len = SHARED.min(p.size());
-    sys::mmap_shared_fixed(first, len)?;
-    let (begin, end) = (first + p.size(), first + p.size() + SHARED);
-    (begin..end)
-        .step_by(len as usize)
-        .try_for_each(|at| sys::duplicate_shared(first, len, at))
-}
-
-/// Keeps the list of free places from changing while the process is copied.
-pub fn hold() -> impl Sized {
-    FREE.lock()
 }

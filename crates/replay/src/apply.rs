@@ -176,7 +176,10 @@ impl Machine<'_> {
             Event::Changed { addr, len } => cpu.window.forget(addr, len)?,
             Event::Memory { addr, bytes } => {
                 cpu.window.write_from_outside(addr, bytes);
-                cpu.window.given(addr, bytes.len() as u64)?;
+                // What is restated is nothing new: who accesses it says so.
+                if !self.restating {
+                    cpu.window.given(addr, bytes.len() as u64)?;
+                }
             }
             Event::FileOf {
                 addr,
@@ -227,6 +230,7 @@ impl Machine<'_> {
             }
             // Replay executes both alike.
             Event::Regime { .. } => {}
+            Event::Restate { ends } => self.restating = !ends,
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
             Event::End {
                 kind,

@@ -44,6 +44,8 @@ pub struct Machine<'a> {
     pub(crate) queue: Queue<'a>,
     /// A key frame has given the processor its state.
     pub(crate) started: bool,
+    /// What memory holds at a key frame is being said.
+    pub(crate) restating: bool,
     /// A system call waits for its result.
     pub(crate) open: bool,
     /// The thread runs unrecorded: only the position changes.
@@ -88,6 +90,7 @@ impl<'a> Machine<'a> {
             cpu: Cpu::new(code, predictor, observe)?,
             queue: nothing,
             started: false,
+            restating: false,
             open: false,
             gap: false,
             gap_end: None,
@@ -143,7 +146,7 @@ impl<'a> Machine<'a> {
     /// before it began. Translated code is kept from whatever was played before.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
         self.begin(source);
-        self.started = false;
+        (self.started, self.restating) = (false, false);
         self.open = false;
         self.sent_on = None;
         (self.gap, self.gap_end) = (false, None);
@@ -181,7 +184,7 @@ impl<'a> Machine<'a> {
         self.open = false;
         self.sent_on = None;
         self.end = None;
-        self.started = true;
+        (self.started, self.restating) = (true, false);
         self.gap = state.gap == Gap::Within;
         self.gap_end = (state.gap == Gap::Behind).then_some(state.position);
         self.cpu.pos = state.position;

@@ -79,7 +79,8 @@ struct Call {
 /// The last calls of a part before `until`; none if its reads are checked there.
 fn calls(trace: &Trace, part: &Part, until: u64) -> Result<Vec<Call>, Error> {
     let mut out = VecDeque::new();
-    let mut quiet = false;
+    // A part that begins behind the first is quiet if memory is restated there.
+    let (mut quiet, mut restating) = (false, false);
     for c in part.chunks(trace) {
         let wire = trace.load(c)?;
         let (mut rest, mut decoder) = (&wire[..], Decoder::default());
@@ -89,6 +90,7 @@ fn calls(trace: &Trace, part: &Part, until: u64) -> Result<Vec<Call>, Error> {
             rest = &rest[n..];
             match event {
                 Event::Regime { quiet: q, .. } => quiet = q,
+                Event::Restate { ends } => (quiet, restating) = (true, !ends),
                 Event::Syscall { nr, args } if pos < until => {
                     if out.len() == CALLS {
                         out.pop_front();
@@ -106,7 +108,7 @@ fn calls(trace: &Trace, part: &Part, until: u64) -> Result<Vec<Call>, Error> {
                         call.failed = (ret as i64) < 0;
                     }
                 }
-                Event::Memory { addr, bytes } => {
+                Event::Memory { addr, bytes } if !restating => {
                     if let Some(call) = out.back_mut() {
                         call.told.push((addr, bytes.len() as u64));
                     }

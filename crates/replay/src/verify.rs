@@ -163,6 +163,7 @@ impl Report {
             "digest of output",
             "time",
             "memory changed",
+            "memory restated",
         ];
         NAMES
             .into_iter()

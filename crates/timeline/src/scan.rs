@@ -1,11 +1,12 @@
 //! The events of one thread that a front end may ask for, and its segments.
 
+mod segments;
 mod sources;
 mod waits;
 
 use crate::Kind;
 use crate::doubts::Doubt;
-use crate::{Direction, Ending, Error, Result, Segment, ThreadId};
+use crate::{Direction, Ending, Error, Result, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};
 use hindsight_isa::CpuState;
@@ -37,6 +38,10 @@ pub struct Scan {
     pub zeros: Vec<(u64, u64, u64)>,
     /// Memory that the recording gives at positions, by address and length.
     pub given: Vec<(u64, u64, u64)>,
+    /// The same for what is restated at key frames, which was so before.
+    pub restated: Vec<(u64, u64, u64)>,
+    /// It is being restated.
+    restating: bool,
     /// What the kernel wrote in system calls and with signals: the instructions completed before, address,
     /// length.
     pub written: Vec<(u64, u64, u64)>,
@@ -277,6 +282,11 @@ impl Scan {
                     self.changed.push((pos, addr, len));
                     self.source(pos, addr, len, Origin::Unknown);
                 }
+                Event::Restate { ends } => self.restating = !ends,
+                Event::Memory { addr, bytes } if self.restating => {
+                    self.restate(pos, addr, bytes.len() as u64);
+                }
+                Event::FileOf { addr, len, .. } if self.restating => self.restate(pos, addr, len),
                 Event::Memory { addr, bytes } => {
                     self.report(pos, addr, bytes);
                     self.write(pos, addr, bytes.len() as u64);
@@ -358,6 +368,14 @@ impl Scan {
             && (*p == pos || p + 1 == pos)
         {
             self.written.push((*p, addr, len));
+        }
+    }
+
+    /// Memory is said to hold what it held before.
+    fn restate(&mut self, pos: u64, addr: u64, len: u64) {
+        match self.restated.last_mut() {
+            Some(r) if (r.0, r.1.wrapping_add(r.2)) == (pos, addr) => r.2 += len,
+            _ => self.restated.push((pos, addr, len)),
         }
     }
 
@@ -534,53 +552,5 @@ impl Scan {
             (Some(g), Direction::Backward) => g.start,
             (None, _) => count,
         }
-    }
-
-    /// The segment in which the thread has completed `count` instructions; of several the last.
-    pub fn segment(&self, thread: ThreadId, count: u64) -> Segment {
-        let i = self.numbers.partition_point(|n| n.1 <= count);
-        self.nth(thread, i)
-    }
-
-    /// The segments in order, by number: the first is opened by nothing.
-    pub fn nth(&self, thread: ThreadId, i: usize) -> Segment {
-        let opens = i.checked_sub(1).map(|i| self.numbers[i]);
-        let closes = self.numbers.get(i);
-        Segment {
-            thread,
-            opens: opens.map_or(0, |n| n.0),
-            closes: closes.map(|n| n.0),
-            from: opens.map_or(self.from, |n| n.1),
-            to: closes.map_or(self.to, |n| n.1),
-        }
-    }
-
-    /// From where to where the thread ran segments that were not over when `seen` began, and had begun when
-    /// `now` ended.
-    pub fn concurrent(&self, thread: ThreadId, seen: &Segment, now: &Segment) -> (u64, u64) {
-        let first = self.numbers.partition_point(|n| n.0 <= seen.opens);
-        let end = match now.closes {
-            Some(c) => self.numbers.partition_point(|n| n.0 < c),
-            None => self.numbers.len(),
-        };
-        if end == 0 && !self.begins_without_number() || first > end {
-            return (0, 0);
-        }
-        (self.nth(thread, first).from, self.nth(thread, end).to)
-    }
-
-    /// The segment that this number opens, which must be this thread's; 0: the one before any number.
-    pub fn opened_by(&self, thread: ThreadId, number: u64) -> Option<Segment> {
-        if number == 0 {
-            let first = self.nth(thread, 0);
-            return (self.begins_without_number()).then_some(first);
-        }
-        let i = self.numbers.binary_search_by_key(&number, |n| n.0).ok()?;
-        Some(self.nth(thread, i + 1))
-    }
-
-    /// Whether the thread ran before its first number, as the first thread of a recording does.
-    pub fn begins_without_number(&self) -> bool {
-        self.numbers.first().is_none_or(|n| n.1 > self.from)
     }
 }

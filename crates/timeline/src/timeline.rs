@@ -6,7 +6,7 @@ mod inner;
 mod interest;
 mod order;
 
-use crate::index;
+use crate::index::{self, Budget};
 use crate::kept::Kept;
 use crate::maps::{self, Change};
 use crate::model::*;
@@ -218,6 +218,7 @@ impl Timeline {
         places.retain(|p| !inner.sidecar.is_whole(*p));
         places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
         let total: u64 = places.iter().map(|p| p.to - p.from).sum();
+        let budget = Budget::new(places.iter().map(|p| inner.budget(*p)).sum(), total);
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
         // Several make one that is more than the share of one.
         let jobs = |p: &index::Place| {
@@ -230,7 +231,6 @@ impl Timeline {
                     return Ok(());
                 };
                 let scan = inner.scan(place.thread)?;
-                let budget = inner.budget(*place);
                 // One of several would find what the others have made, and have to copy it.
                 let mut stream = inner.sidecar.begin().filter(|_| places.len() == 1);
                 let progress = |n| {
@@ -239,7 +239,7 @@ impl Timeline {
                 };
                 let (jobs, stream_to) = (jobs(place), stream.as_mut());
                 let part =
-                    index::by_several(inner, *place, scan, budget, jobs, stream_to, &progress)?;
+                    index::by_several(inner, *place, scan, &budget, jobs, stream_to, &progress)?;
                 let part = index::encode(&part)?;
                 inner.sidecar.finish(*place, &part, stream)?;
                 // From now on it is read from there.

@@ -4,7 +4,10 @@ use crate::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the format. Raise it with every change that an older reader would misread.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
+
+/// The first version that is read: nothing in it means anything else by now.
+pub const OLDEST: u8 = 6;
 
 /// First bytes of each chunk, followed by the version.
 pub const MAGIC: [u8; 7] = *b"HSTRACE";
@@ -115,7 +118,7 @@ impl ChunkHeader {
             });
         }
         // Before the checksum: another version may lay out the rest differently.
-        if b[7] != VERSION && offset == 0 {
+        if !(OLDEST..=VERSION).contains(&b[7]) && offset == 0 {
             return Err(Error::Version { found: b[7] });
         }
         if crc32fast::hash(&b[..60]) != u32_at(60) {

@@ -66,7 +66,8 @@ fn shape(t: u8) -> Option<Shape> {
     match t {
         tag::PATCH_BYTES => s(3, 0),
         tag::SYSCALL => s(7, 0),
-        tag::SYSCALL_RET | tag::REP_CHUNK | tag::CODE_EPOCH | tag::SEQ | tag::CODE_FROM => s(1, 0),
+        tag::SYSCALL_RET | tag::REP_CHUNK | tag::CODE_EPOCH => s(1, 0),
+        tag::SEQ | tag::CODE_FROM | tag::RESTATE => s(1, 0),
         tag::REGS => Some(Shape {
             ints: 2,
             masked: true,

@@ -1,4 +1,4 @@
-use crate::chunk::VERSION;
+use crate::chunk::{OLDEST, VERSION};
 
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,9 @@ pub enum Error {
     #[error("this is not a Hindsight trace")]
     NotATrace,
     /// Made by a program that writes another version of the format.
-    #[error("the trace has format version {found}; this program reads version {VERSION}")]
+    #[error(
+        "the trace has format version {found}; this program reads versions {OLDEST} to {VERSION}"
+    )]
     Version { found: u8 },
     /// The trace ends before the end of its first chunk, which describes the recording.
     #[error("the trace is cut within its header: nothing of the recording is in it")]

@@ -157,6 +157,8 @@ impl Log {
         // Where the last system call is, and a frame that a signal may follow.
         let mut call = None;
         let mut frame: Option<(usize, Said)> = None;
+        // What is restated at a key frame was so before.
+        let mut restating = false;
         let mut string = None;
         for c in trace.chunks(self.thread) {
             let wire = trace.load(c)?;
@@ -165,6 +167,8 @@ impl Log {
                 i += n;
                 let mut say = |address, len| self.said.push(Said { at, address, len });
                 match event {
+                    Event::Restate { ends } => restating = !ends,
+                    _ if restating => {}
                     Event::Time { .. } | Event::Patch { .. } | Event::PatchBytes { .. } => continue,
                     Event::Seq { number } => self.numbers.push((number, at)),
                     Event::Syscall { nr, .. } => {

@@ -292,6 +292,59 @@ fn it_can_end_anywhere() {
     assert!(forced > 9, "{forced}");
 }
 
+/// Replay can begin where what memory holds is restated, and what it says is compared with what replay comes to there.
+#[test]
+fn memory_is_restated_anywhere() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    let trace = scene.path("trace.hst");
+    let program = program.to_str().unwrap();
+    let line = "for i in {1..50}; do x=$x$((i * i)); done; echo $(echo $x | tr 1 2)";
+    let other = "my @a = map { $_ x 9 } 1 .. 2000; splice @a, 5; print @a";
+    // Nearly wherever the thread comes to the runtime, or less often where there is much memory.
+    let programs: [(&[&str], &str); 11] = [
+        (&[program, "outputs"], "100"),
+        (&[program, "signals"], "100"),
+        (&[program, "clocks"], "100"),
+        (&[program, "strings"], "100"),
+        (&[program, "discarded"], "20000"),
+        (&[program, "moved"], "300000"),
+        (&[program, "reserved"], "20000"),
+        (&[program, "stack"], "100000"),
+        (&["sha256sum", "/bin/bash"], "100000"),
+        (&["bash", "-c", line], "30000"),
+        (&["perl", "-e", other], "100000"),
+    ];
+    for (argv, every) in programs {
+        let native = scene.native(argv);
+        let mut record = scene.hindsight(&["record", "--quiet", "--restate-every", every, "-o"]);
+        let done = scene.run(record.arg(&trace).arg("--").args(argv));
+        let said = [&done, &native].map(|d| (d.text(), d.messages()));
+        assert!(said[0] == said[1], "{argv:?}: {said:?}");
+        let (quiet, why) = regime(&scene, &trace);
+        assert!(quiet, "{argv:?}: {why}");
+        scene.must_verify(&trace);
+    }
+}
+
+#[test]
+fn mapped_files_whose_names_others_get() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    let trace = scene.path("trace.hst");
+    let argv = words(&program, &["replaced", file(&scene).to_str().unwrap()]);
+    let native = scene.native(&argv);
+    for every in ["0", "1", "2000"] {
+        file(&scene);
+        let mut record = scene.hindsight(&["record", "--quiet", "--restate-every", every, "-o"]);
+        let done = scene.run(record.arg(&trace).arg("--").args(&argv));
+        assert_eq!(done.text(), native.text());
+        let (quiet, why) = regime(&scene, &trace);
+        assert!(quiet, "{why}");
+        scene.must_verify(&trace);
+    }
+}
+
 /// If the table of system calls were wrong, the first verification would say so, and name the call.
 #[test]
 fn what_is_not_told_is_found() {

@@ -44,7 +44,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
     let mut patches: BTreeMap<u64, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
     let mut zeros: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     // What a system call wrote is there when it is over, where the recording says so.
-    let mut open = None;
+    let (mut open, mut restating) = (None, false);
     for c in trace.chunks(thread) {
         let wire = trace.load(c).unwrap();
         let (mut d, mut at) = (Decoder::default(), 0);
@@ -59,6 +59,9 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
                 }
             };
             match event {
+                Event::Restate { ends } => restating = !ends,
+                // That was so before.
+                _ if restating => {}
                 Event::Syscall { .. } => open = Some(pos),
                 Event::Patch { line, mask, words } => {
                     for (i, w) in words

@@ -26,9 +26,15 @@ fn scene(s: &Scene, interval: u64) -> (Timeline, Log) {
 
 /// The same, compiled with more options.
 fn scene_with(s: &Scene, more: &[&str], interval: u64) -> (Timeline, Log) {
+    scene_of(s, more, "0", interval)
+}
+
+/// The same; what memory holds is restated each so many instructions.
+fn scene_of(s: &Scene, more: &[&str], restated: &str, interval: u64) -> (Timeline, Log) {
     let program = s.compile("travel.c", &[&["-O2", "-static"], more].concat());
     let trace = s.path("t.hst");
-    let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "40".as_ref()]));
+    let mut record = s.hindsight(&["record", "--quiet", "--restate-every", restated, "-o"]);
+    let run = s.run(record.arg(&trace).arg("--").arg(program).arg("40"));
     assert!(run.status.success(), "{}", run.messages());
     // The index is made in stretches at the same time.
     let options = Options {
@@ -86,6 +92,21 @@ fn somewhere(log: &Log, r: &mut Rng) -> u64 {
 fn registers_and_memory_are_those_of_a_plain_replay() {
     let s = Scene::new();
     let (t, log) = scene(&s, 3000);
+    ask_for_registers_and_memory(&t, &log);
+}
+
+#[test]
+fn so_they_are_where_memory_is_restated() {
+    let s = Scene::new();
+    let (t, log) = scene_of(&s, &[], "2000", 3000);
+    let chunks = t.trace().chunks(log.thread);
+    let frames = chunks.iter().filter(|c| c.keyframe).count();
+    assert!(frames > 5, "{frames}");
+    ask_for_registers_and_memory(&t, &log);
+    search(&t, &log);
+}
+
+fn ask_for_registers_and_memory(t: &Timeline, log: &Log) {
     let mut c = t.cursor().unwrap();
     let mut r = Rng(1);
     for _ in 0..150 {
@@ -99,8 +120,8 @@ fn registers_and_memory_are_those_of_a_plain_replay() {
             c.registers().unwrap().comparable(),
             log.states[count as usize].comparable()
         );
-        let addr = somewhere(&log, &mut r);
-        memory(&mut c, &log, addr, 1 + r.below(40) as usize);
+        let addr = somewhere(log, &mut r);
+        memory(&mut c, log, addr, 1 + r.below(40) as usize);
         // A walk back and forth.
         for _ in 0..r.below(6) {
             let before = c.count();
@@ -186,13 +207,17 @@ fn what_is_played_across_a_key_frame_comes_back() {
 fn searches_find_what_a_plain_replay_finds() {
     let s = Scene::new();
     let (t, log) = scene(&s, 2500);
+    search(&t, &log);
+}
+
+fn search(t: &Timeline, log: &Log) {
     let (mut c, mut d) = (t.cursor().unwrap(), t.cursor().unwrap());
     let mut r = Rng(2);
     let cancel = Cancel::new();
     for round in 0..150 {
         let count = r.below(log.len() + 1);
         c.seek_count(ThreadId(log.thread), count).unwrap();
-        let (addr, len) = (somewhere(&log, &mut r), 1 + r.below(24));
+        let (addr, len) = (somewhere(log, &mut r), 1 + r.below(24));
         let watch = [Watch::Read, Watch::Write, Watch::Access][r.below(3) as usize];
         let (read, write) = (watch != Watch::Write, watch != Watch::Read);
         let all = log.touching(addr, len, read, write);

@@ -28,7 +28,7 @@ impl<W: Write> Collector<'_, W> {
             self.begin(i);
         }
         let before = Instant::now();
-        let n = self.lanes[i].pull(self.thrifty);
+        let n = self.lanes[i].pull_all(self.thrifty);
         match n {
             None => self.damaged(i),
             Some(0) => {

@@ -125,9 +125,21 @@ impl Emitter {
         &raw mut self.pen
     }
 
+    /// Position of the last event.
+    pub fn position(&self) -> u64 {
+        self.pen.encoder.pos
+    }
+
     /// Whether the collector wants a key frame.
     pub fn wants_keyframe(&self) -> bool {
         self.ctl.is_some_and(|c| c.keyframe.load(Relaxed) != 0)
+    }
+
+    /// Much comes at once from here on, or no more.
+    pub fn burst(&mut self, on: bool) {
+        if let Some(ctl) = self.ctl {
+            ctl.burst.store(on as u32, Relaxed);
+        }
     }
 
     /// Appends an event. Waits while the ring is full; ends the process when the collector is gone.

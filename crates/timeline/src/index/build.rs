@@ -49,18 +49,34 @@ pub(super) struct Raw {
 /// Told how many instructions are done, answers whether to go on.
 pub type Progress<'a> = dyn Fn(u64) -> bool + Sync + 'a;
 
-/// Bytes that an index may have, and what those who make it foresee together.
+/// Bytes that an index, or some parts of it, may have, and what those who make it foresee together. As long as nothing is
+/// foreseen of a stretch, it is its share by instructions.
 pub struct Budget {
     bytes: u64,
+    instructions: u64,
     foreseen: AtomicU64,
 }
 
 impl Budget {
-    pub fn new(bytes: u64) -> Budget {
+    /// So many bytes for so many instructions.
+    pub fn new(bytes: u64, instructions: u64) -> Budget {
         Budget {
             bytes,
-            foreseen: AtomicU64::new(0),
+            instructions: instructions.max(1),
+            foreseen: AtomicU64::new(bytes),
         }
+    }
+
+    /// No limit.
+    pub fn unlimited() -> Budget {
+        // Of which all that may be foreseen can be taken without an overflow.
+        Budget::new(u64::MAX / 2, 1)
+    }
+
+    /// What nothing is foreseen of yet has so much of it.
+    fn share(&self, instructions: u64) -> u64 {
+        let share = instructions.min(self.instructions) as u128 * self.bytes as u128;
+        (share / self.instructions as u128) as u64
     }
 
     /// What is left if one foresees so much, who foresaw `before`.
@@ -70,7 +86,7 @@ impl Budget {
             .foreseen
             .fetch_add(change, Relaxed)
             .wrapping_add(change);
-        self.bytes.saturating_sub(all - now)
+        self.bytes.saturating_sub(all.saturating_sub(now))
     }
 }
 
@@ -123,7 +139,7 @@ pub fn build(
         differences: Vec::new(),
         size: 0,
         budget,
-        told: 0,
+        told: budget.share(place.to - place.from),
         span: &span,
         longer: (0, place.from, 0),
         steps: inner.step(place.thread).map(|_| Gathered::default()),
@@ -195,7 +211,7 @@ fn play(
                 let usual = span.load(Relaxed);
                 let its = match short {
                     true => usual,
-                    false => first_or(&scan.given, from, usual),
+                    false => first_or([&scan.given, &scan.restated], from, usual),
                 };
                 short = its < usual;
                 from.saturating_add(its)
@@ -227,7 +243,8 @@ fn play(
         for (_, addr, len) in scan.zeros.iter().filter(between) {
             renew(&m, &known, (*addr, *len), &mut told, &mut raw.changed);
         }
-        for (_, addr, len) in scan.given.iter().filter(between) {
+        let given = scan.given.iter().chain(&scan.restated);
+        for (_, addr, len) in given.filter(between) {
             take(&m, &mut known, (*addr, *len), &mut told, &mut raw.changed);
         }
         if send.send(raw).is_err() {
@@ -244,10 +261,12 @@ fn play(
 
 /// Instructions of an interval that would have `span`, with what the recording gives of memory: few where much is laid out in memory at its beginning, as a program's
 /// file is. Who plays from there does that again each time, and then goes back through all of it.
-fn first_or(given: &[(u64, u64, u64)], from: u64, span: u64) -> u64 {
+fn first_or(given: [&[(u64, u64, u64)]; 2], from: u64, span: u64) -> u64 {
     let end = from.saturating_add(FIRST);
-    let begin = given.partition_point(|g| g.0 < from);
-    let its = given[begin..].iter().take_while(|g| g.0 < end);
+    let its = given.into_iter().flat_map(|list| {
+        let begin = list.partition_point(|g| g.0 < from);
+        list[begin..].iter().take_while(move |g| g.0 < end)
+    });
     match its.fold(0u64, |all, g| all.saturating_add(g.2)) {
         MUCH.. => span.min(FIRST),
         _ => span,
@@ -392,7 +411,10 @@ impl Packer<'_> {
             self.part.intervals.push(interval);
             let n = self.part.intervals.len();
             let foreseen = self.foreseen(done);
-            let told = self.size.max(foreseen[0] as u64);
+            let told = match foreseen[0] {
+                0.0 if done < self.part.to => self.told,
+                all => self.size.max(all as u64),
+            };
             let mine = self.budget.without(self.told, told);
             self.told = told;
             let over = |size: f64| n > 1 && size > mine as f64;
@@ -500,12 +522,15 @@ mod tests {
 
     #[test]
     fn what_begins_with_much_memory_is_short() {
-        let given = |at, len| [(0, 0x1000, 8), (at, 0x40_0000, len)];
+        let first = |at, len, from, span| {
+            let given = [(0, 0x1000, 8), (at, 0x40_0000, len / 2)];
+            first_or([&given, &given[1..]], from, span)
+        };
         let span = 32 << 20;
-        assert_eq!(first_or(&given(100, MUCH), 0, span), FIRST);
-        assert_eq!(first_or(&given(100, MUCH), 0, 1000), 1000);
-        assert_eq!(first_or(&given(100, MUCH / 2), 0, span), span);
-        assert_eq!(first_or(&given(100, MUCH), 200, span), span);
-        assert_eq!(first_or(&given(FIRST, MUCH), 0, span), span);
+        assert_eq!(first(100, MUCH, 0, span), FIRST);
+        assert_eq!(first(100, MUCH, 0, 1000), 1000);
+        assert_eq!(first(100, MUCH / 2, 0, span), span);
+        assert_eq!(first(100, MUCH, 200, span), span);
+        assert_eq!(first(FIRST, MUCH, 0, span), span);
     }
 }

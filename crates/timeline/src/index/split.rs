@@ -24,18 +24,17 @@ const MOST: usize = 8;
 const MEMORY_KIB: u64 = 2 << 20;
 const TIMES: u64 = 4;
 
-/// Makes the index of a part of at most about `bytes`, by up to `jobs` threads and as many that pack. `stream`: takes the
+/// Makes the index of a part, within a budget, by up to `jobs` threads and as many that pack. `stream`: takes the
 /// sections of intervals as they are made, if that is one after the other.
 pub fn by_several(
     inner: &Arc<Inner>,
     place: Place,
     scan: &Scan,
-    bytes: u64,
+    budget: &Budget,
     jobs: usize,
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let budget = Budget::new(bytes);
     let least = LEAST * inner.span();
     // Of three processors one packs.
     let stretches = (2 * jobs / 3).min(affordable(inner)).clamp(1, MOST);
@@ -45,7 +44,7 @@ pub fn by_several(
             inner,
             place,
             scan,
-            &budget,
+            budget,
             &[],
             None,
             true,
@@ -67,17 +66,7 @@ pub fn by_several(
             },
             ..place
         };
-        let draft = build(
-            inner,
-            part,
-            scan,
-            &budget,
-            &[],
-            start,
-            false,
-            None,
-            progress,
-        )?;
+        let draft = build(inner, part, scan, budget, &[], start, false, None, progress)?;
         lock(&drafts)[i] = Some(draft);
         Ok(())
     };

@@ -1,7 +1,7 @@
 //! What is known of a recording, and kept.
 
 use crate::doubts::Doubts;
-use crate::index::{self, Draft, Key, Part, Place, Unpacked};
+use crate::index::{self, Budget, Draft, Key, Part, Place, Unpacked};
 use crate::kept::Kept;
 use crate::maps::Change;
 use crate::model::ThreadId;
@@ -214,7 +214,7 @@ impl Inner {
             self,
             place,
             scan,
-            self.budget(place),
+            &Budget::new(self.budget(place), place.to - place.from),
             self.jobs,
             None,
             progress,
@@ -239,7 +239,7 @@ impl Inner {
             self,
             place,
             scan,
-            &index::Budget::new(u64::MAX),
+            &index::Budget::unlimited(),
             borders,
             None,
             true,

@@ -121,7 +121,7 @@ impl Inner {
         let old = self.part_if_built(place);
         let span = self.span();
         let borders = interest.borders(place, old.as_deref(), span);
-        let budget = Budget::new(self.budget(place));
+        let budget = Budget::new(self.budget(place), place.to - place.from);
         let scan = self.scan(place.thread)?;
         let draft = index::build(
             self, place, scan, &budget, &borders, None, true, None, progress,

@@ -142,6 +142,9 @@ fn event<'a>(
             bytes,
         },
         19 => Event::CodeFrom { epoch: r.any() },
+        21 => Event::Restate {
+            ends: r.below(2) != 0,
+        },
         20 => Event::CodeOf {
             epoch: r.any(),
             addr: r.any(),

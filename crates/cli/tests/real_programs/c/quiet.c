@@ -365,6 +365,24 @@ static void renamed(const char *path) {
     pwrite(w, "changed", 7, 20);
     show("written", p, 100);
 }
+/* Another file gets the name, and then none has it. */
+static void replaced(const char *path) {
+    int f = open(path, O_RDONLY);
+    volatile char *p = mmap(0, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, f, 0);
+    volatile char *q = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, f, 0);
+    p[7] = 'x';
+    show("mapped", p, 100);
+    char other[4096];
+    snprintf(other, sizeof other, "%s.other", path);
+    write(open(other, O_WRONLY | O_CREAT | O_TRUNC, 0600), other, strlen(other));
+    for (int i = 0; i < 30; i++) {
+        if (i == 10) rename(other, path);
+        if (i == 20) unlink(path);
+        getppid();
+        if (i % 7 == 0) p[100 + i]++;
+        if (i % 10 == 9) show("replaced", p, 400), show("read", q, 100);
+    }
+}
 /* Somebody else changes the file meanwhile: the process at the other end of two pipes. */
 static void disturbed(const char *path) {
     char c;
@@ -481,6 +499,7 @@ int main(int argc, char **argv) {
     CASE(passed, path);
     CASE(cut, path);
     CASE(renamed, path);
+    CASE(replaced, path);
     CASE(disturbed, path);
     CASE(results);
     CASE(strings);

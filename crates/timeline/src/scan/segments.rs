@@ -1,0 +1,54 @@
+//! The segments of a thread: what lies between two of its sequence numbers.
+
+use super::Scan;
+use crate::{Segment, ThreadId};
+
+impl Scan {
+    /// The segment in which the thread has completed `count` instructions; of several the last.
+    pub fn segment(&self, thread: ThreadId, count: u64) -> Segment {
+        let i = self.numbers.partition_point(|n| n.1 <= count);
+        self.nth(thread, i)
+    }
+
+    /// The segments in order, by number: the first is opened by nothing.
+    pub fn nth(&self, thread: ThreadId, i: usize) -> Segment {
+        let opens = i.checked_sub(1).map(|i| self.numbers[i]);
+        let closes = self.numbers.get(i);
+        Segment {
+            thread,
+            opens: opens.map_or(0, |n| n.0),
+            closes: closes.map(|n| n.0),
+            from: opens.map_or(self.from, |n| n.1),
+            to: closes.map_or(self.to, |n| n.1),
+        }
+    }
+
+    /// From where to where the thread ran segments that were not over when `seen` began, and had begun when
+    /// `now` ended.
+    pub fn concurrent(&self, thread: ThreadId, seen: &Segment, now: &Segment) -> (u64, u64) {
+        let first = self.numbers.partition_point(|n| n.0 <= seen.opens);
+        let end = match now.closes {
+            Some(c) => self.numbers.partition_point(|n| n.0 < c),
+            None => self.numbers.len(),
+        };
+        if end == 0 && !self.begins_without_number() || first > end {
+            return (0, 0);
+        }
+        (self.nth(thread, first).from, self.nth(thread, end).to)
+    }
+
+    /// The segment that this number opens, which must be this thread's; 0: the one before any number.
+    pub fn opened_by(&self, thread: ThreadId, number: u64) -> Option<Segment> {
+        if number == 0 {
+            let first = self.nth(thread, 0);
+            return (self.begins_without_number()).then_some(first);
+        }
+        let i = self.numbers.binary_search_by_key(&number, |n| n.0).ok()?;
+        Some(self.nth(thread, i + 1))
+    }
+
+    /// Whether the thread ran before its first number, as the first thread of a recording does.
+    pub fn begins_without_number(&self) -> bool {
+        self.numbers.first().is_none_or(|n| n.1 > self.from)
+    }
+}
