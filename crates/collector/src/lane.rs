@@ -15,9 +15,11 @@ const TIME_EVERY: Duration = Duration::from_millis(1);
 /// Names of marks that are counted in one stream.
 const MOST_NAMES: usize = 1000;
 
-/// Most bytes of what comes at once that are taken before they are looked at, and longest time that they may take to come.
+/// Most bytes of what comes at once that are taken before they are looked at, and longest time in which nothing of it comes.
 const BURST: usize = 64 << 20;
-const BURST_TIME: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(1);
+/// What is kept of their memory.
+const KEPT: usize = 2 << 20;
 
 /// The stream that a ring carries at the moment.
 pub struct Open {
@@ -245,17 +247,16 @@ impl Lane {
         self.consumer.ctl()
     }
 
-    /// As [`Lane::pull`]; where much comes at once, all of it, as far as there is memory for it.
+    /// As [`Lane::pull`]; where much comes at once, all of it, as far as there is memory for it and it keeps coming.
     pub fn pull_all(&mut self, thrifty: bool) -> Option<usize> {
         let mut all = self.pull(thrifty)?;
-        let begin = Instant::now();
-        while self.ctl().burst.load(Relaxed) != 0
-            && self.pending.len() < BURST
-            && begin.elapsed() < BURST_TIME
-        {
+        let mut came = Instant::now();
+        while all != 0 && self.ctl().burst.load(Relaxed) != 0 && self.pending.len() < BURST {
             match self.pull(thrifty)? {
-                0 => std::hint::spin_loop(),
-                n => all += n,
+                // Who sends it may have been stopped, or killed.
+                0 if came.elapsed() > PAUSE => break,
+                0 => std::thread::yield_now(),
+                n => (all, came) = (all + n, Instant::now()),
             }
         }
         Some(all)
@@ -285,6 +286,14 @@ impl Lane {
             self.active = Instant::now();
         }
         n
+    }
+
+    /// The first `n` bytes of `pending` are done with.
+    pub fn done(&mut self, n: usize) {
+        self.pending.drain(..n);
+        if self.pending.capacity() > KEPT && self.pending.len() < KEPT {
+            self.pending.shrink_to(KEPT);
+        }
     }
 
     /// Lets the next producer have ring `i`, which this is. `thrifty`: gives its memory back.

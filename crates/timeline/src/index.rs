@@ -246,6 +246,15 @@ pub fn places(inner: &Inner, thread: ThreadId) -> Vec<Place> {
     if starts.is_empty() && !chunks.is_empty() {
         starts.push(0);
     }
+    // Where the quiet regime ends at a key frame there are two; only what comes behind the last is of use.
+    let at = |s: &usize| chunks[*s].first_pos;
+    let mut next = starts
+        .iter()
+        .skip(1)
+        .map(at)
+        .collect::<Vec<_>>()
+        .into_iter();
+    starts.retain(|s| next.next() != Some(at(s)));
     let ends = starts.iter().skip(1).map(|s| chunks[*s].first_pos);
     let ends: Vec<u64> = ends.chain([end]).collect();
     (starts.iter().zip(&ends).enumerate())

@@ -302,11 +302,12 @@ fn memory_is_restated_anywhere() {
     let line = "for i in {1..50}; do x=$x$((i * i)); done; echo $(echo $x | tr 1 2)";
     let other = "my @a = map { $_ x 9 } 1 .. 2000; splice @a, 5; print @a";
     // Nearly wherever the thread comes to the runtime, or less often where there is much memory.
-    let programs: [(&[&str], &str); 11] = [
+    let programs: [(&[&str], &str); 12] = [
         (&[program, "outputs"], "100"),
         (&[program, "signals"], "100"),
         (&[program, "clocks"], "100"),
         (&[program, "strings"], "100"),
+        (&[program, "zeroed"], "100"),
         (&[program, "discarded"], "20000"),
         (&[program, "moved"], "300000"),
         (&[program, "reserved"], "20000"),

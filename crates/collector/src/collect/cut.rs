@@ -154,7 +154,7 @@ impl<W: Write> Collector<'_, W> {
                 }
             }
         }
-        self.lanes[i].pending.drain(..at);
+        self.lanes[i].done(at);
     }
 
     fn damaged(&mut self, i: usize) {

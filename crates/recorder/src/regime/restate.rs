@@ -13,8 +13,10 @@ use hindsight_events::Event;
 use hindsight_events::event::MAX_BYTES;
 use linux_raw_sys::general::*;
 
-/// Instructions between two key frames per byte of memory that is said.
+/// Instructions between two key frames per byte of memory that is said, and per byte of a file that is named: who begins
+/// there lays it out.
 const COST: u64 = 160;
+const COST_OF_FILES: u64 = 40;
 /// Most bytes: the program stands still meanwhile.
 const MOST: u64 = 256 << 20;
 
@@ -25,33 +27,54 @@ const OF_FILE: u64 = 1 << 61;
 /// Words that are read at once.
 const WORDS: usize = 1024;
 
+/// Whole pages.
+struct Pages {
+    range: Range<u64>,
+    /// They lie in a file that is named, and so hold something else if nothing is said of them.
+    of_file: bool,
+}
+
 /// What is said of memory.
 #[derive(Default)]
 struct Plan {
     files: Vec<(Region, stat)>,
-    /// Whole pages, ascending in each region.
-    pages: Vec<Range<u64>>,
+    /// Ascending in each region.
+    pages: Vec<Pages>,
+    /// Of `pages`, and of `files`.
     bytes: u64,
+    file_bytes: u64,
 }
 
 /// Says when the next key frame is due.
 pub fn schedule(t: &mut Thread) {
-    let least = match config().restate_every {
+    t.restated = t.pos;
+    t.schedule_quiet(least());
+}
+
+/// Instructions between two.
+fn least() -> u64 {
+    let wanted = match config().restate_every {
         0 => config().keyframe_interval,
         n => n,
     };
-    t.restated = t.pos;
-    t.schedule_quiet(if least == 0 { u64::MAX } else { least });
+    match wanted {
+        0 => u64::MAX,
+        n => n,
+    }
 }
 
 /// Writes a key frame with all that memory holds, if enough has been done since the last one to pay for that. The
 /// thread stands between two instructions.
 pub fn restate(t: &mut Thread) {
+    if t.ends_quiet.is_some() {
+        return;
+    }
     let plan = plan().filter(|p| p.bytes <= MOST);
     let Some(plan) = plan else {
-        return t.schedule_quiet(config().keyframe_interval.max(1));
+        return t.schedule_quiet(least());
     };
-    let due = t.restated.saturating_add(plan.bytes * COST);
+    let cost = plan.bytes * COST + plan.file_bytes * COST_OF_FILES;
+    let due = t.restated.saturating_add(cost);
     if config().restate_every == 0 && t.pos < due {
         return t.schedule_quiet(due - t.pos);
     }
@@ -61,9 +84,12 @@ pub fn restate(t: &mut Thread) {
     for (r, s) in &plan.files {
         let path = regions().path(r).to_vec();
         super::of_file(t, r.start, r.end - r.start, r.offset, s, &path);
+        t.files_told = true;
     }
     for p in &plan.pages {
-        pages(t, p.clone());
+        if !say(t, p) {
+            super::over(t, "memory that cannot be read");
+        }
     }
     t.event(&Event::Restate { ends: true });
     t.emit.burst(false);
@@ -79,9 +105,8 @@ fn plan() -> Option<Plan> {
     let whole = regions.all().all(|r| {
         let path = regions.path(r);
         match path {
-            b"[stack]" | b"[heap]" | b"" => touched(fd, r, &mut plan),
             b"[vdso]" => {
-                plan.add(r.start..r.end);
+                plan.add(r.start..r.end, false);
                 true
             }
             // The kernel's, which changes at any time: reads of it are checked.
@@ -89,15 +114,16 @@ fn plan() -> Option<Plan> {
             p if p.starts_with(b"/") => match backing::as_it_was(path) {
                 Some(s) => {
                     plan.files.push((*r, s));
-                    touched(fd, r, &mut plan)
+                    plan.file_bytes += r.end - r.start;
+                    touched(fd, r, true, &mut plan)
                 }
                 // Another file has its name by now, or none.
                 None => {
-                    plan.add(r.start..r.end);
+                    plan.add(r.start..r.end, true);
                     r.prot & PROT_READ != 0
                 }
             },
-            _ => touched(fd, r, &mut plan),
+            _ => touched(fd, r, false, &mut plan),
         }
     });
     sys::close(fd);
@@ -105,18 +131,20 @@ fn plan() -> Option<Plan> {
 }
 
 impl Plan {
-    fn add(&mut self, range: Range<u64>) {
+    fn add(&mut self, range: Range<u64>, of_file: bool) {
         self.bytes += range.end - range.start;
         match self.pages.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.pages.push(range),
+            Some(last) if (last.range.end, last.of_file) == (range.start, of_file) => {
+                last.range.end = range.end;
+            }
+            _ => self.pages.push(Pages { range, of_file }),
         }
     }
 }
 
 /// Adds the pages of a region that are not as they were mapped. `false`: there are some, and they cannot be read, or the
 /// kernel does not tell.
-fn touched(fd: i32, r: &Region, plan: &mut Plan) -> bool {
+fn touched(fd: i32, r: &Region, of_file: bool, plan: &mut Plan) -> bool {
     let mut words = [0u64; WORDS];
     let mut at = r.start;
     while at < r.end {
@@ -131,7 +159,7 @@ fn touched(fd: i32, r: &Region, plan: &mut Plan) -> bool {
                 if r.prot & PROT_READ == 0 {
                     return false;
                 }
-                plan.add(at..at + PAGE);
+                plan.add(at..at + PAGE, of_file);
             }
             at += PAGE;
         }
@@ -139,22 +167,24 @@ fn touched(fd: i32, r: &Region, plan: &mut Plan) -> bool {
     true
 }
 
-/// Says what whole pages hold, but for those of zeros.
-fn pages(t: &mut Thread, range: Range<u64>) {
+/// Says what whole pages hold. `false`: some of them cannot be read.
+fn say(t: &mut Thread, pages: &Pages) -> bool {
     const SIZE: usize = PAGE as usize;
     let mut buf = [0; MAX_BYTES];
-    let mut at = range.start;
-    while at < range.end {
-        let n = (range.end - at).min(MAX_BYTES as u64) as usize;
+    let (mut at, mut all) = (pages.range.start, true);
+    while at < pages.range.end {
+        let n = (pages.range.end - at).min(MAX_BYTES as u64) as usize;
         let whole = guard::read(at, &mut buf[..n]).is_ok();
         for (i, page) in buf[..n].chunks_mut(SIZE).enumerate() {
             let addr = at + (i * SIZE) as u64;
-            // Behind a file's end there is nothing.
             let there = whole || guard::read(addr, page).is_ok();
-            if there && page.iter().fold(0, |any, b| any | b) != 0 {
+            // Behind a file's end there is nothing. Elsewhere there are zeros if nothing is said.
+            all &= there || pages.of_file;
+            if there && (pages.of_file || page.iter().fold(0, |any, b| any | b) != 0) {
                 t.event(&Event::Memory { addr, bytes: page });
             }
         }
         at += n as u64;
     }
+    all
 }

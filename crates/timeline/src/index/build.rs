@@ -237,14 +237,17 @@ fn play(
         let mut raw = spare.try_recv().unwrap_or_default();
         harvest(&mut m, state, &mut known, &mut raw).map_err(fail)?;
         raw.last = !more || done >= end;
-        let between = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < done;
+        let between = |all: &[(u64, u64, u64)]| {
+            let first = |n| all.partition_point(|z| z.0 < n);
+            first(from)..first(done)
+        };
         // Told once, however often they changed: only what they hold in the end matters.
         let mut told = HashSet::new();
-        for (_, addr, len) in scan.zeros.iter().filter(between) {
+        for (_, addr, len) in &scan.zeros[between(&scan.zeros)] {
             renew(&m, &known, (*addr, *len), &mut told, &mut raw.changed);
         }
-        let given = scan.given.iter().chain(&scan.restated);
-        for (_, addr, len) in given.filter(between) {
+        let restated = &scan.restated[between(&scan.restated)];
+        for (_, addr, len) in scan.given[between(&scan.given)].iter().chain(restated) {
             take(&m, &mut known, (*addr, *len), &mut told, &mut raw.changed);
         }
         if send.send(raw).is_err() {

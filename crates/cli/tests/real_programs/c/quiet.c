@@ -365,6 +365,18 @@ static void renamed(const char *path) {
     pwrite(w, "changed", 7, 20);
     show("written", p, 100);
 }
+/* Pages of files that have come to hold nothing but zeros. */
+static char initialised[4 * PAGE] __attribute__((aligned(4096))) = "initialised";
+static void zeroed(void) {
+    int f = open("/proc/self/exe", O_RDONLY);
+    volatile char *p = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, f, 0);
+    show("mapped", p, 4 * PAGE);
+    memset((char *)p, 0, PAGE);
+    memset(initialised, 0, PAGE);
+    for (int i = 0; i < 40; i++) getppid(), p[2 * PAGE + i]++;
+    show("zeroed", p, 4 * PAGE);
+    show("too", initialised, PAGE);
+}
 /* Another file gets the name, and then none has it. */
 static void replaced(const char *path) {
     int f = open(path, O_RDONLY);
@@ -500,6 +512,7 @@ int main(int argc, char **argv) {
     CASE(cut, path);
     CASE(renamed, path);
     CASE(replaced, path);
+    CASE(zeroed);
     CASE(disturbed, path);
     CASE(results);
     CASE(strings);
