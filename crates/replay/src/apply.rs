@@ -3,6 +3,8 @@
 use crate::compare::{compare, show};
 use crate::cpu::Cpu;
 use crate::machine::{End, Machine};
+use crate::queue::Op;
+use crate::restated::Before;
 use crate::{Error, slow};
 use hindsight_events::event::MAX_BYTES;
 use hindsight_events::{Event, event};
@@ -101,10 +103,14 @@ impl Machine<'_> {
                     self.compared.count(|| compare(cpu, &regs, &vec))?;
                 }
                 cpu.set_epoch(code_epoch);
-                cpu.window.clear()?;
                 cpu.set_registers(&regs);
                 cpu.set_vectors(&vec);
+                self.queue.advance();
+                if self.started && !self.digests_only && !self.cpu.window.has_marks() {
+                    self.remember()?;
+                }
                 self.started = true;
+                return self.cpu.window.clear();
             }
             Event::Digest { cpu: digest, vec } => {
                 self.compared.count(|| digests(cpu, digest, vec))?;
@@ -175,6 +181,10 @@ impl Machine<'_> {
             }
             Event::Changed { addr, len } => cpu.window.forget(addr, len)?,
             Event::Memory { addr, bytes } => {
+                if let Some(before) = &self.before {
+                    let same = || before.compare(cpu, addr, bytes);
+                    self.compared.count(same)?;
+                }
                 cpu.window.write_from_outside(addr, bytes);
                 // What is restated is nothing new: who accesses it says so.
                 if !self.restating {
@@ -230,7 +240,10 @@ impl Machine<'_> {
             }
             // Replay executes both alike.
             Event::Regime { .. } => {}
-            Event::Restate { ends } => self.restating = !ends,
+            Event::Restate { ends } => {
+                self.restating = !ends;
+                self.before = self.before.take().filter(|_| !ends);
+            }
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
             Event::End {
                 kind,
@@ -257,6 +270,17 @@ impl Machine<'_> {
             }
         }
         self.queue.advance();
+        Ok(())
+    }
+
+    /// Behind a key frame: if memory is restated there, remembers what it is.
+    fn remember(&mut self) -> Result<(), Error> {
+        let next = self.queue.prepare()?;
+        if let Some(Op::Other(at)) = next.filter(|e| e.pos == self.cpu.pos).map(|e| e.op)
+            && let Event::Restate { ends: false } = self.queue.event(at)?
+        {
+            self.before = Some(Before::of(&self.content()?));
+        }
         Ok(())
     }
 

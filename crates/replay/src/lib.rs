@@ -29,6 +29,7 @@ mod order;
 mod pagemap;
 mod part;
 mod queue;
+mod restated;
 mod slow;
 mod state;
 mod suspects;

@@ -11,6 +11,7 @@ use crate::lines::Lines;
 use crate::marks::ShowPage;
 use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
+use crate::restated::Before;
 use crate::window::Marks;
 use crate::{Error, Gap, Snapshot, State};
 use hindsight_events::{EndKind, Event};
@@ -46,6 +47,8 @@ pub struct Machine<'a> {
     pub(crate) started: bool,
     /// What memory holds at a key frame is being said.
     pub(crate) restating: bool,
+    /// What it held before, to be compared.
+    pub(crate) before: Option<Before>,
     /// A system call waits for its result.
     pub(crate) open: bool,
     /// The thread runs unrecorded: only the position changes.
@@ -91,6 +94,7 @@ impl<'a> Machine<'a> {
             queue: nothing,
             started: false,
             restating: false,
+            before: None,
             open: false,
             gap: false,
             gap_end: None,
@@ -146,7 +150,7 @@ impl<'a> Machine<'a> {
     /// before it began. Translated code is kept from whatever was played before.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
         self.begin(source);
-        (self.started, self.restating) = (false, false);
+        (self.started, self.restating, self.before) = (false, false, None);
         self.open = false;
         self.sent_on = None;
         (self.gap, self.gap_end) = (false, None);
@@ -184,7 +188,7 @@ impl<'a> Machine<'a> {
         self.open = false;
         self.sent_on = None;
         self.end = None;
-        (self.started, self.restating) = (true, false);
+        (self.started, self.restating, self.before) = (true, false, None);
         self.gap = state.gap == Gap::Within;
         self.gap_end = (state.gap == Gap::Behind).then_some(state.position);
         self.cpu.pos = state.position;

@@ -2,7 +2,7 @@
 
 use crate::queue::Source;
 use crate::{Difference, End, Error, Machine, Stop};
-use hindsight_events::Decoder;
+use hindsight_events::{Decoder, Event};
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ const STEP: u64 = 1 << 25;
 /// Parts into which a stream is cut per worker, so that all end at about the same time.
 const PARTS: u64 = 4;
 
-/// The chunks of a part of a stream, and the first one of the part that follows.
+/// The chunks of a part of a stream.
 pub struct Part {
     pub stream: StreamId,
     /// The program image whose code it executes.
@@ -24,27 +24,65 @@ pub struct Part {
 
 struct Chunks<'a> {
     trace: &'a Trace,
+    /// From the part's first one to the stream's last.
     rest: std::slice::Iter<'a, ChunkMeta>,
-    /// The last chunk belongs to the part that follows.
-    borrowed: bool,
+    /// So many of them are the part's. Of what follows only the key frame is compared, and what is restated there.
+    own: usize,
+    follows: Follows,
+}
+
+/// What of the part that follows is to be had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follows {
+    Frame,
+    Restated,
+    Nothing,
 }
 
 impl Source for Chunks<'_> {
     fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
+        if self.own == 0 && self.follows == Follows::Nothing {
+            return Ok(None);
+        }
         let Some(c) = self.rest.next() else {
             return Ok(None);
         };
         let mut wire = self.trace.load(c)?;
-        if self.borrowed && self.rest.len() == 0 {
-            // Of the part that follows only its key frame is compared.
-            let first = Decoder::default().decode(&wire).map_or(0, |d| d.2);
-            wire.truncate(first);
+        match self.own {
+            0 => self.cut(&mut wire),
+            _ => self.own -= 1,
         }
         Ok(Some(Arc::new(wire)))
     }
 
     fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         Ok(self.trace.module_part(module, offset, len)?)
+    }
+}
+
+impl Chunks<'_> {
+    /// Leaves of a chunk of the part that follows what is to be had.
+    fn cut(&mut self, wire: &mut Vec<u8>) {
+        let (mut decoder, mut at) = (Decoder::default(), 0);
+        while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
+            let follows = match (event, self.follows) {
+                (Event::KeyFrame { .. }, Follows::Frame) => Follows::Frame,
+                (Event::Time { .. }, now) => now,
+                (Event::Restate { ends }, _) if !ends => Follows::Restated,
+                (Event::Restate { .. }, Follows::Restated) => Follows::Nothing,
+                (_, Follows::Restated) => Follows::Restated,
+                _ => {
+                    self.follows = Follows::Nothing;
+                    break;
+                }
+            };
+            self.follows = follows;
+            at += n;
+            if follows == Follows::Nothing {
+                break;
+            }
+        }
+        wire.truncate(at);
     }
 }
 
@@ -57,19 +95,26 @@ impl Part {
 
 /// The events of a part.
 pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
+    let all = trace.chunks(part.stream);
     Box::new(Chunks {
         trace,
-        rest: part.chunks(trace).iter(),
-        borrowed: part.until.is_some(),
+        rest: all[part.chunks.start..].iter(),
+        own: part.chunks.len(),
+        follows: match part.until {
+            Some(_) => Follows::Frame,
+            None => Follows::Nothing,
+        },
     })
 }
 
 /// All events of a stream, from its first key frame on.
 pub fn stream(trace: &Trace, stream: StreamId) -> Box<dyn Source + '_> {
+    let all = trace.chunks(stream);
     Box::new(Chunks {
         trace,
-        rest: trace.chunks(stream).iter(),
-        borrowed: false,
+        rest: all.iter(),
+        own: all.len(),
+        follows: Follows::Nothing,
     })
 }
 
@@ -130,8 +175,7 @@ pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Part> {
         .map(|(start, end)| Part {
             stream,
             image,
-            // The next part's first chunk begins with the key frame that this part ends at.
-            chunks: *start..end.map_or(chunks.len(), |e| e + 1),
+            chunks: *start..end.unwrap_or(chunks.len()),
             until: end.map(|e| chunks[e].first_pos),
         })
         .collect()

@@ -373,7 +373,7 @@ impl Stretch {
         self.player.set_breaks(vec![self.function]);
         self.run(hi, cancel, &mut |s| {
             if s.player.registers().rip == s.function {
-                s.call();
+                s.call(cancel)?;
             }
             s.back(cancel)?;
             Ok(s.found.len() <= MOST)
@@ -425,11 +425,21 @@ impl Stretch {
     }
 
     /// The thread stands before the function.
-    fn call(&mut self) {
+    fn call(&mut self, cancel: &Cancel) -> Result<()> {
         let sp = self.player.registers().gpr[RSP];
-        let [_, _, cells] = self.player.known(sp, 8);
+        let count = self.player.count();
+        // At a border marks begin anew, and the player need not have what was written before.
+        let border = self.player.since() == count;
         let mut to = [0; 8];
-        to.copy_from_slice(&cells);
+        if border {
+            let mut cursor = Timeline(Arc::clone(self.player.inner())).cursor()?;
+            cursor.seek_count(self.player.thread, count)?;
+            let bytes = cursor.peek_unless(sp, 8, cancel)?.bytes;
+            to = std::array::from_fn(|i| bytes.get(i).copied().flatten().map_or(0, |k| k.value));
+        } else {
+            let [_, _, cells] = self.player.known(sp, 8);
+            to.copy_from_slice(&cells);
+        }
         let to = u64::from_le_bytes(to);
         if self.behind.insert(to) {
             let breaks = self.behind.iter().copied().chain([self.function]);
@@ -438,9 +448,7 @@ impl Stretch {
         // From here on what is written there is seen.
         let [_, writes] = self.player.take_marks(sp, 8);
         let open = self.open.entry(sp).or_default();
-        // At a border marks begin anew.
-        let count = self.player.count();
-        let pushed = writes.iter().any(|m| *m != 0) || self.player.since() == count;
+        let pushed = writes.iter().any(|m| *m != 0) || border;
         if pushed {
             // Those that began with this stack pointer are gone.
             open.clear();
@@ -462,6 +470,7 @@ impl Stretch {
             value: 0,
         };
         self.found.push(Begun { track, sp, pushed });
+        Ok(())
     }
 
     /// The thread may stand behind a call.

@@ -388,6 +388,27 @@ fn what_is_not_told_is_found() {
             done.text()
         );
     }
+    // Also if it is not read, where memory is restated.
+    for (every, found) in [("0", false), ("100", true)] {
+        let untold = ["--untold", "uname", "--restate-every", every, "-o"];
+        let mut command = scene.hindsight(&[&["record", "--quiet"], &untold[..]].concat());
+        let done = scene.run(command.arg(&trace).arg("--").arg(&program).arg("unread"));
+        assert!(done.status.success(), "{}", done.messages());
+        for jobs in ["1", "2"] {
+            let done = scene.run(
+                scene
+                    .hindsight(&["replay", "--verify", "--jobs", jobs])
+                    .arg(&trace),
+            );
+            assert_eq!(done.status.code(), Some(found as i32), "{}", done.text());
+            assert_eq!(
+                done.text().contains("expected memory at"),
+                found,
+                "{}",
+                done.text()
+            );
+        }
+    }
     // The table as it is.
     let (quiet, why) = part(&scene, &program, &["signals"]);
     assert!(quiet, "{why}");

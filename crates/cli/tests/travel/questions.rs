@@ -106,6 +106,42 @@ fn so_they_are_where_memory_is_restated() {
     search(&t, &log);
 }
 
+/// What the call pushed is in the part before.
+#[test]
+fn calls_at_key_frames_return() {
+    let s = Scene::new();
+    let (t, log) = scene_of(&s, &[], "200", 3000);
+    let chunks = t.trace().chunks(log.thread);
+    let mut called = 0;
+    for c in chunks.iter().filter(|c| c.keyframe && c.first_pos > 0) {
+        let at = c.first_pos;
+        let [before, here] = [at - 1, at].map(|n| log.states[n as usize]);
+        let (sp, jumped) = (here.gpr[4], here.rip.wrapping_sub(before.rip) > 15);
+        if !jumped || sp != before.gpr[4] - 8 {
+            continue;
+        }
+        let bytes = std::array::from_fn(|i| log.byte(sp + i as u64, at).unwrap().0);
+        let to = u64::from_le_bytes(bytes);
+        let back = |n: &u64| {
+            let state = &log.states[*n as usize];
+            (state.rip, state.gpr[4]) == (to, sp + 8)
+        };
+        let want = (at..log.len()).find(back);
+        let calls = t
+            .calls(here.rip, &Default::default(), &Cancel::new())
+            .unwrap();
+        let call = calls.iter().find(|c| c.count == at).unwrap();
+        assert_eq!(
+            call.returned.map(|r| r.count),
+            want,
+            "{:#x} at {at}",
+            here.rip
+        );
+        called += 1;
+    }
+    assert!(called > 5, "{called}");
+}
+
 fn ask_for_registers_and_memory(t: &Timeline, log: &Log) {
     let mut c = t.cursor().unwrap();
     let mut r = Rng(1);

@@ -170,12 +170,22 @@ impl Machine<'_> {
                     let last = matches!(self.queue.event(at)?, Event::KeyFrame { .. });
                     self.event(at)?;
                     if last {
-                        return Ok(());
+                        return self.finish_restating();
                     }
                 }
                 Some((true, Op::Word(..) | Op::Bytes(..))) => self.queue.advance(),
                 _ => return Err(self.cpu.difference("a key frame", "none")),
             }
         }
+    }
+
+    /// Compares what memory is said to be at that key frame, as far as the source has it.
+    fn finish_restating(&mut self) -> Result<(), Error> {
+        while self.before.is_some()
+            && let Some(Op::Other(at)) = self.queue.prepare()?.map(|e| e.op)
+        {
+            self.event(at)?;
+        }
+        Ok(())
     }
 }

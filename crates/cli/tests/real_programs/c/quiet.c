@@ -365,6 +365,12 @@ static void renamed(const char *path) {
     pwrite(w, "changed", 7, 20);
     show("written", p, 100);
 }
+/* What the kernel writes is not read. */
+static struct utsname unread_name;
+static void unread(void) {
+    uname(&unread_name);
+    for (int i = 0; i < 40; i++) getppid();
+}
 /* Pages of files that have come to hold nothing but zeros. */
 static char initialised[4 * PAGE] __attribute__((aligned(4096))) = "initialised";
 static void zeroed(void) {
@@ -513,6 +519,7 @@ int main(int argc, char **argv) {
     CASE(renamed, path);
     CASE(replaced, path);
     CASE(zeroed);
+    CASE(unread);
     CASE(disturbed, path);
     CASE(results);
     CASE(strings);

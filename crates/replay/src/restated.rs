@@ -1,0 +1,56 @@
+//! What memory was before a key frame says anew what it is: the two have to be the same, which shows what something else than
+//! the recorded instructions and system calls changed.
+
+use crate::Error;
+use crate::cpu::Cpu;
+use crate::lines::Lines;
+use std::collections::HashMap;
+
+const PAGE: usize = 4096;
+/// Bytes that a message shows.
+const SHOWN: usize = 8;
+
+/// The pages of a window that held something.
+pub(crate) struct Before(HashMap<u32, Box<[u8; PAGE]>>);
+
+impl Before {
+    pub fn of(content: &Lines) -> Before {
+        let mut pages = HashMap::new();
+        content.each(&mut |page, bytes| {
+            pages.insert(page, Box::new(*bytes));
+        });
+        Before(pages)
+    }
+
+    /// Compares it with what is said to be at `addr`.
+    pub fn compare(&self, cpu: &Cpu, addr: u64, bytes: &[u8]) -> Result<(), Error> {
+        let mut at = 0;
+        while at < bytes.len() {
+            // Most pages are the same, and looked at as a whole.
+            let cell = addr.wrapping_add(at as u64) as u32 as usize;
+            let n = (bytes.len() - at).min(PAGE - cell % PAGE);
+            let had = self.0.get(&((cell / PAGE) as u32));
+            let had = had.map_or(&[0; PAGE], |p| &**p);
+            let same = had[cell % PAGE..][..n] == bytes[at..at + n];
+            let differs = |i: &usize| self.byte(addr.wrapping_add(*i as u64)) != bytes[*i];
+            if let Some(i) = (at..at + n).find(|i| !same && differs(i)) {
+                let from = addr.wrapping_add(i as u64);
+                let rest = &bytes[i..bytes.len().min(i + SHOWN)];
+                let had = (0..rest.len() as u64).map(|k| self.byte(from.wrapping_add(k)));
+                let had: Vec<u8> = had.collect();
+                return Err(cpu.difference(
+                    format!("memory at {from:#x} to hold {rest:02x?}"),
+                    format!("{had:02x?}"),
+                ));
+            }
+            at += n;
+        }
+        Ok(())
+    }
+
+    fn byte(&self, addr: u64) -> u8 {
+        let cell = addr as u32 as usize;
+        let page = self.0.get(&((cell / PAGE) as u32));
+        page.map_or(0, |p| p[cell % PAGE])
+    }
+}
