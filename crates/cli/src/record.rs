@@ -358,6 +358,14 @@ pub fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
 
 /// The line at the end.
 pub fn report(s: &Summary, file: &str) -> String {
+    if s.trace_bytes == 0 {
+        // It has no end, and so no figures of its own.
+        return format!(
+            "{} instructions, of which the trace has what could be written, peak memory {}: {file}",
+            grouped(s.totals.instructions),
+            size(s.peak_memory_kib << 10),
+        );
+    }
     let bits = s.trace_bytes as f64 * 8.0 / s.totals.instructions.max(1) as f64;
     let shared = match s.shared_bytes {
         0 => String::new(),

@@ -97,6 +97,9 @@ fn a_file_that_may_not_grow_does_not_stop_the_program() {
         1,
         "{messages}"
     );
+    // What is not known of the trace is not said.
+    assert!(messages.contains("what could be written"), "{messages}");
+    assert!(!messages.contains("bit per instruction"), "{messages}");
     let trace = scene.path("small.hst");
     assert_eq!(fs::metadata(&trace).unwrap().len(), 20_000 * 512);
     assert_eq!(scene.info(&trace)["complete"], false);
