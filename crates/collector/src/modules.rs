@@ -22,6 +22,9 @@ const PAGE: usize = 4096;
 pub struct Modules {
     /// The numbers of files by path, and which they were; `None`: it cannot be had.
     paths: HashMap<Vec<u8>, Option<(State, u32)>>,
+    /// The numbers of files that were in memory, by device, inode, size and time of the last change: a path may be another
+    /// file's by the time that such a file is named again.
+    states: HashMap<[u64; 4], u32>,
     hashes: HashSet<ModuleHash>,
     /// Module and offset of each page, by the page's content.
     pages: HashMap<ModuleHash, (u32, u64)>,
@@ -114,12 +117,16 @@ impl Modules {
             Some(Some((s, number))) if [s.device, s.inode, s.size, s.modified] == wanted => {
                 Some(*number)
             }
-            _ => None,
+            _ => m.states.get(&wanted).copied(),
         };
         if known(self).is_none() {
             self.take(out, path)?;
         }
-        Ok(known(self).map(|module| Event::FileOf {
+        let found = known(self);
+        if let Some(module) = found {
+            self.states.insert(wanted, module);
+        }
+        Ok(found.map(|module| Event::FileOf {
             addr,
             len,
             module,

@@ -83,8 +83,8 @@ pub fn restate(t: &mut Thread) {
     t.event(&Event::Restate { ends: false });
     for (r, s) in &plan.files {
         let path = regions().path(r).to_vec();
+        // The collector has it since it was mapped: the program need not wait before it changes files.
         super::of_file(t, r.start, r.end - r.start, r.offset, s, &path);
-        t.files_told = true;
     }
     for p in &plan.pages {
         if !say(t, p) {
