@@ -106,7 +106,7 @@ impl Machine<'_> {
                 cpu.set_registers(&regs);
                 cpu.set_vectors(&vec);
                 self.queue.advance();
-                if self.started && !self.digests_only && !self.cpu.window.has_marks() {
+                if self.started && self.compares_memory {
                     self.remember()?;
                 }
                 self.started = true;
@@ -279,7 +279,8 @@ impl Machine<'_> {
         if let Some(Op::Other(at)) = next.filter(|e| e.pos == self.cpu.pos).map(|e| e.op)
             && let Event::Restate { ends: false } = self.queue.event(at)?
         {
-            self.before = Some(Before::of(&self.content()?));
+            let window = &self.cpu.window;
+            self.before = Some(self.compared.count(|| Before::of(window))?);
         }
         Ok(())
     }

@@ -255,6 +255,18 @@ impl Cpu {
             pc: self.rip,
             expected: expected.into(),
             found: found.into(),
+            unread: false,
+        }))
+    }
+
+    /// The same about memory that need not have been read.
+    pub fn unread(&self, expected: String, found: String) -> Error {
+        Error::Difference(Box::new(Difference {
+            position: self.pos,
+            pc: self.rip,
+            expected,
+            found,
+            unread: true,
         }))
     }
 

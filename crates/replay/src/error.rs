@@ -11,6 +11,8 @@ pub struct Difference {
     pub expected: String,
     /// What replay came to.
     pub found: String,
+    /// It is about memory at a key frame, which need not have been read.
+    pub unread: bool,
 }
 
 impl fmt::Display for Difference {
@@ -20,6 +22,7 @@ impl fmt::Display for Difference {
             pc,
             expected,
             found,
+            ..
         } = self;
         write!(
             f,

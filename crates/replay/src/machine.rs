@@ -47,7 +47,9 @@ pub struct Machine<'a> {
     pub(crate) started: bool,
     /// What memory holds at a key frame is being said.
     pub(crate) restating: bool,
-    /// What it held before, to be compared.
+    /// That is compared with what it held before.
+    pub(crate) compares_memory: bool,
+    /// What that was.
     pub(crate) before: Option<Before>,
     /// A system call waits for its result.
     pub(crate) open: bool,
@@ -94,6 +96,7 @@ impl<'a> Machine<'a> {
             queue: nothing,
             started: false,
             restating: false,
+            compares_memory: false,
             before: None,
             open: false,
             gap: false,
@@ -138,6 +141,11 @@ impl<'a> Machine<'a> {
         if let Some(order) = &self.order {
             self.queue.check_order(Arc::clone(order));
         }
+    }
+
+    /// Compares memory that key frames restate with what it held before.
+    pub fn compare_memory(&mut self) {
+        self.compares_memory = true;
     }
 
     /// Has all sequence numbers checked to be unique in `order`.

@@ -28,6 +28,8 @@ struct Chunks<'a> {
     rest: std::slice::Iter<'a, ChunkMeta>,
     /// So many of them are the part's. Of what follows only the key frame is compared, and what is restated there.
     own: usize,
+    /// The last one was not.
+    borrowed: bool,
     follows: Follows,
 }
 
@@ -48,11 +50,16 @@ impl Source for Chunks<'_> {
             return Ok(None);
         };
         let mut wire = self.trace.load(c)?;
+        self.borrowed = self.own == 0;
         match self.own {
             0 => self.cut(&mut wire),
             _ => self.own -= 1,
         }
         Ok(Some(Arc::new(wire)))
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.borrowed
     }
 
     fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
@@ -100,6 +107,7 @@ pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
         trace,
         rest: all[part.chunks.start..].iter(),
         own: part.chunks.len(),
+        borrowed: false,
         follows: match part.until {
             Some(_) => Follows::Frame,
             None => Follows::Nothing,
@@ -114,6 +122,7 @@ pub fn stream(trace: &Trace, stream: StreamId) -> Box<dyn Source + '_> {
         trace,
         rest: all.iter(),
         own: all.len(),
+        borrowed: false,
         follows: Follows::Nothing,
     })
 }
@@ -207,6 +216,7 @@ pub fn play<'a>(
                 pc,
                 expected: "recorded code".into(),
                 found: "a jump to where the trace has none".into(),
+                unread: false,
             })))
         }
         Err(e) => Outcome::Failed(e),

@@ -11,6 +11,11 @@ pub trait Source: Send {
     /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
     fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error>;
 
+    /// The last chunk is another part's, whose events do not count.
+    fn is_borrowed(&self) -> bool {
+        false
+    }
+
     /// `len` bytes of a module of the trace from `offset` on, with zeros behind its end.
     fn module(&self, _module: u32, _offset: u64, _len: usize) -> Result<Vec<u8>, Error> {
         Err(Error::Corrupt {
@@ -285,6 +290,7 @@ impl<'a> Queue<'a> {
 
     /// Prepares some events of the chunk.
     fn decode(&mut self, entries: &mut Vec<Entry>) -> Result<(), Error> {
+        let borrowed = self.source.is_borrowed();
         for _ in 0..BATCH {
             let rest = &self.wire[self.at..];
             let Some(&t) = rest.first() else { break };
@@ -295,7 +301,7 @@ impl<'a> Queue<'a> {
                 return Err(self.corrupt("positions do not ascend"));
             }
             self.last = pos;
-            if let Some(n) = self.counts.get_mut(t as usize) {
+            if let Some(n) = self.counts.get_mut(t as usize).filter(|_| !borrowed) {
                 *n += 1;
             }
             let mut push = |op| {

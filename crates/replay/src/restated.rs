@@ -1,9 +1,9 @@
 //! What memory was before a key frame says anew what it is: the two have to be the same, which shows what something else than
-//! the recorded instructions and system calls changed.
+//! the recorded instructions and system calls changed, unless it was to zeros in pages of nothing else, of which nothing is said.
 
 use crate::Error;
 use crate::cpu::Cpu;
-use crate::lines::Lines;
+use crate::window::Window;
 use std::collections::HashMap;
 
 const PAGE: usize = 4096;
@@ -14,12 +14,11 @@ const SHOWN: usize = 8;
 pub(crate) struct Before(HashMap<u32, Box<[u8; PAGE]>>);
 
 impl Before {
-    pub fn of(content: &Lines) -> Before {
-        let mut pages = HashMap::new();
-        content.each(&mut |page, bytes| {
-            pages.insert(page, Box::new(*bytes));
-        });
-        Before(pages)
+    pub fn of(window: &Window) -> Result<Before, Error> {
+        let pages = window.pages()?.into_iter();
+        Ok(Before(
+            pages.map(|p| (p, Box::new(*window.page(p)))).collect(),
+        ))
     }
 
     /// Compares it with what is said to be at `addr`.
@@ -38,7 +37,7 @@ impl Before {
                 let rest = &bytes[i..bytes.len().min(i + SHOWN)];
                 let had = (0..rest.len() as u64).map(|k| self.byte(from.wrapping_add(k)));
                 let had: Vec<u8> = had.collect();
-                return Err(cpu.difference(
+                return Err(cpu.unread(
                     format!("memory at {from:#x} to hold {rest:02x?}"),
                     format!("{had:02x?}"),
                 ));

@@ -221,7 +221,10 @@ pub fn verify(
         let watch = Watch::start();
         let mut machine = Machine::new(Arc::default(), Predictor { bits })?;
         match full {
-            true => machine.check_order(Arc::clone(&order)),
+            true => {
+                machine.check_order(Arc::clone(&order));
+                machine.compare_memory();
+            }
             false => machine.digests_only(),
         }
         if options.count {
@@ -318,6 +321,7 @@ pub fn verify(
                     pc: 0,
                     expected: format!("a sequence number above {}", b.last),
                     found: n.first.to_string(),
+                    unread: false,
                 })))
             }
             _ => outcome,
@@ -344,8 +348,12 @@ pub fn verify(
                     stream,
                     who: part::who(trace, stream),
                     // It is no fault of the difference if they cannot be found.
-                    suspects: suspects::find(trace, code, &parts[i], d.position)
-                        .unwrap_or_default(),
+                    suspects: match d.unread {
+                        true => Vec::new(),
+                        false => {
+                            suspects::find(trace, code, &parts[i], d.position).unwrap_or_default()
+                        }
+                    },
                     difference: *d,
                     place,
                 });

@@ -66,6 +66,9 @@ fn least() -> u64 {
 /// Writes a key frame with all that memory holds, if enough has been done since the last one to pay for that. The
 /// thread stands between two instructions.
 pub fn restate(t: &mut Thread) {
+    if t.ends_quiet.is_none() && backing::changed(true) {
+        super::over(t, super::CHANGED);
+    }
     if t.ends_quiet.is_some() {
         return;
     }
