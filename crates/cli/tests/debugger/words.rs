@@ -209,12 +209,12 @@ fn a_command_that_takes_long_is_interrupted() {
     let s = Scene::new();
     let trace = record(
         &s,
-        "volatile long n; int main(void) { for (long i = 0; i < 200000000; i++) n += i; return 0; }",
+        "volatile long n; int main(void) { for (long i = 0; i < 600000000; i++) n += i; return 0; }",
         &[],
     );
     // Nearly the whole index would be made for it, which takes seconds.
     let file = s.path("script.gdb");
-    let script = "echo going\\n\nseek 50%\nwhen\nbreak main\ncontinue\nprint n\n";
+    let script = "echo going\\n\nseek 99%\nwhen\nbreak main\ncontinue\nprint n\n";
     std::fs::write(&file, script).unwrap();
     let mut command = s.hindsight(&["replay"]);
     command.arg(&trace).args(["--", "-nx"]);
