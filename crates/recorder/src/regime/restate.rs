@@ -15,7 +15,7 @@ use linux_raw_sys::general::*;
 
 /// Instructions between two key frames per byte of memory that is said, and per byte of a file that is named: who begins
 /// there lays it out.
-const COST: u64 = 160;
+const COST: u64 = 200;
 const COST_OF_FILES: u64 = 40;
 /// Most bytes: the program stands still meanwhile.
 const MOST: u64 = 256 << 20;
