@@ -4,14 +4,16 @@
 //! is not so, beside the history ([`Touched::masks`]). Contents are kept as the difference from what the
 //! interval's frame has of the line, so that nothing is kept of what has not changed.
 
-mod wrote;
+mod accessed;
+mod content;
 
-use super::build::bits;
+pub use content::OpenedEnds;
+
 use super::frame::{Framed, state_of, unpack_parts};
-use super::pieces::{Opened, Pieces};
+use super::pieces::Pieces;
 use super::{LINE, PAGE, Page, Reader};
 use crate::timeline::lock;
-use hindsight_replay::{Lines as Content, State};
+use hindsight_replay::State;
 use std::sync::{Arc, Mutex};
 
 /// A line at the end of an interval.
@@ -69,6 +71,9 @@ pub fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
     old
 }
 
+/// Bytes of a mask of a line.
+pub const MASK: usize = 8;
+
 /// How a page changed in a step.
 #[derive(Clone, Debug)]
 pub struct Changed {
@@ -80,8 +85,9 @@ pub struct Changed {
     pub new: u64,
     /// How many of these there are before this page's.
     pub before: usize,
-    /// How many lines were written that are before this page's.
-    pub writes: usize,
+    /// How many masks of accesses there are before this page's: one for each line that was accessed, and one more if it was
+    /// written.
+    pub masks: usize,
 }
 
 impl Changed {
@@ -92,32 +98,34 @@ impl Changed {
         (self.new & (1 << line) != 0).then_some(rank * LINE)
     }
 
-    /// Where it is said which bytes of a line were written; `None`: none were.
-    fn written_at(&self, line: usize) -> Option<usize> {
+    /// Where it is said which bytes of a line were only read, and behind that, if it was written, which were. `None`: it was
+    /// not accessed.
+    fn masks_at(&self, line: usize) -> Option<usize> {
         let below = (1u64 << line) - 1;
-        let rank = self.writes + (self.written & below).count_ones() as usize;
-        (self.written & (1 << line) != 0).then_some(rank * 8)
+        let ranks = [self.any, self.written].map(|m| (m & below).count_ones() as usize);
+        (self.any & (1 << line) != 0).then_some((self.masks + ranks[0] + ranks[1]) * MASK)
     }
 
-    /// The bytes of a line that were written. `differences`, `other`: of all steps.
-    pub fn wrote(&self, line: usize, differences: &[u8], other: &[u8]) -> u64 {
-        let Some(at) = self.written_at(line) else {
-            return 0;
+    /// How many masks there are of this page.
+    pub fn count(&self) -> usize {
+        (self.any.count_ones() + self.written.count_ones()) as usize
+    }
+
+    /// The bytes of a line that were only read, and those that were written. `get`: a mask of all steps.
+    pub fn accessed(
+        &self,
+        line: usize,
+        get: impl Fn(usize) -> Option<[u8; MASK]>,
+    ) -> Option<[u64; 2]> {
+        let Some(at) = self.masks_at(line) else {
+            return Some([0; 2]);
         };
-        let other = other[at..]
-            .first_chunk()
-            .map_or(0, |b| u64::from_le_bytes(*b));
-        other
-            ^ self
-                .at(line)
-                .map_or(0, |at| nonzero(&differences[at..at + LINE]))
+        let wrote = match self.written & (1 << line) {
+            0 => [0; MASK],
+            _ => get(at + MASK)?,
+        };
+        Some([get(at)?, wrote].map(u64::from_le_bytes))
     }
-}
-
-/// The bytes of a line that are not zero.
-pub fn nonzero(line: &[u8]) -> u64 {
-    let bits = line.iter().enumerate();
-    bits.fold(0, |m, (i, b)| m | ((*b != 0) as u64) << i)
 }
 
 /// A stretch of an interval.
@@ -140,26 +148,6 @@ impl Step {
         let kind = |p: &Changed| if reads { p.any } else { p.written };
         self.page(page).is_some_and(|p| kind(p) & lines != 0)
     }
-
-    /// The same of the lines of a stretch of memory.
-    pub fn touches_any(&self, address: u64, len: u64, reads: bool) -> bool {
-        super::lines(address, len).any(|(page, lines)| self.touches(page, lines, reads))
-    }
-}
-
-/// What is unpacked of the lines of an interval's frame and of its differences.
-#[derive(Default)]
-pub struct OpenedEnds {
-    framed: Opened,
-    differences: Opened,
-}
-
-impl OpenedEnds {
-    /// It is to be of another interval.
-    pub fn clear(&mut self) {
-        self.framed.clear();
-        self.differences.clear();
-    }
 }
 
 /// A line, by its page and its number there, and what it holds.
@@ -172,8 +160,9 @@ pub struct Ends {
     pub stepped: bool,
     /// The differences of all steps.
     lines: Pieces,
-    /// Of each line that a step wrote, what [`Changed::wrote`] needs besides.
-    pub(super) other: Pieces,
+    /// Of each line that a step accessed, a bit for each byte that it read and did not write; and if it wrote to it, for each
+    /// that it wrote.
+    pub(super) masks: Pieces,
     frame: Framed,
     /// The line that was asked for last, since each of its bytes may be asked for by itself.
     last: Mutex<Option<Asked>>,
@@ -182,9 +171,10 @@ pub struct Ends {
 impl Ends {
     /// Of an interval that begins at `from`. `None`: what is here is damaged.
     pub fn new(blob: &Arc<[u8]>, frame: Framed, from: u64) -> Option<Ends> {
-        let (raw, [lines, other]) = unpack_parts(blob)?;
+        let (raw, [lines, masks]) = unpack_parts(blob)?;
         let mut r = Reader { b: &raw, at: 0 };
-        let (mut steps, mut from, mut before, mut writes) = (Vec::new(), from, 0, 0);
+        let (mut steps, mut from) = (Vec::new(), from);
+        let (mut before, mut accesses) = (0, 0);
         let count = r.int()?;
         let (count, stepped) = (count >> 1, count & 1 != 0);
         for i in 0..count {
@@ -204,30 +194,33 @@ impl Ends {
                     false => [u64::MAX; 2],
                     true => [r.word()?, r.word()?],
                 };
+                if written & !any != 0 {
+                    return None;
+                }
                 let new = r.word()?;
-                pages.push(Changed {
+                let changed = Changed {
                     page,
                     any,
                     written,
                     new,
                     before,
-                    writes,
-                });
-                before += new.count_ones() as usize;
-                writes += if stepped {
-                    written.count_ones() as usize
-                } else {
-                    0
+                    masks: accesses,
                 };
+                before += new.count_ones() as usize;
+                if stepped {
+                    accesses += changed.count();
+                }
+                pages.push(changed);
             }
             steps.push(Step { from, state, pages });
         }
-        let whole = r.at == raw.len() && lines.len() == before * LINE && other.len() == writes * 8;
+        let lens = [lines.len(), masks.len()];
+        let whole = r.at == raw.len() && lens == [before * LINE, accesses * MASK];
         (whole && !steps.is_empty()).then_some(Ends {
             steps,
             stepped,
             lines,
-            other,
+            masks,
             frame,
             last: Mutex::default(),
         })
@@ -282,82 +275,11 @@ impl Ends {
         self.lines.all()
     }
 
-    /// What the window holds, where a step begins, of the lines that it accesses; lines of zeros are left out. `since`: only
-    /// of lines that no step from this one on accessed before; these are all there. Its pages are all that the step
-    /// accesses. `opened`: what is unpacked of this interval. `None`: what is here is damaged.
-    pub fn content(
-        &self,
-        step: usize,
-        since: Option<usize>,
-        opened: &mut OpenedEnds,
-    ) -> Option<Content> {
-        let its = &self.steps.get(step)?.pages;
-        let mut pages = Vec::with_capacity(its.len());
-        let mut bytes = Vec::new();
-        let mut before: Vec<&[Changed]> = self.steps[..step].iter().map(|s| &s.pages[..]).collect();
-        let mut frame = &self.frame.pages[..];
-        let (mut changed, mut now) = (Vec::new(), [0; PAGE]);
-        for c in its {
-            let (mut have, mut new) = (0, 0);
-            changed.clear();
-            for (n, r) in before.iter_mut().enumerate() {
-                let i = r.iter().take_while(|o| o.page < c.page).count();
-                *r = &r[i..];
-                let Some(other) = r.first().filter(|o| o.page == c.page) else {
-                    continue;
-                };
-                if since.is_some_and(|since| since <= n) {
-                    have |= other.any;
-                }
-                new |= other.new;
-                changed.push(other);
-            }
-            let i = frame.iter().take_while(|f| f.0 < c.page).count();
-            frame = &frame[i..];
-            let framed = frame.first().filter(|f| f.0 == c.page);
-            let (mask, at) = framed.map_or((0, 0), |f| (f.1, f.2));
-            let wanted = match since {
-                Some(_) => c.any & !have,
-                None => c.any & (mask | new),
-            };
-            if wanted != 0 {
-                let lines = mask.count_ones() as usize * LINE;
-                let lines = (self.frame.lines).some(&mut opened.framed, at * LINE, lines)?;
-                let mut lines = lines.as_chunks::<LINE>().0.iter();
-                for i in bits(wanted | mask) {
-                    let line = if mask & (1 << i) != 0 {
-                        lines.next()
-                    } else {
-                        None
-                    };
-                    if wanted & (1 << i) != 0 {
-                        now[i * LINE..(i + 1) * LINE].copy_from_slice(line.unwrap_or(&[0; LINE]));
-                    }
-                }
-            }
-            for o in changed.iter().filter(|o| o.new & wanted != 0) {
-                let lines = o.new.count_ones() as usize * LINE;
-                let from = (self.lines).some(&mut opened.differences, o.before * LINE, lines)?;
-                for (i, d) in bits(o.new).zip(from.as_chunks::<LINE>().0) {
-                    if wanted & (1 << i) != 0 {
-                        let to = &mut now[i * LINE..(i + 1) * LINE];
-                        to.iter_mut().zip(d).for_each(|(b, d)| *b ^= d);
-                    }
-                }
-            }
-            for i in bits(wanted) {
-                bytes.extend_from_slice(&now[i * LINE..(i + 1) * LINE]);
-            }
-            pages.push((c.page, wanted));
-        }
-        Content::new(pages, bytes)
-    }
-
     /// Bytes of memory that it takes, about.
     pub fn size(&self) -> usize {
         let pages: usize = self.steps.iter().map(|s| s.pages.len()).sum();
         let heads = pages * size_of::<Changed>() + self.steps.len() * size_of::<Step>();
-        self.frame.size() + self.lines.size() + self.other.size() + heads
+        self.frame.size() + self.lines.size() + self.masks.size() + heads
     }
 }
 
@@ -386,7 +308,7 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::Touched;
-    use super::super::maker::Maker;
+    use super::super::maker::{Accesses, Maker};
     use super::super::steps::MOST;
     use super::*;
     use hindsight_isa::{CpuState, VecState};
@@ -463,7 +385,12 @@ mod tests {
                 wrote[0] | wrote[1]
             };
             written.push((i, wrote));
-            m.differ(9, 1 << i | 1 << 60, (1 << i, &[wrote]), 1 << i, &difference);
+            // One byte of the other line is read.
+            let its = Accesses {
+                any: 1 << i | 1 << 60,
+                bytes: &[[0, wrote], [1 << (n % 64), 0]],
+            };
+            m.differ(9, its, 1 << i, &difference);
         }
         let framed = |blob: Arc<[u8]>| {
             let mut frame = Vec::new();

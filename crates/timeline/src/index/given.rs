@@ -44,6 +44,7 @@ pub fn between(
 #[cfg(test)]
 mod tests {
     use super::super::frame::Frame;
+    use super::super::maker::Accesses;
     use super::super::maker::Maker;
     use super::super::{LEVEL_STEPS, Touched};
     use super::*;
@@ -60,7 +61,7 @@ mod tests {
             vec: VecState::default(),
         };
         let (mut mask, mut bodies) = (0, Vec::new());
-        let (mut new, mut differences, mut wrote) = (0, Vec::new(), Vec::new());
+        let (mut new, mut differences) = (0, Vec::new());
         for i in 0..2 {
             if begin[i] != 0 {
                 mask |= 1 << i;
@@ -69,13 +70,19 @@ mod tests {
             if begin[i] != end[i] {
                 new |= 1 << i;
                 differences.extend_from_slice(&[begin[i] ^ end[i]; LINE]);
-                wrote.push(u64::MAX);
             }
         }
         let mut m = Maker::default();
         m.stepped = true;
         m.step(from, None);
-        m.differ(9, 3, (new, &wrote), new, &differences);
+        let its = Accesses {
+            any: 3,
+            bytes: &[0, 1].map(|i| match begin[i] == end[i] {
+                true => [u64::MAX, 0],
+                false => [0, u64::MAX],
+            }),
+        };
+        m.differ(9, its, new, &differences);
         let mut words = [[0; 2]; 64];
         words[..2].fill([0xff; 2]);
         Interval {
@@ -98,12 +105,12 @@ mod tests {
             assert_eq!([0, 1].map(|i| ends.first(9, i).unwrap()[0]), [0, 5]);
             let held = [0, 1].map(|i| ends.line(9, i).unwrap());
             assert_eq!(held, want.map(|b| [b; LINE]), "{changes:?}");
-            // Which bytes the steps wrote stays as it was.
+            // Which bytes the steps accessed stays as it was.
             for (step, line, wrote) in [(0, 0, true), (0, 1, true), (1, 0, false), (1, 1, true)] {
                 let at = (9 * 4096 + line * LINE) as u64;
                 assert_eq!(
-                    ends.touches(step, at, 8, false),
-                    Some(wrote),
+                    [false, true].map(|reads| ends.touches(step, at, 8, reads)),
+                    [Some(wrote), Some(true)],
                     "{step} {line}"
                 );
             }

@@ -1,7 +1,7 @@
 //! Makes the ends of an interval, in one step or several.
 
 use super::build::bits;
-use super::ends::{Changed, End, Ends, Step, framed, nonzero, words};
+use super::ends::{Changed, End, Ends, MASK, Step, framed, words};
 use super::frame::{parts, put_state};
 use super::given::Given;
 use super::steps::MOST;
@@ -18,8 +18,16 @@ pub struct Maker {
     pub bytes: Vec<u8>,
     /// It is said of each step what it accessed.
     pub stepped: bool,
-    /// Of each line that a step wrote, the bytes that it wrote and that do not differ, or the other way round.
-    other: Vec<u8>,
+    /// Of each line that a step accessed, how ([`Changed::accessed`]).
+    masks: Vec<u8>,
+}
+
+/// How a step accessed lines of a page.
+#[derive(Clone, Copy, Default)]
+pub struct Accesses<'a> {
+    /// Lines that it accessed, and of each of them the bytes that it read and did not write, and those that it wrote.
+    pub any: u64,
+    pub bytes: &'a [[u64; 2]],
 }
 
 impl Maker {
@@ -33,35 +41,29 @@ impl Maker {
     }
 
     /// The next page of which something differs at the step's end from what it was at its start, or was accessed:
-    /// the lines that were accessed, those that were written with their bytes that were, and the lines that differ, with
-    /// the difference.
-    pub fn differ(
-        &mut self,
-        page: u32,
-        any: u64,
-        (written, bytes): (u64, &[u64]),
-        new: u64,
-        difference: &[u8],
-    ) {
-        if any | new == 0 {
+    /// how its lines were accessed, and those that differ, with the difference.
+    pub fn differ(&mut self, page: u32, its: Accesses, new: u64, difference: &[u8]) {
+        if its.any | new == 0 {
             return;
+        }
+        let mut written = 0;
+        let masks = self.masks.len() / MASK;
+        for (i, [read, wrote]) in bits(its.any).zip(its.bytes) {
+            self.masks.extend(read.to_le_bytes());
+            if *wrote != 0 {
+                written |= 1 << i;
+                self.masks.extend(wrote.to_le_bytes());
+            }
         }
         let changed = Changed {
             page,
-            any,
+            any: its.any,
             written,
             new,
             before: self.bytes.len() / LINE,
-            writes: self.other.len() / 8,
+            masks,
         };
         self.bytes.extend_from_slice(difference);
-        for (i, wrote) in bits(written).zip(bytes) {
-            let differs = changed
-                .at(i)
-                .map_or(0, |at| nonzero(&self.bytes[at..at + LINE]));
-            self.other
-                .extend_from_slice(&(wrote ^ differs).to_le_bytes());
-        }
         if let Some(step) = self.steps.last_mut() {
             step.pages.push(changed);
         }
@@ -69,9 +71,9 @@ impl Maker {
 
     /// Steps that were made before follow, of which the first one begins in this state. `None`: they are damaged.
     pub fn append(&mut self, ends: &Ends, begin: Option<State>) -> Option<()> {
-        let (lines, writes) = (self.bytes.len() / LINE, self.other.len() / 8);
+        let (lines, masks) = (self.bytes.len() / LINE, self.masks.len() / MASK);
         self.bytes.extend_from_slice(&ends.differences()?);
-        self.other.extend_from_slice(&ends.other.all()?);
+        self.masks.extend_from_slice(&ends.masks.all()?);
         let new = self.steps.len();
         self.steps.extend(ends.steps.iter().cloned());
         if let Some(first) = self.steps.get_mut(new) {
@@ -79,7 +81,7 @@ impl Maker {
         }
         for p in self.steps[new..].iter_mut().flat_map(|s| &mut s.pages) {
             p.before += lines;
-            p.writes += writes;
+            p.masks += masks;
         }
         Some(())
     }
@@ -117,7 +119,7 @@ impl Maker {
                 written: u64::MAX,
                 new,
                 before,
-                writes: 0,
+                masks: 0,
             });
         }
     }
@@ -134,7 +136,7 @@ impl Maker {
         };
         self.step(self.steps[last].from, None);
         for (page, new, differences) in given {
-            self.differ(page, 0, (0, &[]), new, &differences);
+            self.differ(page, Accesses::default(), new, &differences);
         }
         self.join_pairs(|step| step == last);
     }
@@ -176,11 +178,19 @@ impl Maker {
                         difference.extend_from_slice(&sum);
                     }
                 }
-                let written = mask(|c| c.written);
-                let one = |c: &Changed, i| c.wrote(i, &old.bytes, &old.other);
-                let wrote = |i| both.clone().fold(0, |m, c| m | one(c, i));
-                let bytes: Vec<u64> = bits(written).map(wrote).collect();
-                self.differ(page, mask(|c| c.any), (written, &bytes), new, &difference);
+                let any = mask(|c| c.any);
+                let get = |at: usize| old.masks.get(at..)?.first_chunk().copied();
+                let one = |c: &Changed, i| c.accessed(i, get).unwrap_or_default();
+                let accessed = |i| {
+                    let all = both.clone().map(|c| one(c, i));
+                    let [read, wrote] = all.fold([0; 2], |m, c| [m[0] | c[0], m[1] | c[1]]);
+                    [read & !wrote, wrote]
+                };
+                let its = Accesses {
+                    any,
+                    bytes: &bits(any).map(accessed).collect::<Vec<_>>(),
+                };
+                self.differ(page, its, new, &difference);
             }
         }
     }
@@ -213,6 +223,6 @@ impl Maker {
                 }
             }
         }
-        parts(&head, &[&self.bytes, &self.other], level)
+        parts(&head, &[&self.bytes, &self.masks], level)
     }
 }

@@ -8,9 +8,9 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::compress_bound;
 
 /// Bytes of a piece.
-const PIECE: usize = 64 << 10;
+const PIECE: usize = 16 << 10;
 /// Pieces from which on two threads unpack them.
-const MANY: usize = 16;
+const MANY: usize = 64;
 /// Of what was written to at most so much is kept.
 const MOST_KEPT: usize = 1 << 20;
 
@@ -76,7 +76,6 @@ fn decompress(piece: &[u8], to: &mut [u8]) -> Option<usize> {
 pub struct Opened {
     bytes: Vec<u8>,
     have: Vec<bool>,
-    with: Option<Decompressor<'static>>,
 }
 
 impl Opened {
@@ -161,7 +160,15 @@ impl Pieces {
             return None;
         }
         out.resize(self.len, 0);
-        let rest = Mutex::new(out.chunks_mut(PIECE).enumerate());
+        self.unpack(out.chunks_mut(PIECE).enumerate().collect())?;
+        Some(out)
+    }
+
+    /// Unpacks pieces, by their numbers.
+    fn unpack(&self, pieces: Vec<(usize, &mut [u8])>) -> Option<()> {
+        let many =
+            pieces.len() >= MANY && std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        let rest = Mutex::new(pieces.into_iter());
         let work = || -> Option<()> {
             let mut with = Decompressor::new().ok()?;
             loop {
@@ -175,28 +182,28 @@ impl Pieces {
                 }
             }
         };
-        match self.ends.len() < MANY
-            || std::thread::available_parallelism().is_ok_and(|n| n.get() == 1)
-        {
-            true => work()?,
-            false => std::thread::scope(|s| {
-                let other = std::thread::Builder::new().spawn_scoped(s, work);
-                let mine = work();
-                match other.map(|o| o.join()) {
-                    Ok(Ok(theirs)) => mine.and(theirs),
-                    Ok(Err(panic)) => std::panic::resume_unwind(panic),
-                    // There may be no more threads.
-                    Err(_) => mine,
-                }
-            })?,
+        if !many {
+            return work();
         }
-        Some(out)
+        std::thread::scope(|s| {
+            let other = std::thread::Builder::new().spawn_scoped(s, work);
+            let mine = work();
+            match other.map(|o| o.join()) {
+                Ok(Ok(theirs)) => mine.and(theirs),
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                // There may be no more threads.
+                Err(_) => mine,
+            }
+        })
     }
 
-    /// Bytes of which only the pieces are unpacked in which they are. `opened`: what there is of these, and of no others.
-    pub fn some<'a>(&self, opened: &'a mut Opened, at: usize, len: usize) -> Option<&'a [u8]> {
-        let end = at.checked_add(len).filter(|end| *end <= self.len)?;
-        if opened.have.len() != self.ends.len() {
+    /// Unpacks the pieces in which these stretches are, by where they begin and their lengths, unless they are.
+    pub fn open(
+        &self,
+        opened: &mut Opened,
+        stretches: impl Iterator<Item = (usize, usize)>,
+    ) -> Option<()> {
+        if (opened.have.len(), opened.bytes.len()) != (self.ends.len(), self.len) {
             // A frame of zstd has nine bytes at least: what is damaged asks for no more.
             if self.len / (PIECE / 8) > self.blob.len() {
                 return None;
@@ -205,22 +212,29 @@ impl Pieces {
             opened.have.resize(self.ends.len(), false);
             opened.bytes.resize(self.len, 0);
         }
-        for i in at / PIECE..end.div_ceil(PIECE) {
-            if opened.have[i] {
-                continue;
-            }
-            if opened.with.is_none() {
-                opened.with = Some(Decompressor::new().ok()?);
-            }
-            let (piece, size) = self.piece(i);
-            let to = &mut opened.bytes[i * PIECE..i * PIECE + size];
-            let done = opened.with.as_mut()?.decompress_to_buffer(piece, to);
-            if done.ok()? != size {
-                return None;
-            }
-            opened.have[i] = true;
+        let mut wanted = vec![false; self.ends.len()];
+        for (at, len) in stretches {
+            let end = at.checked_add(len).filter(|end| *end <= self.len)?;
+            wanted[at / PIECE..end.div_ceil(PIECE)].fill(true);
         }
-        Some(&opened.bytes[at..end])
+        let all = opened.bytes.chunks_mut(PIECE).enumerate();
+        self.unpack(
+            all.filter(|(i, _)| wanted[*i] && !opened.have[*i])
+                .collect(),
+        )?;
+        opened
+            .have
+            .iter_mut()
+            .zip(wanted)
+            .for_each(|(h, w)| *h |= w);
+        Some(())
+    }
+
+    /// Bytes of a stretch; `None`: not all of it has been opened.
+    pub fn some<'a>(&self, opened: &'a Opened, at: usize, len: usize) -> Option<&'a [u8]> {
+        let bytes = opened.bytes.get(at..at.checked_add(len)?)?;
+        let have = opened.have.get(at / PIECE..(at + len).div_ceil(PIECE))?;
+        have.iter().all(|h| *h).then_some(bytes)
     }
 
     /// `N` bytes from `at` on, which are in one piece.
@@ -265,18 +279,30 @@ mod tests {
                 (PIECE - 64, 128),
                 (0, raw.len()),
             ] {
-                let some = p.some(&mut opened, at, len).unwrap();
+                p.open(&mut opened, [(at, len)].into_iter()).unwrap();
+                let some = p.some(&opened, at, len).unwrap();
                 assert!(*some == raw[at..at + len], "{round}: {at} {len}");
             }
-            assert_eq!(p.some(&mut opened, 3 * PIECE + 64, 65), None);
-            assert_eq!(p.some(&mut opened, usize::MAX, 2), None);
+            for (at, len) in [(3 * PIECE + 64, 65), (usize::MAX, 2)] {
+                assert_eq!(p.open(&mut opened, [(at, len)].into_iter()), None);
+                assert_eq!(p.some(&opened, at, len), None);
+            }
             // In the place of others.
             opened.clear();
             let other = vec![round as u8; 2 * PIECE + 1];
             let mut packed = Vec::new();
             pack(&other, 1, &mut packed).unwrap();
             let q = new(&packed).unwrap();
-            assert!(*q.some(&mut opened, 0, other.len()).unwrap() == other);
+            assert_eq!(q.some(&opened, 0, other.len()), None, "not opened");
+            let mut nothing = Vec::new();
+            pack(&[], 1, &mut nothing).unwrap();
+            new(&nothing)
+                .unwrap()
+                .open(&mut opened, [].into_iter())
+                .unwrap();
+            opened.clear();
+            q.open(&mut opened, [(0, other.len())].into_iter()).unwrap();
+            assert!(*q.some(&opened, 0, other.len()).unwrap() == other);
             opened.clear();
         }
         for at in [0, PIECE, PIECE - 64, 3 * PIECE + 64, 64] {
@@ -315,7 +341,7 @@ mod tests {
             bad[n] ^= 0x55;
             if let Some(p) = new(&bad) {
                 p.get::<64>(0);
-                p.some(&mut Opened::default(), 0, p.len());
+                p.open(&mut Opened::default(), [(0, p.len())].into_iter());
                 p.all();
             }
             assert!(new(&blob[..n]).is_none());

@@ -4,7 +4,7 @@
 use super::build::{Raw, bits};
 use super::ends::{covered, words};
 use super::frame::Frame;
-use super::maker::Maker;
+use super::maker::{Accesses, Maker};
 use super::{History, Interval, LEVEL_STEPS, LINE, PAGE, Page, Touched};
 use crate::scan::Scan;
 use crate::{Error, Result};
@@ -145,13 +145,10 @@ impl Gathered {
                 now: held,
             }
         });
-        let (mut written, mut wrote) = (0u64, Vec::new());
+        let mut accessed = Vec::with_capacity(marks.len());
         for ((i, m), now) in bits(lines).zip(marks).zip(cells) {
             t.lines |= 1 << i;
-            if m.written != 0 {
-                written |= 1 << i;
-                wrote.push(m.written);
-            }
+            accessed.push([m.read & !m.written, m.written]);
             let had = &t.now.as_chunks::<LINE>().0[i];
             t.marks[i] = after(&t.marks[i], m, || given(had, now));
         }
@@ -185,8 +182,11 @@ impl Gathered {
                 t.before[part.clone()].copy_from_slice(&other[part]);
             }
         }
-        let written = (written, &wrote[..]);
-        self.ends.differ(page, lines, written, new, &differences);
+        let its = Accesses {
+            any: lines,
+            bytes: &accessed,
+        };
+        self.ends.differ(page, its, new, &differences);
     }
 
     /// Something else changed a page that was not touched in the step.

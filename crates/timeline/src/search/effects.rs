@@ -17,9 +17,6 @@ const SLICES: u64 = 128;
 const LEAST: u64 = 16;
 /// Instructions that are looked at one by one.
 pub const FEW: u64 = 24;
-
-/// Steps of an interval that are looked at one by one, if not all of them are known to have accessed what is watched.
-const FEW_STEPS: usize = 4;
 /// Bytes of what is watched, of which it is asked of each line whether a step accessed it.
 const SMALL: u64 = 1 << 16;
 
@@ -156,9 +153,7 @@ impl Wants {
                 out.push(n);
             }
         }
-        // What is read is known of lines only: many would be looked at in vain.
-        let reads = self.watches.iter().any(|w| w.watch.kinds().0);
-        Ok((!reads || out.len() <= FEW_STEPS).then_some(out))
+        Ok(Some(out))
     }
 
     /// Shows `found` all places to stop before among instructions `lo..hi`, in order, as long as it

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
 /// Raise it when what the index says changes, also through a change of what is marked.
-pub const VERSION: u8 = 14;
+pub const VERSION: u8 = 15;
 pub const HEADER: u64 = 32;
 /// Before each record: whose it is, where it begins, its length, and length and checksum of its directory.
 pub const RECORD: u64 = 40;

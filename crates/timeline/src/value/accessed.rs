@@ -12,8 +12,6 @@ use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Steps that are played at once for what was accessed last.
-const SOME: u32 = 1;
 /// Bytes of which it is found out at most what they follow from: it takes memory for each of them.
 const TOGETHER: u64 = 4096;
 
@@ -39,32 +37,27 @@ pub fn find(
     let home = (cursor.thread(), cursor.count());
     let mapped = mapped(cursor, threads, q)?;
     let by_others = |t: ThreadId| mapped.iter().flatten().any(|m| m.1 != t);
-    let mut since = vec![None; q.m.bytes.len()];
-    let mut none = Vec::new();
-    // What is found at once, then what follows without finding out more, then the rest.
-    let passes = match alone || exact || q.named {
-        true => &[u32::MAX][..],
-        false => &[SOME, u32::MAX],
-    };
-    for most in passes {
-        match touched[..] {
-            [] => {}
-            [here] if !exact && (alone || here == home && !by_others(here.0)) => {
-                one(cursor.player(here.0)?, here.1, *most, q)?
-            }
-            _ => shared(cursor, &touched, (&mapped, &since), (exact, *most), q)?,
+    match touched[..] {
+        [] => {}
+        [here] if !exact && (alone || here == home && !by_others(here.0)) => {
+            one(cursor.player(here.0)?, here.1, q)?
         }
-        if q.whole() {
-            break;
+        // Who asks for all values that it may have wants to know when it was accessed.
+        _ if exact || q.named || q.len() > TOGETHER => {
+            let since = vec![None; q.m.bytes.len()];
+            shared(cursor, &touched, (&mapped, &since), exact, q)?
         }
-        if *most == SOME && q.len() <= TOGETHER {
+        _ => {
+            // What follows from what the index says comes first, the rest is played.
             let found = agreed::find(cursor, image, &touched, &mapped, q)?;
-            (since, none) = (found.since, found.none);
             // They need not be looked for.
-            none.iter().for_each(|i| q.lost[*i] = true);
+            found.none.iter().for_each(|i| q.lost[*i] = true);
+            if !q.whole() {
+                shared(cursor, &touched, (&mapped, &found.since), exact, q)?;
+            }
+            found.none.iter().for_each(|i| q.lost[*i] = false);
         }
     }
-    none.iter().for_each(|i| q.lost[*i] = false);
     for t in q.unclear() {
         let count = threads.iter().find(|(other, _)| *other == t);
         let p = cursor.player(t)?;
@@ -149,11 +142,11 @@ fn put(q: &mut Query, i: usize, thread: ThreadId, last: &search::Last) {
 }
 
 /// What one thread knows of it, which nobody else has touched. The player stays at `count`.
-fn one(p: &mut Player, count: u64, most: u32, q: &mut Query) -> Result<()> {
+fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     let inner = Arc::clone(p.inner());
     let floor = floor(&inner, p.thread, &q.m, count)?;
     let all: Vec<usize> = (0..q.m.bytes.len()).collect();
-    match recent(p, (0, count), &floor, most, q, &all)? {
+    match recent(p, (0, count), &floor, q, &all)? {
         Since::Known(since) if !q.whole() => past::before(&inner, p.thread, since, &floor, q),
         _ => Ok(()),
     }
@@ -164,8 +157,6 @@ fn one(p: &mut Player, count: u64, most: u32, q: &mut Query) -> Result<()> {
 enum Since {
     /// All that was accessed from there on is known.
     Known(u64),
-    /// It would take more steps to be played than wanted.
-    Later,
     /// The player knows only since a place before.
     Unknown,
 }
@@ -177,7 +168,6 @@ fn recent(
     p: &mut Player,
     (least, count): (u64, u64),
     floor: &[u64],
-    most: u32,
     q: &mut Query,
     bytes: &[usize],
 ) -> Result<Since> {
@@ -191,7 +181,7 @@ fn recent(
     match p.interval_begin() {
         // It stays where it is.
         Some(begin) if bytes.iter().any(open) => {
-            let found = p.with_helper(|h| in_steps(h, (begin, since), floor, most, q, bytes))?;
+            let found = p.with_helper(|h| in_steps(h, (begin, since), floor, q, bytes))?;
             if found == Since::Unknown {
                 // Accesses in between are not known, and what was before them does not count.
                 bytes.iter().for_each(|i| q.lost[*i] |= q.open(*i));
@@ -209,7 +199,6 @@ fn in_steps(
     p: &mut Player,
     (begin, end): (u64, u64),
     floor: &[u64],
-    most: u32,
     q: &mut Query,
     bytes: &[usize],
 ) -> Result<Since> {
@@ -218,24 +207,24 @@ fn in_steps(
     // What the whole interval did not access its steps did not.
     let bytes = past::accessed(p.inner(), &part, interval, q.m.address, bytes)?;
     let ends = part.ends(p.inner(), interval)?;
-    let (mut to, mut played) = (end, 0);
+    let mut to = end;
     while begin < to {
         let mut open = bytes.clone();
         open.retain(|i| q.open(*i) && floor[*i] < to);
         if open.is_empty() {
             break;
         }
-        let step = &ends.steps[ends.step(to - 1)];
-        let address = |i: usize| q.m.address.wrapping_add(i as u64);
-        let touches = |i: &usize| step.touches_any(address(*i), 1, true);
-        if ends.stepped && !open.iter().any(touches) {
-            to = step.from;
+        let step = ends.step(to - 1);
+        let mut touched = false;
+        for i in &open {
+            let address = q.m.address.wrapping_add(*i as u64);
+            let its = ends.touches(step, address, 1, true);
+            touched |= its.ok_or_else(|| p.inner().bad_frame())?;
+        }
+        if !touched {
+            to = ends.steps[step].from;
             continue;
         }
-        if played >= most {
-            return Ok(Since::Later);
-        }
-        played += 1;
         p.seek_end_straight(to)?;
         if p.since() < begin {
             return Ok(Since::Unknown);
@@ -281,7 +270,7 @@ fn shared(
     cursor: &mut Cursor,
     threads: &[(ThreadId, u64)],
     (mapped, since_when): (&Mapped, &[Option<Position>]),
-    (exact, most): (bool, u32),
+    exact: bool,
     q: &mut Query,
 ) -> Result<()> {
     let timeline = cursor.timeline().clone();
@@ -352,12 +341,9 @@ fn shared(
             let home = cursor.thread() == t && cursor.count() == to;
             let p = cursor.player(t)?;
             let found = match home {
-                true => recent(p, (from, to), floor, most, q, &bytes)?,
-                false => in_steps(p, (from, to), floor, most, q, &bytes)?,
+                true => recent(p, (from, to), floor, q, &bytes)?,
+                false => in_steps(p, (from, to), floor, q, &bytes)?,
             };
-            if found == Since::Later {
-                continue;
-            }
             if found != Since::Unknown {
                 list.iter_mut()
                     .for_each(|w| w.1[k] = from.min(threads[k].1));
@@ -369,9 +355,6 @@ fn shared(
                 wanted.extend(asked(&bytes, threads, &since, mapped));
             }
         }
-    }
-    if most < u32::MAX {
-        return Ok(());
     }
     let mut sure = Vec::new();
     for w in &mut wanted {

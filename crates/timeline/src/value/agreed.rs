@@ -1,10 +1,10 @@
 //! What memory holds where that follows from what each thread left there, whichever of them came last.
 //!
-//! An index says of each step which lines it accessed, which bytes it wrote, and what the window of its thread held behind it. So
-//! what a thread left of a byte is known without playing the steps in which it may have accessed it, though not in which of
-//! these it did. That does not matter where all threads that may have been the last left the same, and at least one of them
-//! accessed it for sure. Where they did not, the last one of those steps is played, again and again, until there is nobody left
-//! who may have come later, or only steps that were played: of these it has to be found out exactly.
+//! An index says of each step which bytes it accessed, and what the window of its thread held behind it. So what a thread left of a
+//! byte is known without playing the step in which it accessed it last, unless the thread is in it, or it may have written
+//! what nobody knows. Which of several threads came last does not matter where all that may have been it left the same. Where they
+//! did not, what is not known of them is played, the latest first, until nobody is left who may have come later; otherwise it has
+//! to be found out exactly.
 
 mod left;
 
@@ -208,7 +208,7 @@ impl Asker<'_> {
         let one = &b.left[n];
         // It may write to it once more itself, before it is where it is.
         let writes_on = b.left.iter().any(|s| s.k == one.k && s.writes_on);
-        let known = one.unseen.is_none() && !writes_on;
+        let known = !one.unseen && !writes_on;
         let Some(sure) = one.sure.filter(|_| known) else {
             return Ok(false);
         };
@@ -313,17 +313,20 @@ impl Asker<'_> {
             if until > touch.from && best > Some(timeline.position(t, until - 1)?) {
                 break;
             }
+            since = touch.from;
+            if view.is_untouched(at) {
+                continue;
+            }
             let Some(left) = self.left(k, &view, at, floor)? else {
                 return Ok(false);
             };
             let sure = left.sure.is_some();
-            if left.partial || !left.steps.is_empty() {
+            if left.partial || sure {
                 out.push(left);
             }
             if sure {
                 break;
             }
-            since = touch.from;
         }
         Ok(true)
     }
@@ -370,41 +373,41 @@ impl Asker<'_> {
             Some([_, written]) => Some(written),
             None => None,
         };
-        let mut wrote = None;
-        let mut writes_on = false;
-        if view.writes & (1 << (byte / 8)) != 0 {
-            writes_on = view.partial.is_some() && of(view.writes_on(&self.inner)?);
-            for n in (valid..view.steps.len()).rev() {
-                if of(view.wrote(&self.inner, n)?) {
-                    wrote = Some(view.steps[n].1);
-                    break;
-                }
+        let accessed = |step| Ok::<_, crate::Error>(view.accessed(&self.inner, step)?.map(of));
+        let any = |[read, wrote]: [bool; 2]| read || wrote;
+        let mut last = None;
+        for (n, stretch) in view.steps[valid..].iter().rev() {
+            let [read, wrote] = accessed(*n)?;
+            if read || wrote {
+                last = Some((*stretch, wrote));
+                break;
             }
         }
-        let mut steps: Vec<Stretch> = view.steps[valid..].iter().map(|s| s.1).collect();
-        if unclear && cut && wrote.is_none() {
+        if last.is_none() && unclear && any(accessed(view.steps[valid - 1].0)?) {
+            if cut {
+                return Ok(None);
+            }
+            // As the masks say, which know of nothing before.
+            last = Some(((floor, view.steps[valid - 1].1.1), false));
+        }
+        if write.is_some() && last.is_none() {
             return Ok(None);
         }
-        if unclear && !cut {
-            steps.insert(0, (floor, view.steps[valid - 1].1.1));
-        }
-        let all = steps.first().zip(steps.last()).map(|(a, b)| (a.0, b.1));
-        let sure = wrote.or(all.filter(|_| write.is_some()));
-        if write.is_some() && sure.is_none() {
-            return Ok(None);
-        }
+        let [reads_on, writes_on] = match view.partial {
+            Some(_) => accessed(view.here)?,
+            None => [false; 2],
+        };
+        let wrote = last.is_some_and(|l| l.1);
         Ok(Some(Left {
             k,
             value: view.holds(&self.inner)?[byte],
             from: view.from,
             to: view.to,
-            write: write.unwrap_or(wrote.is_some()),
-            unseen: wrote.filter(|_| write.is_none()),
-            partial: view.partial.is_some(),
+            write: write.unwrap_or(wrote),
+            unseen: wrote && write.is_none(),
+            partial: reads_on || writes_on,
             writes_on,
-            steps,
-            sure,
-            played: false,
+            sure: last.map(|l| l.0),
         }))
     }
 
@@ -446,9 +449,8 @@ impl Asker<'_> {
             return self.next(cursor, b, |n| last[n]);
         }
         for s in all.by_ref() {
-            let Some(step) = s.unseen else { continue };
-            if timeline.position(self.threads[s.k].0, step.1 - 1)? >= least {
-                return Ok(Answer::Play(s.k, step.1));
+            if s.unseen {
+                return Ok(Answer::Play(s.k, s.until()));
             }
         }
         Ok(match self.is_doubtful(cursor, q, b.i, one)? {
@@ -461,7 +463,7 @@ impl Asker<'_> {
     fn next(&self, cursor: &Cursor, b: &Byte, of: impl Fn(usize) -> bool) -> Result<Answer> {
         let mut best = None;
         for (n, s) in b.left.iter().enumerate().filter(|s| of(s.0)) {
-            if !s.played {
+            if s.is_open() {
                 let to = s.until();
                 let at = (cursor.timeline()).position(self.threads[s.k].0, to.saturating_sub(1))?;
                 best = best.max(Some((at, n, to)));
@@ -555,7 +557,7 @@ impl Asker<'_> {
                 }
             }
             if let Some(from) = more {
-                b.left.retain(|s| s.partial || !s.steps.is_empty());
+                b.left.retain(|s| s.partial || s.sure.is_some());
                 clear &= self.add(cursor, q, b.i, (k, from), &mut b.left)?;
             }
             match clear {

@@ -6,6 +6,7 @@ use crate::past;
 use crate::timeline::Inner;
 use hindsight_isa::observe::MARK;
 use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A stretch of a thread.
@@ -19,10 +20,8 @@ pub struct View {
     pub line: usize,
     /// The steps that may have accessed it, by their numbers, and where they begin and end.
     pub steps: Vec<(usize, Stretch)>,
-    /// Words that it wrote.
-    pub writes: u8,
-    /// Which bytes they wrote, as far as it was asked.
-    pub wrote: RefCell<Vec<Option<u64>>>,
+    /// Which bytes they only read, and which they wrote, as far as it was asked.
+    accessed: RefCell<HashMap<usize, [u64; 2]>>,
     /// How it was accessed last, if the interval was over.
     pub masks: Option<[u64; 2]>,
     /// What it holds: before the step in which the thread is, by its number, unless the interval was over.
@@ -43,20 +42,16 @@ pub struct Left {
     /// Where the interval begins, and where it ends or the thread is.
     pub from: u64,
     pub to: u64,
-    /// The stretches in which it may have accessed it, ascending.
-    pub steps: Vec<Stretch>,
-    /// It did so in this one for sure.
+    /// In this stretch it accessed it, and not behind it, but for the step in which it is.
     pub sure: Option<Stretch>,
     pub value: u8,
     pub write: bool,
-    /// What it wrote in the last one in which it did may be unknown, which is only seen when that is played.
-    pub unseen: Option<Stretch>,
-    /// The step in which the thread is has not been played.
+    /// What it wrote there may be unknown, which is only seen when that is played.
+    pub unseen: bool,
+    /// It accesses it in the step in which the thread is, which has not been played, perhaps only later.
     pub partial: bool,
-    /// It writes to it in that step, perhaps only later.
+    /// It writes to it there.
     pub writes_on: bool,
-    /// The last of the steps was played.
-    pub played: bool,
 }
 
 impl Left {
@@ -66,14 +61,12 @@ impl Left {
             k,
             from: stretch.0,
             to: stretch.1,
-            steps: vec![stretch],
             sure: Some(stretch),
             value,
             write,
-            unseen: None,
+            unseen: false,
             partial: false,
             writes_on: false,
-            played: true,
         }
     }
 
@@ -81,8 +74,13 @@ impl Left {
     pub fn until(&self) -> u64 {
         match self.partial {
             true => self.to,
-            false => self.steps.last().map_or(0, |s| s.1),
+            false => self.sure.map_or(0, |s| s.1),
         }
+    }
+
+    /// Whether it is to be played to know more.
+    pub fn is_open(&self) -> bool {
+        self.partial || self.unseen
     }
 }
 
@@ -117,18 +115,12 @@ impl View {
             true => None,
             false => Some(part.masks(inner, interval, page, line)?),
         };
-        let past = part.past(inner, page)?;
-        let past = past.as_ref().and_then(|p| {
-            let i = p.binary_search_by_key(&(interval as u32), |e| e.0).ok()?;
-            Some(&p[i].1)
-        });
         let steps: Vec<_> = (0..here)
             .filter(|n| touches(*n))
             .map(|n| whole(&n))
             .collect();
         Ok(Some(View {
-            writes: past.map_or(0, |t| t.line(line)[1]),
-            wrote: RefCell::new(vec![None; steps.len()]),
+            accessed: RefCell::default(),
             steps,
             page,
             line,
@@ -145,6 +137,12 @@ impl View {
             part: Arc::clone(part),
             ends,
         }))
+    }
+
+    /// Whether the interval was over, and did not access a byte: only others of its word.
+    pub fn is_untouched(&self, at: u64) -> bool {
+        let byte = 1 << (at % LINE as u64);
+        self.masks.is_some_and(|[r, w]| (r | w) & byte == 0)
     }
 
     pub fn holds(&self, inner: &Arc<Inner>) -> Result<&[u8; LINE]> {
@@ -164,21 +162,15 @@ impl View {
         }
     }
 
-    /// The bytes that the step in which the thread is writes.
-    pub fn writes_on(&self, inner: &Arc<Inner>) -> Result<u64> {
-        let w = self.ends.written(self.here, self.page, self.line);
-        w.ok_or_else(|| inner.bad_frame())
-    }
-
-    /// The bytes that one of the steps wrote.
-    pub fn wrote(&self, inner: &Arc<Inner>, n: usize) -> Result<u64> {
-        if let Some(w) = self.wrote.borrow()[n] {
-            return Ok(w);
+    /// The bytes of the line that a step, by its number in the interval, only read, and those that it wrote.
+    pub fn accessed(&self, inner: &Arc<Inner>, step: usize) -> Result<[u64; 2]> {
+        if let Some(a) = self.accessed.borrow().get(&step) {
+            return Ok(*a);
         }
-        let w = self.ends.written(self.steps[n].0, self.page, self.line);
-        let w = w.ok_or_else(|| inner.bad_frame())?;
-        self.wrote.borrow_mut()[n] = Some(w);
-        Ok(w)
+        let its = self.ends.accessed(step, self.page, self.line);
+        let its = its.ok_or_else(|| inner.bad_frame())?;
+        self.accessed.borrow_mut().insert(step, its);
+        Ok(its)
     }
 }
 
@@ -191,11 +183,7 @@ impl Left {
         [read, written]: [u8; 2],
         cell: u8,
     ) -> Option<bool> {
-        let seen = self.unseen.filter(|u| u.1 == to);
-        if self.until() != to && seen.is_none() {
-            return Some(true);
-        }
-        if to <= self.from {
+        if !self.is_open() || self.until() != to || to <= self.from {
             return Some(true);
         }
         let marked = read == MARK || written == MARK;
@@ -206,38 +194,21 @@ impl Left {
             // One that plays on from before the interval may have marked it there.
             return None;
         }
-        if let (Some(_), false) = (seen, self.until() == to) {
-            // Only whether what it wrote is known.
-            self.unseen = None;
-            return marked.then_some(true);
-        }
-        if self.partial {
-            (self.partial, self.writes_on) = (false, false);
-            if marked {
-                self.value = cell;
-            }
-        } else if marked && self.value != cell {
-            return None;
-        }
-        if !marked {
-            if seen.is_some() {
+        let partial = std::mem::take(&mut self.partial);
+        self.writes_on = false;
+        if marked {
+            if !partial && self.value != cell {
                 return None;
             }
-            self.steps.retain(|s| s.0 < since);
-            let until = self.until();
-            if let Some(sure) = &mut self.sure {
-                sure.1 = sure.1.min(until);
-                if sure.0 >= sure.1 {
-                    return None;
-                }
-            }
-            return Some(!self.steps.is_empty());
+            (self.value, self.write) = (cell, written == MARK);
+            (self.sure, self.unseen) = (Some((since.max(self.from), to)), false);
+            return Some(true);
         }
-        let stretch = (since.max(self.from), to);
-        self.steps = vec![stretch];
-        (self.sure, self.unseen, self.played) = (Some(stretch), None, true);
-        self.write = written == MARK;
-        Some(true)
+        match self.sure {
+            // What was played is where it was accessed.
+            Some(sure) if !partial || since <= sure.0 => None,
+            sure => Some(sure.is_some()),
+        }
     }
 }
 
@@ -246,23 +217,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_from_before_the_interval_say_nothing_of_it() {
+    fn what_is_played_says_more_of_what_is_open() {
+        // It is in a step that may have accessed it, and did so before.
         let left = || Left {
-            steps: vec![(100, 150), (150, 200)],
-            sure: None,
-            played: false,
+            partial: true,
+            to: 250,
             ..Left::known(0, (100, 200), 7, true)
         };
         let mut l = left();
-        assert_eq!(l.take((50, 200), [0, MARK], 7), None);
-        let mut l2 = left();
-        assert_eq!(l2.take((150, 200), [0, MARK], 7), Some(true));
-        assert_eq!((l2.sure, l2.played), (Some((150, 200)), true));
-        // That it was not accessed since then is known all the more.
-        assert_eq!(l.take((50, 200), [0, 0], 7), Some(false));
-        assert_eq!(l.steps, []);
-        let mut l3 = left();
-        assert_eq!(l3.take((150, 200), [0, 0], 7), Some(true));
-        assert_eq!(l3.steps, [(100, 150)]);
+        assert_eq!(l.take((200, 250), [MARK, 0], 8), Some(true));
+        assert_eq!((l.sure, l.value, l.write), (Some((200, 250)), 8, false));
+        let mut l = left();
+        assert_eq!(l.take((200, 250), [0, 0], 8), Some(true));
+        assert_eq!((l.sure, l.value, l.is_open()), (Some((100, 200)), 7, false));
+        let mut l = left();
+        assert_eq!(l.take((100, 250), [0, 0], 8), None, "it was accessed there");
+        let mut l = left();
+        l.sure = None;
+        assert_eq!(l.take((200, 250), [0, 0], 8), Some(false));
+        // Where something else was played, nothing follows.
+        let mut l = left();
+        assert_eq!(l.take((100, 200), [0, 0], 8), Some(true));
+        assert!(l.is_open());
+        // What it wrote may be unknown.
+        let unseen = || Left {
+            unseen: true,
+            ..Left::known(0, (100, 200), 7, true)
+        };
+        let mut l = unseen();
+        assert_eq!(l.take((100, 200), [0, MARK], 7), Some(true));
+        assert!(!l.is_open());
+        for marks in [[0, 0], [0, 1]] {
+            assert_eq!(unseen().take((100, 200), marks, 7), None, "{marks:?}");
+        }
+        assert_eq!(unseen().take((100, 200), [0, MARK], 8), None);
+        // Marks from before the interval say nothing of it.
+        assert_eq!(unseen().take((50, 200), [0, MARK], 7), None);
     }
 }
