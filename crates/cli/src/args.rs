@@ -262,7 +262,7 @@ pub enum Checks {
 pub struct Replay {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
-    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`,
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, `syscall:N`,
     /// `time:1.5s`, 12:34:56.
     #[arg(long, value_name = "PLACE", conflicts_with = "verify")]
     pub at: Option<Place>,
@@ -327,7 +327,7 @@ pub struct Gdbserver {
     /// Each byte that can be read there interrupts what the client cannot interrupt by itself.
     #[arg(long, hide = true, value_name = "DESCRIPTOR", requires = "stdio")]
     pub interrupts: Option<i32>,
-    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `event:N`, `syscall:N`,
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, `syscall:N`,
     /// `time:1.5s`, 12:34:56.
     #[arg(long, value_name = "PLACE")]
     pub at: Option<Place>,
@@ -340,7 +340,7 @@ pub struct Gdbserver {
 pub struct At {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
     /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// Instructions to show.
@@ -355,7 +355,7 @@ pub struct At {
 pub struct Breakpath {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
     /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
@@ -373,7 +373,7 @@ pub struct Breakpath {
 pub struct Backtrace {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
     /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// Those of all threads of the process.
@@ -418,7 +418,7 @@ pub struct Events {
 pub struct Mem {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `event:N` (as `events` lists them),
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
     /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
     pub position: Place,
     /// First byte.

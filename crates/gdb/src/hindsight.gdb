@@ -67,8 +67,8 @@ define seek
   hindsight-moved
 end
 document seek
-Goes to a place of the recording: seek 1A2:3F, seek 50%, seek begin, seek end, seek event:12,
-seek syscall:3 (numbers as `events` lists them).
+Goes to a place of the recording: seek 1A2:3F, seek 50%, seek begin, seek end, seek crash,
+seek event:12, seek syscall:3 (numbers as `events` lists them).
 end
 
 define checkpoint

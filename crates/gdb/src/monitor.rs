@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 const HELP: &str = "\
 when                     the position, the thread, and how far it is
-seek PLACE               goes to a position (1A2:3F), a part of the run (50%), begin, end, event:N,
-                         syscall:N (numbers as `events` lists them), time:1.5s (since the start)
+seek PLACE               goes to a position (1A2:3F), a part of the run (50%), begin, end, crash,
+                         event:N, syscall:N (numbers as `events` lists them), time:1.5s (since the start)
                          or a time of day (12:34:56)
 checkpoint [NAME]        gives the position a name that is kept with the trace
 checkpoints              lists them

@@ -1,6 +1,7 @@
 //! Names of places as users write them, and where they are.
 
-use crate::{Error, Filter, KindOf, ParsePositionError, Position, Result, Timeline};
+use crate::{Ending, Error, Filter, Happening, Kind, KindOf};
+use crate::{ParsePositionError, Position, Result, Timeline};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 /// |---|---|
 /// | `1A2:3F` | a position |
 /// | `begin`, `end` | the first and the last instant |
+/// | `crash` | where a thread stood when a signal that it got killed its program; of several the last |
 /// | `50%` | where this part of all instructions is done, in the total order |
 /// | `event:N` | the Nth event (from 1) in the order of [`Timeline::events`] |
 /// | `syscall:N` | the Nth system call (from 1) |
@@ -23,6 +25,7 @@ pub enum Place {
     Position(Position),
     Begin,
     End,
+    Crash,
     /// 0 to 100.
     Percent(f64),
     /// From 1.
@@ -39,7 +42,7 @@ pub enum Place {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
-     `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
+     `crash`, `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
 )]
 pub struct ParsePlaceError(String);
 
@@ -56,6 +59,7 @@ impl FromStr for Place {
         match s {
             "begin" => return Ok(Place::Begin),
             "end" => return Ok(Place::End),
+            "crash" => return Ok(Place::Crash),
             _ => {}
         }
         if let Some(part) = s.strip_suffix('%') {
@@ -113,6 +117,7 @@ impl fmt::Display for Place {
             Place::Position(p) => p.fmt(f),
             Place::Begin => f.write_str("begin"),
             Place::End => f.write_str("end"),
+            Place::Crash => f.write_str("crash"),
             Place::Percent(p) => write!(f, "{p}%"),
             Place::Event(n) => write!(f, "event:{n}"),
             Place::Syscall(n) => write!(f, "syscall:{n}"),
@@ -146,12 +151,35 @@ impl Timeline {
             Place::Position(p) => Ok(p),
             Place::Begin => Ok(self.ends_of(image)?.0),
             Place::End => Ok(self.ends_of(image)?.1),
+            Place::Crash => self.crash(image),
             Place::Percent(p) => self.percent(p, image),
             Place::Event(n) => nth(n, Vec::new()),
             Place::Time(d) => self.at_time(d, image),
             Place::Clock(d) => self.at_clock(d, image),
             Place::Syscall(n) => nth(n, vec![KindOf::Syscall]),
         }
+    }
+
+    /// Where the signal came that killed a program, which need not be the last position: its other threads end after that.
+    fn crash(&self, image: Option<u32>) -> Result<Position> {
+        let signals = self.events(&Filter {
+            image,
+            kinds: vec![KindOf::Signal, KindOf::Exception],
+            ..Filter::default()
+        })?;
+        let threads = self.threads()?;
+        let killed = |h: &&Happening| {
+            let its = threads.iter().find(|t| t.id == h.thread);
+            its.is_some_and(|t| match (&h.kind, &t.ending) {
+                (Kind::Signal { number, .. }, Ending::Signal(n)) => {
+                    (t.to, *n) == (h.count, u32::from(*number))
+                }
+                _ => false,
+            })
+        };
+        let none = || Error::NoPlace("crash: no signal killed a program".into());
+        let last = signals.iter().rev().find(killed).ok_or_else(none)?;
+        Ok(last.position)
     }
 
     /// The first and the last position of a program image, or of the recording.
@@ -222,6 +250,7 @@ mod tests {
             "1A2:3F",
             "begin",
             "end",
+            "crash",
             "12.5%",
             "event:3",
             "syscall:17",

@@ -258,3 +258,25 @@ fn places_are_found_by_time() {
     let out = s.run(s.hindsight(&["events", "--time"]).arg(&trace)).text();
     assert!(out.lines().all(|l| l.trim_start().contains("s  ")), "{out}");
 }
+
+#[test]
+fn a_crash_is_a_place() {
+    let s = Scene::new();
+    let program = s.compile("crashes.c", &["-pthread"]);
+    let trace = s.path("t.hst");
+    for how in ["fault", "abort"] {
+        s.run(&mut s.recording(&trace, &[program.as_os_str(), how.as_ref()]));
+        let t = Timeline::open(&trace, Options::default()).unwrap();
+        let crash = t.find(Place::Crash, None).unwrap();
+        let (thread, _) = t.locate(crash).unwrap();
+        assert_ne!(thread, t.threads().unwrap()[0].id, "{how}");
+        let signals = t.events(&Filter {
+            kinds: vec![KindOf::Signal, KindOf::Exception],
+            ..Filter::default()
+        });
+        assert_eq!(signals.unwrap().last().unwrap().position, crash);
+    }
+    // Nothing killed this one.
+    let none = record(&s).find(Place::Crash, None).unwrap_err();
+    assert!(none.to_string().contains("no signal killed"), "{none}");
+}
