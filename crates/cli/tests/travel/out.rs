@@ -1,12 +1,14 @@
 //! Out of functions, compared with what a plain replay says of each instruction.
 
 use crate::harness::Scene;
-use crate::oracle;
 use crate::questions::Rng;
+use hindsight_isa::Predictor;
 use hindsight_replay::access::decode;
-use hindsight_timeline::{Cancel, Direction, Reason, ThreadId};
+use hindsight_replay::{Code, Machine, Stop, stream};
+use hindsight_timeline::{Cancel, Direction, Ground, Reason, ThreadId, Timeline};
 use iced_x86::FlowControl;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 const RSP: usize = 4;
@@ -30,28 +32,136 @@ fn plain_steps_agree(more: &[&str]) {
     let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), "100".as_ref()]));
     assert!(run.status.success(), "{}", run.messages());
     let t = crate::open(&trace, 5000);
-    let log = oracle::play(t.trace(), t.trace().threads()[0]);
-    let thread = ThreadId(log.thread);
+    let (far, ended) = agree(&t, 300);
+    assert!(far > 20, "{far} of them far, {ended:?} ended");
+}
+
+/// Frames that were there when what is kept of a recording begins, and the way out of them.
+const KEPT: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+static unsigned long data[1024]; static int from;
+__attribute__((noinline)) long inner(void) {
+    long all = 0;
+    if (read(from, data, sizeof data) != sizeof data) _exit(1);
+    for (int i = 0; i < 1024; i++) all += data[i];
+    return all;
+}
+__attribute__((noinline)) long middle(int n) {
+    volatile long all = 0; volatile int half;
+    for (int i = 0; i < n; i++) { half = i; all += inner(); for (volatile int k = 0; k < 2000; k++); }
+    return all + half;
+}
+__attribute__((noinline)) long outer(int n) { volatile char room[300]; return middle(n) + (room[n] = n); }
+void *other(void *n) { return (void *) outer((long) n); }
+int main() {
+    from = open("/dev/urandom", O_RDONLY);
+#ifdef OTHER
+    pthread_t t;
+    pthread_create(&t, 0, other, (void *) 1000);
+    pthread_join(t, 0);
+#else
+    volatile long all = outer(1000);
+#endif
+    for (volatile int i = 0; i < 300; i++);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_way_out_of_what_was_called_before_the_recording_begins() {
+    let s = Scene::new();
+    let (t, thread) = kept(&s, "-O1");
+    let (far, [first, _]) = agree(&t, 60);
+    assert!(far > 5 && first.len() > 3, "{far} of them far, {first:?}");
+    // That the recording begins in the function is seen without going through all of it.
+    let mut c = t.cursor().unwrap();
+    c.seek_count(thread, first[first.len() - 1]).unwrap();
+    let begun = Instant::now();
+    c.step_out(Direction::Backward, &Cancel::new()).unwrap();
+    assert!(begun.elapsed().as_secs_f64() < 1.0, "{:?}", begun.elapsed());
+}
+
+/// What a thread did before is not kept, while the thread that made its stack is kept whole.
+#[test]
+fn stacks_are_not_empty_where_threads_are_kept_from_their_middle_on() {
+    let s = Scene::new();
+    let (t, thread) = kept(&s, "-DOTHER");
+    let all = t.threads().unwrap();
+    assert!(all.len() == 2 && all[0].from == 0 && all[1].id == thread);
+    let mut c = t.cursor().unwrap();
+    let (from, to) = (all[1].from, all[1].to);
+    for round in 0..10 {
+        c.seek_count(thread, from + (to - from) * round / 20)
+            .unwrap();
+        let rsp = c.registers().unwrap().gpr[RSP];
+        let held = c.peek(rsp, 2048).unwrap().bytes;
+        let empty = held.iter().flatten().filter(|k| k.ground == Ground::Fresh);
+        assert_eq!(empty.count(), 0, "{round}");
+    }
+    // `middle` returns, and does so near the end.
+    let out = |from: u64| {
+        let mut c = t.cursor().unwrap();
+        c.seek_count(thread, from).unwrap();
+        let mut before = from;
+        while c.count() < to {
+            before = c.count();
+            c.step_out(Direction::Forward, &Cancel::new()).unwrap();
+        }
+        before
+    };
+    let last = out(to - (to - from) / 100);
+    assert_eq!(out(from + (to - from) / 2), last);
+    assert_eq!(out(from + (to - from) / 3), last);
+}
+
+/// A recording of a thread of which the first part is not kept.
+fn kept(s: &Scene, flag: &str) -> (Timeline, ThreadId) {
+    let options = ["--ring=2M", "--keep-on=always"];
+    // How much is kept depends on when the collector looks.
+    for _ in 0..20 {
+        let t = crate::open(
+            &crate::borders::record_as(s, KEPT, &["-O1", flag], &options),
+            0,
+        );
+        let threads = t.threads().unwrap();
+        let thread = threads.iter().max_by_key(|t| t.from).unwrap();
+        assert!(thread.from > 1_000_000, "{}", thread.from);
+        if thread.to - thread.from > 100_000 {
+            let id = thread.id;
+            return (t, id);
+        }
+    }
+    panic!("too little is kept");
+}
+
+/// Whether plain steps lead to where ways out do. How many were far; from where they led to the thread's begin, by more
+/// than some instructions, and to its end, ascending.
+fn agree(t: &Timeline, rounds: u64) -> (u32, [Vec<u64>; 2]) {
+    let thread = ThreadId(t.trace().threads()[0]);
+    let (begin, states) = play(t, thread);
+    let len = states.len() as u64 - 1;
     let mut c = t.cursor().unwrap();
     // What each instruction does to the flow of control.
     let mut known: HashMap<u64, FlowControl> = HashMap::new();
     let mut flows = Vec::new();
-    for (n, state) in log.states.iter().enumerate() {
-        let flow = known.entry(state.rip).or_insert_with(|| {
-            c.seek_count(thread, n as u64).unwrap();
-            let code = c.code(state.rip, 15).unwrap();
-            decode(&code, state.rip).map_or(FlowControl::Next, |i| i.flow_control())
+    for (n, (rip, rsp)) in states.iter().enumerate() {
+        let flow = known.entry(*rip).or_insert_with(|| {
+            c.seek_count(thread, begin + n as u64).unwrap();
+            let code = c.code(*rip, 15).unwrap();
+            decode(&code, *rip).map_or(FlowControl::Next, |i| i.flow_control())
         });
-        flows.push((*flow, state.gpr[RSP]));
+        flows.push((*flow, *rsp));
     }
     let mut r = Rng(11);
     let cancel = Cancel::new();
-    let (mut far, mut ended) = (0, 0);
-    for round in 0..300 {
-        let from = r.below(log.len());
+    let (mut far, mut ended) = (0, [Vec::new(), Vec::new()]);
+    for round in 0..rounds {
+        let from = r.below(len);
         let floor = flows[from as usize].1;
-        c.seek_count(thread, from).unwrap();
-        let direction = [Direction::Forward, Direction::Backward][round % 2];
+        c.seek_count(thread, begin + from).unwrap();
+        let direction = [Direction::Forward, Direction::Backward][round as usize % 2];
         let stop = c.step_out(direction, &cancel).unwrap();
         let want = match direction {
             Direction::Forward => {
@@ -65,7 +175,7 @@ fn plain_steps_agree(more: &[&str]) {
                     (FlowControl::Return, sp) => !called.remove(&sp) && sp >= floor,
                     _ => false,
                 };
-                (from..log.len()).find(returns).map(|n| n + 1)
+                (from..len).find(returns).map(|n| n + 1)
             }
             Direction::Backward => {
                 let mut floor = floor;
@@ -81,21 +191,49 @@ fn plain_steps_agree(more: &[&str]) {
         let context = format!("round {round}: {direction:?} from {from}: {stop:?}");
         match want {
             Some(want) => {
-                assert_eq!((c.count(), stop.reason), (want, Reason::Step), "{context}");
+                assert_eq!(
+                    (c.count() - begin, stop.reason),
+                    (want, Reason::Step),
+                    "{context}"
+                );
                 far += (want.abs_diff(from) > 2000) as u32;
             }
             None if direction == Direction::Forward => {
                 assert_eq!(
-                    (c.count(), stop.reason),
-                    (log.len(), Reason::End),
+                    (c.count() - begin, stop.reason),
+                    (len, Reason::End),
                     "{context}"
                 );
-                ended += 1;
+                ended[1].push(begin + from);
             }
-            None => assert_eq!((c.count(), stop.reason), (0, Reason::Begin), "{context}"),
+            None => {
+                assert_eq!(
+                    (c.count(), stop.reason),
+                    (begin, Reason::Begin),
+                    "{context}"
+                );
+                ended[0].extend((from > 10_000).then_some(begin + from));
+            }
         }
     }
-    assert!(far > 20, "{far} of them far, {ended} ended");
+    ended.iter_mut().for_each(|e| e.sort_unstable());
+    (far, ended)
+}
+
+/// A thread one instruction after the other: where it begins, and the instruction and stack pointers from there on.
+fn play(t: &Timeline, thread: ThreadId) -> (u64, Vec<(u64, u64)>) {
+    let image = t.trace().stream_info(thread.0).unwrap().image;
+    let code = Arc::new(Code::from_trace(t.trace(), image).unwrap());
+    let mut m = Machine::new(code, Predictor::WINDOW).unwrap();
+    m.from_keyframe(stream(t.trace(), thread.0)).unwrap();
+    let (begin, mut states) = (m.position(), Vec::new());
+    loop {
+        let cpu = m.registers();
+        states.push((cpu.rip, cpu.gpr[RSP]));
+        if m.run_to(m.position() + 1).unwrap() != Stop::Position {
+            return (begin, states);
+        }
+    }
 }
 
 #[test]

@@ -4,12 +4,16 @@
 //! is a word there, at the stack pointer or above, that is the address of code. To all of these a run stops where the
 //! thread has returned to them; the one that was there before is the return address. A return address that is written anew, or
 //! taken away with more (`ret 16`), leads elsewhere: so it is looked whether a return has read another such word before.
-//! Backwards it is the word that a call wrote last and that no return has read since.
+//! Backwards it is the word that a call wrote last and that no return has read since. What is not known of the stack may
+//! be return addresses, too: of calls before the recording begins, forwards.
+
+mod stack;
 
 use crate::cursor::Doing;
 use crate::stops::*;
 use crate::{Cursor, Result};
 use iced_x86::Mnemonic;
+use stack::{Words, words};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,13 +24,21 @@ const RSP: usize = 4;
 const STEPS: usize = 64;
 /// Bytes of the stack in which the return address is looked for: first, and if it is not found.
 const FRAMES: [u64; 2] = [64 << 10, 1 << 20];
-const PAGE: u64 = 4096;
 /// Longest call instruction.
 const CALL: u64 = 8;
 /// Reads of a word that are looked at for one by a return.
 const READS: usize = 16;
 /// Writes of a word, but for those of calls, that are passed over on the way back to the call that pushed it.
 const WRITES: usize = 3;
+
+/// Where it is that a function was called, or has returned.
+enum Way {
+    To(u64),
+    /// Not in the recording.
+    Nowhere,
+    /// No word of the stack tells.
+    Unclear,
+}
 
 /// See [`Cursor::step_out`].
 pub fn step_out(cursor: &mut Cursor, direction: Direction, cancel: &Cancel) -> Result<Stop> {
@@ -49,12 +61,21 @@ pub fn step_out(cursor: &mut Cursor, direction: Direction, cancel: &Cancel) -> R
             Direction::Backward => find_call(cursor, floor, frame, cancel),
         };
         match found {
-            Ok(Some(count)) => {
+            Ok(Way::To(count)) => {
                 cursor.place(home.0, count)?;
                 let ends = direction == Direction::Forward && is_end(cursor)?;
                 return cursor.stop(if ends { Reason::End } else { Reason::Step });
             }
-            Ok(None) => cursor.place(home.0, home.1)?,
+            Ok(Way::Nowhere) => {
+                let scan = cursor.timeline().0.scan(home.0)?;
+                let (count, reason) = match direction {
+                    Direction::Forward => (scan.to, Reason::End),
+                    Direction::Backward => (scan.from, Reason::Begin),
+                };
+                cursor.place(home.0, count)?;
+                return cursor.stop(reason);
+            }
+            Ok(Way::Unclear) => cursor.place(home.0, home.1)?,
             Err(crate::Error::Cancelled) => {
                 cursor.place(home.0, home.1)?;
                 return cursor.stop(Reason::Cancelled);
@@ -141,64 +162,17 @@ fn returns_from(cursor: &mut Cursor, slot: u64) -> Result<bool> {
     Ok(here.is_some_and(|i| i.is_return() && i.rsp == slot))
 }
 
-/// The words of the stack that are addresses of code: where they are, and what they are, ascending; and whether
-/// that is all that is known of the stack.
-fn addresses(
-    cursor: &mut Cursor,
-    floor: u64,
-    frame: u64,
-    cancel: &Cancel,
-) -> Result<(Vec<(u64, u64)>, bool)> {
-    // Of large frames, whole pages may never have been accessed: where the stack ends is not to be seen from memory.
-    let mapped = cursor
-        .timeline()
-        .mappings(cursor.image(), cursor.position()?)?;
-    let top = mapped
-        .iter()
-        .filter(|m| m.end > floor)
-        .fold(None, |top, m| {
-            // Pages of it may have other rights.
-            top.filter(|top| *top != m.start).or(Some(m.end))
-        });
-    let end = floor.saturating_add(frame).min(top.unwrap_or(u64::MAX));
-    let mut at = floor;
-    let mut out = Vec::new();
-    while at < end {
-        let next = end.min((at / PAGE + 1) * PAGE);
-        let memory = cursor.peek_unless(at, (next - at) as usize, cancel)?;
-        let (words, _) = memory.bytes.as_chunks::<8>();
-        for (slot, word) in (at..).step_by(8).zip(words) {
-            let mut bytes = [0; 8];
-            let known = word.iter().zip(&mut bytes).all(|(known, b)| {
-                *b = known.map_or(0, |k| k.value);
-                known.is_some()
-            });
-            let to = u64::from_le_bytes(bytes);
-            if known && !cursor.code(to, 1)?.is_empty() {
-                out.push((slot, to));
-            }
-        }
-        at = next;
-    }
-    Ok((out, Some(end) == top))
-}
-
 fn is_end(cursor: &Cursor) -> Result<bool> {
     Ok(cursor.count() == cursor.timeline().0.scan(cursor.thread())?.to)
 }
 
-/// Where the thread has returned to one of the addresses in the stack above the cursor; its end, if it never does.
-fn find_return(
-    cursor: &mut Cursor,
-    floor: u64,
-    frame: u64,
-    cancel: &Cancel,
-) -> Result<Option<u64>> {
+/// Where the thread has returned to one of the addresses in the stack above the cursor.
+fn find_return(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
     let begin = cursor.count();
     let mut slots: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let (words, all) = addresses(cursor, floor, frame, cancel)?;
-    for (slot, to) in words {
-        slots.entry(to).or_default().push(slot);
+    let words = words(cursor, floor, frame, cancel)?;
+    for (slot, to) in &words.addresses {
+        slots.entry(*to).or_default().push(*slot);
     }
     let slots = Arc::new(slots);
     // Up to here the words of the stack belong to what was called since.
@@ -223,9 +197,13 @@ fn find_return(
             Reason::Cancelled => return Err(crate::Error::Cancelled),
             _ => {
                 let end = cursor.count();
-                let read = first_return(cursor, (begin, end), &slots, u64::MAX, cancel)?;
+                let read = first_return(cursor, (begin, end), &words, u64::MAX, cancel)?;
                 // It never returns, if there is nothing else to which it could.
-                return Ok(read.or(all.then_some(end)));
+                return Ok(match read {
+                    Some(count) => Way::To(count),
+                    None if words.all => Way::Nowhere,
+                    None => Way::Unclear,
+                });
             }
         }
         let (thread, count) = (cursor.thread(), cursor.count());
@@ -246,25 +224,27 @@ fn find_return(
                 continue;
             }
             Some(false) => cursor.place(thread, count - 1)?,
-            None => return Ok(None),
+            None => return Ok(Way::Unclear),
         }
-        let read = first_return(cursor, (begin, count - 1), &slots, slot, cancel)?;
-        return Ok(Some(read.unwrap_or(count)));
+        let read = first_return(cursor, (begin, count - 1), &words, slot, cancel)?;
+        return Ok(Way::To(read.unwrap_or(count)));
     }
 }
 
-/// Behind the first return among instructions `from..to` that has read one of these words of the stack below `below`,
-/// which no call has pushed since.
+/// Behind the first return among instructions `from..to` that has read one of these words of the stack below `below`
+/// which is an address, or not known, and which no call has pushed since.
 fn first_return(
     cursor: &mut Cursor,
     (from, to): (u64, u64),
-    slots: &BTreeMap<u64, Vec<u64>>,
+    words: &Words,
     below: u64,
     cancel: &Cancel,
 ) -> Result<Option<u64>> {
     let thread = cursor.thread();
-    let slots = slots.values().flatten().filter(|s| **s < below);
-    let mut left: BTreeMap<u64, usize> = slots.map(|s| (*s, READS)).collect();
+    let unknown = words.unknown(cursor, (from, to), Watch::Read, cancel)?;
+    let slots = words.addresses.iter().map(|w| w.0).chain(unknown);
+    let slots = slots.filter(|s| *s < below);
+    let mut left: BTreeMap<u64, usize> = slots.map(|s| (s, READS)).collect();
     let mut at = from;
     while !left.is_empty() {
         cursor.place(thread, at)?;
@@ -317,22 +297,38 @@ fn is_pushed_since(
     Ok(None)
 }
 
-/// The last call whose return address lies in the stack above the cursor and that no return has read. `None` also where
-/// it is not there as it was written, since then something else may be there.
-fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Option<u64>> {
+/// What a word of the stack holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// The address behind a call.
+    Return(u64),
+    /// The address of other code.
+    Other,
+    Unknown,
+}
+
+/// The last call whose return address lies in the stack above the cursor and that no return has read. It is unclear also
+/// where it is not there as it was written, since then something else may be there.
+fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
     let (thread, here) = (cursor.thread(), cursor.count());
+    let begin = cursor.timeline().0.scan(thread)?.from;
     let mut calls: BTreeMap<u64, bool> = BTreeMap::new();
-    let mut words = BTreeMap::new();
-    for (slot, to) in addresses(cursor, floor, frame, cancel)?.0 {
-        let is = match calls.get(&to) {
+    let found = words(cursor, floor, frame, cancel)?;
+    let mut left = BTreeMap::new();
+    for (slot, to) in &found.addresses {
+        let is = match calls.get(to) {
             Some(is) => *is,
-            None => is_behind_call(cursor, to)?,
+            None => is_behind_call(cursor, *to)?,
         };
-        calls.insert(to, is);
-        words.insert(slot, (is.then_some(to), WRITES));
+        calls.insert(*to, is);
+        let held = if is { Held::Return(*to) } else { Held::Other };
+        left.insert(*slot, (held, WRITES));
     }
-    loop {
-        let watchpoints = words.keys().map(|slot| word(*slot, Watch::Write));
+    for slot in found.unknown(cursor, (begin, here), Watch::Write, cancel)? {
+        left.insert(slot, (Held::Unknown, WRITES));
+    }
+    while !left.is_empty() {
+        let watchpoints = left.keys().map(|slot| word(*slot, Watch::Write));
         let mut stops = Stops {
             watchpoints: watchpoints.collect(),
             ..Stops::default()
@@ -341,29 +337,45 @@ fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
         let (slot, count) = match stop.reason {
             Reason::Watchpoint { id, count, .. } => (id, count),
             Reason::Cancelled => return Err(crate::Error::Cancelled),
-            _ => return Ok(None),
+            _ => break,
         };
         let pushed = cursor.registers()?.gpr[RSP].wrapping_sub(8) == slot;
         let call = is_call(cursor)?.filter(|_| pushed);
-        match words.get_mut(&slot) {
-            Some((word, _)) if call.is_some() => {
-                let same = *word == call;
-                words.remove(&slot);
+        match (left.get_mut(&slot), call) {
+            (Some((held, _)), Some(to)) => {
+                let same = *held == Held::Unknown || *held == Held::Return(to);
+                left.remove(&slot);
                 if same && !has_returned(cursor, (count + 1, here), slot, cancel)? {
-                    return Ok(Some(count));
+                    return Ok(Way::To(count));
                 }
                 if !same && !returns_first(cursor, (count + 1, here), slot, cancel)? {
-                    return Ok(None);
+                    return Ok(Way::Unclear);
                 }
             }
             // Perhaps a return address that was written anew.
-            Some((_, left)) if *left > 1 => *left -= 1,
+            (Some((_, more)), None) if *more > 1 => *more -= 1,
             _ => {
-                words.remove(&slot);
+                left.remove(&slot);
             }
         }
         cursor.place(thread, count)?;
     }
+    // The function was called before the recording begins; or the thread came to this stack in another way.
+    Ok(match found.all && begins_there(cursor, floor, here)? {
+        true => Way::Nowhere,
+        false => Way::Unclear,
+    })
+}
+
+/// Whether the thread begins with the stack that an address is in.
+fn begins_there(cursor: &mut Cursor, address: u64, here: u64) -> Result<bool> {
+    let thread = cursor.thread();
+    cursor.place(thread, here)?;
+    let mapped = (cursor.timeline()).mappings(cursor.image(), cursor.position()?)?;
+    cursor.place(thread, 0)?;
+    let top = |address| stack::top(&mapped, address);
+    let rsp = cursor.registers()?.gpr[RSP];
+    Ok(top(rsp).is_some() && top(rsp) == top(address))
 }
 
 /// Whether there is a call before an address.

@@ -62,6 +62,14 @@ pub fn made(
     let begin = timeline.0.scan(ThreadId(first))?;
     let told = begin.told;
     let from_the_start = begin.from == 0 && !timeline.0.is_forked(image);
+    // What threads did before what is kept of them may have changed whatever was there.
+    let mut unkept = Vec::new();
+    for t in timeline.0.threads_of(image) {
+        let scan = timeline.0.scan(t)?;
+        if scan.from > 0 {
+            unkept.push((t, scan.numbers.first().map_or(u64::MAX, |n| n.0)));
+        }
+    }
     // What a file has, from an offset on.
     let mut file: Option<(u32, u64, Vec<u8>)> = None;
     for (i, source) in sources.into_iter().enumerate() {
@@ -84,6 +92,14 @@ pub fn made(
             from: since,
             to: since + 1,
         };
+        let opens = match source {
+            Some(_) if !unkept.is_empty() => timeline.segment(holder, since)?.opens,
+            _ => 0,
+        };
+        let open = |u: &(ThreadId, u64)| source.is_none_or(|s| s.1 != u.0 && opens < u.1);
+        if unkept.iter().any(open) {
+            continue;
+        }
         if unseen || (source.is_some() || from_the_start) && q.doubtful(i, when)? {
             continue;
         }
