@@ -1,6 +1,7 @@
 //! The quiet regime: whatever changes memory is recorded, or ends the regime; and it can end anywhere.
 
-use crate::harness::{Scene, words};
+use crate::harness::{Done, Scene, words};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -318,14 +319,20 @@ fn memory_is_restated_anywhere() {
     ];
     for (argv, every) in programs {
         let native = scene.native(argv);
-        let mut record = scene.hindsight(&["record", "--quiet", "--restate-every", every, "-o"]);
-        let done = scene.run(record.arg(&trace).arg("--").args(argv));
+        let done = restated(&scene, &trace, every, argv);
         let said = [&done, &native].map(|d| (d.text(), d.messages()));
         assert!(said[0] == said[1], "{argv:?}: {said:?}");
-        let (quiet, why) = regime(&scene, &trace);
-        assert!(quiet, "{argv:?}: {why}");
-        scene.must_verify(&trace);
     }
+}
+
+/// Records a program that stays quiet and restates its memory each so many instructions, and verifies that.
+fn restated(scene: &Scene, trace: &Path, every: &str, argv: &[impl AsRef<OsStr>]) -> Done {
+    let mut record = scene.hindsight(&["record", "--quiet", "--restate-every", every, "-o"]);
+    let done = scene.run(record.arg(trace).arg("--").args(argv));
+    let (quiet, why) = regime(scene, trace);
+    assert!(quiet, "each {every}: {why}");
+    scene.must_verify(trace);
+    done
 }
 
 #[test]
@@ -337,12 +344,8 @@ fn mapped_files_whose_names_others_get() {
     let native = scene.native(&argv);
     for every in ["0", "1", "2000"] {
         file(&scene);
-        let mut record = scene.hindsight(&["record", "--quiet", "--restate-every", every, "-o"]);
-        let done = scene.run(record.arg(&trace).arg("--").args(&argv));
+        let done = restated(&scene, &trace, every, &argv);
         assert_eq!(done.text(), native.text());
-        let (quiet, why) = regime(&scene, &trace);
-        assert!(quiet, "{why}");
-        scene.must_verify(&trace);
     }
 }
 
