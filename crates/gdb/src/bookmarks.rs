@@ -1,8 +1,8 @@
 //! Names that users give to positions, kept in a file beside the trace.
 
+use crate::{Error, Result};
 use hindsight_timeline::Position;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Bookmarks of one trace.
@@ -41,22 +41,32 @@ impl Bookmarks {
     }
 
     /// Sets one, and writes the file.
-    pub fn set(&mut self, name: &str, position: Position) -> io::Result<()> {
-        self.all.insert(name.into(), position.to_string());
-        self.write()
+    pub fn set(&mut self, name: &str, position: Position) -> Result<()> {
+        let mut all = self.all.clone();
+        all.insert(name.into(), position.to_string());
+        self.write(all)
     }
 
     /// Removes one; whether there was one.
-    pub fn remove(&mut self, name: &str) -> io::Result<bool> {
-        let was = self.all.remove(name).is_some();
-        self.write().map(|()| was)
+    pub fn remove(&mut self, name: &str) -> Result<bool> {
+        let mut all = self.all.clone();
+        let was = all.remove(name).is_some();
+        self.write(all).map(|()| was)
     }
 
-    fn write(&self) -> io::Result<()> {
+    /// What cannot be written is not there in the session either.
+    fn write(&mut self, all: BTreeMap<String, String>) -> Result<()> {
+        let failed = |why: std::io::Error| {
+            let to = self.path.display();
+            Error::Command(format!("cannot write {to}: {why}"))
+        };
+        let text = serde_json::to_vec_pretty(&all).map_err(|e| failed(e.into()))?;
         // Whole or not at all.
         let new = self.path.with_extension("marks.new");
-        std::fs::write(&new, serde_json::to_vec_pretty(&self.all)?)?;
-        std::fs::rename(&new, &self.path)
+        let done = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.path));
+        done.map_err(failed)?;
+        self.all = all;
+        Ok(())
     }
 }
 
@@ -79,5 +89,16 @@ mod tests {
         assert!(!b.remove("1").unwrap());
         std::fs::write(dir.path().join("a.hst.marks"), "{ no").unwrap();
         assert_eq!(Bookmarks::open(&trace).iter().count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = dir.path().join("gone/a.hst");
+        let mut b = Bookmarks::open(&trace);
+        let why = b.set("1", Position::new(1, 2)).unwrap_err().to_string();
+        let wanted = format!("cannot write {}.marks: No such file", trace.display());
+        assert!(why.starts_with(&wanted), "{why}");
+        assert_eq!(b.iter().count(), 0);
     }
 }

@@ -71,7 +71,7 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         ["forget", name] => match session.marks.remove(name) {
             Ok(true) => Ok(String::new()),
             Ok(false) => bad(format!("no checkpoint {name}")),
-            Err(e) => Err(e.into()),
+            Err(e) => Err(e),
         },
         ["last-write" | "first-use" | "memory"] => bad("of which address?"),
         ["last-write", addr] => last_write(session, addr, "8"),
