@@ -10,6 +10,8 @@ use gdbstub::common::Tid;
 pub struct Router {
     /// For registers, memory and breakpoints (`Hg`); `None`: the one that stopped last.
     general: Option<u64>,
+    /// The thread of that, since the last stop; `None`: the one that stopped.
+    chosen: Option<Tid>,
     /// For runs that do not say it themselves (`Hc`).
     resumed: Option<u64>,
     /// The thread that alone is to run then, if one was named.
@@ -24,6 +26,8 @@ pub struct Router {
 pub enum Routed {
     /// This is the answer.
     Answer(&'static [u8]),
+    /// Somebody else answers this packet in its place.
+    Instead(Vec<u8>),
     /// Somebody else answers it; before that the library is to see this packet, of whose answer the client
     /// already has been told.
     Pass(Option<Vec<u8>>),
@@ -38,6 +42,7 @@ impl Router {
     pub fn look(&mut self, session: &mut Session, packet: &[u8]) -> Result<Routed> {
         if let Some(rest) = packet.strip_prefix(b"Hg") {
             self.next = None;
+            self.chosen = thread(rest);
             return Ok(match process(rest) {
                 None => PASS,
                 Some(pid) if session.is_attached(pid) => {
@@ -53,10 +58,12 @@ impl Router {
         if let Some(rest) = packet.strip_prefix(b"Hc") {
             self.resumed = process(rest);
             self.alone = thread(rest);
-            return match self.resumed {
-                Some(pid) => activate(session, pid),
-                None => Ok(PASS),
-            };
+            // The library is told of it with the packet that runs: it takes the thread of a stop for the one that
+            // was named here.
+            return Ok(match self.resumed {
+                Some(pid) if !session.activate(pid)? => FAILED,
+                _ => OK,
+            });
         }
         let gone = packet.strip_prefix(b"D;");
         if let Some(pid) = gone.or(packet.strip_prefix(b"vKill;")).and_then(hex) {
@@ -67,15 +74,23 @@ impl Router {
             let named = actions.find_map(|a| process(a.split(|b| *b == b':').nth(1)?));
             return activate(session, named.unwrap_or(session.inferior.pid));
         }
-        if matches!(packet, b"bc" | b"bs")
-            || matches!(packet.first(), Some(b'c' | b's' | b'C' | b'S'))
-        {
-            if matches!(packet, b"bc" | b"bs") {
+        let back = matches!(packet, b"bc" | b"bs");
+        if back || matches!(packet.first(), Some(b'c' | b's' | b'C' | b'S')) {
+            let pid = self.resumed.or(self.general);
+            if !session.activate(pid.unwrap_or(session.inferior.pid))? {
+                return Ok(FAILED);
+            }
+            if back {
                 session.locked = self.alone.is_some();
                 session.continued = self.alone;
             }
-            let pid = self.resumed.or(self.general);
-            return activate(session, pid.unwrap_or(session.inferior.pid));
+            return Ok(match packet {
+                b"bc" => PASS,
+                b"bs" => Routed::Pass(Some(format!("Hc{:x}", self.steps(session)).into())),
+                _ => self
+                    .forward(session, packet)
+                    .map_or(FAILED, Routed::Instead),
+            });
         }
         if let Some(rest) = packet.strip_prefix(b"qXfer:exec-file:read:") {
             let pid = rest.split(|b| *b == b':').next().and_then(hex);
@@ -98,9 +113,37 @@ impl Router {
         }
     }
 
+    /// The thread that a packet without a thread steps.
+    fn steps(&self, session: &Session) -> Tid {
+        let stands = session.tid(session.inferior.cursor.thread());
+        let chosen = self.chosen.filter(|t| session.thread(*t).is_some());
+        self.alone.or(chosen).unwrap_or(stands)
+    }
+
+    /// `c`, `s`, `Cxx` or `Sxx` as a `vCont` packet, which says itself what the other threads do: all threads run, unless `Hc`
+    /// named one. `None`: the program would go on elsewhere, which it did not.
+    fn forward(&self, session: &Session, packet: &[u8]) -> Option<Vec<u8>> {
+        let action = std::str::from_utf8(packet).ok()?;
+        let address = match packet[0] {
+            b'c' | b's' => packet.len() > 1,
+            _ => packet.contains(&b';'),
+        };
+        if address {
+            return None;
+        }
+        let steps = matches!(packet[0], b's' | b'S');
+        let text = match (self.alone, steps) {
+            (Some(alone), _) => format!("vCont;{action}:{alone:x}"),
+            (None, true) => format!("vCont;{action}:{:x};c", self.steps(session)),
+            (None, false) => format!("vCont;{action}"),
+        };
+        Some(text.into_bytes())
+    }
+
     /// The client is told of a stop, and takes the process in which that was for the chosen one.
     pub fn stopped(&mut self) {
         self.general = None;
+        self.chosen = None;
         self.next = None;
     }
 
@@ -133,9 +176,12 @@ fn process(thread: &[u8]) -> Option<u64> {
     hex(pid).filter(|p| *p != 0)
 }
 
-/// The thread in `pPID.TID`, if it names one.
-fn thread(both: &[u8]) -> Option<Tid> {
-    let tid = both.strip_prefix(b"p")?.split(|b| *b == b'.').nth(1)?;
+/// The thread in `pPID.TID` or `TID`, if it names one.
+fn thread(name: &[u8]) -> Option<Tid> {
+    let tid = match name.strip_prefix(b"p") {
+        Some(both) => both.split(|b| *b == b'.').nth(1)?,
+        None => name,
+    };
     Tid::new(hex(tid)? as usize)
 }
 
@@ -151,7 +197,8 @@ mod tests {
             assert_eq!(process(none), None);
         }
         assert_eq!(thread(b"p1a.2b"), Tid::new(0x2b));
-        for none in [&b"p1a.-1"[..], b"p1a.0", b"p1a", b"1a", b""] {
+        assert_eq!(thread(b"2b"), Tid::new(0x2b));
+        for none in [&b"p1a.-1"[..], b"p1a.0", b"p1a", b"-1", b"0", b""] {
             assert_eq!(thread(none), None);
         }
     }

@@ -88,6 +88,10 @@ fn run<W: Write>(
                                 machine = idle.into();
                                 continue;
                             }
+                            Routed::Instead(other) => {
+                                machine = feed(session, idle.into(), &filter::frame(&other))?;
+                                continue;
+                            }
                             Routed::Pass(before) => before,
                         };
                         if filter::is_own(content, session.wanted.execs) {

@@ -71,8 +71,10 @@ pub struct Session {
     pub every_write: bool,
     /// Only the thread that was named runs.
     pub locked: bool,
-    /// The thread that is to continue.
+    /// The thread that is to continue, if it is one.
     pub continued: Option<Tid>,
+    /// The client has named more than one thread that is to continue.
+    pub several: bool,
     /// The thread that gdb's user has chosen since the last stop.
     pub chosen_thread: Option<Tid>,
     pub cancel: Cancel,
@@ -123,6 +125,7 @@ impl Session {
             every_write: false,
             locked: false,
             continued: None,
+            several: false,
             chosen_thread: None,
             interrupt: Interrupt::new(&cancel),
             cancel,
@@ -327,11 +330,8 @@ impl Session {
     }
 
     fn run(&mut self, direction: Direction) -> Result<Told> {
-        match self.continued.take().filter(|_| self.locked) {
-            Some(tid) if self.thread(tid).is_some() => self.switch(tid)?,
-            // A client that has named no thread (a plain `c`, as lldb sends it) means all.
-            Some(_) => self.locked = false,
-            None => {}
+        if let Some(tid) = self.continued.take().filter(|_| self.locked) {
+            self.switch(tid)?;
         }
         if let Some(told) = self.begins_with_signal(direction)? {
             return Ok(told);

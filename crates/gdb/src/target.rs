@@ -185,10 +185,13 @@ impl MultiThreadResume for Session {
     fn clear_resume_actions(&mut self) -> Result<(), Error> {
         self.action = Action::Continue;
         self.locked = false;
+        self.continued = None;
+        self.several = false;
         Ok(())
     }
     fn set_resume_action_continue(&mut self, tid: Tid, _: Option<Signal>) -> Result<(), Error> {
         // Signals are as they were; and a step of one thread is done before the others run.
+        self.several |= self.continued.is_some();
         self.continued = Some(tid);
         Ok(())
     }
@@ -211,9 +214,6 @@ impl MultiThreadResume for Session {
 
 impl MultiThreadSingleStep for Session {
     fn set_resume_action_step(&mut self, tid: Tid, _: Option<Signal>) -> Result<(), Error> {
-        // A client that has named no thread means the one that it was told of.
-        let told = self.tid(self.inferior.cursor.thread());
-        let tid = self.thread(tid).map_or(told, |_| tid);
         self.action = Action::Step(tid);
         Ok(())
     }
@@ -233,7 +233,8 @@ impl MultiThreadRangeStepping for Session {
 
 impl MultiThreadSchedulerLocking for Session {
     fn set_resume_action_scheduler_lock(&mut self) -> Result<(), Error> {
-        self.locked = true;
+        // lldb names all threads that run, one by one. A run stops for one thread or for all.
+        self.locked = !self.several;
         Ok(())
     }
 }

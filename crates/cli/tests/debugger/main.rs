@@ -3,6 +3,7 @@
 mod breakpath;
 mod common;
 mod ends;
+mod everybody;
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]
 mod harness;

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// A started server, and its port.
-fn server(s: &Scene, trace: &std::path::Path) -> (Running, u16) {
+pub fn server(s: &Scene, trace: &std::path::Path) -> (Running, u16) {
     let mut command = s.command("sh");
     command
         .args([
@@ -34,7 +34,7 @@ fn frame(content: &[u8]) -> Vec<u8> {
 }
 
 /// Sends a packet and reads the answer; `None` if the connection is gone.
-fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
+pub fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
     c.write_all(&frame(content)).ok()?;
     let mut out = Vec::new();
     let mut byte = [0];
