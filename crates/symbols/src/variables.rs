@@ -151,11 +151,14 @@ fn walk(
         DW_TAG_compile_unit | DW_TAG_namespace | DW_TAG_structure_type | DW_TAG_class_type => {}
         _ => return Ok(()),
     }
-    let outermost = depth == 0;
+    let local = matches!(
+        entry.tag(),
+        DW_TAG_subprogram | DW_TAG_lexical_block | DW_TAG_inlined_subroutine
+    );
     let mut children = node.children();
     while let Some(child) = children.next()? {
-        // Variables outside of functions are not local.
-        if outermost && child.entry().tag() == DW_TAG_variable {
+        // Variables of files, namespaces and classes are not local.
+        if !local && child.entry().tag() == DW_TAG_variable {
             continue;
         }
         walk(unit, child, pc, frame, out, depth + 1)?;

@@ -26,6 +26,42 @@ int main(void)
 }
 "#;
 
+const SHOP: &str = r#"
+namespace shop {
+int sold[4];
+struct Till { static inline int sum = 0; static inline int add(int x); };
+static inline __attribute__((always_inline)) int twice(int x) { int y = x * 2; return y + sold[x & 3]; }
+namespace { inline __attribute__((always_inline)) int odd(int x) { return twice(x) + 1; } }
+inline __attribute__((always_inline)) int Till::add(int x) { return sum += odd(x); }
+__attribute__((noinline)) int compute(int n)
+{
+    static int calls;
+    int s = 0;
+    for (int i = 0; i < n; i++)
+        s += Till::add(i) + calls++;
+    return s;
+}
+template <class T> __attribute__((noinline)) T biggest(const T *v)
+{
+    return v[0] > v[1] ? v[0] : v[1];
+}
+static __attribute__((noinline)) int hidden(int x) { return compute(x) + sold[2]; }
+}
+int main(int argc, char **)
+{
+    return shop::hidden(argc) + shop::biggest(&argc - argc % 2);
+}
+"#;
+
+/// A C++ program with namespaces and classes.
+fn shop(dir: &Path) -> Module {
+    std::fs::write(dir.join("shop.cpp"), SHOP).unwrap();
+    run(dir, "g++ -w -O1 -g -std=c++17 -o shop shop.cpp");
+    let path = dir.join("shop");
+    let data = std::fs::read(&path).unwrap();
+    Module::parse(path.to_str().unwrap(), data, &DebugPaths::none()).unwrap()
+}
+
 fn run(dir: &Path, command: &str) {
     let status = Command::new("sh")
         .arg("-c")
@@ -112,6 +148,34 @@ fn variables_of_a_function_that_runs() {
         };
         assert!((0x7f00..0x8000).contains(&at), "{v:?}");
     }
+}
+
+#[test]
+fn variables_of_namespaces_and_classes_are_not_local() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = shop(dir.path());
+    for line in m.addresses_of_line("shop.cpp", 5) {
+        let registers = Registers {
+            rip: line,
+            ..Default::default()
+        };
+        let found = m.variables(&registers, 0, &mut |_| None).unwrap();
+        let names: Vec<_> = found.iter().map(|v| v.name.as_str()).collect();
+        for wanted in ["n", "calls", "s", "i", "x", "y"] {
+            assert!(names.contains(&wanted), "{wanted} in {names:?}");
+        }
+        for other in ["sold", "sum"] {
+            assert!(!names.contains(&other), "{names:?}");
+        }
+    }
+    let main = m.find("main")[0].addr;
+    let registers = Registers {
+        rip: main,
+        ..Default::default()
+    };
+    let found = m.variables(&registers, 0, &mut |_| None).unwrap();
+    let names: Vec<_> = found.iter().map(|v| v.name.as_str()).collect();
+    assert_eq!(names, ["argc"]);
 }
 
 #[test]
