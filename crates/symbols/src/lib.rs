@@ -11,6 +11,7 @@ mod debugfile;
 mod demangle;
 mod dwarf;
 mod module;
+mod names;
 mod signature;
 mod space;
 mod variables;

@@ -2,7 +2,7 @@
 
 use crate::debugfile::DebugPaths;
 use crate::dwarf::{self, Context};
-use crate::{Error, demangle};
+use crate::{Error, demangle, names};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -299,10 +299,16 @@ fn frames(dwarf: &Context, addr: u64) -> Vec<Frame> {
     let Ok(mut iter) = dwarf.find_frames(addr).skip_all_loads() else {
         return out;
     };
+    let unit = dwarf.find_dwarf_and_unit(addr).skip_all_loads();
     while let Ok(Some(f)) = iter.next() {
         let name = f.function.as_ref().and_then(|n| n.raw_name().ok());
+        // Functions that no other file can call have no linkage name, but their own alone.
+        let full = match (&name, unit, f.dw_die_offset) {
+            (Some(n), Some(unit), Some(at)) if demangle(n) == **n => names::qualified(unit, at),
+            _ => None,
+        };
         out.push(Frame {
-            function: name.map(|n| demangle(&n)),
+            function: full.or(name.map(|n| demangle(&n))),
             source: f.location.and_then(source),
             inlined: true,
         });

@@ -179,6 +179,35 @@ fn variables_of_namespaces_and_classes_are_not_local() {
 }
 
 #[test]
+fn functions_without_linkage_name_have_their_namespaces() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = shop(dir.path());
+    let inside = m.addresses_of_line("shop.cpp", 5);
+    assert!(!inside.is_empty());
+    for at in inside {
+        let frames = m.frames(at);
+        let names: Vec<_> = frames
+            .iter()
+            .map(|f| f.function.as_deref().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "shop::twice",
+                "shop::(anonymous namespace)::odd",
+                "shop::Till::add(int)",
+                "shop::compute(int)"
+            ]
+        );
+    }
+    // Not inlined, and not to be called from elsewhere.
+    let hidden = m.functions().iter().find(|f| f.name.contains("hidden"));
+    let frames = m.frames(hidden.unwrap().addr);
+    let name = frames[0].function.as_deref().unwrap();
+    assert!(name.starts_with("shop::hidden"), "{name}");
+}
+
+#[test]
 fn separate_debug_files_are_found_and_checked() {
     let dir = tempfile::tempdir().unwrap();
     let d = dir.path();
