@@ -176,7 +176,7 @@ impl Module {
     }
 
     /// The functions with this name, as in the file or demangled, the latter with or without its
-    /// parameters.
+    /// parameters, template arguments, namespaces and classes: `run` also finds `a::run` and `b::run`.
     pub fn find(&self, name: &str) -> Vec<&Function> {
         let is = |f: &&Function| {
             if f.name == name {
@@ -186,8 +186,7 @@ impl Module {
                 // `memcpy@@GLIBC_2.14`
                 return f.name.split('@').next() == Some(name);
             }
-            let full = f.demangled();
-            full == name || full.split('(').next() == Some(name)
+            names::is_called(&f.demangled(), name)
         };
         self.functions.iter().filter(is).collect()
     }

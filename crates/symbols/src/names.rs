@@ -75,3 +75,115 @@ fn scopes(unit: UnitRef<Reader>, wanted: UnitOffset<usize>) -> Option<Vec<String
     }
     None
 }
+
+/// Whether a demangled name is that of a function that was asked for: whole, or without its
+/// parameters, its template arguments, or the namespaces and classes in which it is.
+pub(crate) fn is_called(full: &str, wanted: &str) -> bool {
+    let path = path(full);
+    let plain = without_arguments(path);
+    [full, path, &plain].iter().any(|name| {
+        // What is behind is as wanted, and begins with a part of the name.
+        name.strip_suffix(wanted)
+            .is_some_and(|before| before.is_empty() || before.ends_with("::"))
+    })
+}
+
+/// A function's name with its scopes, but without its result and its parameters.
+fn path(full: &str) -> &str {
+    const ANONYMOUS: &str = "(anonymous namespace)";
+    let (mut depth, mut start, mut at) = (0u32, 0, 0);
+    while let Some(c) = full[at..].chars().next() {
+        let rest = &full[at..];
+        if depth == 0 && (at == start || full[..at].ends_with("::")) {
+            if rest.starts_with(ANONYMOUS) {
+                at += ANONYMOUS.len();
+                continue;
+            }
+            // Behind it may be any sign, and the name of a type.
+            if let Some(sign) = rest.strip_prefix("operator")
+                && !sign.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+            {
+                let from = full.len() - sign.len() + if sign.starts_with("()") { 2 } else { 0 };
+                let end = full[from..].find('(').map_or(full.len(), |n| from + n);
+                return &full[start..end];
+            }
+        }
+        match c {
+            '(' | ' ' if depth == 0 && (c == '(' || rest.starts_with(" [")) => {
+                return &full[start..at];
+            }
+            // What was before is the type of the result.
+            ' ' if depth == 0 => start = at + 1,
+            '<' | '{' | '[' | '(' => depth += 1,
+            '>' | '}' | ']' | ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += c.len_utf8();
+    }
+    &full[start..]
+}
+
+/// A name without template arguments; `<` that begins a part, as in Rust's `<T as Trait>::f`, stays.
+fn without_arguments(path: &str) -> String {
+    let (mut out, mut depth) = (String::new(), 0u32);
+    for c in path.chars() {
+        let argument = depth > 0 || !(out.is_empty() || out.ends_with("::"));
+        match c {
+            _ if out.contains("operator") => out.push(c),
+            '<' if argument => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => out.push(c),
+            _ => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_called_by_parts_of_their_names() {
+        let cases = [
+            ("shop::compute(int)", "compute", true),
+            ("shop::compute(int)", "shop::compute", true),
+            ("shop::compute(int)", "compute(int)", true),
+            ("shop::compute(int)", "op::compute", false),
+            ("shop::compute(int)", "shop", false),
+            ("shop::recompute(int)", "compute", false),
+            ("main", "main", true),
+            ("a::f(b::compute)", "compute", false),
+            (
+                "int shop::biggest<int>(std::vector<int, std::allocator<int> > const&)",
+                "biggest",
+                true,
+            ),
+            ("int shop::biggest<int>(int)", "shop::biggest<int>", true),
+            ("int shop::biggest<int>(int)", "shop::biggest<long>", false),
+            (
+                "std::vector<int>::push_back(int&&)",
+                "std::vector::push_back",
+                true,
+            ),
+            (
+                "std::vector<int>::push_back(int&&)",
+                "vector<int>::push_back",
+                true,
+            ),
+            ("a::(anonymous namespace)::odd(int)", "odd", true),
+            ("a::(anonymous namespace)::odd(int)", "a", false),
+            ("a::T::operator()(int) const", "operator()", true),
+            ("a::operator<(a::T, a::T)", "operator<", true),
+            ("a::operator<<(a::T, a::T)", "a::operator<<", true),
+            ("a::T::operator bool() const", "operator bool", true),
+            ("a::f(int) [clone .cold]", "f", true),
+            ("core::ptr::drop_in_place", "drop_in_place", true),
+            ("<a::T as b::U>::go", "go", true),
+            ("a::b::{closure#0}", "b", false),
+        ];
+        for (full, wanted, is) in cases {
+            assert_eq!(is_called(full, wanted), is, "{full}: {wanted}");
+        }
+    }
+}

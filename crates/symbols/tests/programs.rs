@@ -208,6 +208,22 @@ fn functions_without_linkage_name_have_their_namespaces() {
 }
 
 #[test]
+fn functions_are_found_without_namespaces() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = shop(dir.path());
+    let one = |name: &str| {
+        let found = m.find(name);
+        assert_eq!(found.len(), 1, "{name}: {found:?}");
+        found[0].demangled()
+    };
+    assert_eq!(one("compute"), "shop::compute(int)");
+    assert_eq!(one("shop::compute"), "shop::compute(int)");
+    assert_eq!(one("biggest"), one("shop::biggest<int>"));
+    assert!(m.find("hop::compute").is_empty());
+    assert!(m.find("shop").is_empty());
+}
+
+#[test]
 fn separate_debug_files_are_found_and_checked() {
     let dir = tempfile::tempdir().unwrap();
     let d = dir.path();
