@@ -70,6 +70,12 @@ pub fn index(a: &args::Index) -> Result<i32> {
         }
         Some((from, to)) => {
             let dense = if a.interval == 0 { DENSE } else { a.interval };
+            if dense < Timeline::SHORTEST_INTERVAL {
+                say(&format!(
+                    "--interval {dense}: key frames are not made denser than every {} instructions",
+                    Timeline::SHORTEST_INTERVAL
+                ));
+            }
             let (from, to) = (t.find(from, None)?, t.find(to, None)?);
             t.interest(from, to, dense, &progress, &Cancel::new())
         }

@@ -40,21 +40,28 @@ pub enum Place {
 
 /// The text names no place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
-     `crash`, `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
-)]
-pub struct ParsePlaceError(String);
+pub enum ParsePlaceError {
+    /// It has none of the forms.
+    #[error(
+        "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
+         `crash`, `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
+    )]
+    Unknown(String),
+    /// The one before the first event or system call.
+    #[error("{0} is no place: events and system calls are counted from 1")]
+    Zero(String),
+}
 
 impl FromStr for Place {
     type Err = ParsePlaceError;
 
     fn from_str(s: &str) -> std::result::Result<Place, ParsePlaceError> {
         let s = s.trim();
-        let bad = || ParsePlaceError(s.into());
-        let from_one = |n: &str| match n.parse() {
-            Ok(n @ 1..) => Ok(n),
-            _ => Err(bad()),
+        let bad = || ParsePlaceError::Unknown(s.into());
+        let from_one = |n: &str| match n.parse::<u64>() {
+            Ok(0) => Err(ParsePlaceError::Zero(s.into())),
+            Ok(n) => Ok(n),
+            Err(_) => Err(bad()),
         };
         match s {
             "begin" => return Ok(Place::Begin),

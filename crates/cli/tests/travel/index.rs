@@ -291,7 +291,13 @@ fn a_range_of_interest_gets_its_frames_denser() {
         });
         assert_eq!(a, b);
     }
-    for bad in ["40%", "40%..", "x..y"] {
+    let few = s.run(&mut s.hindsight(&["index", file, "--range", "49%..50%", "--interval", "1"]));
+    assert!(
+        few.status.success() && few.messages().contains("every 1024 instructions"),
+        "{}",
+        few.messages()
+    );
+    for bad in ["40%", "40%..", "x..y", "50%..10%", "end..begin"] {
         let done = s.run(&mut s.hindsight(&["index", file, "--range", bad]));
         assert_eq!(done.status.code(), Some(2), "{bad}: {}", done.messages());
     }

@@ -178,7 +178,11 @@ fn places_have_names() {
     assert_eq!(place["position"], calls[2].position.to_string());
     let bad = s.run(s.hindsight(&["at"]).arg(t.path()).arg("syscall:0"));
     assert_eq!(bad.status.code(), Some(2));
-    assert!(bad.messages().contains("is no place"));
+    assert!(
+        bad.messages().contains("is no place") && bad.messages().contains("counted from 1"),
+        "{}",
+        bad.messages()
+    );
 }
 
 #[test]

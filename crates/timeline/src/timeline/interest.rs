@@ -3,19 +3,16 @@
 use super::{Inner, Timeline, lock};
 use crate::index::{self, Budget, Part, Place};
 use crate::sidecar::For;
-use crate::{Cancel, Position, Result};
+use crate::{Cancel, Error, Position, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Shorter intervals take more for their frames than steps gain by them.
-const SHORTEST: u64 = 1 << 10;
 
 /// More intervals in a range would take memory without limit while they are made.
 const MOST: u64 = 1 << 16;
 
 /// The shortest interval that a range may have.
 fn shortest(from: u64, until: u64) -> u64 {
-    SHORTEST.max(until.saturating_sub(from).div_ceil(MOST))
+    Timeline::SHORTEST_INTERVAL.max(until.saturating_sub(from).div_ceil(MOST))
 }
 
 /// A stretch of a thread whose intervals are to be short.
@@ -57,6 +54,9 @@ impl Interest {
 }
 
 impl Timeline {
+    /// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
+    pub const SHORTEST_INTERVAL: u64 = 1 << 10;
+
     /// Announces that the instants `from..until` will be looked at closely: there the index gets frames every
     /// `interval` instructions (at least 1024, and a 65536th of the range), so that steps back and seeks replay no
     /// more than that. The parts of the index in which the range lies are made anew, and saved beside the trace; where that fails, they are used
@@ -66,7 +66,7 @@ impl Timeline {
     /// Returns the number of parts that were made.
     ///
     /// # Errors
-    /// If an index cannot be written or would be too large, a stream cannot be replayed, or it was cancelled.
+    /// If there is no instant in the range, an index cannot be written or would be too large, a stream cannot be replayed, or it was cancelled.
     pub fn interest(
         &self,
         from: Position,
@@ -75,6 +75,10 @@ impl Timeline {
         progress: &(dyn Fn(u64, u64) + Sync),
         cancel: &Cancel,
     ) -> Result<usize> {
+        if from >= until {
+            let what = format!("the range is empty: {from} is not before {until}");
+            return Err(Error::Unsupported(what));
+        }
         let inner = &self.0;
         let mut wanted: Vec<(Place, Interest)> = Vec::new();
         for (thread, scan) in self.scans()? {
@@ -144,7 +148,10 @@ mod tests {
         let thread = ThreadId(1);
         for (from, until) in [(0, 5000), (7, 1 << 26), (3, 1 << 40), (9, u64::MAX)] {
             let interval = shortest(from, until);
-            assert!(interval >= SHORTEST && (until - from).div_ceil(interval) <= MOST);
+            assert!(
+                interval >= Timeline::SHORTEST_INTERVAL
+                    && (until - from).div_ceil(interval) <= MOST
+            );
             let interest = Interest {
                 from,
                 until,
@@ -161,6 +168,6 @@ mod tests {
             // The place's first, and the range's end.
             assert!(borders.len() as u64 <= MOST + 2, "{}", borders.len());
         }
-        assert_eq!(shortest(5, 4), SHORTEST);
+        assert_eq!(shortest(5, 4), Timeline::SHORTEST_INTERVAL);
     }
 }
