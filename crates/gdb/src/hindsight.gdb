@@ -4,11 +4,18 @@ set non-stop off
 set remotetimeout 3600
 set unwindonsignal on
 
+# What later commands look at. Their expressions are such that all languages have them: gdb warns where one is
+# chosen that is not the frame's. Before there is a program gdb may take addresses for shorter.
+pipe set architecture i386:x86-64 | cat >/dev/null
+with language c -- set $hindsight_led = (unsigned char *) 0x9e48494e44534754
+with language c -- set $hindsight_asks = (unsigned char *) 0x9e48494e4453475c
+pipe set architecture auto | cat >/dev/null
+
 define hindsight-moved
   maintenance flush dcache
   sharedlibrary
   # Not 0: in another thread than the chosen one, which need not be there any more. gdb changes to it when it stops.
-  with language c -- set $hindsight_elsewhere = *(unsigned char *) 0x9e48494e44534754
+  set $hindsight_elsewhere = *$hindsight_led
   if $hindsight_elsewhere != 0
     # Backwards gdb makes no step of the old thread over a breakpoint, in which it expects no other thread.
     reverse-continue
@@ -26,7 +33,7 @@ end
 # only when it looks at memory: when it has stopped it last spoke of any of those that it holds.
 define hindsight-chosen
   if $_thread != 0
-    with language c -- set $hindsight_here = *(unsigned char *) 0x9e48494e4453475c
+    set $hindsight_here = *$hindsight_asks
   end
 end
 define hook-monitor
@@ -134,13 +141,20 @@ Goes to the beginning of another program image of the recording, by its number: 
 `monitor processes` lists them. Without a number it says in which one is.
 end
 
+# The bytes at $hindsight_at: not all languages have sizeof.
+define hindsight-bounds
+  eval "set $hindsight_begin = %lu", $hindsight_at
+  eval "set $hindsight_end = %lu", $hindsight_at + 1
+end
+
 define known
   if $argc <= 1
     set $hindsight_at = &($arg0)
-    with language c -- eval "monitor memory %lu %lu", (unsigned long) $hindsight_at, (unsigned long) sizeof(*$hindsight_at)
+    hindsight-bounds
+    eval "monitor memory %lu %lu", $hindsight_begin, $hindsight_end - $hindsight_begin
   else
     set $hindsight_at = $arg0
-    with language c -- eval "monitor memory %lu %lu", (unsigned long) $hindsight_at, (unsigned long) ($arg1)
+    eval "monitor memory %lu %lu", $hindsight_at, ($arg1)
   end
 end
 document known
@@ -181,7 +195,8 @@ define last-write
   if $argc == 8
     set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
   end
-  with language c -- eval "monitor last-write %lu %lu", (unsigned long) $hindsight_at, (unsigned long) sizeof(*$hindsight_at)
+  hindsight-bounds
+  eval "monitor last-write %lu %lu", $hindsight_begin, $hindsight_end - $hindsight_begin
   hindsight-moved
 end
 document last-write
@@ -221,7 +236,8 @@ define first-use
   if $argc == 8
     set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
   end
-  with language c -- eval "monitor first-use %lu %lu", (unsigned long) $hindsight_at, (unsigned long) sizeof(*$hindsight_at)
+  hindsight-bounds
+  eval "monitor first-use %lu %lu", $hindsight_begin, $hindsight_end - $hindsight_begin
   hindsight-moved
 end
 document first-use

@@ -118,6 +118,52 @@ fn exceptions_are_caught_on_the_way_to_the_beginning() {
     assert!(!out.contains("Fatal signal"), "{out}");
 }
 
+/// gdb warns where a language is chosen that is not the frame's.
+#[test]
+fn commands_choose_no_other_language_than_the_frames() {
+    let s = Scene::new();
+    let source = s.path("set.cc");
+    let text = "
+        namespace shop { struct Till { int sum; double rest[2]; } till; }
+        __attribute__((noinline)) void set(int n) { shop::till.sum = n; shop::till.rest[1] = n; }
+        int main() { set(5); set(7); return 0; }";
+    std::fs::write(&source, text).unwrap();
+    let program = s.path("set");
+    let made = (Command::new("g++").args(["-g", "-O0"]).arg(&source))
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .expect("a C++ compiler (scripts/setup installs it)");
+    assert!(made.success());
+    let trace = s.record(&[&program]).1;
+    let script = "
+        break set
+        continue
+        continue
+        when
+        known n
+        known &shop::till 4
+        last-write shop::till.rest
+        info symbol $pc
+        print n
+        first-use shop::till.sum
+        print n
+        ";
+    let out = gdb(&s, &trace, script);
+    expect(
+        &out,
+        &[
+            "of the thread",
+            "written",
+            "8 bytes",
+            "= 5",
+            "4 bytes",
+            "= 7",
+        ],
+    );
+    assert!(!out.contains("does not match this frame"), "{out}");
+}
+
 /// From one change to the next, both ways, where gdb decides whether to stop.
 #[test]
 fn many_changes_are_gone_through() {
