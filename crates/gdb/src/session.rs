@@ -20,6 +20,7 @@ use hindsight_timeline::{
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 /// Bytes of the largest variable whose changes are told apart from other writes.
 pub(crate) const LARGEST: u64 = 64;
@@ -80,6 +81,8 @@ pub struct Session {
     pub cancel: Cancel,
     /// For what is not a run.
     pub interrupt: Interrupt,
+    /// When a look at memory was interrupted, or asked for once more behind that.
+    pub interrupted: Option<Instant>,
     pub files: Files,
     pub marks: Bookmarks,
     /// The next run only tells the client at which thread it is.
@@ -128,6 +131,7 @@ impl Session {
             several: false,
             chosen_thread: None,
             interrupt: Interrupt::new(&cancel),
+            interrupted: None,
             cancel,
             files: Files::default(),
             marks,

@@ -7,6 +7,11 @@ use crate::session::{Action, Session, Told};
 use crate::{Error, Result};
 use gdbstub::common::{Signal, Tid};
 use hindsight_timeline::{Branch, Halted};
+use std::time::{Duration, Instant};
+
+/// Where a look at memory was interrupted, gdb asks for the same and for less at once, before it sees that its user wants no
+/// more of it: what comes so soon behind one another is the same look.
+const REPEATED: Duration = Duration::from_millis(100);
 
 /// A side branch.
 pub struct Side {
@@ -41,11 +46,15 @@ impl Session {
         Ok(match &mut self.inferior.side {
             Some(side) => side.branch.read(address, len)?,
             None => {
+                if self.interrupted.is_some_and(|at| at.elapsed() < REPEATED) {
+                    self.interrupted = Some(Instant::now());
+                    return Err(hindsight_timeline::Error::Cancelled.into());
+                }
                 let cancel = self.cancel.clone();
-                self.inferior
-                    .cursor
-                    .peek_unless(address, len, &cancel)?
-                    .prefix()
+                let found = self.inferior.cursor.peek_unless(address, len, &cancel);
+                let cancelled = matches!(found, Err(hindsight_timeline::Error::Cancelled));
+                self.interrupted = cancelled.then(Instant::now);
+                found?.prefix()
             }
         })
     }

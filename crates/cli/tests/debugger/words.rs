@@ -204,6 +204,35 @@ fn what_is_known_of_a_variable_is_told() {
     );
 }
 
+/// gdb asks once more for memory that it was not given, as it does where a part of it cannot be read.
+#[test]
+fn a_look_at_memory_that_takes_long_is_interrupted() {
+    let s = Scene::new();
+    let source = "#include <pthread.h>
+volatile long n;
+void *count(void *p) { for (long i = 0; i < 600000000; i++) n += i; return 0; }
+int main(void) { pthread_t t; pthread_create(&t, 0, count, 0); pthread_join(t, 0); return 0; }";
+    let trace = record(&s, source, &["-pthread"]);
+    // The index of the other thread would be made for it.
+    let file = s.path("script.gdb");
+    std::fs::write(&file, "monitor seek end\necho going\\n\nprint n\nprint 7\n").unwrap();
+    let mut command = s.hindsight(&["replay"]);
+    command.arg(&trace).args(["--", "-nx"]);
+    command.stdin(std::fs::File::open(&file).unwrap());
+    let running = s.start(&mut command);
+    while !running.so_far().contains("going") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    running.signal_group(libc::SIGINT);
+    let done = running.finish();
+    expect(&done.messages(), &["Quit"]);
+    expect(&done.text(), &["$1 = 7"]);
+    // What was made for it by then is kept; with the index of the other thread it would have 200 KB.
+    let kept = std::fs::metadata(trace.with_extension("hsx")).map_or(0, |m| m.len());
+    assert!(kept < 100_000, "{kept}");
+}
+
 #[test]
 fn a_command_that_takes_long_is_interrupted() {
     let s = Scene::new();
