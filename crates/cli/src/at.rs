@@ -71,6 +71,7 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
     let mut all = timeline.threads()?;
     all.retain(|t| (t.image, t.pid) == (first.image, first.pid));
     all.sort_by_key(|t| (t.id != first.id, t.id));
+    let names = timeline.names(first.image)?;
     let (mut text, mut list) = (String::new(), Vec::new());
     for t in all {
         if t.id != first.id {
@@ -81,11 +82,12 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
             cursor.seek_count(t.id, count)?;
         }
         let position = cursor.position()?;
+        let name = names.of(&t, here);
         let frames = inspector.backtrace(cursor)?;
-        let _ = writeln!(text, "thread {} ({}) at {position}", t.tid, t.name);
+        let _ = writeln!(text, "thread {} ({name}) at {position}", t.tid);
         let _ = writeln!(text, "{}\n", stack_text(&frames).trim_end());
         list.push(json!({
-            "thread": t.id.0, "tid": t.tid, "name": t.name, "position": position.to_string(),
+            "thread": t.id.0, "tid": t.tid, "name": name, "position": position.to_string(),
             "stack": stack_json(&frames),
         }));
     }
@@ -100,6 +102,8 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
 struct Shown {
     position: Position,
     thread: hindsight_timeline::Thread,
+    /// What the thread is called there.
+    name: String,
     count: u64,
     /// When it was, and when the recording was started.
     when: Option<Moment>,
@@ -115,11 +119,15 @@ struct Shown {
 impl Shown {
     fn of(inspector: &mut Inspector, cursor: &mut Cursor, instructions: usize) -> Result<Shown> {
         let cpu = cursor.registers()?;
+        let (timeline, position) = (cursor.timeline(), cursor.position()?);
+        let thread = timeline.thread(cursor.thread())?;
+        let names = timeline.names(thread.image)?;
         Ok(Shown {
-            position: cursor.position()?,
-            thread: cursor.timeline().thread(cursor.thread())?,
+            position,
+            name: names.of(&thread, position).to_owned(),
+            thread,
             count: cursor.count(),
-            when: cursor.timeline().when(cursor.position()?)?,
+            when: cursor.timeline().when(position)?,
             started_ms: cursor.timeline().started_ms(),
             place: inspector.place(cursor, cpu.rip)?,
             frames: inspector.frames(cursor, cpu.rip)?,
@@ -134,7 +142,7 @@ impl Shown {
         let t = &self.thread;
         let mut out = format!(
             "position {}: thread {} of process {} ({}), {} instructions\n",
-            self.position, t.tid, t.pid, t.name, self.count
+            self.position, t.tid, t.pid, self.name, self.count
         );
         if let Some(m) = self.when {
             let at = self.started_ms / 1000
@@ -202,7 +210,7 @@ impl Shown {
             "position": self.position.to_string(),
             "time": travel::moment_json(self.when),
             "thread": { "stream": self.thread.id.0, "tid": self.thread.tid, "pid": self.thread.pid,
-                        "name": self.thread.name },
+                        "name": self.name },
             "instructions": self.count,
             "registers": registers,
             "place": self.place.as_ref().map(place_json),

@@ -6,7 +6,9 @@ use crate::session::{Break, Session, SignalInfo};
 use crate::side::Side;
 use crate::{Error, Result};
 use gdbstub::common::Tid;
-use hindsight_timeline::{Cursor, Position, Process, Thread, ThreadId, Timeline, Watchpoint};
+use hindsight_timeline::{
+    Cursor, Names, Position, Process, Thread, ThreadId, Timeline, Watchpoint,
+};
 use std::collections::HashMap;
 
 /// One process, as the client sees it.
@@ -38,7 +40,7 @@ pub struct Inferior {
     /// What was written, and what follows from it.
     pub side: Option<Side>,
     /// Names that threads gave themselves, and since when.
-    pub names: Vec<(ThreadId, Position, String)>,
+    pub names: Names,
     /// Processes that this one makes.
     pub forks: Vec<Fork>,
     /// The client was told of a `vfork`, and not yet that it is over.
@@ -68,7 +70,7 @@ impl Inferior {
             steps_at_end: 0,
             auxv: Vec::new(),
             side: None,
-            names: Vec::new(),
+            names: Names::default(),
             forks: Vec::new(),
             vfork_open: false,
             chosen: None,
@@ -102,11 +104,8 @@ impl Inferior {
     /// What a thread is called now.
     pub fn name(&self, timeline: &Timeline, id: ThreadId) -> Result<String> {
         let here = self.cursor.position()?;
-        let mut given = self.names.iter().rev();
-        match given.find(|(t, p, _)| *t == id && *p < here) {
-            Some((_, _, name)) => Ok(name.clone()),
-            None => Ok(timeline.thread(id)?.name),
-        }
+        let thread = timeline.thread(id)?;
+        Ok(self.names.of(&thread, here).to_owned())
     }
 }
 
@@ -250,7 +249,7 @@ impl Session {
     /// Finds out what is to be known of the program image.
     pub fn begin(&mut self) -> Result<()> {
         let image = self.inferior.image;
-        self.inferior.names = crate::session::names(&self.timeline, image)?;
+        self.inferior.names = self.timeline.names(image)?;
         self.inferior.forks = processes::forks(self)?;
         let begin = self.present()?.begin;
         self.inferior.auxv = crate::auxv::find(self, begin)?;

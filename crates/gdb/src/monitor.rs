@@ -126,7 +126,7 @@ fn when(s: &mut Session) -> Result<String> {
         "{} thread {} ({}), {} instructions, {:.2}% of the thread\n{time}",
         here,
         t.tid,
-        t.name,
+        s.inferior.name(&s.timeline, t.id)?,
         done,
         done as f64 * 100.0 / all as f64
     ))
@@ -285,7 +285,7 @@ fn threads_at(s: &mut Session) -> Result<String> {
             out,
             "{here} {} ({}) {} at {:#x}",
             t.tid,
-            t.name,
+            s.inferior.name(&s.timeline, id)?,
             s.timeline.position(id, count)?,
             state.cpu.rip
         );

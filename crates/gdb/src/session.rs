@@ -15,8 +15,7 @@ use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Direction, Filter, Kind, KindOf, Position, Reason, Scope, Stops, ThreadId,
-    Timeline, Watch,
+    Breakpoint, Cancel, Direction, Position, Reason, Scope, Stops, ThreadId, Timeline, Watch,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -441,35 +440,4 @@ impl Session {
         let list = self.inferior.catch.as_ref();
         list.is_some_and(|l| l.is_empty() || l.contains(&number))
     }
-}
-
-/// Names that threads of an image gave themselves by `prctl`.
-pub fn names(timeline: &Timeline, image: u32) -> Result<Vec<(ThreadId, Position, String)>> {
-    const PRCTL: u64 = 157;
-    const PR_SET_NAME: u64 = 15;
-    const LONGEST: usize = 15;
-    let calls = timeline.events(&Filter {
-        image: Some(image),
-        kinds: vec![KindOf::Syscall],
-        syscalls: vec![PRCTL],
-        ..Filter::default()
-    })?;
-    let mut cursor = timeline.cursor()?;
-    let mut out = Vec::new();
-    for c in calls {
-        let Kind::Syscall { args, .. } = c.kind else {
-            continue;
-        };
-        if args[0] != PR_SET_NAME {
-            continue;
-        }
-        cursor.seek_count(c.thread, c.count)?;
-        let text = cursor.peek(args[1], LONGEST)?.prefix();
-        let text: Vec<u8> = text.into_iter().take_while(|b| *b != 0).collect();
-        if !text.is_empty() {
-            let name = String::from_utf8_lossy(&text).into_owned();
-            out.push((c.thread, c.position, name));
-        }
-    }
-    Ok(out)
 }

@@ -45,6 +45,7 @@ mod kept;
 mod maps;
 mod memory;
 mod model;
+mod names;
 mod order;
 mod past;
 mod place;
@@ -73,6 +74,7 @@ pub use memory::{Candidate, Found, Ground, Known, Memory, Unnamed, Why, Written}
 pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };
+pub use names::Names;
 pub use order::{OrderReport, Violation, check_order};
 pub use place::{ParsePlaceError, Place};
 pub use position::{ParsePositionError, Position};

@@ -202,3 +202,32 @@ fn the_ends_of_threads_are_not_those_of_their_program() {
         ],
     );
 }
+
+#[test]
+fn threads_are_called_what_they_call_themselves() {
+    let s = Scene::new();
+    let source = r#"#include <pthread.h>
+#include <sys/prctl.h>
+void stop(void) {}
+void *work(void *p) { stop(); prctl(PR_SET_NAME, p); stop(); return 0; }
+int main(void) { pthread_t t; pthread_create(&t, 0, work, "worker-1"); pthread_join(t, 0); return 0; }"#;
+    let trace = record(&s, source, &["-pthread"]);
+    let script = "break stop\ncontinue\nwhen\ncontinue\nwhen\nthreads-at\n";
+    let out = gdb(&s, &trace, script);
+    let [before, behind] = whens(&out)[..] else {
+        panic!("{out}");
+    };
+    assert!(!before.contains("(worker-1)"), "{out}");
+    assert!(behind.contains("(worker-1)"), "{out}");
+    let rest = out.split_once(behind).unwrap().1;
+    assert!(rest.contains("(worker-1)"), "threads-at: {out}");
+    let place = |when: &str| when.split(' ').next().unwrap().to_owned();
+    for (command, options) in [("at", &[][..]), ("backtrace", &["--threads"])] {
+        let say = |when: &str| {
+            let mut c = s.hindsight(&[command]);
+            s.run(c.args(options).arg(&trace).arg(place(when))).text()
+        };
+        assert!(say(behind).contains("(worker-1)"), "{}", say(behind));
+        assert!(!say(before).contains("(worker-1)"), "{}", say(before));
+    }
+}
