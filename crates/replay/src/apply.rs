@@ -137,6 +137,8 @@ impl Machine<'_> {
                 c.gpr[R11] = flags;
                 cpu.complete(len);
                 self.open = false;
+                self.queue.advance();
+                return self.bases();
             }
             Event::Regs { mask, ilen, values } => {
                 if ilen != 0 && current(cpu)?.map(|i| i.len()) != Some(ilen as usize) {
@@ -270,6 +272,18 @@ impl Machine<'_> {
             }
         }
         self.queue.advance();
+        Ok(())
+    }
+
+    /// Behind a system call: the segment bases that it has set, which the recording says next, so that nobody stands
+    /// between the two.
+    fn bases(&mut self) -> Result<(), Error> {
+        let next = self.queue.prepare()?;
+        if let Some(Op::Other(at)) = next.filter(|e| e.pos == self.cpu.pos).map(|e| e.op)
+            && matches!(self.queue.event(at)?, Event::Regs { ilen: 0, .. })
+        {
+            return self.event(at);
+        }
         Ok(())
     }
 

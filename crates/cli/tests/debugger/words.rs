@@ -59,11 +59,24 @@ int main(void) { syscall(SYS_arch_prctl, ARCH_SET_GS, 0x123456789000); syscall(S
     let out = gdb(
         &s,
         &trace,
-        "break done\ncontinue\nprint/x $gs_base\nprint $fs_base == fs\nbreak main\nreverse-continue\nprint $gs_base\n",
+        "break done\ncontinue\nprint/x $gs_base\nprint $fs_base == fs\nbreak main\nreverse-continue\nprint $gs_base\n\
+         catch syscall arch_prctl\ncontinue\nprint $gs_base\ncontinue\nprint/x $gs_base\nreverse-continue\n\
+         print $gs_base\n",
     );
     expect(
         &out,
-        &["$1 = 0x123456789000", "$2 = 1", "main ()", "$3 = 0"],
+        &[
+            "$1 = 0x123456789000",
+            "$2 = 1",
+            "main ()",
+            "$3 = 0",
+            "call to syscall arch_prctl",
+            "$4 = 0",
+            "returned from syscall arch_prctl",
+            "$5 = 0x123456789000",
+            "call to syscall arch_prctl",
+            "$6 = 0",
+        ],
     );
 }
 
@@ -223,11 +236,10 @@ int main(void) { pthread_t t; pthread_create(&t, 0, count, 0); pthread_join(t, 0
     while !running.so_far().contains("going") {
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(100));
     running.signal_group(libc::SIGINT);
     let done = running.finish();
-    expect(&done.messages(), &["Quit"]);
-    expect(&done.text(), &["$1 = 7"]);
+    expect(&(done.text() + &done.messages()), &["$1 = 7", "Quit"]);
     // What was made for it by then is kept; with the index of the other thread it would have 200 KB.
     let kept = std::fs::metadata(trace.with_extension("hsx")).map_or(0, |m| m.len());
     assert!(kept < 100_000, "{kept}");
