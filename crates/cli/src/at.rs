@@ -1,5 +1,6 @@
 //! `hindsight at` and `hindsight backtrace`: a place of a recording in words.
 
+use crate::hex::hex;
 use crate::store::println;
 use crate::{args, os, store, travel};
 use anyhow::{Context, Result};
@@ -223,10 +224,6 @@ impl Shown {
             "variables": self.variables.iter().map(variable_json).collect::<Vec<_>>(),
         })
     }
-}
-
-fn hex(v: u64) -> Json {
-    format!("{v:#x}").into()
 }
 
 fn place_json(p: &symbols::Place) -> Json {

@@ -1,5 +1,6 @@
 //! `hindsight breakpath`: how to bring a live program to a place of its recording in the fewest stops.
 
+use crate::hex::hex;
 use crate::store::println;
 use crate::{args, store};
 use anyhow::{Context, Result};
@@ -21,8 +22,8 @@ pub fn run(a: &args::Breakpath) -> Result<i32> {
             "steps": route.steps,
             "stops": route.halts.iter().map(|h| json!({
                 "kind": kind(h), "module": h.setting.module,
-                "offset": format!("{:#x}", h.setting.offset),
-                "position": h.position.to_string(), "pc": format!("{:#x}", h.pc),
+                "offset": hex(h.setting.offset),
+                "position": h.position.to_string(), "pc": hex(h.pc),
             })).collect::<Vec<_>>(),
         }))?,
         _ => text(&route, to),

@@ -1,5 +1,6 @@
 //! `hindsight calls`: every call of a function.
 
+use crate::hex::hex;
 use crate::store::println;
 use crate::{args, store};
 use anyhow::{Context, Result, bail};
@@ -147,12 +148,12 @@ impl<'a> Shown<'a> {
     fn json(&self) -> Json {
         let c = self.call;
         let mut j = json!({
-            "function": self.name, "address": c.function, "thread": c.thread.0,
+            "function": self.name, "address": hex(c.function), "thread": c.thread.0,
             "position": c.position.to_string(), "count": c.count, "handler": c.handler,
             "returned": c.returned.map(|r| json!({
-                "position": r.position.to_string(), "count": r.count, "to": r.to,
+                "position": r.position.to_string(), "count": r.count, "to": hex(r.to),
                 "caller": self.caller.as_ref().map(Place::to_string),
-                "value": self.result, "rax": r.value,
+                "value": self.result, "rax": hex(r.value),
             })),
         });
         if let Some(list) = &self.arguments {

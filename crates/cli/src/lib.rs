@@ -10,6 +10,7 @@ mod debugger;
 mod detach;
 mod dump;
 mod export;
+mod hex;
 mod image;
 mod info;
 mod interrupts;

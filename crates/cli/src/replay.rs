@@ -1,6 +1,7 @@
 //! `hindsight replay`.
 
 use crate::bar::Bar;
+use crate::hex::hex;
 use crate::record::grouped;
 use crate::store::println;
 use crate::{args, say, store};
@@ -116,10 +117,10 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
             "thread": v.who,
             "stream": v.thread.0,
             "position": v.count,
-            "address": v.pc,
+            "address": hex(v.pc),
             "place": v.place,
             "number": v.number,
-            "bytes": { "address": v.address, "length": v.len },
+            "bytes": { "address": hex(v.address), "length": v.len },
             "found": v.found,
             "expected": v.expected,
             "before": { "number": v.before.0, "stream": v.before.1.0, "position": v.before.2 },
@@ -179,7 +180,7 @@ fn suspect_as_json(s: &Suspect) -> serde_json::Value {
         "name": s.name(),
         "position": s.position,
         "argument": s.pointer.map(|(i, _)| i + 1),
-        "address": s.pointer.map(|(_, addr)| addr),
+        "address": s.pointer.map(|(_, addr)| hex(addr)),
         "indirect": s.indirect,
     })
 }
@@ -220,7 +221,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
             "stream": d.stream,
             "thread": d.who,
             "position": d.difference.position,
-            "address": d.difference.pc,
+            "address": hex(d.difference.pc),
             "place": d.place.as_ref().map(|p| p.to_string()),
             "expected": d.difference.expected,
             "found": d.difference.found,

@@ -1,6 +1,7 @@
 //! `hindsight index`, `events`, `mem` and `writes`: questions about a recording without a debugger.
 
 use crate::bar::Bar;
+use crate::hex::hex;
 use crate::record::{grouped, size};
 use crate::store::{self, println};
 use crate::{args, say};
@@ -164,14 +165,14 @@ fn event_json(h: &Happening) -> Json {
             result,
         } => json!({
             "kind": "syscall", "number": number, "name": syscall_name(*number),
-            "args": args, "result": result.map(|r| r as i64),
+            "args": args.map(hex), "result": result.map(|r| r as i64),
         }),
         Kind::Signal {
             number,
             code,
             address,
         } => json!({
-            "kind": "signal", "number": number, "code": code, "address": address,
+            "kind": "signal", "number": number, "code": code, "address": hex(*address),
             "exception": h.kind.is_exception(),
         }),
         Kind::ThreadBegin => json!({"kind": "thread-begin"}),
@@ -179,10 +180,10 @@ fn event_json(h: &Happening) -> Json {
         Kind::ProcessBegin { image } => json!({"kind": "process-begin", "image": image}),
         Kind::ProcessEnd { image } => json!({"kind": "process-end", "image": image}),
         Kind::ModuleLoad { path, start, end } => {
-            json!({"kind": "module-load", "path": path, "start": start, "end": end})
+            json!({"kind": "module-load", "path": path, "start": hex(*start), "end": hex(*end)})
         }
         Kind::ModuleUnload { path, start, end } => {
-            json!({"kind": "module-unload", "path": path, "start": start, "end": end})
+            json!({"kind": "module-unload", "path": path, "start": hex(*start), "end": hex(*end)})
         }
         Kind::GapBegin { reason } => json!({"kind": "gap-begin", "reason": match reason {
             GapReason::Module => "module",
@@ -216,17 +217,17 @@ pub fn mem(a: &args::Mem) -> Result<i32> {
 
 fn memory_json(m: &Memory) -> Json {
     json!({
-        "address": m.address,
+        "address": hex(m.address),
         "bytes": m.bytes.iter().map(|b| b.map(|k| k.value)).collect::<Vec<_>>(),
         "grounds": m.grounds().iter().map(|(at, len, g)| {
-            json!({"address": at, "length": len, "ground": g.map(|g| g.to_string())})
+            json!({"address": hex(*at), "length": len, "ground": g.map(|g| g.to_string())})
         }).collect::<Vec<_>>(),
         "candidates": m.candidates.iter().map(|c| json!({
-            "address": c.address, "bytes": c.bytes, "thread": c.thread.0,
+            "address": hex(c.address), "bytes": c.bytes, "thread": c.thread.0,
             "position": c.position.to_string(), "why": c.why.to_string(),
         })).collect::<Vec<_>>(),
         "unnamed": m.unnamed.iter().map(|u| {
-            json!({"address": u.address, "length": u.len, "thread": u.thread.0})
+            json!({"address": hex(u.address), "length": u.len, "thread": u.thread.0})
         }).collect::<Vec<_>>(),
     })
 }
@@ -258,8 +259,8 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
         let (w, value) = (next.access, next.bytes);
         if a.json {
             list.push(json!({
-                "position": w.position.to_string(), "thread": w.thread.0, "count": w.count, "pc": w.pc,
-                "address": w.address, "length": w.len, "kernel": w.kernel, "value": value,
+                "position": w.position.to_string(), "thread": w.thread.0, "count": w.count, "pc": hex(w.pc),
+                "address": hex(w.address), "length": w.len, "kernel": w.kernel, "value": value,
             }));
         } else {
             let bytes: Vec<String> = value

@@ -1,6 +1,6 @@
 //! Atomic operations between threads and processes, and the proof of their order.
 
-use crate::harness::{Done, Scene, words};
+use crate::harness::{Done, Scene, hex, words};
 use hindsight_events::ring::stripe_of;
 use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
 use hindsight_trace::{ChunkBuilder, Pushed, StreamId, StreamKind, Taken, Trace, Writer};
@@ -154,7 +154,7 @@ fn explained_only_there(scene: &Scene, trace: &Trace, numbers: &HashMap<u64, u64
         let (done, order) = check(scene, &file);
         let wrong = done.status.code() == Some(1);
         assert_eq!(wrong, order["wrong"] != 0, "{order}");
-        let at = order["violation"]["bytes"]["address"].as_u64();
+        let at = hex(&order["violation"]["bytes"]["address"]);
         (order, at.map(stripe_of))
     };
     // The program's variables are few.

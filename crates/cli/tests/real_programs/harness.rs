@@ -316,3 +316,8 @@ pub fn words(program: &Path, args: &[&str]) -> Vec<OsString> {
         .chain(args.iter().map(OsString::from))
         .collect()
 }
+
+/// An address, or a register, as JSON tells it.
+pub fn hex(v: &serde_json::Value) -> Option<u64> {
+    u64::from_str_radix(v.as_str()?.strip_prefix("0x")?, 16).ok()
+}

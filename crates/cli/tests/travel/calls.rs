@@ -1,6 +1,6 @@
 //! Calls and returns of functions, and what the kernel writes.
 
-use crate::harness::Scene;
+use crate::harness::{Scene, hex};
 use crate::open;
 use crate::oracle;
 use hindsight_timeline::{
@@ -81,9 +81,7 @@ fn calls_are_those_of_a_plain_replay() {
     let id = t.threads().unwrap()[0].id;
     let log = oracle::play(t.trace(), id.0);
     for name in ["fib", "leap", "nothing", "main"] {
-        let address = ask(&s, &trace, name)["calls"][0]["address"]
-            .as_u64()
-            .unwrap();
+        let address = hex(&ask(&s, &trace, name)["calls"][0]["address"]).unwrap();
         let state = |i: usize| (log.states[i].rip, log.states[i].gpr[4]);
         let mut wanted = Vec::new();
         for i in (0..log.states.len()).filter(|i| log.states[*i].rip == address) {
@@ -340,7 +338,7 @@ fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
         crate::borders::record_as(&s, LEFT, &["-g", "-O1", "-fno-optimize-sibling-calls"], &[]);
     let [attempt, change] = ["attempt", "change"].map(|function| {
         let all = ask(&s, &trace, function);
-        all["calls"][0]["address"].as_u64().unwrap()
+        hex(&all["calls"][0]["address"]).unwrap()
     });
     // What was called in an interval of the index may return in another one.
     let fine = open(&trace, 700);
@@ -392,9 +390,7 @@ fn what_another_function_returned_is_not_taken_for_its_own() {
     );
     // Of so many the last ones are remembered.
     let t = open(&trace, 0);
-    let again = ask(&s, &trace, "again")["calls"][0]["address"]
-        .as_u64()
-        .unwrap();
+    let again = hex(&ask(&s, &trace, "again")["calls"][0]["address"]).unwrap();
     let calls = t.calls(again, &Filter::default(), &Cancel::new()).unwrap();
     assert_eq!(calls.len(), 200_001);
     assert!(

@@ -1,6 +1,6 @@
 //! The index beside a trace, and what becomes of one that does not fit.
 
-use crate::harness::Scene;
+use crate::harness::{Scene, hex};
 use hindsight_timeline::{
     Cancel, Error, Ground, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
 };
@@ -154,7 +154,7 @@ fn the_command_line_answers() {
     let calls = json(&["events", file, "--json", "--syscall", "write"]);
     assert_eq!(calls.as_array().unwrap().len(), 1, "{calls}");
     let (position, args) = (calls[0]["position"].as_str().unwrap(), &calls[0]["args"]);
-    let (address, len) = (args[1].as_u64().unwrap(), args[2].as_u64().unwrap());
+    let (address, len) = (hex(&args[1]).unwrap(), hex(&args[2]).unwrap());
     let (address, len) = (address.to_string(), len.to_string());
     // What the program is about to write to its standard output.
     let memory = json(&["mem", file, position, &address, &len, "--json"]);

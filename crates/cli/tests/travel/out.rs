@@ -1,6 +1,6 @@
 //! Out of functions, compared with what a plain replay says of each instruction.
 
-use crate::harness::Scene;
+use crate::harness::{Scene, hex};
 use crate::questions::Rng;
 use hindsight_isa::Predictor;
 use hindsight_replay::access::decode;
@@ -292,7 +292,7 @@ fn what_is_left_otherwise_ends_where_its_callers_return() {
     let symbol = |name: &str| {
         let all = s.run(s.hindsight(&["calls", "--json"]).arg(&trace).arg(name));
         let all: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
-        all["calls"][0]["address"].as_u64().unwrap()
+        hex(&all["calls"][0]["address"]).unwrap()
     };
     let never = Cancel::new();
     let calls = |f| t.calls(f, &Default::default(), &never).unwrap();
