@@ -156,6 +156,25 @@ fn the_quiet_regime_knows_what_was_never_accessed() {
 }
 
 #[test]
+fn nothing_is_known_of_the_ends_of_the_address_space() {
+    let s = Scene::new();
+    let t = record(&s, "int main() { return 0; }", "ends");
+    let mut c = t.cursor().unwrap();
+    c.seek(t.range().unwrap().1).unwrap();
+    for address in [0, 1, u64::MAX, u64::MAX - 7, u64::MAX - 15, u64::MAX - 8191] {
+        for len in [1, 8, 64, 4096] {
+            let all = [
+                c.memory(address, len).unwrap(),
+                c.peek(address, len).unwrap(),
+            ];
+            for m in all {
+                assert_eq!(m.bytes, vec![None; len], "{len} at {address:#x}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_a_program_begins_with_is_known_at_its_first_instant() {
     let s = Scene::new();
     let source =

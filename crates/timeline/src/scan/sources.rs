@@ -39,7 +39,7 @@ impl Sources {
         let end = address.saturating_add(len as u64);
         let mut at = address;
         while at < end {
-            let next = end.min((at / PAGE + 1) * PAGE);
+            let next = end.min((at | (PAGE - 1)).saturating_add(1));
             let near = self.pages.get(&(at / PAGE)).map_or(&[][..], |p| p);
             self.fill(&mut out, address, at..next, near, &self.large, before);
             at = next;
@@ -125,5 +125,8 @@ mod tests {
         assert_eq!(when(0xff8, 6)[..9], [0, 0, 0, 0, 0, 0, 0, 0, 5]);
         assert_eq!(when(0x1ffe, 10)[..8], [7, 7, 9, 9, 9, 9, 7, 7]);
         assert_eq!(list.of(0x2002, 1, 10)[0].unwrap().len, 1);
+        // Behind the last page comes nothing.
+        assert_eq!(when(u64::MAX - 16, 10), [7; 16]);
+        assert_eq!(when(u64::MAX - 4095, 7), [0; 16]);
     }
 }

@@ -47,7 +47,7 @@ pub fn words(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
     };
     let mut at = floor;
     while at < end {
-        let next = end.min((at / PAGE + 1) * PAGE);
+        let next = end.min((at | (PAGE - 1)).saturating_add(1));
         let memory = cursor.peek_unless(at, (next - at) as usize, cancel)?;
         let (words, _) = memory.bytes.as_chunks::<{ WORD as usize }>();
         for (slot, word) in (at..).step_by(WORD as usize).zip(words) {
