@@ -151,15 +151,30 @@ impl Module {
         })
     }
 
-    /// The bias of a mapping of this file that begins at guest address `start` with `offset` of
-    /// the file. A mapping begins at a page's start, a segment need not.
+    /// The bias of the lowest mapping of this file, which begins at guest address `start` with `offset` of the file. A
+    /// mapping begins at a page's start, a segment need not.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        self.segments.iter().find_map(|s| {
-            let from = s.offset & !0xfff;
-            let d = offset.wrapping_sub(from);
-            (d < s.len + (s.offset - from))
-                .then(|| start.wrapping_sub(s.addr.wrapping_sub(s.offset - from).wrapping_add(d)))
-        })
+        self.biases(start, 1, offset).first().copied()
+    }
+
+    /// The biases that a mapping of `len` bytes may have, the likeliest first: where one segment ends in a page of the
+    /// file and the next begins in it, as `lld` has them, both are mapped from that page on.
+    pub(crate) fn biases(&self, start: u64, len: u64, offset: u64) -> Vec<u64> {
+        const PAGE: u64 = 4096;
+        let mut out = Vec::new();
+        for s in &self.segments {
+            let before = s.offset % PAGE;
+            let (from, to) = (s.offset - before, s.offset.saturating_add(s.len));
+            if offset < from || to <= offset {
+                continue;
+            }
+            let at = s.addr.wrapping_sub(before).wrapping_add(offset - from);
+            let fits =
+                offset.saturating_add(len) <= to.checked_next_multiple_of(PAGE).unwrap_or(to);
+            out.push(((!fits, offset != from), start.wrapping_sub(at)));
+        }
+        out.sort_by_key(|(unlikely, _)| *unlikely);
+        out.into_iter().map(|(_, bias)| bias).collect()
     }
 
     /// The function at a file address, and the distance from its start.

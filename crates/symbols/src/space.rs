@@ -81,7 +81,13 @@ impl Space {
     /// Returns whether a segment of the file lies there.
     pub fn map(&mut self, module: &Arc<Module>, start: u64, len: u64, offset: u64) -> bool {
         self.unmap(start, len);
-        let Some(bias) = module.bias(start, offset) else {
+        let biases = module.biases(start, len, offset);
+        // All parts of a file that was loaded have one bias.
+        let there = |b: &&u64| {
+            let same = |m: &Mapping| Arc::ptr_eq(&m.module, module) && m.bias == **b;
+            self.mappings.iter().any(same)
+        };
+        let Some(&bias) = biases.iter().find(there).or(biases.first()) else {
             return false;
         };
         let at = self.mappings.partition_point(|m| m.start < start);

@@ -1,6 +1,7 @@
 //! Programs are compiled and looked at.
 
 use hindsight_symbols::{DebugPaths, Location, Module, Registers, Space};
+use object::{Object, ObjectSegment};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -300,6 +301,45 @@ fn backtrace_without_frame_pointers() {
     assert_eq!(stack[0].cfa, Some(0x9008));
     space.unmap(text + bias, 0x1000);
     assert_eq!(space.place(area), None);
+}
+
+/// Where a segment begins in the page of the file in which another ends, as some linkers have them, that page is mapped
+/// for both.
+#[test]
+fn all_parts_of_a_file_have_one_bias() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("point.c"), SOURCE).unwrap();
+    let rust = "pub mod shop { #[inline(never)] pub fn twice(x: usize) -> usize { x * 2 } }
+        fn main() { println!(\"{}\", shop::twice(std::env::args().count())) }";
+    std::fs::write(dir.path().join("r.rs"), rust).unwrap();
+    for command in [
+        "gcc -o p point.c",
+        "gcc -no-pie -Wl,-z,noseparate-code -Wl,-z,max-page-size=4096 -o p point.c",
+        "rustc -o p r.rs",
+    ] {
+        run(dir.path(), command);
+        let data = std::fs::read(dir.path().join("p")).unwrap();
+        let file = object::File::parse(&*data).unwrap();
+        let segments: Vec<_> = (file.segments().map(|s| (s.address(), s.file_range()))).collect();
+        let m = Arc::new(Module::parse("p", data.clone(), &DebugPaths::none()).unwrap());
+        let bias = 0x5555_0000_0000;
+        let mut space = Space::new();
+        for (address, (offset, len)) in &segments {
+            let (start, end) = (address & !0xfff, (address + len).next_multiple_of(4096));
+            assert!(space.map(&m, start + bias, end - start, offset & !0xfff));
+        }
+        assert_eq!(space.mappings().len(), segments.len());
+        let biases: Vec<u64> = space.mappings().iter().map(|m| m.bias).collect();
+        assert!(biases.iter().all(|b| *b == bias), "{command}: {biases:x?}");
+        // The part with the code by itself, of which the others say nothing.
+        let main = m.find("main")[0].addr;
+        let (address, (offset, len)) = segments.iter().rfind(|s| s.0 <= main).unwrap();
+        let (start, end) = (address & !0xfff, (address + len).next_multiple_of(4096));
+        let mut space = Space::new();
+        assert!(space.map(&m, start + bias, end - start, offset & !0xfff));
+        let place = space.place(main + bias).unwrap();
+        assert_eq!(place.addr, main, "{command}: {place}");
+    }
 }
 
 /// Damaged files end in an error or in fewer symbols.
