@@ -191,17 +191,12 @@ impl Module {
     }
 
     /// The functions with this name, as in the file or demangled, the latter with or without its
-    /// parameters, template arguments, namespaces and classes: `run` also finds `a::run` and `b::run`.
+    /// parameters, template arguments, ABI tags, namespaces and classes: `run` also finds `a::run` and `b::run`.
     pub fn find(&self, name: &str) -> Vec<&Function> {
         let is = |f: &&Function| {
-            if f.name == name {
-                return true;
-            }
-            if !f.name.starts_with('_') {
-                // `memcpy@@GLIBC_2.14`
-                return f.name.split('@').next() == Some(name);
-            }
-            names::is_called(&f.demangled(), name)
+            // `memcpy@@GLIBC_2.14`
+            let own = f.name == name || f.name.split('@').next() == Some(name);
+            own || f.name.starts_with('_') && names::is_called(&f.demangled(), name)
         };
         self.functions.iter().filter(is).collect()
     }

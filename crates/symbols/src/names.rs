@@ -77,66 +77,128 @@ fn scopes(unit: UnitRef<Reader>, wanted: UnitOffset<usize>) -> Option<Vec<String
 }
 
 /// Whether a demangled name is that of a function that was asked for: whole, or without its
-/// parameters, its template arguments, or the namespaces and classes in which it is.
+/// parameters, its template arguments, its ABI tags, or the namespaces and classes in which it is.
 pub(crate) fn is_called(full: &str, wanted: &str) -> bool {
-    let path = path(full);
-    let plain = without_arguments(path);
-    [full, path, &plain].iter().any(|name| {
+    let is = |name: &str| {
         // What is behind is as wanted, and begins with a part of the name.
         name.strip_suffix(wanted)
             .is_some_and(|before| before.is_empty() || before.ends_with("::"))
-    })
+    };
+    // The part of a function that is seldom executed is no function: it is jumped to.
+    if wanted.is_empty() || full.contains(" [clone .cold") {
+        return full == wanted;
+    }
+    let untagged = without_tags(full);
+    let path = Path::of(&untagged);
+    is(full)
+        || is(Path::of(full).text)
+        || is(&untagged)
+        || is(path.text)
+        || is(&path.without_arguments())
 }
+
+/// What compilers add to the names of functions whose types have several forms, as that of `std::string`.
+fn without_tags(full: &str) -> String {
+    let mut out = String::new();
+    let mut rest = full;
+    while let Some((before, tag)) = rest.split_once("[abi:") {
+        out += before;
+        rest = tag.split_once(']').map_or("", |t| t.1);
+    }
+    out + rest
+}
+
+/// Signs of which operators are called; those that begin others come after them.
+const OPERATORS: [&str; 39] = [
+    "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "++", "--", "+=",
+    "-=", "*=", "/=", "%=", "^=", "&=", "|=", "->", "()", "[]", "+", "-", "*", "/", "%", "^", "&",
+    "|", "~", "!", "=", "<", ">", ",",
+];
 
 /// A function's name with its scopes, but without its result and its parameters.
-fn path(full: &str) -> &str {
-    const ANONYMOUS: &str = "(anonymous namespace)";
-    let (mut depth, mut start, mut at) = (0u32, 0, 0);
-    while let Some(c) = full[at..].chars().next() {
-        let rest = &full[at..];
-        if depth == 0 && (at == start || full[..at].ends_with("::")) {
-            if rest.starts_with(ANONYMOUS) {
-                at += ANONYMOUS.len();
-                continue;
-            }
-            // Behind it may be any sign, and the name of a type.
-            if let Some(sign) = rest.strip_prefix("operator")
-                && !sign.starts_with(|c: char| c.is_alphanumeric() || c == '_')
-            {
-                let from = full.len() - sign.len() + if sign.starts_with("()") { 2 } else { 0 };
-                let end = full[from..].find('(').map_or(full.len(), |n| from + n);
-                return &full[start..end];
-            }
-        }
-        match c {
-            '(' | ' ' if depth == 0 && (c == '(' || rest.starts_with(" [")) => {
-                return &full[start..at];
-            }
-            // What was before is the type of the result.
-            ' ' if depth == 0 => start = at + 1,
-            '<' | '{' | '[' | '(' => depth += 1,
-            '>' | '}' | ']' | ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        at += c.len_utf8();
-    }
-    &full[start..]
+struct Path<'a> {
+    text: &'a str,
+    /// Where in it `operator` and a sign stand.
+    operator: Option<usize>,
 }
 
-/// A name without template arguments; `<` that begins a part, as in Rust's `<T as Trait>::f`, stays.
-fn without_arguments(path: &str) -> String {
-    let (mut out, mut depth) = (String::new(), 0u32);
-    for c in path.chars() {
-        let argument = depth > 0 || !(out.is_empty() || out.ends_with("::"));
-        match c {
-            _ if out.contains("operator") => out.push(c),
-            '<' if argument => depth += 1,
-            '>' if depth > 0 => depth -= 1,
-            _ if depth == 0 => out.push(c),
-            _ => {}
+impl Path<'_> {
+    fn of(full: &str) -> Path<'_> {
+        const ANONYMOUS: &str = "(anonymous namespace)";
+        const OPERATOR: &str = "operator";
+        let (mut depth, mut start, mut at) = (0u32, 0, 0);
+        // What is looked at belongs to the type of the result.
+        let mut result = false;
+        let path = |start: usize, end: usize| Path {
+            text: &full[start..end],
+            operator: None,
+        };
+        while let Some(c) = full[at..].chars().next() {
+            let rest = &full[at..];
+            if depth == 0 && (at == start || full[..at].ends_with("::")) {
+                if rest.starts_with(ANONYMOUS) {
+                    at += ANONYMOUS.len();
+                    continue;
+                }
+                // Behind it may be any sign, and the name of a type.
+                if let Some(sign) = rest.strip_prefix(OPERATOR)
+                    && !sign.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+                {
+                    let from = at + OPERATOR.len() + if sign.starts_with("()") { 2 } else { 0 };
+                    let end = full[from..].find('(').map_or(full.len(), |n| from + n);
+                    return Path {
+                        operator: Some(at - start),
+                        ..path(start, end)
+                    };
+                }
+            }
+            match c {
+                // `decltype(auto) f(int)`, `int (*)(int) f(int)`
+                '(' if depth == 0 && (result || matches!(&full[start..at], "" | "decltype")) => {
+                    result = true;
+                    depth += 1;
+                }
+                '(' if depth == 0 => return path(start, at),
+                ' ' if depth == 0 && rest.starts_with(" [") => return path(start, at),
+                // What was before is the type of the result.
+                ' ' if depth == 0 => (start, result) = (at + 1, false),
+                '-' if rest.starts_with("->") => at += 1,
+                '<' | '{' | '[' | '(' => depth += 1,
+                '>' | '}' | ']' | ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            at += c.len_utf8();
+        }
+        path(start, full.len())
+    }
+
+    /// Without template arguments. `<` that begins a part stays, as in Rust's `<T as Trait>::f` and `a::<impl T>::f`.
+    fn without_arguments(&self) -> String {
+        let (scopes, operator) = self.text.split_at(self.operator.unwrap_or(self.text.len()));
+        let (mut out, mut depth, mut arrow) = (String::new(), 0u32, false);
+        for (at, c) in scopes.char_indices() {
+            match c {
+                '<' if depth > 0 => depth += 1,
+                '<' if out.is_empty() || scopes[at..].starts_with("<impl ") => out.push(c),
+                '<' => {
+                    depth = 1;
+                    // `f::<T>`
+                    let len = out.trim_end_matches("::").len();
+                    out.truncate(len);
+                }
+                '>' if depth > 0 && !arrow => depth -= 1,
+                _ if depth == 0 => out.push(c),
+                _ => {}
+            }
+            arrow = c == '-';
+        }
+        let sign = operator.strip_prefix("operator").unwrap_or_default();
+        // Conversions are called by all of their type.
+        match OPERATORS.iter().find(|o| sign.starts_with(**o)) {
+            Some(sign) => out + "operator" + sign,
+            None => out + operator,
         }
     }
-    out
 }
 
 #[cfg(test)]
@@ -177,10 +239,38 @@ mod tests {
             ("a::operator<(a::T, a::T)", "operator<", true),
             ("a::operator<<(a::T, a::T)", "a::operator<<", true),
             ("a::T::operator bool() const", "operator bool", true),
-            ("a::f(int) [clone .cold]", "f", true),
             ("core::ptr::drop_in_place", "drop_in_place", true),
             ("<a::T as b::U>::go", "go", true),
             ("a::b::{closure#0}", "b", false),
+            ("a::f(int) [clone .cold]", "f", false),
+            ("a::f(int) [clone .constprop.0]", "f", true),
+            ("a::name[abi:cxx11](int) const", "name", true),
+            ("a::name[abi:cxx11](int) const", "name[abi:cxx11]", true),
+            ("a::name[abi:cxx11](int)", "a::name(int)", true),
+            ("a::names[abi:cxx11](int)", "name", false),
+            ("a::f(int)", "", false),
+            ("int (*)(int) a::get<int>(int)", "get", true),
+            ("int (*)(int) a::get<int>(int)", "", false),
+            ("decltype(auto) a::odd<int>(int)", "a::odd", true),
+            ("decltype(auto) a::odd<int>(int)", "decltype", false),
+            ("decltype ({parm#1}+(1)) a::tail<int>(int)", "tail", true),
+            ("bool a::operator< <int>(a::T, int)", "operator<", true),
+            ("bool a::operator< <int>(a::T, int)", "operator<<", false),
+            ("a::T<int>::operator->() const", "T::operator->", true),
+            ("a::my_operator<int>::f()", "my_operator::f", true),
+            (
+                "core::ptr::drop_in_place::<fn(u8) -> u8>",
+                "drop_in_place",
+                true,
+            ),
+            ("std::vec::Vec::<u8>::push", "Vec::push", true),
+            ("a::<impl b::U for fn() -> u8>::go", "go", true),
+            (
+                "<fn(u8) -> u8 as b::U>::go",
+                "<fn(u8) -> u8 as b::U>::go",
+                true,
+            ),
+            ("<fn(u8) -> u8 as b::U>::go", "go", true),
         ];
         for (full, wanted, is) in cases {
             assert_eq!(is_called(full, wanted), is, "{full}: {wanted}");

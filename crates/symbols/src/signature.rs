@@ -13,6 +13,8 @@ use gimli::{
 
 /// Types nested deeper are given up.
 const MAX_DEPTH: u32 = 16;
+/// What names of functions have in them that do not take what their source says.
+const CLONES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
 /// How a value is passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +49,15 @@ pub struct Signature {
     pub variadic: bool,
 }
 
+impl Signature {
+    /// It is not known how anything is passed.
+    fn hide(&mut self) {
+        for p in self.parameters.iter_mut().chain(&mut self.result) {
+            p.class = Class::Other;
+        }
+    }
+}
+
 type Entry<'a> = DebuggingInformationEntry<Reader>;
 
 impl Module {
@@ -59,7 +70,13 @@ impl Module {
             return Ok(None);
         };
         let mut tree = unit.unit.entries_tree(None)?;
-        find(unit, tree.root()?, addr, 0)
+        let mut found = find(unit, tree.root()?, addr, 0)?;
+        // What gcc has made of a function that only its file calls takes fewer parameters than are written, or others.
+        let symbol = self.function(addr).map_or("", |(f, _)| &f.name);
+        if CLONES.iter().any(|c| symbol.contains(c)) {
+            found.iter_mut().for_each(Signature::hide);
+        }
+        Ok(found)
     }
 }
 
@@ -85,7 +102,12 @@ fn find(
                     name: String::new(),
                     ..typed(unit, Some(t))
                 });
-                return Ok(Some(collect(unit, node, result)?));
+                let convention = entry.attr_value(DW_AT_calling_convention);
+                let mut found = collect(unit, node, result)?;
+                if convention == Some(AttributeValue::CallingConvention(DW_CC_nocall)) {
+                    found.hide();
+                }
+                return Ok(Some(found));
             }
         }
         DW_TAG_compile_unit | DW_TAG_namespace | DW_TAG_structure_type | DW_TAG_class_type => {}

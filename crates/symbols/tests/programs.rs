@@ -27,7 +27,7 @@ int main(void)
 }
 "#;
 
-const SHOP: &str = r#"
+const SHOP: &str = r#"#include <string>
 namespace shop {
 int sold[4];
 struct Till { static inline int sum = 0; static inline int add(int x); };
@@ -46,11 +46,15 @@ template <class T> __attribute__((noinline)) T biggest(const T *v)
 {
     return v[0] > v[1] ? v[0] : v[1];
 }
+__attribute__((noinline)) std::string label(int n)
+{
+    return std::string(n, 'x');
+}
 static __attribute__((noinline)) int hidden(int x) { return compute(x) + sold[2]; }
 }
 int main(int argc, char **)
 {
-    return shop::hidden(argc) + shop::biggest(&argc - argc % 2);
+    return shop::hidden(argc) + shop::biggest(&argc - argc % 2) + shop::label(argc).size();
 }
 "#;
 
@@ -220,6 +224,7 @@ fn functions_are_found_without_namespaces() {
     assert_eq!(one("compute"), "shop::compute(int)");
     assert_eq!(one("shop::compute"), "shop::compute(int)");
     assert_eq!(one("biggest"), one("shop::biggest<int>"));
+    assert_eq!(one("label"), "shop::label[abi:cxx11](int)");
     assert!(m.find("hop::compute").is_empty());
     assert!(m.find("shop").is_empty());
 }
