@@ -64,7 +64,7 @@ pub struct Thread {
     pub pid: i32,
     /// The program image whose code it executes.
     pub image: u32,
-    /// The program's name, which is also the thread's until it is given another ([`Timeline::names`]); empty if not known.
+    /// The program's name, which is also the thread's unless it was given another ([`Timeline::names`]); empty if not known.
     pub name: String,
     /// The first instant.
     pub first: Position,

@@ -25,7 +25,7 @@ use crate::{Cursor, Error, Position, Result, ThreadId, Timeline};
 use std::sync::Arc;
 
 /// System calls that make processes.
-const FORKS: [u64; 4] = [56, 57, 58, 435];
+pub(crate) const FORKS: [u64; 4] = [56, 57, 58, 435];
 
 /// A question, and what has been found out.
 pub struct Query {
@@ -253,7 +253,11 @@ fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
 }
 
 /// The call by which an image was made as a copy of its parent: thread, and instructions completed before.
-fn forked_by(timeline: &Timeline, parent: u32, child: u32) -> Result<Option<(ThreadId, u64)>> {
+pub(crate) fn forked_by(
+    timeline: &Timeline,
+    parent: u32,
+    child: u32,
+) -> Result<Option<(ThreadId, u64)>> {
     let info = timeline.trace().image(child);
     let Some((pid, thread)) = info.and_then(|i| Some((i.pid, ThreadId(*i.threads.first()?))))
     else {

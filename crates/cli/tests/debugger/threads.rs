@@ -231,3 +231,47 @@ int main(void) { pthread_t t; pthread_create(&t, 0, work, "worker-1"); pthread_j
         assert!(!say(before).contains("(worker-1)"), "{}", say(before));
     }
 }
+
+#[test]
+fn threads_are_called_what_others_call_them() {
+    let s = Scene::new();
+    let source = r#"#define _GNU_SOURCE
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+char real[16];
+void stop(void) { prctl(PR_GET_NAME, real); write(1, real, 16); }
+int go[2];
+void *work(void *p) { char c; stop(); read(go[0], &c, 1); stop(); return 0; }
+int main(void) {
+    pthread_t t;
+    prctl(PR_SET_NAME, "boss");
+    pipe(go);
+    pthread_create(&t, 0, work, 0);
+    usleep(20000);
+    pthread_setname_np(t, "hand");
+    write(go[1], "x", 1);
+    pthread_join(t, 0);
+    if (!fork()) { stop(); prctl(PR_SET_NAME, ""); stop(); _exit(0); }
+    wait(0);
+    prctl(PR_SET_NAME, 8);
+    stop();
+    return 0;
+}"#;
+    let trace = record(&s, source, &["-pthread", "-w"]);
+    let mut seen = Vec::new();
+    for image in ["1", "2"] {
+        let mut calls = s.hindsight(&["calls", "--json", "--no-args", "--image", image]);
+        let calls = s.run(calls.arg(&trace).arg("stop")).text();
+        let calls: serde_json::Value = serde_json::from_str(&calls).unwrap();
+        for c in calls["calls"].as_array().unwrap() {
+            let mut at = s.hindsight(&["at", "--json"]);
+            let place = c["position"].as_str().unwrap();
+            let at = s.run(at.arg(&trace).arg(place)).text();
+            let at: serde_json::Value = serde_json::from_str(&at).unwrap();
+            seen.push(at["thread"]["name"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(seen, ["boss", "hand", "boss", "boss", ""]);
+}
