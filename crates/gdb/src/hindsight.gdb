@@ -4,19 +4,21 @@ set non-stop off
 set remotetimeout 3600
 set unwindonsignal on
 
-# What later commands look at. Their expressions are such that all languages have them: gdb warns where one is
-# chosen that is not the frame's. Before there is a program gdb may take addresses for shorter.
+# What later commands look at. Conditions are such that all languages have them, of which some know neither != nor ==.
+# gdb warns where a language is chosen that is not the frame's. Before there is a program it may take addresses for
+# shorter.
 pipe set architecture i386:x86-64 | cat >/dev/null
 with language c -- set $hindsight_led = (unsigned char *) 0x9e48494e44534754
 with language c -- set $hindsight_asks = (unsigned char *) 0x9e48494e4453475c
+with language c -- set $hindsight_asks_end = $hindsight_asks + 1
 pipe set architecture auto | cat >/dev/null
 
 define hindsight-moved
   maintenance flush dcache
   sharedlibrary
   # Not 0: in another thread than the chosen one, which need not be there any more. gdb changes to it when it stops.
-  set $hindsight_elsewhere = *$hindsight_led
-  if $hindsight_elsewhere != 0
+  pipe with language c -- set $hindsight_elsewhere = *$hindsight_led | cat >/dev/null
+  if $hindsight_elsewhere
     # Backwards gdb makes no step of the old thread over a breakpoint, in which it expects no other thread.
     reverse-continue
   else
@@ -32,8 +34,8 @@ end
 # Commands are about the process that was chosen, and steps backwards about the thread. gdb tells the recording of either
 # only when it looks at memory: when it has stopped it last spoke of any of those that it holds.
 define hindsight-chosen
-  if $_thread != 0
-    set $hindsight_here = *$hindsight_asks
+  if $_thread
+    dump binary memory /dev/null $hindsight_asks $hindsight_asks_end
   end
 end
 define hook-monitor
@@ -67,10 +69,11 @@ end
 
 define seek
   # Without its argument the server says what is missing, which is an error.
-  if $argc == 0
+  if $argc
+    monitor seek $arg0
+  else
     monitor seek
   end
-  monitor seek $arg0
   hindsight-moved
 end
 document seek
@@ -79,10 +82,10 @@ seek event:12, seek syscall:3 (numbers as `events` lists them).
 end
 
 define checkpoint
-  if $argc == 0
-    monitor checkpoint
-  else
+  if $argc
     monitor checkpoint $arg0
+  else
+    monitor checkpoint
   end
 end
 document checkpoint
@@ -104,10 +107,11 @@ document info checkpoints
 Lists the named positions.
 end
 define delete checkpoint
-  if $argc == 0
+  if $argc
+    monitor forget $arg0
+  else
     monitor forget
   end
-  monitor forget $arg0
 end
 document delete checkpoint
 Forgets a named position: delete checkpoint NAME.
@@ -115,10 +119,11 @@ end
 
 define restart
   # Without its argument the server says what is missing, which is an error.
-  if $argc == 0
+  if $argc
+    monitor restart $arg0
+  else
     monitor restart
   end
-  monitor restart $arg0
   hindsight-moved
 end
 document restart
@@ -126,14 +131,14 @@ Goes to a named position: restart NAME.
 end
 
 define process
-  if $argc == 0
-    monitor process
-  else
+  if $argc
     monitor process $arg0
     # gdb takes it for an execve, of which it says much.
     pipe reverse-continue | cat >/dev/null
     monitor process
     frame
+  else
+    monitor process
   end
 end
 document process
@@ -153,8 +158,7 @@ define known
     hindsight-bounds
     eval "monitor memory %lu %lu", $hindsight_begin, $hindsight_end - $hindsight_begin
   else
-    set $hindsight_at = $arg0
-    eval "monitor memory %lu %lu", $hindsight_at, ($arg1)
+    eval "monitor memory %lu %lu", $arg0, $arg1
   end
 end
 document known
@@ -263,10 +267,10 @@ Shows where each thread is at the present position.
 end
 
 define events
-  if $argc == 0
-    monitor events
-  else
+  if $argc
     monitor events $arg0
+  else
+    monitor events
   end
 end
 document events

@@ -164,6 +164,41 @@ fn commands_choose_no_other_language_than_the_frames() {
     assert!(!out.contains("does not match this frame"), "{out}");
 }
 
+/// Some languages know neither `!=` nor `=`, nor pointers as C has them.
+#[test]
+fn commands_work_in_all_languages() {
+    let s = Scene::new();
+    let trace = record(&s, "int main(void) { return 0; }", &[]);
+    for language in ["ada", "fortran", "modula-2", "pascal", "rust"] {
+        let script = "
+            break main
+            continue
+            set language LANGUAGE
+            when
+            checkpoint here
+            seek 50%
+            events syscall
+            reverse-stepi
+            restart here
+            info symbol $pc
+            delete checkpoint here
+            known $sp 8
+            ";
+        let out = gdb(&s, &trace, &script.replace("LANGUAGE", language));
+        expect(
+            &out,
+            &[
+                "of the thread",
+                "50.00% of",
+                "mprotect",
+                "main + 4 in",
+                "+8: ",
+            ],
+        );
+        assert!(!out.contains("rror"), "{language}: {out}");
+    }
+}
+
 /// From one change to the next, both ways, where gdb decides whether to stop.
 #[test]
 fn many_changes_are_gone_through() {
