@@ -8,6 +8,7 @@ use hindsight_inspect::symbols::{Place, Signature};
 use hindsight_inspect::{Argument, Inspector, Passed};
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, Timeline};
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 
 /// Lists the calls of a function with arguments and results.
 pub fn run(a: &args::Calls) -> Result<i32> {
@@ -22,9 +23,10 @@ pub fn run(a: &args::Calls) -> Result<i32> {
     };
     let mut inspector = Inspector::new(timeline.clone());
     let functions = match crate::travel::number(&a.function) {
-        Ok(address) => vec![address],
+        Ok(address) => vec![(address, a.function.clone())],
         Err(_) => inspector.functions(image, &a.function)?,
     };
+    let names: BTreeSet<&str> = functions.iter().map(|f| f.1.as_str()).collect();
     if functions.is_empty() {
         bail!(
             "no file of program image {image} has a function {}",
@@ -40,8 +42,8 @@ pub fn run(a: &args::Calls) -> Result<i32> {
         ..Filter::default()
     };
     let mut calls = Vec::new();
-    for f in functions {
-        calls.extend(timeline.calls(f, &filter, &Cancel::new())?);
+    for (f, _) in &functions {
+        calls.extend(timeline.calls(*f, &filter, &Cancel::new())?);
     }
     calls.sort_by_key(|c| c.position);
     let all = calls.len();
@@ -63,11 +65,22 @@ pub fn run(a: &args::Calls) -> Result<i32> {
             &json!({"total": all, "calls": list}),
         )?);
     } else if all == 0 {
-        println("it is never called");
+        println(&never(&names));
     } else if all > calls.len() {
         println(&format!("{} more (--count 0 lists all)", all - calls.len()));
     }
     Ok(0)
+}
+
+/// That none of these is called: `f` may mean more than one function, and not the one that was meant.
+fn never(names: &BTreeSet<&str>) -> String {
+    const SHOWN: usize = 5;
+    let mut list: Vec<&str> = names.iter().copied().take(SHOWN).collect();
+    let more = format!("{} more", names.len().saturating_sub(SHOWN));
+    if names.len() > SHOWN {
+        list.push(&more);
+    }
+    format!("never called: {}", list.join(", "))
 }
 
 struct Shown<'a> {

@@ -132,9 +132,9 @@ impl Inspector {
     }
 
     /// Addresses of a function (`name` or `module!name`, as in [`Space::find`]) in all files that a
-    /// program image had mapped at any time.
-    pub fn functions(&mut self, image: u32, name: &str) -> Result<Vec<u64>> {
-        let mut out = Vec::new();
+    /// program image had mapped at any time, and what is called so.
+    pub fn functions(&mut self, image: u32, name: &str) -> Result<Vec<(u64, String)>> {
+        let mut out: Vec<(u64, String)> = Vec::new();
         for m in self.timeline.modules(image)? {
             let (Some(hash), Some(first)) = (m.hash, m.parts.first().cloned()) else {
                 continue;
@@ -142,11 +142,16 @@ impl Inspector {
             if let Some(module) = self.module(&m.path, hash) {
                 let mut space = Space::new();
                 space.map(&module, first.start, first.end - first.start, first.offset);
-                out.extend(space.find(name));
+                let bias = space.mappings().first().map_or(0, |p| p.bias);
+                let named = |at: u64| {
+                    let found = module.function(at.wrapping_sub(bias));
+                    (at, found.map_or(name.to_owned(), |f| f.0.demangled()))
+                };
+                out.extend(space.find(name).into_iter().map(named));
             }
         }
         out.sort_unstable();
-        out.dedup();
+        out.dedup_by_key(|f| f.0);
         Ok(out)
     }
 

@@ -1,7 +1,7 @@
 //! Names of places as users write them, and where they are.
 
 use crate::{Ending, Error, Filter, Happening, Kind, KindOf};
-use crate::{ParsePositionError, Position, Result, Timeline};
+use crate::{ParsePositionError, Position, Result, Thread, Timeline};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -184,7 +184,17 @@ impl Timeline {
                 _ => false,
             })
         };
-        let none = || Error::NoPlace("crash: no signal killed a program".into());
+        // SIGKILL comes to no thread.
+        let of = |t: &&Thread| image.is_none_or(|i| i == t.image);
+        let signal = threads.iter().filter(of).find_map(|t| match t.ending {
+            Ending::Signal(n) => Some(n),
+            _ => None,
+        });
+        let why = || match signal {
+            Some(n) => format!("crash: signal {n} killed a program, and it is not recorded where"),
+            None => "crash: no signal killed a program".into(),
+        };
+        let none = || Error::NoPlace(why());
         let last = signals.iter().rev().find(killed).ok_or_else(none)?;
         Ok(last.position)
     }

@@ -280,6 +280,10 @@ fn a_crash_is_a_place() {
         });
         assert_eq!(signals.unwrap().last().unwrap().position, crash);
     }
+    s.run(&mut s.recording(&trace, &["sh", "-c", "kill -9 $$"]));
+    let t = Timeline::open(&trace, Options::default()).unwrap();
+    let none = t.find(Place::Crash, None).unwrap_err();
+    assert!(none.to_string().contains("signal 9 killed"), "{none}");
     // Nothing killed this one.
     let none = record(&s).find(Place::Crash, None).unwrap_err();
     assert!(none.to_string().contains("no signal killed"), "{none}");
