@@ -1,6 +1,6 @@
 //! Programs are compiled and looked at.
 
-use hindsight_symbols::{DebugPaths, Location, Module, Registers, Space};
+use hindsight_symbols::{Class, DebugPaths, Location, Module, Registers, Space};
 use object::{Object, ObjectSegment};
 use std::path::Path;
 use std::process::Command;
@@ -306,6 +306,31 @@ fn backtrace_without_frame_pointers() {
     assert_eq!(stack[0].cfa, Some(0x9008));
     space.unmap(text + bias, 0x1000);
     assert_eq!(space.place(area), None);
+}
+
+/// What the compiler has made of a function for the one way in which it is called has not its parameters.
+#[test]
+fn clones_do_not_take_what_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "volatile int k;
+        static __attribute__((noinline)) int scaled(int by, int x) { return x * by + k; }
+        __attribute__((noinline)) int plain(int x) { return scaled(3, x) + scaled(3, k); }
+        int main(void) { return plain(k); }";
+    std::fs::write(dir.path().join("clone.c"), source).unwrap();
+    run(dir.path(), "gcc -O2 -g -o clone clone.c");
+    let data = std::fs::read(dir.path().join("clone")).unwrap();
+    let m = Module::parse("clone", data, &DebugPaths::none()).unwrap();
+    let all = m.functions().iter();
+    for f in all.filter(|f| f.name.starts_with("scaled") || f.name == "plain") {
+        let found = m.signature(f.addr).unwrap().unwrap();
+        let parts = found.parameters.iter().chain(&found.result);
+        let known: Vec<bool> = parts.map(|p| p.class == Class::Integer).collect();
+        assert!(
+            known.len() > 1 && known.iter().all(|k| *k == (f.name == "plain")),
+            "{f:?} {found:?}"
+        );
+    }
+    assert_eq!(m.find("scaled.constprop.0").len(), 1);
 }
 
 /// Where a segment begins in the page of the file in which another ends, as some linkers have them, that page is mapped
