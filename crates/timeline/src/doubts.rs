@@ -4,9 +4,13 @@
 //! Within a thread replay forgets what was known at the right place. This is about what others knew, and
 //! what happened at the same time.
 
-use crate::scan::Scan;
-use crate::{Segment, ThreadId};
+use crate::scan::{Raw, Scan};
+use crate::timeline::lock;
+use crate::value::FORKS;
+use crate::{Result, Segment, ThreadId, Timeline};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of a page of the list, and pages from which on something is in no page's list.
 const PAGE: u64 = 4096;
@@ -61,6 +65,41 @@ impl Instant {
     }
 }
 
+/// What a thread did before what is kept of it begins: it may have written anything, since another one made it.
+fn unkept(
+    scans: &BTreeMap<ThreadId, Scan>,
+    of: &[ThreadId],
+    thread: ThreadId,
+    tid: i32,
+    scan: &Scan,
+) -> Doubt {
+    let closes = scan.numbers.first().map(|n| n.0);
+    let made = of.iter().filter_map(|t| {
+        let maker = scans.get(t)?;
+        let calls = maker.events.iter().filter_map(|(count, e)| match e {
+            Raw::Syscall {
+                number,
+                result: Some(r),
+                ..
+            } if FORKS.contains(number) && *r as i32 == tid => Some(*count),
+            _ => None,
+        });
+        calls.map(|count| maker.segment(*t, count).opens).max()
+    });
+    Doubt {
+        thread,
+        from: 0,
+        endless: false,
+        opens: made
+            .filter(|n| closes.is_none_or(|c| *n < c))
+            .max()
+            .unwrap_or(0),
+        closes,
+        address: 0,
+        len: u64::MAX,
+    }
+}
+
 /// Those of an image.
 #[derive(Default, Debug)]
 pub struct Doubts {
@@ -68,8 +107,43 @@ pub struct Doubts {
     /// By page.
     pages: HashMap<u64, Vec<u32>>,
     large: Vec<u32>,
+    /// What threads may have done before what is kept of them begins.
+    unkept: Vec<Doubt>,
+    /// Where the stacks of threads are, if there is such a thread. Nobody else is taken to have written there before: what
+    /// idle threads wait for would not be known otherwise.
+    stacks: Vec<(ThreadId, Range<u64>)>,
     /// Threads that ended by themselves: their ids, and the last number before.
     gone: Vec<(i32, ThreadId, u64)>,
+}
+
+impl Timeline {
+    /// What may have changed memory of an image without being recorded.
+    pub(crate) fn doubts(&self, image: u32) -> Result<Arc<Doubts>> {
+        if let Some(d) = lock(&self.0.doubts).get(&image) {
+            return Ok(Arc::clone(d));
+        }
+        let (scans, of) = (self.scans()?, self.0.threads_of(image));
+        let tid = |t: ThreadId| self.0.trace.stream_info(t.0).map_or(0, |i| i.tid);
+        let mut new = Doubts::new(scans, &of, &tid);
+        for t in of.iter().filter(|_| !new.unkept.is_empty()) {
+            let Some(rsp) = scans.get(t).and_then(|s| s.stack) else {
+                continue;
+            };
+            let mapped = self.mappings(image, self.thread(*t)?.first)?;
+            let Some(i) = mapped.iter().position(|m| m.start <= rsp && rsp < m.end) else {
+                continue;
+            };
+            // The kernel's grows downwards, to the next mapping at most.
+            let from = match (&mapped[i].path[..], i.checked_sub(1)) {
+                ("[stack]", below) => below.map_or(0, |b| mapped[b].end),
+                _ => mapped[i].start,
+            };
+            new.stacks.push((*t, from..mapped[i].end));
+        }
+        let new = Arc::new(new);
+        lock(&self.0.doubts).insert(image, Arc::clone(&new));
+        Ok(new)
+    }
 }
 
 impl Doubts {
@@ -84,6 +158,9 @@ impl Doubts {
             let Some(scan) = scans.get(t) else { continue };
             for d in scan.doubts(*t) {
                 out.add(d);
+            }
+            if scan.from > 0 {
+                out.unkept.push(unkept(scans, of, *t, tid(*t), scan));
             }
             if let Some(crate::Ending::Exit(_)) = scan.ending {
                 let number = scan.numbers.last().map_or(0, |n| n.0);
@@ -111,10 +188,13 @@ impl Doubts {
     /// the access.
     pub fn hold(&self, address: u64, when: When, seen: &Segment, now: &Instant) -> bool {
         let small = self.pages.get(&(address / PAGE)).map_or(&[][..], |p| p);
-        let mut all = small
-            .iter()
-            .chain(&self.large)
-            .map(|i| &self.list[*i as usize]);
+        let own = |s: &(ThreadId, Range<u64>)| s.0 == when.thread && s.1.contains(&address);
+        let unkept = match self.stacks.iter().any(own) {
+            true => &[][..],
+            false => &self.unkept,
+        };
+        let listed = small.iter().chain(&self.large);
+        let mut all = listed.map(|i| &self.list[*i as usize]).chain(unkept);
         all.any(|d| {
             let inside = d.address <= address && address - d.address < d.len;
             let begun = match d.thread == now.home.0 {

@@ -16,6 +16,8 @@ use std::ops::Range;
 use sources::Sources;
 pub use waits::Waited;
 
+const RSP: usize = 4;
+
 /// What a stream says besides the values that were read.
 #[derive(Default, Debug)]
 pub struct Scan {
@@ -51,6 +53,8 @@ pub struct Scan {
     pub sources: Sources,
     /// What others cannot know of memory, in the order in which it began.
     raw_doubts: Vec<RawDoubt>,
+    /// The stack pointer where what is kept of the thread begins.
+    pub stack: Option<u64>,
     /// How many of `numbers` came before the last system call.
     call: usize,
     /// Where the last string instruction is of which something is said.
@@ -232,6 +236,10 @@ impl Scan {
                     {
                         self.handlers.push((pos, rip));
                     }
+                }
+                Event::KeyFrame { cpu, .. } => {
+                    let rsp = CpuState::from_bytes(cpu).gpr[RSP];
+                    self.stack.get_or_insert(rsp);
                 }
                 Event::RepChunk { .. } => self.string = Some(pos),
                 Event::GapBegin { reason } => {

@@ -209,7 +209,7 @@ fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
         let threads = threads_at(&timeline, image, home, here)?;
         let all = timeline.0.threads_of(image).len();
         q.judge = Some(Judge {
-            doubts: timeline.0.doubts(image)?,
+            doubts: timeline.doubts(image)?,
             now: Instant {
                 home,
                 segment,

@@ -5,7 +5,7 @@ use crate::questions::Rng;
 use hindsight_isa::Predictor;
 use hindsight_replay::access::decode;
 use hindsight_replay::{Code, Machine, Stop, stream};
-use hindsight_timeline::{Cancel, Direction, Ground, Reason, ThreadId, Timeline};
+use hindsight_timeline::{Cancel, Direction, Filter, Ground, Kind, Reason, ThreadId, Timeline};
 use iced_x86::FlowControl;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -54,13 +54,18 @@ __attribute__((noinline)) long middle(int n) {
     return all + half;
 }
 __attribute__((noinline)) long outer(int n) { volatile char room[300]; return middle(n) + (room[n] = n); }
-void *other(void *n) { return (void *) outer((long) n); }
+volatile long shared;
+void *other(void *n) { shared = 2; return (void *) outer((long) n); }
 int main() {
     from = open("/dev/urandom", O_RDONLY);
 #ifdef OTHER
     pthread_t t;
+    volatile long own = 1;
+    shared = 1;
     pthread_create(&t, 0, other, (void *) 1000);
     pthread_join(t, 0);
+    write(-1, (void *) &shared, sizeof shared);
+    write(-1, (void *) &own, sizeof own);
 #else
     volatile long all = outer(1000);
 #endif
@@ -114,6 +119,32 @@ fn stacks_are_not_empty_where_threads_are_kept_from_their_middle_on() {
     let last = out(to - (to - from) / 100);
     assert_eq!(out(from + (to - from) / 2), last);
     assert_eq!(out(from + (to - from) / 3), last);
+}
+
+/// What a thread did before may have changed whatever another one knew, but its stack.
+#[test]
+fn what_threads_wrote_before_they_are_kept_is_not_known() {
+    let s = Scene::new();
+    let (t, _) = kept(&s, "-DOTHER");
+    let calls = t.events(&Filter {
+        syscalls: vec![1],
+        ..Filter::default()
+    });
+    let mut c = t.cursor().unwrap();
+    let mut shown = Vec::new();
+    for call in calls.unwrap() {
+        let Kind::Syscall { args, .. } = call.kind else {
+            continue;
+        };
+        c.seek_count(call.thread, call.count).unwrap();
+        let found = c.memory(args[1], 8).unwrap();
+        assert_eq!(c.peek(args[1], 8).unwrap().prefix(), found.prefix());
+        shown.push((found.prefix().len(), found.candidates.len()));
+        if found.prefix().is_empty() {
+            assert_eq!(found.candidates[0].bytes, 1u64.to_le_bytes());
+        }
+    }
+    assert_eq!(shown, [(0, 1), (8, 0)]);
 }
 
 /// A recording of a thread of which the first part is not kept.

@@ -101,17 +101,6 @@ impl Inner {
         info.is_some_and(|i| !i.by_exec && i.parent != 0)
     }
 
-    /// What may have changed memory of an image without being recorded.
-    pub fn doubts(&self, image: u32) -> Result<Arc<Doubts>> {
-        if let Some(d) = lock(&self.doubts).get(&image) {
-            return Ok(Arc::clone(d));
-        }
-        let tid = |t: ThreadId| self.trace.stream_info(t.0).map_or(0, |i| i.tid);
-        let new = Arc::new(Doubts::new(self.scans()?, &self.threads_of(image), &tid));
-        lock(&self.doubts).insert(image, Arc::clone(&new));
-        Ok(new)
-    }
-
     /// The code of a program image.
     pub fn code(&self, image: u32, thread: ThreadId) -> Result<Arc<Code>> {
         let mut all = lock(&self.codes);

@@ -72,7 +72,7 @@ pub fn behind(
         unborn: unborn(timeline, image, home)?,
     };
     let seen = timeline.segment(thread, count)?;
-    let doubts = timeline.0.doubts(image)?;
+    let doubts = timeline.doubts(image)?;
     let each = (0..bytes.len() as u64).map(|i| address.wrapping_add(i));
     let doubtful = each.clone().any(|at| doubts.hold(at, when, &seen, &now));
     let words = bytes.as_chunks::<4>();
