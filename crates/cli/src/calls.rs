@@ -72,7 +72,8 @@ pub fn run(a: &args::Calls) -> Result<i32> {
     Ok(0)
 }
 
-/// That none of these is called: `f` may mean more than one function, and not the one that was meant.
+/// That no call of these is there: `f` may mean more than one function, and not the one that was meant; and what came before
+/// what is kept of a recording, or was not recorded, is not known.
 fn never(names: &BTreeSet<&str>) -> String {
     const SHOWN: usize = 5;
     let mut list: Vec<&str> = names.iter().copied().take(SHOWN).collect();
@@ -80,7 +81,7 @@ fn never(names: &BTreeSet<&str>) -> String {
     if names.len() > SHOWN {
         list.push(&more);
     }
-    format!("never called: {}", list.join(", "))
+    format!("no call is recorded: {}", list.join(", "))
 }
 
 struct Shown<'a> {
