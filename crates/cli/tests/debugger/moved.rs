@@ -2,7 +2,21 @@
 
 use crate::common::{expect, gdb, record};
 use crate::harness::Scene;
+use std::path::PathBuf;
 use std::process::Command;
+
+/// A recording of a C++ program.
+fn record_cpp(s: &Scene, text: &str) -> PathBuf {
+    let (source, program) = (s.path("program.cc"), s.path("program"));
+    std::fs::write(&source, text).unwrap();
+    let made = (Command::new("g++").args(["-g", "-O0"]).arg(&source))
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .expect("a C++ compiler (scripts/setup installs it)");
+    assert!(made.success());
+    s.record(&[&program]).1
+}
 
 /// Behind a seek gdb would compare what is watched with what it held before, and go on, without a word, at a write that
 /// leaves that. A watchpoint is of the same variable as before, also where a local one has its name.
@@ -63,7 +77,6 @@ fn a_seek_does_not_hide_a_change() {
 #[test]
 fn exceptions_are_caught_on_the_way_to_the_beginning() {
     let s = Scene::new();
-    let source = s.path("throws.cc");
     let text = "
         #include <cstdio>
         int thrower(int x) { if (x > 1) throw x; return x; }
@@ -71,15 +84,7 @@ fn exceptions_are_caught_on_the_way_to_the_beginning() {
             for (int i = 0; i < 4; i++)
                 try { thrower(i); } catch (int e) { printf(\"%d\\n\", e); }
         }";
-    std::fs::write(&source, text).unwrap();
-    let program = s.path("throws");
-    let made = (Command::new("g++").args(["-g", "-O0"]).arg(&source))
-        .arg("-o")
-        .arg(&program)
-        .status()
-        .expect("a C++ compiler (scripts/setup installs it)");
-    assert!(made.success());
-    let trace = s.record(&[&program]).1;
+    let trace = record_cpp(&s, text);
     let script = "
         catch throw
         continue
@@ -122,20 +127,11 @@ fn exceptions_are_caught_on_the_way_to_the_beginning() {
 #[test]
 fn commands_choose_no_other_language_than_the_frames() {
     let s = Scene::new();
-    let source = s.path("set.cc");
     let text = "
         namespace shop { struct Till { int sum; double rest[2]; } till; }
         __attribute__((noinline)) void set(int n) { shop::till.sum = n; shop::till.rest[1] = n; }
         int main() { set(5); set(7); return 0; }";
-    std::fs::write(&source, text).unwrap();
-    let program = s.path("set");
-    let made = (Command::new("g++").args(["-g", "-O0"]).arg(&source))
-        .arg("-o")
-        .arg(&program)
-        .status()
-        .expect("a C++ compiler (scripts/setup installs it)");
-    assert!(made.success());
-    let trace = s.record(&[&program]).1;
+    let trace = record_cpp(&s, text);
     let script = "
         break set
         continue

@@ -1,7 +1,8 @@
 //! Commands that say where one is, and stops that the other tests do not make.
 
 use crate::common::{compile, expect, gdb, record};
-use crate::harness::Scene;
+use crate::harness::{Done, Scene};
+use std::path::Path;
 use std::time::Duration;
 
 #[test]
@@ -217,6 +218,22 @@ fn what_is_known_of_a_variable_is_told() {
     );
 }
 
+/// What gdb says to a script whose user interrupts it, some milliseconds after it has said `going`.
+fn interrupted(s: &Scene, trace: &Path, script: &str, after: u64) -> Done {
+    let file = s.path("script.gdb");
+    std::fs::write(&file, script).unwrap();
+    let mut command = s.hindsight(&["replay"]);
+    command.arg(trace).args(["--", "-nx"]);
+    command.stdin(std::fs::File::open(&file).unwrap());
+    let running = s.start(&mut command);
+    while !running.so_far().contains("going") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(after));
+    running.signal_group(libc::SIGINT);
+    running.finish()
+}
+
 /// gdb asks once more for memory that it was not given, as it does where a part of it cannot be read.
 #[test]
 fn a_look_at_memory_that_takes_long_is_interrupted() {
@@ -227,18 +244,8 @@ void *count(void *p) { for (long i = 0; i < 600000000; i++) n += i; return 0; }
 int main(void) { pthread_t t; pthread_create(&t, 0, count, 0); pthread_join(t, 0); return 0; }";
     let trace = record(&s, source, &["-pthread"]);
     // The index of the other thread would be made for it.
-    let file = s.path("script.gdb");
-    std::fs::write(&file, "monitor seek end\necho going\\n\nprint n\nprint 7\n").unwrap();
-    let mut command = s.hindsight(&["replay"]);
-    command.arg(&trace).args(["--", "-nx"]);
-    command.stdin(std::fs::File::open(&file).unwrap());
-    let running = s.start(&mut command);
-    while !running.so_far().contains("going") {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(100));
-    running.signal_group(libc::SIGINT);
-    let done = running.finish();
+    let script = "monitor seek end\necho going\\n\nprint n\nprint 7\n";
+    let done = interrupted(&s, &trace, script, 100);
     expect(&(done.text() + &done.messages()), &["$1 = 7", "Quit"]);
     // What was made for it by then is kept; with the index of the other thread it would have 200 KB.
     let kept = std::fs::metadata(trace.with_extension("hsx")).map_or(0, |m| m.len());
@@ -254,19 +261,8 @@ fn a_command_that_takes_long_is_interrupted() {
         &[],
     );
     // Nearly the whole index would be made for it, which takes seconds.
-    let file = s.path("script.gdb");
     let script = "echo going\\n\nseek 99%\nwhen\nbreak main\ncontinue\nprint n\n";
-    std::fs::write(&file, script).unwrap();
-    let mut command = s.hindsight(&["replay"]);
-    command.arg(&trace).args(["--", "-nx"]);
-    command.stdin(std::fs::File::open(&file).unwrap());
-    let running = s.start(&mut command);
-    while !running.so_far().contains("going") {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(300));
-    running.signal_group(libc::SIGINT);
-    let done = running.finish();
+    let done = interrupted(&s, &trace, script, 300);
     expect(&done.messages(), &["cancelled", "0.00% of the thread"]);
     expect(&done.text(), &["main ()", "= 0"]);
 }
