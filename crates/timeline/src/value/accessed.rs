@@ -163,7 +163,7 @@ enum Since {
 
 /// Fills in of some bytes what a thread knows of them from the interval in which it completes `count` instructions,
 /// up to there; returns where that begins. What it accessed last is played first, and the rest only if it is needed.
-/// `None`: the player knows only since a place before `least`. It stays at `count`.
+/// [`Since::Unknown`]: the player knows only since a place before `least`. It stays at `count`.
 fn recent(
     p: &mut Player,
     (least, count): (u64, u64),
@@ -194,7 +194,7 @@ fn recent(
 }
 
 /// The same of the steps of an interval, which begins at `begin`, up to `end`: the last ones that may have accessed
-/// the bytes are played. `false`: the player knows only since a place before that. It stays anywhere.
+/// the bytes are played. [`Since::Unknown`]: the player knows only since a place before that. It stays anywhere.
 fn in_steps(
     p: &mut Player,
     (begin, end): (u64, u64),

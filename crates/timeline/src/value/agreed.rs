@@ -314,9 +314,6 @@ impl Asker<'_> {
                 break;
             }
             since = touch.from;
-            if view.is_untouched(at) {
-                continue;
-            }
             let Some(left) = self.left(k, &view, at, floor)? else {
                 return Ok(false);
             };

@@ -139,12 +139,6 @@ impl View {
         }))
     }
 
-    /// Whether the interval was over, and did not access a byte: only others of its word.
-    pub fn is_untouched(&self, at: u64) -> bool {
-        let byte = 1 << (at % LINE as u64);
-        self.masks.is_some_and(|[r, w]| (r | w) & byte == 0)
-    }
-
     pub fn holds(&self, inner: &Arc<Inner>) -> Result<&[u8; LINE]> {
         if let Some(h) = self.holds.get() {
             return Ok(h);
