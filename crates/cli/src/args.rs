@@ -493,7 +493,7 @@ pub struct Index {
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
     /// Instructions between the index's own key frames; 0: about 32 million, and
-    /// steps of a million between them where threads share memory. They are made rarer where the index would be larger than twice the recording and 256 MiB. Parts that
+    /// 8 million, with steps of two million between them, where threads share memory. They are made rarer where the index would be larger than twice the recording and 256 MiB. Parts that
     /// are there already stay as they are, also those that were saved for a question.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub interval: u64,

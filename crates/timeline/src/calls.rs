@@ -310,7 +310,7 @@ fn find(
 /// where there is no index, from one key frame to another.
 fn stretches(inner: &Arc<Inner>, thread: ThreadId) -> Result<Vec<(u64, u64)>> {
     let scan = inner.scan(thread)?;
-    let size = ((scan.to - scan.from) / (inner.jobs as u64 * STRETCHES)).max(inner.span());
+    let size = ((scan.to - scan.from) / (inner.jobs as u64 * STRETCHES)).max(inner.span(thread));
     let mut starts: Vec<u64> = Vec::new();
     for place in index::places(inner, thread) {
         let frames = match inner.part_if_built(place) {

@@ -42,14 +42,13 @@ use history::History;
 use maker::Maker;
 pub use part::{Bytes, Encoded, Key, Part, Set, Unpacked, encode};
 pub use split::by_several;
-pub use steps::STEPS;
 pub use touched::Touched;
 
 /// Instructions of an interval.
 pub const SPAN: u64 = 32 << 20;
-/// Of its steps where several threads share memory: what one of them may have written at the same time as another
-/// is found by replaying from the steps that wrote there.
-pub const STEP: u64 = 1 << 20;
+/// Where several threads share memory, and intervals are made in steps: what one of them may have written at the same time
+/// as another is found by replaying from the steps that wrote there.
+pub const SHARED_SPAN: u64 = 8 << 20;
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
 /// Of compression. A negative one leaves literals as they are: an eighth larger, a quarter faster than 1.

@@ -404,7 +404,7 @@ impl Player {
         let part = self.part(count);
         let place = self.places[part];
         let have = self.inner.part_if_built(place);
-        if have.is_none() && count.saturating_sub(place.from) < self.inner.span() {
+        if have.is_none() && count.saturating_sub(place.from) < self.inner.span(self.thread) {
             return self.start_part(part);
         }
         // What is far ahead in the part that is played whole is reached by playing on.

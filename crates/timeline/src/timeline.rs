@@ -30,7 +30,7 @@ pub struct Options {
     pub jobs: usize,
     /// Instructions between the frames of an index that is built: fewer make travel faster and the
     /// index larger, which is made coarser where it would become too large. 0: about 32 million,
-    /// with steps of a million between them where threads share memory.
+    /// and 8 million with steps of two million between them where threads share memory.
     pub interval: u64,
     /// What is built of the index for a question, and calls that were found for one, are not saved beside the trace.
     pub unsaved: bool,

@@ -4,8 +4,8 @@ use super::by_page::{Generating, Generations};
 use super::ends::{End, words};
 use super::maker::Maker;
 use super::pages::PageSet;
-use super::steps::{Gathered, MOST};
-use super::{Draft, Frame, History, Interval, LEVEL, LINE, PAGE, Page, Place, Touched};
+use super::steps::{Gathered, STEPS};
+use super::{Draft, Frame, History, Interval, LEVEL, LINE, PAGE, Page, Place, SPAN, Touched};
 use crate::player::Chunks;
 use crate::scan::Scan;
 use crate::sidecar::Stream;
@@ -17,8 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Intervals from which the size of the whole is foreseen.
+/// Intervals from which the size of the whole is foreseen, and instructions, or an eighth of all if that is less: how a program
+/// begins says little of the rest.
 const FORESEE: usize = 8;
+const ENOUGH: u64 = FORESEE as u64 * SPAN;
 /// The size of intervals twice as long, compared with as many instructions in the shorter ones: rather too
 /// much than too little (0.82 was measured, of sqlite).
 const LONGER: f64 = 0.85;
@@ -49,12 +51,12 @@ pub(super) struct Raw {
 /// Told how many instructions are done, answers whether to go on.
 pub type Progress<'a> = dyn Fn(u64) -> bool + Sync + 'a;
 
-/// Bytes that an index, or some parts of it, may have, and what those who make it foresee together. As long as nothing is
-/// foreseen of a stretch, it is its share by instructions.
+/// Bytes that an index, or some parts of it, may have, and what those who make it have taken of them together. As long as nothing
+/// is foreseen of a stretch, it has its share by instructions.
 pub struct Budget {
     bytes: u64,
     instructions: u64,
-    foreseen: AtomicU64,
+    taken: AtomicU64,
 }
 
 impl Budget {
@@ -63,7 +65,7 @@ impl Budget {
         Budget {
             bytes,
             instructions: instructions.max(1),
-            foreseen: AtomicU64::new(bytes),
+            taken: AtomicU64::new(bytes),
         }
     }
 
@@ -79,14 +81,22 @@ impl Budget {
         (share / self.instructions as u128) as u64
     }
 
-    /// What is left if one foresees so much, who foresaw `before`.
-    fn without(&self, before: u64, now: u64) -> u64 {
-        let change = now.wrapping_sub(before);
-        let all = self
-            .foreseen
-            .fetch_add(change, Relaxed)
-            .wrapping_add(change);
-        self.bytes.saturating_sub(all.saturating_sub(now))
+    /// One who had `before` of it wants so much, and has used `used`: what he has now, and how much he may use. Nobody takes more
+    /// than is left, or the others would have to do with less than their share.
+    fn claim(&self, before: u64, wanted: u64, used: u64) -> (u64, u64) {
+        let mut all = self.taken.load(Relaxed);
+        loop {
+            let others = all.saturating_sub(before);
+            let left = self.bytes.saturating_sub(others);
+            let now = wanted.min(left).max(used);
+            let done = self
+                .taken
+                .compare_exchange_weak(all, others + now, Relaxed, Relaxed);
+            match done {
+                Ok(_) => return (now, left),
+                Err(other) => all = other,
+            }
+        }
     }
 }
 
@@ -114,7 +124,7 @@ pub fn build(
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let span = AtomicU64::new(inner.span());
+    let span = AtomicU64::new(inner.span(place.thread));
     let mut shadow = HashMap::new();
     if let Some(s) = &start {
         let mut put = |page, bytes: &Page| {
@@ -139,10 +149,10 @@ pub fn build(
         differences: Vec::new(),
         size: 0,
         budget,
-        told: budget.share(place.to - place.from),
+        taken: budget.share(place.to - place.from),
         span: &span,
         longer: (0, place.from, 0),
-        steps: inner.step(place.thread).map(|_| Gathered::default()),
+        steps: inner.has_steps(place.thread).then(Gathered::default),
         stream,
     };
     std::thread::scope(|s| {
@@ -196,7 +206,7 @@ fn play(
         }
     }
     drop(start);
-    let step = inner.step(thread);
+    let stepped = inner.has_steps(thread);
     // Where the interval at hand ends.
     let (mut end, mut short) = (0, false);
     loop {
@@ -218,8 +228,9 @@ fn play(
             }
         };
         end = next.min(place.to);
-        if let Some(step) = step {
-            next = next.min(from.saturating_add(step.max(span.load(Relaxed) / MOST as u64)));
+        if stepped {
+            let step = (span.load(Relaxed) / STEPS).max(1);
+            next = next.min(from.saturating_add(step));
         }
         let stop = m.run_to(next.min(place.to));
         let done = m.position();
@@ -372,8 +383,8 @@ struct Packer<'a> {
     differences: Vec<u8>,
     size: u64,
     budget: &'a Budget,
-    /// What of it is foreseen for this.
-    told: u64,
+    /// What of it this has.
+    taken: u64,
     /// Instructions of the intervals to come.
     span: &'a AtomicU64,
     /// Since these became longer: how many intervals there were, what was done, and the size.
@@ -414,12 +425,12 @@ impl Packer<'_> {
             self.part.intervals.push(interval);
             let n = self.part.intervals.len();
             let foreseen = self.foreseen(done);
-            let told = match foreseen[0] {
-                0.0 if done < self.part.to => self.told,
+            let wanted = match foreseen[0] {
+                0.0 if done < self.part.to => self.taken,
                 all => self.size.max(all as u64),
             };
-            let mine = self.budget.without(self.told, told);
-            self.told = told;
+            let (taken, mine) = self.budget.claim(self.taken, wanted, self.size);
+            self.taken = taken;
             let over = |size: f64| n > 1 && size > mine as f64;
             if !over(self.size as f64) && !over(foreseen[0]) {
                 self.say_by_page(done)?;
@@ -462,7 +473,8 @@ impl Packer<'_> {
     /// said. Foreseen, so that little is made in vain.
     fn foreseen(&self, done: u64) -> [f64; 2] {
         let (intervals, from, size) = self.longer;
-        if self.part.intervals.len() < intervals + FORESEE {
+        let enough = ENOUGH.min((self.part.to - self.part.from) / 8);
+        if self.part.intervals.len() < intervals + FORESEE || done - from < enough {
             return [0.0; 2];
         }
         let rate = (self.size - size) as f64 / (done - from).max(1) as f64;
@@ -522,6 +534,23 @@ impl Packer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_takes_from_the_shares_of_others() {
+        let budget = Budget::new(1000, 100);
+        let [a, b] = [60, 40].map(|n| budget.share(n));
+        // One who foresees too much has what is left, and the other still his share.
+        let (a, mine) = budget.claim(a, 5000, 10);
+        assert_eq!((a, mine), (600, 600));
+        let (b, mine) = budget.claim(b, 300, 10);
+        assert_eq!((b, mine), (300, 400));
+        // What one does without is for who needs it; what is used is used.
+        let (a, mine) = budget.claim(a, 5000, 10);
+        assert_eq!((a, mine), (700, 700));
+        assert_eq!(budget.claim(b, 5000, 20), (300, 300));
+        assert_eq!(budget.claim(a, 5000, 800), (800, 700));
+        assert_eq!(budget.claim(b, 5000, 20).1, 200);
+    }
 
     #[test]
     fn what_begins_with_much_memory_is_short() {

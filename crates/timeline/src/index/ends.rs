@@ -309,10 +309,12 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 mod tests {
     use super::super::Touched;
     use super::super::maker::{Accesses, Maker};
-    use super::super::steps::MOST;
     use super::*;
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::Gap;
+
+    /// Steps, more than an interval has.
+    const MANY: u64 = 65;
 
     #[test]
     fn lines_come_back_with_how_their_bytes_were_accessed() {
@@ -360,7 +362,7 @@ mod tests {
         let (mut m, mut written) = (Maker::default(), Vec::new());
         m.stepped = true;
         let mut content = Vec::new();
-        for n in 0..=MOST as u64 {
+        for n in 0..MANY {
             let state = State {
                 position: n,
                 gap: Gap::Outside,
@@ -402,7 +404,7 @@ mod tests {
             Ends::new(&blob, frame, 0).unwrap()
         };
         let check = |e: &Ends, every: usize| {
-            assert_eq!(e.steps.len(), (MOST + 1).div_ceil(every));
+            assert_eq!(e.steps.len(), (MANY as usize).div_ceil(every));
             let mut opened = OpenedEnds::default();
             for (k, s) in e.steps.iter().enumerate() {
                 let n = k * every;

@@ -4,7 +4,7 @@ use super::build::bits;
 use super::ends::{Changed, End, Ends, MASK, Step, framed, words};
 use super::frame::{parts, put_state};
 use super::given::Given;
-use super::steps::MOST;
+use super::steps::STEPS;
 use super::{LINE, Page, Touched, put};
 use crate::Result;
 use hindsight_replay::State;
@@ -143,7 +143,7 @@ impl Maker {
 
     /// Joins steps in pairs if there are too many.
     pub fn thin(&mut self) {
-        if self.steps.len() > MOST {
+        if self.steps.len() > STEPS as usize {
             self.join_pairs(|_| true);
         }
     }

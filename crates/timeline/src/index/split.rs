@@ -35,7 +35,7 @@ pub fn by_several(
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let least = LEAST * inner.span();
+    let least = LEAST * inner.span(place.thread);
     // Of three processors one packs.
     let stretches = (2 * jobs / 3).min(affordable(inner)).clamp(1, MOST);
     let starts = starts(place, stretches, least);

@@ -12,10 +12,8 @@ use hindsight_replay::{LineMarks, State};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Steps that an interval of a size that was asked for is made in.
+/// Steps that an interval is made in. Longer intervals have longer ones: most of the index says what each left.
 pub const STEPS: u64 = 4;
-/// Most that one has.
-pub const MOST: usize = 64;
 
 /// What the steps of an interval left, as long as it is not over.
 #[derive(Default)]

@@ -44,7 +44,7 @@ impl Player {
                 && !(fresh && here == count && self.settled)
                 && match at.until {
                     // The part is played whole: what is far is perhaps reached sooner from a frame.
-                    u64::MAX => count - here < self.inner.span(),
+                    u64::MAX => count - here < self.inner.span(self.thread),
                     until => within(until),
                 }
         });
@@ -55,7 +55,7 @@ impl Player {
             .max_by_key(|(_, s)| s.position());
         match best {
             Some((_, s)) if ahead && s.position() <= here => true,
-            Some((i, s)) if count - s.position() <= self.inner.span() => {
+            Some((i, s)) if count - s.position() <= self.inner.span(self.thread) => {
                 self.restore(i, need).is_ok()
             }
             _ => ahead,

@@ -19,7 +19,7 @@ impl Player {
         let Some(built) = self.inner.part_if_built(place) else {
             return Ok(None);
         };
-        if self.inner.step(self.thread).is_none() {
+        if !self.inner.has_steps(self.thread) {
             return Ok(None);
         }
         let ends = built.ends(&self.inner, built.interval(count))?;

@@ -74,20 +74,17 @@ impl Inner {
     }
 
     /// Instructions of an interval of a thread, unless its index would become too large.
-    pub fn span(&self) -> u64 {
+    pub fn span(&self, t: ThreadId) -> u64 {
         match self.interval {
+            0 if self.has_steps(t) => index::SHARED_SPAN,
             0 => index::SPAN,
             n => n,
         }
     }
 
-    /// Instructions of the steps of its intervals; `None`: they have none, since it is alone.
-    pub fn step(&self, t: ThreadId) -> Option<u64> {
-        match (self.interval, self.threads_of(self.image(t)).len()) {
-            (_, ..=1) => None,
-            (0, _) => Some(index::STEP),
-            (n, _) => Some((n / index::STEPS).max(1)),
-        }
+    /// Whether the intervals of a thread are made in steps: it is not alone.
+    pub fn has_steps(&self, t: ThreadId) -> bool {
+        self.threads_of(self.image(t)).len() > 1
     }
 
     /// The image that an image came from; 0: none.

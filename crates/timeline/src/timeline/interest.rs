@@ -123,7 +123,7 @@ impl Inner {
         progress: &index::Progress,
     ) -> Result<()> {
         let old = self.part_if_built(place);
-        let span = self.span();
+        let span = self.span(place.thread);
         let borders = interest.borders(place, old.as_deref(), span);
         let budget = Budget::new(self.budget(place), place.to - place.from);
         let scan = self.scan(place.thread)?;
