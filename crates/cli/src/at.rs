@@ -2,11 +2,11 @@
 
 use crate::hex::hex;
 use crate::store::println;
-use crate::{args, os, store, travel};
-use anyhow::{Context, Result};
+use crate::{args, os, travel};
+use anyhow::Result;
 use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
-use hindsight_timeline::{Cursor, Moment, Options, Place, Position, Timeline};
+use hindsight_timeline::{Cursor, Moment, Options, Place, Position};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -32,9 +32,7 @@ const SHOWN: usize = 32;
 
 /// Opens a recording at a place.
 fn open(file: &Path, place: Place) -> Result<(Inspector, Cursor)> {
-    let path = store::find(Some(file))?;
-    let timeline =
-        Timeline::open(&path, Options::default()).with_context(|| path.display().to_string())?;
+    let timeline = travel::open(Some(file), Options::default())?;
     let mut cursor = timeline.cursor()?;
     cursor.seek(timeline.find(place, None)?)?;
     Ok((Inspector::new(timeline), cursor))

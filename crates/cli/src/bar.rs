@@ -24,6 +24,25 @@ impl Bar {
 
     /// Instructions done and to do.
     pub fn show(&mut self, done: u64, total: u64) {
+        let part = (done as f64 / total.max(1) as f64).min(1.0);
+        let full = (part * Self::WIDTH as f64) as usize;
+        let bar = "#".repeat(full) + &"-".repeat(Self::WIDTH - full);
+        let speed = done as f64 / 1e6 / self.begin.elapsed().as_secs_f64();
+        self.tell(&format!(
+            "[{bar}] {:3.0}%  {speed:.0} million instructions per second ",
+            part * 100.0
+        ));
+    }
+
+    /// Instructions done for the index, where nobody knows how many there will be.
+    pub fn count(&mut self, done: u64) {
+        self.tell(&format!(
+            "making what is missing of the index: {} million instructions ",
+            done / 1_000_000
+        ));
+    }
+
+    fn tell(&mut self, text: &str) {
         let now = Instant::now();
         // Nothing flashes up for what takes a moment.
         let due = match self.shown {
@@ -34,20 +53,12 @@ impl Bar {
             return;
         }
         self.shown = Some(now);
-        let part = (done as f64 / total.max(1) as f64).min(1.0);
-        let full = (part * Self::WIDTH as f64) as usize;
-        let bar = "#".repeat(full) + &"-".repeat(Self::WIDTH - full);
-        let speed = done as f64 / 1e6 / (now - self.begin).as_secs_f64();
-        let text = format!(
-            "\r[{bar}] {:3.0}%  {speed:.0} million instructions per second ",
-            part * 100.0
-        );
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = std::io::stderr().write_all(format!("\r{text}").as_bytes());
     }
 
     /// Takes it away.
-    pub fn clear(&self) {
-        if self.shown.is_some() {
+    pub fn clear(&mut self) {
+        if self.shown.take().is_some() {
             let _ = std::io::stderr().write_all(b"\r\x1b[K");
         }
     }

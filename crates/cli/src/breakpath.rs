@@ -2,17 +2,15 @@
 
 use crate::hex::hex;
 use crate::store::println;
-use crate::{args, store};
-use anyhow::{Context, Result};
-use hindsight_timeline::{Cancel, Halt, Options, Position, Route, Timeline};
+use crate::{args, travel};
+use anyhow::Result;
+use hindsight_timeline::{Cancel, Halt, Options, Position, Route};
 use serde_json::json;
 use std::fmt::Write;
 
 /// Prints the way to a position.
 pub fn run(a: &args::Breakpath) -> Result<i32> {
-    let path = store::find(Some(&a.file))?;
-    let timeline =
-        Timeline::open(&path, Options::default()).with_context(|| path.display().to_string())?;
+    let timeline = travel::open(Some(&a.file), Options::default())?;
     let to = timeline.find(a.position, None)?;
     let route = timeline.route(to, a.limit, &Cancel::new())?;
     let out = match (a.gdb, a.json) {

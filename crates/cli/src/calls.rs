@@ -2,19 +2,17 @@
 
 use crate::hex::hex;
 use crate::store::println;
-use crate::{args, store};
-use anyhow::{Context, Result, bail};
+use crate::{args, travel};
+use anyhow::{Result, bail};
 use hindsight_inspect::symbols::{Place, Signature};
 use hindsight_inspect::{Argument, Inspector, Passed};
-use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, Timeline};
+use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
 /// Lists the calls of a function with arguments and results.
 pub fn run(a: &args::Calls) -> Result<i32> {
-    let path = store::find(Some(&a.file))?;
-    let timeline =
-        Timeline::open(&path, Options::default()).with_context(|| path.display().to_string())?;
+    let timeline = travel::open(Some(&a.file), Options::default())?;
     let thread = a.thread.map(ThreadId);
     let image = match (a.image, thread) {
         (Some(i), _) => i,

@@ -17,9 +17,19 @@ use std::sync::Mutex;
 /// Bytes that are shown in a line.
 const ROW: usize = 16;
 
-fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
+/// Opens a recording, by default the latest one. What is made of its index for questions is shown on a terminal.
+pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
     let path = store::find(file)?;
-    Timeline::open(&path, options).with_context(|| path.display().to_string())
+    let timeline = Timeline::open(&path, options).with_context(|| path.display().to_string())?;
+    let bar = Mutex::new(Bar::new(true));
+    timeline.tell_progress(move |done| {
+        let Ok(mut bar) = bar.lock() else { return };
+        match done {
+            Some(done) => bar.count(done),
+            None => bar.clear(),
+        }
+    });
+    Ok(timeline)
 }
 
 /// A number as programmers write it: decimal, or hexadecimal with `0x`.
@@ -81,7 +91,7 @@ pub fn index(a: &args::Index) -> Result<i32> {
             t.interest(from, to, dense, &progress, &Cancel::new())
         }
     };
-    if let Ok(bar) = bar.lock() {
+    if let Ok(mut bar) = bar.lock() {
         bar.clear();
     }
     let (built, s) = (built?, t.index_status());

@@ -102,7 +102,15 @@ impl Timeline {
             unpacked: Mutex::new(Kept::new(inner::UNPACKED)),
             chunks: Mutex::default(),
             calls: Mutex::default(),
+            teller: OnceLock::new(),
+            played: AtomicU64::new(0),
         })))
+    }
+
+    /// From now on `tell` is told, while a part of the index is made because a question needs it, how many instructions were
+    /// played for such parts in all, and `None` when one is done. By any thread; what was set first stays.
+    pub fn tell_progress(&self, tell: impl Fn(Option<u64>) + Send + Sync + 'static) {
+        let _ = self.0.teller.set(Box::new(tell));
     }
 
     /// The file.

@@ -12,7 +12,7 @@ use hindsight_replay::Code;
 use hindsight_trace::{ModuleHash, Trace};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub struct Inner {
@@ -44,7 +44,14 @@ pub struct Inner {
     pub chunks: Mutex<VecDeque<Wire>>,
     /// Calls of functions that were asked for.
     pub calls: crate::calls::Known,
+    /// Is told how far parts of the index are that are made for questions.
+    pub teller: OnceLock<Teller>,
+    /// Instructions played for them.
+    pub played: AtomicU64,
 }
+
+/// See [`crate::Timeline::tell_progress`].
+pub type Teller = Box<dyn Fn(Option<u64>) + Send + Sync>;
 
 /// A chunk in wire form, by thread and number.
 type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
@@ -184,7 +191,16 @@ impl Inner {
         if let Some(p) = self.part_if_built(place) {
             return Ok(p);
         }
-        self.build(place, &|_| !cancel.is_cancelled())
+        let Some(tell) = self.teller.get() else {
+            return self.build(place, &|_| !cancel.is_cancelled());
+        };
+        let progress = |n| {
+            tell(Some(self.played.fetch_add(n, Relaxed) + n));
+            !cancel.is_cancelled()
+        };
+        let built = self.build(place, &progress);
+        tell(None);
+        built
     }
 
     /// Builds the index of a part, and saves it for others if that can be.
