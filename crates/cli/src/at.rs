@@ -81,7 +81,7 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
             cursor.seek_count(t.id, count)?;
         }
         let position = cursor.position()?;
-        let name = names.of(&t, here);
+        let name = names.of(&timeline, &t, here)?;
         let frames = inspector.backtrace(cursor)?;
         let _ = writeln!(text, "thread {} ({name}) at {position}", t.tid);
         let _ = writeln!(text, "{}\n", stack_text(&frames).trim_end());
@@ -123,7 +123,7 @@ impl Shown {
         let names = timeline.names(thread.image)?;
         Ok(Shown {
             position,
-            name: names.of(&thread, position).to_owned(),
+            name: names.of(timeline, &thread, position)?,
             thread,
             count: cursor.count(),
             when: cursor.timeline().when(position)?,

@@ -105,7 +105,7 @@ impl Inferior {
     pub fn name(&self, timeline: &Timeline, id: ThreadId) -> Result<String> {
         let here = self.cursor.position()?;
         let thread = timeline.thread(id)?;
-        Ok(self.names.of(&thread, here).to_owned())
+        Ok(self.names.of(timeline, &thread, here)?)
     }
 }
 

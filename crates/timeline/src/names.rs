@@ -4,6 +4,7 @@ use crate::scan::Raw;
 use crate::value::{FORKS, forked_by};
 use crate::{Cursor, Position, Result, Thread, ThreadId, Timeline};
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 const WRITE: u64 = 1;
 const OPEN: u64 = 2;
@@ -19,32 +20,44 @@ const PATH: usize = 64;
 
 /// The names that threads of a program image had: those that they gave themselves by `prctl`, or each other by
 /// `/proc/self/task/TID/comm` (`pthread_setname_np`); and new ones that of the thread that made them. What other processes call
-/// them is not among them.
+/// them is not among them. Memory is looked at for a name when it is asked for: a part of the index may be made for that.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    given: Vec<(ThreadId, Position, String)>,
+    given: Vec<Given>,
+    /// Threads by their ids, and when they begin, ascending.
+    all: HashMap<i32, Vec<(Position, ThreadId)>>,
     /// Threads, and where which other made them.
     makers: HashMap<ThreadId, (ThreadId, Position)>,
-    /// What the first thread of a forked process was called when it began.
-    forked: Option<(ThreadId, String)>,
+    /// The first thread of a forked process, and which thread, at which instruction of it, made that.
+    forked: Option<(ThreadId, (ThreadId, u64))>,
+}
+
+/// Where a thread may have given a name.
+#[derive(Clone, Debug)]
+struct Given {
+    at: Position,
+    by: ThreadId,
+    count: u64,
+    /// Where the name is in memory, and how long it may be.
+    name: (u64, usize),
+    /// The path of the file that it was written to, and where that was opened; `None`: it is the thread's own name.
+    file: Option<(u64, u64)>,
+    /// Whose name it is, if it is one, and the name, once that was asked for.
+    found: OnceLock<Option<(ThreadId, String)>>,
 }
 
 impl Timeline {
-    /// What threads of a program image are called. The memory that they gave is looked at, for which a part of the index may
-    /// be made.
+    /// What threads of a program image are called.
     pub fn names(&self, image: u32) -> Result<Names> {
         let mut names = Names::default();
-        let mut cursor = self.cursor()?;
         let threads = self.0.threads_of(image);
-        let mut all = All::default();
         for t in &threads {
             let t = self.thread(*t)?;
-            all.entry(t.tid).or_default().push((t.first, t.id));
+            names.all.entry(t.tid).or_default().push((t.first, t.id));
         }
-        for maker in threads.iter().copied() {
-            let at = |count: u64| self.position(maker, count);
+        for by in threads.iter().copied() {
             let mut opened = None;
-            for (count, event) in &self.0.scan(maker)?.events {
+            for (count, event) in &self.0.scan(by)?.events {
                 let Raw::Syscall {
                     number,
                     args,
@@ -54,60 +67,64 @@ impl Timeline {
                     continue;
                 };
                 let open = opened.take();
+                let mut give = |name, file| -> Result<()> {
+                    names.given.push(Given {
+                        at: self.position(by, *count)?,
+                        by,
+                        count: *count,
+                        name,
+                        file,
+                        found: OnceLock::new(),
+                    });
+                    Ok(())
+                };
                 match number {
                     PRCTL if args[0] == PR_SET_NAME && result == 0 => {
-                        cursor.seek_count(maker, *count)?;
-                        let name = text(&mut cursor, args[1], LONGEST)?;
-                        names.given.push((maker, at(*count)?, name));
+                        give((args[1], LONGEST), None)?;
                     }
                     OPEN if args[1] & WRITABLE != 0 => opened = Some((result, args[0], *count)),
                     OPENAT if args[2] & WRITABLE != 0 => opened = Some((result, args[1], *count)),
                     WRITE if args[2] <= PATH as u64 => {
-                        let Some((_, path, since)) = open.filter(|o| o.0 == args[0]) else {
-                            continue;
-                        };
-                        cursor.seek_count(maker, since)?;
-                        let path = text(&mut cursor, path, PATH)?;
-                        let position = at(*count)?;
-                        if let Some(named) = of_path(&path, &self.thread(maker)?, position, &all) {
-                            cursor.seek_count(maker, *count)?;
-                            let name = text(&mut cursor, args[1], LONGEST.min(args[2] as usize))?;
-                            names.given.push((named, position, name));
+                        if let Some((_, path, since)) = open.filter(|o| o.0 == args[0]) {
+                            give(
+                                (args[1], LONGEST.min(args[2] as usize)),
+                                Some((path, since)),
+                            )?;
                         }
                     }
                     n if FORKS.contains(&n) => {
-                        let Some(same) = all.get(&(result as i32)) else {
+                        let Some(same) = names.all.get(&(result as i32)) else {
                             continue;
                         };
-                        let position = at(*count)?;
+                        let position = self.position(by, *count)?;
                         if let Some(made) = same.iter().find(|t| position < t.0) {
-                            names.makers.insert(made.1, (maker, position));
+                            names.makers.insert(made.1, (by, position));
                         }
                     }
                     _ => {}
                 }
             }
         }
-        names.given.sort_by_key(|g| g.1);
+        names.given.sort_by_key(|g| g.at);
         let parent = self.0.parent(image);
         if self.0.is_forked(image)
             && parent < image
             && let Some(first) = threads.first()
-            && let Some((maker, count)) = forked_by(self, parent, image)?
+            && let Some(made) = forked_by(self, parent, image)?
         {
-            let at = self.position(maker, count)?;
-            let name = self.names(parent)?.of(&self.thread(maker)?, at).to_owned();
-            names.forked = Some((*first, name));
+            names.forked = Some((*first, made));
         }
         Ok(names)
     }
 }
 
-/// Threads by their ids, and when they begin, ascending.
-type All = HashMap<i32, Vec<(Position, ThreadId)>>;
-
 /// The thread whose name a file is, for a thread of the same process.
-fn of_path(path: &str, who: &Thread, at: Position, all: &All) -> Option<ThreadId> {
+fn of_path(
+    path: &str,
+    who: &Thread,
+    at: Position,
+    all: &HashMap<i32, Vec<(Position, ThreadId)>>,
+) -> Option<ThreadId> {
     let tid = match path.strip_prefix("/proc/")?.strip_suffix("/comm")? {
         "self" => who.pid,
         "thread-self" => who.tid,
@@ -130,21 +147,57 @@ fn text(cursor: &mut Cursor, address: u64, most: usize) -> Result<String> {
 
 impl Names {
     /// What a thread is called at a position: as its program, until it, or one that made it, is given a name.
-    pub fn of<'a>(&'a self, thread: &'a Thread, here: Position) -> &'a str {
-        let (mut id, mut here) = (thread.id, here);
+    pub fn of(&self, timeline: &Timeline, thread: &Thread, here: Position) -> Result<String> {
+        let (mut id, mut before) = (thread.id, here);
         for _ in 0..=self.makers.len() {
-            let mut given = self.given.iter().rev();
-            if let Some((_, _, name)) = given.find(|(t, p, _)| *t == id && *p < here) {
-                return name;
+            let end = self.given.partition_point(|g| g.at < before);
+            for given in self.given[..end].iter().rev() {
+                // For which nothing has to be looked at.
+                if given.file.is_none() && given.by != id {
+                    continue;
+                }
+                if let Some((_, name)) = self.found(timeline, given)?.filter(|(t, _)| *t == id) {
+                    return Ok(name.clone());
+                }
             }
             match self.makers.get(&id) {
-                Some(made) => (id, here) = *made,
+                Some(made) => (id, before) = *made,
                 None => break,
             }
         }
-        match &self.forked {
-            Some((first, name)) if *first == id => name,
-            _ => &thread.name,
+        match self.forked {
+            Some((first, (maker, count))) if first == id => {
+                let maker = timeline.thread(maker)?;
+                let at = timeline.position(maker.id, count)?;
+                timeline.names(maker.image)?.of(timeline, &maker, at)
+            }
+            _ => Ok(thread.name.clone()),
         }
+    }
+
+    /// Whose name was given, and which.
+    fn found<'a>(
+        &self,
+        timeline: &Timeline,
+        given: &'a Given,
+    ) -> Result<Option<&'a (ThreadId, String)>> {
+        if let Some(found) = given.found.get() {
+            return Ok(found.as_ref());
+        }
+        let mut cursor = timeline.cursor()?;
+        let whose = match given.file {
+            None => Some(given.by),
+            Some((path, since)) => {
+                cursor.seek_count(given.by, since)?;
+                let path = text(&mut cursor, path, PATH)?;
+                of_path(&path, &timeline.thread(given.by)?, given.at, &self.all)
+            }
+        };
+        let mut found = None;
+        if let Some(whose) = whose {
+            cursor.seek_count(given.by, given.count)?;
+            found = Some((whose, text(&mut cursor, given.name.0, given.name.1)?));
+        }
+        Ok(given.found.get_or_init(|| found).as_ref())
     }
 }
