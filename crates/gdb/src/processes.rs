@@ -81,8 +81,13 @@ pub fn forks(session: &Session) -> Result<Vec<Fork>> {
         if pid == 0 || pid as i64 <= 0 {
             continue;
         }
+        // Numbers may be used again: the first one that has not ended.
+        let began = |t: &&Thread| inferior::number(t.tid) == pid && t.last > c.position;
+        let same = threads.iter().filter(|t| t.image == image && began(t));
         let flags = match number {
             CLONE => args[0],
+            // It made a thread that was recorded. To look at memory at each of them may take the index of the whole.
+            CLONE3 if same.min_by_key(|t| t.first).is_some_and(|t| t.tid != t.pid) => CLONE_THREAD,
             // The first member of its argument.
             CLONE3 => {
                 cursor.seek_count(c.thread, c.count)?;
