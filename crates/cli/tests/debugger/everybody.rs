@@ -2,7 +2,7 @@
 
 use crate::common::{expect, gdb, record};
 use crate::harness::Scene;
-use crate::packets::{ask, server};
+use crate::packets::{said, server};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -33,12 +33,7 @@ fn a_packet_without_a_thread_is_about_all() {
         let (_server, port) = server(&s, &trace);
         let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
         c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut say = |packet: &str| {
-            let answer = ask(&mut c, packet.as_bytes()).unwrap_or_else(|| panic!("{packet}"));
-            let answer = String::from_utf8_lossy(&answer).into_owned();
-            let begin = answer.find('$').expect(&answer) + 1;
-            answer[begin..answer.len() - 3].to_string()
-        };
+        let mut say = |packet: &str| said(&mut c, packet);
         let thread = |stop: &str| {
             let rest = stop.split("thread:").nth(1).expect(stop);
             rest[..rest.find(';').unwrap()].to_string()

@@ -33,8 +33,16 @@ fn frame(content: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What the server answers to a packet.
+pub fn said(c: &mut TcpStream, packet: &str) -> String {
+    let answer = ask(c, packet.as_bytes()).unwrap_or_else(|| panic!("{packet}"));
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let begin = answer.find('$').expect(&answer) + 1;
+    answer[begin..answer.len() - 3].to_string()
+}
+
 /// Sends a packet and reads the answer; `None` if the connection is gone.
-pub fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
+fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
     c.write_all(&frame(content)).ok()?;
     let mut out = Vec::new();
     let mut byte = [0];
@@ -227,12 +235,7 @@ fn the_words_of_lldb_are_understood() {
     let (_server, port) = server(&s, &trace);
     let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
     c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut say = |packet: &str| {
-        let answer = ask(&mut c, packet.as_bytes()).unwrap_or_else(|| panic!("{packet}"));
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let begin = answer.find('$').expect(&answer) + 1;
-        answer[begin..answer.len() - 3].to_string()
-    };
+    let mut say = |packet: &str| said(&mut c, packet);
     assert_eq!(say("QStartNoAckMode"), "OK");
     say("qSupported:xmlRegisters=i386,arm,mips,arc;multiprocess+;fork-events+;vfork-events+");
     for unknown in [
