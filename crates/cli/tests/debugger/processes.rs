@@ -190,7 +190,8 @@ int main(void) { deep(60); signal(SIGUSR1, on); cause(); return hits - 1; }"#,
         );
         // The same without gdb.
         let calls = s.run(s.hindsight(&["calls"]).arg(&trace).arg("on")).text();
-        expect(&calls, &["on(n=0xa)", "__restore_rt"]);
+        // It returns into the C library, to a place that only debug files name.
+        expect(&calls, &["on(n=", " to "]);
         // Behind its first instruction: before that the signal has not come yet.
         let at = calls.split(' ').next().unwrap();
         let mut command = s.hindsight(&["backtrace"]);

@@ -63,14 +63,7 @@ fn threads_that_wait_until_the_end_are_there() {
     let text = done.text();
     expect(
         &text,
-        &[
-            "thread ",
-            "main ",
-            "thread ",
-            " start_thread ",
-            "thread ",
-            " start_thread ",
-        ],
+        &["thread ", "main ", "thread ", "#1 ", "thread ", "#1 "],
     );
     assert!(text.contains(" one ") && text.contains(" two "), "{text}");
     let done = s.run(

@@ -187,7 +187,10 @@ int main(void) { puts("x"); fflush(stdout); return 0; }"#,
         "seek end\nbacktrace\nseek begin\ninfo sharedlibrary\nbreak puts\nseek end\nreverse-continue\n",
     );
     expect(&out, &["100.00%", "exit", "0.00%", "100.00%", "puts ("]);
-    assert!(!out.contains("?? ()"), "{out}");
+    // Without debug files functions of libraries have no names, but are in them.
+    let out = out.replace("\n   from", " from");
+    let nowhere = |l: &str| l.contains("?? ()") && !l.contains(" from ");
+    assert!(!out.lines().any(nowhere), "{out}");
 }
 
 #[test]
@@ -369,7 +372,7 @@ int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0)
             "work (p=0x0)",
             "thread",
             "= 7",
-            "_start ()",
+            "ld-linux",
             "$3 = 1",
             "main ()",
             "work (p=0x0)",

@@ -1,6 +1,6 @@
 //! `hindsight attach` and `detach`: the program notices neither.
 
-use crate::harness::{Scene, end, kill};
+use crate::harness::{LIMIT, Scene, end, kill};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,7 +60,7 @@ fn nothing_left(pid: &str) {
         if !left.lines().any(ours) {
             return;
         }
-        assert!(tried.elapsed() < Duration::from_secs(5), "{left}");
+        assert!(tried.elapsed() < LIMIT, "{left}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

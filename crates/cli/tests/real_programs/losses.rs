@@ -2,7 +2,7 @@
 //! verifies to its end. Moments and victims are random: `HINDSIGHT_LOSS_SEED` says from which seed on
 //! (a failure names its own), `HINDSIGHT_LOSS_ROUNDS` how many rounds each test does.
 
-use crate::harness::{Running, Scene, await_end, kill, words};
+use crate::harness::{LIMIT, Running, Scene, await_end, kill, words};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -109,7 +109,7 @@ fn kill_members(group: i32) {
         if left.is_empty() {
             return;
         }
-        assert!(started.elapsed() < Duration::from_secs(20), "{left:?}");
+        assert!(started.elapsed() < LIMIT, "{left:?}");
         for pid in left {
             kill(pid, libc::SIGKILL);
         }
@@ -123,7 +123,7 @@ fn begin<S: AsRef<OsStr>>(scene: &Scene, trace: &Path, argv: &[S]) -> Running {
     let running = scene.start(&mut scene.recording(trace, argv));
     let started = Instant::now();
     while members(running.id()).is_empty() {
-        assert!(started.elapsed() < Duration::from_secs(60));
+        assert!(started.elapsed() < LIMIT);
         std::thread::sleep(Duration::from_millis(2));
     }
     running

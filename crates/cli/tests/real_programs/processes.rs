@@ -116,14 +116,16 @@ fn children_may_be_left_out() {
     let trace: PathBuf = scene.path("none.hst");
     let mut command = scene.hindsight(&["record", "-q", "--children", "none", "-o"]);
     command.arg(&trace).args(shell(
-        "/bin/echo one; (echo two); sleep 20 >/dev/null 2>&1 & exit 6",
+        "/bin/echo one; (echo two); sleep 1000 >/dev/null 2>&1 & exit 6",
     ));
-    let began = std::time::Instant::now();
-    let done = scene.run(&mut command);
+    // Nobody waits for what is not recorded: `run` has a limit.
+    let running = scene.start(&mut command);
+    let group = running.id();
+    let done = running.finish();
+    // SAFETY: a plain system call; the group is the test's own.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
     assert_eq!(done.status.code(), Some(6), "{}", done.messages());
     assert_eq!(done.text(), "one\ntwo\n");
-    // Nobody waits for what is not recorded.
-    assert!(began.elapsed() < std::time::Duration::from_secs(15));
     scene.must_verify(&trace);
     assert_eq!(images(&scene, &trace).len(), 1);
 }
@@ -208,9 +210,7 @@ fn programs_of_another_architecture_are_marked() {
         &[form[0], form[1], object.as_ref(), o, program.as_ref()],
     );
     let spawns = scene.compile("spawns.c", &[]);
-    let began = std::time::Instant::now();
     let done = scene.same(&words(&spawns, &["spawn", program.to_str().unwrap()]));
-    assert!(began.elapsed() < std::time::Duration::from_secs(20));
     // A kernel that cannot run it fails both.
     if done.text().starts_with("0 600\n") {
         let all = images(&scene, &scene.path("trace.hst"));
