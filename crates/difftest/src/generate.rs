@@ -245,7 +245,13 @@ impl Builder<'_> {
             }
             K::seg_rSI => self.implicit(n, OpKind::MemorySegESI, OpKind::MemorySegRSI),
             K::es_rDI => self.implicit(n, OpKind::MemoryESEDI, OpKind::MemoryESRDI),
-            K::seg_rDI => self.implicit(n, OpKind::MemorySegEDI, OpKind::MemorySegRDI),
+            K::seg_rDI => {
+                self.implicit(n, OpKind::MemorySegEDI, OpKind::MemorySegRDI);
+                if self.i.op_kind(n) == OpKind::MemorySegRDI && self.rng.one_in(2) {
+                    let s = self.rng.pick(&[Register::FS, Register::GS, Register::SS]);
+                    self.i.set_segment_prefix(s);
+                }
+            }
             K::seg_rBX_al => {
                 self.i.set_op_kind(n, OpKind::Memory);
                 let bases = [Register::RBX, Register::RBX, Register::EBX];

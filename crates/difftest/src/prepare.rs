@@ -29,7 +29,14 @@ pub(crate) fn prepare_instruction(
             cpu.gpr[3] = target.wrapping_sub(segment).wrapping_sub(cpu.gpr[0] & 255);
         }
         Leave | Enter => cpu.gpr[5] = random_target(rng, region, 8),
-        Maskmovq | Maskmovdqu | Vmaskmovdqu => cpu.gpr[7] = random_target(rng, region, 16),
+        Maskmovq | Maskmovdqu | Vmaskmovdqu => {
+            let segment = match i.segment_prefix() {
+                Register::FS => cpu.fs_base,
+                Register::GS => cpu.gs_base,
+                _ => 0,
+            };
+            cpu.gpr[7] = random_target(rng, region, 16).wrapping_sub(segment);
+        }
         _ if i.is_string_instruction() => {
             cpu.gpr[1] = rng.below(70);
             cpu.gpr[6] = random_target(rng, region, 32);

@@ -26,6 +26,7 @@ mod held;
 mod join;
 mod keep;
 mod liveness;
+mod masked;
 mod observe;
 mod operand;
 mod plan;

@@ -70,7 +70,8 @@ fn takes_gpr(i: &Instruction, op: u32) -> bool {
 pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
     use Mnemonic::*;
     match i.mnemonic() {
-        INVALID | Ud0 | Ud1 | Ud2 => return Plan::Raise(raise::UD),
+        // The last two as long as nobody has enabled them, which is no program's business.
+        INVALID | Ud0 | Ud1 | Ud2 | Getsec | Vmfunc => return Plan::Raise(raise::UD),
         Int3 => return Plan::Raise(raise::BP),
         Int | Into | Int1 => return Plan::Raise(raise::UNSUPPORTED),
         Syscall => return Plan::Syscall,
@@ -143,7 +144,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         // Implicit memory that no template above knows.
         return match info.used_memory().is_empty() {
             true => Plan::Plain,
-            false if matches!(i.mnemonic(), Maskmovq | Maskmovdqu | Vmaskmovdqu) => Plan::Store,
+            false if crate::masked::is_masked_move(i) => Plan::Store,
             false => Plan::Raise(raise::UNSUPPORTED),
         };
     };

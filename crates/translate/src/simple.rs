@@ -3,9 +3,10 @@
 use crate::Mode;
 use crate::asm;
 use crate::block::{Translator, slot};
+use crate::masked::is_masked_move;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
-use crate::regs::{self, RAX, RCX, RDI, RDX, SCR, Set, gpr, number};
+use crate::regs::{self, RAX, RCX, RDX, SCR, Set, gpr, number};
 use crate::vector;
 use crate::{flags, forms, string};
 use hindsight_isa::DescKind;
@@ -93,7 +94,12 @@ impl Translator {
 
     /// Emits `i` as it is.
     pub(crate) fn copy(&mut self, i: &Instruction) {
-        if !self.a.try_put(i) {
+        let mut i = *i;
+        if mem_op(&i).is_none() {
+            // It means nothing here, and must mean nothing behind what is emitted before it either.
+            i.set_segment_prefix(Register::None);
+        }
+        if !self.a.try_put(&i) {
             self.unsupported();
         }
     }
@@ -124,7 +130,10 @@ impl Translator {
     /// Plain translation: the guest's own operand.
     fn real_op(&mut self, i: &Instruction) {
         if mem_op(i).is_none() {
-            return self.copy(i);
+            return match is_masked_move(i) {
+                true => self.masked_move(i),
+                false => self.copy(i),
+            };
         }
         let i = *i;
         if matches!(i.segment_prefix(), Register::FS) && !i.is_ip_rel_memory_operand() {
@@ -177,33 +186,6 @@ impl Translator {
             ..asm::based(at, 0)
         };
         self.copy_with(i, &cell);
-    }
-
-    /// maskmovdqu and maskmovq, whose operand is implicit.
-    fn masked_move(&mut self, i: &Instruction) {
-        if self.policy.predictor.bits < 32 && i.op0_kind() == OpKind::MemorySegEDI {
-            // The cell's address does not fit into 32 bits.
-            return self.unsupported();
-        }
-        let wide = if i.op0_kind() == OpKind::MemorySegEDI {
-            4
-        } else {
-            8
-        };
-        self.borrow_this(RDI);
-        let real = MemoryOperand::with_base(gpr(RDI, wide));
-        let Some(cell) = self.cell_of(&real) else {
-            return self.unsupported();
-        };
-        self.a.lea(
-            RDI,
-            MemoryOperand {
-                segment_prefix: Register::None,
-                ..cell
-            },
-        );
-        self.a.bytes(&[0x65]);
-        self.copy(i);
     }
 
     fn lea(&mut self, i: &Instruction) {
@@ -320,7 +302,6 @@ impl Translator {
     /// Stores twice; the first time as `first`.
     fn store(&mut self, i: &Instruction, first: Option<Code>) {
         if mem_op(i).is_none() {
-            self.copy(i);
             return self.masked_move(i);
         }
         let Some(m) = self.mem(i) else {

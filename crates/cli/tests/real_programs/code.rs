@@ -196,3 +196,16 @@ fn gathers_and_scatters() {
     scene.same(&words(&program, &[]));
     same_with_few_cells(&scene, &words(&program, &[]));
 }
+
+#[test]
+fn operands_that_only_prefixes_name() {
+    let scene = Scene::new();
+    let argv = words(&scene.compile("masked_moves.c", &[]), &[]);
+    let done = scene.same(&argv);
+    let trace = scene.path("checked.hst");
+    let mut command = scene.hindsight(&["record", "--quiet", "--regime=checked", "-o"]);
+    let checked = scene.run(command.arg(&trace).arg("--").args(&argv));
+    assert_eq!(checked.text(), done.text(), "{}", checked.messages());
+    scene.must_verify(&trace);
+    same_with_few_cells(&scene, &argv);
+}
