@@ -1,7 +1,7 @@
 //! `hindsight attach`.
 
 use crate::os::Signals;
-use crate::record::{FAILED, await_others, finish, machine, report, set_children, share};
+use crate::record::{FAILED, await_others, collect, finish, machine, report, set_children, share};
 use crate::sink::Target;
 use crate::takeover::Halted;
 use crate::{args, detach, image, say, store, symbols, target};
@@ -81,11 +81,11 @@ fn attach(a: &args::Attach) -> Result<i32> {
     let mut peak = 0;
     let (entered, collected) = std::thread::scope(|s| {
         let (done, finished) = mpsc::channel::<()>();
-        let (over, cut) = (&over, &cut);
+        let (over, cut, control) = (&over, &cut, &control);
         let collecting = s.spawn(move || {
             // Dropped at the end, however that comes.
             let _done = done;
-            collector.run(over, cut)
+            collect(collector, control, over, cut)
         });
         let entered = halted.enter(&config);
         match &entered {
@@ -102,7 +102,9 @@ fn attach(a: &args::Attach) -> Result<i32> {
                         clock.elapsed().as_secs_f64() * 1e3
                     ));
                 }
-                peak = watch(a, &control, &stop);
+                // From here on it is known when nobody has the memory any more.
+                control.is_left();
+                peak = watch(a, control, &stop);
             }
             Err(_) => cut.store(true, Release),
         }
@@ -111,15 +113,15 @@ fn attach(a: &args::Attach) -> Result<i32> {
         let told = || stop.take(Duration::ZERO).is_some();
         let beat = || {
             control.beat();
-            detach::serve(&control);
+            detach::serve(control);
         };
-        await_others(told, beat, &control, &finished, cut, a.quiet);
+        await_others(told, beat, control, &finished, cut, a.quiet);
         (entered, collecting.join())
     });
-    let mut collected = collected.map_err(|_| anyhow::anyhow!("the collector failed"))?;
     if let Err(e) = entered {
         return discard(e);
     }
+    let mut collected = collected.ok().flatten().context("the collector failed")?;
     let ending = ending(&collected, a.pid);
     let failed = match &ending {
         Some(Ending::Unsupported(why)) => Some(why.clone()),
@@ -159,7 +161,8 @@ fn watch(a: &args::Attach, control: &Control, stop: &Signals) -> u64 {
         }
         let left = a.time.map(|t| t.saturating_sub(since.elapsed()));
         if stop.take(left.map_or(BEAT, |l| l.min(BEAT))).is_some() || left == Some(Duration::ZERO) {
-            for pid in detach::recorded(control) {
+            let ours = |pid: &i32| control.is_shared_with(*pid);
+            for pid in detach::recorded(control).into_iter().filter(ours) {
                 if let Err(e) = detach::leave(pid, reason::ASKED) {
                     say(&format!("process {pid} could not be detached: {e:#}"));
                 }

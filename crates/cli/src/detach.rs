@@ -4,11 +4,11 @@
 mod kernel;
 
 use crate::target::{ARENA, FAR};
-use crate::{args, image, say};
+use crate::{args, image, os, say};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::Control;
 use hindsight_events::attach::{Handoff, Plain, leave as reason};
-use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED, state};
+use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED};
 use hindsight_remote::{Process, Regs, Restart, Status, Stop, Thread};
 use kernel::Caller;
 use std::collections::{BTreeSet, HashMap};
@@ -143,7 +143,7 @@ pub fn serve(control: &Control) {
         if pid <= 0 {
             continue;
         }
-        let answer = if !is_recorded(control, pid) {
+        let answer = if !is_ours(control, pid) {
             NOT_DETACHED
         } else {
             match leave(pid, why) {
@@ -160,18 +160,22 @@ pub fn serve(control: &Control) {
 
 /// The processes that are being recorded.
 pub fn recorded(control: &Control) -> BTreeSet<i32> {
-    let live = |i: usize| {
-        let c = control.ctl(i);
-        let pid = c.pid.load(Relaxed).abs();
-        let life = c.state.load(Acquire);
-        (pid > 0 && matches!(life, state::LIVE | state::ENDED)).then_some(pid)
-    };
-    (0..control.rings()).filter_map(live).collect()
+    let all = control.producers();
+    let pids = all
+        .iter()
+        .filter(|p| p.begun)
+        .map(|p| p.pid.saturating_abs());
+    pids.filter(|pid| *pid > 0).collect()
 }
 
 /// Whether a process is being recorded.
 pub fn is_recorded(control: &Control, pid: i32) -> bool {
     recorded(control).contains(&pid)
+}
+
+/// Whether a process that is said to be recorded may be left: a program can write any number there.
+fn is_ours(control: &Control, pid: i32) -> bool {
+    is_recorded(control, pid) && control.is_shared_with(pid)
 }
 
 /// Addresses of the recorder that matter here.
@@ -400,6 +404,10 @@ fn bring_to_rest(
         if why == reason::TRACED && resting.is_empty() && began.elapsed() > PATIENCE {
             process.write(places.flag, &0u32.to_le_bytes())?;
             bail!("none of its threads can be brought to rest: it {NEVER_RESTS}");
+        }
+        if began.elapsed() > PATIENCE && os::is_told_to_end() {
+            process.write(places.flag, &0u32.to_le_bytes())?;
+            bail!("its threads do not come to rest");
         }
         if !told && began.elapsed() > PATIENCE {
             told = true;

@@ -5,8 +5,7 @@
 
 use crate::{args, os, say, store};
 use anyhow::{Context, Result, bail};
-use hindsight_collector::{Control, Requests};
-use hindsight_events::ring::state;
+use hindsight_collector::{Control, Producer, Requests};
 use hindsight_trace::Summary;
 use serde_json::json;
 use std::fs::{self, DirBuilder, File};
@@ -14,7 +13,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::*;
 use std::time::{Duration, SystemTime};
 
 /// Longest time that one side waits for the other.
@@ -107,12 +105,8 @@ fn try_answer(
 
 /// Whether `pid` is this process, or a process or thread that it records.
 fn is_ours(control: &Control, pid: i32) -> bool {
-    let recorded = |i| {
-        let c = control.ctl(i);
-        c.state.load(Acquire) == state::LIVE
-            && [&c.pid, &c.tid].iter().any(|n| n.load(Relaxed) == pid)
-    };
-    pid == std::process::id() as i32 || (0..control.rings()).any(recorded)
+    let recorded = |p: &Producer| p.begun && !p.ended && [p.pid, p.tid].contains(&pid);
+    pid == std::process::id() as i32 || control.producers().iter().any(recorded)
 }
 
 /// Runs `hindsight dump`.

@@ -3,7 +3,7 @@
 use crate::os::{self, Ended, Signals};
 use std::cell::Cell;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Signals that the program is to get when somebody sends them to us.
 const FORWARDED: [i32; 6] = [
@@ -21,12 +21,17 @@ const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGH
 /// Time between signs of life for the recorded process.
 pub const BEAT: Duration = Duration::from_millis(250);
 
+/// Time in which a program notices a signal.
+const OVERDUE: Duration = Duration::from_secs(2);
+
 /// This process's signals while it waits.
 pub struct Watch {
     waited: Signals,
     before: Signals,
     child_ignored: bool,
     ended: Cell<bool>,
+    /// When an end was wanted first.
+    asked: Cell<Option<Instant>>,
 }
 
 impl Watch {
@@ -45,6 +50,7 @@ impl Watch {
             waited,
             child_ignored,
             ended: Cell::new(false),
+            asked: Cell::new(None),
         }
     }
 
@@ -73,6 +79,11 @@ impl Watch {
         self.ended.get()
     }
 
+    /// Whether an end was wanted so long ago that a program which is in order would have noticed.
+    pub fn is_overdue(&self) -> bool {
+        self.asked.get().is_some_and(|a| a.elapsed() > OVERDUE)
+    }
+
     /// Waits for `pid` to end; calls `beat` a few times a second.
     pub fn wait(&self, pid: i32, beat: impl Fn()) -> io::Result<Ended> {
         loop {
@@ -83,6 +94,7 @@ impl Watch {
             let came = self.waited.take(BEAT);
             if came.is_some_and(|(signal, _)| ENDING.contains(&signal)) {
                 self.ended.set(true);
+                self.asked.set(self.asked.get().or(Some(Instant::now())));
             }
             match came {
                 // What a key causes goes to the whole foreground group, the program included.

@@ -106,6 +106,18 @@ impl Signals {
     }
 }
 
+/// Whether somebody wants this process to end whose signal has not been taken yet.
+pub fn is_told_to_end() -> bool {
+    let mut set = Signals::of(&[]).0;
+    // SAFETY: a valid set, which the call fills.
+    unsafe {
+        libc::sigpending(&mut set) == 0
+            && [libc::SIGINT, libc::SIGTERM, libc::SIGHUP]
+                .iter()
+                .any(|s| libc::sigismember(&set, *s) == 1)
+    }
+}
+
 /// Sets the disposition of `signal` to the default; whether it was ignored.
 pub fn default_disposition(signal: i32) -> bool {
     // SAFETY: no handler is installed.

@@ -8,7 +8,7 @@ use crate::sink::{Out, Place, Sink, Target};
 use crate::translations::Translations;
 use crate::{args, detach, image, os, program, say, select, store, symbols};
 use anyhow::{Context, Result, bail};
-use hindsight_collector::{Collected, Collector, Control};
+use hindsight_collector::{Collected, Collector, Control, discard};
 use hindsight_events::config::{Config, children, regime};
 use hindsight_events::ring::file_len;
 use hindsight_events::shelf::Count;
@@ -17,6 +17,7 @@ use hindsight_trace::meta::{Ending, Machine};
 use hindsight_trace::{Header, Ring, Snapshot, Summary, Text};
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
@@ -55,6 +56,9 @@ pub fn run(a: args::Record) -> i32 {
         }
     }
 }
+
+/// Longest time in which the recording is to be complete when somebody wants its end.
+const LAST: Duration = Duration::from_secs(20);
 
 /// Time after which a word is said about what is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -141,7 +145,10 @@ fn once(
     control
         .set_image(image::IMAGE)
         .context("the recorder's image")?;
-    let config = config(a, program, control.fd().as_raw_fd(), number)?;
+    let theirs = control
+        .for_program()
+        .context("the memory shared with the program")?;
+    let config = config(a, program, theirs.as_raw_fd(), number)?;
     let image = image::file(&config)?;
     let translations = match a.no_cache {
         true => None,
@@ -173,10 +180,12 @@ fn once(
 
     let clock = Instant::now();
     let mut exec = exec(&image, program, watch)?;
-    exec.keep = Some(control.fd().as_raw_fd());
+    exec.keep = Some(theirs.as_raw_fd());
     exec.merge_output = *target == Target::StandardOutput;
     // The collector's thread is started after the fork, which wants a process of one thread.
     let pid = os::spawn(&exec)?;
+    // From here on only they have it.
+    drop(theirs);
     let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let requests = collector.requests();
     let (ended, collected) = std::thread::scope(|s| {
@@ -185,10 +194,14 @@ fn once(
         let collecting = s.spawn(move || {
             // Dropped at the end, however that comes.
             let _done = done;
-            collector.run(over, stop)
+            collect(collector, control, over, stop)
         });
         let beat = || {
             control.beat();
+            if control.is_damaged() && watch.is_overdue() {
+                // Its recorder may wait for what never comes, and then nothing else ends it.
+                os::kill(pid, libc::SIGKILL);
+            }
             detach::serve(control);
             while let Some(peer) = listener.as_ref().and_then(Listener::accept) {
                 let so_far = Summary {
@@ -207,7 +220,7 @@ fn once(
     });
     let ended = ended?;
     let blocks = control.shelf().map_or(Count::default(), |s| s.count());
-    let mut collected = collected.map_err(|_| anyhow::anyhow!("the collector failed"))?;
+    let mut collected = collected.ok().flatten().context("the collector failed")?;
 
     // That of the program itself is the end of the recording; of others it is worth a message.
     let mut refusal = None;
@@ -320,6 +333,25 @@ pub fn share<'c>(collector: Collector<'c, Out>, files: Option<Files>) -> Collect
     }
 }
 
+/// Collects. If that fails by an error of its own, the program goes on unrecorded.
+pub fn collect(
+    collector: Collector<Out>,
+    control: &Control,
+    over: &AtomicBool,
+    stop: &AtomicBool,
+) -> Option<Collected<Out>> {
+    // Nothing of it is used when it has panicked.
+    let run = AssertUnwindSafe(|| collector.run(over, stop));
+    match catch_unwind(run) {
+        Ok(collected) => Some(collected),
+        Err(_) => {
+            say("the collector failed; the program goes on, unrecorded");
+            discard(control, over, stop);
+            None
+        }
+    }
+}
+
 /// Sees to the other recorded processes when the program itself has ended, until the collector
 /// says through `finished` that all have.
 pub fn await_others(
@@ -332,11 +364,17 @@ pub fn await_others(
 ) {
     let mut told = quiet;
     let since = Instant::now();
+    let mut stopped = None;
     while finished.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
         beat();
         if told_to_end() {
             stop.store(true, Release);
             control.wake();
+            stopped = stopped.or(Some(Instant::now()));
+        }
+        if stopped.is_some_and(|s: Instant| s.elapsed() > LAST) {
+            say("the end of the recording cannot be written; what was written stays readable");
+            std::process::exit(FAILED);
         }
         if !told && since.elapsed() > PATIENCE {
             told = true;

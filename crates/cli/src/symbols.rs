@@ -2,7 +2,13 @@
 
 use hindsight_collector::MappedFile;
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Most bytes of a file in which a name is looked for.
+const LARGEST: u64 = 512 << 20;
 
 /// `message` about a program, and the module and symbol of the first address in it that lies
 /// in a file.
@@ -33,7 +39,16 @@ fn addresses(message: &str) -> impl Iterator<Item = u64> {
 
 /// The function that holds the byte at `offset` of an ELF file, and the distance from its start.
 fn name(path: &[u8], offset: u64) -> Option<(String, u64)> {
-    let data = std::fs::read(OsStr::from_bytes(path)).ok()?;
+    let path = OsStr::from_bytes(path);
+    // The path is what the program says: it may be anything.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    file.metadata().ok().filter(|m| m.is_file())?;
+    let mut data = Vec::new();
+    file.take(LARGEST).read_to_end(&mut data).ok()?;
     hindsight_replay::symbols::symbol(&data, offset)
 }
 

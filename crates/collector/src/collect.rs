@@ -32,8 +32,17 @@ const FIRST_NAP: Duration = Duration::from_millis(1);
 const REAP_EVERY: Duration = Duration::from_millis(200);
 
 /// Memory of the rings from which on what has been read is given back at once. Below, memory that has
-/// been touched is quicker to write to.
+/// been touched is quicker to write to. The same for what the collector has gathered from them.
 const BUDGET: u64 = 256 << 20;
+
+/// Rings that are emptied between two looks at that.
+const SOME: usize = 64;
+
+/// Naps when the program has ended and others may end at any moment.
+const LAST_NAP: Duration = Duration::from_millis(3);
+
+/// Messages about memory that the program has overwritten.
+const MOST_TOLD: usize = 10;
 
 /// Moves events from the rings to a trace.
 pub struct Collector<'c, W: Write> {
@@ -70,6 +79,10 @@ pub struct Collector<'c, W: Write> {
     requests: Requests,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
+    /// Times that it was told that the program has overwritten memory.
+    told: usize,
+    /// The process of the program, as its recorder said at first; 0: not yet.
+    program: i32,
 }
 
 impl<'c, W: Write> Collector<'c, W> {
@@ -131,6 +144,8 @@ impl<'c, W: Write> Collector<'c, W> {
             requests: Requests::default(),
             out: Collected::new(output),
             tell: Box::new(tell),
+            told: 0,
+            program: 0,
         }
     }
 
@@ -146,8 +161,9 @@ impl<'c, W: Write> Collector<'c, W> {
         let mut nap = FIRST_NAP;
         let mut over = None;
         loop {
-            // Before the drain: what the process wrote before it ended is then seen.
+            // Before the drain: what the processes wrote before they ended is then seen.
             let last = ended.load(Acquire);
+            let left = last && self.control.is_left();
             let stopped = stop.load(Acquire);
             let seen = header.wake.load(Acquire);
             header.sleeping.store(0, Relaxed);
@@ -157,29 +173,31 @@ impl<'c, W: Write> Collector<'c, W> {
             }
             let before = Instant::now();
             let all = last || stopped || before - self.looked >= nap;
-            let busiest = self.look(all);
+            let busiest = self.look(all, stop);
             self.bury();
             self.take_locks();
             let now = Instant::now();
             if last || now - self.reaped >= REAP_EVERY {
                 self.reap(now, last && over.is_none());
             }
-            if stopped || last && !self.more(now, *over.get_or_insert(now)) {
+            if stopped || left || last && !self.more(now, *over.get_or_insert(now)) {
                 break;
             }
             if all {
                 (self.looked, self.vacant) = (now, before);
+                self.control.inspect();
                 self.economise();
                 self.flush(now);
-                self.prune(now);
+                self.prune(now, stop);
             }
-            self.answer();
+            self.answer(stop);
             // A ring this full has more by now.
             if busiest >= RING_BYTES / 4 {
                 continue;
             }
             header.sleeping.store(1, SeqCst);
-            futex::wait(&header.wake, seen, nap);
+            let soon = over.is_some_and(|o| now - o < FLUSH_AFTER);
+            futex::wait(&header.wake, seen, if soon { LAST_NAP } else { nap });
             nap = (nap * 9 / 8).min(NAP);
         }
         for i in 0..self.lanes.len() {
@@ -190,8 +208,8 @@ impl<'c, W: Write> Collector<'c, W> {
         self.out
     }
 
-    /// Empties the rings that want it, or all of them; the most bytes that one had.
-    fn look(&mut self, all: bool) -> usize {
+    /// Empties the rings that want it, or all of them; the most bytes that one had. Ends sooner if it is to `stop`.
+    fn look(&mut self, all: bool, stop: &AtomicBool) -> usize {
         let header = self.control.header();
         let mut sets = [0u64; RINGS / 64];
         for ((set, dirty), live) in sets.iter_mut().zip(&header.dirty).zip(&header.live) {
@@ -200,18 +218,22 @@ impl<'c, W: Write> Collector<'c, W> {
                 *set |= dirty.swap(0, AcqRel);
             }
         }
-        for i in std::mem::take(&mut self.hot) {
+        let open = (0..self.lanes.len()).filter(|i| all && self.lanes[*i].open.is_some());
+        for i in std::mem::take(&mut self.hot).into_iter().chain(open) {
             sets[i / 64] |= 1 << (i % 64);
         }
         let mut busiest = 0;
-        for i in members(&sets) {
-            // A program may have overwritten the sets.
-            if i >= self.control.rings() {
+        // A program may have overwritten the sets.
+        for i in members(&sets).take_while(|i| *i < self.control.rings()) {
+            if stop.load(Relaxed) {
                 break;
             }
             let n = self.drain(i);
             if n > 0 {
                 self.hot.push(i);
+                if self.hot.len().is_multiple_of(SOME) {
+                    self.economise();
+                }
             }
             busiest = busiest.max(n);
         }
@@ -229,21 +251,19 @@ impl<'c, W: Write> Collector<'c, W> {
         }
     }
 
-    /// Sees to it that the rings do not take much more memory than [`BUDGET`].
+    /// Sees to it that neither the rings nor what was gathered from them take much more memory than [`BUDGET`].
     fn economise(&mut self) {
         self.thrifty = self.control.memory() > BUDGET;
-        let room = BUDGET as usize / self.taken().len().max(1);
+        let taken = self.lanes.iter().filter(|l| l.open.is_some()).count();
+        let room = BUDGET as usize / taken.max(1);
         let room = room.clamp(LEAST_ROOM, RING_BYTES);
         self.control.header().room.store(room as u32, Relaxed);
-    }
-
-    /// The rings that are taken, as far as they have been seen.
-    fn taken(&self) -> Vec<usize> {
-        let header = self.control.header();
-        let words: Vec<u64> = header.live.iter().map(|w| w.load(Acquire)).collect();
-        members(&words)
-            .take_while(|i| *i < self.lanes.len())
-            .collect()
+        if self.lanes.iter().map(Lane::memory).sum::<usize>() as u64 > BUDGET {
+            for i in 0..self.lanes.len() {
+                self.write(i);
+                self.lanes[i].shrink();
+            }
+        }
     }
 
     /// Writes what has been gathered long enough.
@@ -257,10 +277,10 @@ impl<'c, W: Write> Collector<'c, W> {
     }
 
     /// Tells those who ask what the ring holds, and has threads make the key frames that it needs.
-    fn answer(&mut self) {
+    fn answer(&mut self, stop: &AtomicBool) {
         let waiting = self.requests.take();
         if !waiting.is_empty() {
-            self.look(true);
+            self.look(true, stop);
             (0..self.lanes.len()).for_each(|i| self.write(i));
         }
         let Some(Output::Ring(ring)) = &mut self.out.output else {
@@ -271,13 +291,13 @@ impl<'c, W: Write> Collector<'c, W> {
         let carried = |l: &Lane| l.open.as_ref().map(|o| o.info.stream);
         for lane in &self.lanes {
             if carried(lane).is_some_and(|s| wishes.contains(&s)) {
-                lane.ctl().keyframe.store(1, Relaxed);
+                lane.consumer.want_keyframe();
             }
         }
         if waiting.is_empty() {
             return;
         }
-        let open = |l: &Lane| Some(l.open.as_ref()?.summary(l.ctl(), false));
+        let open = |l: &Lane| Some(l.open.as_ref()?.summary(&l.consumer.counts(), false));
         let live: Vec<_> = self.lanes.iter().filter_map(open).collect();
         for answer in waiting {
             // One who has gone meanwhile does not matter.

@@ -5,6 +5,10 @@ use hindsight_trace::{Snapshot, StreamEnd, StreamSummary, Summary, Totals};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
+/// Refusals that are kept, and memory for the mappings of them.
+const MOST_REFUSALS: usize = 1000;
+const REFUSAL_BYTES: usize = 64 << 20;
+
 /// Part of a file that was mapped executable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MappedFile {
@@ -13,6 +17,13 @@ pub struct MappedFile {
     /// Where in the file it begins.
     pub offset: u64,
     pub path: Vec<u8>,
+}
+
+impl MappedFile {
+    /// About the memory that it takes where it is kept.
+    pub(crate) fn memory(&self) -> usize {
+        2 * size_of::<MappedFile>() + self.path.len()
+    }
 }
 
 /// A process that the recorder could not go on with.
@@ -67,6 +78,18 @@ impl<W: Write> Collected<W> {
             if latest.is_none_or(|l| l <= s.last_sequence) {
                 self.last = Some((s.last_sequence, end.clone()));
             }
+        }
+    }
+
+    /// Notes a refusal, if not too many have been noted.
+    pub(crate) fn refuse(&mut self, mut refusal: Refusal) {
+        let kept = self.refusals.iter().flat_map(|r| &r.maps);
+        let memory: usize = kept.chain(&refusal.maps).map(MappedFile::memory).sum();
+        if memory > REFUSAL_BYTES {
+            refusal.maps.clear();
+        }
+        if self.refusals.len() < MOST_REFUSALS {
+            self.refusals.push(refusal);
         }
     }
 

@@ -1,12 +1,15 @@
+mod presence;
+
 use crate::futex;
-use hindsight_events::ring::{self, Consumer, Ctl, Header, RINGS, Stripe, file_len};
+use hindsight_events::consumer::Consumer;
+use hindsight_events::ring::{self, Ctl, Header, RINGS, Stripe, file_len};
 use hindsight_events::shelf::{self, Shelf};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-/// The control file: the memory shared with the recorded process.
+/// The control file: the memory shared with the recorded process, which can write anything there.
 pub struct Control {
     file: File,
     base: *mut u8,
@@ -14,10 +17,25 @@ pub struct Control {
     len: usize,
     rings: usize,
     consumed: AtomicBool,
+    /// Bytes of the recorder's image.
+    image_len: AtomicU32,
+    /// The program has overwritten some of it.
+    damaged: AtomicBool,
+    /// A recorded process has been seen to have it (see [`Control::is_left`]).
+    held: AtomicBool,
 }
 
-// SAFETY: the mapping is accessed only through atomics and, below a ring's head, by the one
-// consumer per ring that the collector takes.
+/// Who a ring says that it is taken by. Numbers may be anybody's: see [`Control::is_shared_with`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Producer {
+    pub begun: bool,
+    pub ended: bool,
+    pub pid: i32,
+    pub tid: i32,
+}
+
+// SAFETY: the mapping is accessed only through atomics and by the one consumer per ring that the collector takes,
+// which copies.
 unsafe impl Send for Control {}
 // SAFETY: as above.
 unsafe impl Sync for Control {}
@@ -69,17 +87,55 @@ impl Control {
             len,
             rings,
             consumed: AtomicBool::new(false),
+            image_len: AtomicU32::new(0),
+            damaged: AtomicBool::new(false),
+            held: AtomicBool::new(false),
         };
-        c.header()
-            .collector_pid
-            .store(std::process::id() as i32, Relaxed);
-        c.header().collector_fd.store(c.fd().as_raw_fd(), Relaxed);
         c.header().next_image.store(1, Relaxed);
         c.header().room.store(ring::RING_BYTES as u32, Relaxed);
-        c.header().rings.store(rings as u32, Relaxed);
         c.header().sequence.store(1, Relaxed);
-        c.header().magic.store(ring::MAGIC, Release);
+        c.set_constants();
         Ok(c)
+    }
+
+    /// Writes what stays as it is; whether it was like that.
+    fn set_constants(&self) -> bool {
+        let h = self.header();
+        let signed = [
+            (&h.collector_pid, std::process::id() as i32),
+            (&h.collector_fd, self.fd().as_raw_fd()),
+        ];
+        let unsigned = [
+            (&h.rings, self.rings as u32),
+            (&h.image_len, self.image_len.load(Relaxed)),
+        ];
+        let mut same = true;
+        for (word, value) in signed {
+            same &= word.swap(value, Relaxed) == value;
+        }
+        for (word, value) in unsigned {
+            same &= word.swap(value, Relaxed) == value;
+        }
+        // Last: whoever sees it sees the others.
+        same & (h.magic.swap(ring::MAGIC, AcqRel) == ring::MAGIC)
+    }
+
+    /// Looks whether the program has overwritten what the recorder relies on, and sets that right.
+    pub(crate) fn inspect(&self) {
+        if !self.set_constants() {
+            self.note_damage();
+        }
+    }
+
+    /// The program has overwritten some of this memory.
+    pub(crate) fn note_damage(&self) {
+        self.damaged.store(true, Relaxed);
+    }
+
+    /// Whether the program was seen to have overwritten some of this memory. The recorder in it may then wait for
+    /// something that never comes.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Relaxed)
     }
 
     /// The file's descriptor, for the recorded process.
@@ -94,11 +150,31 @@ impl Control {
         unsafe { &*self.base.cast::<Header>() }
     }
 
-    /// The control page of ring `i`.
+    /// The control page of ring `i`, for a producer. There must be that many.
     pub fn ctl(&self, i: usize) -> &Ctl {
         assert!(i < self.rings);
         // SAFETY: within the mapping; only atomics.
         unsafe { &*self.base.add(ring::ctl_offset(i)).cast::<Ctl>() }
+    }
+
+    /// The producers of rings that are taken, as they say.
+    pub fn producers(&self) -> Vec<Producer> {
+        let mut out = Vec::new();
+        for (w, word) in self.header().live.iter().enumerate() {
+            let set = word.load(Acquire);
+            let taken = (0..64).filter(|b| set >> b & 1 != 0).map(|b| w * 64 + b);
+            out.extend(taken.filter(|i| *i < self.rings).map(|i| {
+                let c = self.ctl(i);
+                let life = c.state.load(Acquire);
+                Producer {
+                    ended: life == ring::state::ENDED,
+                    begun: matches!(life, ring::state::LIVE | ring::state::ENDED),
+                    pid: c.pid.load(Relaxed),
+                    tid: c.tid.load(Relaxed),
+                }
+            }));
+        }
+        out
     }
 
     /// The locks for atomic operations.
@@ -132,6 +208,7 @@ impl Control {
             let to = self.base.add(ring::IMAGE);
             std::ptr::copy_nonoverlapping(image.as_ptr(), to, image.len());
         }
+        self.image_len.store(image.len() as u32, Relaxed);
         self.header().image_len.store(image.len() as u32, Release);
         Ok(())
     }

@@ -3,7 +3,10 @@
 
 use crate::collected::MappedFile;
 use hindsight_trace::{StreamInfo, StreamKind};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+/// Memory for files that are mapped, of all images together. What does not fit has no name in a message.
+const MOST_BYTES: usize = 64 << 20;
 
 /// Where the stream with an image's mappings and code is.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -23,17 +26,24 @@ struct Known {
     carrier: Carrier,
     /// Its process went on to a program that is not recorded.
     left: bool,
-    maps: Vec<MappedFile>,
+    /// By address, and by what was mapped sooner.
+    maps: BTreeMap<(u64, u64), MappedFile>,
 }
 
 /// See the module's description.
 #[derive(Default)]
-pub struct Images(HashMap<u32, Known>);
+pub struct Images {
+    all: HashMap<u32, Known>,
+    /// Mappings so far.
+    count: u64,
+    /// What those that are known take.
+    bytes: usize,
+}
 
 impl Images {
     /// A stream begins in ring `ring`.
     pub fn begin(&mut self, info: &StreamInfo, ring: usize) {
-        let known = self.0.entry(info.image).or_default();
+        let known = self.all.entry(info.image).or_default();
         known.open += 1;
         if info.kind == StreamKind::Image {
             known.carrier = Carrier::Ring(ring);
@@ -42,47 +52,61 @@ impl Images {
 
     /// A stream that began has ended.
     pub fn end(&mut self, info: &StreamInfo) {
-        let Some(known) = self.0.get_mut(&info.image) else {
+        let Some(known) = self.all.get_mut(&info.image) else {
             return;
         };
-        known.open -= 1;
+        known.open = known.open.saturating_sub(1);
         if known.open == 0 {
-            self.0.remove(&info.image);
+            self.bytes -= known.maps.values().map(MappedFile::memory).sum::<usize>();
+            self.all.remove(&info.image);
         } else if info.kind == StreamKind::Image {
             known.carrier = Carrier::Ended;
         }
     }
 
     pub fn carrier(&self, image: u32) -> Carrier {
-        self.0.get(&image).map_or(Carrier::Unknown, |k| k.carrier)
+        self.all.get(&image).map_or(Carrier::Unknown, |k| k.carrier)
     }
 
     /// The image's process has gone on to a program that is not recorded.
     pub fn leave(&mut self, image: u32) {
-        if let Some(known) = self.0.get_mut(&image) {
+        if let Some(known) = self.all.get_mut(&image) {
             known.left = true;
         }
     }
 
     pub fn has_left(&self, image: u32) -> bool {
-        self.0.get(&image).is_some_and(|k| k.left)
+        self.all.get(&image).is_some_and(|k| k.left)
     }
 
     /// Something was mapped or unmapped; `file`: if it is part of a file, and executable.
     pub fn map(&mut self, image: u32, addr: u64, len: u64, file: Option<MappedFile>) {
-        if let Some(known) = self.0.get_mut(&image) {
-            let covered = |m: &MappedFile| {
-                m.addr >= addr && m.addr.saturating_add(m.len) <= addr.saturating_add(len)
-            };
-            known.maps.retain(|m| !covered(m));
-            known.maps.extend(file);
+        let Some(known) = self.all.get_mut(&image) else {
+            return;
+        };
+        let end = addr.saturating_add(len);
+        let covered = |m: &MappedFile| m.addr.saturating_add(m.len) <= end;
+        let within = known.maps.range((addr, 0)..=(end, u64::MAX));
+        let gone: Vec<_> = within
+            .filter(|(_, m)| covered(m))
+            .map(|(k, _)| *k)
+            .collect();
+        for key in gone {
+            let file = known.maps.remove(&key);
+            self.bytes -= file.map_or(0, |f| f.memory());
+        }
+        if let Some(file) = file.filter(|f| self.bytes + f.memory() <= MOST_BYTES) {
+            self.bytes += file.memory();
+            self.count += 1;
+            known.maps.insert((addr, self.count), file);
         }
     }
 
     /// Executable parts of files as the image has them mapped. Where two lie at one address, the
     /// last is there.
-    pub fn maps(&self, image: u32) -> &[MappedFile] {
-        self.0.get(&image).map_or(&[], |k| &k.maps)
+    pub fn maps(&self, image: u32) -> Vec<MappedFile> {
+        let known = self.all.get(&image);
+        known.map_or(Vec::new(), |k| k.maps.values().cloned().collect())
     }
 }
 
@@ -111,7 +135,7 @@ mod tests {
             images.end(&thread);
             assert!(!images.has_left(image));
         }
-        assert!(images.0.is_empty());
+        assert!(images.all.is_empty() && images.bytes == 0);
     }
 
     #[test]
@@ -136,5 +160,35 @@ mod tests {
         assert_eq!(images.maps(1), [file(0x1000, 0x3000)]);
         images.map(1, 0x2000, 0x1000, None);
         assert_eq!(images.maps(1).len(), 1, "part of it is still there");
+        let later = MappedFile {
+            path: b"/lib/y".to_vec(),
+            ..file(0x1000, 0x2000)
+        };
+        images.map(1, 0x1000, 0x2000, Some(later.clone()));
+        assert_eq!(images.maps(1), [file(0x1000, 0x3000), later]);
+        images.map(1, 0, u64::MAX, None);
+        assert_eq!((images.maps(1).len(), images.bytes), (0, 0));
+    }
+
+    #[test]
+    fn endless_mappings_take_bounded_memory() {
+        let mut images = Images::default();
+        let info = StreamInfo {
+            image: 1,
+            ..StreamInfo::default()
+        };
+        images.begin(&info, 0);
+        for i in 0..100_000u64 {
+            let file = MappedFile {
+                addr: i << 12,
+                len: 0x1000,
+                offset: 0,
+                path: vec![b'x'; 4000],
+            };
+            images.map(1, file.addr, file.len, Some(file));
+        }
+        assert!(images.bytes <= MOST_BYTES && images.bytes > MOST_BYTES / 2);
+        images.end(&info);
+        assert_eq!(images.bytes, 0);
     }
 }

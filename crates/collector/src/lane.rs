@@ -1,19 +1,21 @@
 //! One ring as the collector sees it.
 
 use crate::futex;
-use hindsight_events::ring::{COMMAND, Consumer, Ctl, Header, RING_BYTES, kind, state};
+use hindsight_events::consumer::{Consumer, Counts, Nonsense, Who};
+use hindsight_events::ring::{Header, RING_BYTES};
 use hindsight_events::{EndKind, Event};
 use hindsight_trace::meta::{Gaps, Regime, StreamEnd, StreamSummary};
 use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text, Told};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 /// Least time between two events that say when the others came.
 const TIME_EVERY: Duration = Duration::from_millis(1);
 
-/// Names of marks that are counted in one stream.
+/// Names of marks that are counted in one stream, and bytes of them.
 const MOST_NAMES: usize = 1000;
+const NAME_BYTES: usize = 64 << 10;
 
 /// Most bytes of what comes at once that are taken before they are looked at, and longest time in which nothing of it comes.
 const BURST: usize = 64 << 20;
@@ -40,8 +42,9 @@ pub struct Open {
     /// The lowest and the highest epoch that was named since [`Open::tell`] has told.
     pub epochs: Option<(u64, u64)>,
     regime: Option<Regime>,
-    /// Names, at most [`MOST_NAMES`], and how often they were said.
+    /// Names, at most [`MOST_NAMES`] of [`NAME_BYTES`], and how often they were said.
     marks: BTreeMap<String, u64>,
+    name_bytes: usize,
     /// When the oldest event of `builder` came.
     pub oldest: Instant,
     /// What has come since the last [`Event::Time`] came after this.
@@ -53,23 +56,21 @@ pub struct Open {
 }
 
 impl Open {
-    /// Begins a stream as the ring's control page describes it. Nothing was in the ring before `since`.
-    pub fn new(ctl: &Ctl, stream: u32, since: Instant) -> Open {
-        let pid = ctl.pid.load(Relaxed);
-        let image = ctl.kind.load(Relaxed) == kind::IMAGE;
+    /// Begins the stream of `who`. Nothing was in the ring before `since`.
+    pub fn new(who: Who, stream: u32, since: Instant) -> Open {
         let info = StreamInfo {
             stream,
-            kind: if image {
+            kind: if who.is_image {
                 StreamKind::Image
             } else {
                 StreamKind::Thread
             },
-            image: ctl.image.load(Relaxed),
-            parent: ctl.parent.load(Relaxed),
-            pid,
-            tid: ctl.tid.load(Relaxed),
-            command: if image { command(ctl) } else { Vec::new() },
-            executed: image && ctl.executed.load(Relaxed) != 0,
+            image: who.image,
+            parent: who.parent,
+            pid: who.pid,
+            tid: who.tid,
+            command: command(&who.command),
+            executed: who.executed,
             ..StreamInfo::default()
         };
         Open {
@@ -85,6 +86,7 @@ impl Open {
             epochs: None,
             regime: None,
             marks: BTreeMap::new(),
+            name_bytes: 0,
             oldest: Instant::now(),
             since,
             fresh: false,
@@ -150,8 +152,11 @@ impl Open {
             }
             Event::Mark { name, bytes } => {
                 let name = String::from_utf8_lossy(&bytes[..name]).into_owned();
-                if self.marks.len() < MOST_NAMES || self.marks.contains_key(&name) {
-                    *self.marks.entry(name).or_default() += 1;
+                if let Some(n) = self.marks.get_mut(&name) {
+                    *n += 1;
+                } else if self.marks.len() < MOST_NAMES && self.name_bytes < NAME_BYTES {
+                    self.name_bytes += name.len();
+                    self.marks.insert(name, 1);
                 }
             }
             _ => {}
@@ -190,9 +195,10 @@ impl Open {
         }
     }
 
-    /// What the summary says about the stream; the control page has the counts.
-    pub fn summary(&self, ctl: &Ctl, lost: bool) -> StreamSummary {
-        let last = ctl.position.load(Relaxed).max(self.builder.position());
+    /// What the summary says about the stream. What a thread has executed since its last event is not recorded:
+    /// nobody could say which way it went.
+    pub fn summary(&self, counts: &Counts, lost: bool) -> StreamSummary {
+        let last = self.builder.position();
         let gaps = self.gaps_until(last);
         let thread = self.info.kind == StreamKind::Thread;
         StreamSummary {
@@ -205,10 +211,10 @@ impl Open {
             gaps,
             regime: self.regime.clone(),
             marks: self.marks.clone(),
-            unpredicted_reads: ctl.surprises.load(Relaxed),
-            translated: ctl.translated.load(Relaxed),
-            cache_flushes: ctl.flushes.load(Relaxed),
-            exits: ctl.exits.iter().map(|e| e.load(Relaxed)).collect(),
+            unpredicted_reads: counts.surprises,
+            translated: counts.translated,
+            cache_flushes: counts.flushes,
+            exits: counts.exits.to_vec(),
             end: self.end.as_ref().map(|(kind, code, message)| StreamEnd {
                 kind: format!("{kind:?}").to_lowercase(),
                 code: *code,
@@ -243,15 +249,11 @@ impl Lane {
         }
     }
 
-    pub fn ctl(&self) -> &Ctl {
-        self.consumer.ctl()
-    }
-
     /// As [`Lane::pull`]; where much comes at once, all of it, as far as there is memory for it and it keeps coming.
-    pub fn pull_all(&mut self, thrifty: bool) -> Option<usize> {
+    pub fn pull_all(&mut self, thrifty: bool) -> Result<usize, Nonsense> {
         let mut all = self.pull(thrifty)?;
         let mut came = Instant::now();
-        while all != 0 && self.ctl().burst.load(Relaxed) != 0 && self.pending.len() < BURST {
+        while all != 0 && all < BURST && self.consumer.bursts() && self.pending.len() < BURST {
             match self.pull(thrifty)? {
                 // Who sends it may have been stopped, or killed.
                 0 if came.elapsed() > PAUSE => break,
@@ -259,40 +261,74 @@ impl Lane {
                 n => (all, came) = (all + n, Instant::now()),
             }
         }
-        Some(all)
+        Ok(all)
     }
 
-    /// Moves what is in the ring to `pending`; the number of bytes, `None` for nonsense. `thrifty`:
-    /// gives the ring's memory back.
-    pub fn pull(&mut self, thrifty: bool) -> Option<usize> {
-        let discard = self.broken;
-        let pending = &mut self.pending;
-        let push = |bytes: &[u8]| {
-            if !discard {
-                pending.extend_from_slice(bytes);
-            }
-        };
-        let n = self.consumer.drain(push, |at, len| {
+    /// Moves what is in the ring to `pending`; the number of bytes. `thrifty`: gives the ring's memory back.
+    fn pull(&mut self, thrifty: bool) -> Result<usize, Nonsense> {
+        let to = (!self.broken).then_some(&mut self.pending);
+        let n = self.consumer.pull(to, |at, len| {
             if thrifty {
                 give_back(at, len);
             }
         });
-        let ctl = self.consumer.ctl();
-        if ctl.waiting.load(SeqCst) != 0 {
-            ctl.space.fetch_add(1, Release);
-            futex::wake(&ctl.space);
-        }
-        if n != Some(0) {
+        self.wake();
+        if n != Ok(0) {
             self.active = Instant::now();
         }
         n
     }
 
-    /// The first `n` bytes of `pending` are done with.
-    pub fn done(&mut self, n: usize) {
-        self.pending.drain(..n);
-        if self.pending.capacity() > KEPT && self.pending.len() < KEPT {
-            self.pending.shrink_to(KEPT);
+    /// Nobody reads the ring: lets a producer that waits for room go on. Whether there was one.
+    pub fn discard(&mut self) -> bool {
+        let waits = self.consumer.waiter().is_some();
+        if waits {
+            self.consumer.skip();
+            self.wake();
+        }
+        waits
+    }
+
+    /// Wakes the producer, if it waits for room.
+    fn wake(&self) {
+        if let Some(space) = self.consumer.waiter() {
+            space.fetch_add(1, Release);
+            futex::wake(space);
+        }
+    }
+
+    /// Whether it is of this process in this image.
+    pub fn is_of(&self, image: u32, pid: i32) -> bool {
+        match &self.open {
+            Some(open) => (open.info.image, open.info.pid) == (image, pid),
+            None if self.consumer.life().has_begun() => {
+                let who = self.consumer.who();
+                (who.image, who.pid) == (image, pid)
+            }
+            None => false,
+        }
+    }
+
+    /// Memory that it has for what was gathered.
+    pub fn memory(&self) -> usize {
+        let gathered = self.open.as_ref().map_or(0, |o| o.builder.capacity());
+        self.pending.capacity() + gathered
+    }
+
+    /// Gives back what of that is not in use.
+    pub fn shrink(&mut self) {
+        self.pending.shrink_to_fit();
+        if let Some(open) = &mut self.open {
+            open.builder.shrink();
+        }
+    }
+
+    /// The first `n` bytes of `pending` are done with. `thrifty`: keeps no memory for more.
+    pub fn done(&mut self, n: usize, thrifty: bool) {
+        self.pending.drain(..n.min(self.pending.len()));
+        let kept = if thrifty { 0 } else { KEPT };
+        if self.pending.capacity() > kept.max(2 * self.pending.len()) {
+            self.pending.shrink_to(kept);
         }
     }
 
@@ -300,33 +336,10 @@ impl Lane {
     pub fn free(&mut self, i: usize, header: &Header, thrifty: bool) {
         self.pending = Vec::new();
         self.broken = false;
-        let ctl = self.consumer.ctl();
-        for n in [&ctl.position, &ctl.surprises, &ctl.translated, &ctl.flushes] {
-            n.store(0, Relaxed);
-        }
-        ctl.exits.iter().for_each(|e| e.store(0, Relaxed));
-        for n in [&ctl.pid, &ctl.tid] {
-            n.store(0, Relaxed);
-        }
-        for n in [
-            &ctl.kind,
-            &ctl.image,
-            &ctl.parent,
-            &ctl.waiting,
-            &ctl.keyframe,
-            &ctl.executed,
-            &ctl.burst,
-        ] {
-            n.store(0, Relaxed);
-        }
-        // The next producer begins where memory has been touched already.
-        for n in [&ctl.head, &ctl.tail] {
-            n.store(0, Relaxed);
-        }
         if thrifty {
             give_back(self.consumer.data(), RING_BYTES);
         }
-        header.free(i, self.consumer.ctl());
+        self.consumer.free(i, header);
     }
 }
 
@@ -337,20 +350,11 @@ fn give_back(at: *mut u8, len: usize) {
     unsafe { libc::madvise(at.cast(), len, libc::MADV_REMOVE) };
 }
 
-/// Whether a ring carries the mappings and code of `image`.
-pub fn is_image(ctl: &Ctl, image: u32) -> bool {
-    matches!(ctl.state.load(Acquire), state::LIVE | state::ENDED)
-        && ctl.kind.load(Relaxed) == kind::IMAGE
-        && ctl.image.load(Relaxed) == image
-}
-
-/// The argument vector in a control page.
-fn command(ctl: &Ctl) -> Vec<Text> {
-    let n = (ctl.command_len.load(Acquire) as usize).min(COMMAND);
-    let text: Vec<u8> = ctl.command[..n].iter().map(|b| b.load(Relaxed)).collect();
+/// The arguments of an argument vector.
+fn command(text: &[u8]) -> Vec<Text> {
     if text.is_empty() {
         return Vec::new();
     }
-    let text = text.strip_suffix(b"\0").unwrap_or(&text);
+    let text = text.strip_suffix(b"\0").unwrap_or(text);
     text.split(|b| *b == 0).map(Text::from).collect()
 }

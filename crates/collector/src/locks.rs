@@ -12,11 +12,30 @@ const STOPPED: Duration = Duration::from_millis(20);
 /// As [`STOPPED`] for threads of which is not known whether they run.
 const UNKNOWN: Duration = Duration::from_secs(2);
 
-/// Locks that others wait for: owner, its ring's head, since when.
+/// At each look for this long the lock had the same owner, which runs and does other things meanwhile: so it is not
+/// the owner at all, but the program has overwritten the lock.
+const IMPOSSIBLE: Duration = Duration::from_secs(5);
+
+/// Longest time between such looks.
+const GAP: Duration = Duration::from_millis(500);
+
+/// A lock that others wait for.
+#[derive(Clone, Copy)]
+struct Held {
+    owner: u32,
+    /// Of the owner's ring, and since when it is there.
+    head: u64,
+    since: Instant,
+    /// The first and the last look at which it had this owner.
+    first: Instant,
+    last: Instant,
+}
+
+/// Locks that others wait for.
 #[derive(Default)]
 pub struct Locks {
     complaints: u32,
-    held: HashMap<usize, (u32, u64, Instant)>,
+    held: HashMap<usize, Held>,
     /// Those that were taken from threads which may go on.
     taken: HashSet<usize>,
 }
@@ -42,23 +61,37 @@ impl Locks {
         let now = Instant::now();
         for (i, s) in control.stripes().iter().enumerate() {
             let owner = s.owner.load(Acquire);
-            if owner == 0 || owner > header.rings.load(Relaxed) {
+            if owner == 0 {
                 self.held.remove(&i);
+                continue;
+            }
+            if owner as usize > control.rings() {
+                // Nobody's: the program wrote it.
+                control.note_damage();
+                let _ = s.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
                 continue;
             }
             let ctl = control.ctl(owner as usize - 1);
             let (pid, tid) = (ctl.pid.load(Relaxed), ctl.tid.load(Relaxed));
             let head = ctl.head.load(Relaxed);
-            let since = match self.held.get(&i) {
-                Some((o, h, since)) if (*o, *h) == (owner, head) => *since,
-                _ => {
-                    self.held.insert(i, (owner, head, now));
-                    now
-                }
+            let new = Held {
+                owner,
+                head,
+                since: now,
+                first: now,
+                last: now,
             };
+            let held = self.held.entry(i).or_insert(new);
+            if held.owner != owner || now - held.last > GAP {
+                *held = new;
+            } else if held.head != head {
+                (held.head, held.since) = (head, now);
+            }
+            held.last = now;
             let gone = pid >= 0 && !alive::thread(pid, tid);
             let patience = if pid >= 0 { STOPPED } else { UNKNOWN };
-            let stopped = now - since >= patience && (pid < 0 || !alive::running(pid, tid));
+            let stopped = now - held.since >= patience && (pid < 0 || !alive::running(pid, tid))
+                || now - held.first >= IMPOSSIBLE;
             // Whoever takes the lock next draws this number or a later one.
             let number = header.sequence.load(Acquire);
             if (gone || stopped) && s.owner.compare_exchange(owner, 0, AcqRel, Relaxed).is_ok() {

@@ -17,6 +17,15 @@ use std::os::unix::fs::MetadataExt;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
+/// Paths, and states of files, that are remembered; then they are found out anew.
+const MOST_PATHS: usize = 1 << 16;
+
+/// Pages of files by which code is recognized.
+const MOST_PAGES: usize = 4 << 20;
+
+/// Longest path that the kernel takes.
+const MOST_PATH: usize = 4096;
+
 /// The modules that are in the trace.
 #[derive(Default)]
 pub struct Modules {
@@ -34,7 +43,7 @@ pub struct Modules {
 impl Modules {
     /// Takes a file into the trace.
     pub fn add<W: Write>(&mut self, out: &mut Output<W>, path: &[u8]) -> io::Result<()> {
-        match self.paths.contains_key(path) {
+        match self.paths.contains_key(path) || path.len() > MOST_PATH {
             true => Ok(()),
             false => self.take(out, path),
         }
@@ -47,8 +56,15 @@ impl Modules {
             Some((file, state)) => self.take_opened(out, path, &file, state)?,
             None => None,
         };
-        self.paths.insert(path.to_vec(), found);
+        self.remember(path, found);
         Ok(())
+    }
+
+    fn remember(&mut self, path: &[u8], found: Option<(State, u32)>) {
+        if self.paths.len() >= MOST_PATHS {
+            self.paths.clear();
+        }
+        self.paths.insert(path.to_vec(), found);
     }
 
     fn take_opened<W: Write>(
@@ -119,11 +135,16 @@ impl Modules {
             }
             _ => m.states.get(&wanted).copied(),
         };
-        if known(self).is_none() {
+        // A file that is not the one that was in memory need not be read.
+        let is_wanted = |s: State| [s.device, s.inode, s.size, s.modified] == wanted;
+        if known(self).is_none() && open(path).is_some_and(|(_, s)| is_wanted(s)) {
             self.take(out, path)?;
         }
         let found = known(self);
         if let Some(module) = found {
+            if self.states.len() >= MOST_PATHS {
+                self.states.clear();
+            }
             self.states.insert(wanted, module);
         }
         Ok(found.map(|module| Event::FileOf {
@@ -136,6 +157,9 @@ impl Modules {
 
     fn index(&mut self, pages: Vec<ModuleHash>) {
         for (i, page) in pages.into_iter().enumerate() {
+            if self.pages.len() >= MOST_PAGES {
+                return;
+            }
             if let Entry::Vacant(e) = self.pages.entry(page) {
                 e.insert((self.count, (i * PAGE) as u64));
             }

@@ -6,6 +6,7 @@ extern crate alloc;
 
 pub mod attach;
 pub mod config;
+pub mod consumer;
 mod decode;
 mod encode;
 pub mod event;

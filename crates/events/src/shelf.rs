@@ -242,21 +242,40 @@ impl<'m> Shelf<'m> {
             .map(place)
             .collect();
         places.sort_unstable();
-        let mut out = Vec::new();
+        let (mut out, mut end) = (Vec::new(), 0);
+        // Whoever has named what is no entry is not to make this look at the same bytes again and again.
+        let mut bad = 0;
         for at in places {
-            let Some(len) = self.len_at(at) else { continue };
+            let Some(len) = self.len_at(at).filter(|_| at >= end) else {
+                continue;
+            };
             let start = out.len();
-            if start + len > most {
+            if start + len > most || bad > LEN {
                 break;
             }
-            // SAFETY: within the shelf. Who changes it now spoils its checksum.
-            out.extend_from_slice(unsafe { core::slice::from_raw_parts(self.base.add(at), len) });
+            self.copy(at, len, &mut out);
             let good = Entry::read(&out[start..]).is_some_and(|e| e.kind == kind::BLOCK);
-            if !good {
+            if good {
+                end = at + len;
+            } else {
+                bad += len;
                 out.truncate(start);
             }
         }
         out
+    }
+
+    /// Copies `len` bytes at `at` behind `out`.
+    fn copy(&self, at: usize, len: usize, out: &mut Vec<u8>) {
+        assert!(at <= LEN && len <= LEN - at);
+        out.reserve(len);
+        // SAFETY: within the shelf, and there is that much room in the vector. Who changes it now spoils the checksum of
+        // the copy.
+        unsafe {
+            let end = out.as_mut_ptr().add(out.len());
+            core::ptr::copy_nonoverlapping(self.base.add(at).cast_const(), end, len);
+            out.set_len(out.len() + len);
+        }
     }
 
     /// Bytes of the entry at `at`, if it can be one.
@@ -298,7 +317,9 @@ impl<'m> Shelf<'m> {
         let mut n = Count::default();
         for v in self.named() {
             match v & USED != 0 {
-                true if place(v) < ENTRIES + restored as usize => n.served += 1,
+                true if (place(v) as u64) < restored.saturating_add(ENTRIES as u64) => {
+                    n.served += 1
+                }
                 true => n.made += 1,
                 false => {}
             }
@@ -460,6 +481,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn names_of_what_is_no_entry_cost_little() {
+        let mut m = memory();
+        // SAFETY: as above.
+        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        s.put(KIND, 1, &[7; 1000]);
+        // All slots name the same large piece that is none, and the good one again.
+        s.header()
+            .pages
+            .iter()
+            .for_each(|p| p.store(u64::MAX, Relaxed));
+        s.header().restored.store(u64::MAX, Relaxed);
+        let large = ENTRIES + 4096;
+        // SAFETY: within the shelf.
+        unsafe { s.base.add(large + 16).cast::<u64>().write(100 << 20) };
+        for i in 0..SLOTS {
+            let at = if i % 2 == 0 { large } else { ENTRIES };
+            s.slot(i).store(USED | (at / 8) as u64, Relaxed);
+        }
+        let stock = s.stock(LEN, true);
+        assert_eq!(stock.len(), HEAD + 1000);
+        assert_eq!(s.count().served, SLOTS);
     }
 
     #[test]

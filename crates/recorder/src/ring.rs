@@ -50,6 +50,9 @@ pub fn foreign() -> bool {
     FOREIGN.load(Relaxed)
 }
 
+/// Milliseconds in which [`hold_file`] tries.
+const HOLD_MS: u32 = 100;
+
 /// Seconds that a thread waits for a free ring when all are in use.
 const PATIENCE: u64 = 20;
 
@@ -84,6 +87,7 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     };
     FILE.0.store(number, Relaxed);
     FILE.1.store(len, Relaxed);
+    hold_file(fd);
     channel::keep(fd);
     BASE.store(base, Release);
     let Some(h) = header() else { return };
@@ -106,6 +110,17 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     }
     EXECUTED.store(parent != 0, Relaxed);
     begin_image(parent);
+}
+
+/// Locks the control file, so that the collector knows as long as this process, or a copy of it, has it. The collector
+/// locks it now and then for a moment to find out.
+fn hold_file(fd: i32) {
+    for _ in 0..HOLD_MS {
+        if sys::lock_shared(fd) {
+            return;
+        }
+        sys::sleep_ms(1);
+    }
 }
 
 /// Ends the streams of the program that this one has replaced: its own end cannot be written by

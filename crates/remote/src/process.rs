@@ -11,6 +11,9 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Longest time that one remote call may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Longest time for something that a thread is made to run.
+const LONGEST_RUN: Duration = Duration::from_secs(120);
+
 /// How often a stop is given up so that a handler which is due can begin.
 const DELIVERIES: u32 = 20;
 
@@ -228,7 +231,11 @@ impl Process {
         t.set_regs(r)?;
         t.go_on(0);
         let mut nap = Duration::from_micros(200);
+        let until = Instant::now() + LONGEST_RUN;
         loop {
+            if Instant::now() > until {
+                return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+            }
             std::thread::sleep(nap);
             nap = (nap * 3 / 2).min(Duration::from_millis(5));
             // An interruption that was still to come has stopped it before it did anything. One more

@@ -215,6 +215,16 @@ impl ChunkBuilder {
         self.pos
     }
 
+    /// Bytes of memory that it has.
+    pub fn capacity(&self) -> usize {
+        self.columns.iter().map(Vec::capacity).sum()
+    }
+
+    /// Gives back what of that is not in use.
+    pub fn shrink(&mut self) {
+        self.columns.iter_mut().for_each(Vec::shrink_to_fit);
+    }
+
     /// Ends the chunk and moves it to `out`, whose buffer is used again.
     pub fn take(&mut self, out: &mut Content) {
         out.raw.clear();

@@ -386,9 +386,11 @@ pub struct Totals {
 impl Totals {
     /// Counts one more stream.
     pub fn add(&mut self, s: &StreamSummary) {
-        self.streams += 1;
-        self.instructions += s.instructions;
-        self.gap_instructions += s.gaps.instructions;
-        self.unpredicted_reads += s.unpredicted_reads;
+        // Whoever wrote them may have counted nonsense.
+        let add = |n: &mut u64, more| *n = n.saturating_add(more);
+        add(&mut self.streams, 1);
+        add(&mut self.instructions, s.instructions);
+        add(&mut self.gap_instructions, s.gaps.instructions);
+        add(&mut self.unpredicted_reads, s.unpredicted_reads);
     }
 }

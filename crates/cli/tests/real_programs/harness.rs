@@ -214,6 +214,12 @@ impl Running {
         self.child.id() as i32
     }
 
+    /// Whether it has not ended, as far as can be seen without taking its status.
+    pub fn is_running(&self) -> bool {
+        fs::read_to_string(format!("/proc/{}/stat", self.id()))
+            .is_ok_and(|s| !s[s.rfind(')').unwrap()..].starts_with(") Z"))
+    }
+
     /// Signals the process and all of its group, as a terminal does.
     pub fn signal_group(&self, signo: i32) {
         kill(-self.id(), signo);

@@ -10,6 +10,7 @@ mod family;
 mod faults;
 mod harness;
 mod hiding;
+mod hostile;
 mod joint;
 mod kills;
 mod loading;

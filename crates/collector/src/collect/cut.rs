@@ -1,12 +1,12 @@
 //! Makes the chunks of a trace from what a ring carries.
 
-use super::{Collector, members};
+use super::{Collector, MOST_TOLD, members};
 use crate::collected::{MappedFile, Refusal};
 use crate::images::Carrier;
-use crate::lane::{self, Lane, Open};
+use crate::lane::{Lane, Open};
 use crate::locks::Locks;
 use crate::output;
-use hindsight_events::ring::state;
+use hindsight_events::consumer::{Counts, Life, Nonsense, Who};
 use hindsight_events::{EndKind, Event};
 use hindsight_trace::{ChunkBuilder, Pushed, StreamInfo, StreamKind, Told};
 use std::io::{self, Write};
@@ -20,75 +20,98 @@ impl<W: Write> Collector<'_, W> {
     /// Empties ring `i`; the number of bytes.
     pub(super) fn drain(&mut self, i: usize) -> usize {
         self.meet(i);
-        let life = self.lanes[i].ctl().state.load(Acquire);
-        if matches!(life, state::FREE | state::CLAIMED) {
-            return 0;
-        }
-        if self.lanes[i].open.is_none() {
-            self.begin(i);
+        let lane = &mut self.lanes[i];
+        let life = lane.consumer.life();
+        match (lane.open.is_some(), life.has_begun()) {
+            (true, true) => {}
+            (false, true) => self.begin(i),
+            // Only the collector ends the life of a ring.
+            (true, false) => self.damaged(i),
+            (false, false) => {
+                // A thread that writes there all the same is not to wait for ever.
+                if lane.discard() {
+                    self.control.note_damage();
+                }
+                return 0;
+            }
         }
         let before = Instant::now();
         let n = self.lanes[i].pull_all(self.thrifty);
         match n {
-            None => self.damaged(i),
-            Some(0) => {
+            Err(Nonsense) => self.damaged(i),
+            Ok(0) => {
                 if let Some(open) = &mut self.lanes[i].open {
                     open.silent(before);
                 }
             }
-            Some(_) => {
+            Ok(_) => {
                 let now = Instant::now();
                 self.cut(i);
                 if let Some(open) = &mut self.lanes[i].open {
                     open.time(self.origin, before, now, false);
                 }
-                let ctl = self.lanes[i].ctl();
-                ctl.taken.store(ctl.tail.load(Relaxed), Release);
+                self.lanes[i].consumer.settle();
             }
         }
-        if life == state::ENDED {
+        if life == Life::Ended {
             self.close(i, false);
         }
         n.unwrap_or(0)
     }
 
     /// Sees to it that there is a lane for ring `i`.
-    fn meet(&mut self, i: usize) {
+    pub(super) fn meet(&mut self, i: usize) {
         while self.lanes.len() <= i {
             let consumer = self.control.consumer(self.lanes.len());
             self.lanes.push(Lane::new(consumer));
         }
     }
 
-    /// Begins the stream of ring `i`.
+    /// Begins the stream of ring `i`; that of the image from which it came before, if nobody has seen that, and so on.
     fn begin(&mut self, i: usize) {
-        let lane = &mut self.lanes[i];
-        let open = Open::new(lane.consumer.ctl(), self.next_stream, self.vacant);
-        lane.active = Instant::now();
-        self.next_stream += 1;
-        let StreamInfo {
-            image,
-            parent,
-            pid,
-            kind,
-            ..
-        } = open.info;
-        self.expected.remove(&pid);
-        self.images.begin(&open.info, i);
-        if kind == StreamKind::Image && parent < image {
-            // A trace that is cut behind this then holds the code that a forked process inherits.
-            self.settle(parent);
+        let mut chain = vec![(i, self.lanes[i].consumer.who())];
+        while let Some((_, who)) = chain.last()
+            && who.is_image
+            && who.parent != 0
+            && self.images.carrier(who.parent) == Carrier::Unknown
+            && let Some(j) = self.search_image(who.parent)
+            && chain.iter().all(|(k, _)| *k != j)
+        {
+            chain.push((j, self.lanes[j].consumer.who()));
         }
-        if kind == StreamKind::Image && image != parent {
-            self.begun.insert((parent, pid));
-            self.replaced.push((parent, pid));
+        for (i, who) in chain.into_iter().rev() {
+            self.begin_one(i, who);
+        }
+    }
+
+    fn begin_one(&mut self, i: usize, who: Who) {
+        if self.program == 0 {
+            self.program = self.control.header().guest_pid.load(Relaxed);
+        }
+        let open = Open::new(who, self.next_stream, self.vacant);
+        match self.next_stream.checked_add(1) {
+            Some(next) => self.next_stream = next,
+            None => self.fail(io::Error::other("there are too many streams")),
+        }
+        let info = open.info.clone();
+        let lane = &mut self.lanes[i];
+        lane.active = Instant::now();
+        lane.open = Some(open);
+        self.expected.remove(&info.pid);
+        self.images.begin(&info, i);
+        if info.kind == StreamKind::Image {
+            // A trace that is cut behind this then holds the code that a forked process inherits.
+            if let Carrier::Ring(j) = self.images.carrier(info.parent) {
+                self.flush_image(j);
+            }
+            self.begun.insert((info.parent, info.pid));
+            self.replaced.push((info.parent, info.pid));
         }
         if let Some(out) = &mut self.out.output
-            && let Err(e) = out.begin(&open.info)
+            && let Err(e) = out.begin(&info)
         {
             self.fail(e);
         }
-        self.lanes[i].open = Some(open);
     }
 
     /// Makes chunks of whole events.
@@ -154,20 +177,23 @@ impl<W: Write> Collector<'_, W> {
                 }
             }
         }
-        self.lanes[i].done(at);
+        self.lanes[i].done(at, self.thrifty);
     }
 
+    /// The program has overwritten what belongs to the stream of ring `i`.
     fn damaged(&mut self, i: usize) {
+        self.control.note_damage();
         let lane = &mut self.lanes[i];
         if !lane.broken {
-            lane.broken = true;
-            (self.tell)(
-                "the program overwrote the recorder's memory; the recording of this thread ends here",
-            );
+            (lane.broken, lane.pending) = (true, Vec::new());
+            self.told += 1;
+            if self.told <= MOST_TOLD {
+                (self.tell)(
+                    "the program overwrote the recorder's memory; the recording of this thread ends here",
+                );
+            }
         }
-        // Indices that make no sense: let the producer believe that all is read.
-        let ctl = lane.ctl();
-        ctl.tail.store(ctl.head.load(Acquire), Release);
+        lane.consumer.skip();
     }
 
     /// Writes what ring `i` has gathered.
@@ -202,26 +228,47 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// The ring that carries the mappings and code of `image`, unless that has ended.
-    fn image_ring(&self, image: u32) -> Option<usize> {
-        match self.images.carrier(image) {
-            Carrier::Ring(i) => return Some(i),
-            Carrier::Ended => return None,
-            Carrier::Unknown => {}
+    /// The ring that carries the mappings and code of `image`, whose stream has begun, unless that has ended.
+    fn image_ring(&mut self, image: u32) -> Option<usize> {
+        if self.images.carrier(image) == Carrier::Unknown {
+            let i = self.search_image(image)?;
+            self.begin(i);
         }
+        match self.images.carrier(image) {
+            Carrier::Ring(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// A ring of which nobody has seen yet that it carries the mappings and code of `image`.
+    fn search_image(&mut self, image: u32) -> Option<usize> {
+        self.live().into_iter().find(|i| {
+            self.meet(*i);
+            let lane = &self.lanes[*i];
+            lane.open.is_none() && lane.consumer.is_image(image)
+        })
+    }
+
+    /// The rings that are taken, as they say.
+    pub(super) fn live(&self) -> Vec<usize> {
         let header = self.control.header();
         let words: Vec<u64> = header.live.iter().map(|w| w.load(Acquire)).collect();
         members(&words)
             .take_while(|i| *i < self.control.rings())
-            .find(|i| lane::is_image(self.control.ctl(*i), image))
+            .collect()
     }
 
     /// Writes what is there of the mappings and code of `image`.
     fn settle(&mut self, image: u32) {
         if let Some(j) = self.image_ring(image) {
-            self.drain(j);
-            self.write(j);
+            self.flush_image(j);
         }
+    }
+
+    /// Writes what is there in ring `j`, which carries an image.
+    fn flush_image(&mut self, j: usize) {
+        self.drain(j);
+        self.write(j);
     }
 
     pub(super) fn fail(&mut self, e: io::Error) {
@@ -244,14 +291,14 @@ impl<W: Write> Collector<'_, W> {
         let Some(info) = of(&self.lanes[i]).filter(|info| info.kind == StreamKind::Image) else {
             return;
         };
-        let header = self.control.header();
-        let words: Vec<u64> = header.live.iter().map(|w| w.load(Acquire)).collect();
-        for k in members(&words).take_while(|k| *k < self.control.rings()) {
+        for k in self.live() {
             self.meet(k);
-            let (ctl, new) = (self.control.ctl(k), self.lanes[k].open.is_none());
-            let begun = matches!(ctl.state.load(Acquire), state::LIVE | state::ENDED);
-            if new && begun && ctl.image.load(Relaxed) == info.image {
-                self.begin(k);
+            let lane = &self.lanes[k];
+            if lane.open.is_none() && lane.consumer.is_thread(info.image) {
+                let who = lane.consumer.who();
+                if !who.is_image {
+                    self.begin_one(k, who);
+                }
             }
         }
     }
@@ -263,7 +310,12 @@ impl<W: Write> Collector<'_, W> {
         let Some(mut open) = lane.open.take() else {
             return;
         };
-        let summary = open.summary(lane.ctl(), lost);
+        // Who overwrites a ring has overwritten the counts beside it too.
+        let counts = match lane.broken {
+            true => Counts::default(),
+            false => lane.consumer.counts(),
+        };
+        let summary = open.summary(&counts, lost);
         if lost {
             Locks::release(self.control, i);
         }
@@ -275,18 +327,21 @@ impl<W: Write> Collector<'_, W> {
         match open.end.take() {
             Some((EndKind::Unsupported, _, message)) => {
                 self.settle(image);
-                self.out.refusals.push(Refusal {
+                let maps = self.images.maps(image);
+                self.out.refuse(Refusal {
                     image,
                     pid,
                     tid,
                     message,
-                    maps: self.images.maps(image).to_vec(),
+                    maps,
                 });
             }
             Some((EndKind::Exec, _, message)) if !message.is_empty() => {
                 // A child that ran in the image's memory leaves only for itself.
-                let of = |i| self.control.ctl(i).pid.load(Relaxed);
-                if self.image_ring(image).is_some_and(|i| of(i) == pid) {
+                let of = |l: &Lane| l.open.as_ref().map(|o| o.info.pid);
+                if let Carrier::Ring(i) = self.images.carrier(image)
+                    && of(&self.lanes[i]) == Some(pid)
+                {
                     self.images.leave(image);
                 }
             }
@@ -301,7 +356,7 @@ impl<W: Write> Collector<'_, W> {
         }
         let told = open.tell();
         self.put(&open.info, &mut open.builder, &told);
-        let own = pid == self.control.header().guest_pid.load(Relaxed);
+        let own = pid == self.program;
         self.out.see(&summary, own);
         self.images.end(&open.info);
         if let Some(out) = &mut self.out.output

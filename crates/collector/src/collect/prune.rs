@@ -1,12 +1,12 @@
 //! Has a ring take out code and mappings that nothing needs any more.
 
-use super::{Collector, members};
+use super::Collector;
 use crate::alive;
 use crate::output::Output;
-use hindsight_events::ring::state;
+use hindsight_events::consumer::Life;
 use hindsight_trace::StreamKind;
 use std::io::Write;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Time between looks: longer than events are gathered before they become a chunk
@@ -18,7 +18,7 @@ type Epochs = Vec<(u32, (u64, u64))>;
 
 impl<W: Write> Collector<'_, W> {
     /// One round, see [`hindsight_trace::Ring::begin_round`].
-    pub(super) fn prune(&mut self, now: Instant) {
+    pub(super) fn prune(&mut self, now: Instant, stop: &AtomicBool) {
         if now - self.pruned < PRUNE_EVERY {
             return;
         }
@@ -29,7 +29,7 @@ impl<W: Write> Collector<'_, W> {
         ring.begin_round();
         // All that was written before the round began. Who has an epoch from the code has said so under
         // the lock under which code is written, and what is new takes its epoch once its ring is taken.
-        self.look(true);
+        self.look(true, stop);
         let live = self.settled();
         let Some(Output::Ring(ring)) = &mut self.out.output else {
             return;
@@ -49,14 +49,12 @@ impl<W: Write> Collector<'_, W> {
         if header.unborn.load(Acquire) != 0 {
             return None;
         }
-        let words: Vec<u64> = header.live.iter().map(|w| w.load(Acquire)).collect();
         let mut live = Vec::new();
-        for i in members(&words).take_while(|i| *i < self.control.rings()) {
-            if self.control.ctl(i).state.load(Acquire) == state::FREE {
-                continue;
-            }
-            let lane = self.lanes.get(i)?;
-            if lane.broken {
+        for i in self.live() {
+            self.meet(i);
+            let lane = &self.lanes[i];
+            let free = matches!(lane.consumer.life(), Life::Free | Life::Nonsense);
+            if lane.broken || lane.open.is_none() && free {
                 continue;
             }
             let open = lane.open.as_ref().filter(|_| lane.pending.is_empty())?;

@@ -3,7 +3,8 @@
 use super::Collector;
 use crate::alive;
 use crate::lane::Lane;
-use hindsight_events::ring::{kind, state};
+use hindsight_events::consumer::Life;
+use hindsight_trace::StreamKind;
 use std::io::Write;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -26,9 +27,15 @@ impl<W: Write> Collector<'_, W> {
     /// Whether a process other than the program may still have something to say.
     pub(super) fn more(&mut self, now: Instant, over: Instant) -> bool {
         // Whether a process in another namespace of ids still lives is not known; it had its time.
-        let free = |l: &Lane| {
-            l.ctl().state.load(Acquire) == state::FREE
-                || l.ctl().pid.load(Relaxed) < 0 && now - over.max(l.active) > UNKNOWN
+        let busy = |l: &Lane| {
+            let since = now - over.max(l.active);
+            match (&l.open, l.consumer.life()) {
+                (Some(open), _) => open.info.pid >= 0 || since <= UNKNOWN,
+                (None, Life::Live | Life::Ended) => true,
+                // Who was killed in between leaves it like that.
+                (None, Life::Claimed) => since <= CLAIM,
+                (None, Life::Free | Life::Nonsense) => false,
+            }
         };
         self.expected
             .retain(|pid, since| now - over.max(*since) < NEWBORN && alive::process(*pid));
@@ -39,39 +46,47 @@ impl<W: Write> Collector<'_, W> {
         }
         // What is killed before it has a ring stays in that number, if it is not known who that is.
         let newborn = unborn > 0 && now - over.max(self.unborn.1) < NEWBORN;
-        newborn || !self.expected.is_empty() || !self.lanes.iter().all(free)
+        // One that does not say that it is taken is to be looked at all the same.
+        let unseen = |l: &Lane| l.open.is_none() && l.consumer.life().has_begun();
+        let unseen = (0..self.lanes.len()).filter(|i| unseen(&self.lanes[*i]));
+        self.hot.extend(unseen);
+        newborn || !self.expected.is_empty() || self.lanes.iter().any(busy)
     }
 
     /// Closes the rings whose producers are gone. `all`: also those that were busy a moment ago.
     pub(super) fn reap(&mut self, now: Instant, all: bool) {
         self.reaped = now;
         self.expected.retain(|pid, _| alive::process(*pid));
-        for i in self.taken() {
+        for i in 0..self.lanes.len() {
             let lane = &mut self.lanes[i];
-            let ctl = lane.ctl();
-            let (pid, tid) = (ctl.pid.load(Relaxed), ctl.tid.load(Relaxed));
             let idle = now.saturating_duration_since(lane.active);
-            match ctl.state.load(Acquire) {
-                state::FREE => lane.active = now,
-                state::CLAIMED => {
-                    if idle >= CLAIM && !alive::process(pid) {
+            let Some(open) = &lane.open else {
+                match lane.consumer.life() {
+                    Life::Free | Life::Nonsense => lane.active = now,
+                    Life::Claimed if idle >= CLAIM && !alive::process(lane.consumer.who().pid) => {
                         lane.free(i, self.control.header(), self.thrifty);
                     }
+                    _ => {}
                 }
-                _ if idle < IDLE && !all => {}
-                _ => {
-                    let alive = if ctl.kind.load(Relaxed) == kind::IMAGE {
-                        let left = self.images.has_left(ctl.image.load(Relaxed));
-                        alive::process(pid) && (!left || alive::recorded(pid))
-                    } else {
-                        alive::thread(pid, tid)
-                    };
-                    if !alive {
-                        // What came between the last drain and the end.
-                        self.drain(i);
-                        self.close(i, true);
-                    }
-                }
+                continue;
+            };
+            if idle < IDLE && !all {
+                continue;
+            }
+            let (pid, tid) = (open.info.pid, open.info.tid);
+            let alive = if open.info.kind == StreamKind::Image {
+                let left = self.images.has_left(open.info.image);
+                alive::process(pid) && (!left || alive::recorded(pid))
+            } else {
+                alive::thread(pid, tid)
+            };
+            // Where the program has written its own numbers, they may be anybody's.
+            let stranger =
+                alive && pid > 0 && self.control.is_damaged() && !self.control.is_shared_with(pid);
+            if !alive || stranger {
+                // What came between the last drain and the end.
+                self.drain(i);
+                self.close(i, true);
             }
         }
     }
@@ -79,13 +94,8 @@ impl<W: Write> Collector<'_, W> {
     /// Closes the streams of images that processes have left by executing another program.
     pub(super) fn bury(&mut self) {
         for (image, pid) in std::mem::take(&mut self.replaced) {
-            for i in self.taken() {
-                let ctl = self.lanes[i].ctl();
-                let life = ctl.state.load(Acquire);
-                if matches!(life, state::LIVE | state::ENDED)
-                    && ctl.image.load(Relaxed) == image
-                    && ctl.pid.load(Relaxed) == pid
-                {
+            for i in 0..self.lanes.len() {
+                if self.lanes[i].is_of(image, pid) {
                     self.drain(i);
                     self.close(i, true);
                 }

@@ -138,6 +138,13 @@ pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> bool {
     call(__NR_pwrite64, a) == Ok(buf.len() as u64)
 }
 
+/// Locks an open file together with others, if that is possible at once.
+pub fn lock_shared(fd: i32) -> bool {
+    const LOCK_SH: u64 = 1;
+    const LOCK_NB: u64 = 4;
+    call(__NR_flock, [fd as u64, LOCK_SH | LOCK_NB]).is_ok()
+}
+
 pub fn close(fd: i32) {
     let _ = call(__NR_close, [fd as u64]);
 }

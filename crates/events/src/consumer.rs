@@ -1,0 +1,325 @@
+//! The collector's side of a ring.
+//!
+//! The recorded program can write to all of this memory, at any time and whatever it likes. So nothing else of the
+//! collector looks at a ring: here each word is read once and checked, what belongs to the collector is kept
+//! where the program does not reach, and bytes are copied before anybody looks at them.
+
+use crate::ring::{COMMAND, Ctl, Header, PAGE, RING_BYTES, ctl_offset, data_offset, kind, state};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+/// What a ring says of its life (see [`state`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    Free,
+    Claimed,
+    Live,
+    Ended,
+    /// Nothing that a recorder writes.
+    Nonsense,
+}
+
+impl Life {
+    fn of(word: u32) -> Life {
+        match word {
+            state::FREE => Life::Free,
+            state::CLAIMED => Life::Claimed,
+            state::LIVE => Life::Live,
+            state::ENDED => Life::Ended,
+            _ => Life::Nonsense,
+        }
+    }
+
+    /// Whether a stream has begun.
+    pub fn has_begun(self) -> bool {
+        matches!(self, Life::Live | Life::Ended)
+    }
+}
+
+/// Who produces, as the ring says when its stream begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Who {
+    /// It carries the mappings and code of an image, not the events of a thread.
+    pub is_image: bool,
+    pub image: u32,
+    /// An older image, or 0.
+    pub parent: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub executed: bool,
+    /// Of an image: its argument vector, each argument with a terminating zero.
+    pub command: Vec<u8>,
+}
+
+/// What a producer counts. Nothing depends on it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    pub surprises: u64,
+    pub translated: u64,
+    pub flushes: u64,
+    pub exits: [u64; 16],
+}
+
+/// The indices of a ring make no sense: the program has overwritten them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nonsense;
+
+/// The consumer's side of one ring.
+pub struct Consumer {
+    ctl: *const Ctl,
+    data: *mut u8,
+    /// Bytes consumed. [`Ctl::tail`] is for the producer.
+    tail: u64,
+}
+
+// SAFETY: all fields of Ctl are atomics, and the data is only copied.
+unsafe impl Send for Consumer {}
+
+impl Consumer {
+    /// # Safety
+    /// `base` is the start of a mapping of a whole control file that outlives the consumer;
+    /// the file has more than `i` rings; there is one consumer per ring.
+    pub unsafe fn new(base: *mut u8, i: usize) -> Consumer {
+        // SAFETY: both offsets lie in the mapping.
+        unsafe {
+            Consumer {
+                ctl: base.add(ctl_offset(i)).cast(),
+                data: base.add(data_offset(i)),
+                tail: 0,
+            }
+        }
+    }
+
+    fn ctl(&self) -> &Ctl {
+        // SAFETY: valid by the contract of `new`; all fields are atomics.
+        unsafe { &*self.ctl }
+    }
+
+    /// What the ring says of its life.
+    pub fn life(&self) -> Life {
+        Life::of(self.ctl().state.load(Acquire))
+    }
+
+    /// Who produces. An image that is not older than its child is none.
+    pub fn who(&self) -> Who {
+        let c = self.ctl();
+        let is_image = c.kind.load(Relaxed) == kind::IMAGE;
+        let (image, parent) = (c.image.load(Relaxed), c.parent.load(Relaxed));
+        let len = (c.command_len.load(Acquire) as usize).min(COMMAND);
+        let len = if is_image { len } else { 0 };
+        Who {
+            is_image,
+            image,
+            parent: if parent < image { parent } else { 0 },
+            pid: c.pid.load(Relaxed),
+            tid: c.tid.load(Relaxed),
+            executed: is_image && c.executed.load(Relaxed) != 0,
+            command: c.command[..len].iter().map(|b| b.load(Relaxed)).collect(),
+        }
+    }
+
+    fn carries(&self, what: u32, image: u32) -> bool {
+        let c = self.ctl();
+        self.life().has_begun()
+            && (c.kind.load(Relaxed) == kind::IMAGE) == (what == kind::IMAGE)
+            && c.image.load(Relaxed) == image
+    }
+
+    /// Whether it says that it carries the mappings and code of `image`.
+    pub fn is_image(&self, image: u32) -> bool {
+        self.carries(kind::IMAGE, image)
+    }
+
+    /// Whether it says that it carries a thread of `image`.
+    pub fn is_thread(&self, image: u32) -> bool {
+        self.carries(kind::THREAD, image)
+    }
+
+    /// What the producer has counted.
+    pub fn counts(&self) -> Counts {
+        let c = self.ctl();
+        let mut exits = [0; 16];
+        for (to, from) in exits.iter_mut().zip(&c.exits) {
+            *to = from.load(Relaxed);
+        }
+        Counts {
+            surprises: c.surprises.load(Relaxed),
+            translated: c.translated.load(Relaxed),
+            flushes: c.flushes.load(Relaxed),
+            exits,
+        }
+    }
+
+    /// Whether the producer says that much comes at once.
+    pub fn bursts(&self) -> bool {
+        self.ctl().burst.load(Relaxed) != 0
+    }
+
+    /// The futex of a producer that waits for room; `None` if none does.
+    pub fn waiter(&self) -> Option<&AtomicU32> {
+        let c = self.ctl();
+        (c.waiting.load(SeqCst) != 0).then_some(&c.space)
+    }
+
+    /// Asks the thread for a key frame.
+    pub fn want_keyframe(&self) {
+        self.ctl().keyframe.store(1, Relaxed);
+    }
+
+    /// Copies what is unread behind `to`, if anybody wants it, hands to `release` what of the ring's memory nobody
+    /// uses at the moment (whole pages), and frees it. The number of bytes.
+    pub fn pull(
+        &mut self,
+        to: Option<&mut Vec<u8>>,
+        mut release: impl FnMut(*mut u8, usize),
+    ) -> Result<usize, Nonsense> {
+        let (tail, ctl) = (self.tail, self.ctl());
+        let head = ctl.head.load(Acquire);
+        let n = head.wrapping_sub(tail) as usize;
+        if n > RING_BYTES || ctl.tail.load(Relaxed) != tail {
+            self.skip();
+            return Err(Nonsense);
+        }
+        let start = tail as usize % RING_BYTES;
+        let first = n.min(RING_BYTES - start);
+        if let Some(to) = to {
+            self.copy(start, first, to);
+            self.copy(0, n - first, to);
+        }
+        for (from, to) in [(start, start + first), (0, n - first)] {
+            // The producer may be writing behind the head, and in a ring that is nearly full also
+            // before the tail.
+            let from = if n <= RING_BYTES / 2 {
+                from / PAGE * PAGE
+            } else {
+                from.next_multiple_of(PAGE)
+            };
+            let to = to / PAGE * PAGE;
+            if from < to {
+                release(self.data.wrapping_add(from), to - from);
+            }
+        }
+        self.tail = head;
+        self.ctl().tail.store(head, Release);
+        Ok(n)
+    }
+
+    /// Copies `len` bytes at `from` of the ring's data behind `to`.
+    fn copy(&self, from: usize, len: usize, to: &mut Vec<u8>) {
+        assert!(from <= RING_BYTES && len <= RING_BYTES - from);
+        to.reserve(len);
+        // SAFETY: the source lies in the ring's data, which is mapped; there is that much room behind the vector's
+        // content. No reference to the source exists, and any bytes are a value: whoever changes it meanwhile
+        // changes what is copied.
+        unsafe {
+            let end = to.as_mut_ptr().add(to.len());
+            core::ptr::copy_nonoverlapping(self.data.add(from).cast_const(), end, len);
+            to.set_len(to.len() + len);
+        }
+    }
+
+    /// Lets the producer believe that all is read.
+    pub fn skip(&mut self) {
+        self.tail = self.ctl().head.load(Acquire);
+        self.ctl().tail.store(self.tail, Release);
+    }
+
+    /// Says that what was pulled asked for is done.
+    pub fn settle(&self) {
+        self.ctl().taken.store(self.tail, Release);
+    }
+
+    /// The ring's data, for the collector to give its memory back when no producer has the ring.
+    pub fn data(&self) -> *mut u8 {
+        self.data
+    }
+
+    /// Lets the next producer have the ring, whose number is `i`.
+    pub fn free(&mut self, i: usize, header: &Header) {
+        let c = self.ctl();
+        for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
+            n.store(0, Relaxed);
+        }
+        c.exits.iter().for_each(|e| e.store(0, Relaxed));
+        for n in [&c.pid, &c.tid] {
+            n.store(0, Relaxed);
+        }
+        for n in [
+            &c.kind,
+            &c.image,
+            &c.parent,
+            &c.waiting,
+            &c.keyframe,
+            &c.executed,
+            &c.burst,
+            &c.command_len,
+        ] {
+            n.store(0, Relaxed);
+        }
+        // The next producer begins where memory has been touched already.
+        for n in [&c.head, &c.tail, &c.taken] {
+            n.store(0, Relaxed);
+        }
+        header.free(i, c);
+        self.tail = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::ring::file_len;
+
+    /// The memory of a control file with one ring.
+    fn memory() -> Vec<u64> {
+        std::vec![0; file_len(1) / 8]
+    }
+
+    #[test]
+    fn whatever_stands_in_a_ring_is_copied_or_refused() {
+        let mut m = memory();
+        // SAFETY: as long as `m`, aligned, and this is the only consumer.
+        let mut c = unsafe { Consumer::new(m.as_mut_ptr().cast(), 0) };
+        let mut seed = 7u64;
+        let mut random = || {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            seed >> 20
+        };
+        let (mut good, mut bad) = (0, 0);
+        for round in 0..20_000 {
+            let ctl = c.ctl();
+            let head = match random() % 4 {
+                0 => u64::MAX - random() % 4,
+                1 => random() << random() % 40,
+                _ => c.tail.wrapping_add(random() % 3000),
+            };
+            ctl.head.store(head, Relaxed);
+            if random() % 8 == 0 {
+                ctl.tail.store(random(), Relaxed);
+            }
+            for w in [&ctl.state, &ctl.kind, &ctl.image, &ctl.command_len] {
+                w.store(random() as u32, Relaxed);
+            }
+            let (tail, was) = (c.tail, c.ctl().tail.load(Relaxed));
+            let mut out = Vec::new();
+            match c.pull(Some(&mut out), |_, len| assert_eq!(len % PAGE, 0)) {
+                Ok(n) => {
+                    good += 1;
+                    assert!(n == out.len() && n <= RING_BYTES && tail == was);
+                }
+                Err(Nonsense) => {
+                    bad += 1;
+                    assert!(out.is_empty());
+                }
+            }
+            assert_eq!(c.tail, head, "round {round}: the producer may go on");
+            assert_eq!(c.ctl().tail.load(Relaxed), head);
+            let who = c.who();
+            assert!(who.command.len() <= COMMAND && (who.parent < who.image || who.parent == 0));
+        }
+        assert!(good > 1000 && bad > 1000, "{good}, {bad}");
+    }
+}
