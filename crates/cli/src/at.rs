@@ -6,6 +6,7 @@ use crate::{args, os, travel};
 use anyhow::Result;
 use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
+use hindsight_text::line;
 use hindsight_timeline::{Cursor, Moment, Options, Place, Position};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -83,7 +84,7 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
         let position = cursor.position()?;
         let name = names.of(&timeline, &t, here)?;
         let frames = inspector.backtrace(cursor)?;
-        let _ = writeln!(text, "thread {} ({name}) at {position}", t.tid);
+        let _ = writeln!(text, "thread {} ({}) at {position}", t.tid, line(&name));
         let _ = writeln!(text, "{}\n", stack_text(&frames).trim_end());
         list.push(json!({
             "thread": t.id.0, "tid": t.tid, "name": name, "position": position.to_string(),
@@ -141,7 +142,11 @@ impl Shown {
         let t = &self.thread;
         let mut out = format!(
             "position {}: thread {} of process {} ({}), {} instructions\n",
-            self.position, t.tid, t.pid, self.name, self.count
+            self.position,
+            t.tid,
+            t.pid,
+            line(&self.name),
+            self.count
         );
         if let Some(m) = self.when {
             let at = self.started_ms / 1000
@@ -233,10 +238,10 @@ fn place_json(p: &symbols::Place) -> Json {
 }
 
 fn frame_text(f: &Frame) -> String {
-    let name = f.function.as_deref().unwrap_or("?");
+    let name = line(f.function.as_deref().unwrap_or("?"));
     let inlined = if f.inlined { " (inlined)" } else { "" };
     match &f.source {
-        Some(s) => format!("{name}{inlined} at {}:{}", s.file, s.line),
+        Some(s) => format!("{name}{inlined} at {}:{}", line(&s.file), s.line),
         None => format!("{name}{inlined}"),
     }
 }
@@ -323,8 +328,8 @@ fn variable_text(v: &Value) -> String {
     let x = &v.variable;
     format!(
         "{} {}{value}  ({})",
-        x.type_name,
-        x.name,
+        line(&x.type_name),
+        line(&x.name),
         location(&x.location)
     )
 }

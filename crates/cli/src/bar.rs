@@ -53,7 +53,7 @@ impl Bar {
             return;
         }
         self.shown = Some(now);
-        let _ = std::io::stderr().write_all(format!("\r{text}").as_bytes());
+        let _ = std::io::stderr().write_all(format!("\r{}", hindsight_text::line(text)).as_bytes());
     }
 
     /// Takes it away.

@@ -4,6 +4,7 @@ use crate::hex::hex;
 use crate::store::println;
 use crate::{args, travel};
 use anyhow::Result;
+use hindsight_text::line;
 use hindsight_timeline::{Cancel, Halt, Options, Position, Route};
 use serde_json::json;
 use std::fmt::Write;
@@ -46,7 +47,7 @@ fn text(route: &Route, to: Position) -> String {
             out,
             "{:<6} {}+{:#x}  stops at {}, {:#x}",
             kind(h),
-            s.module,
+            line(&s.module),
             s.offset,
             h.position,
             h.pc
@@ -55,13 +56,29 @@ fn text(route: &Route, to: Position) -> String {
     out
 }
 
+/// A text as a literal in Python, which shows no control characters.
+fn python(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        let mut bytes = [0; 4];
+        let plain = line(c.encode_utf8(&mut bytes)).chars().eq([c]);
+        match (plain, c) {
+            (_, '"' | '\\') => out.extend(['\\', c]),
+            (true, c) => out.push(c),
+            (false, c) => {
+                let _ = write!(out, "\\U{:08x}", c as u32);
+            }
+        }
+    }
+    out + "\""
+}
+
 /// A script for gdb, which has to have been built with Python: addresses are only known at run time.
 fn script(route: &Route, to: Position) -> String {
     let mut way = String::new();
     for h in &route.halts {
         let s = &h.setting;
-        // A word in JSON is one in Python.
-        let module = json!(s.module);
+        let module = python(&s.module);
         let _ = writeln!(way, "    ({:?}, {module}, {:#x}),", kind(h), s.offset);
     }
     let stops = route.halts.len();

@@ -6,6 +6,7 @@ use crate::{args, travel};
 use anyhow::{Result, bail};
 use hindsight_inspect::symbols::{Place, Signature};
 use hindsight_inspect::{Argument, Inspector, Passed};
+use hindsight_text::line;
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
@@ -79,7 +80,7 @@ fn never(names: &BTreeSet<&str>) -> String {
     if names.len() > SHOWN {
         list.push(&more);
     }
-    format!("no call is recorded: {}", list.join(", "))
+    format!("no call is recorded: {}", line(&list.join(", ")))
 }
 
 struct Shown<'a> {
@@ -133,13 +134,13 @@ impl<'a> Shown<'a> {
     fn text(&self) -> String {
         let c = self.call;
         let position = c.position.to_string();
-        let mut out = format!("{position:<16} {:>4}  {}", c.thread.0, self.name);
+        let mut out = format!("{position:<16} {:>4}  {}", c.thread.0, line(&self.name));
         if let Some(list) = &self.arguments {
             let one = |a: &Argument| {
                 let value = a.value.map_or("?".into(), value_text);
                 match a.name.is_empty() {
                     true => value,
-                    false => format!("{}={value}", a.name),
+                    false => format!("{}={value}", line(&a.name)),
                 }
             };
             let list: Vec<String> = list.iter().map(one).collect();
@@ -164,7 +165,7 @@ impl<'a> Shown<'a> {
             "position": c.position.to_string(), "count": c.count, "handler": c.handler,
             "returned": c.returned.map(|r| json!({
                 "position": r.position.to_string(), "count": r.count, "to": hex(r.to),
-                "caller": self.caller.as_ref().map(Place::to_string),
+                "caller": self.caller.as_ref().map(Place::exact),
                 "value": self.result, "rax": hex(r.value),
             })),
         });

@@ -3,6 +3,7 @@
 use crate::{args, interrupts, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{SCRIPT, Session, serve as talk};
+use hindsight_text::line;
 use hindsight_timeline::{Options, Place, Timeline};
 use hindsight_trace::ModuleHash;
 use std::collections::HashSet;
@@ -90,6 +91,10 @@ fn same_files(timeline: &Timeline) -> Result<bool> {
                 continue;
             }
             // The name of a content says all: to unpack what was recorded takes seconds for large programs.
+            // gdb knows it by its name as it is shown.
+            if line(&m.path) != m.path {
+                return Ok(false);
+            }
             match std::fs::read(&m.path) {
                 Ok(here) if ModuleHash::of(&here) == hash => {}
                 _ => return Ok(false),

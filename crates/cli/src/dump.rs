@@ -6,9 +6,10 @@
 use crate::{args, os, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::{Control, Producer, Requests};
+use hindsight_guard::private;
 use hindsight_trace::Summary;
 use serde_json::json;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -135,7 +136,7 @@ fn receive(a: &args::Dump, mut from: impl Read) -> Result<i32> {
     let (path, mut file) = match &a.output {
         Some(p) => (
             p.clone(),
-            File::create(p).with_context(|| format!("cannot create {}", p.display()))?,
+            private::create_named(p).with_context(|| format!("cannot create {}", p.display()))?,
         ),
         None => {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -3,8 +3,8 @@
 use crate::record::size;
 use crate::{args, say, store};
 use anyhow::{Context, Result, bail};
+use hindsight_guard::private;
 use serde_json::json;
-use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 
@@ -30,7 +30,8 @@ pub fn run(a: &args::Export) -> Result<i32> {
         copy(&from, out)?;
         return Ok(0);
     }
-    let file = File::create_new(&to).with_context(|| format!("cannot create {}", to.display()))?;
+    let file =
+        private::create_new(&to).with_context(|| format!("cannot create {}", to.display()))?;
     match copy(&from, file) {
         Ok(n) if a.json => {
             let made = json!({"path": to, "bytes": n});

@@ -5,6 +5,7 @@ use crate::store::println;
 use crate::tree::{self, Node};
 use crate::{args, os, store};
 use anyhow::{Context, Result};
+use hindsight_text::line;
 use hindsight_trace::meta::{Circular, Dropped, Ending, Gaps};
 use hindsight_trace::{Completeness, StreamId, StreamKind, StreamSummary, Trace};
 use serde_json::json;
@@ -162,7 +163,7 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let mut row = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<13} {value}");
+        let _ = writeln!(out, "{name:<13} {}", line(&value));
     };
     row("file", path.display().to_string());
     row("command", h.command());
@@ -305,7 +306,7 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         }
     }
     for n in tree::build(t, streams) {
-        row("process", tree::line(&n));
+        row("process", tree::row(&n));
     }
     // Beyond that nobody wants to see each.
     let shown = if streams.len() <= MOST_STREAMS {

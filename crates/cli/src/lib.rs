@@ -86,9 +86,10 @@ pub fn run() -> i32 {
     })
 }
 
-/// Shows a message to the user.
+/// Shows a message of one line to the user.
 fn say(message: &str) {
     use std::io::Write;
+    let message = hindsight_text::line(message);
     // One write: the recorded program may write there at the same time.
     let _ = std::io::stderr().write_all(format!("hindsight: {message}\n").as_bytes());
 }

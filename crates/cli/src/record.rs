@@ -12,6 +12,7 @@ use hindsight_collector::{Collected, Collector, Control, discard};
 use hindsight_events::config::{Config, children, regime};
 use hindsight_events::ring::file_len;
 use hindsight_events::shelf::Count;
+use hindsight_text::Shown;
 use hindsight_trace::files::Files;
 use hindsight_trace::meta::{Ending, Machine};
 use hindsight_trace::{Header, Ring, Snapshot, Summary, Text};
@@ -99,7 +100,7 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
         if !a.quiet && (terminal || told.elapsed() > REPORT_EVERY) {
             told = Instant::now();
             let end = if terminal { "\r" } else { "\n" };
-            let line = format!("hindsight: run {n}: {}, not kept{end}", run.ending);
+            let line = format!("hindsight: run {n}: {}, not kept{end}", Shown(&run.ending));
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }

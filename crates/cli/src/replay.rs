@@ -222,7 +222,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
             "thread": d.who,
             "position": d.difference.position,
             "address": hex(d.difference.pc),
-            "place": d.place.as_ref().map(|p| p.to_string()),
+            "place": d.place.as_ref().map(|p| p.exact()),
             "expected": d.difference.expected,
             "found": d.difference.found,
             "suspects": d.suspects.iter().map(suspect_as_json).collect::<Vec<_>>(),

@@ -2,6 +2,7 @@
 
 use crate::{os, store};
 use anyhow::{Context, Result, bail};
+use hindsight_guard::private;
 use hindsight_trace::files::Files;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -101,7 +102,7 @@ impl Target {
                 Ok(sink)
             }
             Target::File(path) => {
-                let file = File::create(path)
+                let file = private::create_named(path)
                     .with_context(|| format!("cannot create {}", path.display()))?;
                 sink(file, path.display().to_string(), Some(path))
             }
@@ -134,11 +135,7 @@ impl Target {
             _ => std::env::temp_dir(),
         };
         let path = folder.join(format!(".hindsight-ring-{}", std::process::id()));
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
+        let file = private::create_new(&path)
             .with_context(|| format!("cannot create {}", path.display()))?;
         std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
         Ok(os::raise(file)?)

@@ -3,10 +3,12 @@
 use crate::record::{grouped, size};
 use crate::{args, os, say};
 use anyhow::{Context, Result, bail};
+use hindsight_guard::private;
+use hindsight_text::line;
 use hindsight_trace::Trace;
 use hindsight_trace::files;
 use hindsight_trace::meta::Ending;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -72,7 +74,7 @@ fn file_safe(program: &str) -> String {
 /// The store's folder, made if it is not there.
 pub fn folder() -> Result<PathBuf> {
     let dir = dir()?;
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    private::create_folder(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     Ok(dir)
 }
 
@@ -82,7 +84,7 @@ pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
     let stem = format!("{}-{}", file_safe(program), os::local_time(seconds, false));
     for n in 1.. {
         let path = dir.join(format!("{stem}-{n}.{EXTENSION}"));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
+        match private::create_new(&path) {
             Ok(f) => {
                 // On a file system without locks, pruning could take a recording in progress, but
                 // only when `keep` newer ones of the same program exist.
@@ -253,8 +255,7 @@ pub fn list(a: &args::List) -> Result<i32> {
             continue;
         }
         let when = os::local_time((started / 1000) as i64, true);
-        let mut command: String = command.chars().take(60).collect();
-        command.retain(|c| !c.is_control());
+        let command: String = line(&command).chars().take(60).collect();
         let n = instructions.map_or("-".into(), grouped);
         let used = used.map_or("?".into(), size);
         own += e.bytes;
@@ -297,22 +298,29 @@ fn modified_ms(e: &Entry) -> u64 {
 }
 
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
-    let line = |r: &[String; N]| {
+    let width = |i: usize| {
+        rows.iter()
+            .map(|r| line(&r[i]).chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let row = |r: &[String; N]| {
         let cells: Vec<_> = r
             .iter()
             .enumerate()
-            .map(|(i, c)| format!("{c:<0$}", width(i)))
+            .map(|(i, c)| format!("{:<1$}", line(c), width(i)))
             .collect();
         cells.join("  ").trim_end().to_string()
     };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
 /// Prints to standard output, and ends the program where that cannot be written; a reader that has gone away is not an
-/// error.
+/// error. The text may be JSON, or have several lines: what the program called something is to be escaped before it
+/// comes into a line ([`hindsight_text::Shown`]).
 pub fn println(text: &str) {
     use std::io::{ErrorKind, Write};
+    let text = hindsight_text::lines(text);
     let mut out = std::io::stdout();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {

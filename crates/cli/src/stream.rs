@@ -2,8 +2,8 @@
 
 use crate::{args, say, store};
 use anyhow::{Context, Result};
+use hindsight_guard::private;
 use hindsight_trace::{Completeness, Trace};
-use std::fs::File;
 use std::net::TcpListener;
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ pub fn receive(a: &args::Receive) -> Result<i32> {
     let (path, mut file) = match &a.output {
         Some(p) => (
             p.clone(),
-            File::create(p).with_context(|| format!("cannot create {}", p.display()))?,
+            private::create_named(p).with_context(|| format!("cannot create {}", p.display()))?,
         ),
         None => {
             let now = SystemTime::now()

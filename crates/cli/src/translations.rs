@@ -12,12 +12,13 @@ use crate::{args, image, os, say};
 use anyhow::Result;
 use hindsight_collector::Control;
 use hindsight_events::config::Config;
+use hindsight_guard::private;
 use hindsight_isa::xsave::Layout;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -114,7 +115,7 @@ impl Folder {
             return Ok(None);
         };
         if make && !path.exists() {
-            let _ = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            let _ = private::create_folder(&path);
         }
         let how = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let file = match OpenOptions::new().read(true).custom_flags(how).open(&path) {
@@ -181,12 +182,7 @@ impl Folder {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let new = format!("{UNFINISHED}{}-{}", std::process::id(), now.as_nanos());
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(self.at(&new))?;
+        let mut file = private::create_new(&self.at(&new))?;
         let written = parts.iter().try_for_each(|p| file.write_all(p));
         let done = written.and_then(|()| fs::rename(self.at(&new), self.at(name)));
         if done.is_err() {

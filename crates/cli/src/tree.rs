@@ -1,6 +1,7 @@
 //! The processes of a recording as a tree.
 
 use crate::record::grouped;
+use hindsight_text::line;
 use hindsight_trace::{Image, StreamEnd, StreamSummary, Trace};
 use std::collections::BTreeMap;
 
@@ -146,15 +147,14 @@ fn ended(e: &StreamEnd) -> String {
 }
 
 /// A line about an image.
-pub fn line(n: &Node) -> String {
+pub fn row(n: &Node) -> String {
     let mut out = format!("{}{}", "  ".repeat(n.depth.min(MOST_DEPTH)), n.pid.abs());
     if n.by_exec {
         out += " (exec)";
     }
     if !n.command.is_empty() {
-        let mut command: String = n.command.chars().take(60).collect();
-        command.retain(|c| !c.is_control());
-        out += &format!(" {command}");
+        out.push(' ');
+        out.extend(line(&n.command).chars().take(60));
     }
     let s = if n.threads == 1 { "" } else { "s" };
     out += &format!(
@@ -164,7 +164,7 @@ pub fn line(n: &Node) -> String {
     );
     for part in [&n.ended, &n.message] {
         if !part.is_empty() {
-            out += &format!(", {part}");
+            out += &format!(", {}", line(part));
         }
     }
     out

@@ -1,6 +1,7 @@
 //! Names that users give to positions, kept in a file beside the trace.
 
 use crate::{Error, Result};
+use hindsight_guard::private;
 use hindsight_timeline::Position;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,10 +62,7 @@ impl Bookmarks {
             Error::Command(format!("cannot write {to}: {why}"))
         };
         let text = serde_json::to_vec_pretty(&all).map_err(|e| failed(e.into()))?;
-        // Whole or not at all.
-        let new = self.path.with_extension("marks.new");
-        let done = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.path));
-        done.map_err(failed)?;
+        private::write_whole(&self.path, &text).map_err(failed)?;
         self.all = all;
         Ok(())
     }

@@ -1,13 +1,14 @@
-//! Files that gdb reads through the connection: the program's own, from the trace, and those of
-//! `/proc` that it wants.
+//! Files that gdb reads through the connection: the program's own, from the trace, those of `/proc` that it wants, and
+//! separate debug files. gdb shows what these name to its user, so it is escaped.
 
 use gdbstub::target::ext::host_io::{HostIoErrno, HostIoOpenMode, HostIoStat};
+use hindsight_symbols::DebugPaths;
+use hindsight_text::{bytes, line};
 use hindsight_timeline::{Position, Timeline};
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Arc;
 
-/// Where separate debug files are read from the machine itself.
-const DEBUG_FILES: &str = "/usr/lib/debug/";
 /// Open files at a time.
 const MAX_FILES: usize = 64;
 
@@ -91,7 +92,8 @@ fn content(timeline: &Timeline, image: u32, at: Position, name: &str) -> Option<
     }
     let modules = timeline.modules(image).ok()?;
     // Programs name files by links too (`/lib64/ld-linux-x86-64.so.2`).
-    let exact = modules.iter().find(|m| m.path == name);
+    // The client knows them by what it was shown.
+    let exact = modules.iter().find(|m| line(&m.path) == name);
     let alike = || {
         let file = |p: &str| p.rsplit('/').next().map(str::to_string);
         modules.iter().find(|m| file(&m.path) == file(name))
@@ -99,21 +101,8 @@ fn content(timeline: &Timeline, image: u32, at: Position, name: &str) -> Option<
     if let Some(m) = exact.or_else(alike).filter(|m| m.hash.is_some()) {
         return timeline.module_bytes(m.hash?).ok();
     }
-    let debug =
-        name.starts_with(DEBUG_FILES) || is_beside(name, modules.iter().map(|m| &m.path[..]));
-    let debug = debug && !name.contains("/../");
-    debug.then(|| std::fs::read(name).ok()).flatten()
-}
-
-/// Whether a name is that of a separate debug file where a debugger looks for it: beside a file of the
-/// program, or in `.debug` there. That it fits is the debugger's business.
-fn is_beside<'a>(name: &str, mut files: impl Iterator<Item = &'a str>) -> bool {
-    let Some((folder, file)) = name.rsplit_once('/') else {
-        return false;
-    };
-    let folder = folder.strip_suffix("/.debug").unwrap_or(folder);
-    let of = |path: &str| path.rsplit_once('/').is_some_and(|(f, _)| f == folder);
-    file.ends_with(".debug") && files.any(of)
+    // That it fits is the client's business. Nothing else of this machine is given to anybody.
+    DebugPaths::default().read(Path::new(name))
 }
 
 /// Where a link of `/proc` points, as far as the recording says it: the program, and the folder in which
@@ -123,12 +112,13 @@ pub fn link(timeline: &Timeline, image: u32, name: &[u8]) -> Result<String, Host
     let what = name.strip_prefix("/proc/").and_then(|r| r.split_once('/'));
     let first = || {
         let all = timeline.processes().ok()?;
-        (all.first()?.image == image).then(|| timeline.trace().header().cwd.to_string())
+        (all.first()?.image == image)
+            .then(|| bytes(timeline.trace().header().cwd.as_bytes()).into_owned())
     };
     let target = match what {
         Some((_, "exe")) => {
             let modules = timeline.modules(image).ok();
-            modules.and_then(|m| Some(m.first()?.path.clone()))
+            modules.and_then(|m| Some(line(&m.first()?.path).into_owned()))
         }
         Some((_, "cwd")) => first(),
         _ => None,
@@ -147,18 +137,13 @@ fn proc_file(timeline: &Timeline, image: u32, at: Position, what: &str) -> Optio
             if first.image == image {
                 let mut out = Vec::new();
                 for a in &header.argv {
-                    out.extend_from_slice(a.as_bytes());
+                    out.extend_from_slice(bytes(a.as_bytes()).as_bytes());
                     out.push(0);
                 }
                 return Some(out);
             }
-            Some(
-                timeline
-                    .trace()
-                    .command(image)
-                    .replace(' ', "\0")
-                    .into_bytes(),
-            )
+            let command = timeline.trace().command(image);
+            Some(line(&command).replace(' ', "\0").into_bytes())
         }
         _ => None,
     }
@@ -180,22 +165,8 @@ pub fn maps(timeline: &Timeline, image: u32, at: Position) -> Option<String> {
             flag(4, 'x'),
             shared,
             m.offset,
-            m.path
+            line(&m.path)
         );
     }
     Some(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn debug_files_are_beside_the_programs_files() {
-        let is = |name| is_beside(name, ["/opt/a/program", "/lib/libc.so"].into_iter());
-        assert!(is("/opt/a/program.debug") && is("/opt/a/.debug/x.debug"));
-        assert!(is("/lib/.debug/libc.so.debug"));
-        assert!(!is("/opt/a/secret") && !is("/opt/b/program.debug") && !is("/opt/a/.debug/x"));
-        assert!(!is("program.debug"));
-    }
 }

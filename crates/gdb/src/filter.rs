@@ -2,6 +2,7 @@
 //! names, what came with a signal, and which signals are not to stop. Packets about these are taken out of the
 //! incoming stream and answered here; all others pass.
 
+use hindsight_text::line;
 use std::collections::VecDeque;
 
 /// Longest packet that is taken.
@@ -179,8 +180,8 @@ impl<W: std::io::Write> Outgoing<W> {
     }
 
     /// Has the client show a line; only while it waits for a stop.
-    pub fn console(&mut self, line: &str) -> std::io::Result<()> {
-        self.to.write_all(&shown(&format!("{line}\n")))?;
+    pub fn console(&mut self, text: &str) -> std::io::Result<()> {
+        self.to.write_all(&shown(&format!("{}\n", line(text))))?;
         self.to.flush()
     }
 

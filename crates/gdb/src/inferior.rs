@@ -105,7 +105,8 @@ impl Inferior {
     pub fn name(&self, timeline: &Timeline, id: ThreadId) -> Result<String> {
         let here = self.cursor.position()?;
         let thread = timeline.thread(id)?;
-        Ok(self.names.of(timeline, &thread, here)?)
+        let name = self.names.of(timeline, &thread, here)?;
+        Ok(hindsight_text::line(&name).into_owned())
     }
 }
 

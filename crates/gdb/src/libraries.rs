@@ -1,6 +1,7 @@
 //! The list of shared libraries, as gdb reads it.
 
 use hindsight_symbols::{DebugPaths, Module};
+use hindsight_text::line;
 use hindsight_timeline::{Position, Timeline};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
@@ -44,7 +45,7 @@ pub fn list(timeline: &Timeline, image: u32, at: Position, listed: &mut Listed) 
             let _ = write!(
                 out,
                 r#"<library name="{}" lm="{:#x}" l_addr="{:#x}" l_ld="{:#x}" lmid="0x0"/>"#,
-                escape(&m.path),
+                escape(&line(&m.path)),
                 m.start,
                 bias,
                 layout.dynamic.wrapping_add(bias)
@@ -127,7 +128,7 @@ impl Program {
     }
 }
 
-/// Text within an XML attribute.
+/// Text within an XML attribute; that it has no control characters is seen to by whoever asks.
 pub fn escape(s: &str) -> String {
     s.chars()
         .map(|c| match c {
@@ -135,7 +136,6 @@ pub fn escape(s: &str) -> String {
             '<' => "&lt;".into(),
             '>' => "&gt;".into(),
             '"' => "&quot;".into(),
-            c if c.is_control() => String::new(),
             c => c.to_string(),
         })
         .collect()

@@ -2,6 +2,7 @@
 
 use crate::session::Session;
 use crate::{Error, Result};
+use hindsight_text::{line, lines};
 use hindsight_timeline::{Filter, Found, Place, Process};
 use std::fmt::Write;
 
@@ -107,6 +108,7 @@ pub fn run(session: &mut Session, line: &str) -> Done {
     for note in std::mem::take(&mut session.notes) {
         text = format!("{note}\n{text}");
     }
+    let text = lines(&text).into_owned();
     Done {
         text,
         well,
@@ -168,7 +170,11 @@ fn checkpoint(s: &mut Session, name: &str) -> Result<String> {
 }
 
 fn checkpoints(s: &Session) -> String {
-    let list: String = s.marks.iter().map(|(n, p)| format!("{n} {p}\n")).collect();
+    let list: String = s
+        .marks
+        .iter()
+        .map(|(n, p)| format!("{} {p}\n", line(n)))
+        .collect();
     match list.is_empty() {
         true => "no checkpoints\n".into(),
         false => list,
@@ -319,7 +325,11 @@ fn described(p: &Process, all: &[Process]) -> String {
     };
     format!(
         "image {} process {}{how} from {} to {}: {}",
-        p.image, p.pid, p.begin, p.end, p.command
+        p.image,
+        p.pid,
+        p.begin,
+        p.end,
+        line(&p.command)
     )
 }
 

@@ -4,6 +4,7 @@
 use crate::inferior;
 use crate::session::{Session, Told};
 use crate::{Error, Result};
+use hindsight_text::line;
 use hindsight_timeline::{Ending, Filter, Kind, KindOf, Position, Process, Thread, ThreadId};
 use std::fmt::Write;
 
@@ -163,7 +164,7 @@ impl Session {
         let modules = self.timeline.modules(image)?;
         let path = modules.first().map_or("", |m| m.path.as_str());
         let mut event = String::from("exec:");
-        for b in path.bytes() {
+        for b in line(path).bytes() {
             let _ = write!(event, "{b:02x}");
         }
         Ok(self.told(event))

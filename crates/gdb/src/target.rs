@@ -18,6 +18,7 @@ use gdbstub::target::ext::libraries::{LibrariesSvr4, LibrariesSvr4Ops};
 use gdbstub::target::ext::monitor_cmd::{ConsoleOutput, MonitorCmd, MonitorCmdOps};
 use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
 use gdbstub::target::{Target, TargetError, TargetResult};
+use hindsight_text::line;
 use hindsight_timeline::{Watch, Watchpoint};
 
 /// EFAULT: memory whose value is not known.
@@ -426,7 +427,7 @@ impl ExecFile for Session {
                 .map_err(Error::from),
         )?;
         let program = modules.first().ok_or(TargetError::Errno(ENOENT))?;
-        Ok(piece(program.path.as_bytes(), offset, length, buf))
+        Ok(piece(line(&program.path).as_bytes(), offset, length, buf))
     }
 }
 

@@ -1,3 +1,4 @@
+use hindsight_text::Shown;
 use std::fmt;
 
 /// The first point at which replay and recording disagree.
@@ -26,7 +27,9 @@ impl fmt::Display for Difference {
         } = self;
         write!(
             f,
-            "at position {position}, address {pc:#x}: expected {expected}, found {found}"
+            "at position {position}, address {pc:#x}: expected {}, found {}",
+            Shown(expected),
+            Shown(found)
         )
     }
 }
@@ -41,13 +44,19 @@ pub enum Error {
     #[error("at position {position}: the code at {pc:#x} is not in the trace")]
     MissingCode { position: u64, pc: u64 },
     /// The content of a file that the program had mapped could not be recorded.
-    #[error("at position {position}: the content of {path} is not in the trace")]
+    #[error(
+        "at position {position}: the content of {} is not in the trace",
+        Shown(path)
+    )]
     MissingFile { position: u64, path: String },
     /// The events make no sense.
     #[error("corrupt events near position {position}: {what}")]
     Corrupt { position: u64, what: &'static str },
     /// This build or this machine cannot replay an instruction.
-    #[error("cannot replay the instruction at position {position}, address {pc:#x}: {what}")]
+    #[error(
+        "cannot replay the instruction at position {position}, address {pc:#x}: {}",
+        Shown(what)
+    )]
     Unsupported {
         position: u64,
         pc: u64,

@@ -1,6 +1,7 @@
 //! Names for guest addresses, from the module files that a trace contains.
 
 use hindsight_events::{Decoder, Event};
+use hindsight_text::line;
 use hindsight_trace::Trace;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::fmt;
@@ -16,12 +17,21 @@ pub struct Place {
     pub symbol: Option<(String, u64)>,
 }
 
+impl Place {
+    /// In words, with names as they are: for programs.
+    pub fn exact(&self) -> String {
+        let file = format!("{}+{:#x}", self.module, self.offset);
+        match &self.symbol {
+            Some((name, past)) => format!("{name}+{past:#x}, {file}"),
+            None => file,
+        }
+    }
+}
+
+/// With its names escaped.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        if let Some((name, past)) = &self.symbol {
-            write!(f, "{name}+{past:#x}, ")?;
-        }
-        write!(f, "{}+{:#x}", self.module, self.offset)
+        f.write_str(&line(&self.exact()))
     }
 }
 

@@ -9,6 +9,7 @@ use crate::symbols::{self, Place};
 use crate::{Code, Difference, End, Error, Library, Machine};
 use hindsight_events::event::tag;
 use hindsight_isa::{Executed, Predictor};
+use hindsight_text::Shown;
 use hindsight_trace::{Completeness, StreamId, Trace};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -68,12 +69,15 @@ impl fmt::Display for Located {
         write!(
             f,
             "{}, position {}, address {:#x}",
-            self.who, d.position, d.pc
+            Shown(&self.who),
+            d.position,
+            d.pc
         )?;
         if let Some(p) = &self.place {
             write!(f, " ({p})")?;
         }
-        write!(f, ": expected {}, found {}", d.expected, d.found)?;
+        let (expected, found) = (Shown(&d.expected), Shown(&d.found));
+        write!(f, ": expected {expected}, found {found}")?;
         if let Some((first, others)) = self.suspects.split_first() {
             write!(
                 f,

@@ -1,17 +1,26 @@
 //! Separate debug files: by build id, by `.gnu_debuglink`, and the supplementary file that several
-//! of them may share.
+//! of them may share. They are files of this machine whose names a recording says, so they are only looked for in
+//! folders that have nothing else.
 
+use hindsight_guard::within;
 use object::Object;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// Bytes of a debug file at most.
+const MOST: u64 = 4 << 30;
+/// Names further directories, separated by colons.
+const VARIABLE: &str = "HINDSIGHT_DEBUG_PATH";
 
 /// Directories with separate debug files, as gdb's `debug-file-directory`.
 #[derive(Clone, Debug)]
 pub struct DebugPaths(pub Vec<PathBuf>);
 
 impl Default for DebugPaths {
-    /// `/usr/lib/debug`.
+    /// `/usr/lib/debug`, and those of `$HINDSIGHT_DEBUG_PATH`.
     fn default() -> Self {
-        DebugPaths(vec!["/usr/lib/debug".into()])
+        let more = std::env::var_os(VARIABLE).unwrap_or_default();
+        let more = std::env::split_paths(&more).filter(|p| p.is_absolute());
+        DebugPaths(more.chain(["/usr/lib/debug".into()]).collect())
     }
 }
 
@@ -27,7 +36,7 @@ impl DebugPaths {
         let id = file.build_id().ok().flatten();
         if let Some(id) = id {
             for dir in &self.0 {
-                if let Some(data) = read_with_id(&dir.join(by_id(id)), id) {
+                if let Some(data) = read_with_id(dir, &by_id(id), id) {
                     return Some(data);
                 }
             }
@@ -37,37 +46,36 @@ impl DebugPaths {
         if name.contains('/') {
             return None;
         }
-        let dir = Path::new(path).parent()?;
-        let beside = [dir.join(name), dir.join(".debug").join(name)];
-        let global = self
-            .0
-            .iter()
-            .map(|d| d.join(dir.strip_prefix("/").unwrap_or(dir)).join(name));
-        beside.into_iter().chain(global).find_map(|p| {
-            let data = std::fs::read(p).ok()?;
+        let below = inner(Path::new(path).parent()?).join(name);
+        self.0.iter().find_map(|d| {
+            let data = within::read(d, &below, MOST).ok()?;
             (crc32fast::hash(&data) == crc).then_some(data)
         })
     }
 
     /// The file that `.gnu_debugaltlink` of a debug file names.
-    pub(crate) fn supplement(&self, path: &str, file: &object::File) -> Option<Vec<u8>> {
+    pub(crate) fn supplement(&self, file: &object::File) -> Option<Vec<u8>> {
         let (name, id) = file.gnu_debugaltlink().ok().flatten()?;
-        let name = Path::new(std::str::from_utf8(name).ok()?);
-        let dir = Path::new(path).parent().unwrap_or(Path::new("/"));
-        let by_id = self.0.iter().map(|d| d.join(by_id(id)));
         // Names are relative to the place of the debug file, which is below one of the directories.
-        let below = self.0.iter().map(|d| {
-            let tail: PathBuf = name
-                .components()
-                .filter(|c| matches!(c, std::path::Component::Normal(_)))
-                .collect();
-            d.join(tail)
-        });
-        by_id
-            .chain(below)
-            .chain([dir.join(name)])
-            .find_map(|p| read_with_id(&p, id))
+        let tail = inner(Path::new(std::str::from_utf8(name).ok()?));
+        let names = [by_id(id), tail];
+        let mut all = names
+            .iter()
+            .flat_map(|n| self.0.iter().map(move |d| (d, n)));
+        all.find_map(|(d, n)| read_with_id(d, n, id))
     }
+
+    /// The file of this machine with this name, if it is in one of the directories.
+    pub fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let below = |d: &PathBuf| within::read(d, path.strip_prefix(d).ok()?, MOST).ok();
+        self.0.iter().find_map(below)
+    }
+}
+
+/// A path as one below a folder.
+fn inner(path: &Path) -> PathBuf {
+    let names = |c: &Component| matches!(c, Component::Normal(_));
+    path.components().filter(names).collect()
 }
 
 fn by_id(id: &[u8]) -> PathBuf {
@@ -78,8 +86,8 @@ fn by_id(id: &[u8]) -> PathBuf {
         .join(format!("{rest}.debug"))
 }
 
-fn read_with_id(path: &Path, id: &[u8]) -> Option<Vec<u8>> {
-    let data = std::fs::read(path).ok()?;
+fn read_with_id(folder: &Path, path: &Path, id: &[u8]) -> Option<Vec<u8>> {
+    let data = within::read(folder, path, MOST).ok()?;
     let same = object::File::parse(&*data).ok()?.build_id().ok()? == Some(id);
     same.then_some(data)
 }

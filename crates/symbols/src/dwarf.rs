@@ -14,7 +14,7 @@ pub(crate) type Context = addr2line::Context<Reader>;
 pub(crate) fn load(path: &str, data: &[u8], paths: &DebugPaths) -> Result<Option<Context>, Error> {
     let file = object::File::parse(data)?;
     if has_info(&file) {
-        return context(path, &file, paths).map(Some);
+        return context(&file, paths).map(Some);
     }
     let Some(data) = paths.find(path, &file) else {
         return Ok(None);
@@ -23,16 +23,16 @@ pub(crate) fn load(path: &str, data: &[u8], paths: &DebugPaths) -> Result<Option
     if !has_info(&file) {
         return Ok(None);
     }
-    context(path, &file, paths).map(Some)
+    context(&file, paths).map(Some)
 }
 
 fn has_info(file: &object::File) -> bool {
     file.section_by_name(".debug_info").is_some() || file.section_by_name(".zdebug_info").is_some()
 }
 
-fn context(path: &str, file: &object::File, paths: &DebugPaths) -> Result<Context, Error> {
+fn context(file: &object::File, paths: &DebugPaths) -> Result<Context, Error> {
     let mut dwarf = Dwarf::load(|id| section(file, id))?;
-    if let Some(data) = paths.supplement(path, file) {
+    if let Some(data) = paths.supplement(file) {
         let sup = object::File::parse(&*data)?;
         dwarf.load_sup(|id| section(&sup, id))?;
     }

@@ -3,6 +3,7 @@
 use crate::{Frame, Module};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
+use hindsight_text::line;
 use object::{Object, ObjectSection};
 use std::fmt;
 use std::sync::Arc;
@@ -30,14 +31,22 @@ pub struct Place {
     pub function: Option<(String, u64)>,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+impl Place {
+    /// In words, with names as they are: for programs.
+    pub fn exact(&self) -> String {
         let file = self.module.rsplit('/').next().unwrap_or(&self.module);
         match &self.function {
-            Some((name, 0)) => write!(f, "{file}!{name}"),
-            Some((name, past)) => write!(f, "{file}!{name}+{past:#x}"),
-            None => write!(f, "{file}+{:#x}", self.addr),
+            Some((name, 0)) => format!("{file}!{name}"),
+            Some((name, past)) => format!("{file}!{name}+{past:#x}"),
+            None => format!("{file}+{:#x}", self.addr),
         }
+    }
+}
+
+/// With its names escaped.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&line(&self.exact()))
     }
 }
 

@@ -242,7 +242,11 @@ fn separate_debug_files_are_found_and_checked() {
     let path = d.join("b");
     let open =
         |paths: &DebugPaths| Module::parse(path.to_str().unwrap(), data.clone(), paths).unwrap();
-    let paths = DebugPaths(vec![d.join("none")]);
+    // By its place below a directory of debug files.
+    let below = d.join("all").join(d.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(&below).unwrap();
+    std::fs::copy(d.join("a.debug"), below.join("a.debug")).unwrap();
+    let paths = DebugPaths(vec![d.join("all")]);
     let m = open(&paths);
     let area = m.find("area")[0].addr;
     assert!((10..=11).contains(&m.line(area).unwrap().line));
@@ -260,12 +264,13 @@ fn separate_debug_files_are_found_and_checked() {
         d,
         &format!("mkdir -p g/.build-id/{first}; mv a.debug g/.build-id/{first}/{rest}.debug"),
     );
+    std::fs::remove_file(below.join("a.debug")).unwrap();
     assert!(!open(&paths).has_lines());
     let m = open(&DebugPaths(vec![d.join("g")]));
     assert!(m.has_lines());
 
     // Another file of that name is not taken.
-    std::fs::write(d.join("a.debug"), compile(d, "other", "-O0")).unwrap();
+    std::fs::write(below.join("a.debug"), compile(d, "other", "-O0")).unwrap();
     assert!(!open(&paths).has_lines());
 }
 

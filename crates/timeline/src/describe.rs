@@ -1,7 +1,8 @@
-//! Happenings in words, the same in all front ends.
+//! Happenings in words, the same in all front ends; what the program called something is escaped.
 
 use crate::{Ending, Happening, Kind, KindOf};
 use hindsight_events::GapReason;
+use hindsight_text::Shown;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
@@ -21,7 +22,7 @@ impl Display for Ending {
             Ending::Exit(n) => write!(f, "exit status {n}"),
             Ending::Signal(n) => write!(f, "killed by signal {n}"),
             Ending::Exec => f.write_str("executed another program"),
-            Ending::Unsupported(why) => write!(f, "not recorded further: {why}"),
+            Ending::Unsupported(why) => write!(f, "not recorded further: {}", Shown(why)),
             Ending::Detached => f.write_str("left by the recorder, and went on by itself"),
             Ending::Unknown => f.write_str("its end is not recorded"),
         }
@@ -62,9 +63,11 @@ impl Display for Kind {
             Kind::ThreadEnd(e) => write!(f, "thread ends: {e}"),
             Kind::ProcessBegin { image } => write!(f, "program image {image} begins"),
             Kind::ProcessEnd { image } => write!(f, "program image {image} ends"),
-            Kind::ModuleLoad { path, start, end } => write!(f, "{start:#x}-{end:#x} is {path}"),
+            Kind::ModuleLoad { path, start, end } => {
+                write!(f, "{start:#x}-{end:#x} is {}", Shown(path))
+            }
             Kind::ModuleUnload { path, start, end } => {
-                write!(f, "{start:#x}-{end:#x} is no longer {path}")
+                write!(f, "{start:#x}-{end:#x} is no longer {}", Shown(path))
             }
             Kind::GapBegin { reason } => f.write_str(match reason {
                 GapReason::Module => "unrecorded from here on: a module that is not recorded",
@@ -73,7 +76,7 @@ impl Display for Kind {
             }),
             Kind::GapEnd => f.write_str("recorded again"),
             Kind::Mark { name, payload } => {
-                write!(f, "mark {name}")?;
+                write!(f, "mark {}", Shown(name))?;
                 if payload.is_empty() {
                     return Ok(());
                 }
@@ -86,7 +89,7 @@ impl Display for Kind {
                 write!(f, ": {}{more}", shown.escape_ascii())
             }
             Kind::Regime { quiet: true, .. } => f.write_str("quiet regime"),
-            Kind::Regime { reason, .. } => write!(f, "checked regime: {reason}"),
+            Kind::Regime { reason, .. } => write!(f, "checked regime: {}", Shown(reason)),
         }
     }
 }

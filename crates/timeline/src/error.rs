@@ -31,7 +31,7 @@ pub enum Error {
     #[error("{0}")]
     Unsupported(String),
     /// An index beside the trace cannot be used or written.
-    #[error("index {path}: {what}")]
+    #[error("index {}: {what}", hindsight_text::Shown(path))]
     Index { path: String, what: String },
     /// It was cancelled ([`crate::Cancel`]).
     #[error("cancelled")]

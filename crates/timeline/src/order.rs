@@ -19,6 +19,7 @@ mod play;
 use crate::{Error, Result, ThreadId};
 use hindsight_events::ring::STRIPES;
 use hindsight_replay::{Code, symbols};
+use hindsight_text::Shown;
 use hindsight_trace::{StreamId, Taken, Trace};
 use judge::{Displaced, Intervals, Mismatch, bits, judge, released, stored};
 use layout::{Layout, Objects};
@@ -88,10 +89,12 @@ impl fmt::Display for Violation {
         write!(
             f,
             "{}, position {}, address {:#x}",
-            self.who, self.count, self.pc
+            Shown(&self.who),
+            self.count,
+            self.pc
         )?;
         if let Some(p) = &self.place {
-            write!(f, " ({p})")?;
+            write!(f, " ({})", Shown(p))?;
         }
         let (number, thread, count) = self.before;
         write!(

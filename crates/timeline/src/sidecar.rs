@@ -195,8 +195,7 @@ impl Sidecar {
 
     /// Begins to write a part while it is made. `None`: that cannot be done here.
     pub fn begin(&self) -> Option<Stream> {
-        // What is elsewhere is not replaced.
-        Stream::begin(&self.path).filter(|_| !self.path.is_symlink())
+        Stream::begin(&self.path)
     }
 
     /// As [`Sidecar::add`] for the index, where some may have been written already.

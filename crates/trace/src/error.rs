@@ -1,4 +1,5 @@
 use crate::chunk::{OLDEST, VERSION};
+use hindsight_text::Shown;
 
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +22,11 @@ pub enum Error {
     #[error("the trace is damaged at byte {offset}: {what}")]
     Damaged { offset: u64, what: &'static str },
     /// The content of a module that recordings share cannot be had.
-    #[error("the content of {module}, which recordings share in {}: {what}", file.display())]
+    #[error(
+        "the content of {}, which recordings share in {}: {what}",
+        Shown(module),
+        Shown(file.display())
+    )]
     Shared {
         module: String,
         file: std::path::PathBuf,

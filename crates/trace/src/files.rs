@@ -11,8 +11,9 @@ use crate::chunk::{ChunkHeader, Kind};
 use crate::pack::{Packer, blank};
 use crate::walk::{self, Walk};
 use crate::{Error, ModuleHash, ModuleInfo};
+use hindsight_guard::private;
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -192,15 +193,8 @@ impl Files {
     /// The folder for traces in the folder `store`, made if it is not there.
     pub fn open(store: &Path) -> io::Result<Files> {
         let folder = store.join(FOLDER);
-        match fs::create_dir(&folder) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
-        }
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(folder.join("lock"))?;
+        private::create_folder(&folder)?;
+        let lock = private::open_or_create(&folder.join("lock"))?;
         Ok(Files { folder, lock })
     }
 
@@ -290,14 +284,14 @@ impl Files {
         let new = format!("{UNFINISHED}{}-{number}", std::process::id());
         let new = self.folder.join(new);
         // Of a process of the same number that was killed, or in another namespace.
-        let mut file = match File::create_new(&new) {
+        let mut file = match private::create_new(&new) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let age = fs::metadata(&new)?.modified()?.elapsed();
                 if age.unwrap_or_default() < ABANDONED {
                     return Err(e);
                 }
                 fs::remove_file(&new)?;
-                File::create_new(&new)?
+                private::create_new(&new)?
             }
             other => other?,
         };

@@ -1,6 +1,7 @@
 //! What a trace says about its recording, as JSON. Fields may be added; readers ignore what they
 //! do not know and take defaults for what is missing.
 
+use hindsight_text::Shown;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -214,7 +215,7 @@ impl fmt::Display for Ending {
             Ending::Exit(n) => write!(f, "exit status {n}"),
             Ending::Signal(n) => write!(f, "signal {n}"),
             Ending::Detached => write!(f, "detached"),
-            Ending::Unsupported(why) => write!(f, "not recorded further: {why}"),
+            Ending::Unsupported(why) => write!(f, "not recorded further: {}", Shown(why)),
         }
     }
 }

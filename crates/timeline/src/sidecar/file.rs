@@ -1,8 +1,9 @@
 //! The bytes of an index file, and who may change them.
 
 use crate::ThreadId;
+use hindsight_guard::private;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -314,20 +315,13 @@ pub fn wait_for_writers(file: &File, patience: Duration) -> io::Result<()> {
 /// Opens the file at a path to write, or makes one; nobody else does as long as it is open.
 pub fn open_alone(path: &Path, patience: Duration) -> io::Result<File> {
     loop {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(path)?;
+        let file = private::open_or_create(path)?;
         wait(patience, || file.try_lock())?;
         // Who had the lock may have put another one there.
-        if is_at(&file, path) || path.is_symlink() {
+        if is_at(&file, path) {
             return Ok(file);
         }
     }
-}
-
-/// Where a file is that is to replace the one at a path; only who may write that one alone uses it.
-pub fn temporary(path: &Path) -> PathBuf {
-    path.with_added_extension("new")
 }
 
 /// A new file that replaces the one at a path, which the caller alone may write. Those who have that open keep it.
@@ -339,11 +333,10 @@ pub struct Replacement<'a> {
 
 impl Replacement<'_> {
     pub fn new(path: &Path, identity: u128) -> io::Result<Replacement<'_>> {
-        let temporary = temporary(path);
+        let temporary = private::temporary(path);
         // Of somebody who was killed.
         let _ = std::fs::remove_file(&temporary);
-        let mut options = OpenOptions::new();
-        let file = (options.read(true).write(true).create_new(true)).open(&temporary)?;
+        let file = private::create_new(&temporary)?;
         let r = Replacement {
             file,
             path,

@@ -2,12 +2,13 @@
 
 use super::file::{self, Contents, HEADER, Key, RECORD, Record};
 use crate::index::Encoded;
+use hindsight_guard::private;
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -32,10 +33,8 @@ impl Stream {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
         };
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).custom_flags(libc::O_TMPFILE);
         Some(Stream {
-            file: options.open(folder).ok()?,
+            file: private::create_unnamed(folder).ok()?,
             at: FIRST,
             sections: 0,
             failed: false,
@@ -122,7 +121,7 @@ impl Stream {
     /// Takes the place of the file at a path, which the caller alone may write; nobody else writes this one as long as it
     /// is open.
     pub(super) fn take_place(&self, path: &Path) -> io::Result<()> {
-        let temporary = file::temporary(path);
+        let temporary = private::temporary(path);
         // Of somebody who was killed.
         let _ = std::fs::remove_file(&temporary);
         self.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
