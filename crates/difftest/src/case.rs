@@ -152,6 +152,12 @@ impl Rig {
         Ok(verdict)
     }
 
+    /// An instruction of this encoding as a case has it, and the state that it is to run in; nothing is run.
+    pub fn example(&mut self, code: Code, seed: u64) -> Option<(Vec<u8>, CpuState, VecState)> {
+        let case = self.prepare(&[code], &mut Rng(seed))?;
+        Some((case.code, case.cpu, case.vec))
+    }
+
     fn prepare(&mut self, codes: &[Code], rng: &mut Rng) -> Option<Case> {
         // In a sequence addresses come from anywhere: not next to the harness's own memory.
         let far = self.regions.len() - (codes.len() > 1) as usize;

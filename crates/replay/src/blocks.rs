@@ -6,7 +6,7 @@ use crate::cache::Key;
 use crate::code::Code;
 use crate::cpu::Cpu;
 use crate::host::Fault;
-use hindsight_translate::Input;
+use hindsight_translate::{Input, Translator};
 use std::sync::Arc;
 
 /// Instructions of an unlimited block.
@@ -41,7 +41,7 @@ impl Cpu {
         let shared = shared.filter(|_| self.translator.breaks.is_empty());
         let source = input.code;
         if !shared.is_some_and(|l| l.restore(&mut self.translator, key, source, &mut look)) {
-            if let Err(e) = self.translator.translate(&input, &mut look) {
+            if let Err(e) = translate(&mut self.translator, key, &input, &mut look) {
                 return Err(match e {
                     hindsight_translate::Error::Truncated => self.missing_code(),
                 });
@@ -96,9 +96,8 @@ impl Cpu {
         };
         self.translator.want_map = true;
         let epoch = self.epoch;
-        let done = self
-            .translator
-            .translate(&input, &mut |addr| code.peek(addr, epoch, LOOK));
+        let mut look = |addr| code.peek(addr, epoch, LOOK);
+        let done = translate(&mut self.translator, key, &input, &mut look);
         self.translator.want_map = false;
         done.ok()?;
         let map = &self.translator.block.map;
@@ -108,6 +107,20 @@ impl Cpu {
         };
         Some((entry.pc, entry.ahead as u64))
     }
+}
+
+/// Makes the block of `key` the translator's present one.
+fn translate<'c>(
+    translator: &mut Translator,
+    key: Key,
+    input: &Input,
+    look: &mut dyn FnMut(u64) -> &'c [u8],
+) -> Result<(), hindsight_translate::Error> {
+    let table = translator.watch;
+    translator.watch = table.filter(|_| key.limit != Key::UNWATCHED);
+    let done = translator.translate(input, look);
+    translator.watch = table;
+    done
 }
 
 /// What the translator is given for `key`; `buf` is for the code bytes.
@@ -124,7 +137,11 @@ fn input<'b>(code: &'b Code, key: Key, epoch: u64, buf: &'b mut [u8; FETCH]) -> 
     Input {
         pc: key.pc,
         code,
-        max_instrs: if key.limit == 0 { BLOCK } else { key.limit },
+        max_instrs: match key.limit {
+            0 => BLOCK,
+            Key::UNWATCHED => 1,
+            n => n,
+        },
         self_check: false,
         peeked: &[],
     }

@@ -19,6 +19,12 @@ pub struct Key {
     pub limit: u32,
 }
 
+impl Key {
+    /// In place of a limit: one instruction, which may write to watched places without being announced. A block that is
+    /// limited to one instruction since something is due behind that one announces it.
+    pub const UNWATCHED: u32 = u32::MAX;
+}
+
 /// Mixes integers; guest addresses need no more.
 #[derive(Default)]
 pub struct Mix(u64);

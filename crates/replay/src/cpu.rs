@@ -359,10 +359,11 @@ impl Cpu {
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
         // An instruction that was announced as one that may write watched memory is not again.
-        let alone = self.translator.watch.is_some() && self.passed == Some((self.pos, self.rip));
+        let announced =
+            self.translator.watch.is_some() && self.passed == Some((self.pos, self.rip));
         let mut key = Key {
             pc: self.rip,
-            limit: alone as u32,
+            limit: if announced { Key::UNWATCHED } else { 0 },
         };
         loop {
             let Some(next) = queue.peek() else {
@@ -394,7 +395,7 @@ impl Cpu {
                 // change flags that only the new code needs.
                 match self.resume {
                     Some((_, counter)) if counter >= limit => {}
-                    None if limit - self.pos == 1 => key.limit = 1,
+                    None if limit - self.pos == 1 => key.limit = key.limit.max(1),
                     _ => limit -= 1,
                 }
             }

@@ -312,7 +312,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Stops before each atomic operation from now on ([`Stop::Break`]) and, if there is a table of places
-    /// (see [`hindsight_translate::watch_index`]; it outlives the machine), before each instruction that
+    /// (see [`hindsight_translate::watch_indices`]; it outlives the machine), before each instruction that
     /// may write to one of them. Before anything is played.
     pub fn watch(&mut self, table: Option<u64>) {
         self.cpu.watch(table);

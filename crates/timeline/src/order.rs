@@ -21,7 +21,7 @@ use hindsight_events::ring::STRIPES;
 use hindsight_replay::{Code, symbols};
 use hindsight_text::Shown;
 use hindsight_trace::{StreamId, Taken, Trace};
-use judge::{Displaced, Intervals, Mismatch, bits, judge, released, stored};
+use judge::{Displaced, Intervals, Mismatch, Part, bits, judge, released, stored};
 use layout::{Layout, Objects};
 use play::{Log, Store, Table, Wanted};
 use std::collections::{HashMap, HashSet};
@@ -301,38 +301,43 @@ impl Group<'_, '_> {
         let missing = Intervals::new(&mut missing);
         for m in mismatches {
             let list = stores.get(&m.op.word).map_or(&[][..], |l| l);
-            let (from, to) = (m.before.number, m.op.next);
-            if stored(&m, list) {
+            let unexplained = |p: &&Part| !stored(&m.op, p, list);
+            // What else may have written there.
+            let undecided = |p: &Part| {
+                let (from, to) = (p.before.number, m.op.next);
+                released(&m.op, p)
+                    || kernel.any(from, to)
+                    || missing.any(from, to)
+                    || self.is_open(m.op.word, (from, to))
+            };
+            let left: Vec<&Part> = m.parts.iter().filter(unexplained).collect();
+            if left.is_empty() {
                 report.stored += 1;
             } else if displaced.has(&m.op) {
                 report.undecided += 1;
                 report.displaced += 1;
-            } else if released(&m)
-                || kernel.any(from, to)
-                || missing.any(from, to)
-                || self.is_open(m.op.word, (from, to))
-            {
-                report.undecided += 1;
-            } else {
+            } else if let Some(part) = left.into_iter().find(|p| !undecided(p)) {
                 report.wrong += 1;
                 let earlier = report
                     .violation
                     .as_ref()
                     .is_none_or(|v| m.op.number < v.number);
                 if earlier {
-                    report.violation = self.violation(&m);
+                    report.violation = self.violation(&m, part);
                 }
+            } else {
+                report.undecided += 1;
             }
         }
         Ok(())
     }
 
-    fn violation(&self, m: &Mismatch) -> Option<Violation> {
+    fn violation(&self, m: &Mismatch, part: &Part) -> Option<Violation> {
         let mut members = self.members.iter();
         let p = members.find(|p| p.threads.contains(&m.op.stream))?;
-        let first = m.mask.trailing_zeros();
-        let len = 8 - m.mask.leading_zeros() - first;
-        let value = |v: u64| (v & bits(m.mask)) >> (8 * first);
+        let first = part.mask.trailing_zeros();
+        let len = 8 - part.mask.leading_zeros() - first;
+        let value = |v: u64| (v & bits(part.mask)) >> (8 * first);
         let info = p.trace.stream_info(m.op.stream)?;
         let word = *self.addresses(p, m.op.word).first()?;
         Some(Violation {
@@ -349,7 +354,11 @@ impl Group<'_, '_> {
             len: len as u64,
             found: value(m.op.before),
             expected: value(m.expected),
-            before: (m.before.number, ThreadId(m.before.stream), m.before.pos),
+            before: (
+                part.before.number,
+                ThreadId(part.before.stream),
+                part.before.pos,
+            ),
         })
     }
 }

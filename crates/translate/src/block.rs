@@ -92,9 +92,9 @@ pub struct Translator {
     pub breaks: Vec<u64>,
     /// Replay: every atomic operation that is met is added to `breaks`.
     pub atomics: bool,
-    /// Replay: address of a table ([`crate::watch_index`]) of places; an instruction that may write to one
-    /// of them is announced to the runtime ([`DescKind::Watch`]) unless it is translated alone, or is
-    /// added to `breaks` if where it writes is not plain from its operands.
+    /// Replay: address of a table ([`crate::watch_indices`]) of places; an instruction that may write to one
+    /// of them is announced to the runtime ([`DescKind::Watch`]), or is added to `breaks` if where it writes is not
+    /// plain from its operands.
     pub watch: Option<u64>,
     /// Replay: the block has one instruction, and leads nowhere but to the runtime.
     pub(crate) alone: bool,
@@ -238,8 +238,8 @@ impl Translator {
             if i.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
                 break;
             }
-            let special = self.atomics && watch::is_atomic(&i)
-                || self.watch.is_some() && watch::is_opaque(&i);
+            let special =
+                self.atomics && watch::is_atomic(&i) || self.watch.is_some() && self.is_opaque(&i);
             if special {
                 if let Err(at) = self.breaks.binary_search(&i.ip()) {
                     self.breaks.insert(at, i.ip());
@@ -394,7 +394,7 @@ impl Translator {
         if self.observe && self.replay() {
             self.observe(i);
         }
-        if let Some(table) = self.watch.filter(|_| !self.alone) {
+        if let Some(table) = self.watch {
             self.watch_stores(i, table);
         }
         if self.policy.wide_checks && names_wide(i) {

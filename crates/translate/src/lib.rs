@@ -52,7 +52,7 @@ pub use familiar::familiar;
 pub use portable::Saved;
 pub use set::{Gathered, Member, Set};
 pub use string::completed;
-pub use watch::{WATCH_TABLE, is_atomic, watch_index};
+pub use watch::{WATCH_TABLE, is_atomic, watch_indices};
 
 /// What translated code does besides what the guest asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use hindsight_isa::DescKind;
 use hindsight_isa::ctx::d;
 use iced_x86::{
-    Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
+    Code, CodeSize, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
 /// Whether an instruction is recorded as an atomic operation.
@@ -23,50 +23,67 @@ pub fn is_atomic(i: &Instruction) -> bool {
 /// Bytes of the table of watched places: one for each 256 bytes of the 40 lowest bits of an address.
 pub const WATCH_TABLE: usize = 1 << 32;
 
-/// Index in that table of an address.
-pub fn watch_index(addr: u64) -> usize {
+/// Bytes of the longest store that is looked up in that table. Longer ones are opaque.
+const LONGEST: u64 = 64;
+
+/// What has to be set in that table so that all stores to the word of eight bytes at `word` are seen: where the
+/// word is, and where a store that reaches it may begin.
+pub fn watch_indices(word: u64) -> [usize; 2] {
+    [word, word.wrapping_sub(LONGEST - 1)].map(watch_index)
+}
+
+/// Index in that table of an address at which a store begins.
+fn watch_index(addr: u64) -> usize {
     (addr >> 8) as u32 as usize
 }
 
-/// Whether its stores cannot be found from its operands alone.
-pub(crate) fn is_opaque(i: &Instruction) -> bool {
-    let far = matches!(i.mnemonic(), Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
-        && i.op_kind(1) == OpKind::Register
-        && i.op_kind(0) == OpKind::Memory;
-    use Mnemonic::*;
-    let state = matches!(
-        i.mnemonic(),
-        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
-    );
-    far || state || i.is_string_instruction() || i.memory_index().is_vector_register()
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
+/// How far behind the place that an operand of `i` names it is. The address of what is popped to counts from the stack
+/// pointer after the pop.
+fn popped(i: &Instruction, m: &UsedMemory) -> u64 {
+    let to_memory = i.mnemonic() == Mnemonic::Pop && i.op0_kind() == OpKind::Memory;
+    match to_memory && i.memory_base().full_register() == Register::RSP {
+        true => m.memory_size().size() as u64,
+        false => 0,
+    }
 }
 
 impl Translator {
+    /// Whether its stores cannot be found from its operands alone.
+    pub(crate) fn is_opaque(&mut self, i: &Instruction) -> bool {
+        let far = matches!(i.mnemonic(), Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
+            && i.op_kind(1) == OpKind::Register
+            && i.op_kind(0) == OpKind::Memory;
+        // Those that save the processor's state are longer, and some of unknown length.
+        let short = 1..=LONGEST as usize;
+        let long = |m: &UsedMemory| writes(m.access()) && !short.contains(&m.memory_size().size());
+        far || i.is_string_instruction()
+            || i.memory_index().is_vector_register()
+            || self.info.info(i).used_memory().iter().any(long)
+    }
+
     /// Leaves for the runtime before `i` if the table says that it may write what is watched.
     pub(crate) fn watch_stores(&mut self, i: &Instruction, table: u64) {
         let writes: Vec<UsedMemory> = {
             let all = self.info.info(i).used_memory().iter();
-            let write = |m: &&UsedMemory| {
-                matches!(
-                    m.access(),
-                    OpAccess::Write
-                        | OpAccess::CondWrite
-                        | OpAccess::ReadWrite
-                        | OpAccess::ReadCondWrite
-                )
-            };
-            all.filter(write).copied().collect()
+            all.filter(|m| writes(m.access())).copied().collect()
         };
         for m in &writes {
             let before = self.cur;
-            self.watch_store(m, table);
+            self.watch_store(m, popped(i, m), table);
             self.cur = before;
         }
     }
 
-    fn watch_store(&mut self, m: &UsedMemory, table: u64) {
+    fn watch_store(&mut self, m: &UsedMemory, popped: u64, table: u64) {
         let (at, v) = (self.borrow_reg(), self.borrow_reg());
-        self.a.imm(at, m.displacement());
+        self.a.imm(at, m.displacement().wrapping_add(popped));
         for (r, scale) in [(m.base(), 1), (m.index(), m.scale())] {
             let Some(n) = number(r) else { continue };
             if n == SCR || n == CNT {
@@ -79,6 +96,10 @@ impl Translator {
             }
             let sum = MemoryOperand::with_base_index_scale(gpr(at, 8), gpr(v, 8), scale);
             self.a.lea(at, sum);
+        }
+        if m.address_size() == CodeSize::Code32 {
+            // The sum wraps before the segment's base is added.
+            self.a.rr(Code::Mov_r32_rm32, gpr(at, 4), gpr(at, 4));
         }
         let base = match m.segment() {
             Register::FS => Some(d::FS_BASE),

@@ -21,9 +21,13 @@ fn check(scene: &Scene, trace: &Path) -> (Done, Value) {
 fn proven(scheme: &str, least: u64, all_decided: bool) -> Value {
     let scene = Scene::new();
     let program = scene.compile("atomics.c", &[]);
-    let argv = words(&program, &[scheme]);
+    proven_of(&scene, &program, scheme, least, all_decided)
+}
+
+fn proven_of(scene: &Scene, program: &Path, scheme: &str, least: u64, all_decided: bool) -> Value {
+    let argv = words(program, &[scheme]);
     scene.same(&argv);
-    let (done, order) = check(&scene, &scene.path("trace.hst"));
+    let (done, order) = check(scene, &scene.path("trace.hst"));
     assert_eq!(done.status.code(), Some(0), "{scheme}: {order}");
     assert_eq!(order["wrong"], 0);
     assert!(
@@ -67,6 +71,34 @@ fn processes_that_share_memory() {
     assert_eq!(order["shared"], 0, "{order}");
     // One of them is stopped again and again, then killed, amid atomic operations.
     proven("killed", 60_000, false);
+}
+
+#[test]
+fn what_c_libraries_offer() {
+    let scene = Scene::new();
+    let program = scene.compile("meeting.c", &[]);
+    for scheme in [
+        "broadcast",
+        "signal",
+        "semaphore",
+        "barrier",
+        "rwlock",
+        "spin",
+        "pair",
+    ] {
+        let order = proven_of(&scene, &program, scheme, 500, false);
+        let sum = ["proven", "first", "stored", "undecided"].map(|n| order[n].as_u64().unwrap());
+        assert_eq!(order["operations"], sum.iter().sum::<u64>(), "{order}");
+    }
+}
+
+#[test]
+fn what_other_languages_offer() {
+    let scene = Scene::new();
+    let program = scene.compile("latches.cpp", &["-std=c++20"]);
+    proven_of(&scene, &program, "", 2_000, false);
+    let program = scene.compile_rust("channels.rs");
+    proven_of(&scene, &program, "", 2_000, false);
 }
 
 /// The wire form of a stream.

@@ -55,6 +55,23 @@ impl Scene {
         self.dir.path().join(name)
     }
 
+    /// Compiles `c/NAME`, which is written in Rust; returns the program.
+    pub fn compile_rust(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/real_programs/c")
+            .join(name);
+        let program = self.path(Path::new(name).file_stem().unwrap().to_str().unwrap());
+        let status = Command::new("rustc")
+            .args(["-O", "-g", "--edition", "2024"])
+            .arg(source)
+            .arg("-o")
+            .arg(&program)
+            .status()
+            .expect("rustc");
+        assert!(status.success(), "cannot compile {name}");
+        program
+    }
+
     /// Compiles `c/NAME` with `options`; returns the program.
     pub fn compile(&self, name: &str, options: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -6,20 +6,26 @@ use hindsight_events::ring::stripe_of;
 use hindsight_trace::Taken;
 use std::collections::HashMap;
 
-/// What bytes of a word are known to hold, and who left that.
+/// What bytes of a word are known to hold, and which operations left that, by their places in the list.
 #[derive(Default)]
 struct Cell {
     mask: u8,
     value: u64,
-    last: Option<Op>,
+    last: [usize; 8],
 }
 
-/// An operation that read something else than the one before it left.
+/// An operation that read something else than those before it left.
 pub struct Mismatch {
     pub op: Op,
-    pub before: Op,
     pub expected: u64,
-    /// Bytes that differ.
+    /// Bytes that differ, by the operation that was the last one on them: two variables may share a word.
+    pub parts: Vec<Part>,
+}
+
+/// Bytes that one operation left and another one found to be different.
+#[derive(Clone, Copy)]
+pub struct Part {
+    pub before: Op,
     pub mask: u8,
 }
 
@@ -36,28 +42,51 @@ pub fn judge(mut ops: Vec<Op>, report: &mut OrderReport) -> Vec<Mismatch> {
     ops.sort_by_key(|o| (o.number, o.stream, o.pos));
     let mut cells: HashMap<u64, Cell> = HashMap::new();
     let mut out = Vec::new();
-    for op in ops {
+    for (at, op) in ops.iter().enumerate() {
         report.operations += 1;
         let cell = cells.entry(op.word).or_default();
         let wrong = (0..8)
             .filter(|i| cell.mask & op.mask & 1 << i != 0)
             .filter(|i| (cell.value ^ op.before) >> (8 * i) & 0xff != 0)
             .fold(0u8, |m, i| m | 1 << i);
-        match cell.last {
-            Some(before) if wrong != 0 => out.push(Mismatch {
-                op,
-                before,
+        match wrong {
+            0 if cell.mask & op.mask == 0 => report.first += 1,
+            0 => report.proven += 1,
+            _ => out.push(Mismatch {
+                op: *op,
                 expected: cell.value,
-                mask: wrong,
+                parts: parts(wrong, &cell.last, &ops),
             }),
-            _ if cell.mask & op.mask == 0 => report.first += 1,
-            _ => report.proven += 1,
         }
         cell.value = cell.value & !bits(op.mask) | op.after;
         cell.mask |= op.mask;
-        cell.last = Some(op);
+        for (_, last) in bytes(op.mask, &mut cell.last) {
+            *last = at;
+        }
     }
     out
+}
+
+/// Those of `all`, one for each byte of a word, that `mask` names.
+fn bytes<T>(mask: u8, all: &mut [T; 8]) -> impl Iterator<Item = (usize, &mut T)> {
+    let named = move |(i, _): &(usize, &mut T)| mask >> i & 1 != 0;
+    all.iter_mut().enumerate().filter(named)
+}
+
+/// The bytes that `mask` names, by who left them.
+fn parts(mask: u8, last: &[usize; 8], ops: &[Op]) -> Vec<Part> {
+    let mut out: Vec<(usize, u8)> = Vec::new();
+    for i in (0..8).filter(|i| mask >> i & 1 != 0) {
+        match out.iter_mut().find(|p| p.0 == last[i]) {
+            Some(p) => p.1 |= 1 << i,
+            None => out.push((last[i], 1 << i)),
+        }
+    }
+    let part = |(at, mask): (usize, u8)| Part {
+        before: ops[at],
+        mask,
+    };
+    out.into_iter().map(part).collect()
 }
 
 /// The operations whose places are not exact, since a lock was taken away.
@@ -97,17 +126,17 @@ impl Displaced {
 }
 
 /// Whether an operation may have read what the kernel leaves in a robust lock whose owner has died.
-pub fn released(m: &Mismatch) -> bool {
+pub fn released(op: &Op, part: &Part) -> bool {
     const OWNER_DIED: u64 = 0x4000_0000;
     [0, 32].into_iter().any(|half| {
-        let differs = m.mask >> (half / 8) & 0xf != 0;
-        differs && m.op.before >> half & OWNER_DIED != 0
+        let differs = part.mask >> (half / 8) & 0xf != 0;
+        differs && op.before >> half & OWNER_DIED != 0
     })
 }
 
-/// Whether plain stores explain all bytes that differ.
-pub fn stored(m: &Mismatch, stores: &[Store]) -> bool {
-    let (a, b) = (&m.before, &m.op);
+/// Whether plain stores explain all bytes of a part.
+pub fn stored(b: &Op, part: &Part, stores: &[Store]) -> bool {
+    let a = &part.before;
     let possible = |s: &&Store| {
         let before_b = if s.stream == b.stream {
             s.pos < b.pos
@@ -128,7 +157,7 @@ pub fn stored(m: &Mismatch, stores: &[Store]) -> bool {
     };
     // Sorted by `open`: what begins after the operation cannot come before it.
     let end = stores.partition_point(|s| s.open < b.next);
-    let mut left = m.mask;
+    let mut left = part.mask;
     for s in stores[..end].iter().rev().filter(possible) {
         for i in 0..8 {
             if left >> i & 1 != 0 && same(s, i) {
@@ -179,6 +208,55 @@ mod tests {
             before: 0,
             after: 0,
         }
+    }
+
+    /// An operation on some bytes of a word.
+    fn on(number: u64, mask: u8, before: u64, after: u64) -> Op {
+        Op {
+            mask,
+            before,
+            after,
+            ..op(number, 0x1000)
+        }
+    }
+
+    #[test]
+    fn variables_that_share_a_word_are_told_apart() {
+        const HIGH: u64 = 1 << 32;
+        // A plain store to the upper variable, then an operation on the lower one, then one on the upper one.
+        let ops = vec![
+            on(10, 0xf0, 0, HIGH),
+            on(20, 0x0f, 0, 5),
+            on(30, 0xf0, 0, HIGH),
+        ];
+        let mut report = OrderReport::default();
+        let found = judge(ops, &mut report);
+        assert_eq!((report.first, report.proven, found.len()), (2, 0, 1));
+        let part = found[0].parts[0];
+        assert_eq!((part.before.number, part.mask), (10, 0x10));
+        let store = |pos, value| Store {
+            stream: 2,
+            pos,
+            open: pos,
+            close: pos + 1,
+            word: 0x1000,
+            mask: 0xf0,
+            value: Some(value),
+        };
+        assert!(stored(&found[0].op, &part, &[store(15, 0)]));
+        assert!(!stored(&found[0].op, &part, &[store(15, HIGH)]));
+        assert!(!stored(&found[0].op, &part, &[store(5, 0)]));
+        assert!(!stored(&found[0].op, &part, &[store(35, 0)]));
+        // One that finds both different tells who left which.
+        let ops = vec![
+            on(10, 0xf0, 0, HIGH),
+            on(20, 0x0f, 0, 5),
+            on(30, 0xff, 7, 7),
+        ];
+        let found = judge(ops, &mut report);
+        let who = |p: &Part| (p.before.number, p.mask);
+        let who: Vec<_> = found[0].parts.iter().map(who).collect();
+        assert_eq!(who, [(20, 1), (10, 0x10)]);
     }
 
     #[test]

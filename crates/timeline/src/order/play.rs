@@ -7,7 +7,7 @@ use hindsight_isa::{Predictor, VecState};
 use hindsight_replay::access::{Access, Finder, decode};
 use hindsight_replay::{Code, Error, Machine, Stop};
 use hindsight_trace::{ChunkMeta, StreamId, Trace};
-use hindsight_translate::{WATCH_TABLE, is_atomic, watch_index};
+use hindsight_translate::{WATCH_TABLE, is_atomic, watch_indices};
 use iced_x86::Mnemonic;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -118,10 +118,9 @@ impl Table {
         }
         let at = at.cast::<u8>();
         for w in &words {
-            // Also where a store of up to 64 bytes that reaches the word may begin.
-            for start in [*w, w.wrapping_sub(63)] {
+            for index in watch_indices(*w) {
                 // SAFETY: an index of the table.
-                unsafe { at.add(watch_index(start)).write(1) }
+                unsafe { at.add(index).write(1) }
             }
         }
         Ok(Table { at, words })
