@@ -270,7 +270,8 @@ pub struct Replay {
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["verify", "at"])]
     pub process: Option<u32>,
     /// Replay everything and compare; `full`, if nothing is said: all that was recorded; `digests`: only
-    /// the registers. Exit status 0: all equal; 1: a difference; 2: the recording cannot be read.
+    /// the registers. Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be
+    /// read; 3: it has no instruction that could be replayed, so that nothing is known.
     #[arg(
         long,
         value_name = "CHECKS",

@@ -14,6 +14,8 @@ use std::path::Path;
 
 /// Exit status when replay and recording disagree.
 const DIFFERENT: i32 = 1;
+/// Exit status when there was nothing to replay.
+const NOTHING: i32 = 3;
 
 /// Replays a recording and compares.
 pub fn run(a: &args::Replay) -> Result<i32> {
@@ -60,10 +62,10 @@ pub fn run(a: &args::Replay) -> Result<i32> {
             println(&order_as_text(o));
         }
     }
-    Ok(if report.verified() && ordered {
-        0
-    } else {
-        DIFFERENT
+    Ok(match report.verified() && ordered {
+        true => 0,
+        false if report.is_empty() => NOTHING,
+        false => DIFFERENT,
     })
 }
 
@@ -132,6 +134,15 @@ fn as_text(r: &Report, checks: Checks) -> String {
     if let Some(d) = &r.difference {
         return format!("DIFFERENT: {d}");
     }
+    if r.is_empty() {
+        return format!(
+            "NOT VERIFIED: the recording has no instruction that could be replayed{}",
+            match r.gaps {
+                0 => String::new(),
+                _ => format!("; {} were not recorded", grouped(r.skipped)),
+            }
+        );
+    }
     let compared: u64 = r.events.iter().sum();
     format!(
         "verified{}: {} instructions,{} {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second); \
@@ -195,6 +206,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
     json!({
         "file": path,
         "verified": r.verified(),
+        "nothing": r.is_empty(),
         "complete": t.completeness() == hindsight_trace::Completeness::Complete,
         "instructions": r.instructions,
         "executed": r.executed.map(|n| json!({

@@ -124,9 +124,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether every comparison came out equal.
+    /// Whether something was replayed, and every comparison came out equal.
     pub fn verified(&self) -> bool {
-        self.difference.is_none()
+        self.difference.is_none() && !self.is_empty()
+    }
+
+    /// Whether the recording has no instruction that could have been replayed: nothing is known to be equal.
+    pub fn is_empty(&self) -> bool {
+        self.difference.is_none() && self.instructions == 0
     }
 
     /// Millions of instructions per second.
@@ -175,6 +180,33 @@ impl Report {
             .filter(|(_, n)| *n != 0)
             .collect()
     }
+}
+
+/// What of a recording is known to have run but has no instruction to replay, in words.
+fn left_out(trace: &Trace) -> Vec<String> {
+    /// Processes that are named.
+    const NAMED: usize = 10;
+    let mut out = Vec::new();
+    for i in trace.images() {
+        let empty = |s: &&StreamId| part::length(trace.chunks(**s)) == 0;
+        let who = format!("process {} (program image {})", i.pid, i.number);
+        match (i.threads.len(), i.threads.iter().filter(empty).count()) {
+            (all, empty) if all == empty => {
+                out.push(format!(
+                    "nothing of {who} is recorded; nothing of it was verified"
+                ));
+            }
+            (_, 0) => {}
+            (all, empty) => out.push(format!(
+                "of {empty} of the {all} threads of {who} no instruction is recorded"
+            )),
+        }
+    }
+    if out.len() > NAMED {
+        let more = out.split_off(NAMED).len();
+        out.push(format!("the same is to be said of {more} more processes"));
+    }
+    out
 }
 
 /// Replays all threads of `trace`. `progress` is called now and then with the numbers of
@@ -301,6 +333,7 @@ pub fn verify(
         warnings: damaged,
         ..Report::default()
     };
+    report.warnings.extend(left_out(trace));
     let (replaying, compared) = times.into_inner().unwrap_or_else(|e| e.into_inner());
     (report.replaying, report.verifying) = (replaying, compared + modules);
     report.skipped = skipped.load(Relaxed);

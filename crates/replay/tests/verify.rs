@@ -377,7 +377,8 @@ fn verifies_what_there_is_of_a_cut_trace() {
                 &mut |_, _| {},
             )
             .unwrap();
-            assert!(r.verified() && !r.warnings.is_empty(), "{len}: {r:?}");
+            let equal = r.verified() || r.is_empty();
+            assert!(equal && !r.warnings.is_empty(), "{len}: {r:?}");
         }
     }
 }
