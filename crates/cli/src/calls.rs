@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use hindsight_inspect::symbols::{Place, Signature};
 use hindsight_inspect::{Argument, Inspector, Passed};
 use hindsight_text::line;
-use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId};
+use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, did_you_mean};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
@@ -28,8 +28,9 @@ pub fn run(a: &args::Calls) -> Result<i32> {
     let names: BTreeSet<&str> = functions.iter().map(|f| f.1.as_str()).collect();
     if functions.is_empty() {
         bail!(
-            "no file of program image {image} has a function {}",
-            a.function
+            "no file of program image {image} has a function {}{}",
+            a.function,
+            did_you_mean(&a.function, inspector.similar(image, &a.function)?)
         );
     }
     let place = |p: Option<_>| p.map(|p| timeline.find(p, None)).transpose();

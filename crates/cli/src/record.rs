@@ -273,13 +273,17 @@ fn once(
     if let Some(t) = translations.filter(|_| !collected.confined) {
         t.keep(&control);
     }
+    // It may be deleted then.
+    let unmatched = select::unmatched(
+        a,
+        control.header(),
+        place.as_ref().and_then(|p| p.file.as_deref()),
+    );
     conclude(a, &name, kept && began, &summary, place.as_ref());
     if !kept && a.retry.is_none() && !a.quiet {
         say(&format!("the recording is not kept: {ending}"));
     }
-    select::unmatched(a, control.header())
-        .iter()
-        .for_each(|m| say(m));
+    unmatched.iter().for_each(|m| say(m));
     Ok(Run {
         status,
         ending,

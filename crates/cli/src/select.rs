@@ -4,6 +4,9 @@ use crate::args::Record;
 use anyhow::{Result, ensure};
 use hindsight_events::ring::Header;
 use hindsight_events::select::{MOST, Rule, SELECT_LEN, What, put};
+use hindsight_inspect::Inspector;
+use hindsight_timeline::{Options, Timeline, did_you_mean};
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The rules, in the order of their bits.
@@ -51,8 +54,25 @@ pub fn options(a: &Record) -> Vec<String> {
     rules(a).into_iter().map(option).collect()
 }
 
-/// What is to be said about rules that found nothing.
-pub fn unmatched(a: &Record, header: &Header) -> Vec<String> {
+/// Functions of the recorded programs that may have been meant, as the end of a message.
+fn near(file: &Path, text: &str) -> String {
+    let names = || -> Result<Vec<String>> {
+        let timeline = Timeline::open(file, Options::default())?;
+        let images = timeline.processes()?.into_iter().map(|p| p.image);
+        let mut inspector = Inspector::new(timeline.clone());
+        let mut all = Vec::new();
+        // One has most of what others have.
+        for image in images.take(4) {
+            all.extend(inspector.similar(image, text)?);
+        }
+        Ok(all)
+    };
+    let wanted = text.rsplit('!').next().unwrap_or(text);
+    did_you_mean(wanted, names().unwrap_or_default())
+}
+
+/// What is to be said about rules that found nothing. `file`: the recording, if it is in one.
+pub fn unmatched(a: &Record, header: &Header, file: Option<&Path>) -> Vec<String> {
     let (matched, reached) = (header.matched.load(Relaxed), header.reached.load(Relaxed));
     let mut out = Vec::new();
     for (i, (what, text)) in rules(a).into_iter().enumerate() {
@@ -66,7 +86,8 @@ pub fn unmatched(a: &Record, header: &Header) -> Vec<String> {
                 "no module whose code was executed matches {text}{nothing}"
             )),
             What::From | What::To if !has(matched) => out.push(format!(
-                "no module whose code was executed has a function {text}{nothing}"
+                "no module whose code was executed has a function {text}{nothing}{}",
+                file.map_or(String::new(), |file| near(file, text)),
             )),
             What::From | What::To if !has(reached) => {
                 out.push(format!("{text} was never called{nothing}"));

@@ -43,7 +43,7 @@ pub struct Place {
     /// The file in the store that this is, if it is one.
     pub stored: Option<PathBuf>,
     /// The file that this is.
-    file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
 }
 
 impl Place {

@@ -8,7 +8,7 @@ use crate::{args, say};
 use anyhow::{Context, Result};
 use hindsight_timeline::{
     Cancel, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place, ThreadId,
-    Timeline, syscall_name,
+    Timeline, in_order, syscall_name, syscall_number,
 };
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -112,9 +112,9 @@ pub fn index(a: &args::Index) -> Result<i32> {
 pub fn events(a: &args::Events) -> Result<i32> {
     let t = open(a.file.as_deref(), Options::default())?;
     let place = |p: Option<Place>| p.map(|p| t.find(p, a.image)).transpose();
-    let syscall = |name: &String| match hindsight_syscalls::number(name) {
-        Some(n) => Ok(n),
-        None => number(name).map_err(|_| anyhow::anyhow!("{name}: no such system call")),
+    let syscall = |name: &String| match number(name) {
+        Ok(n) => Ok(n),
+        Err(_) => syscall_number(name).map_err(anyhow::Error::msg),
     };
     let syscalls = a.syscall.iter().map(syscall).collect::<Result<Vec<_>>>()?;
     let mut kinds = a.kind.clone();
@@ -129,12 +129,19 @@ pub fn events(a: &args::Events) -> Result<i32> {
         kinds,
         syscalls,
     })?;
+    let mut times = vec![None; list.len()];
+    if a.time {
+        for (time, h) in times.iter_mut().zip(&list) {
+            *time = t.when(h.position)?;
+        }
+        in_order(&mut times);
+    }
     if a.json {
         let mut out = Vec::new();
-        for h in &list {
+        for (h, time) in list.iter().zip(times) {
             let mut j = event_json(h);
             if a.time {
-                j["time"] = moment_json(t.when(h.position)?);
+                j["time"] = moment_json(time);
             }
             out.push(j);
         }
@@ -142,9 +149,9 @@ pub fn events(a: &args::Events) -> Result<i32> {
         println(&serde_json::to_string_pretty(&list)?);
         return Ok(0);
     }
-    for h in &list {
+    for (h, time) in list.iter().zip(times) {
         let position = h.position.to_string();
-        let when = match t.when(h.position)?.filter(|_| a.time) {
+        let when = match time {
             Some(m) => format!("{:>12.6}s  ", m.estimate.as_secs_f64()),
             None => String::new(),
         };

@@ -399,3 +399,93 @@ fn a_full_device_is_reported() {
         assert!(said.contains("standard output: No space"), "{said}");
     }
 }
+
+#[test]
+fn what_has_nothing_to_verify_is_not_verified() {
+    let s = Store::new();
+    let file = s.file("nothing.hst");
+    let o = s.hindsight(&["record", "-o", &file, "--from", "no_such_function", "true"]);
+    assert_eq!(o.status.code(), Some(0));
+    let o = s.hindsight(&["replay", "--verify", &file]);
+    let (text, messages) = (
+        String::from_utf8(o.stdout).unwrap(),
+        String::from_utf8(o.stderr).unwrap(),
+    );
+    assert_eq!(o.status.code(), Some(3), "{text}{messages}");
+    assert!(text.starts_with("NOT VERIFIED: "), "{text}");
+    let o = s.hindsight(&["replay", "--verify", "--json", &file]);
+    assert_eq!(o.status.code(), Some(3));
+    let json: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(
+        (&json["verified"], &json["nothing"]),
+        (&false.into(), &true.into())
+    );
+    // What has something has a status and words of its own.
+    s.ok(&["record", "-q", "-o", &file, "true"]);
+    assert!(s.ok(&["replay", "--verify", &file]).starts_with("verified"));
+}
+
+#[test]
+fn near_names_are_offered_for_those_that_nothing_has() {
+    let s = Store::new();
+    let file = s.file("near.hst");
+    let source = s.file("near.c");
+    let c = "int count_words(int n) { return n + 1; } int main(int n, char **v) { return count_words(n) - 2; }";
+    std::fs::write(&source, c).unwrap();
+    let program = s.file("near");
+    let gcc = Command::new("gcc")
+        .args(["-O0", "-o", &program, &source])
+        .status();
+    assert!(gcc.expect("gcc (scripts/setup installs it)").success());
+    let said = |args: &[&str], status| {
+        let o = s.hindsight(args);
+        let messages = String::from_utf8(o.stderr).unwrap();
+        assert_eq!(o.status.code(), Some(status), "{args:?}: {messages}");
+        messages
+    };
+    let recorded = said(
+        &["record", "-o", &file, "--from", "cuont_words", &program],
+        0,
+    );
+    assert!(recorded.contains("did you mean count_words?"), "{recorded}");
+    s.ok(&["record", "-q", "-o", &file, &program]);
+    for (args, near) in [
+        (["calls", &file, "count_wrods"], "did you mean count_words?"),
+        (["events", &file, "--syscall=wirte"], "did you mean write?"),
+        (
+            ["at", &file, "syscall:exit_gruop"],
+            "did you mean exit_group?",
+        ),
+    ] {
+        let message = said(&args, 2);
+        assert!(message.contains(near), "{args:?}: {message}");
+    }
+    s.ok(&["at", &file, "syscall:exit_group"]);
+    said(&["at", &file, "syscall:exit_group:2"], 2);
+}
+
+#[test]
+fn times_of_events_never_run_backwards() {
+    let s = Store::new();
+    let file = s.file("times.hst");
+    let script = "for i in 1 2 3; do (sleep 0.01; echo $i) & done; echo a | cat | cat; wait";
+    s.ok(&["record", "-q", "-o", &file, "sh", "-c", script]);
+    let list: serde_json::Value =
+        serde_json::from_str(&s.ok(&["events", "--time", "--json", &file])).unwrap();
+    let mut last = [0.0; 3];
+    let mut known = 0;
+    for e in list.as_array().unwrap() {
+        let Some(seconds) = e["time"]["seconds"].as_f64() else {
+            continue;
+        };
+        let [since, until] = ["since", "until"].map(|k| e["time"][k].as_f64().unwrap());
+        assert!(since <= seconds && seconds <= until, "{e}");
+        let now = [since, seconds, until];
+        assert!(
+            now.iter().zip(&last).all(|(n, l)| n >= l),
+            "{e} after {last:?}"
+        );
+        (last, known) = (now, known + 1);
+    }
+    assert!(known > 100, "{known}");
+}

@@ -155,6 +155,22 @@ impl Inspector {
         Ok(out)
     }
 
+    /// Names of functions that a program image had and that are nearest to one that no function has.
+    pub fn similar(&mut self, image: u32, name: &str) -> Result<Vec<String>> {
+        let (of, wanted) = name.split_once('!').map_or(("", name), |(of, n)| (of, n));
+        let mut found = Vec::new();
+        for m in self.timeline.modules(image)? {
+            let is_of =
+                of.is_empty() || m.path.rsplit('/').next().is_some_and(|f| f.starts_with(of));
+            if let Some(hash) = m.hash.filter(|_| is_of)
+                && let Some(module) = self.module(&m.path, hash)
+            {
+                found.extend(hindsight_timeline::similar(wanted, module.short_names()));
+            }
+        }
+        Ok(hindsight_timeline::similar(wanted, found))
+    }
+
     /// What the function that begins where the cursor is takes and returns.
     pub fn signature(&mut self, cursor: &mut Cursor) -> Result<Option<Signature>> {
         let pc = cursor.registers()?.rip;

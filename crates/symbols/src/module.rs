@@ -201,6 +201,17 @@ impl Module {
         self.functions.iter().filter(is).collect()
     }
 
+    /// What the file's functions may be called by: their names as in the file, and the last parts of demangled ones.
+    pub fn short_names(&self) -> impl Iterator<Item = String> {
+        self.functions.iter().map(|f| {
+            let own = f.name.split('@').next().unwrap_or_default();
+            match own.starts_with('_') {
+                true => names::short(&f.demangled()),
+                false => own.to_owned(),
+            }
+        })
+    }
+
     pub(crate) fn dwarf(&self) -> Option<MutexGuard<'_, Context>> {
         self.dwarf
             .get_or_init(|| {

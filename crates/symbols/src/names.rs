@@ -76,6 +76,13 @@ fn scopes(unit: UnitRef<Reader>, wanted: UnitOffset<usize>) -> Option<Vec<String
     None
 }
 
+/// A demangled name without result, parameters, template arguments, ABI tags, namespaces and classes.
+pub(crate) fn short(full: &str) -> String {
+    let untagged = without_tags(full);
+    let bare = Path::of(&untagged).without_arguments();
+    bare.rsplit("::").next().unwrap_or_default().to_owned()
+}
+
 /// Whether a demangled name is that of a function that was asked for: whole, or without its
 /// parameters, its template arguments, its ABI tags, or the namespaces and classes in which it is.
 pub(crate) fn is_called(full: &str, wanted: &str) -> bool {

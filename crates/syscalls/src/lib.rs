@@ -11,6 +11,6 @@ mod names;
 mod outputs;
 mod overlap;
 
-pub use names::{arguments, name, number};
+pub use names::{arguments, name, names, number};
 pub use outputs::{Class, Memory, Range, indirections, may_write, outputs};
 pub use overlap::overwrites_its_buffers;

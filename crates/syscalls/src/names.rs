@@ -18,6 +18,12 @@ pub fn number(name: &str) -> Option<u64> {
         .map(|n| n as u64)
 }
 
+/// The names of all system calls.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let all = FIRST.iter().chain(&REST).copied();
+    all.filter(|n| !n.is_empty())
+}
+
 /// How many arguments a system call has; 6 where that is not known.
 pub fn arguments(nr: u64) -> usize {
     let n = usize::try_from(nr).unwrap_or(usize::MAX);

@@ -1,6 +1,6 @@
 //! Happenings in words, the same in all front ends; what the program called something is escaped.
 
-use crate::{Ending, Happening, Kind, KindOf};
+use crate::{Ending, Happening, Kind, KindOf, did_you_mean};
 use hindsight_events::GapReason;
 use hindsight_text::Shown;
 use std::fmt::{self, Display, Formatter};
@@ -14,6 +14,17 @@ const LAST_ERROR: u64 = -4096i64 as u64;
 /// The name of a system call, or its number where it has none.
 pub fn syscall_name(number: u64) -> String {
     hindsight_syscalls::name(number).map_or_else(|| format!("syscall_{number}"), String::from)
+}
+
+/// The number of a system call by its name.
+///
+/// # Errors
+/// What to say where no system call has the name.
+pub fn syscall_number(name: &str) -> Result<u64, String> {
+    hindsight_syscalls::number(name).ok_or_else(|| {
+        let near = did_you_mean(name, hindsight_syscalls::names());
+        format!("{name}: no such system call{near}")
+    })
 }
 
 impl Display for Ending {

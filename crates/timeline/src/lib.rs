@@ -55,6 +55,7 @@ mod range;
 mod scan;
 mod search;
 mod sidecar;
+mod similar;
 mod steps;
 mod stops;
 mod time;
@@ -64,7 +65,7 @@ mod value;
 pub use branch::{Branch, Halted};
 pub use calls::{Call, Return};
 pub use cursor::Cursor;
-pub use describe::{ParseKindError, syscall_name};
+pub use describe::{ParseKindError, syscall_name, syscall_number};
 pub use error::{Error, Result};
 pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState};
@@ -80,10 +81,11 @@ pub use place::{ParsePlaceError, Place};
 pub use position::{ParsePositionError, Position};
 pub use search::Writes;
 pub use sidecar::path as index_path;
+pub use similar::{did_you_mean, similar};
 pub use steps::{Halt, Route, Setting};
 pub use stops::{
     Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
     Watchpoint,
 };
-pub use time::Moment;
+pub use time::{Moment, in_order};
 pub use timeline::{INDEX_CONSTANT, IndexStatus, Options, Timeline};

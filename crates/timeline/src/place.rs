@@ -1,6 +1,6 @@
 //! Names of places as users write them, and where they are.
 
-use crate::{Ending, Error, Filter, Happening, Kind, KindOf};
+use crate::{Ending, Error, Filter, Happening, Kind, KindOf, syscall_name, syscall_number};
 use crate::{ParsePositionError, Position, Result, Thread, Timeline};
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +16,7 @@ use std::time::Duration;
 /// | `50%` | where this part of all instructions is done, in the total order |
 /// | `event:N` | the Nth event (from 1) in the order of [`Timeline::events`] |
 /// | `syscall:N` | the Nth system call (from 1) |
+/// | `syscall:NAME`, `syscall:NAME:N` | the first, or the Nth, system call of this name |
 /// | `time:1.5s` | what was reached at this time since the start of the recording (`s`, `ms` or `us`) |
 /// | `12:34:56.789` | the same by the time of day, as the clock of this machine's place shows it |
 ///
@@ -32,6 +33,8 @@ pub enum Place {
     Event(u64),
     /// From 1.
     Syscall(u64),
+    /// Number of a system call, and which one of these, from 1.
+    SyscallOf(u64, u64),
     /// Since the start of the recording; see [`Timeline::at_time`].
     Time(Duration),
     /// Since midnight.
@@ -50,6 +53,9 @@ pub enum ParsePlaceError {
     /// The one before the first event or system call.
     #[error("{0} is no place: events and system calls are counted from 1")]
     Zero(String),
+    /// No system call is called so.
+    #[error("{0}")]
+    NoSyscall(String),
 }
 
 impl FromStr for Place {
@@ -80,7 +86,12 @@ impl FromStr for Place {
             return from_one(n).map(Place::Event);
         }
         if let Some(n) = s.strip_prefix("syscall:") {
-            return from_one(n).map(Place::Syscall);
+            if n.starts_with(|c: char| c.is_ascii_digit()) {
+                return from_one(n).map(Place::Syscall);
+            }
+            let (name, nth) = n.split_once(':').unwrap_or((n, "1"));
+            let number = syscall_number(name).map_err(ParsePlaceError::NoSyscall)?;
+            return Ok(Place::SyscallOf(number, from_one(nth)?));
         }
         if let Some(text) = s.strip_prefix("time:") {
             return duration(text).map(Place::Time).ok_or_else(bad);
@@ -128,6 +139,7 @@ impl fmt::Display for Place {
             Place::Percent(p) => write!(f, "{p}%"),
             Place::Event(n) => write!(f, "event:{n}"),
             Place::Syscall(n) => write!(f, "syscall:{n}"),
+            Place::SyscallOf(number, n) => write!(f, "syscall:{}:{n}", syscall_name(*number)),
             Place::Time(d) => write!(f, "time:{}s", d.as_secs_f64()),
             Place::Clock(d) => {
                 let (minutes, s) = (d.as_secs() / 60, d.as_secs() % 60);
@@ -144,10 +156,11 @@ impl fmt::Display for Place {
 impl Timeline {
     /// Where a place is; in one program image, or in the whole recording.
     pub fn find(&self, place: Place, image: Option<u32>) -> Result<Position> {
-        let nth = |n: u64, kinds: Vec<KindOf>| {
+        let nth = |n: u64, kinds: Vec<KindOf>, syscalls: Vec<u64>| {
             let all = self.events(&Filter {
                 image,
                 kinds,
+                syscalls,
                 ..Filter::default()
             })?;
             let found = all.get(usize::try_from(n - 1).unwrap_or(usize::MAX));
@@ -160,10 +173,11 @@ impl Timeline {
             Place::End => Ok(self.ends_of(image)?.1),
             Place::Crash => self.crash(image),
             Place::Percent(p) => self.percent(p, image),
-            Place::Event(n) => nth(n, Vec::new()),
+            Place::Event(n) => nth(n, Vec::new(), Vec::new()),
             Place::Time(d) => self.at_time(d, image),
             Place::Clock(d) => self.at_clock(d, image),
-            Place::Syscall(n) => nth(n, vec![KindOf::Syscall]),
+            Place::Syscall(n) => nth(n, vec![KindOf::Syscall], Vec::new()),
+            Place::SyscallOf(number, n) => nth(n, vec![KindOf::Syscall], vec![number]),
         }
     }
 

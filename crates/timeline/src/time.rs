@@ -31,6 +31,23 @@ impl fmt::Display for Moment {
     }
 }
 
+/// Lets times go on as what happened did, one thing after the other: what is known of one is known of those before
+/// and behind it, too. What happened in one thread is not ordered by the clock against what happened in another one
+/// between the same two system calls; there, too, no time is before the last.
+pub fn in_order(moments: &mut [Option<Moment>]) {
+    let mut until = Duration::MAX;
+    for m in moments.iter_mut().rev().flatten() {
+        until = until.min(m.until);
+        m.until = until;
+    }
+    let (mut since, mut last) = (Duration::ZERO, Duration::ZERO);
+    for m in moments.iter_mut().flatten() {
+        since = since.max(m.since);
+        last = last.max(m.estimate.min(m.until)).max(since);
+        (m.since, m.estimate, m.until) = (since, last, m.until.max(last));
+    }
+}
+
 impl Scan {
     /// When this many instructions were completed; `None` where the trace does not say.
     fn moment(&self, count: u64) -> Option<Moment> {
@@ -141,6 +158,52 @@ fn time_of_day(at: Duration) -> Duration {
 mod tests {
     use super::*;
     use crate::scan::Stretch;
+
+    #[test]
+    fn times_go_on_as_what_happened_did() {
+        let moment = |since, estimate, until| {
+            let [since, estimate, until] = [since, estimate, until].map(Duration::from_micros);
+            Some(Moment {
+                since,
+                until,
+                estimate,
+            })
+        };
+        let mut all = [
+            moment(0, 10, 100),
+            moment(50, 60, 70),
+            None,
+            moment(0, 20, 100),
+            moment(0, 65, 68),
+            // The clocks contradict each other.
+            moment(0, 1, 2),
+        ];
+        in_order(&mut all);
+        let [mut since, mut estimate, mut until] = [Duration::ZERO; 3];
+        for m in all.iter().flatten() {
+            assert!(
+                m.since >= since && m.estimate >= estimate && m.until >= until,
+                "{all:?}"
+            );
+            assert!(m.since <= m.estimate && m.estimate <= m.until, "{all:?}");
+            (since, estimate, until) = (m.since, m.estimate, m.until);
+        }
+        let mut all = [
+            moment(0, 10, 100),
+            moment(50, 60, 70),
+            None,
+            moment(0, 20, 100),
+        ];
+        in_order(&mut all);
+        let want = [
+            moment(0, 10, 70),
+            moment(50, 60, 70),
+            None,
+            moment(50, 60, 100),
+        ];
+        assert_eq!(all, want);
+        in_order(&mut []);
+    }
 
     #[test]
     fn time_goes_with_instructions_between_events() {

@@ -22,8 +22,8 @@ pub fn pattern(text: &str) -> Result<String, &'static str> {
     }
 }
 
-pub fn system_call(text: &str) -> Result<u64, &'static str> {
-    hindsight_syscalls::number(text).ok_or("no system call has this name")
+pub fn system_call(text: &str) -> Result<u64, String> {
+    hindsight_timeline::syscall_number(text)
 }
 
 pub fn function(text: &str) -> Result<String, &'static str> {
