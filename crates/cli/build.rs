@@ -10,7 +10,15 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let cargo = env::var_os("CARGO").expect("cargo sets it");
     let crates = here.parent().expect("the crates' folder").to_path_buf();
-    for name in ["recorder", "isa", "events", "glue", "syscalls", "translate"] {
+    for name in [
+        "recorder",
+        "isa",
+        "events",
+        "glue",
+        "syscalls",
+        "translate",
+        "confine",
+    ] {
         for part in ["src", "Cargo.toml", "build.rs", "Cargo.lock"] {
             let path = crates.join(name).join(part);
             if path.exists() {

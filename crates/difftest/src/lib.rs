@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod case;
 mod compare;
+pub mod confined;
 pub mod generate;
 pub mod memory;
 pub mod native;

@@ -3,7 +3,7 @@
 use crate::memory::{CACHE, Window};
 use crate::native::{self, Trap};
 use crate::thread::{Stop, Thread};
-use crate::{guard, precheck};
+use crate::{confined, guard, precheck};
 use hindsight_events::Event;
 use hindsight_isa::desc::raise;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -75,16 +75,30 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Copies the translated block into the cache at `cache`; where its hot part is.
-pub fn install(t: &mut Translator, cache: u64, slide: u64) -> u64 {
+/// Why a block was not installed.
+pub enum Refused {
+    /// It has an instruction that translated code never has.
+    Unlisted,
+    /// What it does is not allowed, and should not have been emitted.
+    Wrong(String),
+}
+
+/// Copies the translated block into the cache at `cache`, if it may run; where its hot part is.
+pub fn install(t: &mut Translator, cache: u64, slide: u64) -> Result<u64, Refused> {
     let (hot, cold) = (cache + slide, cache + CACHE as u64 / 2);
     t.place(hot, cold, cache);
+    if let Err(refusal) = confined::check(t, slide as u32, CACHE as u32 / 2) {
+        return Err(match confined::is_unlisted(&refusal) {
+            true => Refused::Unlisted,
+            false => Refused::Wrong(refusal.to_string()),
+        });
+    }
     for (part, at) in [(&t.block.hot, hot), (&t.block.cold, cold)] {
         assert!(part.len() + 4096 < CACHE / 2);
         // SAFETY: both parts lie in the cache's mapping, which no code runs in now.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) }
     }
-    hot
+    Ok(hot)
 }
 
 const START: u64 = 1000;
@@ -144,7 +158,14 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         if tr.translate(&again, &mut |_| &[]).is_err() || tr.block.hot != first {
             break End::Wrong("the translation with a map differs");
         }
-        let hot = install(tr, cache, (p.cpu.rip & 3) * 16);
+        let hot = match install(tr, cache, (p.cpu.rip & 3) * 16) {
+            Ok(hot) => hot,
+            Err(Refused::Unlisted) => break End::Unsupported,
+            Err(Refused::Wrong(what)) => {
+                eprintln!("{what}");
+                break End::Wrong("a translation that is not allowed");
+            }
+        };
         t.ctx.count = START + t.pos;
         t.ctx.resume = hot;
         if let Some(end) = block(&mut t, p, &tr.block, cache, hot, &mut exits, &mut fault) {

@@ -2,7 +2,9 @@
 
 use crate::memory::Window;
 use crate::native;
-use crate::record::{Outcome, Program, install, segment_base, store_string_regs, string_regs};
+use crate::record::{
+    Outcome, Program, Refused, install, segment_base, store_string_regs, string_regs,
+};
 use crate::thread::Patch;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::string::{StringMemory, StringOp};
@@ -62,7 +64,11 @@ pub fn run(
         };
         tr.translate(&input, &mut |pc| p.code_at(pc))
             .map_err(|e| format!("replay: {e:?}"))?;
-        ctx.resume = install(tr, cache, (p.cpu.rip & 3) * 16);
+        ctx.resume = match install(tr, cache, (p.cpu.rip & 3) * 16) {
+            Ok(hot) => hot,
+            Err(Refused::Unlisted) => return Err("replay: not on the list".into()),
+            Err(Refused::Wrong(what)) => return Err(format!("replay: {what}")),
+        };
         // One instruction too few at first: the block must not begin; then exactly enough.
         let block = tr.block.instrs as u64;
         let (short, start) = (0u64.wrapping_sub(block), (!0u64).wrapping_sub(block));

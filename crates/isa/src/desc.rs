@@ -144,6 +144,19 @@ impl Desc {
         b
     }
 
+    /// Takes apart the stored form at the start of `bytes`; `None` if that is cut or of no kind.
+    pub fn decode(bytes: &[u8]) -> Option<Desc> {
+        let short: &[u8; Desc::SHORT] = bytes.first_chunk()?;
+        if short[0] > DescKind::Watch as u8 {
+            return None;
+        }
+        // SAFETY: so many bytes are there, and as many more where the kind has them.
+        unsafe {
+            let long = Desc::new(DescKind::from_u8(short[0]), 0, 0).is_long();
+            (!long || bytes.len() >= Desc::LONG).then(|| Desc::read(bytes.as_ptr()))
+        }
+    }
+
     /// The descriptor of an exit that has left `offset` in `Ctx::desc`.
     ///
     /// # Safety

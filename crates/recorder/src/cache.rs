@@ -6,6 +6,7 @@
 //! again when all threads have noticed.
 
 mod boundary;
+mod confined;
 mod invalidate;
 mod sets;
 
@@ -156,6 +157,7 @@ pub struct Cache {
     /// Room for the pages that a block depends on.
     pages: Vec<u64>,
     sets: sets::Sets,
+    confined: confined::Confined,
     pub code: code::Recorder,
     pub translated: u64,
 }
@@ -242,6 +244,7 @@ pub fn init(policy: Policy) {
         refused: 0,
         pages: Vec::new(),
         sets: sets::Sets::new(),
+        confined: confined::Confined::new(),
         code: code::Recorder::new(),
         translated: 0,
     });
@@ -337,7 +340,10 @@ impl Cache {
         // A place where recording begins or ends begins a block, unless an instruction lies across it.
         let limit = select::room(pc, n);
         let known = &source[..limit];
-        if writable || !kept::restore(&mut self.translator, pc, known, place, &mut pages) {
+        let restored = !writable
+            && !core::mem::take(&mut self.confined.anew)
+            && kept::restore(&mut self.translator, pc, known, place, &mut pages);
+        if !restored {
             let mut translate = |n: usize| {
                 let input = Input {
                     pc,
@@ -353,7 +359,7 @@ impl Cache {
             if !(within || limit < n && translate(n)) {
                 return Err(Fetch::NotMapped);
             }
-            if within && !writable {
+            if within && !writable && self.translator.refused.is_empty() {
                 kept::keep(&self.translator, pc, known, place);
             }
         }
@@ -377,8 +383,17 @@ impl Cache {
             self.flush(t);
         }
         let s = &mut self.segments[self.current];
+        let before = (s.hot, s.cold);
         let (hot, cold) = s.take(hot_len, cold_len);
         self.translator.place(hot, cold, base());
+        if let Err(refusal) = self.read(hot, cold) {
+            let s = &mut self.segments[self.current];
+            (s.hot, s.cold) = before;
+            self.pages = pages;
+            self.refuse(pc, src, writable, restored, &refusal);
+            return self.translate(t, pc);
+        }
+        let s = &mut self.segments[self.current];
         let b = &self.translator.block;
         // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
         unsafe {

@@ -4,8 +4,9 @@
 use crate::Error;
 use crate::cache::Key;
 use crate::code::Code;
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Observe};
 use crate::host::Fault;
+use hindsight_confine::{Code as Parts, Kind, Marks, Refusal, Rules};
 use hindsight_translate::{Input, Translator};
 use std::sync::Arc;
 
@@ -16,10 +17,29 @@ const FETCH: usize = 1024;
 /// Code bytes offered behind an exit.
 const LOOK: usize = 128;
 const PAGE: u64 = 4096;
+/// Most instructions of a block whose translation may be refused; one more try, and one for what had been kept.
+const REFUSALS: usize = BLOCK as usize + 2;
 
 impl Cpu {
-    /// Makes the translation of a block.
+    /// Makes the translation of a block, and has it read before it may run.
     pub(crate) fn translate(&mut self, key: Key) -> Result<(), Error> {
+        let mut shared = true;
+        for _ in 0..REFUSALS {
+            let pages = self.make(key, shared)?;
+            let Err(refusal) = self.place()? else {
+                self.cache.insert(key, &self.translator.block, &pages);
+                return Ok(());
+            };
+            // What has been kept is made anew first.
+            if !std::mem::take(&mut shared) {
+                self.refuse(key, refusal)?;
+            }
+        }
+        Err(self.unsupported("too much of its translation is not allowed"))
+    }
+
+    /// Has the translator make a block, or take it from the library if that may be `shared`; the pages that it depends on.
+    fn make(&mut self, key: Key, shared: bool) -> Result<Vec<u64>, Error> {
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
         let input = input(&code, key, self.epoch, &mut buf);
@@ -37,16 +57,16 @@ impl Cpu {
             code.peek(addr, epoch, LOOK)
         };
         // Stops are part of a translation, and belong to one machine.
-        let shared = self.library.as_deref();
-        let shared = shared.filter(|_| self.translator.breaks.is_empty());
+        let own = !self.translator.breaks.is_empty() || !self.translator.refused.is_empty();
+        let library = self.library.as_deref().filter(|_| shared && !own);
         let source = input.code;
-        if !shared.is_some_and(|l| l.restore(&mut self.translator, key, source, &mut look)) {
+        if !library.is_some_and(|l| l.restore(&mut self.translator, key, source, &mut look)) {
             if let Err(e) = translate(&mut self.translator, key, &input, &mut look) {
                 return Err(match e {
                     hindsight_translate::Error::Truncated => self.missing_code(),
                 });
             }
-            if let Some(l) = shared {
+            if let Some(l) = library {
                 l.keep(&self.translator, key, source);
             }
         }
@@ -55,6 +75,12 @@ impl Cpu {
             key.pc
                 .wrapping_add((block.src_len as u64).saturating_sub(1)),
         );
+        Ok(pages)
+    }
+
+    /// Places the translator's block, and reads it as it would run.
+    fn place(&mut self) -> Result<Result<(), Refusal>, Error> {
+        let block = &self.translator.block;
         let (hot, cold) = (block.hot.len(), block.cold.len());
         if self.cache.room(hot, cold).is_none() {
             self.cache.flush(self.window.ctx_mut());
@@ -63,9 +89,50 @@ impl Cpu {
         let Some((hot, cold)) = self.cache.room(hot, cold) else {
             return Err(self.unsupported("its translation is larger than the code cache"));
         };
-        self.translator.place(hot, cold, self.cache.base());
-        self.cache.insert(key, &self.translator.block, &pages);
-        Ok(())
+        let base = self.cache.base();
+        self.translator.place(hot, cold, base);
+        let block = &self.translator.block;
+        let parts = Parts {
+            hot: &block.hot,
+            cold: &block.cold,
+            hot_at: (hot - base) as u32,
+            cold_at: (cold - base) as u32,
+        };
+        Ok(self.checker.check(&self.rules(), &parts))
+    }
+
+    /// What translated code may do here.
+    fn rules(&self) -> Rules {
+        Rules {
+            kind: Kind::Replay,
+            bits: self.translator.policy.predictor.bits,
+            marks: match self.marking() {
+                Observe::Not => Marks::None,
+                Observe::Anywhere => Marks::Beside,
+                Observe::Near => Marks::Near,
+            },
+            watch: self.translator.watch,
+        }
+    }
+
+    /// The instruction whose translation is refused is not translated from now on; who comes to it is told why.
+    fn refuse(&mut self, key: Key, refusal: Refusal) -> Result<(), Error> {
+        let known = self.mapped(key, &[]).and_then(|()| {
+            let map = &self.translator.block.map;
+            let entry = map.iter().rev().find(|e| match refusal.cold {
+                false => e.hot <= refusal.at,
+                true => e.cold <= refusal.at,
+            });
+            entry.map(|e| e.pc)
+        });
+        match known {
+            Some(pc) if !self.translator.refused.contains(&pc) => {
+                self.translator.refused.push(pc);
+                self.refusals.insert(pc, refusal);
+                Ok(())
+            }
+            _ => Err(self.unsupported(refusal.to_string())),
+        }
     }
 
     /// Makes an error of a fault, at the guest instruction where it happened.
@@ -87,11 +154,22 @@ impl Cpu {
     fn guest_place(&mut self, host_pc: u64) -> Option<(u64, u64)> {
         let (block, offset) = self.cache.at(host_pc)?;
         let key = block.key;
+        let peeked = self.cache.peeked(block).to_vec();
+        self.mapped(key, &peeked)?;
+        let map = &self.translator.block.map;
+        let entry = match offset {
+            Ok(hot) => map.iter().rev().find(|e| e.hot <= hot)?,
+            Err(cold) => map.iter().rev().find(|e| e.cold <= cold)?,
+        };
+        Some((entry.pc, entry.ahead as u64))
+    }
+
+    /// Translates a block once more, with a map; `peeked`: as it was when that was done before, if it was.
+    fn mapped(&mut self, key: Key, peeked: &[u8]) -> Option<()> {
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
-        let peeked = self.cache.peeked(block).to_vec();
         let input = Input {
-            peeked: &peeked,
+            peeked,
             ..input(&code, key, self.epoch, &mut buf)
         };
         self.translator.want_map = true;
@@ -99,13 +177,7 @@ impl Cpu {
         let mut look = |addr| code.peek(addr, epoch, LOOK);
         let done = translate(&mut self.translator, key, &input, &mut look);
         self.translator.want_map = false;
-        done.ok()?;
-        let map = &self.translator.block.map;
-        let entry = match offset {
-            Ok(hot) => map.iter().rev().find(|e| e.hot <= hot)?,
-            Err(cold) => map.iter().rev().find(|e| e.cold <= cold)?,
-        };
-        Some((entry.pc, entry.ahead as u64))
+        done.ok()
     }
 }
 

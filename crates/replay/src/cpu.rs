@@ -11,10 +11,12 @@ use crate::library::Library;
 use crate::queue::{Op, Queue};
 use crate::window::{Marks, Window};
 use crate::{Difference, Error};
+use hindsight_confine::{Checker, Refusal};
 use hindsight_isa::ctx::table;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
 use hindsight_isa::{Desc, DescKind, Executed, Predictor, observe};
 use hindsight_translate::{Mode, Policy, Translator};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
@@ -58,6 +60,9 @@ pub(crate) struct Cpu {
     pub cache: Cache,
     pub translator: Translator,
     pub library: Option<Arc<Library>>,
+    pub(crate) checker: Checker,
+    /// What was wrong with the translation of the instruction at an address.
+    pub(crate) refusals: HashMap<u64, Refusal>,
     area: Box<Area>,
     layout: Layout,
     pub rip: u64,
@@ -109,6 +114,8 @@ impl Cpu {
             cache: Cache::new()?,
             translator,
             library: None,
+            checker: Checker::new(),
+            refusals: HashMap::new(),
             finder: Finder::new(),
             area: Box::default(),
             layout,
@@ -139,6 +146,7 @@ impl Cpu {
     pub fn set_code(&mut self, code: Arc<Code>) {
         if !Arc::ptr_eq(&self.code, &code) {
             let old = std::mem::replace(&mut self.code, code);
+            self.translator.refused.clear();
             let (new, epoch) = (&self.code, self.epoch);
             self.cache
                 .keep_pages(self.window.ctx_mut(), |page| new.covers(&old, page, epoch));
@@ -245,6 +253,7 @@ impl Cpu {
             }
         }
         self.epoch = epoch;
+        self.translator.refused.clear();
         // What `link` and `resume` name may be gone.
         self.jump(self.rip);
     }
@@ -511,7 +520,10 @@ impl Cpu {
             DescKind::Syscall => return Err(self.difference("no event", "a system call")),
             DescKind::Raise => {
                 return Err(match desc.size {
-                    hindsight_isa::desc::raise::UNSUPPORTED => self.unsupported("not supported"),
+                    hindsight_isa::desc::raise::UNSUPPORTED => match self.refusals.get(&self.rip) {
+                        Some(refusal) => self.unsupported(refusal.to_string()),
+                        None => self.unsupported("not supported"),
+                    },
                     n => self.difference(
                         "no event",
                         format!("an instruction that raises exception {n}"),

@@ -90,6 +90,9 @@ pub struct Translator {
     /// Guest addresses, ascending, at which a block may begin but which it does not go past: there
     /// the runtime is to have a say.
     pub breaks: Vec<u64>,
+    /// Guest addresses of instructions that are not to be translated, since what they become is refused: the runtime is
+    /// told that they are not supported, when they are reached.
+    pub refused: Vec<u64>,
     /// Replay: every atomic operation that is met is added to `breaks`.
     pub atomics: bool,
     /// Replay: address of a table ([`crate::watch_indices`]) of places; an instruction that may write to one
@@ -134,6 +137,7 @@ impl Translator {
             observe: false,
             near: false,
             breaks: Vec::new(),
+            refused: Vec::new(),
             atomics: false,
             watch: None,
             alone: false,
@@ -390,6 +394,10 @@ impl Translator {
         self.cur.written = written;
         self.cur.low_only = (0..i.op_count())
             .any(|n| i.op_kind(n) == OpKind::Register && regs::is_high_byte(i.op_register(n)));
+        if self.refused.contains(&i.ip()) {
+            self.unsupported();
+            return self.redo_after(i, written);
+        }
         let mark = self.a.mark();
         if self.observe && self.replay() {
             self.observe(i);

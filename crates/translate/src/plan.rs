@@ -71,7 +71,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
     use Mnemonic::*;
     match i.mnemonic() {
         // The last two as long as nobody has enabled them, which is no program's business.
-        INVALID | Ud0 | Ud1 | Ud2 | Getsec | Vmfunc => return Plan::Raise(raise::UD),
+        INVALID | Ud0 | Ud1 | Ud2 | Getsec | Getsecq | Vmfunc => return Plan::Raise(raise::UD),
         Int3 => return Plan::Raise(raise::BP),
         Int | Into | Int1 => return Plan::Raise(raise::UNSUPPORTED),
         Syscall => return Plan::Syscall,

@@ -7,7 +7,7 @@
 use crate::block::Translator;
 use crate::keep::whole;
 use crate::regs::{self, Set, gpr, number};
-use iced_x86::{Code, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// How the guest's flags can be made again from the registers as they are.
 #[derive(Clone, Copy)]
@@ -35,6 +35,10 @@ impl Redo {
         if i.op_kind(0) != OpKind::Register || !general(0) || !general(1) {
             return None;
         }
+        // A segment means nothing without a memory operand, and would mean something behind another prefix.
+        let mut i = *i;
+        i.set_segment_prefix(Register::None);
+        let i = &i;
         let (a, b) = (i.op_register(0), i.op_register(1));
         let apart = i.op_kind(1) != OpKind::Register || number(a) != number(b);
         match i.mnemonic() {

@@ -405,12 +405,13 @@ impl Translator {
             self.copy_with(i, &m.real);
             // The same again on the cell, from the same flags: only CF changes, and to the same.
         }
-        if self.policy.predictor.bits == 32 {
+        if self.checked() && self.policy.predictor.bits == 32 {
             let mut cell = *i;
             cell.set_has_lock_prefix(false);
             return self.copy_with(&cell, &m.cell);
         }
-        // The cell has to be found from the address of the word that holds the bit.
+        // The cell is found from the address of the word that holds the bit: what a processor adds to an address by itself
+        // is not left to it in a replay, and a small predictor has no such cell.
         let size = i.op_register(1).size();
         let (at, word, bits) = (self.borrow_reg(), self.borrow_reg(), self.borrow_reg());
         match m.fixed {

@@ -51,11 +51,33 @@ impl Translator {
         if self.checked() {
             self.iterate(&op);
         } else {
-            self.a.bytes(&bytes[..len]);
+            self.emit_string(&op);
         }
         if let Some(long) = long {
             self.leave_string(long, false, |t| t.a.unspill(RCX, slot::CHECK));
         }
+    }
+
+    /// The instruction itself, without the prefixes that mean nothing.
+    fn emit_string(&mut self, op: &StringOp) {
+        match op.repeat {
+            Repeat::No => {}
+            Repeat::Equal => self.a.bytes(&[0xf3]),
+            Repeat::NotEqual => self.a.bytes(&[0xf2]),
+        }
+        match op.size {
+            2 => self.a.bytes(&[0x66]),
+            8 => self.a.bytes(&[0x48]),
+            _ => {}
+        }
+        let opcode = match op.kind {
+            Kind::Movs => 0xa4,
+            Kind::Cmps => 0xa6,
+            Kind::Stos => 0xaa,
+            Kind::Lods => 0xac,
+            Kind::Scas => 0xae,
+        };
+        self.a.bytes(&[opcode + (op.size > 1) as u8]);
     }
 
     /// Puts the count away and jumps, by the fixup that is returned, if it has more than one byte. Then rcx is

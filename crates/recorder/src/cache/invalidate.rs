@@ -12,6 +12,7 @@ impl Cache {
     /// Code in `range` is not what it was, and its epoch has begun. Blocks with the former code must not
     /// run any more, even if it comes back: streams would say that it is the new code.
     pub(super) fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
+        self.translator.refused.retain(|at| !range.contains(at));
         let pages = range.start >> 12..=(range.end - 1) >> 12;
         let blocks = &self.segments[self.current].blocks;
         let overlaps = |i: &u32| {
@@ -51,6 +52,10 @@ impl Cache {
         if len == 0 {
             return;
         }
+        let end = addr + len;
+        self.translator
+            .refused
+            .retain(|at| !(addr..end).contains(at));
         let pages = addr >> 12..=(addr + len - 1) >> 12;
         let hit: Vec<u32> = if len >> 12 > self.by_page.len() as u64 {
             self.by_page
