@@ -1,7 +1,7 @@
 //! Translated blocks, their links and what they depend on.
 
 use crate::Error;
-use crate::memory::Mapping;
+use crate::executable::{Executable, code_was_written};
 use hindsight_isa::ctx::table;
 use hindsight_isa::{Ctx, Desc};
 use hindsight_translate::Block as Translated;
@@ -84,7 +84,7 @@ const END: usize = 2 * PART - Desc::LONG;
 
 /// The code cache of one machine.
 pub struct Cache {
-    map: Mapping,
+    map: Executable,
     hot: usize,
     cold: usize,
     blocks: Vec<Block>,
@@ -104,7 +104,7 @@ pub struct Cache {
 impl Cache {
     pub fn new() -> Result<Cache, Error> {
         Ok(Cache {
-            map: Mapping::new(2 * PART, true)?,
+            map: Executable::new(2 * PART)?,
             hot: 0,
             cold: PART,
             blocks: Vec::new(),
@@ -118,7 +118,7 @@ impl Cache {
     }
 
     pub fn base(&self) -> u64 {
-        self.map.base() as u64
+        self.map.base()
     }
 
     pub fn range(&self) -> std::ops::Range<u64> {
@@ -145,12 +145,9 @@ impl Cache {
     /// Enters a block at the place that `room` gave. It depends on the code in `pages`.
     pub fn insert(&mut self, key: Key, code: &Translated, pages: &[u64]) {
         assert!(self.room(code.hot.len(), code.cold.len()).is_some());
-        // SAFETY: there is room for both parts, and no reference into the cache exists.
-        unsafe {
-            let base = self.map.base();
-            std::ptr::copy_nonoverlapping(code.hot.as_ptr(), base.add(self.hot), code.hot.len());
-            std::ptr::copy_nonoverlapping(code.cold.as_ptr(), base.add(self.cold), code.cold.len());
-        }
+        self.map.put(self.hot, &code.hot);
+        self.map.put(self.cold, &code.cold);
+        code_was_written();
         let id = self.blocks.len() as u32;
         let hot = self.hot as u64;
         self.blocks.push(Block {
@@ -190,21 +187,14 @@ impl Cache {
     /// one that translated code can have named.
     #[inline(always)]
     pub fn link(&mut self, patch: u32, id: u32) -> bool {
-        let at = patch as usize;
-        if at + 4 > 2 * PART {
-            return false;
-        }
         let Some(block) = self.blocks.get_mut(id as usize) else {
             return false;
         };
         let displacement = (block.hot as i64 - (patch as i64 + 4)) as i32;
-        // SAFETY: four bytes within the cache; this thread is the only one that runs it.
-        let before = unsafe {
-            let p = self.map.base().add(at).cast::<i32>();
-            let before = p.read_unaligned();
-            p.write_unaligned(displacement);
-            before
+        let Some(before) = self.map.replace(patch as usize, displacement) else {
+            return false;
         };
+        code_was_written();
         let next = std::mem::replace(&mut block.incoming, self.links.len() as u32);
         self.links.push(Link {
             patch,
@@ -227,19 +217,13 @@ impl Cache {
             }
             let mut link = std::mem::replace(&mut b.incoming, NONE);
             while let Some(l) = self.links.get(link as usize) {
-                // SAFETY: the offset was checked when the link was made.
-                unsafe {
-                    self.map
-                        .base()
-                        .add(l.patch as usize)
-                        .cast::<i32>()
-                        .write_unaligned(l.before)
-                }
+                self.map.replace(l.patch as usize, l.before);
                 link = l.next;
             }
             ctx.targets[table::CHECKED].forget(b.key.pc);
             self.index.remove(&b.key);
         }
+        code_was_written();
     }
 
     /// Drops what was made from code that is not `same` any more, which is asked for each page.

@@ -416,7 +416,7 @@ impl HostFloat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Mapping;
+    use crate::executable::Executable;
     use hindsight_isa::Predictor;
 
     thread_local! {
@@ -427,10 +427,9 @@ mod tests {
     /// where that faults.
     #[test]
     fn the_fs_base_is_the_threads_own_again() {
-        let code = Mapping::new(4096, true).unwrap();
-        // SAFETY: within the mapping.
-        unsafe { code.base().cast::<[u8; 2]>().write([0x0f, 0x0b]) };
-        let faulty = code.base() as u64;
+        let mut code = Executable::new(4096).unwrap();
+        code.put(0, &[0x0f, 0x0b]);
+        let faulty = code.base();
         let mut window = Window::new(Predictor { bits: 16 }).unwrap();
         let mut stack = SignalStack::new();
         install();

@@ -19,6 +19,7 @@ mod compare;
 mod cost;
 mod cpu;
 mod error;
+mod executable;
 mod host;
 mod library;
 mod lines;

@@ -13,23 +13,27 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes, zero and not yet committed. `exec`: code may be written and run there.
-    pub fn new(len: usize, exec: bool) -> Result<Mapping, Error> {
-        let prot = libc::PROT_READ | libc::PROT_WRITE | if exec { libc::PROT_EXEC } else { 0 };
+    /// Maps `len` bytes, zero and not yet committed.
+    pub fn new(len: usize) -> Result<Mapping, Error> {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a fresh mapping at an address of the system's choice.
         let p = unsafe { libc::mmap(null_mut(), len, prot, flags, -1, 0) };
         if p == libc::MAP_FAILED {
             return Err(Error::address_space(len));
         }
-        if exec {
-            // SAFETY: advice about our own mapping; whether it is taken does not matter.
-            unsafe { libc::madvise(p, len, libc::MADV_HUGEPAGE) };
-        }
         Ok(Mapping {
             base: p.cast(),
             len,
         })
+    }
+
+    /// What is mapped already.
+    ///
+    /// # Safety
+    /// So many bytes are mapped at `base`, and nobody else unmaps them.
+    pub unsafe fn of(base: *mut u8, len: usize) -> Mapping {
+        Mapping { base, len }
     }
 
     /// Maps as many bytes at a place of its own in all the process, unless something is there already.

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn finds_touched_pages() {
-        let mut m = Mapping::new(1 << 22, false).unwrap();
+        let mut m = Mapping::new(1 << 22).unwrap();
         m.small_pages();
         let start = m.base() as u64;
         for page in [3usize, 4, 700] {

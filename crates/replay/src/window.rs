@@ -83,7 +83,7 @@ impl Marks {
 impl Window {
     pub fn new(predictor: Predictor) -> Result<Window, Error> {
         let size = predictor.size() as usize;
-        let mut map = Mapping::new(CTX_SIZE + size + ALIAS + GUARD, false)?;
+        let mut map = Mapping::new(CTX_SIZE + size + ALIAS + GUARD)?;
         map.protect(CTX_SIZE + size + ALIAS, GUARD)?;
         map.alias(CTX_SIZE, CTX_SIZE + size, ALIAS)?;
         Window::begin(map, 0, predictor)
@@ -110,7 +110,7 @@ impl Window {
         let predictor = Predictor::WINDOW;
         let size = predictor.size() as usize;
         let first = FRONT + CTX_SIZE;
-        let mut map = Mapping::new(first + REAR, false)?;
+        let mut map = Mapping::new(first + REAR)?;
         // Huge pages would make everything look touched.
         map.small_pages();
         map.protect(first + size + ALIAS, GUARD)?;
