@@ -11,7 +11,7 @@ use hindsight_trace::Limit;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use values::{
-    baseline, children, destination, function, jobs, length, pattern, predictor, seconds,
+    baseline, bytes, children, destination, function, jobs, length, pattern, predictor, seconds,
     system_call,
 };
 
@@ -304,8 +304,8 @@ pub struct Replay {
 pub struct Gdbserver {
     /// File, or name in the store.
     pub file: PathBuf,
-    /// Listen on this port of the loopback interface; 0 takes a free one, which is printed. One client
-    /// after the other is served.
+    /// Listen on this port of the loopback interface; 0 takes a free one, which is printed. Up to eight clients
+    /// are served at the same time, each for itself.
     #[arg(
         long,
         value_name = "PORT",
@@ -322,6 +322,12 @@ pub struct Gdbserver {
         requires = "port"
     )]
     pub host: String,
+    /// Leave a client that has not said a word within this time.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, requires = "port")]
+    pub timeout: std::time::Duration,
+    /// Leave a client that has said nothing for this time; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value = "86400", value_parser = seconds, requires = "port")]
+    pub idle: std::time::Duration,
     /// Serve one client on standard input and output: `target remote | hindsight gdbserver …`.
     #[arg(long)]
     pub stdio: bool,
@@ -581,4 +587,13 @@ pub struct Receive {
     /// File to write; default: a new file in the store.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Take at most so many bytes, such as `500M`; what has come until then stays.
+    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
+    pub max_size: u64,
+    /// Leave whoever does not begin with a recording within this time, and wait for the next one.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub timeout: std::time::Duration,
+    /// End when nothing has come for this time, as of a program that sleeps; 0: only when the other machine is gone.
+    #[arg(long, value_name = "SECONDS", default_value = "86400", value_parser = seconds)]
+    pub idle: std::time::Duration,
 }

@@ -1,20 +1,31 @@
 //! `hindsight replay` and `hindsight gdbserver`: a recording under gdb.
 
-use crate::{args, interrupts, say, store};
+use crate::{args, confine, interrupts, say, store};
 use anyhow::{Context, Result, bail};
-use hindsight_gdb::{SCRIPT, Session, serve as talk};
+use hindsight_gdb::{Patience, SCRIPT, Session, serve as talk};
+use hindsight_guard::keeper::{self, Keeper, Side};
+use hindsight_guard::{keep_alive, outside, wait};
 use hindsight_text::line;
 use hindsight_timeline::{Options, Place, Timeline};
 use hindsight_trace::ModuleHash;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+
+/// Clients that are served at the same time; each may take as much memory as the recording asks for.
+const MOST_CLIENTS: usize = 8;
+/// Shortest time for which a client is waited for that does not take what it is sent.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Exit status of the process that looks at the recording: its files are not those of this machine.
+const OTHERS: i32 = 3;
 
 fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session> {
     let timeline =
@@ -27,12 +38,19 @@ fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session>
 pub fn run(a: &args::Replay) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
     // What is wrong with it is said here, and not by gdb.
-    let session = open(&path, a.process, a.at)?;
-    let sysroot = match same_files(&session.timeline)? {
-        true => "set sysroot /",
-        false => "set sysroot target:",
+    let look = || {
+        let session = open(&path, a.process, a.at)?;
+        Ok(if same_files(&session.timeline)? {
+            0
+        } else {
+            OTHERS
+        })
     };
-    drop(session);
+    let sysroot = match confine::run(Some(&path), look)? {
+        0 => "set sysroot /",
+        OTHERS => "set sysroot target:",
+        failed => return Ok(failed),
+    };
     let script = memory_file(SCRIPT)?;
     // The file is this process's, which lives longer than gdb.
     let script_path = format!("/proc/{}/fd/{}", std::process::id(), script.as_raw_fd());
@@ -91,13 +109,18 @@ fn same_files(timeline: &Timeline) -> Result<bool> {
                 continue;
             }
             // The name of a content says all: to unpack what was recorded takes seconds for large programs.
+            let infos = timeline.trace().modules();
+            let size = infos.iter().find(|i| i.hash == hash).map_or(0, |i| i.size);
+            // The name of a content says all: to unpack what was recorded takes seconds for large programs.
+            let is_here = |mut file: &File| {
+                let mut here = Vec::new();
+                file.read_to_end(&mut here).is_ok() && ModuleHash::of(&here) == hash
+            };
             // gdb knows it by its name as it is shown.
-            if line(&m.path) != m.path {
+            if line(&m.path) != m.path
+                || outside::open_same(Path::new(&m.path), size, &hash.0, is_here).is_none()
+            {
                 return Ok(false);
-            }
-            match std::fs::read(&m.path) {
-                Ok(here) if ModuleHash::of(&here) == hash => {}
-                _ => return Ok(false),
             }
         }
     }
@@ -107,33 +130,98 @@ fn same_files(timeline: &Timeline) -> Result<bool> {
 /// Serves a recording to clients of gdb's protocol.
 pub fn serve(a: &args::Gdbserver) -> Result<i32> {
     let path = store::find(Some(&a.file))?;
-    let mut session = open(&path, a.process, a.at)?;
     let Some(port) = a.port else {
-        if let Some(fd) = a.interrupts {
-            interrupts::listen(fd, session.interrupt())?;
-        }
-        interrupts::ignore();
-        talk(&mut session, std::io::stdin(), std::io::stdout())?;
-        return Ok(0);
+        return confine::run(Some(&path), || {
+            let mut session = open(&path, a.process, a.at)?;
+            if let Some(fd) = a.interrupts {
+                interrupts::listen(fd, session.interrupt())?;
+            }
+            interrupts::ignore();
+            // Whoever started this is waited for as long as it likes.
+            let patience = Patience::default();
+            talk(&mut session, std::io::stdin(), std::io::stdout(), &patience)?;
+            Ok(0)
+        });
     };
+    // What is wrong with it is said before somebody comes.
+    match confine::run(Some(&path), || open(&path, a.process, a.at).map(|_| 0))? {
+        0 => {}
+        failed => return Ok(failed),
+    }
     let address = format!("{}:{port}", a.host);
     let listener = TcpListener::bind(&address).with_context(|| address.clone())?;
     let at = listener.local_addr()?;
     say(&format!("listening on {at}; in gdb: target remote {at}"));
+    let mut clients: Vec<Keeper> = Vec::new();
     loop {
-        let (stream, _) = listener.accept()?;
-        // One after the other; each finds the recording as it was at the beginning.
-        if let Err(e) = client(&mut session, stream) {
-            say(&format!("the client's connection ended: {e}"));
+        let mut fds: Vec<i32> = clients.iter().map(Keeper::fd).collect();
+        fds.push(listener.as_raw_fd());
+        let ready = wait(&fds, None)?;
+        let mut i = 0;
+        clients.retain_mut(|c| {
+            i += 1;
+            !ready[i - 1] || c.turn().is_none()
+        });
+        if ready[i] {
+            accept(a, &path, &listener, &mut clients)?;
         }
-        session = open(&path, a.process, a.at)?;
     }
 }
 
-fn client(session: &mut Session, stream: TcpStream) -> Result<()> {
+/// Makes a process for a client that has come.
+fn accept(
+    a: &args::Gdbserver,
+    path: &Path,
+    listener: &TcpListener,
+    clients: &mut Vec<Keeper>,
+) -> Result<()> {
+    // Whoever goes away at once has not come.
+    let Ok((stream, peer)) = listener.accept() else {
+        return Ok(());
+    };
+    if clients.len() >= MOST_CLIENTS {
+        say(&format!(
+            "{peer} is turned away: {MOST_CLIENTS} clients are served"
+        ));
+        return Ok(());
+    }
+    match keeper::split(confine::allowed(path)) {
+        Ok(Side::Outside(keeper)) => clients.push(keeper),
+        Ok(Side::Inside(inside)) => {
+            clients.clear();
+            let done = prepare(&stream, a.timeout).and_then(|()| {
+                confine::lock(inside, path);
+                client(a, path, stream)
+            });
+            if let Err(e) = &done {
+                say(&format!("the client's connection ended: {e:#}"));
+            }
+            std::process::exit(done.is_err() as i32)
+        }
+        Err(e) => say(&format!("{peer} is turned away: {e}")),
+    }
+    Ok(())
+}
+
+/// Sets what concerns the connection, which a confined process cannot.
+fn prepare(stream: &TcpStream, timeout: Duration) -> Result<()> {
     stream.set_nodelay(true)?;
+    // Whoever takes nothing is not waited for.
+    stream.set_write_timeout(Some(timeout.max(SHORTEST)))?;
+    Ok(keep_alive(stream)?)
+}
+
+/// Serves one client. It finds the recording as it was at the beginning.
+fn client(a: &args::Gdbserver, path: &Path, stream: TcpStream) -> Result<()> {
+    let patience = Patience {
+        hello: Some(a.timeout),
+        silence: Some(a.idle).filter(|t| !t.is_zero()),
+    };
     let from = stream.try_clone()?;
-    let done = talk(session, from, &stream);
+    // Who says nothing costs nothing.
+    patience.hear(&from)?;
+    let mut session = open(path, a.process, a.at)?;
+    let done = talk(&mut session, from, &stream, &patience);
     let _ = stream.shutdown(std::net::Shutdown::Both);
     Ok(done?)
 }

@@ -6,6 +6,7 @@ mod attach;
 mod bar;
 mod breakpath;
 mod calls;
+mod confine;
 mod debugger;
 mod detach;
 mod dump;
@@ -56,17 +57,17 @@ pub fn run() -> i32 {
         Command::Attach(a) => return attach::run(&a),
         Command::Detach(a) => detach::run(&a),
         Command::Replay(a) if a.verify.is_none() => debugger::run(&a),
-        Command::Replay(a) => replay::run(&a),
+        Command::Replay(a) => confine::run(a.file.as_deref(), || replay::run(&a)),
         Command::Gdbserver(a) => debugger::serve(&a),
-        Command::At(a) => at::run(&a),
-        Command::Backtrace(a) => at::backtrace(&a),
-        Command::Breakpath(a) => breakpath::run(&a),
-        Command::Info(a) => info::run(&a),
-        Command::Calls(a) => calls::run(&a),
-        Command::Index(a) => travel::index(&a),
-        Command::Events(a) => travel::events(&a),
-        Command::Mem(a) => travel::mem(&a),
-        Command::Writes(a) => travel::writes(&a),
+        Command::At(a) => confine::run(Some(&a.file), || at::run(&a)),
+        Command::Backtrace(a) => confine::run(Some(&a.file), || at::backtrace(&a)),
+        Command::Breakpath(a) => confine::run(Some(&a.file), || breakpath::run(&a)),
+        Command::Info(a) => confine::run(a.file.as_deref(), || info::run(&a)),
+        Command::Calls(a) => confine::run(Some(&a.file), || calls::run(&a)),
+        Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),
+        Command::Events(a) => confine::run(a.file.as_deref(), || travel::events(&a)),
+        Command::Mem(a) => confine::run(Some(&a.file), || travel::mem(&a)),
+        Command::Writes(a) => confine::run(Some(&a.file), || travel::writes(&a)),
         Command::Ls(a) => store::list(&a),
         Command::Rm(a) => store::remove(&a),
         Command::Export(a) => export::run(&a),
@@ -80,6 +81,11 @@ pub fn run() -> i32 {
             Ok(0)
         }
     };
+    status(result)
+}
+
+/// The exit status of a command, which says what went wrong.
+fn status(result: anyhow::Result<i32>) -> i32 {
     result.unwrap_or_else(|e| {
         say(&format!("{e:#}"));
         2

@@ -4,7 +4,7 @@ use crate::bar::Bar;
 use crate::hex::hex;
 use crate::record::grouped;
 use crate::store::println;
-use crate::{args, say, store};
+use crate::{args, confine, say, store};
 use anyhow::{Context, Result};
 use hindsight_replay::{Checks, End, Options, Report, Suspect, verify};
 use hindsight_timeline::{OrderReport, check_order};
@@ -205,6 +205,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
         .collect();
     json!({
         "file": path,
+        "sandbox": confine::as_json(),
         "verified": r.verified(),
         "nothing": r.is_empty(),
         "complete": t.completeness() == hindsight_trace::Completeness::Complete,

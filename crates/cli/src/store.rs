@@ -1,7 +1,7 @@
 //! The store of recent recordings: a folder of trace files.
 
 use crate::record::{grouped, size};
-use crate::{args, os, say};
+use crate::{args, confine, os, say};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::private;
 use hindsight_text::line;
@@ -138,6 +138,9 @@ fn busy(path: &Path) -> bool {
 
 /// The file that the user means: by default the latest recording.
 pub fn find(file: Option<&Path>) -> Result<PathBuf> {
+    if let Some(found) = confine::recording() {
+        return Ok(found.into());
+    }
     let Some(file) = file else {
         let latest = entries()?.pop();
         return latest

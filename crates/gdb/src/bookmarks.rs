@@ -1,10 +1,14 @@
 //! Names that users give to positions, kept in a file beside the trace.
 
 use crate::{Error, Result};
-use hindsight_guard::private;
+use hindsight_guard::{outside, private};
 use hindsight_timeline::Position;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Bytes of their file at most.
+const MOST: u64 = 4 << 20;
 
 /// Bookmarks of one trace.
 pub struct Bookmarks {
@@ -13,12 +17,19 @@ pub struct Bookmarks {
 }
 
 impl Bookmarks {
-    /// Those that are kept with `trace`; none if there are none, or if their file is unreadable.
-    pub fn open(trace: &Path) -> Bookmarks {
+    /// The file of those of a trace.
+    pub fn path(trace: &Path) -> PathBuf {
         let mut path = trace.as_os_str().to_os_string();
         path.push(".marks");
-        let path = PathBuf::from(path);
-        let text = std::fs::read(&path).unwrap_or_default();
+        path.into()
+    }
+
+    /// Those that are kept with `trace`; none if there are none, or if their file is unreadable.
+    pub fn open(trace: &Path) -> Bookmarks {
+        let path = Bookmarks::path(trace);
+        let mut text = Vec::new();
+        let read = outside::open(&path).and_then(|f| f.take(MOST).read_to_end(&mut text));
+        text.truncate(if read.is_ok() { text.len() } else { 0 });
         let all = serde_json::from_slice(&text).unwrap_or_default();
         Bookmarks { path, all }
     }

@@ -32,7 +32,7 @@ mod tls;
 
 pub use bookmarks::Bookmarks;
 pub use interrupt::Interrupt;
-pub use server::serve;
+pub use server::{Patience, serve};
 pub use session::Session;
 
 use hindsight_timeline::Position;

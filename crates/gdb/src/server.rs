@@ -7,33 +7,108 @@ use crate::session::{Break, Session};
 use crate::{Error, Result, agent, libraries, siginfo, signals, tls};
 use gdbstub::stub::state_machine::GdbStubStateMachine;
 use gdbstub::stub::{GdbStubBuilder, GdbStubError};
+use hindsight_guard::wait;
 use std::io::{Read, Write};
-use std::sync::mpsc::{Receiver, channel};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Items of what a client has said that wait for an answer. A client waits for each answer, so there are few.
+const MOST_WAITING: usize = 256;
+/// How long a client that has said so much is waited with before it is left.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a silent client is waited for; `None`: for ever.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Patience {
+    /// Until its first packet.
+    pub hello: Option<Duration>,
+    /// Later.
+    pub silence: Option<Duration>,
+}
+
+impl Patience {
+    /// Waits for the first bytes.
+    ///
+    /// # Errors
+    /// They do not come.
+    pub fn hear(&self, from: &impl AsRawFd) -> Result<()> {
+        match wait(&[from.as_raw_fd()], self.hello)?[0] {
+            true => Ok(()),
+            false => Err(silent()),
+        }
+    }
+}
+
+fn silent() -> Error {
+    Error::Protocol("it says nothing".into())
+}
+
+/// Reads what a client says, and hands it over as long as somebody wants it; why it ends, if not because the client went.
+fn listen(
+    mut from: impl Read + AsRawFd,
+    patience: Patience,
+    send: &SyncSender<Incoming>,
+    interrupt: impl Fn(),
+) -> Option<Error> {
+    let (mut framer, mut buf) = (Framer::default(), [0; 4096]);
+    // Until it has said a whole packet, what it says besides counts for nothing.
+    let mut hello = patience.hello.map(|t| Instant::now() + t);
+    loop {
+        let longest = match hello {
+            Some(until) => Some(until.saturating_duration_since(Instant::now())),
+            None => patience.silence,
+        };
+        match wait(&[from.as_raw_fd()], longest) {
+            Ok(ready) if ready[0] => {}
+            // A signal came, or the time is over.
+            Ok(_) if longest.is_none() => continue,
+            Ok(_) => return Some(silent()),
+            Err(e) => return Some(e.into()),
+        }
+        let Ok(n @ 1..) = from.read(&mut buf) else {
+            return None;
+        };
+        for item in buf[..n].iter().filter_map(|b| framer.push(*b)) {
+            match item {
+                Incoming::Interrupt => interrupt(),
+                Incoming::Packet(_) => hello = None,
+                Incoming::Pass(_) => {}
+            }
+            let since = Instant::now();
+            let mut item = item;
+            while let Err(e) = send.try_send(item) {
+                item = match e {
+                    TrySendError::Full(item) if since.elapsed() < PATIENCE => item,
+                    TrySendError::Full(_) => {
+                        return Some(Error::Protocol("it says more than is answered".into()));
+                    }
+                    TrySendError::Disconnected(_) => return None,
+                };
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
 
 /// Talks to one client until it leaves. `from` is read by a thread of its own, so that an interrupt
 /// is noticed while the session runs.
 pub fn serve(
     session: &mut Session,
-    mut from: impl Read + Send + 'static,
+    from: impl Read + AsRawFd + Send + 'static,
     to: impl Write,
+    patience: &Patience,
 ) -> Result<()> {
-    let (send, incoming) = channel();
-    let cancel = session.cancel.clone();
+    let (send, incoming) = sync_channel(MOST_WAITING);
+    let (cancel, patience) = (session.cancel.clone(), *patience);
+    let (say_why, why) = channel();
     std::thread::spawn(move || {
-        let mut framer = Framer::default();
-        let mut buf = [0; 4096];
-        while let Ok(n @ 1..) = from.read(&mut buf) {
-            for item in buf[..n].iter().filter_map(|b| framer.push(*b)) {
-                if item == Incoming::Interrupt {
-                    cancel.cancel();
-                }
-                if send.send(item).is_err() {
-                    return;
-                }
-            }
-        }
+        let end = listen(from, patience, &send, || cancel.cancel());
         // The client is gone, or speaks to nobody: what runs is of no use.
         cancel.cancel();
+        if let Some(e) = end {
+            let _ = say_why.send(e);
+        }
     });
     let mut buffer = vec![0; MAX_PACKET];
     let stub = GdbStubBuilder::new(Outgoing::new(to))
@@ -41,7 +116,11 @@ pub fn serve(
         .build()
         .map_err(|e| Error::Protocol(e.to_string()))?;
     let machine = stub.run_state_machine(session).map_err(failed)?;
-    run(session, machine, &incoming)
+    let done = run(session, machine, &incoming);
+    match why.try_recv() {
+        Ok(e) => Err(e),
+        Err(_) => done,
+    }
 }
 
 fn failed(e: GdbStubError<Error, std::io::Error>) -> Error {

@@ -1,11 +1,14 @@
 //! Files and folders that only their owner may look into. A recording holds all that the program saw: its environment,
 //! with the keys and passwords in there, and whatever it read. So does what is made from a recording.
 //!
-//! Whatever the umask says, files get mode 0600 and folders 0700. What is made under a name that others can foresee is
+//! They are made by whom [`crate::outside`] asks. Whatever the umask says, files get mode 0600 and folders 0700. What is made under a name that others can foresee is
 //! never reached through a symbolic link.
 
+use crate::outside::{self, Op, ask, bytes, with_file};
+use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +24,9 @@ fn options() -> OpenOptions {
 
 /// Makes a file where nothing is, not even a link.
 pub fn create_new(path: &Path) -> io::Result<File> {
+    if let Some(answer) = ask(Op::New, bytes(path), b"", None) {
+        return with_file(answer);
+    }
     let file = options().create_new(true).open(path)?;
     // The umask may have taken away even what the owner needs.
     file.set_permissions(Permissions::from_mode(FILE))?;
@@ -29,6 +35,9 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 
 /// Makes a file, or opens the one that is there as it is. A symbolic link is an error.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
+    if let Some(answer) = ask(Op::Write, bytes(path), b"", None) {
+        return with_file(answer);
+    }
     loop {
         match create_new(path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -46,6 +55,9 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
 
 /// Makes a file without a name in a folder, where the file system can do that.
 pub fn create_unnamed(folder: &Path) -> io::Result<File> {
+    if let Some(answer) = ask(Op::Unnamed, bytes(folder), b"", None) {
+        return with_file(answer);
+    }
     let file = options().custom_flags(libc::O_TMPFILE).open(folder)?;
     file.set_permissions(Permissions::from_mode(FILE))?;
     Ok(file)
@@ -101,17 +113,37 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Writes a file whole or not at all, in place of what has that name.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let temporary = temporary(path);
     // Of somebody who was killed.
-    let _ = fs::remove_file(&temporary);
+    let _ = outside::remove(&temporary);
     let mut file = create_new(&temporary)?;
-    let done = (file.write_all(bytes)).and_then(|()| fs::rename(&temporary, path));
+    let done = (file.write_all(text)).and_then(|()| outside::rename(&temporary, path));
     if done.is_err() {
-        let _ = fs::remove_file(&temporary);
+        let _ = outside::remove(&temporary);
     }
     done
+}
+
+/// Gives a file without a name this one, which nothing has.
+pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
+    let mine = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let path = CString::new(bytes(path))?;
+    let (here, how) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: a plain system call with two strings that live as long.
+    match unsafe { libc::linkat(here, mine.as_ptr(), here, path.as_ptr(), how) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The folder in which a file is.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
 }
 
 /// Where a file is that is to take the place of the one at a path.

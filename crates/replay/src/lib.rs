@@ -46,6 +46,7 @@ pub use lines::Lines;
 pub use machine::{End, Machine, Stop};
 pub use marks::{LineMarks, ShowPage};
 pub use order::Order;
+pub use pagemap::prepare;
 pub use part::stream;
 pub use queue::{Counts, Source};
 pub use state::{Gap, Snapshot, State};

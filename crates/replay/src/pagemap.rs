@@ -46,6 +46,11 @@ fn file() -> Result<&'static File> {
         .ok_or_else(|| Error::other("/proc/self/pagemap cannot be opened"))
 }
 
+/// Opens what is asked here, for processes that cannot open anything later.
+pub fn prepare() {
+    let _ = file();
+}
+
 /// Numbers of the pages of `start..end` (multiples of a page) that are in memory or swapped out,
 /// counted from `start`, ascending.
 pub fn present(start: u64, end: u64) -> Result<Vec<u32>> {

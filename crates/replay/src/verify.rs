@@ -44,7 +44,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             checks: Checks::Full,
-            jobs: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            jobs: hindsight_guard::processors(),
             count: false,
         }
     }

@@ -205,7 +205,7 @@ impl Draft {
             _ => Ok(pair[0].clone()),
         };
         // Nothing else is done meanwhile.
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let cores = hindsight_guard::processors();
         let share = self.intervals.len().div_ceil(cores).next_multiple_of(2);
         self.intervals = std::thread::scope(|s| {
             let shares = self.intervals.chunks(share.max(2));

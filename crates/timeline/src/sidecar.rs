@@ -11,6 +11,7 @@ use crate::index::{Bytes, Encoded, Part, Place, intervals};
 use crate::timeline::lock;
 use crate::{Error, Result, ThreadId};
 use file::{Contents, Key, Problem, RECORD, Record, Replacement};
+use hindsight_guard::outside;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -105,7 +106,7 @@ impl Sidecar {
 
     /// Takes in what others have added.
     pub fn refresh(&self) {
-        let Ok(file) = File::open(&self.path) else {
+        let Ok(file) = outside::open(&self.path) else {
             return;
         };
         let mut s = lock(&self.state);
@@ -230,7 +231,7 @@ impl Sidecar {
             && contents.end <= self.most
             && b.become_first(&self.path).is_ok()
         {
-            s.take(File::open(&self.path)?, contents);
+            s.take(outside::open(&self.path)?, contents);
             s.problem = None;
             return Ok(());
         }
@@ -261,7 +262,7 @@ impl Sidecar {
                 contents = Contents::none();
             }
         }
-        s.take(File::open(&self.path)?, contents);
+        s.take(outside::open(&self.path)?, contents);
         let had = s.find(key).and_then(|(file, r)| r.directory(&file));
         if had.is_some_and(|had| !is_better(key, what, &had)) {
             return Ok(());
@@ -313,7 +314,7 @@ impl Sidecar {
         }
         let contents = s.contents.copy(alone, &begun.file, contents)?;
         begun.take_place(&self.path)?;
-        s.take(File::open(&self.path)?, contents);
+        s.take(outside::open(&self.path)?, contents);
         s.problem = None;
         Ok(true)
     }
@@ -323,7 +324,7 @@ impl Sidecar {
         let new = Replacement::new(&self.path, self.identity)?;
         let contents = s.contents.copy(alone, &new.file, Contents::none())?;
         *alone = new.take_place()?;
-        s.take(File::open(&self.path)?, contents);
+        s.take(outside::open(&self.path)?, contents);
         Ok(())
     }
 }

@@ -79,7 +79,7 @@ impl Timeline {
             return Err(Error::Empty);
         }
         let jobs = match options.jobs {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            0 => hindsight_guard::processors(),
             n => n,
         };
         let sidecar = Sidecar::open(sidecar::path(&path), trace.identity(), inner::most(&trace));

@@ -11,7 +11,7 @@ use crate::chunk::{ChunkHeader, Kind};
 use crate::pack::{Packer, blank};
 use crate::walk::{self, Walk};
 use crate::{Error, ModuleHash, ModuleInfo};
-use hindsight_guard::private;
+use hindsight_guard::{outside, private};
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -91,7 +91,7 @@ pub struct Stored {
 impl Stored {
     /// Opens the file with this content in `folder` and sees that it is whole; or what is wrong with it.
     pub fn open(folder: &Path, hash: ModuleHash) -> Result<Stored, String> {
-        let file = File::open(folder.join(hash.to_string())).map_err(|e| match e.kind() {
+        let file = outside::open(&folder.join(hash.to_string())).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => "it is missing (a recording that is to be moved or copied \
                                         takes its files along by `hindsight export`)"
                 .into(),

@@ -7,6 +7,7 @@ use crate::{
     columns, files, walk,
 };
 use hindsight_events::{Decoder, Event};
+use hindsight_guard::outside;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -135,7 +136,7 @@ impl Trace {
     /// Opens a trace file and reads the headers of its chunks.
     pub fn open(path: impl AsRef<Path>) -> Result<Trace, Error> {
         let path = path.as_ref();
-        let mut trace = Trace::scan(Bytes::File(File::open(path)?))?;
+        let mut trace = Trace::scan(Bytes::File(outside::open(path)?))?;
         trace.contents.folder = files::beside(path);
         Ok(trace)
     }

@@ -42,6 +42,22 @@ pub fn jobs(s: &str) -> Result<usize, &'static str> {
     n.ok_or("expected a number of processors, at least 1")
 }
 
+/// A number of bytes, such as `512M`.
+pub fn bytes(s: &str) -> Result<u64, &'static str> {
+    const EXPECTED: &str = "expected a size such as `512M` or `4G`";
+    let unit = s.find(|c: char| !c.is_ascii_digit()).ok_or(EXPECTED)?;
+    let n: u64 = s[..unit].parse().map_err(|_| EXPECTED)?;
+    let shift = match &s[unit..] {
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        "t" | "T" => 40,
+        _ => return Err(EXPECTED),
+    };
+    let n = n.checked_mul(1 << shift).filter(|n| *n > 0);
+    n.ok_or(EXPECTED)
+}
+
 /// A number of bytes that can be asked for at a time.
 pub fn length(s: &str) -> Result<u64, String> {
     match crate::travel::number(s)? {

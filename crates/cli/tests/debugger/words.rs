@@ -471,7 +471,9 @@ int main(void) {
     assert_eq!(out.matches(" (program) ").count(), 7, "{out}");
     // Where a run cannot go on for want of it, the user is told: the limit comes when the session has begun.
     let server = format!("^[^ ]*hindsight gdbserver.*{}", trace.display());
-    let limit = format!("shell prlimit --as=1000000000 --pid $(pgrep -f '{server}')");
+    // There are two processes: one plays, the other one opens files for it.
+    let limit =
+        format!("shell for p in $(pgrep -f '{server}'); do prlimit --as=1000000000 --pid $p; done");
     let mut command = s.command(env!("CARGO_BIN_EXE_hindsight"));
     command
         .arg("replay")

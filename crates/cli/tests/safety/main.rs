@@ -4,4 +4,6 @@ mod files;
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]
 mod harness;
+mod peers;
+mod sandbox;
 mod text;

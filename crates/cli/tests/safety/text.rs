@@ -143,7 +143,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["at", file, "50%", "--json"],
         &["at", file, "end"],
         &["backtrace", file, "crash"],
-        &["backtrace", "--threads", file, "50%"],
+        &["backtrace", "--threads", file, "crash"],
         &["backtrace", "--threads", "--json", file, "50%"],
         &["calls", file, "main"],
         &["calls", "--json", file, "main"],

@@ -92,7 +92,7 @@ pub fn sections(intervals: &[&History], first: usize) -> Result<Vec<PageSection>
         some.extend(i.pages().step_by(SAMPLE));
     }
     some.sort_unstable();
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = hindsight_guard::processors();
     let threads = cores.min(some.len() / LEAST).max(1);
     // One that is done with its own takes the next, since some pages take longer than others.
     let shares = if threads == 1 { 1 } else { threads * SHARES };

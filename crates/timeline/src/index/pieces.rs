@@ -166,8 +166,7 @@ impl Pieces {
 
     /// Unpacks pieces, by their numbers.
     fn unpack(&self, pieces: Vec<(usize, &mut [u8])>) -> Option<()> {
-        let many =
-            pieces.len() >= MANY && std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        let many = pieces.len() >= MANY && hindsight_guard::processors() > 1;
         let rest = Mutex::new(pieces.into_iter());
         let work = || -> Option<()> {
             let mut with = Decompressor::new().ok()?;

@@ -35,7 +35,7 @@ pub fn last_of_several(
     most: usize,
     cancel: &Cancel,
 ) -> Result<Vec<Vec<Lasts>>> {
-    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let processors = hindsight_guard::processors();
     let mut out: Vec<Vec<Lasts>> = asked.iter().map(|_| Vec::new()).collect();
     let mut threads: BTreeMap<ThreadId, Vec<usize>> = BTreeMap::new();
     // Those that are asked one after the other.

@@ -1,7 +1,7 @@
 //! The bytes of an index file, and who may change them.
 
 use crate::ThreadId;
-use hindsight_guard::private;
+use hindsight_guard::{outside, private};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -335,7 +335,7 @@ impl Replacement<'_> {
     pub fn new(path: &Path, identity: u128) -> io::Result<Replacement<'_>> {
         let temporary = private::temporary(path);
         // Of somebody who was killed.
-        let _ = std::fs::remove_file(&temporary);
+        let _ = outside::remove(&temporary);
         let file = private::create_new(&temporary)?;
         let r = Replacement {
             file,
@@ -349,7 +349,7 @@ impl Replacement<'_> {
 
     /// Puts it there; it is written alone as long as it is open.
     pub fn take_place(self) -> io::Result<File> {
-        std::fs::rename(&self.temporary, self.path)?;
+        outside::rename(&self.temporary, self.path)?;
         self.file.try_clone()
     }
 }
@@ -358,7 +358,7 @@ impl Drop for Replacement<'_> {
     fn drop(&mut self) {
         // It is no longer there if it has taken its place.
         if is_at(&self.file, &self.temporary) {
-            let _ = std::fs::remove_file(&self.temporary);
+            let _ = outside::remove(&self.temporary);
         }
     }
 }

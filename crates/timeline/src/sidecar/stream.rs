@@ -2,12 +2,9 @@
 
 use super::file::{self, Contents, HEADER, Key, RECORD, Record};
 use crate::index::Encoded;
-use hindsight_guard::private;
-use std::ffi::CString;
+use hindsight_guard::{outside, private};
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,12 +26,8 @@ const FIRST: u64 = HEADER + RECORD;
 impl Stream {
     /// Begins one for the index at a path. `None`: its file system has no files without a name.
     pub(super) fn begin(path: &Path) -> Option<Stream> {
-        let folder = match path.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
         Some(Stream {
-            file: private::create_unnamed(folder).ok()?,
+            file: private::create_unnamed(private::folder_of(path)).ok()?,
             at: FIRST,
             sections: 0,
             failed: false,
@@ -95,27 +88,7 @@ impl Stream {
     /// Becomes the file at a path where there is none; nobody else writes it as long as it is open.
     pub(super) fn become_first(&self, path: &Path) -> io::Result<()> {
         self.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
-        self.name(path)
-    }
-
-    /// Gives the file a name.
-    pub(super) fn name(&self, path: &Path) -> io::Result<()> {
-        let mine = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
-        let path = CString::new(path.as_os_str().as_bytes())?;
-        // SAFETY: a plain system call with two strings that live as long.
-        let done = unsafe {
-            libc::linkat(
-                libc::AT_FDCWD,
-                mine.as_ptr(),
-                libc::AT_FDCWD,
-                path.as_ptr(),
-                libc::AT_SYMLINK_FOLLOW,
-            )
-        };
-        match done {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        outside::link(&self.file, path)
     }
 
     /// Takes the place of the file at a path, which the caller alone may write; nobody else writes this one as long as it
@@ -123,11 +96,11 @@ impl Stream {
     pub(super) fn take_place(&self, path: &Path) -> io::Result<()> {
         let temporary = private::temporary(path);
         // Of somebody who was killed.
-        let _ = std::fs::remove_file(&temporary);
+        let _ = outside::remove(&temporary);
         self.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
-        self.name(&temporary)?;
-        std::fs::rename(&temporary, path).inspect_err(|_| {
-            let _ = std::fs::remove_file(&temporary);
+        outside::link(&self.file, &temporary)?;
+        outside::rename(&temporary, path).inspect_err(|_| {
+            let _ = outside::remove(&temporary);
         })
     }
 }

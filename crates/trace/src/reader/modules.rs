@@ -4,6 +4,7 @@ use super::Trace;
 use crate::chunk::{ChunkHeader, MAX_MODULE};
 use crate::files::Stored;
 use crate::{Error, ModuleHash, ModuleInfo, Text};
+use hindsight_guard::outside;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::io::Read;
@@ -259,12 +260,11 @@ impl Trace {
 /// The content of the file of this machine at a module's path, if it is the module's.
 fn from_machine(info: &ModuleInfo) -> Option<Vec<u8>> {
     let path = Path::new(OsStr::from_bytes(info.path.as_bytes()));
-    // A file of the right size, and not one of those of the kernel, which say 0 and may have no end.
-    let is = std::fs::metadata(path).ok()?;
-    if !is.is_file() || is.len() != info.size || info.size == 0 || info.size > MAX_MODULE {
+    if info.size > MAX_MODULE {
         return None;
     }
-    let file = std::fs::File::open(path).ok()?;
+    // What it holds is looked at once it has been read, which has to be done anyway.
+    let file = outside::open_same(path, info.size, &info.hash.0, |_| true)?;
     let mut bytes = Vec::with_capacity(info.size as usize);
     file.take(info.size + 1).read_to_end(&mut bytes).ok()?;
     (ModuleHash::of(&bytes) == info.hash).then_some(bytes)

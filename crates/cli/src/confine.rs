@@ -1,0 +1,97 @@
+//! Commands that play a recording do so in a process that has given up what playing does not need: it opens no files but
+//! those that belong to the recording, for which it asks, connects to nothing, and starts nothing. So it does not
+//! matter who made the recording.
+
+use crate::{os, store};
+use anyhow::{Context, Result, bail};
+use hindsight_guard::keeper::{self, Allowed, End, Inside, Side};
+use hindsight_guard::sandbox::Walls;
+use hindsight_inspect::symbols::DebugPaths;
+use hindsight_trace::{ModuleHash, files};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The recording of this process, once it is confined.
+static RECORDING: OnceLock<PathBuf> = OnceLock::new();
+static WALLS: OnceLock<Walls> = OnceLock::new();
+
+/// The recording that this process plays, if it is confined: it cannot look for another.
+pub fn recording() -> Option<&'static Path> {
+    RECORDING.get().map(PathBuf::as_path)
+}
+
+/// What confines this process, for scripts.
+pub fn as_json() -> Value {
+    let w = WALLS.get().copied().unwrap_or_default();
+    json!({ "system_calls": w.calls, "landlock": w.landlock })
+}
+
+/// What may be asked for to play a recording.
+pub fn allowed(recording: &Path) -> Allowed {
+    let mut side = vec![hindsight_timeline::index_path(recording)];
+    side.push(hindsight_gdb::Bookmarks::path(recording));
+    Allowed {
+        recording: recording.into(),
+        side,
+        shared: files::beside(recording),
+        debug: DebugPaths::default().0,
+        is_called,
+    }
+}
+
+/// Whether a file has the content of this name.
+fn is_called(file: &File, name: &[u8; 16]) -> bool {
+    let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
+    let mut left = hindsight_trace::chunk::MAX_MODULE;
+    let (mut file, mut part) = (file, vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => break,
+            Ok(n) if n as u64 <= left => {
+                left -= n as u64;
+                hash.update(&part[..n]);
+            }
+            _ => return false,
+        }
+    }
+    // Whoever gets it reads it from its beginning.
+    let begin = std::io::Seek::rewind(&mut file).is_ok();
+    begin && ModuleHash(hash.digest128().to_be_bytes()) == ModuleHash(*name)
+}
+
+/// Gives up what is not needed.
+pub fn lock(inside: Inside, recording: &Path) {
+    // What takes files of the system, which this process then has not.
+    os::local_time(0, true);
+    hindsight_guard::processors();
+    hindsight_replay::prepare();
+    let _ = RECORDING.set(recording.into());
+    let _ = WALLS.set(inside.lock());
+}
+
+/// Runs a command on a recording, or the latest one, in a confined process; its exit status. The command has said what went
+/// wrong.
+pub fn run(file: Option<&Path>, command: impl FnOnce() -> Result<i32>) -> Result<i32> {
+    let recording = store::find(file)?;
+    match keeper::split(allowed(&recording)).context("cannot make a process")? {
+        Side::Outside(keeper) => status(keeper.serve()),
+        Side::Inside(inside) => {
+            lock(inside, &recording);
+            std::process::exit(crate::status(command()))
+        }
+    }
+}
+
+/// The exit status of a confined process.
+fn status(end: End) -> Result<i32> {
+    match end {
+        End::Status(s) => Ok(s),
+        End::Signal(
+            n @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT | libc::SIGPIPE),
+        ) => keeper::die_of(n),
+        End::Signal(n) => bail!("signal {n} has ended the process that played the recording"),
+    }
+}

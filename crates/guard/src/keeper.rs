@@ -1,0 +1,274 @@
+//! The process that has a file system, and opens files for the one that plays a recording.
+
+use crate::outside::{self, Op};
+use crate::{private, sandbox, wire, within};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Error, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+/// What a process that plays a recording may ask for.
+pub struct Allowed {
+    /// The recording.
+    pub recording: PathBuf,
+    /// Files beside it that are written. What is to take the place of one is called as [`private::temporary`] says.
+    pub side: Vec<PathBuf>,
+    /// The folder of the files that recordings share, each called by 32 hexadecimal digits.
+    pub shared: PathBuf,
+    /// Folders of debug files.
+    pub debug: Vec<PathBuf>,
+    /// Whether a file's content has this name.
+    pub is_called: fn(&File, &[u8; 16]) -> bool,
+}
+
+impl Allowed {
+    fn readable(&self, path: &Path) -> bool {
+        let is_shared = || {
+            let digits =
+                |n: &OsStr| n.len() == 32 && n.as_bytes().iter().all(u8::is_ascii_hexdigit);
+            path.parent() == Some(&self.shared) && path.file_name().is_some_and(digits)
+        };
+        path == self.recording || self.side.iter().any(|s| s == path) || is_shared()
+    }
+
+    fn writable(&self, path: &Path) -> bool {
+        let is = |s: &PathBuf| s == path || private::temporary(s) == path;
+        self.side.iter().any(is)
+    }
+
+    /// Does what is asked for, if it is allowed.
+    fn answer(&self, question: &[u8], with: Option<File>) -> io::Result<Option<File>> {
+        let refused = || Error::from_raw_os_error(libc::EACCES);
+        let parse = || {
+            let (op, rest) = question.split_first()?;
+            let (len, rest) = rest.split_first_chunk()?;
+            let (one, other) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+            let op = Op::ALL.into_iter().find(|o| *o as u8 == *op)?;
+            Some((op, one, other))
+        };
+        let (op, one, other) = parse().ok_or(ErrorKind::InvalidInput)?;
+        let path = Path::new(OsStr::from_bytes(one));
+        let allow = |is: bool| if is { Ok(()) } else { Err(refused()) };
+        match op {
+            Op::Read => {
+                allow(self.readable(path))?;
+                File::open(path).map(Some)
+            }
+            Op::Within => {
+                allow(self.debug.iter().any(|d| d == path))?;
+                within::open(path, Path::new(OsStr::from_bytes(other))).map(Some)
+            }
+            Op::Content => {
+                let wanted = other.split_first_chunk::<16>();
+                let (name, size) = wanted.ok_or(ErrorKind::InvalidInput)?;
+                let size = size.try_into().map_err(|_| ErrorKind::InvalidInput)?;
+                let file = outside::sized(path, u64::from_le_bytes(size));
+                let file = file.filter(|f| (self.is_called)(f, name));
+                file.map(Some).ok_or_else(refused)
+            }
+            Op::Write => {
+                allow(self.side.iter().any(|s| s == path))?;
+                private::open_or_create(path).map(Some)
+            }
+            Op::New => {
+                allow(self.writable(path))?;
+                private::create_new(path).map(Some)
+            }
+            Op::Unnamed => {
+                allow(self.side.iter().any(|s| private::folder_of(s) == path))?;
+                private::create_unnamed(path).map(Some)
+            }
+            Op::Link => {
+                allow(self.writable(path))?;
+                let file = with.ok_or(ErrorKind::InvalidInput)?;
+                private::link(&file, path).map(|()| None)
+            }
+            Op::Rename => {
+                let to = Path::new(OsStr::from_bytes(other));
+                let fits = self.side.iter().any(|s| s == to) && path == private::temporary(to);
+                allow(fits)?;
+                fs::rename(path, to).map(|()| None)
+            }
+            Op::Remove => {
+                let fits = self.side.iter().any(|s| private::temporary(s) == path);
+                allow(fits)?;
+                fs::remove_file(path).map(|()| None)
+            }
+        }
+    }
+}
+
+/// Which side of a split this is.
+pub enum Side {
+    /// The process that plays the recording. It is to get ready, and then lock itself up ([`Inside::lock`]).
+    Inside(Inside),
+    /// The process that opens files for it.
+    Outside(Keeper),
+}
+
+/// The process that plays the recording, before it has locked itself up.
+pub struct Inside {
+    socket: OwnedFd,
+}
+
+impl Inside {
+    /// Gives up all that playing a recording does not need.
+    pub fn lock(self) -> sandbox::Walls {
+        outside::ask_at(self.socket);
+        sandbox::enter()
+    }
+}
+
+/// Answers one process that plays a recording.
+pub struct Keeper {
+    pid: libc::pid_t,
+    socket: OwnedFd,
+    allowed: Allowed,
+}
+
+/// Makes the process that plays a recording. There must be no other thread.
+pub fn split(allowed: Allowed) -> io::Result<Side> {
+    let (mine, its) = wire::pair()?;
+    let parent = std::process::id();
+    // SAFETY: this process has one thread, so the new one may do whatever this one may.
+    match unsafe { libc::fork() } {
+        -1 => Err(Error::last_os_error()),
+        0 => {
+            drop(mine);
+            // It has nobody to ask, nor anybody who waits for it, when this process is gone.
+            // SAFETY: plain system calls without memory.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+                if libc::getppid() != parent as i32 {
+                    libc::_exit(2);
+                }
+            }
+            Ok(Side::Inside(Inside { socket: its }))
+        }
+        pid => Ok(Side::Outside(Keeper {
+            pid,
+            socket: mine,
+            allowed,
+        })),
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    Status(i32),
+    Signal(i32),
+}
+
+impl Keeper {
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Readable when there is something to answer, or the process has ended.
+    pub fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Answers one question, for which it waits; the end of the process if it has ended.
+    pub fn turn(&mut self) -> Option<End> {
+        let mut question = vec![0; wire::MOST];
+        let answered = match wire::receive(self.fd(), &mut question) {
+            Ok((n @ 1.., with)) => {
+                let (errno, file) = match self.allowed.answer(&question[..n], with) {
+                    Ok(file) => (0, file),
+                    Err(e) => (e.raw_os_error().unwrap_or(libc::EACCES), None),
+                };
+                let file = file.as_ref().map(AsFd::as_fd);
+                wire::send(self.fd(), &i32::to_le_bytes(errno), file)
+            }
+            Ok((0, _)) => Err(ErrorKind::BrokenPipe.into()),
+            Err(e) => Err(e),
+        };
+        answered.err().map(|_| self.end())
+    }
+
+    /// Waits for the end of the process, which has nobody to ask any more.
+    fn end(&self) -> End {
+        let mut status = 0;
+        loop {
+            // SAFETY: the kernel fills in the status.
+            let done = unsafe { libc::waitpid(self.pid, &mut status, 0) };
+            if done == self.pid && libc::WIFSIGNALED(status) {
+                return End::Signal(libc::WTERMSIG(status));
+            }
+            if done == self.pid && libc::WIFEXITED(status) {
+                return End::Status(libc::WEXITSTATUS(status));
+            }
+            if done < 0 && Error::last_os_error().kind() != ErrorKind::Interrupted {
+                return End::Status(2);
+            }
+        }
+    }
+
+    /// Answers until the process has ended.
+    pub fn serve(mut self) -> End {
+        forward(self.pid);
+        loop {
+            if let Some(end) = self.turn() {
+                return end;
+            }
+        }
+    }
+}
+
+/// The process that gets signals that are sent to this one alone.
+static FORWARD: AtomicI32 = AtomicI32::new(0);
+
+/// Has signals that would end this process, and that a process has sent, go to `pid`. Those of a terminal reach that
+/// anyway.
+fn forward(pid: libc::pid_t) {
+    FORWARD.store(pid, Relaxed);
+    extern "C" fn pass(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the kernel has filled the structure in. What `errno` was is put back.
+        unsafe {
+            let errno = *libc::__errno_location();
+            if (*info).si_code <= 0 {
+                libc::kill(FORWARD.load(Relaxed), signal);
+            }
+            *libc::__errno_location() = errno;
+        }
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: the handler does nothing but load a number and make a system call.
+        unsafe {
+            let mut new: libc::sigaction = std::mem::zeroed();
+            let mut old: libc::sigaction = std::mem::zeroed();
+            let pass: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = pass;
+            new.sa_sigaction = pass as libc::sighandler_t;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            libc::sigaction(signal, &new, &mut old);
+            // Whoever started this does not want it to take such a signal.
+            if old.sa_sigaction == libc::SIG_IGN {
+                libc::sigaction(signal, &old, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// Ends this process as the one that it made was ended.
+pub fn die_of(signal: i32) -> ! {
+    // SAFETY: plain system calls that concern this process only; the set is filled before it is used.
+    unsafe {
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = std::mem::MaybeUninit::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::raise(signal);
+        libc::_exit(128 + signal)
+    }
+}

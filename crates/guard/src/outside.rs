@@ -1,0 +1,163 @@
+//! What lies outside of the process that plays a recording: the files that it may need.
+//!
+//! A process that has locked itself up ([`crate::sandbox`]) opens nothing. It asks the one that started it
+//! ([`crate::keeper`]), which gives it what belongs to the recording, and nothing else. Everybody else does the same by
+//! himself. So whoever opens a file that a recording names, or one beside it, comes here.
+
+use crate::wire;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Error, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What can be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Op {
+    /// To read the recording, a file that recordings share, or one beside the recording.
+    Read = 1,
+    /// To read a file below a folder of debug files.
+    Within,
+    /// To read a file of this machine that has this content.
+    Content,
+    /// To write a file beside the recording; one that is made if it is not there; one that is not there; one without a name.
+    Write,
+    New,
+    Unnamed,
+    /// To give the file that comes with the question a name; to rename a file; to remove it.
+    Link,
+    Rename,
+    Remove,
+}
+
+impl Op {
+    pub(crate) const ALL: [Op; 9] = [
+        Op::Read,
+        Op::Within,
+        Op::Content,
+        Op::Write,
+        Op::New,
+        Op::Unnamed,
+        Op::Link,
+        Op::Rename,
+        Op::Remove,
+    ];
+}
+
+/// Whom to ask; nobody: this process has a file system.
+static KEEPER: OnceLock<Mutex<OwnedFd>> = OnceLock::new();
+
+/// From now on this process asks.
+pub(crate) fn ask_at(socket: OwnedFd) {
+    let _ = KEEPER.set(Mutex::new(socket));
+}
+
+/// Whether this process has locked itself up.
+pub fn is_confined() -> bool {
+    KEEPER.get().is_some()
+}
+
+/// Asks; `None`: there is nobody to ask.
+pub(crate) fn ask(
+    op: Op,
+    one: &[u8],
+    other: &[u8],
+    with: Option<&File>,
+) -> Option<io::Result<Option<File>>> {
+    let keeper = KEEPER.get()?;
+    let talk = || {
+        let mut question = vec![op as u8];
+        question.extend((one.len() as u32).to_le_bytes());
+        question.extend_from_slice(one);
+        question.extend_from_slice(other);
+        if question.len() > wire::MOST {
+            return Err(Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        let socket = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        wire::send(socket.as_raw_fd(), &question, with.map(AsFd::as_fd))?;
+        let mut answer = [0; 4];
+        let (n, file) = wire::receive(socket.as_raw_fd(), &mut answer)?;
+        match (n, i32::from_le_bytes(answer)) {
+            (4, 0) => Ok(file),
+            (4, errno) => Err(Error::from_raw_os_error(errno)),
+            _ => Err(ErrorKind::BrokenPipe.into()),
+        }
+    };
+    Some(talk())
+}
+
+pub(crate) fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+/// A file that was asked for.
+pub(crate) fn with_file(answer: io::Result<Option<File>>) -> io::Result<File> {
+    answer?.ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+/// Opens the recording, or a file beside it, to read it.
+pub fn open(path: &Path) -> io::Result<File> {
+    match ask(Op::Read, bytes(path), b"", None) {
+        Some(answer) => with_file(answer),
+        None => File::open(path),
+    }
+}
+
+/// Opens the file of this machine at `path` if it has `size` bytes and the content of this name, as `same` says.
+/// In a confined process the keeper looks at the content, and the name has to be one that it understands.
+pub fn open_same(
+    path: &Path,
+    size: u64,
+    name: &[u8; 16],
+    same: impl FnOnce(&File) -> bool,
+) -> Option<File> {
+    let mut wanted = name.to_vec();
+    wanted.extend(size.to_le_bytes());
+    match ask(Op::Content, bytes(path), &wanted, None) {
+        Some(answer) => with_file(answer).ok(),
+        None => sized(path, size).filter(|f| same(f)),
+    }
+}
+
+/// Opens a regular file if it has so many bytes.
+pub(crate) fn sized(path: &Path, size: u64) -> Option<File> {
+    // A file of the right size, and not one of those of the kernel, which say 0 and may have no end.
+    let fits = |m: fs::Metadata| m.is_file() && m.len() == size && size > 0;
+    // Opening a device may have effects.
+    fs::metadata(path).ok().filter(|m| fits(m.clone()))?;
+    let how = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(how)
+        .open(path)
+        .ok()?;
+    file.metadata().ok().filter(|m| fits(m.clone()))?;
+    Some(file)
+}
+
+/// As [`fs::rename`], beside the recording.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match ask(Op::Rename, bytes(from), bytes(to), None) {
+        Some(answer) => answer.map(drop),
+        None => fs::rename(from, to),
+    }
+}
+
+/// As [`fs::remove_file`], beside the recording.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match ask(Op::Remove, bytes(path), b"", None) {
+        Some(answer) => answer.map(drop),
+        None => fs::remove_file(path),
+    }
+}
+
+/// Gives a file without a name this one, which nothing has.
+pub fn link(file: &File, path: &Path) -> io::Result<()> {
+    match ask(Op::Link, bytes(path), b"", Some(file)) {
+        Some(answer) => answer.map(drop),
+        None => crate::private::link(file, path),
+    }
+}
