@@ -248,4 +248,39 @@ mod tests {
         assert!(restore(HIGH));
         assert!(!restore(HIGH + 0x5000));
     }
+
+    /// Whoever spoils what is kept has it made anew.
+    #[test]
+    fn spoiled_blocks_are_made_anew() {
+        use crate::cpu::Cpu;
+        use std::sync::Arc;
+        let library = Arc::new(Library::default());
+        let key = Key { pc: HIGH, limit: 0 };
+        let mut translated = || {
+            let mut pieces = [(0, HIGH, CODE), (0, HIGH + CODE.len() as u64, BEHIND[0])];
+            let code = Arc::new(crate::Code::new(&mut pieces).unwrap());
+            let mut cpu = Cpu::new(code, Predictor::WINDOW, Observe::Not).unwrap();
+            cpu.library = Some(Arc::clone(&library));
+            cpu.rip = HIGH;
+            cpu.translate(key).unwrap();
+            let (_, at) = cpu.cache.find(key).unwrap();
+            assert!(cpu.cache.range().contains(&at));
+            cpu.translator.block.hot.clone()
+        };
+        let good = translated();
+        assert_eq!((translated(), library.counts()), (good.clone(), (1, 1)));
+        // inc rax becomes syscall: where it is executed, not in the code that was translated.
+        let (inc, syscall) = ([0x48, 0xff, 0xc0], [0x0f, 0x05, 0x90]);
+        let mut spoiled = 0;
+        for shard in &library.shards {
+            let entries = &mut shard.lock().unwrap().entries;
+            if let Some(at) = entries.windows(3).rposition(|w| w == inc) {
+                entries[at..at + 3].copy_from_slice(&syscall);
+                spoiled += 1;
+            }
+        }
+        assert_eq!(spoiled, 1);
+        assert_eq!(translated(), good);
+        assert!(good.windows(3).any(|w| w == inc));
+    }
 }
