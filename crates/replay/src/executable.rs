@@ -19,19 +19,39 @@ pub struct Executable {
 unsafe impl Send for Executable {}
 
 impl Executable {
-    /// Memory of `len` bytes.
+    /// Memory of `len` bytes. Not a file in memory, whose size would count against the limit of files.
     pub fn new(len: usize) -> Result<Executable, Error> {
-        let file = MemoryFile::new(len)?;
-        let write = file.map(len, libc::PROT_READ | libc::PROT_WRITE)?;
-        // SAFETY: it is not used otherwise.
-        let write = unsafe { Mapping::of(write, len) };
-        let run = file.map(len, libc::PROT_READ | libc::PROT_EXEC)?;
-        // SAFETY: advice about our own mappings; whether it is taken does not matter.
-        unsafe {
-            libc::madvise(run.cast(), len, libc::MADV_HUGEPAGE);
-            libc::madvise(write.base().cast(), len, libc::MADV_HUGEPAGE);
+        let exec = libc::PROT_READ | libc::PROT_EXEC;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh mapping at an address of the system's choice.
+        let run = unsafe { libc::mmap(null_mut(), len, exec, flags, -1, 0) };
+        if run == libc::MAP_FAILED {
+            return Err(Error::address_space(len));
         }
-        Ok(Executable { run, write })
+        // SAFETY: a second mapping of the same memory, since none of the first is to be moved.
+        let write = unsafe { libc::mremap(run, 0, len, libc::MREMAP_MAYMOVE) };
+        if write == libc::MAP_FAILED {
+            let error = Error::address_space(len);
+            // SAFETY: our own mapping, which nobody has.
+            unsafe { libc::munmap(run, len) };
+            return Err(error);
+        }
+        // SAFETY: it is not used otherwise.
+        let write = unsafe { Mapping::of(write.cast(), len) };
+        let code = Executable {
+            run: run.cast(),
+            write,
+        };
+        // SAFETY: our own mappings; whether the advice is taken does not matter.
+        let changed = unsafe {
+            libc::madvise(run, len, libc::MADV_HUGEPAGE);
+            let write = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mprotect(code.write.base().cast(), len, write)
+        };
+        match changed {
+            0 => Ok(code),
+            _ => Err(Error::last_os("cannot map memory for code")),
+        }
     }
 
     /// Where it is executed.
@@ -107,56 +127,15 @@ pub fn code_was_written() {
     }
 }
 
-/// A file that is only in memory.
-struct MemoryFile(libc::c_int);
-
-impl MemoryFile {
-    fn new(len: usize) -> Result<MemoryFile, Error> {
-        // SAFETY: plain system calls.
-        unsafe {
-            let fd = libc::memfd_create(c"hindsight-code".as_ptr(), libc::MFD_CLOEXEC);
-            if fd < 0 {
-                return Err(Error::last_os("cannot create a memory file"));
-            }
-            let file = MemoryFile(fd);
-            if libc::ftruncate(fd, len as libc::off_t) != 0 {
-                return Err(Error::last_os("cannot size a memory file"));
-            }
-            Ok(file)
-        }
-    }
-
-    fn map(&self, len: usize, prot: libc::c_int) -> Result<*mut u8, Error> {
-        // SAFETY: a fresh mapping at an address of the system's choice.
-        let p = unsafe { libc::mmap(null_mut(), len, prot, libc::MAP_SHARED, self.0, 0) };
-        if p == libc::MAP_FAILED {
-            return Err(Error::last_os("cannot map memory for code"));
-        }
-        Ok(p.cast())
-    }
-}
-
-impl Drop for MemoryFile {
-    fn drop(&mut self) {
-        // SAFETY: our own descriptor.
-        unsafe { libc::close(self.0) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What /proc says of the mappings with this part of a name.
-    fn rights(name: &str) -> Vec<(u64, String)> {
+    /// What /proc says may be done with the memory that begins at an address.
+    fn rights(at: u64) -> String {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let own = maps.lines().filter(|l| l.contains(name));
-        own.filter_map(|l| {
-            let (range, rest) = l.split_once(' ')?;
-            let start = u64::from_str_radix(range.split_once('-')?.0, 16).ok()?;
-            Some((start, rest.split(' ').next()?.to_string()))
-        })
-        .collect()
+        let line = maps.lines().find(|l| l.starts_with(&format!("{at:x}-")));
+        line.and_then(|l| l.split(' ').nth(1)).unwrap().to_string()
     }
 
     #[test]
@@ -175,15 +154,9 @@ mod tests {
         }
         assert_eq!(code.replace(8193, 43), Some(42));
         assert_eq!(code.replace((1 << 20) - 3, 43), None);
-        let own = rights("memfd:hindsight-code");
-        assert!(
-            own.iter().any(|(at, r)| *at == code.base() && r == "r-xs"),
-            "{own:?}"
-        );
-        assert!(
-            own.iter()
-                .all(|(_, r)| !(r.contains('w') && r.contains('x'))),
-            "{own:?}"
-        );
+        let written = code.write.base() as u64;
+        assert_ne!(written, code.base());
+        assert_eq!(rights(code.base()), "r-xs");
+        assert_eq!(rights(written), "rw-s");
     }
 }

@@ -256,7 +256,7 @@ mod tests {
         use std::sync::Arc;
         let library = Arc::new(Library::default());
         let key = Key { pc: HIGH, limit: 0 };
-        let mut translated = || {
+        let translated = || {
             let mut pieces = [(0, HIGH, CODE), (0, HIGH + CODE.len() as u64, BEHIND[0])];
             let code = Arc::new(crate::Code::new(&mut pieces).unwrap());
             let mut cpu = Cpu::new(code, Predictor::WINDOW, Observe::Not).unwrap();
