@@ -2,8 +2,9 @@
 
 use super::{Cache, base};
 use crate::{fail, line};
+use alloc::vec::Vec;
 use hindsight_confine::{Checker, Code, Kind, Marks, Refusal, Rules};
-use hindsight_translate::{Input, Mode, Set};
+use hindsight_translate::{Gathered, Input, Mode, Set};
 
 /// What reading it takes.
 pub struct Confined {
@@ -44,11 +45,34 @@ impl Cache {
         self.confined.checker.check(&rules, &code)
     }
 
-    /// Whether the blocks of a set, placed so, may run.
-    pub(super) fn read_set(&mut self, set: &Set, plain: bool, code: &Code) -> bool {
+    /// Whether the blocks of a set of code whose origin is at `origin` may run: read once, when it is made. Each image that takes
+    /// it only looks at its checksum, since reading it takes as long as half of all else that a short program does. It does not
+    /// outlive the recording, and is in memory of the recorded processes alone.
+    pub(super) fn may_leave(&mut self, made: &Gathered, origin: u64, plain: bool) -> bool {
+        let mut content = Vec::with_capacity(made.len());
+        made.save(|parts| parts.iter().for_each(|p| content.extend_from_slice(p)));
+        let Some(set) = Set::read(&content) else {
+            return false;
+        };
+        let (hot_len, cold_len) = set.sizes();
+        let (mut hot, mut cold) = (alloc::vec![0; hot_len], alloc::vec![0; cold_len]);
+        let hot_at = 4096;
+        let cold_at = hot_at + hot_len.next_multiple_of(4096);
+        let place = |at: usize| base() + at as u64;
+        let hot_place = (&mut hot[..], place(hot_at));
+        let cold_place = (&mut cold[..], place(cold_at));
+        if set.place(origin, hot_place, cold_place, base()).is_none() {
+            return false;
+        }
+        let code = Code {
+            hot: &hot,
+            cold: &cold,
+            hot_at: hot_at as u32,
+            cold_at: cold_at as u32,
+        };
         let rules = self.rules(plain);
         let checker = &mut self.confined.checker;
-        checker.check(&rules, code).is_ok() && set.members().all(|m| checker.is_entry(m.hot))
+        checker.check(&rules, &code).is_ok() && set.members().all(|m| checker.is_entry(m.hot))
     }
 
     /// Has the refused translation of `source` at `pc` made anew; if it was made just now, without the instruction at

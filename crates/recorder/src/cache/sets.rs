@@ -170,24 +170,11 @@ impl Cache {
             return None;
         }
         s.prepare();
-        let before = (s.hot, s.cold);
         let (hot, cold) = s.take(hot_len as u64, cold_len as u64);
         // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
         let [to_hot, to_cold] = [(hot, hot_len), (cold, cold_len)]
             .map(|(at, len)| unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) });
-        let placed = set.place(origin, (&mut *to_hot, hot), (&mut *to_cold, cold), base());
-        let code = hindsight_confine::Code {
-            hot: to_hot,
-            cold: to_cold,
-            hot_at: (hot - base()) as u32,
-            cold_at: (cold - base()) as u32,
-        };
-        let good = placed.is_some() && self.read_set(set, file.plain, &code);
-        let s = &mut self.segments[self.current];
-        if !good {
-            (s.hot, s.cold) = before;
-            return None;
-        }
+        set.place(origin, (to_hot, hot), (to_cold, cold), base())?;
         let first = s.blocks.len() as u32;
         let mut bytes = s.bytes.len() as u32;
         s.bytes.extend_from_slice(set.bytes);
@@ -231,7 +218,8 @@ impl Cache {
             let name = name(file, self.translator.ordered);
             // Another image may have been quicker.
             let there = shelf.find(kind::SET, name).next().is_some();
-            if let Some(set) = (!there).then(|| self.gather(file)).flatten() {
+            let set = (!there).then(|| self.gather(file)).flatten();
+            if let Some(set) = set.filter(|s| self.may_leave(s, file.origin, file.plain)) {
                 set.save(|parts| shelf.put_parts(kind::SET, name, parts));
             }
         }
