@@ -77,7 +77,7 @@ pub fn run() -> i32 {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "hindsight", &mut text);
-            store::println(String::from_utf8_lossy(&text).trim_end());
+            store::put(String::from_utf8_lossy(&text).trim_end());
             Ok(0)
         }
     };

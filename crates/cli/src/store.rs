@@ -322,8 +322,12 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
 /// error. The text may be JSON, or have several lines: what the program called something is to be escaped before it
 /// comes into a line ([`hindsight_text::Shown`]).
 pub fn println(text: &str) {
+    put(&hindsight_text::lines(text));
+}
+
+/// The same with text that has nothing of a recording in it.
+pub fn put(text: &str) {
     use std::io::{ErrorKind, Write};
-    let text = hindsight_text::lines(text);
     let mut out = std::io::stdout();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {

@@ -370,7 +370,10 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
 fn completions_are_printed() {
     let s = Store::new();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(s.ok(&["completions", shell]).contains("record"));
+        let script = s.ok(&["completions", shell]);
+        assert!(script.contains("record"));
+        // It is a script, and not text to be shown: that of fish has tabs.
+        assert!(!script.lines().any(|l| l.starts_with("\\t")), "{script}");
     }
 }
 

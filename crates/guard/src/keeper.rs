@@ -3,10 +3,11 @@
 use crate::outside::{self, Op};
 use crate::{private, sandbox, wire, within};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -55,7 +56,14 @@ impl Allowed {
         match op {
             Op::Read => {
                 allow(self.readable(path))?;
-                File::open(path).map(Some)
+                // The user has named the recording. The rest has names that anybody knows.
+                let links = match path == self.recording {
+                    true => 0,
+                    false => libc::O_NOFOLLOW,
+                };
+                let how = libc::O_NONBLOCK | libc::O_NOCTTY | links;
+                let mut options = OpenOptions::new();
+                options.read(true).custom_flags(how).open(path).map(Some)
             }
             Op::Within => {
                 allow(self.debug.iter().any(|d| d == path))?;
@@ -191,9 +199,13 @@ impl Keeper {
         answered.err().map(|_| self.end())
     }
 
-    /// Waits for the end of the process, which has nobody to ask any more.
+    /// Waits for the end of the process, which has nobody to ask any more. Should it not be ending, it is ended: others are
+    /// not to wait for it.
     fn end(&self) -> End {
         let mut status = 0;
+        // SAFETY: a plain system call. The process is not waited for yet, so this is its number; how it ends does not
+        // change if it is ending already.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
         loop {
             // SAFETY: the kernel fills in the status.
             let done = unsafe { libc::waitpid(self.pid, &mut status, 0) };

@@ -117,6 +117,24 @@ const FCNTLS: &[u32] = &[
     libc::F_GETFL as u32,
     libc::F_SETFL as u32,
 ];
+/// What only concerns this process: no pages are declared broken.
+const ADVICE: &[u32] = &[
+    libc::MADV_NORMAL as u32,
+    libc::MADV_RANDOM as u32,
+    libc::MADV_SEQUENTIAL as u32,
+    libc::MADV_WILLNEED as u32,
+    libc::MADV_DONTNEED as u32,
+    libc::MADV_FREE as u32,
+    libc::MADV_REMOVE as u32,
+    libc::MADV_HUGEPAGE as u32,
+    libc::MADV_NOHUGEPAGE as u32,
+    libc::MADV_DONTDUMP as u32,
+    libc::MADV_POPULATE_READ as u32,
+    libc::MADV_POPULATE_WRITE as u32,
+    // Guard pages, by which newer C libraries end stacks.
+    102,
+    103,
+];
 const PR_SET_VMA: u32 = 0x5356_4d41;
 
 /// All that is allowed. What opens, connects, executes, signals others, or changes rights is not among it.
@@ -158,7 +176,7 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_mprotect, If::Always),
     (libc::SYS_munmap, If::Always),
     (libc::SYS_mremap, If::Always),
-    (libc::SYS_madvise, If::Always),
+    (libc::SYS_madvise, If::OneOf(2, ADVICE)),
     (libc::SYS_brk, If::Always),
     (libc::SYS_memfd_create, If::Always),
     // Threads, and signals to this process.

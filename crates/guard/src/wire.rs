@@ -51,8 +51,10 @@ pub fn send(to: RawFd, bytes: &[u8], fd: Option<BorrowedFd>) -> io::Result<()> {
                 .write_unaligned(fd.as_raw_fd());
         }
     }
+    // Nobody waits: there is never more than one question under way, unless somebody wants to keep others waiting.
+    let how = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: all that the message names lives as long as the call.
-    again(|| unsafe { libc::sendmsg(to, &m, libc::MSG_NOSIGNAL) }).map(drop)
+    again(|| unsafe { libc::sendmsg(to, &m, how) }).map(drop)
 }
 
 /// Waits for a message. An empty one: the other side is gone.

@@ -136,6 +136,7 @@ fn nothing_is_reached(dir: &Path) {
             && call(libc::SYS_fcntl, [0, libc::F_SETOWN as usize, parent, 0, 0]) == libc::EPERM
             && call(libc::SYS_ioctl, [0, 0x5412, name, 0, 0]) == libc::EPERM
             && call(libc::SYS_setsid, [0; 5]) == libc::EPERM
+            && call(libc::SYS_madvise, [0, 4096, 100, 0, 0]) == libc::EPERM
             && call(libc::SYS_bpf, [0; 5]) == libc::EPERM
             && call(libc::SYS_unshare, [0; 5]) == libc::EPERM
     });
@@ -219,6 +220,18 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
             && outside::remove(&index).is_err()
             && private::create_unnamed(Path::new("/tmp")).is_err()
     });
+    // Whoever asks much and takes no answer, or more than there can be, is ended.
+    let end = play(dir, || {
+        loop {
+            // Descriptors from 3 on: one of them is the socket.
+            for fd in 3..10 {
+                let text = [0u8; 64];
+                call(libc::SYS_write, [fd, text.as_ptr() as usize, 64, 0, 0]);
+            }
+        }
+    });
+    assert_eq!(end, End::Signal(libc::SIGKILL));
+    println!("who takes no answers is ended: ok");
     // Not through a link that somebody has put there.
     fs::remove_file(&index).unwrap();
     symlink(at("victim"), &index).unwrap();
@@ -226,6 +239,9 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
         private::open_or_create(&index).is_err()
     });
     assert!(!at("victim").exists());
+    fs::remove_file(&index).unwrap();
+    symlink(at("b.hst"), &index).unwrap();
+    inside("not to read either", dir, || outside::open(&index).is_err());
 }
 
 fn ends_are_told(dir: &Path) {
