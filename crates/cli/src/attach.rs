@@ -68,7 +68,7 @@ fn attach(a: &args::Attach) -> Result<i32> {
         }
     };
     let mut config = config(a, fd);
-    config.foreign = foreign as u32;
+    config.namespace = foreign as u32;
     config.limits = halted.memory_limits();
     // For programs that it executes.
     control

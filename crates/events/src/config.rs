@@ -55,8 +55,8 @@ pub struct Config {
     pub ring: i32,
     /// Descriptor of the program file, which the recorder closes; -1: `exe` is to be opened.
     pub exe_fd: i32,
-    /// 1: the collector is in another namespace of process ids (see [`crate::ring::Ctl::pid`]).
-    pub foreign: u32,
+    /// The number of its namespace of process ids; 0: the collector's (see [`crate::ring::name_in`]).
+    pub namespace: u32,
     /// How reads are recorded: see [`regime`].
     pub regime: u32,
     /// 1: the process ran before it was recorded (see [`crate::attach`]).
@@ -111,7 +111,7 @@ impl Config {
             parent: 0,
             ring: -1,
             exe_fd: -1,
-            foreign: 0,
+            namespace: 0,
             regime: regime::CHECKED,
             attached: 0,
             quiet_for: 0,

@@ -293,7 +293,7 @@ mod tests {
             let ctl = c.ctl();
             let head = match random() % 4 {
                 0 => u64::MAX - random() % 4,
-                1 => random() << random() % 40,
+                1 => random() << (random() % 40),
                 _ => c.tail.wrapping_add(random() % 3000),
             };
             ctl.head.store(head, Relaxed);

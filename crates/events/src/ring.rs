@@ -113,7 +113,9 @@ pub struct Header {
     pub stuck: AtomicU32,
     /// Incremented by a recorder before a call that may write to the memory of other processes.
     pub meddling: AtomicU32,
-    _pad: [u64; 7],
+    /// Namespaces of process ids, other than the collector's, in which there have been recorded processes.
+    pub namespaces: AtomicU32,
+    _pad: [u32; 13],
     /// Number for the next sequencing event; the collector sets it to 1.
     pub sequence: AtomicU64,
     /// A bit for each rule (see [`crate::select`]) that has matched a module or a function.
@@ -193,6 +195,27 @@ impl Header {
     }
 }
 
+/// What process `pid` of namespace `namespace` is called: 0 is the collector's, the others are counted from 1, as
+/// [`Header::namespaces`] does. The ids in two of them may be the same.
+pub fn name_in(namespace: u32, pid: i32) -> i32 {
+    match namespace {
+        0 => pid,
+        n => -(((n - 1) % NAMESPACES) as i32 * APART + pid),
+    }
+}
+
+/// Whether a process of that name is in namespace `namespace`.
+pub fn is_named_in(namespace: u32, name: i32) -> bool {
+    match namespace {
+        0 => name > 0,
+        n => name < 0 && (name / -APART) as u32 == (n - 1) % NAMESPACES,
+    }
+}
+
+/// More than any process id, and short of 32 bits for as many namespaces.
+const APART: i32 = 10_000_000;
+const NAMESPACES: u32 = 200;
+
 /// Answer in [`Header::detach`]: the process goes on by itself.
 pub const DETACHED: i32 = -1;
 
@@ -247,7 +270,7 @@ pub struct Ctl {
     /// The image from which this one came by `fork` or `execve`; 0 for the first.
     pub parent: AtomicU32,
     /// Process id of the producer; negative if the collector is in another namespace of ids and
-    /// has no name for the process.
+    /// has no name for the process (see [`name_in`]).
     pub pid: AtomicI32,
     /// Thread id of the producer.
     pub tid: AtomicI32,

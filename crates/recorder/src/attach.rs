@@ -9,7 +9,8 @@ use crate::signals::{self, AltStack};
 use crate::sys;
 use crate::syscalls::errno;
 use crate::thread::Thread;
-use crate::{birth, cache, config, dispatch, line, maps, memcalls, order, program, ring, select};
+use crate::{actions, birth, cache, config, dispatch, line, maps, memcalls, order};
+use crate::{program, ring, select};
 use alloc::vec;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -127,7 +128,10 @@ extern "C" fn prepare(block: *mut Block) {
         fill(t, e);
         // SAFETY: made in an earlier turn; nothing else uses it yet.
         match first.map(|f| unsafe { &*f }) {
-            Some(f) => t.signals.actions = f.signals.actions.clone(),
+            Some(f) => {
+                t.signals.actions = f.signals.actions.clone();
+                t.signals.shared = f.signals.shared.clone();
+            }
             None => first = Some(t),
         }
         birth::register(t);
@@ -142,7 +146,7 @@ extern "C" fn prepare(block: *mut Block) {
         cache::cache().order_atomics(first);
     }
     // From here on nothing fails.
-    signals::take_over(first);
+    actions::take_over(first);
     block.enter = hindsight_attached as *const () as u64;
     block.status = status::READY;
     PREPARING.store(false, Relaxed);

@@ -8,7 +8,7 @@ use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
-use crate::{cache, dispatch, fail, guard, joint, line, order, ring};
+use crate::{actions, cache, dispatch, fail, guard, joint, line, order, ring};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -69,6 +69,34 @@ pub fn masks(tid: i32) -> Option<(u64, u64)> {
     let of = |k: &Known| unsafe { &*k.0 };
     let t = list.iter().map(of).find(|t| t.tid == tid)?;
     Some((t.signals.mask, signals::held(t)))
+}
+
+/// A thread besides `t`, of the same process, that takes a signal if it is sent now: it has not blocked it, and
+/// does not wait for it by itself.
+pub fn takes(t: &Thread, signo: u32) -> Option<i32> {
+    let list = THREADS.lock();
+    // SAFETY: as above.
+    let others = list.iter().map(|k| unsafe { &*k.0 });
+    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
+    others
+        .find(|o| o.tid != 0 && o.signals.takes(signo))
+        .map(|o| o.tid)
+}
+
+/// A thread besides `t`, of the same process, that waits in a call which takes the signal.
+pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
+    let list = THREADS.lock();
+    // SAFETY: as above.
+    let others = list.iter().map(|k| unsafe { &*k.0 });
+    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
+    others.find(|o| o.signals.awaits(signo)).map(|o| o.tid)
+}
+
+/// Whether thread `tid` of this process takes a signal if it is sent now.
+pub fn one_takes(tid: i32, signo: u32) -> bool {
+    // SAFETY: as above.
+    let of = |k: &Known| unsafe { (*k.0).tid == tid && (*k.0).signals.takes(signo) };
+    THREADS.lock().iter().any(of)
 }
 
 /// Calls `f` with number and filters of each thread.
@@ -357,6 +385,9 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     };
     child.signals = State::with_mask(t.signals.mask);
     child.signals.alt = alt;
+    if r.flags & CLONE_THREAD as u64 != 0 {
+        child.signals.shared = t.signals.shared.clone();
+    }
     child.signals.stepping = t.signals.stepping.of_child();
     child.wanted = t.wanted.of_child();
     child.filters.copy(&t.filters);
@@ -374,7 +405,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     if r.flags & CLONE_SIGHAND as u64 != 0 {
         child.signals.actions = t.signals.actions.clone();
     } else {
-        signals::copy_actions(child, t);
+        actions::copy(child, t);
     }
     Some(child)
 }
@@ -385,8 +416,11 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     let t = unsafe { &mut *t };
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
+    if t.borrows {
+        actions::begin_process(t);
+    }
     if t.clear_handlers {
-        signals::clear_handlers(t);
+        actions::clear_handlers(t);
     }
     if !t.is_silent {
         match Emitter::thread() {

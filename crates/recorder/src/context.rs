@@ -82,6 +82,9 @@ pub struct Info {
 
 const _: () = assert!(size_of::<Info>() == 128);
 
+/// An address that no value of the program's has.
+static HINT: u8 = 0;
+
 impl Info {
     /// A fault at `addr`.
     pub fn fault(signo: u8, code: i32, addr: u64) -> Info {
@@ -92,6 +95,36 @@ impl Info {
         };
         i.rest[0] = addr;
         i
+    }
+
+    /// By which a thread tells another one of its process that there is a signal for it (see [`crate::pending`]): the kernel
+    /// lets nobody send others a signal as `kill` does.
+    pub fn hint(signo: u32) -> Info {
+        const SI_QUEUE: i32 = -1;
+        let mut info = Info {
+            signo: signo as i32,
+            code: SI_QUEUE,
+            ..Info::default()
+        };
+        info.rest[0] = crate::sys::getpid() as u64 | (crate::sys::user() as u64) << 32;
+        info.rest[1] = &raw const HINT as u64;
+        info
+    }
+
+    /// Whether it is one of those.
+    pub fn is_hint(&self) -> bool {
+        self.code == Info::hint(1).code && self.rest[1] == &raw const HINT as u64
+    }
+
+    /// The one with these bytes.
+    pub fn from_bytes(bytes: &[u8; size_of::<Info>()]) -> Info {
+        // SAFETY: plain integers, valid whatever the bytes.
+        unsafe { bytes.as_ptr().cast::<Info>().read_unaligned() }
+    }
+
+    pub fn bytes(&self) -> [u8; size_of::<Info>()] {
+        // SAFETY: plain integers without padding.
+        unsafe { core::mem::transmute(*self) }
     }
 
     /// Whether the processor raised it, not another process or a timer.

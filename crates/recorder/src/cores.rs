@@ -30,6 +30,11 @@ const DUMPING: [u32; 10] = [
     SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS,
 ];
 
+/// Whether a signal dumps core where it kills.
+pub fn dumps_core(signo: u32) -> bool {
+    DUMPING.contains(&signo)
+}
+
 /// Time for threads in translated code to come to rest, and for others that are about to be in it; and for
 /// the helper, in looks at them, which are [`PAUSE`] microseconds apart.
 const PATIENCE: u32 = 2000;
@@ -64,7 +69,7 @@ impl Other {
 pub fn begin(t: &mut Thread, signo: u32) -> bool {
     // Memory that is shared with another process says nothing about who dies.
     let alone = birth::is_alone() || t.borrows || birth::lends();
-    if alone || !DUMPING.contains(&signo) || !dumps() {
+    if alone || !dumps_core(signo) || !dumps() {
         return false;
     }
     if DYING.swap(true, SeqCst) {

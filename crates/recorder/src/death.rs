@@ -1,10 +1,12 @@
 //! The program dies of a signal.
 
 use crate::context::Info;
-use crate::signals::{self, bit};
+use crate::signals::bit;
 use crate::thread::Thread;
-use crate::{cores, fail, joint, sigframe, sys, traced};
+use crate::{actions, cores, fail, joint, sigframe, sys, traced};
+use core::arch::asm;
 use hindsight_events::{EndKind, Event};
+use linux_raw_sys::general::*;
 
 /// Ends the process by a signal. The kernel is given the program's registers before, since it may
 /// write them to a core dump.
@@ -21,8 +23,12 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
     fail::finish(t, EndKind::Signal, signo, b"");
     sys::set_signal_mask(!0);
     // SAFETY: no handler.
-    let _ = unsafe { sys::sigaction(info.signo, Some(&signals::NONE)) };
-    if must_die() {
+    let _ = unsafe { sys::sigaction(info.signo, Some(&actions::NONE)) };
+    if actions::is_first() {
+        raise_exception(signo);
+    }
+    // One that is traced by another may not get it.
+    if traced::is_traced() == Some(false) {
         if with_others {
             cores::prepare(t);
         }
@@ -36,9 +42,34 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
     sys::exit_group(128 + info.signo)
 }
 
-/// Whether a signal that kills by default is sure to: neither the first process of a namespace, to which
-/// the kernel does not deliver what it sends itself, nor one that is traced by another that may
-/// withhold it.
-fn must_die() -> bool {
-    sys::getpid() != 1 && traced::is_traced() == Some(false)
+/// Executes an instruction that raises the signal. The kernel delivers that to the first process of a namespace too,
+/// to which it does not deliver what the process sends itself.
+fn raise_exception(signo: u32) {
+    // SAFETY: the action is the default, so the process does not go on behind the instruction.
+    unsafe {
+        match signo {
+            // No canonical address.
+            SIGSEGV => asm!("mov al, [{}]", in(reg) 1u64 << 63, out("al") _),
+            SIGILL => asm!("ud2"),
+            SIGTRAP => asm!("int3"),
+            SIGFPE => asm!("xor ecx, ecx", "div ecx", out("ecx") _, out("eax") _, out("edx") _),
+            // Alignment is checked.
+            SIGBUS => asm!(
+                "push rax",
+                "pushfq",
+                "or dword ptr [rsp], 0x40000",
+                "popfq",
+                "mov eax, [rsp + 1]",
+                out("rax") _
+            ),
+            // A filter that lets no call pass.
+            SIGSYS => {
+                const RETURN_KILL: [u64; 1] = [0x8000_0000_0000_0006];
+                sys::give_up_privileges();
+                sys::install_filter(1, RETURN_KILL.as_ptr() as u64);
+                sys::getpid();
+            }
+            _ => {}
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::context::Info;
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{attach, birth, channel, cores, joint, limits, memcalls, ring};
+use crate::{actions, attach, birth, channel, cores, joint, limits, memcalls, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering::*};
@@ -108,7 +108,7 @@ extern "C" fn finish(_: *const Handoff) {
     let t = crate::sighandler::current();
     // SAFETY: the GS base is still that of the calling thread, which rests.
     let t = unsafe { &*t };
-    signals::restore_actions(t);
+    actions::restore(t);
     limits::restore(t);
     channel::close();
     ring::end_process();

@@ -4,6 +4,7 @@ use crate::cache;
 use crate::chaos;
 use crate::cores;
 use crate::detach;
+use crate::doom;
 use crate::exceptions;
 use crate::regime;
 use crate::select;
@@ -198,6 +199,7 @@ pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
 
 fn system_call(t: &mut Thread, desc: &Desc) {
     t.ctx.rip = desc.pc;
+    doom::before_call(t);
     // The flag takes effect again after the next instruction.
     t.signals.stepping.due = false;
     let (nr, args) = (t.ctx.gpr[0], syscalls::args(t));

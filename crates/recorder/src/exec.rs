@@ -385,7 +385,7 @@ fn prepare(
     c.exe_fd = exe.0;
     set_path(&mut c.execfn, plan.path.to_bytes());
     (c.ctl_fd, c.parent, c.ring) = (-1, ring::image(), ring.map_or(-1, |r| r as i32));
-    c.foreign = ring::foreign() as u32;
+    c.namespace = ring::namespace();
     c.attached = 0;
     let mut opened = None;
     if ring::image() != 0 {

@@ -9,6 +9,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 extern crate alloc;
 
+mod actions;
 mod arena;
 mod attach;
 mod backing;
@@ -24,6 +25,7 @@ mod cores;
 mod death;
 mod detach;
 mod dispatch;
+mod doom;
 mod exceptions;
 mod exec;
 mod fail;
@@ -45,6 +47,7 @@ mod memcalls;
 mod nondet;
 mod order;
 mod pathcalls;
+mod pending;
 mod place;
 mod precheck;
 mod process;

@@ -4,7 +4,7 @@ use crate::ring::{self, Emitter};
 use crate::syscalls::{Flow, args, errno};
 use crate::thread::Thread;
 use crate::{
-    birth, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
+    actions, birth, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
 };
 use crate::{program, regime, select, signals, sys, thread};
 use hindsight_events::EndKind;
@@ -153,8 +153,9 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     maps::regions().tell();
     cache::cache().inherit();
     signals::forked(t);
+    actions::begin_process(t);
     if r.nr == __NR_clone3 && r.flags & birth::CLEAR_SIGHAND != 0 {
-        signals::clear_handlers(t);
+        actions::clear_handlers(t);
     }
     let next = t.ctx.rip + 2;
     (t.ctx.gpr[0], t.ctx.gpr[1]) = (0, next);

@@ -5,7 +5,7 @@
 
 use crate::maps::{self, Line};
 use crate::syscalls::errno;
-use crate::{arena, birth, line, memcalls, signals, sys};
+use crate::{actions, arena, birth, line, memcalls, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -312,7 +312,7 @@ struct Signals {
 impl Signals {
     fn of(t: &crate::thread::Thread, tid: i32) -> Signals {
         let (blocked, held) = birth::masks(tid).unwrap_or((t.signals.mask, 0));
-        let (ignored, caught) = signals::dispositions(t);
+        let (ignored, caught) = actions::dispositions(t);
         Signals {
             blocked,
             ignored,

@@ -33,21 +33,25 @@ static SILENT: AtomicBool = AtomicBool::new(false);
 /// This image came by `execve`, not `fork`.
 static EXECUTED: AtomicBool = AtomicBool::new(false);
 
-/// The collector is in another namespace of process ids.
-static FOREIGN: AtomicBool = AtomicBool::new(false);
+/// The namespace of process ids, by the number that the recording gives it; 0: the collector's.
+static NAMESPACE: AtomicU32 = AtomicU32::new(0);
 
 /// The control file's number and length.
 static FILE: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
 
 /// Process id as the collector is told it.
 fn pid() -> i32 {
-    let pid = sys::getpid();
-    if FOREIGN.load(Relaxed) { -pid } else { pid }
+    ring::name_in(namespace(), sys::getpid())
+}
+
+/// The namespace of process ids, by the number that the recording gives it; 0: the collector's.
+pub fn namespace() -> u32 {
+    NAMESPACE.load(Relaxed)
 }
 
 /// Whether the collector is in another namespace of process ids.
 pub fn foreign() -> bool {
-    FOREIGN.load(Relaxed)
+    namespace() != 0
 }
 
 /// Milliseconds in which [`hold_file`] tries.
@@ -97,7 +101,8 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
             &line!("the two halves of the recorder are of different versions"),
         );
     }
-    FOREIGN.store(crate::config().foreign != 0, Relaxed);
+    NAMESPACE.store(crate::config().namespace, Relaxed);
+    h.namespaces.fetch_max(namespace(), Relaxed);
     if parent == 0 {
         h.guest_pid.store(sys::getpid(), Release);
     } else {
@@ -193,7 +198,8 @@ pub fn forked(follow: bool) {
     }
     if sys::getppid() == 0 {
         // The parent is outside, and so is the collector.
-        FOREIGN.store(true, Relaxed);
+        let number = header().map_or(0, |h| h.namespaces.fetch_add(1, Relaxed));
+        NAMESPACE.store(number + 1, Relaxed);
     }
     EXECUTED.store(false, Relaxed);
     if follow {
@@ -347,20 +353,27 @@ pub fn complain(alive: &mut Option<Watch>) {
     }
 }
 
-/// The recorded process that thread `tid` belongs to, if it has memory of its own. That of a copy of this one
-/// which has not executed a program is not meant: it is likely to do so, and then runs natively.
+/// The recorded process that thread `tid` belongs to, if it has memory of its own.
 pub fn other_process(tid: i32) -> Option<i32> {
-    if foreign() {
-        return None;
-    }
-    let (_, c) = live().find(|(_, c)| {
+    let c = thread(tid)?;
+    let pid = c.pid.load(Relaxed);
+    (c.image.load(Relaxed) != image() && pid > 0).then_some(pid)
+}
+
+/// The control page of the ring of thread `tid`, if that is recorded and in the same namespace of ids.
+pub fn thread(tid: i32) -> Option<&'static Ctl> {
+    let of = |c: &Ctl| {
         c.state.load(Acquire) == state::LIVE
             && c.kind.load(Relaxed) == kind::THREAD
             && c.tid.load(Relaxed) == tid
-    })?;
-    let copied = c.executed.load(Relaxed) == 0 && c.parent.load(Relaxed) == image();
-    let pid = c.pid.load(Relaxed);
-    (c.image.load(Relaxed) != image() && !copied && pid > 0).then_some(pid)
+            && ring::is_named_in(namespace(), c.pid.load(Relaxed))
+    };
+    live().map(|(_, c)| c).find(|c| of(c))
+}
+
+/// Whether a process is about to have a ring that has none yet.
+pub fn is_birth_near() -> bool {
+    header().is_some_and(|h| h.unborn.load(Acquire) > 0)
 }
 
 /// Has the collector leave a recorded process, and waits until it has tried; not without end, for that process

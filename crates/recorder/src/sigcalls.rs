@@ -1,13 +1,16 @@
 //! System calls about signals, answered from the virtual state.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::actions;
+use crate::context::Info;
 use crate::exceptions;
 use crate::guard;
 use crate::sigframe;
-use crate::signals::{self, AltStack, bit};
+use crate::signals::{self, AltStack, OWN, UNBLOCKABLE};
 use crate::sys::SigAction;
 use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
@@ -52,9 +55,9 @@ pub fn sigaction(t: &Thread, a: &[u64; 6]) -> u64 {
             mask,
         })
     };
-    let before = signals::action(t, signo);
+    let before = actions::action(t, signo);
     if let Some(action) = action {
-        signals::set_action(t, signo, action);
+        actions::set_action(t, signo, action);
     }
     if old != 0
         && !write_words(
@@ -197,7 +200,12 @@ pub fn wait(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         // The kernel finds the same error.
         _ => None,
     };
-    let ret = pass(t, nr, a)?;
+    if let Some(mask) = mask {
+        t.signals.meanwhile.store(mask & !UNBLOCKABLE, SeqCst);
+    }
+    let ret = pass(t, nr, a);
+    t.signals.meanwhile.store(OWN, Relaxed);
+    let ret = ret?;
     if let Some(mask) = mask
         && ret == errno(EINTR)
         && signals::waiting(t)
@@ -205,6 +213,34 @@ pub fn wait(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         t.signals.suspended = Some(mask);
     }
     Some(ret)
+}
+
+/// `rt_sigtimedwait(set, info, timeout, size)`. `None`: a signal comes first.
+pub fn take(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    if let Some([set]) = read_words(a[0]) {
+        t.signals.awaited.store(set, SeqCst);
+    }
+    let mut info = Info::default();
+    let mut own = *a;
+    own[1] = &raw mut info as u64;
+    let ret = loop {
+        let ret = pass(t, __NR_rt_sigtimedwait, &own);
+        // Errors are negative.
+        if ret.is_none_or(|ret| ret >> 63 != 0) {
+            break ret;
+        }
+        // Another thread may have been quicker.
+        if let Some(meant) = signals::meant(t, info) {
+            info = meant;
+            break ret;
+        }
+    };
+    t.signals.awaited.store(0, Relaxed);
+    let taken = ret.is_some_and(|ret| ret >> 63 == 0);
+    if taken && a[1] != 0 && guard::write(a[1], &info.bytes()).is_err() {
+        return Some(errno(EFAULT));
+    }
+    ret
 }
 
 /// `rt_sigreturn()`
@@ -221,7 +257,7 @@ pub fn sigreturn(t: &mut Thread) -> Flow {
     if !signals::set_mask(t, r.mask) {
         // A signal came while the mask was still the handler's: it is delivered under that, as
         // if it had come before, and its own return will restore what this one asked for.
-        t.signals.mask = r.mask & !(bit(SIGKILL) | bit(SIGSTOP));
+        t.signals.mask = r.mask & !UNBLOCKABLE;
     }
     Flow::Jump
 }

@@ -10,6 +10,7 @@
 
 use crate::context::*;
 use crate::detach;
+use crate::doom;
 use crate::fail;
 use crate::inbox::{Inbox, Left};
 use crate::thread::Thread;
@@ -105,6 +106,9 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
         return;
     }
     if !info.is_fault() {
+        // SAFETY: as above; the table of actions stays as long as the thread.
+        let deadly = unsafe { (*t).signals.actions.deadly() };
+        doom::note(signo, deadly);
         return queue(inbox, ctx, info, uc);
     }
     if let Some(exit) = guard::redirect(pc) {

@@ -4,55 +4,38 @@
 //! faults raise, which must always reach the recorder). A signal is delivered between two
 //! instructions of the program, by building the kernel's frame and changing the registers.
 
+use crate::actions::{
+    self, Actions, NONE, SIG_IGN, Table, action, is_deadly, is_first, set_action,
+};
 use crate::context::{CR2, ERROR, Info, RIP, TRAPNO};
 use crate::death::die;
 use crate::exceptions::PAGE_FAULT;
 use crate::guard::Trap;
 use crate::inbox::Left;
-use crate::lock::Lock;
-use crate::sighandler::{SYNCHRONOUS, entry, restorer};
+use crate::pending::{Pending, Shared};
+use crate::sighandler::SYNCHRONOUS;
 use crate::stepping::{self, Stepping};
 use crate::sys::{self, SigAction};
 use crate::thread::Thread;
-use crate::{arena, cache, fail, line, sigframe, stub};
-use alloc::sync::Arc;
-use alloc::vec::Vec;
+use crate::{arena, birth, cache, doom, fail, line, sigframe, stub};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
 use linux_raw_sys::general::*;
 
 pub use crate::sighandler::{LEFT, before_enter};
 
-/// The default action.
-pub const NONE: SigAction = SigAction {
-    handler: 0,
-    flags: 0,
-    restorer: 0,
-    mask: 0,
-};
-const SIG_DFL: u64 = 0;
-const SIG_IGN: u64 = 1;
-const DISABLE: u32 = 2;
-
-/// The program's actions, by signal number. Children that share memory may have their own.
-pub type Actions = Arc<Lock<[SigAction; 65]>>;
-
 /// Bit of a signal in a mask.
 pub const fn bit(signo: u32) -> u64 {
     1 << (signo - 1)
 }
 
-const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
+const DISABLE: u32 = 2;
 
-/// Signals whose default action leaves the process alive.
-const HARMLESS: u64 = bit(SIGCHLD)
-    | bit(SIGURG)
-    | bit(SIGWINCH)
-    | bit(SIGCONT)
-    | bit(SIGTSTP)
-    | bit(SIGTTIN)
-    | bit(SIGTTOU)
-    | bit(SIGSTOP);
+pub const UNBLOCKABLE: u64 = bit(SIGKILL) | bit(SIGSTOP);
+
+/// No mask, since two signals cannot be blocked: a thread has blocked what it says itself.
+pub const OWN: u64 = !0;
 
 /// An alternate stack as `sigaltstack` knows it.
 #[derive(Clone, Copy)]
@@ -96,8 +79,14 @@ pub struct State {
     pub alt: AltStack,
     /// Mask of the call that a signal has ended, if that had one of its own (`sigsuspend`).
     pub suspended: Option<u64>,
+    /// The mask of the call that the thread is in, for other threads to see; [`OWN`]: as `mask` says.
+    pub meanwhile: AtomicU64,
+    /// The signals that it waits for in a call that takes them, for other threads to see.
+    pub awaited: AtomicU64,
     /// Signals of [`SYNCHRONOUS`] that were sent while the program had them blocked.
-    held: Vec<Info>,
+    held: Shared,
+    /// The same, where they were sent to the whole process: for whichever of its threads takes them.
+    pub shared: Shared,
     /// The thread's last exception: the kernel shows it in the frames of all signals.
     pub trap: Trap,
     /// The program's trap flag.
@@ -110,16 +99,42 @@ impl State {
         State::with_mask(sys::signal_mask())
     }
 
+    /// Whether the thread takes a signal that is sent now.
+    pub fn takes(&self, signo: u32) -> bool {
+        let blocked = match self.meanwhile.load(Relaxed) {
+            OWN => self.mask,
+            mask => mask,
+        };
+        (blocked | self.awaited.load(Relaxed)) & bit(signo) == 0
+    }
+
+    /// Whether the thread waits in a call that takes the signal.
+    pub fn awaits(&self, signo: u32) -> bool {
+        self.awaited.load(Relaxed) & bit(signo) != 0
+    }
+
+    /// The signals that the call at hand may take.
+    fn looked_for(&self) -> u64 {
+        let unblocked = match self.meanwhile.load(Relaxed) {
+            OWN => 0,
+            mask => !mask,
+        };
+        unblocked | self.awaited.load(Relaxed)
+    }
+
     /// The state of a new thread.
     pub fn with_mask(mask: u64) -> State {
         State {
             mask,
             alt: AltStack::NONE,
             suspended: None,
-            held: Vec::new(),
+            meanwhile: AtomicU64::new(OWN),
+            awaited: AtomicU64::new(0),
+            held: Pending::new(),
+            shared: Pending::new(),
             trap: Trap::default(),
             stepping: Stepping::default(),
-            actions: Arc::new(Lock::new([NONE; 65])),
+            actions: Table::new(),
         }
     }
 }
@@ -142,48 +157,14 @@ pub fn install(t: &mut Thread) {
             &line!("cannot make a stack for signal handlers (error {e})"),
         );
     }
-    let mut actions = t.signals.actions.lock();
-    for signo in 1..=64 {
-        // SAFETY: only asks.
-        if let Ok(inherited) = unsafe { sys::sigaction(signo, None) } {
-            actions[signo as usize] = SigAction {
-                handler: inherited.handler,
-                ..NONE
-            };
-            tell_kernel(signo as u32, &actions[signo as usize]);
-        }
-    }
-    drop(actions);
+    actions::install(t);
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
-}
-
-/// Puts the recorder's handlers in the place of those that the program has installed by itself.
-pub fn take_over(t: &mut Thread) {
-    let mut actions = t.signals.actions.lock();
-    for signo in 1..=64 {
-        // SAFETY: only asks.
-        if let Ok(own) = unsafe { sys::sigaction(signo, None) } {
-            actions[signo as usize] = own;
-            tell_kernel(signo as u32, &own);
-        }
-    }
-}
-
-/// Makes the program's handlers those of the kernel. All signals are blocked.
-pub fn restore_actions(t: &Thread) {
-    let actions = *t.signals.actions.lock();
-    for signo in (1..=64).filter(|s| bit(*s) & UNBLOCKABLE == 0) {
-        // SAFETY: the program's own; the recorder is about to leave.
-        let _ = unsafe { sys::sigaction(signo as i32, Some(&actions[signo as usize])) };
-    }
 }
 
 /// Makes what else is the program's own that of the kernel: the signals that it would have
 /// pending, and its alternate stack. All signals are blocked.
 pub fn hand_back(t: &mut Thread) {
-    for info in t.signals.held.drain(..) {
-        sys::queue_signal(&info);
-    }
+    give_back(t, !0);
     let alt = t.signals.alt;
     sys::restore_altstack([alt.base, alt.flags as u64, alt.size]);
 }
@@ -193,24 +174,10 @@ pub fn unblock(t: &Thread) {
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
 }
 
-/// Has the new process `t` begin with the actions of its parent `from`, in a table of its own.
-pub fn copy_actions(t: &mut Thread, from: &Thread) {
-    let actions = *from.signals.actions.lock();
-    t.signals.actions = Arc::new(Lock::new(actions));
-}
-
-/// Sets all actions but those that ignore a signal to the default (`CLONE_CLEAR_SIGHAND`).
-pub fn clear_handlers(t: &Thread) {
-    for signo in 1..=64 {
-        if action(t, signo).handler > SIG_IGN {
-            set_action(t, signo, NONE);
-        }
-    }
-}
-
 /// In a new process: signals that were sent to the parent are not its.
 pub fn forked(t: &mut Thread) {
-    t.signals.held.clear();
+    t.signals.held = Pending::new();
+    t.signals.shared = Pending::new();
     t.signals.suspended = None;
 }
 
@@ -222,10 +189,8 @@ pub fn before_exec(t: &mut Thread) -> bool {
         return false;
     }
     // Before those are pending: ignoring a signal drops it.
-    synchronous_ignored(t, true);
-    for info in t.signals.held.drain(..) {
-        sys::queue_signal(&info);
-    }
+    actions::synchronous_ignored(t, true);
+    give_back(t, !0);
     sys::set_signal_mask(t.signals.mask);
     true
 }
@@ -233,73 +198,10 @@ pub fn before_exec(t: &mut Thread) -> bool {
 /// The `execve` has failed.
 pub fn after_exec(t: &mut Thread) {
     sys::set_signal_mask(!0);
-    synchronous_ignored(t, false);
+    actions::synchronous_ignored(t, false);
     if !waiting(t) {
         unblock(t);
     }
-}
-
-/// The recorder needs to see the signals of faults even if the program ignores them.
-fn synchronous_ignored(t: &Thread, really: bool) {
-    for signo in [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP] {
-        let a = action(t, signo);
-        if a.handler != SIG_IGN {
-            continue;
-        }
-        if really {
-            let ignore = SigAction {
-                handler: SIG_IGN,
-                ..NONE
-            };
-            // SAFETY: no handler.
-            let _ = unsafe { sys::sigaction(signo as i32, Some(&ignore)) };
-        } else {
-            tell_kernel(signo, &a);
-        }
-    }
-}
-
-/// Sets the kernel's action to what the program's action needs.
-fn tell_kernel(signo: u32, a: &SigAction) {
-    if bit(signo) & UNBLOCKABLE != 0 {
-        return;
-    }
-    let ours = bit(signo) & SYNCHRONOUS != 0
-        || a.handler > SIG_IGN
-        || (a.handler == SIG_DFL && bit(signo) & HARMLESS == 0);
-    let mirrored = a.flags & (SA_RESTART | SA_NOCLDSTOP | SA_NOCLDWAIT) as u64;
-    let host = if ours {
-        let flags = (SA_SIGINFO | SA_ONSTACK | SA_RESTORER) as u64 | mirrored;
-        SigAction {
-            handler: entry(),
-            flags,
-            restorer: restorer(),
-            mask: !0,
-        }
-    } else {
-        SigAction {
-            handler: a.handler,
-            flags: mirrored,
-            ..NONE
-        }
-    };
-    // SAFETY: the handler copes with being run at any point of the process.
-    let _ = unsafe { sys::sigaction(signo as i32, Some(&host)) };
-}
-
-/// The program's action for a signal.
-pub fn action(t: &Thread, signo: u32) -> SigAction {
-    t.signals.actions.lock()[signo as usize]
-}
-
-/// Changes the program's action for a signal.
-pub fn set_action(t: &Thread, signo: u32, a: SigAction) {
-    let mut actions = t.signals.actions.lock();
-    actions[signo as usize] = SigAction {
-        mask: a.mask & !UNBLOCKABLE,
-        ..a
-    };
-    tell_kernel(signo, &actions[signo as usize]);
 }
 
 /// Changes the mask of the program. `false`: a signal has come first and is to be delivered
@@ -317,26 +219,53 @@ pub fn set_mask(t: &mut Thread, mask: u64) -> bool {
     true
 }
 
-/// Keeps a signal that the program has blocked. There is never more than one with a number.
+/// Keeps a signal that the program has blocked. What was sent to the whole process goes to a thread that takes it, if there
+/// is one.
 fn hold(t: &mut Thread, info: Info) {
-    if held(t) & bit(info.signo as u32) == 0 {
-        t.signals.held.push(info);
+    /// That of `kill`; a thread's own are sent by others.
+    const SI_USER: i32 = 0;
+    if info.code != SI_USER {
+        t.signals.held.put(info);
+    } else {
+        let signo = info.signo as u32;
+        t.signals.shared.put(info);
+        if let Some(tid) = birth::takes(t, signo).or_else(|| birth::awaits(t, signo)) {
+            sys::queue_signal_to(tid, &Info::hint(signo));
+        }
+    }
+}
+
+/// What a thread has got: what the whole process has, if it is a [hint](Info::hint) that there is something.
+pub fn meant(t: &Thread, info: Info) -> Option<Info> {
+    match info.is_hint() {
+        true => t.signals.shared.take(bit(info.signo as u32)),
+        false => Some(info),
     }
 }
 
 /// Moves a held signal that is no longer blocked to the inbox: the one with the lowest number, as
 /// the kernel does.
 fn release_held(t: &mut Thread) {
-    let mask = t.signals.mask;
-    let held = &mut t.signals.held;
-    let free = held.iter().enumerate();
-    let first = free
-        .filter(|(_, i)| bit(i.signo as u32) & mask == 0)
-        .min_by_key(|(_, i)| i.signo);
-    if let Some((n, _)) = first {
-        let info = held.remove(n);
+    let free = !t.signals.mask;
+    let info = t.signals.held.take(free);
+    if let Some(info) = info.or_else(|| t.signals.shared.take(free)) {
         t.inbox.put(&info);
     }
+}
+
+/// Has the kernel keep those that are held for this thread, and `shared` of the process's.
+fn give_back(t: &Thread, shared: u64) {
+    while let Some(info) = t.signals.held.take(!0) {
+        sys::queue_signal(&info);
+    }
+    while let Some(info) = t.signals.shared.take(shared) {
+        sys::queue_signal(&info);
+    }
+}
+
+/// Whether a call that the thread makes is to be made by [`call_with_held`].
+pub fn gives_back(t: &Thread) -> bool {
+    t.signals.held.set() != 0 || t.signals.shared.set() & t.signals.looked_for() != 0
 }
 
 /// Makes a system call while signals are held: gives them back to the kernel as long as it lasts,
@@ -349,9 +278,7 @@ pub unsafe fn call_with_held(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u6
     if waiting(t) {
         return None;
     }
-    for info in t.signals.held.drain(..) {
-        sys::queue_signal(&info);
-    }
+    give_back(t, t.signals.looked_for());
     sys::set_signal_mask(t.signals.mask);
     // SAFETY: the caller's.
     let ret = unsafe { stub::call(nr as u64, *a, &t.inbox.full) };
@@ -362,12 +289,15 @@ pub unsafe fn call_with_held(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u6
     ret
 }
 
+/// Blocks all signals, unless one waits for [`deliver_pending`].
+pub fn comes_first(t: &Thread) -> bool {
+    sys::set_signal_mask(!0);
+    waiting(t)
+}
+
 /// Signals that were sent, are blocked, and are not known to the kernel as such.
 pub fn held(t: &Thread) -> u64 {
-    t.signals
-        .held
-        .iter()
-        .fold(0, |m, i| m | bit(i.signo as u32))
+    t.signals.held.set() | t.signals.shared.set()
 }
 
 /// Whether a signal waits for [`deliver_pending`].
@@ -449,11 +379,18 @@ pub fn deliver_instead_of_call(t: &mut Thread) {
 
 fn deliver_queued(t: &mut Thread, in_call: bool) {
     while let Some(info) = t.inbox.get() {
+        let Some(info) = meant(t, info) else {
+            t.inbox.clear();
+            sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
+            continue;
+        };
         let signo = info.signo as u32;
         let a = action(t, signo);
         let mask = t.signals.suspended.unwrap_or(t.signals.mask);
         if bit(signo) & mask & SYNCHRONOUS != 0 {
             hold(t, info);
+        } else if doom::is_certain(signo) {
+            die(t, &info);
         } else if a.handler > SIG_IGN {
             t.inbox.clear();
             enter_handler(t, &info, &a, false);
@@ -462,7 +399,7 @@ fn deliver_queued(t: &mut Thread, in_call: bool) {
                 t.ctx.count = t.pos;
             }
             return;
-        } else if a.handler == SIG_DFL && bit(signo) & HARMLESS == 0 {
+        } else if is_deadly(signo, &a) && !is_first() {
             die(t, &info);
         }
         t.inbox.clear();
@@ -533,14 +470,4 @@ pub fn refused(t: &mut Thread, info: &Info, next: u64) {
     t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
     t.ctx.rip = next;
     force(t, info, None);
-}
-
-/// Signals that the program ignores, and those that it has handlers for.
-pub fn dispositions(t: &Thread) -> (u64, u64) {
-    let actions = t.signals.actions.lock();
-    let all = |f: fn(u64) -> bool| {
-        let matching = (1..=64).filter(|s| f(actions[*s as usize].handler));
-        matching.fold(0, |m, s| m | bit(s))
-    };
-    (all(|h| h == SIG_IGN), all(|h| h > SIG_IGN))
 }

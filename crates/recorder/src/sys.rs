@@ -137,6 +137,12 @@ pub fn no_new_privileges() -> bool {
     call(__NR_prctl, [get, 0, 0, 0, 0]) == Ok(1)
 }
 
+/// From now on the process gets no rights that it does not have.
+pub fn give_up_privileges() {
+    let set = linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS as u64;
+    let _ = call(__NR_prctl, [set, 1, 0, 0, 0]);
+}
+
 /// The kernel's limit on a resource of this process, soft and hard; sets it to `new`, if given.
 pub fn limit(resource: u32, new: Option<(u64, u64)>) -> Result<(u64, u64)> {
     let new = new.map(|(soft, hard)| [soft, hard]);
@@ -164,6 +170,16 @@ pub fn getpid() -> i32 {
 /// The parent's id; 0 if it is outside of this namespace.
 pub fn getppid() -> i32 {
     call(__NR_getppid, []).unwrap_or(0) as i32
+}
+
+/// The user in whose name the process sends signals.
+pub fn user() -> u32 {
+    call(__NR_getuid, []).unwrap_or(0) as u32
+}
+
+/// The process's group.
+pub fn process_group() -> i32 {
+    call(__NR_getpgid, [0]).unwrap_or(0) as i32
 }
 
 pub fn gettid() -> i32 {

@@ -7,8 +7,8 @@ use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
 use crate::{
-    attach, birth, channel, confined, exec, features, filters, joint, limits, memcalls, pathcalls,
-    process, regime, stub, traced,
+    attach, birth, channel, confined, doom, exec, features, filters, joint, limits, memcalls,
+    pathcalls, process, regime, stub, traced,
 };
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
@@ -70,7 +70,9 @@ pub fn perform(t: &mut Thread) -> Flow {
     joint::before(t, nr, &a);
     confined::before(nr, &a);
     regime::announce(t, nr, &a);
-    traced::before(nr, &a);
+    if traced::before(t, nr, &a) {
+        return interrupted(t);
+    }
     let ret = match nr {
         __NR_rt_sigreturn => return sigcalls::sigreturn(t),
         __NR_rt_sigaction => Some(sigcalls::sigaction(t, &a)),
@@ -78,7 +80,16 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_rt_sigpending => Some(sigcalls::sigpending(t, &a)),
         __NR_rt_sigsuspend | __NR_ppoll | __NR_pselect6 | __NR_epoll_pwait | __NR_epoll_pwait2
         | __NR_io_pgetevents | __NR_io_uring_enter => sigcalls::wait(t, nr, &a),
+        __NR_rt_sigtimedwait => sigcalls::take(t, &a),
+        __NR_kill
+        | __NR_tkill
+        | __NR_tgkill
+        | __NR_rt_sigqueueinfo
+        | __NR_rt_tgsigqueueinfo
+        | __NR_pidfd_send_signal => doom::send(t, nr, &a),
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
+        // Nobody else would get a signal that this thread has got.
+        __NR_exit | __NR_exit_group if signals::comes_first(t) => None,
         __NR_exit if birth::threads() > 1 => birth::exit(t, a[0] as i32),
         __NR_exit | __NR_exit_group => process::exit(t),
         __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, &a) => {
@@ -165,7 +176,7 @@ fn other(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
 pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     // SAFETY: calls that could harm the recorder are not passed on.
     unsafe {
-        if signals::held(t) != 0 {
+        if signals::gives_back(t) {
             return signals::call_with_held(t, nr, a);
         }
         stub::call(nr as u64, *a, &t.inbox.full)

@@ -1,7 +1,8 @@
 //! Who is traced by a debugger: a recorded one finds the recorder in what it traces, if that is recorded too.
 
 use crate::maps::read_file;
-use crate::{line, ring, sys};
+use crate::thread::Thread;
+use crate::{detach, fail, line, ring, sys};
 use alloc::borrow::ToOwned;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,24 +15,64 @@ const PTRACE_SEIZE: u64 = 0x4206;
 /// The process, or one of whom it is a copy, has asked to be traced by its parent.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
+/// Longest time to wait for a process that is just being made, in milliseconds.
+const BIRTH: u32 = 500;
+
 /// Takes note of a system call. If it begins to trace a recorded process, that is left first and goes on by
-/// itself: its tracer would see the registers of translated code and the recorder's calls.
-pub fn before(nr: u32, a: &[u64; 6]) {
+/// itself: its tracer would see the registers of translated code and the recorder's calls. `true`: this is the process,
+/// which makes the call when it has been left.
+pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
     if nr != __NR_ptrace {
-        return;
+        return false;
     }
     match a[0] {
-        PTRACE_TRACEME => ASKED.store(true, Relaxed),
+        PTRACE_TRACEME => {
+            ASKED.store(true, Relaxed);
+            // In memory that it shares with its tracer it can only be traced as it is.
+            if t.borrows || !ring::is_recorded() || ring::thread(sys::getppid()).is_none() {
+                return false;
+            }
+            if ring::foreign() {
+                say_why_not(sys::getpid());
+                return false;
+            }
+            ring::leave(sys::getpid());
+            detach::wanted()
+        }
         PTRACE_ATTACH | PTRACE_SEIZE => {
             let tid = a[1] as i32;
-            if let Some(pid) = ring::other_process(tid)
+            if ring::foreign() && ring::thread(tid).is_some() {
+                say_why_not(tid);
+            } else if let Some(pid) = born(tid)
                 && may_be_traced(tid)
             {
                 ring::leave(pid);
             }
+            false
         }
-        _ => {}
+        _ => false,
     }
+}
+
+/// The collector has no name for the process and cannot leave it.
+fn say_why_not(id: i32) {
+    let what = line!(
+        "process {id} is traced as it is, since it is in another namespace of process ids: \
+         its registers are those of translated code"
+    );
+    fail::say(what.as_bytes());
+}
+
+/// The recorded process that thread `tid` belongs to, if it has memory of its own.
+fn born(tid: i32) -> Option<i32> {
+    for _ in 0..BIRTH {
+        let found = ring::other_process(tid);
+        if found.is_some() || !ring::is_birth_near() || !sys::process_exists(tid) {
+            return found;
+        }
+        sys::sleep_ms(1);
+    }
+    None
 }
 
 /// Whether the kernel would let this process trace a thread, as far as that can be known before.

@@ -6,6 +6,7 @@ mod attach;
 mod cache;
 mod code;
 mod damage;
+mod deadly;
 mod family;
 mod faults;
 mod harness;

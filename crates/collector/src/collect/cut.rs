@@ -104,6 +104,9 @@ impl<W: Write> Collector<'_, W> {
             if let Carrier::Ring(j) = self.images.carrier(info.parent) {
                 self.flush_image(j);
             }
+        }
+        // A copy leaves its original in place, which in another namespace may have the same id.
+        if info.kind == StreamKind::Image && info.executed {
             self.begun.insert((info.parent, info.pid));
             self.replaced.push((info.parent, info.pid));
         }
