@@ -147,7 +147,7 @@ fn pair(
         native_wall: plain.wall,
         native_rss_kib: plain.max_rss_kib,
         record_cpu: recording.cpu,
-        collector_cpu: recording.own_cpu,
+        collector_cpu: facts.collector_cpu_us as f64 / 1e6,
         record_wall: recording.wall,
         record_rss_kib: if facts.peak_rss_kib > 0 {
             facts.peak_rss_kib

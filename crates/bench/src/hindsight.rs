@@ -24,6 +24,8 @@ pub struct Facts {
     pub stream_bytes: u64,
     /// Largest resident set of the recorded program, in KiB; 0 if not told.
     pub peak_rss_kib: u64,
+    /// Processor time that collecting took, in microseconds.
+    pub collector_cpu_us: u64,
 }
 
 impl Hindsight {
@@ -152,6 +154,7 @@ impl Hindsight {
             trace_bytes: need("/trace_bytes")?,
             stream_bytes: number("/stream_bytes").unwrap_or(0),
             peak_rss_kib: number("/peak_rss_kib").unwrap_or(0),
+            collector_cpu_us: number("/collector_cpu_us").unwrap_or(0),
         })
     }
 }

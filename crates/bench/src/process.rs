@@ -33,8 +33,6 @@ pub struct Run {
     pub end: End,
     /// User plus system seconds of the process and of all descendants that were waited for.
     pub cpu: f64,
-    /// The share of `cpu` that the started process itself had, from the kernel's 10 ms ticks.
-    pub own_cpu: f64,
     pub wall: f64,
     /// Largest resident set of any single process of the tree, in KiB.
     pub max_rss_kib: u64,
@@ -92,8 +90,6 @@ pub fn run(spec: &Spec) -> io::Result<Run> {
         wait_exit(pid, Duration::from_secs(60))?;
     }
     let wall = started.elapsed().as_secs_f64();
-    // The process is a zombie now: its own times can still be read apart from its children's.
-    let own_cpu = own_ticks(pid).unwrap_or(0) as f64 / 100.0;
     let (status, usage) = reap(pid)?;
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     Ok(Run {
@@ -105,7 +101,6 @@ pub fn run(spec: &Spec) -> io::Result<Run> {
             End::Exit(libc::WEXITSTATUS(status))
         },
         cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        own_cpu,
         wall,
         max_rss_kib: usage.ru_maxrss as u64,
     })
@@ -165,17 +160,6 @@ fn reap(pid: libc::pid_t) -> io::Result<(i32, libc::rusage)> {
     Ok((status, usage))
 }
 
-/// User and system ticks of `pid` without its children.
-fn own_ticks(pid: libc::pid_t) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name, in parentheses, may hold anything; utime and stime are the 12th and 13th
-    // fields after it.
-    let mut fields = stat[stat.rfind(')')? + 1..]
-        .split_ascii_whitespace()
-        .skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
-}
-
 /// Words as an argument vector.
 pub fn argv<S: AsRef<OsStr>>(words: &[S]) -> Vec<OsString> {
     words.iter().map(|w| w.as_ref().to_owned()).collect()
@@ -213,11 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn counts_children_apart() {
+    fn counts_children_too() {
         // The loop runs in a child of the shell that was started.
         let busy = "(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); true";
         let run = run(&spec(&["sh", "-c", busy])).unwrap();
         assert!(run.cpu > 0.02, "{run:?}");
-        assert!(run.own_cpu < run.cpu / 2.0, "{run:?}");
     }
 }

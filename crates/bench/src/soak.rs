@@ -104,14 +104,17 @@ impl Long {
         if self.child.try_wait()?.is_some() {
             return Ok(false);
         }
-        let collector = self.child.id();
-        let children = format!("/proc/{collector}/task/{collector}/children");
+        let front = self.child.id();
+        let children = format!("/proc/{front}/task/{front}/children");
         let children = fs::read_to_string(children).unwrap_or_default();
-        let program = children.split_whitespace().next();
-        if let (Some(c), Some(p)) = (
-            own_memory(&collector.to_string()),
-            program.and_then(own_memory),
-        ) {
+        let name = |pid: &str| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.trim().to_owned()
+        };
+        let mut all = children.split_whitespace();
+        let collector = all.clone().find(|pid| name(pid) == "collector");
+        let program = all.find(|pid| !["collector", "witness"].contains(&name(pid).as_str()));
+        if let (Some(c), Some(p)) = (collector.and_then(own_memory), program.and_then(own_memory)) {
             self.samples.push((began.elapsed().as_secs_f64(), [c, p]));
         }
         Ok(true)

@@ -47,23 +47,29 @@ fn folder() -> Result<PathBuf> {
 pub struct Listener {
     socket: UnixListener,
     path: PathBuf,
+    /// The process that was started to record.
+    front: i32,
 }
 
 impl Listener {
     /// Begins to listen.
-    pub fn new() -> Result<Listener> {
+    pub fn new(front: i32) -> Result<Listener> {
         let path = folder()?.join(std::process::id().to_string());
         // Of a process of the same number that was killed.
         let _ = fs::remove_file(&path);
         let socket = UnixListener::bind(&path)
             .and_then(|s| s.set_nonblocking(true).map(|()| s))
             .with_context(|| format!("cannot listen on {}", path.display()))?;
-        Ok(Listener { socket, path })
+        Ok(Listener {
+            socket,
+            path,
+            front,
+        })
     }
 
-    /// Somebody who wants something.
-    pub fn accept(&self) -> Option<UnixStream> {
-        self.socket.accept().ok().map(|(s, _)| s)
+    /// Somebody who wants something, and the id of the process that was started to record.
+    pub fn accept(&self) -> Option<(UnixStream, i32)> {
+        self.socket.accept().ok().map(|(s, _)| (s, self.front))
     }
 }
 
@@ -74,13 +80,20 @@ impl Drop for Listener {
 }
 
 /// Answers one who asks; `summary` is what is known of the recording.
-pub fn answer(peer: UnixStream, control: &Control, requests: &Requests, summary: &Summary) {
+pub fn answer(
+    peer: UnixStream,
+    front: i32,
+    control: &Control,
+    requests: &Requests,
+    summary: &Summary,
+) {
     // Whoever asked sees the connection break; the recording goes on.
-    let _ = try_answer(peer, control, requests, summary);
+    let _ = try_answer(peer, front, control, requests, summary);
 }
 
 fn try_answer(
     mut peer: UnixStream,
+    front: i32,
     control: &Control,
     requests: &Requests,
     summary: &Summary,
@@ -91,7 +104,7 @@ fn try_answer(
     let mut line = String::new();
     BufReader::new(&peer).take(32).read_line(&mut line)?;
     let wanted: Option<i32> = line.trim().parse().ok();
-    if !wanted.is_some_and(|pid| is_ours(control, pid)) {
+    if !wanted.is_some_and(|pid| pid == front || is_ours(control, pid)) {
         return peer.write_all(NO.as_bytes());
     }
     let answer = requests.ask();

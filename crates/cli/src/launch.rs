@@ -1,56 +1,51 @@
-//! Waits for a recorded program as if it were run directly.
+//! Stands for a recorded program where whoever started us sees it: waits for its end, passes signals on to it, and is
+//! stopped and continued with it, as if the program had been started directly.
 
-use crate::os::{self, Ended, Signals};
+use crate::os::{self, Came, Change, Ended, Signals};
+use crate::witness::Witness;
 use std::cell::Cell;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Signals that the program is to get when somebody sends them to us.
-const FORWARDED: [i32; 6] = [
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGHUP,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-];
-
-/// Those of them that ask for an end.
+/// Signals that ask for an end.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
 /// Time between signs of life for the recorded process.
 pub const BEAT: Duration = Duration::from_millis(250);
 
-/// Time in which a program notices a signal.
-const OVERDUE: Duration = Duration::from_secs(2);
+/// What happens while a program is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum News {
+    /// This process is about to be stopped, because the program was.
+    Stops,
+    /// It has been continued.
+    GoesOn,
+    /// Somebody wants an end.
+    EndIsWanted,
+}
 
 /// This process's signals while it waits.
 pub struct Watch {
-    waited: Signals,
     before: Signals,
     child_ignored: bool,
     ended: Cell<bool>,
-    /// When an end was wanted first.
-    asked: Cell<Option<Instant>>,
+    /// Without one, all that a process sends is passed on.
+    witness: Option<Witness>,
 }
 
 impl Watch {
-    /// Takes the signals over. To be made before the program is started.
+    /// Takes the signals over. To be made before the program is started, by a process of one thread.
     pub fn new() -> Watch {
         // With SIGCHLD ignored, as some parents leave it, the status of a child is lost.
         let child_ignored = os::default_disposition(libc::SIGCHLD);
-        let mut list = FORWARDED.to_vec();
-        list.push(libc::SIGCHLD);
-        let waited = Signals::of(&list);
-        // A reader that goes away or a limit on file sizes is an error of a write, no reason to die.
-        let quiet = Signals::of(&[libc::SIGPIPE, libc::SIGXFSZ]).block();
-        waited.block();
+        // None ends this process before the program. Those of a reader that goes away and of a limit on file
+        // sizes are errors of writes.
+        let before = Signals::all().block();
         Watch {
-            before: quiet,
-            waited,
+            before,
             child_ignored,
             ended: Cell::new(false),
-            asked: Cell::new(None),
+            witness: Witness::new().ok(),
         }
     }
 
@@ -64,14 +59,17 @@ impl Watch {
         self.child_ignored
     }
 
-    /// Takes the signals that came meanwhile; whether somebody wants this process itself to end.
+    /// When the program has ended: takes the signals that came meanwhile; whether somebody wants this process itself
+    /// to end.
     pub fn told_to_end(&self) -> bool {
-        while let Some((signal, sent)) = self.waited.take(Duration::ZERO) {
-            if sent && [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&signal) {
-                return true;
+        let mut told = false;
+        while let Some(came) = Signals::all().take(Duration::ZERO) {
+            told |= came.sent() && ENDING.contains(&came.signal) && came.signal != libc::SIGQUIT;
+            if came.signal == libc::SIGTSTP {
+                os::stop_by(came.signal);
             }
         }
-        false
+        told
     }
 
     /// Whether somebody, or a key, wanted an end while a program was waited for.
@@ -79,28 +77,66 @@ impl Watch {
         self.ended.get()
     }
 
-    /// Whether an end was wanted so long ago that a program which is in order would have noticed.
-    pub fn is_overdue(&self) -> bool {
-        self.asked.get().is_some_and(|a| a.elapsed() > OVERDUE)
-    }
-
-    /// Waits for `pid` to end; calls `beat` a few times a second.
-    pub fn wait(&self, pid: i32, beat: impl Fn()) -> io::Result<Ended> {
+    /// Waits for `pid` to end; calls `beat` a few times a second, and `tell` when something happens.
+    pub fn wait(&self, pid: i32, beat: impl Fn(), tell: impl Fn(News)) -> io::Result<Ended> {
         loop {
-            if let Some(ended) = os::poll_child(pid)? {
-                return Ok(ended);
+            match os::poll_child(pid)? {
+                Some(Change::Ended(ended)) => return Ok(ended),
+                Some(Change::Stopped(signal)) => {
+                    // It may have been before this process was continued.
+                    while let Some(came) = Signals::of(&[libc::SIGCONT]).take(Duration::ZERO) {
+                        tell(News::GoesOn);
+                        self.pass_on(pid, came);
+                    }
+                    if os::state(pid) == Some(b'T') {
+                        tell(News::Stops);
+                        os::stop_by(signal);
+                    }
+                    continue;
+                }
+                None => {}
             }
             beat();
-            let came = self.waited.take(BEAT);
-            if came.is_some_and(|(signal, _)| ENDING.contains(&signal)) {
-                self.ended.set(true);
-                self.asked.set(self.asked.get().or(Some(Instant::now())));
-            }
-            match came {
-                // What a key causes goes to the whole foreground group, the program included.
-                Some((signal, true)) if FORWARDED.contains(&signal) => os::kill(pid, signal),
-                _ => {}
+            if let Some(came) = Signals::all().take(BEAT) {
+                if came.signal == libc::SIGCONT {
+                    tell(News::GoesOn);
+                }
+                if ENDING.contains(&came.signal) {
+                    self.ended.set(true);
+                    tell(News::EndIsWanted);
+                }
+                self.pass_on(pid, came);
             }
         }
+    }
+
+    /// Has the program get a signal that was sent to this process.
+    fn pass_on(&self, pid: i32, came: Came) {
+        // What a key causes goes to the whole foreground group, the program included.
+        if !came.sent() || came.from == os::own_id() {
+            return;
+        }
+        let witness = self.witness.as_ref();
+        if witness.is_some_and(|w| w.has_got(came.signal)) {
+            // Had the program been started directly, the group would be its own.
+            let led = os::group(0) == os::own_id() && os::group(pid) == pid;
+            if led {
+                came.pass_to(-pid);
+                resume_terminal(pid, came);
+            }
+        } else if came.from == pid {
+            // It means its parent.
+            came.pass_to(os::parent());
+        } else {
+            came.pass_to(pid);
+            resume_terminal(pid, came);
+        }
+    }
+}
+
+/// If a program with a group of its own goes on, it has the terminal when this process has it.
+fn resume_terminal(pid: i32, came: Came) {
+    if came.signal == libc::SIGCONT && os::group(pid) == pid {
+        os::hand_terminal_to(pid);
     }
 }

@@ -11,6 +11,7 @@ mod debugger;
 mod detach;
 mod dump;
 mod export;
+mod face;
 mod hex;
 mod image;
 mod info;
@@ -31,6 +32,7 @@ mod target;
 mod translations;
 mod travel;
 mod tree;
+mod witness;
 
 use args::{Args, Command};
 use clap::{CommandFactory, Parser};

@@ -50,21 +50,50 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// A set of signals.
+/// A set of signals, as the kernel has it: that of the C library leaves two out.
 #[derive(Clone, Copy)]
-pub struct Signals(libc::sigset_t);
+pub struct Signals(u64);
+
+/// A signal that was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Came {
+    pub signal: i32,
+    code: i32,
+    /// The process that sent it.
+    pub from: i32,
+    value: u64,
+}
+
+impl Came {
+    /// Whether a process sent it (and not the kernel, for instance for a key).
+    pub fn sent(&self) -> bool {
+        self.code <= 0
+    }
+
+    /// Sends the same to a process, or to a group if that is negative.
+    pub fn pass_to(&self, pid: i32) {
+        if self.code != libc::SI_QUEUE || pid < 0 {
+            return kill(pid, self.signal);
+        }
+        // What the kernel lets a process say in the name of another: number, code, sender, value.
+        let mut info = [0u64; 16];
+        info[0] = self.signal as u32 as u64;
+        info[1] = self.code as u32 as u64;
+        info[2] = self.from as u32 as u64 | (user() as u64) << 32;
+        info[3] = self.value;
+        // SAFETY: the kernel reads the 128 bytes of the information.
+        unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, pid, self.signal, info.as_ptr()) };
+    }
+}
 
 impl Signals {
     pub fn of(list: &[i32]) -> Signals {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: `sigemptyset` initializes the set.
-        unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            for s in list {
-                libc::sigaddset(set.as_mut_ptr(), *s);
-            }
-            Signals(set.assume_init())
-        }
+        Signals(list.iter().fold(0, |set, s| set | 1 << (s - 1)))
+    }
+
+    /// All that can be blocked.
+    pub fn all() -> Signals {
+        Signals(!0)
     }
 
     /// Blocks these signals in this thread; what was blocked before.
@@ -83,39 +112,146 @@ impl Signals {
     }
 
     fn mask(&self, how: i32) -> Signals {
-        let mut old = Signals::of(&[]);
-        // SAFETY: both sets are valid.
-        unsafe { libc::pthread_sigmask(how, &self.0, &mut old.0) };
-        old
+        let mut old = 0u64;
+        // SAFETY: both sets are of the 8 bytes that the kernel is told.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &self.0, &mut old, 8) };
+        Signals(old)
     }
 
-    /// Takes one of these signals, which must be blocked: its number, and whether a process sent
-    /// it (and not the kernel, for instance for a key).
-    pub fn take(&self, timeout: Duration) -> Option<(i32, bool)> {
+    /// Takes one of these signals, which must be blocked.
+    pub fn take(&self, timeout: Duration) -> Option<Came> {
         let t = libc::timespec {
             tv_sec: timeout.as_secs() as _,
             tv_nsec: timeout.subsec_nanos() as _,
         };
-        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: valid pointers; the kernel fills the information in when it returns a signal,
-        // and it is plain numbers, zeroed before.
-        unsafe {
-            let n = libc::sigtimedwait(&self.0, info.as_mut_ptr(), &t);
-            (n > 0).then(|| (n, info.assume_init().si_code <= 0))
+        let mut info = [0u64; 16];
+        // SAFETY: valid pointers: a set of 8 bytes, the 128 bytes of the information, a time.
+        let n =
+            unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &self.0, info.as_mut_ptr(), &t, 8) };
+        (n > 0).then_some(Came {
+            signal: n as i32,
+            code: info[1] as i32,
+            from: info[2] as i32,
+            value: info[3],
+        })
+    }
+}
+
+/// Stops this process as `signal` does by default, until it is continued. The signal is blocked.
+pub fn stop_by(signal: i32) {
+    // SAFETY: no handler is installed, and what was there comes back.
+    let before = unsafe { libc::signal(signal, libc::SIG_DFL) };
+    kill(own_id(), signal);
+    let set = Signals::of(&[signal]);
+    set.unblock();
+    set.block();
+    // SAFETY: as above.
+    unsafe { libc::signal(signal, before) };
+}
+
+/// This process.
+pub fn own_id() -> i32 {
+    std::process::id() as i32
+}
+
+/// The parent of this process.
+pub fn parent() -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { libc::getppid() }
+}
+
+/// The group of a process; this one's if that is 0. -1: there is no such process.
+pub fn group(pid: i32) -> i32 {
+    // SAFETY: touches no memory.
+    unsafe { libc::getpgid(pid) }
+}
+
+/// If this process's group has the terminal, another group of the session gets it.
+pub fn hand_terminal_to(group_id: i32) {
+    let Ok(terminal) = File::open("/dev/tty") else {
+        return;
+    };
+    // SAFETY: plain system calls with an open descriptor.
+    unsafe {
+        if libc::tcgetpgrp(terminal.as_raw_fd()) == group(0) {
+            libc::tcsetpgrp(terminal.as_raw_fd(), group_id);
         }
     }
 }
 
 /// Whether somebody wants this process to end whose signal has not been taken yet.
 pub fn is_told_to_end() -> bool {
-    let mut set = Signals::of(&[]).0;
-    // SAFETY: a valid set, which the call fills.
-    unsafe {
-        libc::sigpending(&mut set) == 0
-            && [libc::SIGINT, libc::SIGTERM, libc::SIGHUP]
-                .iter()
-                .any(|s| libc::sigismember(&set, *s) == 1)
+    let mut set = 0u64;
+    // SAFETY: the kernel fills a set of 8 bytes.
+    unsafe { libc::syscall(libc::SYS_rt_sigpending, &mut set, 8) };
+    set & Signals::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]).0 != 0
+}
+
+/// Leaves session and group, and with them the terminal and its signals.
+pub fn leave_session() {
+    // SAFETY: touches no memory.
+    unsafe { libc::setsid() };
+}
+
+/// Sets the name that `ps` shows of this process; at most 15 bytes count.
+pub fn set_name(name: &CStr) {
+    // SAFETY: a zero-terminated string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// This process is killed when its parent ends.
+pub fn end_with_parent() {
+    // SAFETY: touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Makes a copy of this process, which runs `child` and ends; its process id. Only while this process has one thread.
+pub fn fork(child: impl FnOnce()) -> io::Result<i32> {
+    // SAFETY: there is one thread, so the child may run anything.
+    match unsafe { libc::fork() } {
+        0 => {
+            // Nothing of the parent's is cleaned up.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+            // SAFETY: nothing that the parent has to do at its end is done twice.
+            unsafe { libc::_exit(0) }
+        }
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(pid),
     }
+}
+
+/// Whether the child `pid` has ended; if it has, nothing is left of it.
+pub fn reap(pid: i32) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 }
+}
+
+/// Waits until the child `pid` has ended.
+pub fn reap_at_once(pid: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+}
+
+/// Closes a descriptor that nobody owns, as a copied process has them.
+pub fn close(fd: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::close(fd) };
+}
+
+/// Clears the memory of this process's arguments, which `/proc` says to be from `start` to `end`. For a process that
+/// does not look at them any more.
+pub fn clear_arguments(start: u64, end: u64) {
+    let len = end.saturating_sub(start) as usize;
+    // SAFETY: the kernel has put the arguments there, on the stack of this process; what the standard library
+    // gives out are copies.
+    unsafe { std::ptr::write_bytes(start as *mut u8, 0, len) };
+}
+
+/// The state letter of a process: `T` if it is stopped.
+pub fn state(pid: i32) -> Option<u8> {
+    let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = text.iter().rposition(|b| *b == b')')?;
+    text.get(end + 2).copied()
 }
 
 /// Sets the disposition of `signal` to the default; whether it was ignored.
@@ -139,18 +275,33 @@ pub struct Ended {
     pub peak_kib: u64,
 }
 
-/// The state of the child `pid`, if it has ended.
-pub fn poll_child(pid: i32) -> io::Result<Option<Ended>> {
+/// What has become of a child.
+pub enum Change {
+    Ended(Ended),
+    /// By this signal.
+    Stopped(i32),
+}
+
+/// What has become of the child `pid`.
+pub fn poll_child(pid: i32) -> io::Result<Option<Change>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: valid pointers; the usage is plain numbers, zeroed before.
     let (n, usage) = unsafe {
-        let n = libc::wait4(pid, &mut status, libc::WNOHANG, usage.as_mut_ptr());
+        let n = libc::wait4(
+            pid,
+            &mut status,
+            libc::WNOHANG | libc::WUNTRACED,
+            usage.as_mut_ptr(),
+        );
         (n, usage.assume_init())
     };
     match n {
         0 => Ok(None),
-        n if n == pid => Ok(Some(Ended {
+        n if n == pid && libc::WIFSTOPPED(status) => {
+            Ok(Some(Change::Stopped(libc::WSTOPSIG(status))))
+        }
+        n if n == pid => Ok(Some(Change::Ended(Ended {
             status: if libc::WIFSIGNALED(status) {
                 Err(libc::WTERMSIG(status))
             } else {
@@ -158,7 +309,7 @@ pub fn poll_child(pid: i32) -> io::Result<Option<Ended>> {
             },
             cpu: time(usage.ru_utime) + time(usage.ru_stime),
             peak_kib: usage.ru_maxrss as u64,
-        })),
+        }))),
         _ => Err(io::Error::last_os_error()),
     }
 }

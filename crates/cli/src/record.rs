@@ -1,6 +1,7 @@
 //! `hindsight record`.
 
 use crate::dump::{self, Listener};
+use crate::face::{Face, Run, Worker};
 use crate::keep::KeepOn;
 use crate::launch::{BEAT, Watch};
 use crate::program::Program;
@@ -74,7 +75,7 @@ fn plain(a: &args::Record, program: &Program) -> Result<Status> {
     let image = image::file(&config(a, program, -1, 0)?)?;
     let watch = Watch::new();
     let pid = os::spawn(&exec(&image, program, &watch)?)?;
-    Ok(watch.wait(pid, || {})?.status)
+    Ok(watch.wait(pid, || {}, |_| {})?.status)
 }
 
 /// Runs the program as often as the options say.
@@ -113,13 +114,6 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     Ok(Ok(0))
 }
 
-/// One run of the program.
-struct Run {
-    status: Status,
-    ending: Ending,
-    kept: bool,
-}
-
 /// Runs and records the program once; `number` runs came before.
 fn once(
     a: &args::Record,
@@ -128,15 +122,6 @@ fn once(
     watch: &Watch,
     number: u64,
 ) -> Result<Run> {
-    let started = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let name = program
-        .execfn
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
     let control = Control::new().with_context(|| {
         format!(
             "cannot make the memory shared with the program (does `ulimit -f` allow {} MiB?)",
@@ -151,9 +136,49 @@ fn once(
         .context("the memory shared with the program")?;
     let config = config(a, program, theirs.as_raw_fd(), number)?;
     let image = image::file(&config)?;
+    let mut exec = exec(&image, program, watch)?;
+    exec.keep = Some(theirs.as_raw_fd());
+    exec.merge_output = *target == Target::StandardOutput;
+    let worker = Worker::start(|face| {
+        // Only who is recorded has it.
+        os::close(theirs.as_raw_fd());
+        work(a, program, target, number, &control, &config, face)
+    })?;
+    let pid = os::spawn(&exec)?;
+    drop(theirs);
+    worker.started(pid);
+    let beat = || {
+        worker.look();
+        // Where tracing is allowed to parents only, it is to this process.
+        detach::serve(&control);
+    };
+    let ended = watch.wait(pid, beat, |news| worker.tell(news))?;
+    worker.finish(&ended, watch, beat)
+}
+
+/// In the process that collects: prepares for the program, records it to its end and sees to the recording.
+fn work(
+    a: &args::Record,
+    program: &Program,
+    target: &Target,
+    number: u64,
+    control: &Control,
+    config: &Config,
+    face: &Face,
+) -> Result<Run> {
+    control.adopt();
+    let started = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let name = program
+        .execfn
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let translations = match a.no_cache {
         true => None,
-        false => Translations::restore(&program.exe, &config, &control),
+        false => Translations::restore(&program.exe, config, control),
     };
     let header = Header {
         name: name.clone(),
@@ -167,31 +192,33 @@ fn once(
     let collector: Collector<Out> = match a.ring {
         Some(limit) => {
             let file = a.ring_on_disk.then(|| target.scratch()).transpose()?;
-            listener = Some(Listener::new()?);
-            Collector::circular(&control, Ring::new(&header, limit, file)?, say)
+            listener = Some(Listener::new(face.front())?);
+            Collector::circular(control, Ring::new(&header, limit, file)?, say)
         }
         None => {
             let sink = open()?;
             let name = place.insert(sink.place).name.clone();
-            let collector = Collector::new(&control, sink.out, &header, say)
+            let collector = Collector::new(control, sink.out, &header, say)
                 .with_context(|| format!("cannot write the recording to {name}"))?;
             share(collector, sink.files)
         }
     };
 
     let clock = Instant::now();
-    let mut exec = exec(&image, program, watch)?;
-    exec.keep = Some(theirs.as_raw_fd());
-    exec.merge_output = *target == Target::StandardOutput;
-    // The collector's thread is started after the fork, which wants a process of one thread.
-    let pid = os::spawn(&exec)?;
-    // From here on only they have it.
-    drop(theirs);
+    let pid = match face.ready() {
+        Ok(pid) => pid,
+        Err(e) => {
+            if let Some(place) = &place {
+                place.discard();
+            }
+            return Err(e);
+        }
+    };
     let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let requests = collector.requests();
     let (ended, collected) = std::thread::scope(|s| {
         let (done, finished) = mpsc::channel::<()>();
-        let (over, stop, control, requests) = (&over, &stop, &control, &requests);
+        let (over, stop, requests) = (&over, &stop, &requests);
         let collecting = s.spawn(move || {
             // Dropped at the end, however that comes.
             let _done = done;
@@ -199,27 +226,34 @@ fn once(
         });
         let beat = || {
             control.beat();
-            if control.is_damaged() && watch.is_overdue() {
+            if control.is_damaged() && face.is_overdue() {
                 // Its recorder may wait for what never comes, and then nothing else ends it.
                 os::kill(pid, libc::SIGKILL);
             }
-            detach::serve(control);
-            while let Some(peer) = listener.as_ref().and_then(Listener::accept) {
+            if face.is_stopped() {
+                detach::serve(control);
+            }
+            while let Some((peer, number)) = listener.as_ref().and_then(Listener::accept) {
                 let so_far = Summary {
                     wall_ms: clock.elapsed().as_millis() as u64,
                     ..Summary::default()
                 };
-                s.spawn(move || dump::answer(peer, control, requests, &so_far));
+                s.spawn(move || dump::answer(peer, number, control, requests, &so_far));
             }
         };
-        let ended = watch.wait(pid, beat);
+        let ended = face.wait(beat);
         over.store(true, Release);
         control.wake();
-        let told = || watch.told_to_end();
-        await_others(told, beat, control, &finished, stop, a.quiet);
+        await_others(
+            || face.told_to_end(),
+            beat,
+            control,
+            &finished,
+            stop,
+            a.quiet,
+        );
         (ended, collecting.join())
     });
-    let ended = ended?;
     let blocks = control.shelf().map_or(Count::default(), |s| s.count());
     let mut collected = collected.ok().flatten().context("the collector failed")?;
 
@@ -271,7 +305,7 @@ fn once(
         None => ended.status,
     };
     if let Some(t) = translations.filter(|_| !collected.confined) {
-        t.keep(&control);
+        t.keep(control);
     }
     // It may be deleted then.
     let unmatched = select::unmatched(

@@ -322,6 +322,45 @@ pub fn kill(pid: i32, signo: i32) -> bool {
     unsafe { libc::kill(pid, signo) == 0 }
 }
 
+/// Name and state letter of a process.
+fn name_and_state(pid: i32) -> Option<(String, char)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+    Some((name.to_owned(), rest.chars().next()?))
+}
+
+/// The children of process `pid`, with their names.
+pub fn children(pid: i32) -> Vec<(i32, String)> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = list.split_whitespace().map(|c| c.parse().unwrap());
+    children
+        .filter_map(|c| Some((c, name_and_state(c)?.0)))
+        .collect()
+}
+
+/// The process that collects for the one that was started to record.
+pub fn collector_of(front: i32) -> i32 {
+    let mut found = children(front).into_iter();
+    found.find(|(_, name)| name == "collector").unwrap().0
+}
+
+/// Whether a process is only there to see which signals the group of a recording gets.
+pub fn is_witness(pid: i32) -> bool {
+    name_and_state(pid).is_some_and(|(name, _)| name == "witness")
+}
+
+/// Waits until process `pid` is stopped, or is not.
+pub fn await_stopped(pid: i32, stopped: bool) {
+    let started = Instant::now();
+    while name_and_state(pid).is_some_and(|(_, state)| state == 'T') != stopped {
+        assert!(
+            started.elapsed() < LIMIT,
+            "process {pid} is in another state"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Waits until process `pid` is gone or a zombie.
 pub fn await_end(pid: i32) {
     let started = Instant::now();

@@ -1,6 +1,6 @@
 //! `kill -9` at any time leaves a readable trace of all that had reached the rings.
 
-use crate::harness::{Running, Scene, await_end, kill, words};
+use crate::harness::{Running, Scene, await_end, collector_of, kill, words};
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,23 +40,43 @@ fn of_the_program() {
 fn of_the_collector() {
     let scene = Scene::new();
     scene.compile("endless.c", &[]);
-    for (i, wait) in moments().enumerate() {
+    for wait in moments() {
         let trace = scene.path("trace.hst");
         let _ = std::fs::remove_file(&trace);
-        let (mut running, pid) = start(&scene, &trace);
+        let (running, pid) = start(&scene, &trace);
         std::thread::sleep(wait);
-        assert!(kill(running.id(), libc::SIGKILL));
-        // Once left as a zombie, whose number still exists: only its silence shows that it is dead.
-        if i > 0 {
-            running.reap();
-        }
+        assert!(kill(collector_of(running.id()), libc::SIGKILL));
         // The program cannot go on recording; it ends, with a message, by itself.
         await_end(pid);
         let done = running.finish();
         assert!(done.messages().contains("collector"), "{}", done.messages());
         if std::fs::metadata(&trace).is_ok_and(|m| m.len() > 0) {
-            scene.info(&trace);
-            scene.must_verify(&trace);
+            // In the first moments nothing may have been executed.
+            if scene.info(&trace)["instructions"] != 0 {
+                scene.must_verify(&trace);
+            }
         }
+    }
+}
+
+/// Who kills the process that was started means the program; the recording is finished.
+#[test]
+fn of_the_process_that_stands_for_the_program() {
+    let scene = Scene::new();
+    scene.compile("endless.c", &[]);
+    for group in [false, true] {
+        let trace = scene.path("trace.hst");
+        let _ = std::fs::remove_file(&trace);
+        let (running, pid) = start(&scene, &trace);
+        let collector = collector_of(running.id());
+        let whom = if group { -running.id() } else { running.id() };
+        assert!(kill(whom, libc::SIGKILL));
+        await_end(pid);
+        await_end(collector);
+        drop(running);
+        let info = scene.info(&trace);
+        assert_eq!(info["complete"], true, "{info}");
+        assert_eq!(info["ending"]["signal"], libc::SIGKILL, "{info}");
+        scene.must_verify(&trace);
     }
 }

@@ -2,7 +2,9 @@
 //! verifies to its end. Moments and victims are random: `HINDSIGHT_LOSS_SEED` says from which seed on
 //! (a failure names its own), `HINDSIGHT_LOSS_ROUNDS` how many rounds each test does.
 
-use crate::harness::{LIMIT, Running, Scene, await_end, kill, words};
+use crate::harness::{
+    LIMIT, Running, Scene, await_end, children, collector_of, is_witness, kill, words,
+};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -95,7 +97,8 @@ fn members(group: i32) -> Vec<i32> {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
         let fields: Vec<&str> = stat[stat.rfind(')')? + 2..].split(' ').collect();
         let of: i32 = fields[2].parse().ok()?;
-        (of == group && pid != group && fields[0] != "Z").then_some(pid)
+        let other = pid != group && !is_witness(pid);
+        (of == group && other && fields[0] != "Z").then_some(pid)
     };
     let all = fs::read_dir("/proc").unwrap();
     all.filter_map(|e| one(e.ok()?)).collect()
@@ -177,10 +180,9 @@ fn when_the_collector_is_killed() {
     let loads = loads(&scene);
     let trace = scene.path("trace.hst");
     for (seed, mut random) in rounds(5) {
-        let mut running = start(&scene, &trace, &loads[seed as usize % loads.len()]);
+        let running = start(&scene, &trace, &loads[seed as usize % loads.len()]);
         random.pause(30, 1200);
-        assert!(kill(running.id(), libc::SIGKILL));
-        running.reap();
+        assert!(kill(collector_of(running.id()), libc::SIGKILL));
         // Whoever needs the collector says so and ends; each of these programs soon does.
         for pid in members(running.id()) {
             await_end(pid);
@@ -201,6 +203,7 @@ fn when_everything_is_killed_at_once() {
     for (seed, mut random) in rounds(3) {
         let mut running = start(&scene, &trace, &loads[seed as usize % loads.len()]);
         random.pause(200, 1500);
+        kill(collector_of(running.id()), libc::SIGKILL);
         running.signal_group(libc::SIGKILL);
         running.reap();
         kill_members(running.id());
@@ -385,7 +388,11 @@ fn stands_still(everybody: bool, seconds: u64) {
          make -s -j2 -C src; wait; ls src/*.o | wc -l; exit 5";
     let running = start(&scene, &trace, line);
     let group = running.id();
-    let of = if everybody { -group } else { group };
+    let of = if everybody {
+        -group
+    } else {
+        collector_of(group)
+    };
     std::thread::sleep(Duration::from_millis(150));
     assert!(kill(of, libc::SIGSTOP));
     std::thread::sleep(Duration::from_secs(seconds));
@@ -445,14 +452,15 @@ fn and_nothing_is_kept_in_memory_of_those_who_have_left() {
     let trace = scene.path("trace.hst");
     let args = words(&comers, &["20000", "3000"]);
     let running = begin(&scene, &trace, &args);
-    let (collector, mut program) = (running.id(), None);
+    let front = running.id();
+    let (collector, mut program) = (collector_of(front), None);
     // Of collector and program, the most in each tenth of the work.
     let mut most = [[0; 2]; 10];
     let mut done = 0;
     while done < 10 {
         program = program.or_else(|| {
-            let children = format!("/proc/{collector}/task/{collector}/children");
-            fs::read_to_string(children).ok()?.trim().parse().ok()
+            let mut all = children(front).into_iter().map(|(pid, _)| pid);
+            all.find(|pid| *pid != collector && !is_witness(*pid))
         });
         for (i, pid) in [Some(collector), program].into_iter().enumerate() {
             if let Some((_, own)) = pid.and_then(memory) {
@@ -460,7 +468,7 @@ fn and_nothing_is_kept_in_memory_of_those_who_have_left() {
             }
         }
         std::thread::sleep(Duration::from_millis(5));
-        let ended = members(collector).is_empty();
+        let ended = members(front).is_empty();
         done = running.so_far().lines().count();
         assert!(!ended || done == 10, "it ended early");
     }

@@ -9,6 +9,7 @@ mod damage;
 mod deadly;
 mod family;
 mod faults;
+mod groups;
 mod harness;
 mod hiding;
 mod hostile;

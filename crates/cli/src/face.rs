@@ -1,0 +1,331 @@
+//! The two processes that record a program.
+//!
+//! The one that was started is the program's parent and stands for it: it is in its process group, is stopped with it,
+//! and ends as it ends ([`crate::launch`]). The one that collects is in a session of its own, so that no signal to the group
+//! and no key reaches it: whatever becomes of the group, the recording is finished. They tell each other what
+//! has happened by lines of JSON.
+
+use crate::launch::{BEAT, News, Watch};
+use crate::os::{self, Ended, Signals};
+use anyhow::{Context, Result, bail};
+use hindsight_trace::meta::Ending;
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Time in which a program notices a signal.
+const OVERDUE: Duration = Duration::from_secs(2);
+
+/// One end of the line between the two.
+struct Line {
+    out: UnixStream,
+    input: RefCell<BufReader<UnixStream>>,
+    /// The part of a line that has come.
+    part: RefCell<String>,
+}
+
+/// What has come of the other side.
+enum Heard {
+    Message(Value),
+    Nothing,
+    /// It has ended.
+    Gone,
+}
+
+impl Line {
+    fn new(stream: UnixStream) -> Result<Line> {
+        Ok(Line {
+            out: stream.try_clone()?,
+            input: RefCell::new(BufReader::new(stream)),
+            part: RefCell::default(),
+        })
+    }
+
+    /// If the other side is gone that is found when it is listened to.
+    fn say(&self, message: Value) {
+        let _ = (&self.out).write_all(format!("{message}\n").as_bytes());
+    }
+
+    /// Waits for a message, but no longer than `patience`; for ever if there is none.
+    fn hear(&self, patience: Option<Duration>) -> Heard {
+        let mut input = self.input.borrow_mut();
+        let mut part = self.part.borrow_mut();
+        // Zero would be for ever.
+        let limit = patience.map(|p| p.max(Duration::from_micros(1)));
+        if input.get_ref().set_read_timeout(limit).is_err() {
+            return Heard::Gone;
+        }
+        match input.read_line(&mut part) {
+            Ok(_) if part.ends_with('\n') => {
+                let line = std::mem::take(&mut *part);
+                serde_json::from_str(&line).map_or(Heard::Gone, Heard::Message)
+            }
+            Ok(_) => Heard::Gone,
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
+                    Heard::Nothing
+                }
+                _ => Heard::Gone,
+            },
+        }
+    }
+}
+
+/// One run of the program.
+pub struct Run {
+    /// Exit status or deadly signal.
+    pub status: Result<i32, i32>,
+    pub ending: Ending,
+    pub kept: bool,
+}
+
+impl Run {
+    fn to_json(&self) -> Value {
+        let (exit, signal) = (self.status.ok(), self.status.err());
+        json!({"run": {"exit": exit, "signal": signal, "ending": self.ending, "kept": self.kept}})
+    }
+
+    fn of_json(v: &Value) -> Option<Run> {
+        let v = v.get("run")?;
+        let number = |name| Some(v[name].as_i64()? as i32);
+        Some(Run {
+            status: number("signal").map_or(Ok(number("exit").unwrap_or(0)), Err),
+            ending: serde_json::from_value(v["ending"].clone()).ok()?,
+            kept: v["kept"].as_bool()?,
+        })
+    }
+}
+
+/// The process that collects, as the other one sees it.
+pub struct Worker {
+    pid: i32,
+    line: Line,
+    /// It has ended, and that was noticed.
+    gone: Cell<bool>,
+}
+
+impl Worker {
+    /// Starts the process that collects, which runs `work`; returns when that is ready for the program. All signals are
+    /// blocked, and this process has one thread.
+    pub fn start(work: impl FnOnce(&Face) -> Result<Run>) -> Result<Worker> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let front = os::own_id();
+        let mut theirs = Some(theirs);
+        let pid = os::fork(|| {
+            // Of this end there is to be one copy: whoever listens at the other sees when it is closed.
+            os::close(ours.as_raw_fd());
+            if let Some(Ok(line)) = theirs.take().map(Line::new) {
+                os::leave_session();
+                os::set_name(c"collector");
+                let face = Face::new(line, front);
+                let answer = match work(&face) {
+                    Ok(run) => run.to_json(),
+                    Err(e) => json!({"error": format!("{e:#}")}),
+                };
+                face.line.say(answer);
+            }
+        })
+        .context("fork")?;
+        drop(theirs);
+        let worker = Worker {
+            pid,
+            line: Line::new(ours)?,
+            gone: Cell::new(false),
+        };
+        match worker.line.hear(None) {
+            Heard::Message(v) if v["ready"] == true => Ok(worker),
+            heard => bail!(worker.failure(heard)),
+        }
+    }
+
+    /// The program has been started.
+    pub fn started(&self, pid: i32) {
+        self.line.say(json!({"started": pid}));
+    }
+
+    /// Something has happened.
+    pub fn tell(&self, news: News) {
+        self.line.say(match news {
+            News::Stops => json!({"stops": true}),
+            News::GoesOn => json!({"stops": false}),
+            News::EndIsWanted => json!({"end": true}),
+        });
+    }
+
+    /// A few times a second: the number of a dead process is given back, so that the recorder sees that it is dead.
+    pub fn look(&self) {
+        if !self.gone.get() && os::reap(self.pid) {
+            self.gone.set(true);
+        }
+    }
+
+    /// The program has ended. Waits for the end of the recording; `beat` is called a few times a second.
+    pub fn finish(&self, ended: &Ended, watch: &Watch, beat: impl Fn()) -> Result<Run> {
+        self.line.say(json!({"ended": {
+            "exit": ended.status.ok(),
+            "signal": ended.status.err(),
+            "cpu": ended.cpu.as_micros() as u64,
+            "peak": ended.peak_kib,
+        }}));
+        loop {
+            match self.line.hear(Some(BEAT)) {
+                Heard::Nothing => {
+                    beat();
+                    if watch.told_to_end() {
+                        self.line.say(json!({"stop": true}));
+                    }
+                }
+                Heard::Message(v) if v.get("run").is_some() => {
+                    self.reap();
+                    return Run::of_json(&v).context("the collector's answer");
+                }
+                heard => bail!(self.failure(heard)),
+            }
+        }
+    }
+
+    fn reap(&self) {
+        if !self.gone.replace(true) {
+            os::reap_at_once(self.pid);
+        }
+    }
+
+    /// What it says that has gone wrong, or that it is gone.
+    fn failure(&self, heard: Heard) -> String {
+        self.reap();
+        match heard {
+            Heard::Message(v) => v["error"].as_str().unwrap_or("the collector failed").into(),
+            _ => "the collector is gone; the recording ends where it was".into(),
+        }
+    }
+}
+
+/// The process that stands for the program, as the one that collects sees it.
+pub struct Face {
+    line: Line,
+    front: i32,
+    /// The program's id, as soon as there is one.
+    program: Cell<i32>,
+    /// The other process was stopped when it was last looked at.
+    stopped: Cell<bool>,
+    /// And so was the program at the same time, or before.
+    together: Cell<bool>,
+    /// When an end was wanted first.
+    asked: Cell<Option<Instant>>,
+}
+
+impl Face {
+    fn new(line: Line, front: i32) -> Face {
+        Face {
+            line,
+            front,
+            program: Cell::new(0),
+            stopped: Cell::new(false),
+            together: Cell::new(false),
+            asked: Cell::new(None),
+        }
+    }
+
+    /// The program may be started; its id when it has been.
+    pub fn ready(&self) -> Result<i32> {
+        self.line.say(json!({"ready": true}));
+        match self.line.hear(None) {
+            Heard::Message(v) if v["started"].is_i64() => {
+                self.program.set(v["started"].as_i64().unwrap_or(0) as i32);
+                Ok(self.program.get())
+            }
+            _ => bail!("the program could not be started"),
+        }
+    }
+
+    /// The process that stands for the program.
+    pub fn front(&self) -> i32 {
+        self.front
+    }
+
+    /// Whether it was stopped when it was last looked at.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    /// Whether an end was wanted so long ago that a program which is in order would have noticed.
+    pub fn is_overdue(&self) -> bool {
+        self.asked.get().is_some_and(|a| a.elapsed() > OVERDUE)
+    }
+
+    /// Waits until the program has ended; calls `beat` a few times a second.
+    pub fn wait(&self, beat: impl Fn()) -> Ended {
+        loop {
+            match self.line.hear(Some(BEAT)) {
+                Heard::Message(v) if v["ended"].is_object() => return ended(&v["ended"]),
+                Heard::Message(v) if v["end"] == true => {
+                    self.asked.set(self.asked.get().or(Some(Instant::now())));
+                }
+                Heard::Message(v) => {
+                    self.together.set(v["stops"] == true);
+                    self.stopped.set(false);
+                }
+                Heard::Nothing => {
+                    beat();
+                    self.keep_together();
+                }
+                Heard::Gone => {
+                    // Who kills the process that stands for the program means the program.
+                    os::kill(self.program.get(), libc::SIGKILL);
+                    return Ended {
+                        status: Err(libc::SIGKILL),
+                        cpu: Duration::ZERO,
+                        peak_kib: 0,
+                    };
+                }
+            }
+        }
+    }
+
+    /// When the program has ended: whether somebody wants this to end, too.
+    pub fn told_to_end(&self) -> bool {
+        let ending = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+        let asked = Signals::of(&ending).take(Duration::ZERO).is_some();
+        // Nobody waits for what is still recorded when the other process is gone.
+        asked || !matches!(self.line.hear(Some(Duration::ZERO)), Heard::Nothing)
+    }
+
+    /// A process that is stopped notices nothing. So it is continued from here when the program goes on or has ended;
+    /// and where somebody has stopped it alone, which cannot be passed on by itself, the program is.
+    fn keep_together(&self) {
+        const STOPPED: Option<u8> = Some(b'T');
+        if os::state(self.front) != STOPPED {
+            if self.stopped.replace(false) {
+                self.together.set(false);
+            }
+            return;
+        }
+        let before = self.stopped.replace(true);
+        match os::state(self.program.get()) {
+            STOPPED => self.together.set(true),
+            Some(b'Z' | b'X') | None => os::kill(self.front, libc::SIGCONT),
+            _ if self.together.get() => os::kill(self.front, libc::SIGCONT),
+            // The program may be about to stop.
+            _ if !before => {}
+            _ => {
+                os::kill(self.program.get(), libc::SIGSTOP);
+                self.together.set(true);
+            }
+        }
+    }
+}
+
+fn ended(v: &Value) -> Ended {
+    let number = |name| v[name].as_u64().unwrap_or(0);
+    Ended {
+        status: match v["signal"].as_i64() {
+            Some(signal) => Err(signal as i32),
+            None => Ok(v["exit"].as_i64().unwrap_or(0) as i32),
+        },
+        cpu: Duration::from_micros(number("cpu")),
+        peak_kib: number("peak"),
+    }
+}
