@@ -94,6 +94,7 @@ impl Timeline {
             threads,
             scans: OnceLock::new(),
             killed: OnceLock::new(),
+            meddled: OnceLock::new(),
             codes: Mutex::default(),
             changes: Mutex::default(),
             doubts: Mutex::default(),

@@ -5,6 +5,7 @@ mod agreed;
 mod begin;
 mod certain;
 mod condition;
+mod evident;
 mod exposed;
 mod files;
 mod just;
@@ -196,7 +197,8 @@ pub fn memory(
 }
 
 fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
-    if begin::find(cursor, q)? {
+    evident::find(cursor, q)?;
+    if q.whole() || begin::find(cursor, q)? {
         return Ok(());
     }
     let mut home = (cursor.thread(), cursor.count());

@@ -5,6 +5,7 @@ mod asked;
 mod borders;
 mod calls;
 mod changes;
+mod cheap;
 mod grounds;
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]

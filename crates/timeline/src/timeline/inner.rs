@@ -32,6 +32,8 @@ pub struct Inner {
     pub doubts: Mutex<BTreeMap<u32, Arc<Doubts>>>,
     /// Modules that were read lately, the last one first.
     pub files: Mutex<VecDeque<(ModuleHash, Arc<Vec<u8>>)>>,
+    /// Whether recorded processes may have written into the memory of others by system calls.
+    pub meddled: OnceLock<bool>,
     /// The index beside the trace.
     pub sidecar: Sidecar,
     /// Indexed parts of threads, by their first instruction.

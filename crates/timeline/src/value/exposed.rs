@@ -1,6 +1,7 @@
 //! Values that are read later.
 
 use super::{Query, shares_cells};
+use crate::index;
 use crate::memory::{Candidate, Ground, Known};
 use crate::{Cursor, Error, Result};
 use hindsight_isa::observe::MARK;
@@ -8,6 +9,8 @@ use std::sync::Arc;
 
 /// Intervals that are replayed at most to find what is read later.
 const AHEAD: usize = 4;
+/// Instructions that are looked at: more take long where there is no index of them.
+const FAR: u64 = 4 * index::SPAN;
 
 /// Moves what is read later to here, where nothing can have changed it in between: no system call,
 /// signal, gap or other thread.
@@ -16,8 +19,9 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
     let timeline = cursor.timeline().clone();
     let here = timeline.position(t, count)?;
     let scan = timeline.0.scan(t)?;
-    if count <= scan.quiet_until {
-        // What is not known by now is not there, or nobody knows it.
+    let in_gap = scan.gaps.iter().any(|g| g.start <= count && count < g.end);
+    if count <= scan.quiet_until || in_gap {
+        // What is not known by now is not there, or nobody knows it. Where nothing is recorded nobody reads.
         return Ok(());
     }
     let barriers = [
@@ -29,7 +33,12 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
         (scan.gaps.iter().map(|g| g.start).find(|n| *n > count)).map(|n| n - 1),
         scan.numbers.iter().map(|n| n.1).find(|n| *n >= count),
     ];
-    let until = barriers.into_iter().flatten().min().unwrap_or(scan.to);
+    // A gap at the end of a thread ends nowhere.
+    let until = (barriers.into_iter().flatten())
+        .min()
+        .unwrap_or(scan.to)
+        .min(scan.to)
+        .min(count.saturating_add(FAR));
     // Memory that others share may change at any time.
     let (address, len) = (q.m.address, q.len());
     let list = timeline.mappings(image, here)?;
@@ -60,29 +69,40 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
                 return Err(Error::Cancelled);
             }
             let part = p.index(lo)?;
-            let i = part.interval(lo);
-            let hi = until.min(part.bounds(i).1.max(lo + 1));
             let inner = Arc::clone(p.inner());
             let touched = |reads| part.touching(&inner, address, len, reads, !reads);
-            if touched(true)?.has(i) {
-                replays += 1;
-                p.seek(lo)?;
-                p.take_marks(address, len);
-                p.set_breaks(Vec::new());
-                p.run(hi)?;
-                let [reads, writes, cells] = p.known(address, len as usize);
-                p.spoil();
-                for (i, b) in m.bytes.iter_mut().enumerate() {
-                    if b.is_none() && !shut[i] && reads[i] == MARK && writes[i] == 0 {
-                        *b = Some(Known {
-                            value: cells[i],
-                            ground: Ground::Exposed,
-                        });
-                    }
-                    shut[i] |= writes[i] != 0;
+            let (read, written) = (touched(true)?, touched(false)?);
+            let first = part.interval(lo);
+            let some = |i: &usize| read.has(*i) || written.has(*i);
+            let Some(i) = (first..part.borders.len()).find(some) else {
+                // Behind the last interval there may be another part. Where a stream was cut there is none.
+                if part.to <= lo {
+                    break;
                 }
-            } else if touched(false)?.has(i) {
+                lo = part.to;
+                continue;
+            };
+            let (from, to) = part.bounds(i);
+            lo = lo.max(from);
+            if lo >= until || to <= lo || !read.has(i) {
                 break;
+            }
+            let hi = until.min(to);
+            replays += 1;
+            p.seek(lo)?;
+            p.take_marks(address, len);
+            p.set_breaks(Vec::new());
+            p.run(hi)?;
+            let [reads, writes, cells] = p.known(address, len as usize);
+            p.spoil();
+            for (i, b) in m.bytes.iter_mut().enumerate() {
+                if b.is_none() && !shut[i] && reads[i] == MARK && writes[i] == 0 {
+                    *b = Some(Known {
+                        value: cells[i],
+                        ground: Ground::Exposed,
+                    });
+                }
+                shut[i] |= writes[i] != 0;
             }
             lo = hi;
         }

@@ -1,0 +1,211 @@
+//! What can be told of memory without looking at what was executed: that nothing ever was there, and what a file
+//! says that nobody could write to. The search for who accessed such bytes last would have to go back to the
+//! beginning.
+
+use super::Query;
+use crate::maps::{Change, What};
+use crate::memory::{Ground, Known};
+use crate::scan::{Raw, Scan};
+use crate::{Cursor, Mapping, Position, Result, Timeline};
+use hindsight_trace::Completeness;
+use std::ops::Range;
+use std::sync::Arc;
+
+const WRITE: u32 = 2;
+const PRIVATE: u32 = 2;
+const GROWS_DOWN: u32 = 0x100;
+const PAGE: u64 = 4096;
+/// A page of the kernel's that mappings need not mention.
+const VSYSCALL: Range<u64> = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
+/// `ptrace` and `process_vm_writev`.
+const MEDDLING: [u64; 2] = [101, 311];
+
+/// A change of the mappings, and the bytes that it is about.
+type Near<'a> = (&'a Change, (u64, u64));
+
+/// Fills in what is evident.
+pub fn find(cursor: &Cursor, q: &mut Query) -> Result<()> {
+    let timeline = cursor.timeline().clone();
+    // Of a recording that was cut, mappings may be missing.
+    if timeline.trace().completeness() != Completeness::Complete {
+        return Ok(());
+    }
+    let (image, here) = (cursor.image(), cursor.position()?);
+    let changes = timeline.changes(image)?;
+    let (address, len) = (q.m.address, q.len());
+    let end = address.saturating_add(len);
+    let near: Vec<Near> = (changes.iter())
+        .filter_map(|c| Some((c, reach(c, &changes)?)))
+        .filter(|(_, (from, to))| *from < end && address < *to)
+        .collect();
+    absent(&near, here, q);
+    if near.iter().any(|n| is_of_file(n.0)) {
+        files(&timeline, image, here, &near, q)?;
+    }
+    Ok(())
+}
+
+/// The bytes that a change may have given a program. A stack grows downwards without a word, as far as to what lay
+/// below it.
+fn reach(c: &Change, all: &[Change]) -> Option<(u64, u64)> {
+    let What::Map(m) = &c.what else { return None };
+    if m.path != "[stack]" && m.flags & GROWS_DOWN == 0 {
+        return Some((m.start, m.end));
+    }
+    let below = |o: &Change| match &o.what {
+        What::Map(o) if o.end <= m.start => Some(o.end),
+        _ => None,
+    };
+    let before = all.iter().filter(|o| o.when.is_none());
+    Some((before.filter_map(below).max().unwrap_or(0), m.end))
+}
+
+fn is_of_file(c: &Change) -> bool {
+    matches!(&c.what, What::Map(m) if m.path.starts_with('/'))
+}
+
+/// What was never mapped so that it could be accessed has no value, and never had one.
+fn absent(near: &[Near], here: Position, q: &mut Query) {
+    let accessible = |n: &&Near| {
+        let before = n.0.when.is_none_or(|w| w <= here);
+        before && matches!(&n.0.what, What::Map(m) if m.prot != 0)
+    };
+    let there: Vec<(u64, u64)> = near.iter().filter(accessible).map(|n| n.1).collect();
+    for i in 0..q.m.bytes.len() {
+        let at = q.m.address.wrapping_add(i as u64);
+        let inside = |r: &(u64, u64)| r.0 <= at && at < r.1;
+        q.lost[i] |= !there.iter().any(inside) && !VSYSCALL.contains(&at);
+    }
+}
+
+/// What a file says of code and constants that could not be written as long as the program ran.
+fn files(
+    timeline: &Timeline,
+    image: u32,
+    here: Position,
+    near: &[Near],
+    q: &mut Query,
+) -> Result<()> {
+    if meddled(timeline)? {
+        return Ok(());
+    }
+    let fixed = |n: &Near| match &n.0.what {
+        What::Map(m) => m.prot & WRITE == 0 && m.flags & PRIVATE != 0,
+        What::Unmap(..) => true,
+    };
+    let end = q.m.address.saturating_add(q.len());
+    let list = timeline.mappings(image, here)?;
+    let inside = |r: &&Mapping| r.start < end && q.m.address < r.end && r.path.starts_with('/');
+    for r in list.iter().filter(inside).cloned() {
+        let first = |o: &&Mapping| o.path == r.path && o.offset == 0 && o.start <= r.start;
+        let Some(base) = list.iter().filter(first).map(|o| o.start).max() else {
+            continue;
+        };
+        let Some((file, constant)) = constants(timeline, &r, base)? else {
+            continue;
+        };
+        for i in 0..q.m.bytes.len() {
+            let at = q.m.address.wrapping_add(i as u64);
+            let around = |n: &&Near| n.1.0 <= at && at < n.1.1;
+            let offset = at.wrapping_sub(r.start).wrapping_add(r.offset);
+            if r.start <= at
+                && at < r.end
+                && q.open(i)
+                && (constant.iter())
+                    .any(|(c, from)| c.contains(&at) && at - c.start + from == offset)
+                && near.iter().filter(around).all(fixed)
+            {
+                let byte = file.get(offset as usize);
+                q.m.bytes[i] = byte.map(|value| Known {
+                    value: *value,
+                    ground: Ground::Module,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a recorded process may have written into the memory of others, as a debugger does.
+fn meddled(timeline: &Timeline) -> Result<bool> {
+    let inner = &timeline.0;
+    if let Some(m) = inner.meddled.get() {
+        return Ok(*m);
+    }
+    let calls = |s: &Scan| {
+        let call = |e: &(u64, Raw)| matches!(e.1, Raw::Syscall { number, .. } if MEDDLING.contains(&number));
+        s.events.iter().any(call)
+    };
+    let found = timeline.scans()?.values().any(calls);
+    Ok(*inner.meddled.get_or_init(|| found))
+}
+
+/// Addresses of parts of a file, with the offset in it of the first byte.
+type Parts = Vec<(Range<u64>, u64)>;
+
+/// A mapped executable file, which is loaded at `base`, and its parts that are not writable. Others may have been
+/// written before they were made read-only, also where that is not recorded.
+fn constants(timeline: &Timeline, r: &Mapping, base: u64) -> Result<Option<(Arc<Vec<u8>>, Parts)>> {
+    let path = r.path.as_bytes();
+    let mut named = (timeline.trace().modules().iter()).filter(|m| m.path.as_bytes() == path);
+    // A path may have meant one file after another.
+    let (Some(info), None) = (named.next(), named.next()) else {
+        return Ok(None);
+    };
+    let file = timeline.0.file(info.hash)?;
+    let parts = constant_parts(&file, base).unwrap_or_default();
+    Ok((!parts.is_empty()).then_some((file, parts)))
+}
+
+/// The segments of an ELF file that cannot be written, if nothing is relocated there.
+fn constant_parts(file: &[u8], base: u64) -> Option<Parts> {
+    const LOAD: u32 = 1;
+    const DYNAMIC: u32 = 2;
+    const HEADER: usize = 56;
+    let word = |at: usize| Some(u64::from_le_bytes(file.get(at..at + 8)?.try_into().ok()?));
+    // Of 64 bits, and in this order of bytes.
+    if !file.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (table, count) = (word(32)? as usize, word(56)? as u16 as usize);
+    let (mut parts, mut written, mut bias) = (Vec::new(), Vec::new(), None);
+    for i in 0..count {
+        let at = table
+            .checked_add(i * HEADER)
+            .filter(|at| *at < file.len())?;
+        let head = word(at)?;
+        let [offset, address, size, held] =
+            [8, 16, 32, 40].map(|n| word(at + n).unwrap_or_default());
+        let (kind, flags) = (head as u32, (head >> 32) as u32);
+        if kind == DYNAMIC && has_text_relocations(file, offset, size) {
+            return None;
+        }
+        if kind != LOAD {
+            continue;
+        }
+        let bias = *bias.get_or_insert(base.wrapping_sub(address & !(PAGE - 1)));
+        let start = address.wrapping_add(bias);
+        // Mappings are made of whole pages.
+        let stop = start.checked_add(held)?.checked_next_multiple_of(PAGE)?;
+        match flags & WRITE {
+            0 => parts.push((start..start.checked_add(size)?, offset)),
+            _ => written.push(start & !(PAGE - 1)..stop),
+        }
+    }
+    parts.retain(|(p, _)| !written.iter().any(|w| w.start < p.end && p.start < w.end));
+    Some(parts)
+}
+
+/// Whether a dynamic section says that the loader writes into what is not writable.
+fn has_text_relocations(file: &[u8], from: u64, size: u64) -> bool {
+    const TEXTREL: u64 = 22;
+    const FLAGS: u64 = 30;
+    const FLAG: u64 = 4;
+    let from = usize::try_from(from).unwrap_or(usize::MAX);
+    let end = from.saturating_add(size as usize).min(file.len());
+    let entries = file.get(from..end).unwrap_or_default().as_chunks::<16>().0;
+    entries.iter().any(|e| {
+        let [tag, value] = [0, 8].map(|n| u64::from_le_bytes(std::array::from_fn(|i| e[n + i])));
+        tag == TEXTREL || tag == FLAGS && value & FLAG != 0
+    })
+}
