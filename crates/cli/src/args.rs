@@ -21,6 +21,30 @@ use values::{
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
+    /// For commands that read a recording: end with an error when they have more memory than this, such as `4G`. Default:
+    /// 1 GiB, and what the recording may need by its length and by what it says that its program had.
+    #[arg(long, global = true, value_name = "SIZE", value_parser = bytes, display_order = 1000)]
+    pub max_memory: Option<u64>,
+}
+
+impl Command {
+    /// Whether it reads recordings, which may be anybody's.
+    pub fn reads(&self) -> bool {
+        use Command::*;
+        match self {
+            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Breakpath(_)
+            | Events(_) | Mem(_) | Writes(_) | Calls(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => {
+                true
+            }
+            Record(_)
+            | Attach(_)
+            | Detach(_)
+            | Cache(_)
+            | Dump(_)
+            | Receive(_)
+            | Completions { .. } => false,
+        }
+    }
 }
 
 #[derive(Subcommand)]

@@ -2,16 +2,20 @@
 
 use crate::hex::hex;
 use crate::store::println;
-use crate::{args, travel};
+use crate::{args, limits, travel};
 use anyhow::Result;
 use hindsight_text::line;
 use hindsight_timeline::{Cancel, Halt, Options, Position, Route};
 use serde_json::json;
 use std::fmt::Write;
 
+/// Bytes of memory for each instruction that may be looked at.
+const PER_INSTRUCTION: u64 = 16;
+
 /// Prints the way to a position.
 pub fn run(a: &args::Breakpath) -> Result<i32> {
     let timeline = travel::open(Some(&a.file), Options::default())?;
+    limits::raise(a.limit.saturating_mul(PER_INSTRUCTION));
     let to = timeline.find(a.position, None)?;
     let route = timeline.route(to, a.limit, &Cancel::new())?;
     let out = match (a.gdb, a.json) {

@@ -2,7 +2,7 @@
 //! those that belong to the recording, for which it asks, connects to nothing, and starts nothing. So it does not
 //! matter who made the recording.
 
-use crate::{os, store};
+use crate::{limits, os, store};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::keeper::{self, Allowed, End, Inside, Side};
 use hindsight_guard::sandbox::Walls;
@@ -68,8 +68,11 @@ pub fn lock(inside: Inside, recording: &Path) {
     os::local_time(0, true);
     hindsight_guard::processors();
     hindsight_replay::prepare();
+    limits::prepare();
     let _ = RECORDING.set(recording.into());
     let _ = WALLS.set(inside.lock());
+    // Only now: the thread is locked up too.
+    limits::watch();
 }
 
 /// Runs a command on a recording, or the latest one, in a confined process; its exit status. The command has said what went

@@ -1,6 +1,6 @@
 //! `hindsight replay` and `hindsight gdbserver`: a recording under gdb.
 
-use crate::{args, confine, interrupts, say, store};
+use crate::{args, confine, interrupts, limits, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{Patience, SCRIPT, Session, serve as talk};
 use hindsight_guard::keeper::{self, Keeper, Side};
@@ -30,6 +30,7 @@ const OTHERS: i32 = 3;
 fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session> {
     let timeline =
         Timeline::open(file, Options::default()).with_context(|| file.display().to_string())?;
+    limits::allow(timeline.trace(), limits::processors());
     let at = at.map(|place| timeline.find(place, None)).transpose()?;
     Ok(Session::new(timeline, process, at)?)
 }
@@ -64,6 +65,9 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     }
     if let Some(image) = a.process {
         server.push(format!("--process={image}").into());
+    }
+    if let Some(most) = limits::said() {
+        server.push(format!("--max-memory={}k", most >> 10).into());
     }
     server.push(quoted(path.canonicalize()?.as_os_str()));
     let mut connect = OsString::from("target remote | ");

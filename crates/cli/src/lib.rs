@@ -18,6 +18,7 @@ mod info;
 mod interrupts;
 mod keep;
 mod launch;
+mod limits;
 mod os;
 mod program;
 mod record;
@@ -54,6 +55,14 @@ pub fn run() -> i32 {
             };
         }
     };
+    match (args.command.reads(), args.max_memory) {
+        (true, said) => limits::begin(said),
+        (false, None) => {}
+        (false, Some(_)) => {
+            say("--max-memory is for commands that read a recording");
+            return 2;
+        }
+    }
     let result = match args.command {
         Command::Record(a) => return record::run(a),
         Command::Attach(a) => return attach::run(&a),
@@ -70,9 +79,9 @@ pub fn run() -> i32 {
         Command::Events(a) => confine::run(a.file.as_deref(), || travel::events(&a)),
         Command::Mem(a) => confine::run(Some(&a.file), || travel::mem(&a)),
         Command::Writes(a) => confine::run(Some(&a.file), || travel::writes(&a)),
-        Command::Ls(a) => store::list(&a),
-        Command::Rm(a) => store::remove(&a),
-        Command::Export(a) => export::run(&a),
+        Command::Ls(a) => limits::within(|| store::list(&a)),
+        Command::Rm(a) => limits::within(|| store::remove(&a)),
+        Command::Export(a) => limits::within(|| export::run(&a)),
         Command::Cache(a) => translations::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => stream::receive(&a),

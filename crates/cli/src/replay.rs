@@ -4,7 +4,7 @@ use crate::bar::Bar;
 use crate::hex::hex;
 use crate::record::grouped;
 use crate::store::println;
-use crate::{args, confine, say, store};
+use crate::{args, confine, limits, say, store};
 use anyhow::{Context, Result};
 use hindsight_replay::{Checks, End, Options, Report, Suspect, verify};
 use hindsight_timeline::{OrderReport, check_order};
@@ -25,6 +25,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     if let Some(jobs) = a.jobs {
         options.jobs = jobs;
     }
+    limits::allow(&trace, options.jobs);
     options.count = a.count;
     if a.verify == Some(args::Checks::Digests) {
         options.checks = Checks::Digests;

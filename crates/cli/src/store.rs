@@ -4,10 +4,11 @@ use crate::record::{grouped, size};
 use crate::{args, confine, os, say};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::private;
+use hindsight_guard::regular::{self, Links};
 use hindsight_text::line;
-use hindsight_trace::Trace;
 use hindsight_trace::files;
 use hindsight_trace::meta::Ending;
+use hindsight_trace::{Brief, Trace};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -130,7 +131,7 @@ fn entry(path: &Path) -> Option<Entry> {
 
 /// Whether a recording is still being written.
 fn busy(path: &Path) -> bool {
-    match File::open(path) {
+    match regular::open(path, Links::Follow) {
         Ok(f) => matches!(f.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)),
         Err(_) => false,
     }
@@ -217,14 +218,14 @@ pub fn sweep_sometimes() {
 }
 
 /// How a recording ended, in a word or two.
-fn ending(path: &Path, t: &Result<Trace, hindsight_trace::Error>) -> String {
+fn ending(path: &Path, t: &Result<Brief, hindsight_trace::Error>) -> String {
     match t {
         _ if busy(path) => "being recorded".into(),
         Err(e) => e.to_string(),
-        Ok(t) => match t.summary().and_then(|s| s.ending.as_ref()) {
+        Ok(t) => match t.summary.as_ref().and_then(|s| s.ending.as_ref()) {
             Some(Ending::Unsupported(_)) => "not recorded further".into(),
             Some(e) => e.to_string(),
-            None => t.completeness().to_string(),
+            None => t.completeness.to_string(),
         },
     }
 }
@@ -235,16 +236,16 @@ pub fn list(a: &args::List) -> Result<i32> {
     let mut json = Vec::new();
     let mut own = 0;
     for e in entries()? {
-        let t = Trace::open(&e.path);
+        let t = Trace::brief(&e.path);
         let (command, started, instructions) = match &t {
             Ok(t) => {
-                let n = t.summary().map(|s| s.totals.instructions);
-                (t.header().command(), t.header().started_ms, n)
+                let n = t.summary.as_ref().map(|s| s.totals.instructions);
+                (t.header.command(), t.header.started_ms, n)
             }
             Err(_) => (e.program.clone(), modified_ms(&e), None),
         };
         let ended = ending(&e.path, &t);
-        let used = t.as_ref().map_or(Ok(0), Trace::shared_bytes);
+        let used = t.map_or(Ok(0), |t| t.shared);
         let ended = match &used {
             Err(e) => format!("{ended}, but {e}"),
             Ok(_) => ended,

@@ -1,11 +1,9 @@
 //! Names for addresses in a message of the recorder.
 
 use hindsight_collector::MappedFile;
+use hindsight_guard::regular::{self, Links};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 
 /// Most bytes of a file in which a name is looked for.
 const LARGEST: u64 = 512 << 20;
@@ -41,14 +39,7 @@ fn addresses(message: &str) -> impl Iterator<Item = u64> {
 fn name(path: &[u8], offset: u64) -> Option<(String, u64)> {
     let path = OsStr::from_bytes(path);
     // The path is what the program says: it may be anything.
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-        .ok()?;
-    file.metadata().ok().filter(|m| m.is_file())?;
-    let mut data = Vec::new();
-    file.take(LARGEST).read_to_end(&mut data).ok()?;
+    let data = regular::read(path, Links::Follow, LARGEST).ok()?;
     hindsight_replay::symbols::symbol(&data, offset)
 }
 

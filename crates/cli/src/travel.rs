@@ -4,7 +4,7 @@ use crate::bar::Bar;
 use crate::hex::hex;
 use crate::record::{grouped, size};
 use crate::store::{self, println};
-use crate::{args, say};
+use crate::{args, limits, say};
 use anyhow::{Context, Result};
 use hindsight_timeline::{
     Cancel, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place, ThreadId,
@@ -20,7 +20,12 @@ const ROW: usize = 16;
 /// Opens a recording, by default the latest one. What is made of its index for questions is shown on a terminal.
 pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
     let path = store::find(file)?;
+    let jobs = match options.jobs {
+        0 => limits::processors(),
+        n => n,
+    };
     let timeline = Timeline::open(&path, options).with_context(|| path.display().to_string())?;
+    limits::allow(timeline.trace(), jobs);
     let bar = Mutex::new(Bar::new(true));
     timeline.tell_progress(move |done| {
         let Ok(mut bar) = bar.lock() else { return };

@@ -1,13 +1,13 @@
 //! The process that has a file system, and opens files for the one that plays a recording.
 
 use crate::outside::{self, Op};
+use crate::regular::{self, Links};
 use crate::{private, sandbox, wire, within};
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -58,12 +58,10 @@ impl Allowed {
                 allow(self.readable(path))?;
                 // The user has named the recording. The rest has names that anybody knows.
                 let links = match path == self.recording {
-                    true => 0,
-                    false => libc::O_NOFOLLOW,
+                    true => Links::Follow,
+                    false => Links::Refuse,
                 };
-                let how = libc::O_NONBLOCK | libc::O_NOCTTY | links;
-                let mut options = OpenOptions::new();
-                options.read(true).custom_flags(how).open(path).map(Some)
+                regular::open(path, links).map(Some)
             }
             Op::Within => {
                 allow(self.debug.iter().any(|d| d == path))?;
@@ -188,7 +186,13 @@ impl Keeper {
             Ok((n @ 1.., with)) => {
                 let (errno, file) = match self.allowed.answer(&question[..n], with) {
                     Ok(file) => (0, file),
-                    Err(e) => (e.raw_os_error().unwrap_or(libc::EACCES), None),
+                    Err(e) => {
+                        let other = match e.kind() {
+                            ErrorKind::InvalidInput => libc::EINVAL,
+                            _ => libc::EACCES,
+                        };
+                        (e.raw_os_error().unwrap_or(other), None)
+                    }
                 };
                 let file = file.as_ref().map(AsFd::as_fd);
                 wire::send(self.fd(), &i32::to_le_bytes(errno), file)

@@ -4,12 +4,12 @@
 //! ([`crate::keeper`]), which gives it what belongs to the recording, and nothing else. Everybody else does the same by
 //! himself. So whoever opens a file that a recording names, or one beside it, comes here.
 
+use crate::regular::{self, Links};
 use crate::wire;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -82,6 +82,7 @@ pub(crate) fn ask(
         let (n, file) = wire::receive(socket.as_raw_fd(), &mut answer)?;
         match (n, i32::from_le_bytes(answer)) {
             (4, 0) => Ok(file),
+            (4, libc::EINVAL) => Err(regular::not_regular()),
             (4, errno) => Err(Error::from_raw_os_error(errno)),
             _ => Err(ErrorKind::BrokenPipe.into()),
         }
@@ -102,7 +103,7 @@ pub(crate) fn with_file(answer: io::Result<Option<File>>) -> io::Result<File> {
 pub fn open(path: &Path) -> io::Result<File> {
     match ask(Op::Read, bytes(path), b"", None) {
         Some(answer) => with_file(answer),
-        None => File::open(path),
+        None => regular::open(path, Links::Follow),
     }
 }
 
@@ -124,18 +125,10 @@ pub fn open_same(
 
 /// Opens a regular file if it has so many bytes.
 pub(crate) fn sized(path: &Path, size: u64) -> Option<File> {
-    // A file of the right size, and not one of those of the kernel, which say 0 and may have no end.
-    let fits = |m: fs::Metadata| m.is_file() && m.len() == size && size > 0;
-    // Opening a device may have effects.
-    fs::metadata(path).ok().filter(|m| fits(m.clone()))?;
-    let how = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(how)
-        .open(path)
-        .ok()?;
-    file.metadata().ok().filter(|m| fits(m.clone()))?;
-    Some(file)
+    let file = regular::open(path, Links::Follow).ok()?;
+    // Not one of those of the kernel, which say 0 and may have no end.
+    let len = file.metadata().ok()?.len();
+    (len == size && size > 0).then_some(file)
 }
 
 /// As [`fs::rename`], beside the recording.

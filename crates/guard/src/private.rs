@@ -5,6 +5,7 @@
 //! never reached through a symbolic link.
 
 use crate::outside::{self, Op, ask, bytes, with_file};
+use crate::regular::{self, Links};
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -43,9 +44,8 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             done => return done,
         }
-        // Nothing that is there is waited for: it may be a pipe.
-        let how = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        match options().custom_flags(how).open(path) {
+        // What is there may be a pipe.
+        match regular::open_with(path, Links::Refuse, &mut options()) {
             // It was removed in between.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             done => return done,

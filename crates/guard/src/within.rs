@@ -1,9 +1,10 @@
 //! Reading files of a folder whose names come from elsewhere.
 
 use crate::outside::{Op, ask, bytes, with_file};
+use crate::regular;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Error, ErrorKind, Read};
+use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,13 +24,8 @@ pub fn open(root: &Path, path: &Path) -> io::Result<File> {
         Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => open_checked(root, path)?,
         done => done?,
     };
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(Error::new(
-            ErrorKind::InvalidInput,
-            "it is not a regular file",
-        )),
-    }
+    regular::must_be(&file.metadata()?)?;
+    Ok(file)
 }
 
 /// Reads such a file if it has at most `most` bytes.
@@ -37,17 +33,7 @@ pub fn open(root: &Path, path: &Path) -> io::Result<File> {
 /// # Errors
 /// As for [`open`]; or it is larger, or cannot be read.
 pub fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = open(root, path)?;
-    let len = file.metadata()?.len();
-    let mut bytes = Vec::new();
-    if len <= most {
-        bytes.reserve_exact(len as usize);
-        file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    }
-    match len.max(bytes.len() as u64) <= most {
-        true => Ok(bytes),
-        false => Err(Error::new(ErrorKind::FileTooLarge, "it is too large")),
-    }
+    regular::rest(&open(root, path)?, most)
 }
 
 fn open_beneath(root: &Path, path: &Path) -> io::Result<File> {

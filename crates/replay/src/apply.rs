@@ -207,8 +207,7 @@ impl Machine<'_> {
                     let n = (len - done).min(FILE_STEP);
                     let from = offset.saturating_add(done);
                     let part = self.queue.module(module, from, n as usize)?;
-                    cpu.window
-                        .write_from_outside(addr.wrapping_add(done), &part);
+                    lay(cpu, addr.wrapping_add(done), &part)?;
                     done += n;
                 }
                 cpu.window.forget(addr, len)?;
@@ -224,11 +223,19 @@ impl Machine<'_> {
                 if len > MAX_MOVE {
                     return Err(self.corrupt("moved memory is too large"));
                 }
-                let mut bytes = vec![0; len as usize];
-                cpu.window.read(from, &mut bytes);
-                cpu.window.taken(from, &bytes);
-                cpu.window.zero(from, len)?;
-                cpu.window.write_from_outside(to, &bytes);
+                // Only where the two have cells in common it cannot be done piece by piece. The recorder never has that.
+                let apart = (to.wrapping_sub(from) as u32).min(from.wrapping_sub(to) as u32);
+                let step = if (apart as u64) < len { len } else { FILE_STEP };
+                let mut done = 0;
+                while done < len {
+                    let mut bytes = vec![0; (len - done).min(step) as usize];
+                    let (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
+                    cpu.window.read(from, &mut bytes);
+                    cpu.window.taken(from, &bytes);
+                    cpu.window.zero(from, bytes.len() as u64)?;
+                    lay(cpu, to, &bytes)?;
+                    done += bytes.len() as u64;
+                }
                 cpu.window.forget(from, len)?;
                 cpu.window.forget(to, len)?;
             }
@@ -360,6 +367,18 @@ fn passed(cpu: &Cpu, addr: u64, len: u64, digest: u32) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// Puts what the recording gives into the window. Zeros take no memory, however many they are.
+fn lay(cpu: &mut Cpu, addr: u64, bytes: &[u8]) -> Result<(), Error> {
+    let (words, rest) = bytes.as_chunks::<16>();
+    match words.iter().all(|w| *w == [0; 16]) && rest.iter().all(|b| *b == 0) {
+        true => cpu.window.zero(addr, bytes.len() as u64),
+        false => {
+            cpu.window.write_from_outside(addr, bytes);
+            Ok(())
+        }
+    }
 }
 
 /// The instruction at the current position.

@@ -220,6 +220,7 @@ pub fn verify(
             what: "the predictor's size makes no sense",
         });
     }
+    trace.check_pace()?;
     let jobs = options.jobs.max(1);
     let threads = trace.threads();
     let mut parts: Vec<Part> = threads
@@ -453,7 +454,7 @@ fn damaged_modules(trace: &Trace) -> Vec<String> {
     let mut warnings = Vec::new();
     for m in trace.modules() {
         if checked.insert(m.hash)
-            && let Err(e) = trace.module_bytes(m.hash)
+            && let Err(e) = trace.check_module(m.hash)
         {
             warnings.push(format!("the copy of {} in the trace: {e}", m.path));
         }

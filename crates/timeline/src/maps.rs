@@ -4,6 +4,7 @@ use crate::scan::{Raw, Scan};
 use crate::{Mapping, Module, Position, Result, ThreadId};
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::{ModuleHash, Trace};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A change of an image's mappings.
 #[derive(Clone, Debug)]
@@ -17,6 +18,15 @@ pub struct Change {
 pub enum What {
     Map(Mapping),
     Unmap(u64, u64),
+}
+
+impl What {
+    fn range(&self) -> (u64, u64) {
+        match self {
+            What::Map(m) => (m.start, m.end),
+            What::Unmap(start, end) => (*start, *end),
+        }
+    }
 }
 
 /// System calls that change mappings.
@@ -70,6 +80,10 @@ impl Call {
     }
 }
 
+/// How many calls are looked at to find those that made changes, in all, and from then on for each change.
+const PATIENCE: usize = 100_000_000;
+const AHEAD: usize = 256;
+
 /// What protection consists of, besides flags for `mprotect` itself.
 const RWX: u32 = 7;
 
@@ -109,16 +123,21 @@ pub fn changes(
     let mut when = None;
     // The end of what the call at hand changed last, if it changes each mapping once, ascending.
     let mut reached = 0;
+    let mut looked = 0;
     for (what, initial) in stream(trace, image)? {
-        let (start, end) = match &what {
-            What::Map(m) => (m.start, m.end),
-            What::Unmap(start, end) => (*start, *end),
-        };
+        let (start, end) = what.range();
         let done = usize::from(start < reached);
         let rest = calls.get(next + done..).unwrap_or(&[]);
+        // Nearly always it is the first. Where nothing fits, all are gone through, but not each time.
+        let ahead = if looked < PATIENCE {
+            rest.len()
+        } else {
+            rest.len().min(AHEAD)
+        };
+        let mut fits = rest[..ahead].iter().inspect(|_| looked += 1);
         let found = match initial {
             true => None,
-            false => rest.iter().position(|c| c.explains(&what)),
+            false => fits.position(|c| c.explains(&what)),
         };
         if let Some(i) = found {
             let call = &rest[i];
@@ -211,19 +230,12 @@ fn stream(trace: &Trace, image: u32) -> Result<Vec<(What, bool)>> {
 
 /// The mappings at a position, in order of address; `None`: at the end.
 pub fn at(changes: &[Change], position: Option<Position>) -> Vec<Mapping> {
-    let mut list = Vec::new();
+    let mut layout = Layout::default();
     let until = |c: &&Change| position.is_none_or(|p| c.when.is_none_or(|w| w <= p));
     for c in changes.iter().take_while(until) {
-        match &c.what {
-            What::Map(m) => {
-                cut(&mut list, m.start, m.end);
-                list.push(m.clone());
-            }
-            What::Unmap(start, end) => cut(&mut list, *start, *end),
-        }
+        layout.change(&c.what, ());
     }
-    list.sort_by_key(|m| m.start);
-    list
+    layout.0.into_values().map(|(m, ())| m).collect()
 }
 
 /// Whether memory that was mapped at any time shares cells of the window with these bytes: its
@@ -241,84 +253,152 @@ pub fn aliased(changes: &[Change], address: u64, len: u64) -> bool {
     })
 }
 
-/// Takes a range out of a list of mappings.
-fn cut(list: &mut Vec<Mapping>, start: u64, end: u64) {
-    let mut rest = Vec::new();
-    list.retain_mut(|m| {
-        if m.end <= start || end <= m.start {
-            return true;
+/// Mappings, of which none overlap, by where they begin; each with what it belongs to.
+struct Layout<T>(BTreeMap<u64, (Mapping, T)>);
+
+impl<T> Default for Layout<T> {
+    fn default() -> Self {
+        Layout(BTreeMap::new())
+    }
+}
+
+impl<T: Copy> Layout<T> {
+    /// Maps or unmaps a range; the mappings of which something was there, as they were.
+    fn change(&mut self, what: &What, whose: T) -> Vec<(Mapping, T)> {
+        let (start, end) = what.range();
+        if start >= end {
+            return Vec::new();
         }
-        if end < m.end {
-            let mut behind = m.clone();
-            behind.offset = behind.offset.wrapping_add(end - m.start);
-            behind.start = end;
-            rest.push(behind);
+        let before = self.0.range(..start).next_back();
+        let first = before.filter(|(_, (m, _))| start < m.end);
+        let first = first.map_or(start, |(at, _)| *at);
+        let hit: Vec<u64> = self.0.range(first..end).map(|(at, _)| *at).collect();
+        let hit: Vec<_> = hit.iter().filter_map(|at| self.0.remove(at)).collect();
+        for (m, t) in &hit {
+            if m.start < start {
+                let mut left = m.clone();
+                left.end = start;
+                self.0.insert(left.start, (left, *t));
+            }
+            if end < m.end {
+                let mut right = m.clone();
+                right.offset = right.offset.wrapping_add(end - m.start);
+                right.start = end;
+                self.0.insert(right.start, (right, *t));
+            }
         }
-        m.end = start;
-        m.start < start
-    });
-    list.append(&mut rest);
+        if let What::Map(m) = what {
+            self.0.insert(m.start, (m.clone(), whose));
+        }
+        hit
+    }
+}
+
+/// Modules of the same file that are looked at to find the one that a mapping belongs to. There are seldom two.
+const NEIGHBOURS: usize = 16;
+/// Distance at which two mappings of a file are those of two modules.
+const APART: u64 = 1 << 30;
+
+/// The modules that are mapped while the changes are gone through.
+#[derive(Default)]
+struct Files<'a> {
+    all: Vec<Module>,
+    /// How many parts each has.
+    parts: Vec<usize>,
+    layout: Layout<Option<usize>>,
+    /// Those that are mapped, by path and where they begin.
+    live: HashMap<&'a str, BTreeSet<(u64, usize)>>,
+    /// Those that are, but of which nothing is mapped just now.
+    empty: Vec<usize>,
+}
+
+impl<'a> Files<'a> {
+    fn change(&mut self, c: &'a Change, hash: &HashMap<&[u8], ModuleHash>) {
+        let file = match &c.what {
+            What::Map(m) if m.path.starts_with('/') => Some(m),
+            _ => None,
+        };
+        // Which one it is may depend on what goes.
+        let mut touched: Vec<usize> = std::mem::take(&mut self.empty);
+        let mut gone: HashMap<usize, Vec<Mapping>> = HashMap::new();
+        for (m, whose) in self.layout.change(&c.what, None) {
+            let Some(i) = whose else { continue };
+            let (start, end) = c.what.range();
+            let left = usize::from(m.start < start) + usize::from(end < m.end);
+            self.parts[i] = self.parts[i] + left - 1;
+            touched.push(i);
+            gone.entry(i).or_default().push(m);
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for i in touched.into_iter().filter(|i| self.parts[*i] == 0) {
+            let m = &mut self.all[i];
+            if matches!(&c.what, What::Map(n) if n.path == m.path) {
+                self.empty.push(i);
+                continue;
+            }
+            // What it had last stays to be seen.
+            m.parts = gone.remove(&i).unwrap_or_default();
+            m.unload = c.when;
+            let key = (m.start, i);
+            if let Some(live) = self.live.get_mut(&*m.path) {
+                live.remove(&key);
+            }
+        }
+        let Some(part) = file.filter(|p| p.start < p.end) else {
+            return;
+        };
+        let live = self.live.entry(&part.path).or_default();
+        let near = |i: &usize| {
+            let m = &self.all[*i];
+            part.start <= m.end.saturating_add(APART) && m.start <= part.end.saturating_add(APART)
+        };
+        let from = (part.end.saturating_add(APART), usize::MAX);
+        let below = live.range(..=from).rev().take(NEIGHBOURS);
+        let i = match below.map(|(_, i)| *i).filter(near).min() {
+            Some(i) => {
+                let m = &mut self.all[i];
+                live.remove(&(m.start, i));
+                m.start = m.start.min(part.start);
+                m.end = m.end.max(part.end);
+                i
+            }
+            None => {
+                self.all.push(Module {
+                    path: part.path.clone(),
+                    start: part.start,
+                    end: part.end,
+                    parts: Vec::new(),
+                    load: c.when,
+                    unload: None,
+                    hash: hash.get(part.path.as_bytes()).copied(),
+                });
+                self.parts.push(0);
+                self.all.len() - 1
+            }
+        };
+        live.insert((self.all[i].start, i));
+        self.parts[i] += 1;
+        self.empty.retain(|e| *e != i);
+        if let Some((_, whose)) = self.layout.0.get_mut(&part.start) {
+            *whose = Some(i);
+        }
+    }
 }
 
 /// The files among the mappings, with the times at which they came and went.
 pub fn modules(trace: &Trace, changes: &[Change]) -> Vec<Module> {
-    let mut all: Vec<Module> = Vec::new();
-    let hash = |path: &str| -> Option<ModuleHash> {
-        let bytes = path.as_bytes();
-        let mut found = trace
-            .modules()
-            .iter()
-            .filter(|m| m.path.as_bytes() == bytes);
-        found.next_back().map(|m| m.hash)
-    };
-    // Those that are still there: by number.
-    let mut live: Vec<usize> = Vec::new();
+    // Of several of the same path the last one.
+    let named = trace.modules().iter();
+    let hash = named.map(|m| (m.path.as_bytes(), m.hash)).collect();
+    let mut files = Files::default();
     for c in changes {
-        let (start, end) = match &c.what {
-            What::Map(m) => (m.start, m.end),
-            What::Unmap(start, end) => (*start, *end),
-        };
-        for i in live.clone() {
-            let m = &mut all[i];
-            let before = m.parts.clone();
-            cut(&mut m.parts, start, end);
-            let same_file = matches!(&c.what, What::Map(n) if n.path == m.path);
-            if m.parts.is_empty() && !same_file {
-                // What it had last stays to be seen.
-                m.parts = before;
-                m.unload = c.when;
-                live.retain(|l| *l != i);
-            }
-        }
-        let What::Map(part) = &c.what else { continue };
-        if !part.path.starts_with('/') {
-            continue;
-        }
-        let near = |m: &Module| {
-            m.path == part.path
-                && part.start <= m.end.saturating_add(1 << 30)
-                && m.start <= part.end.saturating_add(1 << 30)
-        };
-        match live.iter().copied().find(|i| near(&all[*i])) {
-            Some(i) => {
-                let m = &mut all[i];
-                m.start = m.start.min(part.start);
-                m.end = m.end.max(part.end);
-                m.parts.push(part.clone());
-                m.parts.sort_by_key(|p| p.start);
-            }
-            None => {
-                live.push(all.len());
-                all.push(Module {
-                    path: part.path.clone(),
-                    start: part.start,
-                    end: part.end,
-                    parts: vec![part.clone()],
-                    load: c.when,
-                    unload: None,
-                    hash: hash(&part.path),
-                });
-            }
+        files.change(c, &hash);
+    }
+    let mut all = files.all;
+    for (part, whose) in files.layout.0.into_values() {
+        if let Some(m) = whose.and_then(|i| all.get_mut(i)) {
+            m.parts.push(part);
         }
     }
     all
@@ -327,6 +407,43 @@ pub fn modules(trace: &Trace, changes: &[Change]) -> Vec<Module> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mappings_replace_parts_of_others() {
+        let map = |start, end, path: &str| {
+            What::Map(Mapping {
+                start,
+                end,
+                prot: 3,
+                flags: 2,
+                offset: start,
+                path: path.into(),
+            })
+        };
+        let all = [
+            map(0x1000, 0x9000, "/a"),
+            map(0x3000, 0x4000, "/b"),
+            What::Unmap(0x6000, 0x7000),
+            What::Unmap(0x3000, 0x3000),
+            map(0x8000, 0xa000, ""),
+        ];
+        let list: Vec<Change> = all
+            .into_iter()
+            .map(|what| Change { when: None, what })
+            .collect();
+        let now: Vec<_> = at(&list, None)
+            .into_iter()
+            .map(|m| (m.start, m.end, m.offset, m.path))
+            .collect();
+        let want = [
+            (0x1000, 0x3000, 0x1000, "/a"),
+            (0x3000, 0x4000, 0x3000, "/b"),
+            (0x4000, 0x6000, 0x4000, "/a"),
+            (0x7000, 0x8000, 0x7000, "/a"),
+            (0x8000, 0xa000, 0x8000, ""),
+        ];
+        assert_eq!(now, want.map(|(s, e, o, p)| (s, e, o, p.to_string())));
+    }
 
     #[test]
     fn finds_what_shares_cells() {

@@ -78,13 +78,14 @@ impl Timeline {
         if threads.is_empty() {
             return Err(Error::Empty);
         }
+        trace.check_pace()?;
         let jobs = match options.jobs {
             0 => hindsight_guard::processors(),
             n => n,
         };
         let sidecar = Sidecar::open(sidecar::path(&path), trace.identity(), inner::most(&trace));
         Ok(Timeline(Arc::new(Inner {
-            files: Mutex::default(),
+            files: Mutex::new(Kept::new(inner::FILES)),
             sidecar,
             trace,
             path,

@@ -18,6 +18,17 @@ pub const HEADER_LEN: usize = 64;
 /// Longest payload, stored or decompressed.
 pub const MAX_RAW: usize = 64 << 20;
 
+/// Longest content of a chunk of events, decompressed: a chunk ends when it has
+/// [`CHUNK_BYTES`](crate::columns::CHUNK_BYTES), so this is far more than any has.
+const MAX_EVENTS: usize = 8 << 20;
+
+/// Longest piece of a module: four times what is written.
+const MAX_PIECE: usize = 4 << 20;
+
+/// Longest description of a stream, of a module, or of the end of a recording, each of which holds a few paths or
+/// arguments.
+const MAX_DESCRIPTION: usize = 1 << 20;
+
 /// Longest module whose content is in a trace.
 pub const MAX_MODULE: u64 = 1 << 30;
 
@@ -46,6 +57,22 @@ pub enum Kind {
     Pages = 8,
     /// JSON of [`crate::Taken`].
     Taken = 9,
+}
+
+impl Kind {
+    /// Bytes that the content of such a chunk may have at most, decompressed. What a header claims is compared with
+    /// this before memory is taken for it.
+    pub(crate) fn longest(self) -> usize {
+        match self {
+            // Arguments and environment of a program, and the names of all its marks.
+            Kind::Header | Kind::End => MAX_RAW,
+            Kind::Stream => MAX_EVENTS,
+            Kind::Piece => MAX_PIECE,
+            Kind::Module | Kind::Begin | Kind::Summary | Kind::Taken => MAX_DESCRIPTION,
+            // 16 bytes for each page of 4096.
+            Kind::Pages => MAX_MODULE as usize / 256,
+        }
+    }
 }
 
 /// How a payload is stored.
@@ -154,7 +181,8 @@ impl ChunkHeader {
             raw_len: u32_at(44),
             checksum: u64_at(48),
         };
-        if h.stored_len as usize > MAX_RAW || h.raw_len as usize > MAX_RAW {
+        let longest = kind.longest();
+        if h.stored_len as usize > longest || h.raw_len as usize > longest {
             return Err(damaged("a chunk is longer than any chunk can be"));
         }
         Ok(h)

@@ -32,9 +32,31 @@ pub enum Error {
         file: std::path::PathBuf,
         what: String,
     },
+    /// More instructions than any processor executes in the time that the recording took.
+    #[error(
+        "the trace says that {} executed {instructions} instructions in {:.3} s, which no processor can: \
+         it was not made by recording a program",
+        thread(*stream), time.as_secs_f64()
+    )]
+    TooFast {
+        /// The thread; 0: all threads together.
+        stream: u32,
+        instructions: u64,
+        time: std::time::Duration,
+    },
+    /// A module is so much larger than what the trace has of it that it is not unpacked as a whole.
+    #[error("the content of {0} would take too much memory for what the trace has of it")]
+    Inflated(String),
     /// No module of this content is in the trace.
     #[error("the trace holds no module {0}")]
     NoModule(crate::ModuleHash),
+}
+
+fn thread(stream: u32) -> String {
+    match stream {
+        0 => "its threads".into(),
+        n => format!("the thread of stream {n}"),
+    }
 }
 
 impl Error {

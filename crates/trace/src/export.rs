@@ -5,15 +5,15 @@ use crate::files::{Stored, beside};
 use crate::pack::{Packer, blank};
 use crate::walk::{self, Walk};
 use crate::{Error, ModuleInfo, Summary};
+use hindsight_guard::regular::{self, Links};
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
 /// Copies the trace at `from` to `out`, with the content of all files that it refers to; the bytes that
 /// were written. What cannot be read at the end of a cut or damaged trace is not copied.
 pub fn export(from: &Path, mut out: impl Write) -> Result<u64, Error> {
-    let file = File::open(from)?;
+    let file = regular::open(from, Links::Follow)?;
     let folder = beside(from);
     let mut packer = Packer::new()?;
     let (mut written, mut module_bytes) = (0, 0);

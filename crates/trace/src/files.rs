@@ -11,6 +11,7 @@ use crate::chunk::{ChunkHeader, Kind};
 use crate::pack::{Packer, blank};
 use crate::walk::{self, Walk};
 use crate::{Error, ModuleHash, ModuleInfo};
+use hindsight_guard::regular::{self, Links};
 use hindsight_guard::{outside, private};
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -30,6 +31,9 @@ const UNFINISHED: &str = ".new-";
 
 /// What the notes about files of the system are called: this, device, inode.
 const NOTE: &str = "known-";
+
+/// Bytes of a note at most: three numbers and a name.
+const LONGEST_NOTE: u64 = 256;
 
 /// Age at which an unfinished file is nobody's any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -221,7 +225,7 @@ impl Files {
 
     /// The names of the pages of what a file of the system holds, if that is known and in the folder.
     pub(crate) fn known(&self, state: &State) -> Option<(ModuleHash, Vec<ModuleHash>)> {
-        let note = fs::read_to_string(self.note(state)).ok()?;
+        let note = read_note(&self.note(state))?;
         let (said, name) = note.trim_end().rsplit_once(' ')?;
         if said != states(state) {
             return None;
@@ -303,6 +307,12 @@ impl Files {
     }
 }
 
+/// What a note about a file of the system says.
+fn read_note(path: &Path) -> Option<String> {
+    let bytes = regular::read(path, Links::Refuse, LONGEST_NOTE).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
 /// What has to be the same for a file of the system to be as it was.
 fn states(s: &State) -> String {
     format!("{} {} {}", s.size, s.modified, s.changed)
@@ -310,7 +320,7 @@ fn states(s: &State) -> String {
 
 /// The files that the trace at `path` refers to, as far as it can be read.
 pub fn references(path: &Path) -> Result<HashSet<ModuleHash>, Error> {
-    let file = File::open(path)?;
+    let file = regular::open(path, Links::Follow)?;
     let mut used = HashSet::new();
     for chunk in Walk::new(&file)? {
         let (at, h) = match chunk {
@@ -399,7 +409,7 @@ pub fn sweep(
         }
     }
     for note in notes {
-        let text = fs::read_to_string(&note).unwrap_or_default();
+        let text = read_note(&note).unwrap_or_default();
         let name = text.trim_end().rsplit(' ').next().unwrap_or_default();
         if name.len() != 32 || !folder.join(name).exists() {
             let _ = fs::remove_file(note);

@@ -11,6 +11,7 @@ pub mod chunk;
 pub mod columns;
 mod error;
 mod export;
+mod few;
 pub mod files;
 pub mod meta;
 mod pack;
@@ -27,6 +28,6 @@ pub use meta::{
     Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary,
     Taken, Text, Totals,
 };
-pub use reader::{ChunkMeta, Completeness, Image, StreamId, Trace};
+pub use reader::{Brief, ChunkMeta, Completeness, Image, StreamId, Trace};
 pub use ring::{Limit, Ring, Snapshot, Told};
 pub use writer::Writer;

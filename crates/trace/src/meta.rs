@@ -1,19 +1,52 @@
 //! What a trace says about its recording, as JSON. Fields may be added; readers ignore what they
 //! do not know and take defaults for what is missing.
 
+use crate::few::{arguments, few};
 use hindsight_text::Shown;
-use serde::{Deserialize, Serialize};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A string of the operating system: JSON string if it is UTF-8, otherwise an array of bytes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Text {
     Utf8(String),
     Bytes(Vec<u8>),
+}
+
+/// Not derived: that would first keep what it reads in a form that takes 32 bytes for each byte.
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Text, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a string or an array of bytes")
+            }
+
+            fn visit_str<E>(self, s: &str) -> Result<Text, E> {
+                Ok(Text::Utf8(s.into()))
+            }
+
+            fn visit_string<E>(self, s: String) -> Result<Text, E> {
+                Ok(Text::Utf8(s))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Text, A::Error> {
+                let mut bytes = Vec::new();
+                while let Some(b) = seq.next_element()? {
+                    bytes.push(b);
+                }
+                Ok(Text::Bytes(bytes))
+            }
+        }
+        d.deserialize_any(Either)
+    }
 }
 
 impl Default for Text {
@@ -87,7 +120,9 @@ pub struct Header {
     pub exe: Text,
     /// The path that was executed (for a script: the script).
     pub execfn: Text,
+    #[serde(deserialize_with = "arguments")]
     pub argv: Vec<Text>,
+    #[serde(deserialize_with = "arguments")]
     pub env: Vec<Text>,
     pub cwd: Text,
     /// Milliseconds since 1970.
@@ -100,6 +135,7 @@ pub struct Header {
     pub keyframe_interval: u64,
     pub digest_interval: u64,
     /// The part of the program that is recorded, as options of the command line; empty: all of it.
+    #[serde(deserialize_with = "few")]
     pub part: Vec<String>,
     /// Seed of what disturbed the timing of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -244,6 +280,7 @@ pub struct StreamInfo {
     pub pid: i32,
     pub tid: i32,
     /// Of an image: its argument vector, if it could be seen.
+    #[serde(deserialize_with = "few")]
     pub command: Vec<Text>,
     /// Of an image: it came by `execve`, not `fork`.
     pub executed: bool,
@@ -314,6 +351,7 @@ pub struct StreamSummary {
     /// Times the code cache was emptied.
     pub cache_flushes: u64,
     /// Times translated code was left, by cause.
+    #[serde(deserialize_with = "few")]
     pub exits: Vec<u64>,
     /// How the thread ended, if it said so.
     pub end: Option<StreamEnd>,

@@ -1,6 +1,6 @@
 //! Chunks as they stand in a file.
 
-use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind, MAX_RAW};
+use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind};
 use crate::columns::{ChunkBuilder, Content};
 use std::io;
 use xxhash_rust::xxh3::xxh3_64;
@@ -34,7 +34,7 @@ impl Packer {
         raw: &[u8],
         to: impl FnOnce(ChunkHeader, &[u8]) -> io::Result<T>,
     ) -> io::Result<T> {
-        if raw.len() > MAX_RAW {
+        if raw.len() > h.kind.longest() {
             return Err(io::Error::other("a chunk of the trace would be too long"));
         }
         self.packed.clear();

@@ -1,17 +1,26 @@
+mod brief;
+mod images;
 mod modules;
+mod pace;
 
 use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind};
-use crate::meta::command_line;
 use crate::{
     Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, Taken,
-    columns, files, walk,
+    Text, columns, files, walk,
 };
-use hindsight_events::{Decoder, Event};
 use hindsight_guard::outside;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+pub use brief::Brief;
+
+/// What the descriptions of a trace may take of memory, about: so much, and so much for each of its bytes. What
+/// compresses better is no description of a recording.
+const DESCRIPTIONS: u64 = 128 << 20;
+const PER_BYTE: u64 = 16;
 
 /// Number of a stream, in the order in which they began, from 1.
 pub type StreamId = u32;
@@ -124,6 +133,12 @@ pub struct Trace {
     infos: BTreeMap<StreamId, StreamInfo>,
     ends: BTreeMap<StreamId, StreamSummary>,
     images: Vec<Image>,
+    /// Of each image, the one whose command line is its own.
+    origins: Vec<u32>,
+    /// Bytes of events that were unpacked to find out what images execute.
+    looked: AtomicU64,
+    /// About what descriptions take of memory.
+    described: u64,
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
     contents: modules::Contents,
@@ -244,44 +259,6 @@ impl Trace {
         Some(&self.images[i.ok()?])
     }
 
-    /// The command line of a program image, or the file that it executes; empty if neither is
-    /// known.
-    pub fn command(&self, image: u32) -> String {
-        let mut at = self.image(image);
-        while let Some(i) = at {
-            if i.number == 1 {
-                return self.header.command();
-            }
-            let mut infos = i.streams.iter().filter_map(|s| self.infos.get(s));
-            if let Some(info) = infos.find(|i| !i.command.is_empty()) {
-                return command_line(&info.command);
-            }
-            // A forked process runs its parent's program.
-            at = self.image(i.parent).filter(|p| p.number < i.number);
-            if i.by_exec || at.is_none() {
-                return self.program(i).unwrap_or_default();
-            }
-        }
-        String::new()
-    }
-
-    /// The first file that was mapped executable.
-    fn program(&self, image: &Image) -> Option<String> {
-        let wire = self
-            .load(self.chunks(*image.streams.first()?).first()?)
-            .ok()?;
-        let (mut decoder, mut at) = (Decoder::default(), 0);
-        while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
-            match event {
-                Event::Map { prot, path, .. } if prot & 4 != 0 && path.starts_with(b"/") => {
-                    return Some(String::from_utf8_lossy(path).into_owned());
-                }
-                _ => at += n,
-            }
-        }
-        None
-    }
-
     /// The chunks of a stream, in order.
     pub fn chunks(&self, stream: StreamId) -> &[ChunkMeta] {
         self.streams.get(&stream).map_or(&[], |v| v)
@@ -302,6 +279,12 @@ impl Trace {
     }
 
     fn scan(bytes: Bytes) -> Result<Trace, Error> {
+        Ok(Trace::scan_some(bytes, usize::MAX, DESCRIPTIONS)?.0)
+    }
+
+    /// Reads the headers of at most `most` chunks, and whether these were all; descriptions may take about `room` of
+    /// memory, besides what the trace has bytes for.
+    fn scan_some(bytes: Bytes, most: usize, room: u64) -> Result<(Trace, bool), Error> {
         let mut t = Trace {
             len: bytes.len()?,
             bytes,
@@ -310,6 +293,9 @@ impl Trace {
             infos: BTreeMap::new(),
             ends: BTreeMap::new(),
             images: Vec::new(),
+            origins: Vec::new(),
+            looked: AtomicU64::new(0),
+            described: 0,
             modules: Vec::new(),
             pieces: BTreeMap::new(),
             contents: modules::Contents::default(),
@@ -317,10 +303,15 @@ impl Trace {
             summary: None,
             completeness: Completeness::Unfinished,
         };
-        let mut offset = 0;
+        let (mut offset, mut chunks) = (0, 0);
+        let mut all = true;
         loop {
+            if chunks == most || offset > 0 && t.described > room + offset * PER_BYTE {
+                all = false;
+                break;
+            }
             match t.next(offset) {
-                Ok(Some(next)) => offset = next,
+                Ok(Some(next)) => (offset, chunks) = (next, chunks + 1),
                 Ok(None) => break,
                 Err(Error::Damaged { what, .. }) if offset > 0 => {
                     t.completeness = Completeness::Damaged { offset, what };
@@ -329,17 +320,21 @@ impl Trace {
                 Err(e) => return Err(e),
             }
         }
-        t.images = images(&t.infos);
+        if !all && chunks < most && room == DESCRIPTIONS {
+            let what = "its descriptions would take too much memory";
+            t.completeness = Completeness::Damaged { offset, what };
+        }
+        (t.images, t.origins) = images::find(&t.infos);
         match t.completeness {
             Completeness::Cut { offset: 0 } | Completeness::Unfinished if offset == 0 => {
-                Err(Error::NoHeader)
+                return Err(Error::NoHeader);
             }
             Completeness::Unfinished if t.summary.is_some() => {
                 t.completeness = Completeness::Complete;
-                Ok(t)
             }
-            _ => Ok(t),
+            _ => {}
         }
+        Ok((t, all))
     }
 
     /// Takes the chunk at `offset`; the offset behind it, or `None` at the end.
@@ -376,9 +371,13 @@ impl Trace {
             return damaged("something follows the summary");
         }
         match h.kind {
-            Kind::Header => self.header = self.json(offset, &h)?,
+            Kind::Header => {
+                self.header = self.json(offset, &h)?;
+                self.describe(&h, self.header.argv.len() + self.header.env.len());
+            }
             Kind::Module => {
                 let info: ModuleInfo = self.json(offset, &h)?;
+                self.describe(&h, 1);
                 self.pieces.entry(info.hash).or_default();
                 self.modules.push(info);
             }
@@ -392,6 +391,7 @@ impl Trace {
             Kind::Pages => return damaged("a chunk is of a kind that is not for traces"),
             Kind::Taken => {
                 let taken = self.json(offset, &h)?;
+                self.describe(&h, 0);
                 self.taken.push(taken);
             }
             Kind::Begin => {
@@ -399,6 +399,7 @@ impl Trace {
                 if info.stream != h.stream || self.infos.contains_key(&h.stream) {
                     return damaged("the description of a stream is not where it belongs");
                 }
+                self.describe(&h, info.command.len());
                 self.infos.insert(h.stream, info);
             }
             Kind::End => {
@@ -413,6 +414,7 @@ impl Trace {
                 if end.stream != h.stream {
                     return damaged("the end of a stream is not where it belongs");
                 }
+                self.describe(&h, 2 * end.marks.len() + end.exits.len() / 4);
                 self.ends.insert(h.stream, end);
             }
             Kind::Stream => {
@@ -446,6 +448,11 @@ impl Trace {
         Ok(Some(offset + stored_len))
     }
 
+    /// Counts a description of so many strings.
+    fn describe(&mut self, h: &ChunkHeader, strings: usize) {
+        self.described += h.raw_len as u64 + strings as u64 * size_of::<Text>() as u64;
+    }
+
     fn json<T: serde::de::DeserializeOwned>(
         &self,
         offset: u64,
@@ -453,36 +460,4 @@ impl Trace {
     ) -> Result<T, Error> {
         walk::parse(&self.payload(offset, h)?, offset)
     }
-}
-
-/// The program images that streams belong to.
-fn images(infos: &BTreeMap<StreamId, StreamInfo>) -> Vec<Image> {
-    let mut all: BTreeMap<u32, Image> = BTreeMap::new();
-    let mut pids: BTreeSet<(u32, i32)> = BTreeSet::new();
-    for (id, info) in infos {
-        pids.insert((info.image, info.pid));
-        let image = all.entry(info.image).or_insert(Image {
-            number: info.image,
-            parent: info.parent,
-            pid: info.pid,
-            streams: Vec::new(),
-            threads: Vec::new(),
-            by_exec: false,
-        });
-        match info.kind {
-            StreamKind::Thread => image.threads.push(*id),
-            // A child that still shares its parent's memory is a thread of the parent's image
-            // with a process id of its own.
-            StreamKind::Image => {
-                image.pid = info.pid;
-                image.by_exec = info.executed;
-                image.streams.push(*id);
-            }
-        }
-    }
-    let by_exec = |i: Image| Image {
-        by_exec: i.by_exec || pids.contains(&(i.parent, i.pid)),
-        ..i
-    };
-    all.into_values().map(by_exec).collect()
 }

@@ -30,8 +30,8 @@ pub struct Inner {
     pub codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     pub changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
     pub doubts: Mutex<BTreeMap<u32, Arc<Doubts>>>,
-    /// Modules that were read lately, the last one first.
-    pub files: Mutex<VecDeque<(ModuleHash, Arc<Vec<u8>>)>>,
+    /// Modules that were read lately.
+    pub files: Mutex<Kept<ModuleHash, Arc<Vec<u8>>>>,
     /// Whether recorded processes may have written into the memory of others by system calls.
     pub meddled: OnceLock<bool>,
     /// The index beside the trace.
@@ -58,6 +58,8 @@ pub type Teller = Box<dyn Fn(Option<u64>) + Send + Sync>;
 /// A chunk in wire form, by thread and number.
 type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
 
+/// Bytes of modules that are kept, or one.
+pub const FILES: usize = 128 << 20;
 /// Bytes of the index that are kept unpacked, about.
 pub const UNPACKED: usize = 128 << 20;
 /// Chunks that are kept in wire form, of about a mebibyte each.
@@ -121,14 +123,11 @@ impl Inner {
 
     /// The content of a module; the last few are kept.
     pub fn file(&self, hash: ModuleHash) -> Result<Arc<Vec<u8>>> {
-        const FILES: usize = 8;
-        let mut kept = lock(&self.files);
-        if let Some((_, f)) = kept.iter().find(|f| f.0 == hash) {
-            return Ok(Arc::clone(f));
+        if let Some(f) = lock(&self.files).get(&hash) {
+            return Ok(f);
         }
         let file = Arc::new(self.trace.module_bytes(hash)?);
-        kept.truncate(FILES - 1);
-        kept.push_front((hash, Arc::clone(&file)));
+        lock(&self.files).put(hash, Arc::clone(&file), file.len());
         Ok(file)
     }
 

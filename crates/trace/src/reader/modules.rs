@@ -4,16 +4,20 @@ use super::Trace;
 use crate::chunk::{ChunkHeader, MAX_MODULE};
 use crate::files::Stored;
 use crate::{Error, ModuleHash, ModuleInfo, Text};
-use hindsight_guard::outside;
+use hindsight_guard::{outside, regular};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Pieces of modules that are kept, of a MiB each.
-const KEPT: usize = 64;
+/// Bytes of pieces of modules that are kept, which are of a MiB each.
+const KEPT: usize = 64 << 20;
+
+/// A module is unpacked as a whole only if it has no more than so many bytes, and so many for each that is stored. Programs
+/// and libraries compress to a third. Of what compresses better, as files of nothing but zeros, parts can be had.
+const WHOLE: u64 = 256 << 20;
+const PER_BYTE: u64 = 32;
 
 /// Where a piece is: in a file beside the trace or in the trace, and at which offset.
 type At = (Option<ModuleHash>, u64);
@@ -77,32 +81,63 @@ impl Trace {
 
     /// The content of a module: where what is recorded is damaged or missing, from the file of this machine that it was
     /// taken from, if that still has the same content.
+    ///
+    /// # Errors
+    /// It is not to be had, or would take much more memory than the trace has of it.
     pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>, Error> {
         let info = self.modules.iter().find(|m| m.hash == hash);
         let info = info.ok_or(Error::NoModule(hash))?;
+        if let Ok(source) = self.source(info) {
+            let stored = source.pieces().iter().map(|(_, h)| h.stored_len as u64);
+            if info.size > WHOLE + PER_BYTE * stored.sum::<u64>() {
+                return Err(Error::Inflated(info.path.to_string()));
+            }
+        }
         match self.recorded_bytes(info) {
             Ok(bytes) => Ok(bytes),
             Err(e) => Ok(self.instead(info, e)?.bytes.to_vec()),
         }
     }
 
+    /// Looks at all of a module: whether what is recorded has the content that its name says, or a file of this machine
+    /// has it instead.
+    pub fn check_module(&self, hash: ModuleHash) -> Result<(), Error> {
+        let info = self.modules.iter().find(|m| m.hash == hash);
+        let info = info.ok_or(Error::NoModule(hash))?;
+        self.each_piece(info, &mut |_| ())
+            .or_else(|e| self.instead(info, e).map(|_| ()))
+    }
+
     fn recorded_bytes(&self, info: &ModuleInfo) -> Result<Vec<u8>, Error> {
-        let source = self.source(info)?;
         let mut out = Vec::new();
+        self.each_piece(info, &mut |piece| out.extend_from_slice(piece))?;
+        Ok(out)
+    }
+
+    /// Shows what is recorded of a module, piece by piece, and checks that it is all and what its name says.
+    fn each_piece(&self, info: &ModuleInfo, show: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        let source = self.source(info)?;
+        let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
+        let mut len = 0;
         for (offset, h) in source.pieces() {
-            let end = out.len() as u64 + h.raw_len as u64;
-            if h.first_pos != out.len() as u64 || end > info.size.min(MAX_MODULE) {
+            let end = len + h.raw_len as u64;
+            if h.first_pos != len || end > info.size.min(MAX_MODULE) {
                 return Err(self.not_whole(info, &source));
             }
+            let mut one = |piece: &[u8]| {
+                hash.update(piece);
+                show(piece);
+            };
             match &source {
-                Source::Trace(_) => out.extend_from_slice(&self.payload(*offset, h)?),
-                Source::File(_) => out.extend_from_slice(&self.piece(info, &source, *offset, h)?),
+                Source::Trace(_) => one(&self.payload(*offset, h)?),
+                Source::File(_) => one(&self.piece(info, &source, *offset, h)?),
             }
+            len = end;
         }
-        if ModuleHash::of(&out) != info.hash {
+        if ModuleHash(hash.digest128().to_be_bytes()) != info.hash {
             return Err(self.not_whole(info, &source));
         }
-        Ok(out)
+        Ok(())
     }
 
     /// `len` bytes of module number `module` (in the order of [`Trace::modules`]) from `offset` on; zeros
@@ -249,10 +284,13 @@ impl Trace {
                 .map_err(|_| self.flaw(info, "it is damaged".into()))?,
         };
         let new = Arc::new(new);
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
         kept.push_back((at, Arc::clone(&new)));
+        let mut bytes: usize = kept.iter().map(|(_, p)| p.len()).sum();
+        while bytes > KEPT
+            && let Some((_, oldest)) = kept.pop_front()
+        {
+            bytes -= oldest.len();
+        }
         Ok(new)
     }
 }
@@ -265,7 +303,6 @@ fn from_machine(info: &ModuleInfo) -> Option<Vec<u8>> {
     }
     // What it holds is looked at once it has been read, which has to be done anyway.
     let file = outside::open_same(path, info.size, &info.hash.0, |_| true)?;
-    let mut bytes = Vec::with_capacity(info.size as usize);
-    file.take(info.size + 1).read_to_end(&mut bytes).ok()?;
+    let bytes = regular::rest(&file, info.size).ok()?;
     (ModuleHash::of(&bytes) == info.hash).then_some(bytes)
 }

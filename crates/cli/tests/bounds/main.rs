@@ -1,0 +1,460 @@
+//! Recordings that were made to take up memory or time: each command ends, in bounds, with an answer or an error.
+
+mod made;
+mod random;
+mod watch;
+
+use hindsight_events::Event;
+use hindsight_trace::chunk::Kind;
+use hindsight_trace::{Header, ModuleHash, StreamKind, Summary, Text};
+use made::*;
+use std::path::Path;
+use std::time::Duration;
+use watch::*;
+
+/// Each command that reads a recording, of a file.
+fn commands(file: &Path) -> Vec<Vec<String>> {
+    let f = file.to_str().unwrap();
+    let all: &[&[&str]] = &[
+        &["info", f],
+        &["info", "--json", f],
+        &["ls"],
+        &["events", f],
+        &["at", f, "begin"],
+        &["at", f, "end"],
+        &["backtrace", "--threads", f, "end"],
+        &["calls", f, "main"],
+        &["mem", f, "end", "0x10000", "64"],
+        &["writes", f, "0x10000", "8"],
+        &["replay", "--verify", f],
+        &["replay", "--verify", "--check-order", "--jobs", "2", f],
+        &["index", f],
+        &["export", "-o", "exported", f],
+        &["gdbserver", "--stdio", f],
+        &["replay", f, "--", "-batch"],
+    ];
+    let owned = |c: &&[&str]| c.iter().map(|a| a.to_string()).collect();
+    all.iter().map(owned).collect()
+}
+
+/// Runs all commands on a file, none of which may pass the bounds; what they said.
+fn all(place: &Place, name: &str, bytes: &[u8]) -> Vec<(String, Done)> {
+    let file = place.write(&format!("store/{name}.hst"), bytes);
+    let mut out = Vec::new();
+    for c in commands(&file) {
+        let done = place.run(&c);
+        let what = c.join(" ");
+        assert!(
+            done.kib <= MOST_KIB,
+            "{name}: {what} had {} KiB: {done:?}",
+            done.kib
+        );
+        // gdb's own statuses are its business; a signal or a panic would be ours.
+        let code = done.code();
+        assert!(
+            code.is_some_and(|c| c <= 3),
+            "{name}: {what} ended oddly: {done:?}"
+        );
+        assert!(
+            !done.output.contains("panicked"),
+            "{name}: {what}: {done:?}"
+        );
+        let _ = std::fs::remove_file(place.path("exported"));
+        out.push((what, done));
+    }
+    std::fs::remove_file(file).unwrap();
+    out
+}
+
+/// What a command said.
+fn said<'a>(all: &'a [(String, Done)], command: &str) -> &'a Done {
+    let mut found = all.iter().filter(|(what, _)| what.starts_with(command));
+    &found.next().unwrap().1
+}
+
+/// mov [rdi], rdi; add rdi, 4096; dec rcx; jnz
+const TOUCH: &[u8] = &[
+    0x48, 0x89, 0x3f, 0x48, 0x81, 0xc7, 0x00, 0x10, 0x00, 0x00, 0x48, 0xff, 0xc9, 0x75, 0xf1,
+];
+/// jmp to itself
+const LOOP: &[u8] = &[0xeb, 0xfe];
+
+#[test]
+fn a_window_that_is_touched_everywhere_is_an_error() {
+    let place = Place::new();
+    let pages = 1u64 << 20;
+    let bytes = |s| program(TOUCH, &start(pages, 0), &[], &[], 4 * pages, s);
+    let answers = all(&place, "touch", &bytes(summary()));
+    for command in ["replay --verify", "index"] {
+        let done = said(&answers, command);
+        assert_eq!(done.code(), Some(2), "{done:?}");
+        assert!(done.output.contains("--max-memory"), "{done:?}");
+    }
+    // One who trusts it allows more; and so does a recording of a program that had as much.
+    let small = 1u64 << 16;
+    let few = |s| program(TOUCH, &start(small, 0), &[], &[], 4 * small, s);
+    let file = place.write("few.hst", &few(summary()));
+    let file = file.to_str().unwrap();
+    let verify = |more: &[&str]| place.run(&[&["replay", "--verify", file], more].concat());
+    let done = verify(&[]);
+    assert_eq!(done.code(), Some(0), "{done:?}");
+    let done = verify(&["--max-memory", "128M"]);
+    assert_eq!(done.code(), Some(2), "{done:?}");
+    assert!(done.output.contains("more than 128.0 MiB"), "{done:?}");
+    assert!(done.kib < 192 << 10, "{done:?}");
+    assert_eq!(verify(&["--max-memory", "1G"]).code(), Some(0));
+    assert_eq!(verify(&["--max-memory", "1"]).code(), Some(2));
+}
+
+#[test]
+fn what_a_recording_says_that_it_needed_is_allowed() {
+    let place = Place::new();
+    let pages = (3u64 << 29) / 4096;
+    let said = Summary {
+        peak_memory_kib: 3 << 19,
+        ..summary()
+    };
+    let bytes = |s| program(TOUCH, &start(pages, 0), &[], &[], 4 * pages, s);
+    for (s, status) in [(summary(), 2), (said, 0)] {
+        let file = place.write("touch.hst", &bytes(s));
+        let done = place.run(&["replay", "--verify", file.to_str().unwrap()]);
+        assert_eq!(done.code(), Some(status), "{done:?}");
+    }
+}
+
+#[test]
+fn what_is_laid_out_takes_memory_only_where_it_is_not_zero() {
+    let place = Place::new();
+    let mut made = Made::new(&header());
+    let hash = ModuleHash::of(b"hello");
+    made.module("/lib/small.so", hash, 5);
+    made.piece(0, 0, 5, b"hello");
+    let gib = 1u64 << 30;
+    let mut events = Vec::new();
+    for i in 0..2 {
+        let (addr, len) = (i << 30, gib);
+        events.push((
+            0,
+            Event::FileOf {
+                addr,
+                len,
+                module: 0,
+                offset: 0,
+            },
+        ));
+    }
+    events.push((
+        0,
+        Event::Move {
+            from: 0,
+            to: 3 << 30,
+            len: gib - 4096,
+        },
+    ));
+    program_in(&mut made, LOOP, &start(0, 0), &[], &events, 10);
+    let bytes = made.finish(&[(1, 1), (2, 1)], summary());
+    let file = place.write("laid.hst", &bytes);
+    for c in [&["replay", "--verify"][..], &["index"]] {
+        let done = place.run(&[c, &[file.to_str().unwrap()]].concat());
+        assert_eq!(done.code(), Some(0), "{done:?}");
+        assert!(done.kib < 512 << 10, "{done:?}");
+    }
+}
+
+#[test]
+fn more_instructions_than_time_are_refused() {
+    let place = Place::new();
+    for (name, end) in [("endless", 1 << 60), ("long", 1 << 40)] {
+        let bytes = program(LOOP, &start(0, 0), &[], &[], end, summary());
+        for (what, done) in all(&place, name, &bytes) {
+            let fails = !["info", "ls", "export"].iter().any(|c| what.starts_with(c));
+            assert_eq!(
+                done.code(),
+                Some(if fails { 2 } else { 0 }),
+                "{what}: {done:?}"
+            );
+            let refused = done.output.contains("which no processor can");
+            assert_eq!(refused, fails, "{what}: {done:?}");
+        }
+    }
+    // Cut, it does not say how long it took; the events do, if they say anything.
+    let whole = |time: Option<u64>| {
+        let until = time.map(|until| (0, Event::Time { since: 0, until }));
+        let events: Vec<_> = until.into_iter().collect();
+        program(LOOP, &start(0, 0), &[], &events, 1 << 40, summary())
+    };
+    for (time, refused) in [
+        (None, true),
+        (Some(1000), true),
+        (Some(3_600_000_000), false),
+    ] {
+        let whole = whole(time);
+        let summary = chunks(&whole).pop().unwrap().0;
+        let cut = whole.len() - 64 - summary.stored_len as usize;
+        let file = place.write("cut.hst", &whole[..cut]);
+        let done = place.run(&["events", file.to_str().unwrap()]);
+        assert_eq!(done.code(), Some(if refused { 2 } else { 0 }), "{done:?}");
+    }
+    // A loop of some minutes is replayed.
+    let bytes = |end, wall_ms| {
+        let s = Summary {
+            wall_ms,
+            ..summary()
+        };
+        program(LOOP, &start(0, 0), &[], &[], end, s)
+    };
+    let file = place.write("loop.hst", &bytes(200_000_000, 0));
+    let done = place.run(&["replay", "--verify", file.to_str().unwrap()]);
+    assert_eq!(done.code(), Some(0), "{done:?}");
+    // One that says it took years goes on until somebody has enough.
+    let file = place.write("years.hst", &bytes(1 << 60, 1 << 40));
+    let file = file.to_str().unwrap();
+    for c in [
+        &["replay", "--verify", file][..],
+        &["replay", "--verify", "--jobs", "1", file],
+        &["index", file],
+        &["at", file, "end"],
+        &["writes", file, "0x10000", "8"],
+        &["calls", file, "0x400000"],
+    ] {
+        let started = place.start(c);
+        std::thread::sleep(Duration::from_millis(700));
+        // SAFETY: sends a signal to a process that has not been waited for.
+        unsafe { libc::kill(started.0, libc::SIGINT) };
+        let done = wait(started, Duration::from_secs(20), "Ctrl-C");
+        assert_eq!(done.signal(), Some(libc::SIGINT), "{c:?}: {done:?}");
+        // That is far below what it takes at rest; the machine may have much else to do.
+        assert!(done.time < Duration::from_secs(10), "{c:?}: {done:?}");
+    }
+}
+
+#[test]
+fn descriptions_are_not_longer_than_a_recordings() {
+    let place = Place::new();
+    let many = Header {
+        argv: vec![Text::default(); 3 << 20],
+        ..header()
+    };
+    let answers = all(&place, "arguments", &Made::new(&many).bytes);
+    assert_eq!(said(&answers, "info").code(), Some(2));
+    assert!(said(&answers, "info").kib < 512 << 10, "{answers:?}");
+
+    let repeated = |len: usize, n: usize| {
+        let mut made = Made::new(&header());
+        let begin = made.bytes.len();
+        made.module(&"x".repeat(len), ModuleHash::of(b"x"), 1);
+        let one = made.bytes.split_off(begin);
+        made.bytes.extend(one.repeat(n));
+        made
+    };
+    let made = repeated(60 << 20, 100);
+    let answers = all(&place, "paths", &made.bytes);
+    assert!(said(&answers, "info").kib < 512 << 10, "{answers:?}");
+
+    // Each of these is as long as it may be, and all together are not.
+    let made = repeated(1_000_000, 3000);
+    let answers = all(&place, "more_paths", &made.bytes);
+    let info = said(&answers, "info");
+    assert!(info.output.contains("damaged at byte"), "{}", info.status);
+    assert!(info.kib < 512 << 10 && said(&answers, "ls").kib < 256 << 10);
+}
+
+#[test]
+fn modules_are_unpacked_as_far_as_they_are_stored() {
+    let place = Place::new();
+    let mut made = Made::new(&header());
+    let (size, step) = (1000u64 << 20, 1 << 20);
+    // All of it is zeros, of which the name is that of something else: nobody is to find out.
+    let zeros = chunk(blank(Kind::Piece), &vec![0; step]);
+    let paths = ["/x/a.so", "/x/b.so", "/x/c.so", "/x/d.so"];
+    for (m, path) in paths.iter().enumerate() {
+        made.module(path, ModuleHash([m as u8; 16]), size);
+        let mut h = header_of(&zeros);
+        for i in 0..size / step as u64 {
+            (h.sequence, h.first_pos, h.last_pos) = (i as u32, i * step as u64, size);
+            made.bytes.extend(h.to_bytes());
+            made.bytes.extend_from_slice(&zeros[64..]);
+        }
+    }
+    let maps: Vec<_> = paths
+        .iter()
+        .enumerate()
+        .map(|(m, path)| {
+            let addr = PC + ((m as u64) << 32);
+            let map = Event::Map {
+                addr,
+                len: size,
+                prot: 5,
+                flags: 2,
+                offset: 0,
+                object: 0,
+                path: path.as_bytes(),
+            };
+            (0, map)
+        })
+        .collect();
+    program_in(&mut made, LOOP, &start(0, 0), &maps, &[], 10);
+    let bytes = made.finish(&[(1, 1), (2, 1)], summary());
+    assert!(bytes.len() < 2 << 20);
+    all(&place, "modules", &bytes);
+}
+
+fn header_of(chunk: &[u8]) -> hindsight_trace::chunk::ChunkHeader {
+    hindsight_trace::chunk::ChunkHeader::from_bytes(chunk.first_chunk().unwrap(), 64).unwrap()
+}
+
+#[test]
+fn paths_of_a_recording_lead_to_files_only() {
+    let place = Place::new();
+    let pipe = place.pipe("pipe");
+    let paths = [
+        "/dev/zero",
+        "/dev/tty",
+        "/proc/self/mem",
+        "/",
+        pipe.to_str().unwrap(),
+    ];
+    let mut made = Made::new(&header());
+    for (i, path) in paths.iter().enumerate() {
+        // Not what is stored of it, so that the machine is asked.
+        made.module(path, ModuleHash::of(&[i as u8]), 5);
+        made.piece(0, 0, 5, b"other");
+    }
+    let maps: Vec<_> = paths
+        .iter()
+        .enumerate()
+        .map(|(i, path)| {
+            let addr = PC + ((i as u64) << 20);
+            let map = Event::Map {
+                addr,
+                len: 4096,
+                prot: 5,
+                flags: 2,
+                offset: 0,
+                object: 0,
+                path: path.as_bytes(),
+            };
+            (0, map)
+        })
+        .collect();
+    program_in(&mut made, LOOP, &start(0, 0), &maps, &[], 10);
+    let bytes = made.finish(&[(1, 1), (2, 1)], summary());
+    all(&place, "paths", &bytes);
+    // What lies beside a recording may be anything too.
+    for (index, marks) in [("x.hsx", "x.hst.marks"), ("x.hst.marks", "x.hsx")] {
+        let place = Place::new();
+        place.pipe(&format!("store/{index}"));
+        std::os::unix::fs::symlink("/dev/zero", place.path(&format!("store/{marks}"))).unwrap();
+        place.pipe("store/files");
+        all(&place, "x", &bytes);
+    }
+    // And the recording itself.
+    for command in commands(&pipe) {
+        let done = place.run(&command);
+        let code = if command[0] == "ls" { 0 } else { 2 };
+        assert_eq!(done.code(), Some(code), "{command:?}: {done:?}");
+    }
+}
+
+#[test]
+fn many_of_anything_end_in_bounds() {
+    let place = Place::new();
+    // Threads and processes that only begin, each the child of the one before.
+    let mut made = Made::new(&header());
+    for i in 1..20_000 {
+        made.begin(2 * i, StreamKind::Image, i, i - 1);
+        made.begin(2 * i + 1, StreamKind::Thread, i, i - 1);
+    }
+    all(&place, "processes", &made.bytes);
+
+    // System calls that compress to nothing: half a gigabyte of them in few bytes.
+    let calls: Vec<_> = (0..60_000)
+        .map(|_| {
+            (
+                0,
+                Event::Syscall {
+                    nr: 0,
+                    args: [0; 6],
+                },
+            )
+        })
+        .collect();
+    let mut made = Made::new(&header());
+    program_in(&mut made, LOOP, &start(0, 0), &[], &[], 10);
+    let begin = made.bytes.len();
+    assert_eq!(made.events(2, 1, &calls), 2);
+    let one = made.bytes.split_off(begin);
+    for n in 1..400 {
+        let mut h = header_of(&one);
+        h.sequence = n;
+        made.bytes.extend(h.to_bytes());
+        made.bytes.extend_from_slice(&one[64..]);
+    }
+    all(
+        &place,
+        "calls",
+        &made.finish(&[(1, 1), (2, 400)], summary()),
+    );
+
+    // Mappings.
+    let path = b"/x/y.so";
+    let maps: Vec<_> = (0..40_000u64)
+        .map(|i| {
+            let map = Event::Map {
+                addr: ((i * 0x9e37_79b9) % (1 << 34)) << 12,
+                len: 0x3000,
+                prot: 5,
+                flags: 2,
+                offset: 0,
+                object: 0,
+                path,
+            };
+            (0, map)
+        })
+        .collect();
+    let bytes = program(LOOP, &start(0, 0), &maps, &[], 10, summary());
+    all(&place, "mappings", &bytes);
+
+    // Mappings and gaps without any size that fits.
+    let huge: Vec<_> = (0..100u64)
+        .flat_map(|i| {
+            let map = Event::Map {
+                addr: i << 40,
+                len: u64::MAX - (i << 40),
+                prot: 7,
+                flags: 1,
+                offset: u64::MAX,
+                object: i,
+                path,
+            };
+            let unmap = Event::Unmap {
+                addr: i << 41,
+                len: u64::MAX,
+            };
+            [(0, map), (0, unmap)]
+        })
+        .collect();
+    let events = [
+        (
+            3,
+            Event::Zero {
+                addr: 5,
+                len: u64::MAX,
+            },
+        ),
+        (
+            3,
+            Event::Changed {
+                addr: 5,
+                len: u64::MAX,
+            },
+        ),
+    ];
+    let bytes = program(LOOP, &start(0, 0), &huge, &events, 10, summary());
+    all(&place, "huge", &bytes);
+
+    // One instruction that goes over all memory.
+    let store: &[u8] = &[0xf3, 0xaa, 0xeb, 0xfe];
+    let bytes = program(store, &start(1 << 45, 0x1000), &[], &[], 10, summary());
+    all(&place, "string", &bytes);
+}

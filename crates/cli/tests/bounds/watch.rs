@@ -1,0 +1,147 @@
+//! Commands whose memory and time are looked at.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What any of these recordings may take: the limit, and what is taken until that is seen.
+pub const MOST_KIB: i64 = (1 << 20) + (192 << 10);
+
+/// Time for a command. It does not say how quick they are, since a machine may have other work to do, but that they end.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where a test has its files, and what it starts has its store.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+}
+
+/// What became of a command.
+#[derive(Debug)]
+pub struct Done {
+    pub status: i32,
+    pub kib: i64,
+    pub time: Duration,
+    pub output: String,
+}
+
+impl Done {
+    /// The exit status; `None`: a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        libc::WIFEXITED(self.status).then(|| libc::WEXITSTATUS(self.status))
+    }
+
+    pub fn signal(&self) -> Option<i32> {
+        libc::WIFSIGNALED(self.status).then(|| libc::WTERMSIG(self.status))
+    }
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("store")).unwrap();
+        Place { dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    pub fn pipe(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let c = CString::new(path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the name ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(c.as_ptr(), 0o600) }, 0);
+        path
+    }
+
+    pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_hindsight"));
+        c.env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.dir.path())
+            .env("HINDSIGHT_DIR", self.path("store"))
+            .current_dir(self.dir.path())
+            .args(args);
+        c
+    }
+
+    /// Runs `hindsight` to its end.
+    pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Done {
+        let shown: Vec<_> = args.iter().map(|a| a.as_ref().to_string_lossy()).collect();
+        let shown = shown.join(" ");
+        wait(self.start(args), PATIENCE, &shown)
+    }
+
+    /// Starts it, with its output in a file; where that is, and its number.
+    pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> (i32, PathBuf) {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let n = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = self.path(&format!("output{n}"));
+        let out = File::create(&path).unwrap();
+        let mut c = self.command(args);
+        c.stdin(Stdio::null())
+            .stdout(out.try_clone().unwrap())
+            .stderr(out)
+            .process_group(0);
+        // What a shell starts in the background ignores Ctrl-C.
+        let own = || {
+            // SAFETY: a plain system call that concerns the new process only.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+            Ok(())
+        };
+        // SAFETY: `signal` may be called between fork and exec.
+        unsafe { c.pre_exec(own) };
+        #[expect(clippy::zombie_processes, reason = "`wait` waits for it")]
+        let child = c.spawn().unwrap();
+        (child.id() as i32, path)
+    }
+}
+
+/// Waits for a process, at most so long.
+pub fn wait((pid, path): (i32, PathBuf), patience: Duration, what: &str) -> Done {
+    let begin = Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: fills both, which are plain numbers.
+        let (done, usage) = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            (
+                libc::wait4(pid, &mut status, libc::WNOHANG, &mut usage),
+                usage,
+            )
+        };
+        assert!(done >= 0, "{what}: {}", std::io::Error::last_os_error());
+        if done == pid {
+            return Done {
+                status,
+                kib: usage.ru_maxrss,
+                time: begin.elapsed(),
+                output: text(&path),
+            };
+        }
+        if begin.elapsed() > patience {
+            // SAFETY: a process group that this test has made, whose first process has not been waited for.
+            unsafe { libc::kill(-pid, libc::SIGKILL) };
+            panic!("{what} does not end; it said: {}", text(&path));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn text(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    let file = File::open(path).unwrap();
+    file.take(1 << 16).read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

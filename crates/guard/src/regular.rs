@@ -1,0 +1,175 @@
+//! Opens files that somebody else may have named or made: the paths that a trace says, and what lies beside a trace.
+//!
+//! Such a path may lead to a device that has no end, to a pipe that nobody writes to, or to a file that is larger than
+//! all memory. So all crates open such files here: only regular files, without waiting, and with a limit on what is
+//! read of them.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Error, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Whether the last part of a path may be a symbolic link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Links {
+    /// It leads to where it points. For paths that the user named, and for files of the system.
+    Follow,
+    /// It is an error. For files that a program makes itself, under names that others can foresee.
+    Refuse,
+}
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// What is there is no regular file, or cannot be opened.
+pub fn open(path: impl AsRef<Path>, links: Links) -> io::Result<File> {
+    open_with(path, links, OpenOptions::new().read(true))
+}
+
+/// Opens a regular file as `options` say.
+///
+/// # Errors
+/// What is there is no regular file, or cannot be opened.
+pub fn open_with(
+    path: impl AsRef<Path>,
+    links: Links,
+    options: &mut OpenOptions,
+) -> io::Result<File> {
+    let path = path.as_ref();
+    // Opening a device can have effects of its own, so it is looked at before.
+    let before = match links {
+        Links::Follow => path.metadata(),
+        Links::Refuse => path.symlink_metadata(),
+    };
+    match before {
+        Ok(m) => must_be(&m)?,
+        // It may be made here.
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    // What comes to be there in between is not waited for, and not followed.
+    let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    if links == Links::Refuse {
+        flags |= libc::O_NOFOLLOW;
+    }
+    let file = options.custom_flags(flags).open(path)?;
+    must_be(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads all of a regular file.
+///
+/// # Errors
+/// What is there is no regular file, has more than `most` bytes, or cannot be read.
+pub fn read(path: impl AsRef<Path>, links: Links, most: u64) -> io::Result<Vec<u8>> {
+    rest(&open(path, links)?, most)
+}
+
+/// Reads what is left of a file.
+///
+/// # Errors
+/// It has more than `most` bytes, or cannot be read.
+pub fn rest(mut file: &File, most: u64) -> io::Result<Vec<u8>> {
+    let too_large = || Error::new(ErrorKind::FileTooLarge, too_large(most));
+    let len = file.metadata()?.len();
+    if len > most {
+        return Err(too_large());
+    }
+    // Files of the kernel say that they are empty, and any file may grow meanwhile.
+    let mut bytes = Vec::with_capacity(len as usize);
+    file.by_ref()
+        .take(most.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+/// An error unless it is about a regular file.
+pub(crate) fn must_be(m: &Metadata) -> io::Result<()> {
+    if m.is_file() {
+        return Ok(());
+    }
+    // As the kernel says it, only sooner.
+    if m.is_dir() {
+        return Err(Error::from_raw_os_error(libc::EISDIR));
+    }
+    Err(not_regular())
+}
+
+/// The error about what is no regular file.
+pub(crate) fn not_regular() -> Error {
+    Error::new(ErrorKind::InvalidInput, "it is not a regular file")
+}
+
+fn too_large(most: u64) -> String {
+    match most >> 20 {
+        0 => format!("it has more than {most} bytes"),
+        mib => format!("it has more than {mib} MiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the name ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(open(dir.path(), Links::Follow).is_err());
+        for path in [&pipe, &socket, Path::new("/dev/zero")] {
+            for links in [Links::Follow, Links::Refuse] {
+                let refused = open(path, links).unwrap_err().to_string();
+                assert_eq!(refused, "it is not a regular file", "{}", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn links_are_followed_only_where_they_may_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, pipe) = (
+            dir.path().join("f"),
+            dir.path().join("l"),
+            dir.path().join("z"),
+        );
+        std::fs::write(&file, "content").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &pipe).unwrap();
+        assert_eq!(read(&link, Links::Follow, 7).unwrap(), b"content");
+        assert!(read(&link, Links::Refuse, 7).is_err());
+        assert!(open(&pipe, Links::Follow).is_err());
+    }
+
+    #[test]
+    fn no_more_is_read_than_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, [1; 100]).unwrap();
+        assert_eq!(read(&path, Links::Refuse, 100).unwrap(), [1; 100]);
+        let e = read(&path, Links::Refuse, 99).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::FileTooLarge);
+        assert_eq!(e.to_string(), "it has more than 99 bytes");
+        // It says that it is empty, and is not.
+        assert!(read("/proc/self/maps", Links::Follow, 10).is_err());
+    }
+
+    #[test]
+    fn a_file_can_be_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false);
+        open_with(&path, Links::Refuse, options).unwrap();
+        assert!(path.is_file());
+    }
+}
