@@ -268,6 +268,13 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         };
         row("regime", text);
     }
+    let lost: u64 = streams.iter().map(|s| s.lost_files).sum();
+    if lost > 0 {
+        row(
+            "lost",
+            format!("the content of {lost} mappings of files could not be had"),
+        );
+    }
     let gaps: Vec<_> = streams
         .iter()
         .filter(|s| s.gaps != Gaps::default())

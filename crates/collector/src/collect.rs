@@ -76,6 +76,8 @@ pub struct Collector<'c, W: Write> {
     pruned: Instant,
     locks: Locks,
     modules: Modules,
+    /// Files of which the user was told that their content could not be had.
+    missed: HashSet<Vec<u8>>,
     requests: Requests,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
@@ -141,6 +143,7 @@ impl<'c, W: Write> Collector<'c, W> {
             pruned: Instant::now(),
             locks: Locks::default(),
             modules: Modules::default(),
+            missed: HashSet::new(),
             requests: Requests::default(),
             out: Collected::new(output),
             tell: Box::new(tell),
@@ -210,6 +213,9 @@ impl<'c, W: Write> Collector<'c, W> {
 
     /// Empties the rings that want it, or all of them; the most bytes that one had. Ends sooner if it is to `stop`.
     fn look(&mut self, all: bool, stop: &AtomicBool) -> usize {
+        if let Some(inbox) = self.control.files() {
+            self.modules.receive(inbox);
+        }
         let header = self.control.header();
         let mut sets = [0u64; RINGS / 64];
         for ((set, dirty), live) in sets.iter_mut().zip(&header.dirty).zip(&header.live) {

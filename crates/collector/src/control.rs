@@ -1,6 +1,7 @@
 mod presence;
 
 use crate::futex;
+use crate::handed::Inbox;
 use hindsight_events::consumer::Consumer;
 use hindsight_events::ring::{self, Ctl, Header, RINGS, Stripe, file_len};
 use hindsight_events::shelf::{self, Shelf};
@@ -23,6 +24,8 @@ pub struct Control {
     damaged: AtomicBool,
     /// A recorded process has been seen to have it (see [`Control::is_left`]).
     held: AtomicBool,
+    /// Where processes hand files over.
+    files: Option<Inbox>,
 }
 
 /// Who a ring says that it is taken by. Numbers may be anybody's: see [`Control::is_shared_with`].
@@ -90,7 +93,11 @@ impl Control {
             image_len: AtomicU32::new(0),
             damaged: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            files: Inbox::new().ok(),
         };
+        if let Some(inbox) = &c.files {
+            inbox.announce(&c.header().files);
+        }
         c.header().next_image.store(1, Relaxed);
         c.header().room.store(ring::RING_BYTES as u32, Relaxed);
         c.header().sequence.store(1, Relaxed);
@@ -234,6 +241,11 @@ impl Control {
     pub(crate) fn memory(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         self.file.metadata().map_or(0, |m| m.blocks() * 512)
+    }
+
+    /// Where processes hand files over.
+    pub(crate) fn files(&self) -> Option<&Inbox> {
+        self.files.as_ref()
     }
 
     /// Says that the caller alone takes the reading ends of the rings, each once.

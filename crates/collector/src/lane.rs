@@ -42,6 +42,8 @@ pub struct Open {
     /// The lowest and the highest epoch that was named since [`Open::tell`] has told.
     pub epochs: Option<(u64, u64)>,
     regime: Option<Regime>,
+    /// Times that a file was in memory whose content could not be had.
+    pub lost_files: u64,
     /// Names, at most [`MOST_NAMES`] of [`NAME_BYTES`], and how often they were said.
     marks: BTreeMap<String, u64>,
     name_bytes: usize,
@@ -85,6 +87,7 @@ impl Open {
             inherited: None,
             epochs: None,
             regime: None,
+            lost_files: 0,
             marks: BTreeMap::new(),
             name_bytes: 0,
             oldest: Instant::now(),
@@ -210,6 +213,7 @@ impl Open {
                 .saturating_sub(gaps.instructions),
             gaps,
             regime: self.regime.clone(),
+            lost_files: self.lost_files,
             marks: self.marks.clone(),
             unpredicted_reads: counts.surprises,
             translated: counts.translated,

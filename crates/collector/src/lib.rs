@@ -17,6 +17,7 @@ mod collected;
 mod control;
 mod discard;
 mod futex;
+mod handed;
 mod images;
 mod lane;
 mod locks;

@@ -1,6 +1,7 @@
 //! The files of a recording: each is stored once, and code and memory that is as a file has it is not
 //! stored again.
 
+use crate::handed::{Handed, Inbox};
 use crate::output::Output;
 use hindsight_events::Event;
 use hindsight_trace::chunk::MAX_MODULE;
@@ -9,10 +10,11 @@ use hindsight_trace::{ModuleHash, Text};
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
 use std::fs::{File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::SystemTime;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -25,6 +27,8 @@ const MOST_PAGES: usize = 4 << 20;
 
 /// Longest path that the kernel takes.
 const MOST_PATH: usize = 4096;
+/// Age of a file's last change up to which it counts as young, in nanoseconds.
+const YOUNG: u64 = 2_000_000_000;
 
 /// The modules that are in the trace.
 #[derive(Default)]
@@ -34,6 +38,7 @@ pub struct Modules {
     /// The numbers of files that were in memory, by device, inode, size and time of the last change: a path may be another
     /// file's by the time that such a file is named again.
     states: HashMap<[u64; 4], u32>,
+    handed: Handed,
     hashes: HashSet<ModuleHash>,
     /// Module and offset of each page, by the page's content.
     pages: HashMap<ModuleHash, (u32, u64)>,
@@ -113,6 +118,7 @@ impl Modules {
     pub fn file<W: Write>(
         &mut self,
         out: &mut Output<W>,
+        inbox: Option<&Inbox>,
         event: &Event,
     ) -> io::Result<Option<Event<'static>>> {
         let Event::File {
@@ -129,18 +135,14 @@ impl Modules {
             return Ok(None);
         };
         let wanted = [device, inode, size, modified];
-        let known = |m: &Modules| match m.paths.get(path) {
-            Some(Some((s, number))) if [s.device, s.inode, s.size, s.modified] == wanted => {
-                Some(*number)
-            }
-            _ => m.states.get(&wanted).copied(),
-        };
-        // A file that is not the one that was in memory need not be read.
-        let is_wanted = |s: State| [s.device, s.inode, s.size, s.modified] == wanted;
-        if known(self).is_none() && open(path).is_some_and(|(_, s)| is_wanted(s)) {
-            self.take(out, path)?;
+        let mut found = self.states.get(&wanted).copied();
+        if found.is_some() && !is_young(modified) {
+            self.handed.forget(&wanted);
+        } else if let Some(file) = self.handed.take(inbox, &wanted) {
+            found = self.keep(out, path, wanted, &file)?;
+        } else if found.is_none() {
+            found = self.named(out, path, &wanted)?;
         }
-        let found = known(self);
         if let Some(module) = found {
             if self.states.len() >= MOST_PATHS {
                 self.states.clear();
@@ -153,6 +155,55 @@ impl Modules {
             module,
             offset,
         }))
+    }
+
+    /// The number of the file that a process has handed over.
+    fn keep<W: Write>(
+        &mut self,
+        out: &mut Output<W>,
+        path: &[u8],
+        wanted: [u64; 4],
+        file: &File,
+    ) -> io::Result<Option<u32>> {
+        let Ok(m) = file.metadata() else {
+            return Ok(None);
+        };
+        let state = state(&m);
+        if let (false, Some(Some((s, number)))) = (is_young(wanted[3]), self.paths.get(path))
+            && *s == state
+        {
+            return Ok(Some(*number));
+        }
+        let found = match identity(&state) == wanted && state.size <= MAX_MODULE {
+            true => self.take_opened(out, path, file, state)?,
+            false => None,
+        };
+        self.remember(path, found);
+        Ok(found.map(|(_, number)| number))
+    }
+
+    /// The number of the file that the path leads to, if it is the one that is wanted.
+    fn named<W: Write>(
+        &mut self,
+        out: &mut Output<W>,
+        path: &[u8],
+        wanted: &[u64; 4],
+    ) -> io::Result<Option<u32>> {
+        let known = |m: &Modules| match m.paths.get(path) {
+            Some(Some((s, number))) if identity(s) == *wanted => Some(*number),
+            _ => None,
+        };
+        // A file that is not the one that was in memory need not be read.
+        let is_wanted = |s: State| identity(&s) == *wanted;
+        if known(self).is_none() && open(path).is_some_and(|(_, s)| is_wanted(s)) {
+            self.take(out, path)?;
+        }
+        Ok(known(self))
+    }
+
+    /// Takes what processes have handed over, so that there is room for more.
+    pub fn receive(&mut self, inbox: &Inbox) {
+        self.handed.receive(inbox);
     }
 
     fn index(&mut self, pages: Vec<ModuleHash>) {
@@ -185,6 +236,19 @@ impl Modules {
     }
 }
 
+/// What says which file it is, and in which state.
+fn identity(s: &State) -> [u64; 4] {
+    [s.device, s.inode, s.size, s.modified]
+}
+
+/// Whether a file that was changed at that time may have been changed again within the same tick of the clock that
+/// its times are taken from, or removed, and another made in its place.
+fn is_young(modified: u64) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let age = (now.unwrap_or_default().as_nanos() as u64).saturating_sub(modified);
+    age < YOUNG
+}
+
 /// Opens a file whose content can be taken.
 fn open(path: &[u8]) -> Option<(File, State)> {
     let path = std::ffi::OsStr::from_bytes(path);
@@ -200,9 +264,9 @@ fn open(path: &[u8]) -> Option<(File, State)> {
 
 /// The file's content, unless it changes meanwhile.
 fn read(file: &File, before: State) -> Option<(State, Vec<u8>)> {
-    let mut content = Vec::with_capacity(before.size.min(MAX_MODULE) as usize + 1);
-    let most = MAX_MODULE + 1;
-    file.take(most).read_to_end(&mut content).ok()?;
+    // Not from where the descriptor stands: others may have it too.
+    let mut content = vec![0; before.size.min(MAX_MODULE) as usize];
+    file.read_exact_at(&mut content, 0).ok()?;
     let after = state(&file.metadata().ok()?);
     let same = State {
         changed: before.changed,

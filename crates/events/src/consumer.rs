@@ -150,6 +150,11 @@ impl Consumer {
         }
     }
 
+    /// Says that the content of a file in the producer's memory could not be had.
+    pub fn lose_file(&self) {
+        self.ctl().lost_file.store(1, Release);
+    }
+
     /// Whether the producer says that much comes at once.
     pub fn bursts(&self) -> bool {
         self.ctl().burst.load(Relaxed) != 0
@@ -252,6 +257,7 @@ impl Consumer {
             &c.keyframe,
             &c.executed,
             &c.burst,
+            &c.lost_file,
             &c.command_len,
         ] {
             n.store(0, Relaxed);

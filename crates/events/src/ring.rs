@@ -11,7 +11,7 @@ use crate::unborn::Names;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x07");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x08");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as
 /// a whole (see [`kind`]).
@@ -145,6 +145,18 @@ pub struct Header {
     pub dirty: Set,
     /// Those of [`Header::unborn`] of which more is known.
     pub names: Names,
+    /// Where files are handed over.
+    pub files: FileBox,
+}
+
+/// A socket of the collector's to which recorded processes send descriptors of files that they map
+/// (`SCM_RIGHTS`), so that it reads what they have, whatever becomes of the name. Set by the collector.
+#[repr(C)]
+pub struct FileBox {
+    /// Its name is a zero byte and these. Zeros: there is none.
+    pub name: [AtomicU64; 2],
+    /// What a message holds: who does not know it is not recorded.
+    pub token: [AtomicU64; 2],
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
@@ -296,6 +308,8 @@ pub struct Ctl {
     /// Nonzero: much comes at once. The collector takes it before it does anything with it, so that the producer
     /// does not wait for that.
     pub burst: AtomicU32,
+    /// Set by the collector when it could not have the content of a file that is in memory.
+    pub lost_file: AtomicU32,
     /// Its argument vector, each argument with a terminating zero; cut to fit.
     pub command: [AtomicU8; COMMAND],
 }

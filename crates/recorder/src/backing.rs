@@ -8,13 +8,15 @@
 use crate::lock::Lock;
 use crate::maps::regions;
 use crate::regime::Reason;
-use crate::{guard, loader, sys};
+use crate::{guard, handing, loader, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use linux_raw_sys::general::*;
 
 /// Most bytes of a file that is mapped as data.
 const MAX_FILE: u64 = 256 << 20;
+/// Age of a file's last change below which another may follow at any moment, in nanoseconds.
+const FRESH: u64 = 2_000_000_000;
 /// Most files that the program may write.
 const MAX_WRITABLE: usize = 1000;
 /// Descriptors that are looked at one by one where there is no `/proc`.
@@ -36,11 +38,29 @@ fn id(s: &stat) -> Id {
     (s.st_dev, s.st_ino)
 }
 
-/// When a file was last written, in nanoseconds.
-pub fn modified(s: &stat) -> u64 {
-    s.st_mtime
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(s.st_mtime_nsec)
+/// A file, in a state of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct File {
+    pub id: Id,
+    pub size: u64,
+    /// When it was last written, in nanoseconds.
+    pub modified: u64,
+}
+
+impl File {
+    fn of(s: &stat) -> File {
+        let nanoseconds = s.st_mtime.wrapping_mul(1_000_000_000);
+        File {
+            id: id(s),
+            size: s.st_size as u64,
+            modified: nanoseconds.wrapping_add(s.st_mtime_nsec),
+        }
+    }
+
+    /// It was written just now, so that whoever writes it may not be done.
+    pub fn is_fresh(&self) -> bool {
+        sys::time_of_day().saturating_sub(self.modified) < FRESH
+    }
 }
 
 /// Files that the program has opened for writing, or came with.
@@ -48,25 +68,22 @@ static WRITABLE: Lock<Vec<Id>> = Lock::new(Vec::new());
 
 /// A file that is, or was, mapped.
 struct Mapped {
-    id: Id,
-    size: u64,
-    modified: u64,
+    file: File,
     /// As in [`crate::maps`].
     path: Vec<u8>,
+    /// The collector has it (see [`handing`]).
+    handed: bool,
 }
 
 impl Mapped {
     fn is_in_memory(&self) -> bool {
-        let regions = regions();
-        regions.all().any(|r| regions.path(r) == self.path)
+        regions().has_path(&self.path)
     }
 
     /// The same file, as it was. One that was removed or replaced cannot be looked at, but then nobody
     /// writes it by name either.
     fn is_unchanged(&self) -> bool {
-        stat(&self.path).is_none_or(|s| {
-            id(&s) != self.id || (s.st_size as u64, modified(&s)) == (self.size, self.modified)
-        })
+        stat(&self.path).is_none_or(|s| id(&s) != self.file.id || File::of(&s) == self.file)
     }
 }
 
@@ -87,11 +104,20 @@ pub fn is_of_system(path: &[u8]) -> bool {
         .any(|d| path.starts_with(d))
 }
 
-/// A file is being mapped: what it is, or why that cannot be quiet. `fd`: the file, if it is open.
-pub fn map(fd: Option<i32>, path: &[u8]) -> Result<stat, Reason> {
-    let s = match (fd.map(sys::fstat), stat(path)) {
-        (Some(Ok(s)), Some(n)) if id(&s) == id(&n) => s,
-        (None, Some(n)) => n,
+/// A file that is in memory.
+#[derive(Clone, Copy)]
+pub struct Held {
+    pub file: File,
+    /// The collector has it.
+    pub handed: bool,
+    /// That has not been asked before.
+    pub new: bool,
+}
+
+/// An open file is being mapped: what it is, or why that cannot be quiet.
+pub fn map(fd: i32, path: &[u8]) -> Result<Held, Reason> {
+    let s = match (sys::fstat(fd), stat(path)) {
+        (Ok(s), Some(n)) if id(&s) == id(&n) => s,
         _ => return Err("a file without a name is mapped"),
     };
     if s.st_mode & S_IFMT != S_IFREG {
@@ -103,36 +129,67 @@ pub fn map(fd: Option<i32>, path: &[u8]) -> Result<stat, Reason> {
     if s.st_size as u64 > MAX_FILE {
         return Err("a very large file is mapped");
     }
+    let file = File::of(&s);
     let mut list = MAPPED.lock();
-    if !list.iter().any(|m| m.id == id(&s) && m.path == path) {
-        list.push(Mapped {
-            id: id(&s),
-            size: s.st_size as u64,
-            modified: modified(&s),
-            path: path.to_vec(),
-        });
+    let same = |m: &&Mapped| m.file.id == file.id && m.path == path;
+    if let Some(known) = list.iter().find(same) {
+        let handed = known.handed;
+        let new = false;
+        return match known.file == file {
+            true => Ok(Held { file, handed, new }),
+            false => Err("a file was changed between two mappings of it"),
+        };
     }
-    Ok(s)
+    let handed = handing::hand(fd);
+    list.push(Mapped {
+        file,
+        path: path.to_vec(),
+        handed,
+    });
+    let new = true;
+    Ok(Held { file, handed, new })
 }
 
-/// The file that has been mapped from this path, if only one has and it is still there as it was.
-pub fn as_it_was(path: &[u8]) -> Option<stat> {
+/// Whether an open file is as it was.
+pub fn is_still(fd: i32, file: &File) -> bool {
+    sys::fstat(fd).is_ok_and(|s| File::of(&s) == *file)
+}
+
+/// The program's file, or its interpreter's, is being mapped before there is a regime.
+pub fn loaded(fd: i32, path: &[u8]) {
+    if let Ok(s) = sys::fstat(fd) {
+        let handed = handing::hand(fd);
+        let file = File::of(&s);
+        let path = path.to_vec();
+        MAPPED.lock().push(Mapped { file, path, handed });
+    }
+}
+
+/// The file that was mapped from this path, if only one was, whatever is there now.
+pub fn known(path: &[u8]) -> Result<Held, Reason> {
     let list = MAPPED.lock();
     let mut its = list.iter().filter(|m| m.path == path);
-    let (mapped, None) = (its.next()?, its.next()) else {
-        return None;
-    };
-    let s = stat(path)?;
-    let same =
-        (id(&s), s.st_size as u64, modified(&s)) == (mapped.id, mapped.size, mapped.modified);
-    same.then_some(s)
+    match (its.next(), its.next()) {
+        (Some(m), None) => Ok(Held {
+            file: m.file,
+            handed: m.handed,
+            new: false,
+        }),
+        _ => Err("a file is mapped of which it is not known which it was"),
+    }
+}
+
+/// The file that has been mapped from this path, if only one has, it is still there as it was, and the collector has it.
+pub fn as_it_was(path: &[u8]) -> Option<File> {
+    let held = known(path).ok().filter(|h| h.handed)?;
+    (File::of(&stat(path)?) == held.file).then_some(held.file)
 }
 
 /// Whether a file is in memory, which is then no longer watched: it is the program that changes it.
 fn is_in_memory(file: Id) -> bool {
     let mut found = false;
     MAPPED.lock().retain(|m| {
-        let this = m.id == file && m.is_in_memory();
+        let this = m.file.id == file && m.is_in_memory();
         found |= this;
         !this
     });

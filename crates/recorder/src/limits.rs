@@ -6,7 +6,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::lock::Lock;
-use crate::maps::{Region, regions};
+use crate::maps::{Region, is_data, regions};
 use crate::syscalls::errno;
 use crate::thread::Thread;
 use crate::{guard, sys};
@@ -81,25 +81,15 @@ pub fn allow(t: &Thread, len: u64, replaced: Option<u64>, data: bool) -> bool {
         return true;
     }
     let regions = regions();
-    let is_data =
-        |r: &Region| r.prot & PROT_WRITE != 0 && !r.is_shared() && r.flags & MAP_GROWSDOWN == 0;
-    let total = |only: &dyn Fn(&Region) -> bool| -> u64 {
-        let all: u64 = regions
-            .all()
-            .filter(|r| only(r))
-            .map(|r| r.end - r.start)
-            .sum();
-        let gone = replaced.map_or(0, |at| {
-            let cut = |r: &Region| r.end.min(at.saturating_add(len)) - r.start.max(at);
-            regions
-                .overlapping(at, len)
-                .filter(|r| only(r))
-                .map(cut)
-                .sum::<u64>()
-        });
-        (all - gone).saturating_add(len)
+    let (all, all_data) = regions.bytes();
+    let gone = |only: &dyn Fn(&Region) -> bool| {
+        let Some(at) = replaced else { return 0 };
+        let cut = |r: &Region| r.end.min(at.saturating_add(len)) - r.start.max(at);
+        let meant = regions.overlapping(at, len).filter(|r| only(r));
+        meant.map(cut).sum::<u64>()
     };
-    total(&|_| true) <= space && (!data || total(&is_data) <= most)
+    (all - gone(&|_| true)).saturating_add(len) <= space
+        && (!data || (all_data - gone(&is_data)).saturating_add(len) <= most)
 }
 
 /// Gives the kernel the limits, for a program that runs natively.

@@ -4,7 +4,7 @@ use crate::fail::Line;
 use crate::maps::regions;
 use crate::stack::Stack;
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
-use crate::{arena, fail, guard, line, place, program, regime};
+use crate::{arena, backing, fail, guard, line, place, program, regime};
 use alloc::ffi::CString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -276,6 +276,9 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
         }
     }
     im.bias = bias(&eh, &phdrs, base)?;
+    if regime::possible() {
+        backing::loaded(fd, &im.path);
+    }
     for p in phdrs.iter().filter(|p| p.p_type == PT_LOAD) {
         let start = im.bias.wrapping_add(p.p_vaddr as u64);
         im.written.extend(map_segment(fd, p, im.bias, &im.path)?);

@@ -33,6 +33,7 @@ mod features;
 mod filters;
 mod gap;
 mod guard;
+mod handing;
 mod heap;
 mod inbox;
 mod joint;

@@ -1,15 +1,21 @@
 //! What the program has mapped: kept current by the loader and by the system calls that change
 //! it, and repeated to the process stream.
 
+mod cells;
+mod kernel;
+mod table;
+
 use crate::lock::{Guard, Lock};
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
 use crate::{arena, ring};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hindsight_events::Event;
+pub use kernel::{Kernels, Line, hex, kernel_mappings, parse, read_file, read_maps};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_PRIVATE, MAP_SHARED};
+use table::Table;
+pub use table::{SPAN, is_data};
 
 /// One mapping, or a part of one with uniform protection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,15 +72,9 @@ const STACK_START: u64 = 128 << 10;
 const VDSO: u64 = 2 * PAGE;
 
 /// All mappings of the program, in order of address.
-pub struct Regions {
-    list: Vec<Region>,
-    paths: Vec<Box<[u8]>>,
-}
+pub struct Regions(Table);
 
-static REGIONS: Lock<Regions> = Lock::new(Regions {
-    list: Vec::new(),
-    paths: Vec::new(),
-});
+static REGIONS: Lock<Regions> = Lock::new(Regions(Table::new()));
 
 /// Increases when what may be executed changes.
 static VERSION: AtomicU64 = AtomicU64::new(1);
@@ -91,8 +91,8 @@ fn changed(r: &Region) {
 }
 
 /// Whether any of these is shared memory of which it is known which it is.
-fn shares(list: &[Region]) -> bool {
-    list.iter().any(|r| r.object != 0)
+fn shares<'r>(mut list: impl Iterator<Item = &'r Region>) -> bool {
+    list.any(|r| r.object != 0)
 }
 
 /// Says when what is told next happened: others can have the memory too.
@@ -128,13 +128,55 @@ pub fn regions() -> Guard<'static, Regions> {
 impl Regions {
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Region> {
-        self.list.iter()
+        self.0.all()
     }
 
     /// The mapping that contains `addr`.
     pub fn find(&self, addr: u64) -> Option<&Region> {
-        let i = self.list.partition_point(|r| r.end <= addr);
-        self.list.get(i).filter(|r| r.start <= addr)
+        self.0.find(addr)
+    }
+
+    /// The lowest mapping that grows downwards: the stack.
+    pub fn stack(&self) -> Option<&Region> {
+        self.0.growing()
+    }
+
+    /// Bytes of all mappings, and of those that count as data.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.0.bytes()
+    }
+
+    /// What may share low address bits with `len` bytes at `addr`, and what grows and so may come to it. With
+    /// two mappings that share such bits, all mappings.
+    pub fn near_cells(&self, addr: u64, len: u64) -> Vec<Region> {
+        if self.0.cells.is_tangled() {
+            return self.0.all().copied().collect();
+        }
+        let meeting = self.0.cells.meeting(addr, len);
+        let meeting = meeting.filter_map(|a| self.0.at(a));
+        meeting.chain(self.0.special()).copied().collect()
+    }
+
+    /// Stretches of low address bits of at least `len` bytes that no mapping has but [`Regions::special`], the
+    /// shortest first: beginning and length. `None`: it is not known.
+    pub fn free_cells(&self, len: u64) -> Option<impl Iterator<Item = (u64, u64)>> {
+        let cells = &self.0.cells;
+        (!cells.is_tangled()).then(|| cells.free(len))
+    }
+
+    /// The longest of these stretches.
+    pub fn longest_free_cells(&self) -> Option<(u64, u64)> {
+        self.0.cells.longest()
+    }
+
+    /// The mappings that grow, and those of 4 GiB and more.
+    pub fn special(&self) -> impl Iterator<Item = &Region> {
+        self.0.special()
+    }
+
+    /// Has questions for low address bits be answered quickly, if no two mappings share any by now.
+    pub fn sort_cells(&mut self) {
+        self.0.sort_cells();
     }
 
     /// Whether `addr` may be executed.
@@ -155,26 +197,17 @@ impl Regions {
 
     /// The mappings that share bytes with `addr..addr+len`.
     pub fn overlapping(&self, addr: u64, len: u64) -> impl Iterator<Item = &Region> {
-        let end = addr.saturating_add(len);
-        let i = self.list.partition_point(|r| r.end <= addr);
-        self.list[i..].iter().take_while(move |r| r.start < end)
+        self.0.overlapping(addr..addr.saturating_add(len))
     }
 
     /// File (or `[stack]` and the like) behind a mapping; empty for anonymous memory.
     pub fn path(&self, r: &Region) -> &[u8] {
-        self.paths.get(r.path as usize).map_or(&[], |p| p)
+        self.0.paths.get(r.path)
     }
 
-    fn intern(&mut self, path: &[u8]) -> u32 {
-        let i = self
-            .paths
-            .iter()
-            .position(|p| **p == *path)
-            .unwrap_or_else(|| {
-                self.paths.push(path.into());
-                self.paths.len() - 1
-            });
-        i as u32
+    /// Whether any mapping is of this file.
+    pub fn has_path(&self, path: &[u8]) -> bool {
+        self.0.paths.is_mapped(path)
     }
 
     /// Notes a new mapping, which replaces whatever was there.
@@ -192,7 +225,7 @@ impl Regions {
         path: &[u8],
         object: u64,
     ) {
-        let path = self.intern(path);
+        let path = self.0.paths.number(path);
         let anonymous = flags & MAP_ANONYMOUS != 0;
         let offset = if anonymous { 0 } else { offset };
         let flags = flags & (MAP_SHARED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
@@ -211,43 +244,41 @@ impl Regions {
     fn insert(&mut self, r: Region) {
         let old = self.take(r.start, r.end);
         changed(&r);
-        if r.object != 0 || shares(&old) {
+        if r.object != 0 || shares(old.iter()) {
             emit_order();
         }
         self.emit(&r);
         if r.flags & MAP_SHARED != 0 && r.prot & PROT_WRITE != 0 {
             crate::order::shares();
         }
-        let mut i = self.list.partition_point(|o| o.start < r.start);
-        self.list.insert(i, r);
-        if self.list.get(i + 1).is_some_and(|n| n.follows(&r)) {
-            self.list[i].end = self.list.remove(i + 1).end;
+        let mut whole = r;
+        if let Some(&next) = self.0.from(r.end).filter(|n| n.follows(&r)) {
+            self.0.drop(next.start);
+            whole.end = next.end;
         }
-        if i > 0 && self.list[i].follows(&self.list[i - 1]) {
-            i -= 1;
-            self.list[i].end = self.list.remove(i + 1).end;
+        if let Some(&before) = self.0.before(r.start).filter(|b| r.follows(b)) {
+            self.0.drop(before.start);
+            whole = Region {
+                end: whole.end,
+                ..before
+            };
         }
+        self.0.put(whole);
     }
 
     /// Cuts `start..end` out of the list; returns what was there.
     fn take(&mut self, start: u64, end: u64) -> Vec<Region> {
-        let mut out = Vec::new();
-        let mut i = self.list.partition_point(|r| r.end <= start);
-        while let Some(&r) = self.list.get(i).filter(|r| r.start < end) {
+        let all: Vec<Region> = self.0.overlapping(start..end).copied().collect();
+        let mut out = Vec::with_capacity(all.len());
+        for r in all {
             changed(&r);
+            self.0.drop(r.start);
             out.push(r.cut(r.start.max(start), r.end.min(end)));
-            match (r.start < start, r.end > end) {
-                (false, false) => drop(self.list.remove(i)),
-                (true, false) => {
-                    self.list[i].end = start;
-                    i += 1;
-                }
-                (false, true) => self.list[i] = r.cut(end, r.end),
-                (true, true) => {
-                    self.list[i].end = start;
-                    self.list.insert(i + 1, r.cut(end, r.end));
-                    i += 2;
-                }
+            if r.start < start {
+                self.0.put(Region { end: start, ..r });
+            }
+            if r.end > end {
+                self.0.put(r.cut(end, r.end));
             }
         }
         out
@@ -257,7 +288,7 @@ impl Regions {
     pub fn remove(&mut self, start: u64, len: u64) {
         let len = len.next_multiple_of(PAGE);
         let old = self.take(start, start + len);
-        if shares(&old) {
+        if shares(old.iter()) {
             emit_order();
         }
         if !old.is_empty() {
@@ -267,24 +298,26 @@ impl Regions {
 
     /// Repeats all mappings to the process stream.
     pub fn tell(&self) {
-        if shares(&self.list) {
+        if shares(self.0.all()) {
             emit_order();
         }
-        for r in &self.list {
+        for r in self.0.all() {
             self.emit(r);
         }
     }
 
     /// From now on somebody else can have the shared memory that only processes of this recording had.
     pub fn disown(&mut self) {
-        if shares(&self.list) {
+        if shares(self.0.all()) {
             emit_order();
         }
-        for i in 0..self.list.len() {
-            if self.list[i].object & 1 != 0 {
-                self.list[i].object &= !1;
-                self.emit(&self.list[i]);
-            }
+        let owned = self.0.all().filter(|r| r.object & 1 != 0);
+        let owned: Vec<Region> = owned.copied().collect();
+        for mut r in owned {
+            self.0.drop(r.start);
+            r.object &= !1;
+            self.emit(&r);
+            self.0.put(r);
         }
     }
 
@@ -409,10 +442,9 @@ impl Regions {
     /// Takes note of how far down the stack has grown, if that may matter for `addr..addr+len`.
     pub fn follow_stack(&mut self, addr: u64, len: u64) {
         let end = addr.saturating_add(len);
-        let stack = self.list.iter().position(|r| r.flags & MAP_GROWSDOWN != 0);
-        if let Some(i) = stack {
-            let below = i.checked_sub(1).map_or(0, |i| self.list[i].end);
-            if addr < self.list[i].start && below < end {
+        if let Some(stack) = self.0.growing() {
+            let below = self.0.before(stack.start).map_or(0, |r| r.end);
+            if addr < stack.start && below < end {
                 self.refresh_stack();
             }
         }
@@ -420,10 +452,9 @@ impl Regions {
 
     /// Asks the kernel how far down the stack has grown. Returns whether it has.
     pub fn refresh_stack(&mut self) -> bool {
-        let Some(at) = self.list.iter().position(|r| r.flags & MAP_GROWSDOWN != 0) else {
+        let Some(&old) = self.0.growing() else {
             return false;
         };
-        let old = self.list[at];
         let text = read_maps();
         let now = text
             .split(|b| *b == b'\n')
@@ -440,84 +471,4 @@ impl Regions {
         });
         true
     }
-}
-
-/// A line of `/proc/self/maps`.
-pub struct Line<'a> {
-    pub start: u64,
-    pub end: u64,
-    pub prot: u32,
-    pub shared: bool,
-    pub offset: u64,
-    pub name: &'a [u8],
-}
-
-/// Reads a line of `/proc/self/maps`.
-pub fn parse(line: &[u8]) -> Option<Line<'_>> {
-    let mut fields = line.split(|b| *b == b' ').filter(|f| !f.is_empty());
-    let range = fields.next()?;
-    let dash = range.iter().position(|b| *b == b'-')?;
-    let perms = fields.next()?;
-    let prot = [(b'r', PROT_READ), (b'w', PROT_WRITE), (b'x', PROT_EXEC)];
-    let prot = prot
-        .iter()
-        .filter(|(c, _)| perms.contains(c))
-        .fold(0, |p, (_, bit)| p | bit);
-    Some(Line {
-        start: hex(&range[..dash])?,
-        end: hex(&range[dash + 1..])?,
-        prot,
-        shared: perms.contains(&b's'),
-        offset: hex(fields.next()?)?,
-        // What comes before has neither sign; a name may have spaces.
-        name: line
-            .iter()
-            .position(|b| b"/[".contains(b))
-            .map_or(&[], |at| line[at..].trim_ascii_end()),
-    })
-}
-
-/// A number as the kernel writes addresses.
-pub fn hex(s: &[u8]) -> Option<u64> {
-    u64::from_str_radix(core::str::from_utf8(s).ok()?, 16).ok()
-}
-
-/// The text of `/proc/self/maps`.
-pub fn read_maps() -> Vec<u8> {
-    read_file(c"/proc/self/maps")
-}
-
-/// The content of a file; empty if it cannot be read.
-pub fn read_file(path: &core::ffi::CStr) -> Vec<u8> {
-    let mut text = Vec::new();
-    if let Ok(fd) = sys::open_read(path) {
-        let mut buf = [0; 4096];
-        while let Ok(n @ 1..) = sys::read(fd, &mut buf) {
-            text.extend_from_slice(&buf[..n]);
-        }
-        sys::close(fd);
-    }
-    text
-}
-
-/// A part of a mapping as the kernel has it.
-pub struct Kernels {
-    pub start: u64,
-    pub end: u64,
-    pub prot: u32,
-}
-
-/// What the kernel has mapped in `addr..addr+len`, in order.
-pub fn kernel_mappings(addr: u64, len: u64) -> Vec<Kernels> {
-    let end = addr.saturating_add(len);
-    let text = read_maps();
-    let lines = text.split(|b| *b == b'\n').filter_map(parse);
-    lines
-        .filter(|m| m.start < end && addr < m.end)
-        .map(|m| Kernels {
-            start: m.start.max(addr),
-            end: m.end.min(end),
-            prot: m.prot,
-        })
-        .collect()
 }

@@ -8,7 +8,7 @@
 //! there being none asks [`collides`].
 
 use crate::lock::Lock;
-use crate::maps::{Region, regions};
+use crate::maps::{Region, SPAN, regions};
 use crate::sys::{self, PAGE};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -17,8 +17,6 @@ use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_NORESERVE, MAP_PRIVATE, RLIMIT_STACK,
 };
 
-/// Bytes whose addresses differ in their low 32 bits.
-const SPAN: u64 = 1 << 32;
 /// Left for the heap.
 const HEAP: u64 = 1 << 30;
 /// Most that the stack may need.
@@ -114,11 +112,44 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
     if top == 0 || len == 0 || len > top - bottom {
         return None;
     }
-    let limit = stack_room();
     let regions = regions();
-    let mut at = (top - len) & !(align - 1);
+    let special: Vec<Region> = regions.special().copied().collect();
+    let Some(free) = regions.free_cells(len) else {
+        let all: Vec<Region> = regions.all().copied().collect();
+        return below(&all, bottom, top, len, align);
+    };
+    // Where the shortest are too short to be aligned, or not in the stretch, the longest may do.
+    let longest = regions.longest_free_cells();
+    for (at, size) in free.take(TRIES).chain(longest) {
+        // As addresses of the stretch, at whose top the space of low bits is cut.
+        let start = top - SPAN + (at.wrapping_sub(top) & (SPAN - 1));
+        let end = start + size;
+        let parts = [
+            (start, end.min(top)),
+            (start - SPAN.min(start), end.saturating_sub(SPAN)),
+        ];
+        for (from, to) in parts {
+            let from = from.max(bottom);
+            if from < to
+                && to - from >= len
+                && let Some(at) = below(&special, from, to, len, align)
+            {
+                return Some(at);
+            }
+        }
+    }
+    None
+}
+
+/// Free stretches that are tried before the longest.
+const TRIES: usize = 64;
+
+/// The highest multiple of `align` in `bottom..top` where `len` bytes keep away from `others`.
+fn below(others: &[Region], bottom: u64, top: u64, len: u64, align: u64) -> Option<u64> {
+    let limit = stack_room();
+    let mut at = top.checked_sub(len)? & !(align - 1);
     'next: while at >= bottom {
-        for r in regions.all() {
+        for r in others {
             let (start, size) = grown(r, || limit);
             if size < SPAN
                 && let Some(down) = meets(at, len, start, size)
@@ -140,7 +171,7 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
 /// bits of its addresses with a program at `start..end` that cannot be elsewhere, or with its heap. Returns
 /// where it was, and by how much it has moved (modulo 2^64).
 pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
-    let stack = *regions().all().find(|r| r.flags & MAP_GROWSDOWN != 0)?;
+    let stack = *regions().stack()?;
     let (low, len) = avoided(&stack);
     meets(start, end - start + HEAP, low, len)?;
     let at = choose(len, PAGE)? + len - (stack.end - stack.start);
@@ -247,9 +278,9 @@ pub fn apart(addr: u64, len: u64) -> Vec<(u64, u64)> {
 fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool {
     let end = addr.saturating_add(len);
     let mut other = |a: u64, b: u64| a < b && is(a, b - a);
-    let regions = regions();
-    let holds = |r: &&Region| r.prot != 0 || r.flags & MAP_ANONYMOUS == 0;
-    let in_use = regions.all().filter(holds).map(taken);
+    let holds = |r: &Region| r.prot != 0 || r.flags & MAP_ANONYMOUS == 0;
+    let near: Vec<Region> = regions().near_cells(addr, len);
+    let in_use = near.iter().filter(|r| holds(r)).map(taken);
     in_use
         .chain(HELD.lock().iter().copied())
         .any(|(start, size)| {
@@ -264,10 +295,7 @@ fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool 
 
 /// Whether what the stack may need meets other memory.
 pub fn stack_collides() -> bool {
-    let stack = regions()
-        .all()
-        .find(|r| r.flags & MAP_GROWSDOWN != 0)
-        .map(taken);
+    let stack = regions().stack().map(taken);
     let limit = crate::limits::get(RLIMIT_STACK).0;
     limit > STACK || stack.is_some_and(|(start, size)| collides(start, size))
 }

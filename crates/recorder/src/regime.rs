@@ -67,6 +67,7 @@ pub fn possible() -> bool {
 /// Begins the regime, behind the first key frame: all memory that the program has is told.
 /// `written`: what the loader wrote besides.
 pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
+    regions().sort_cells();
     let list: Vec<Region> = regions().all().copied().collect();
     t.event(&Event::Regime {
         quiet: true,
@@ -162,24 +163,49 @@ fn tell_file(
     fd: Option<i32>,
     path: &[u8],
 ) -> Result<(), Reason> {
-    let s = backing::map(fd, path)?;
-    of_file(t, addr, len, offset, &s, path);
+    let held = match fd {
+        Some(fd) => backing::map(fd, path)?,
+        None => backing::known(path)?,
+    };
+    if !held.handed {
+        return tell_content(t, addr, len, offset, held.file.size);
+    }
+    of_file(t, addr, len, offset, &held.file, path);
     t.files_told = true;
+    if let (true, Some(fd)) = (held.new && held.file.is_fresh(), fd) {
+        t.emit.settle();
+        if t.emit.lost_file() || !backing::is_still(fd, &held.file) {
+            return Err(CHANGED);
+        }
+    }
     Ok(())
 }
 
 /// Records that a file which is this one is in memory.
-fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, s: &stat, path: &[u8]) {
+fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, path: &[u8]) {
     t.event(&Event::File {
         addr,
         len,
         offset,
-        device: s.st_dev,
-        inode: s.st_ino,
-        size: s.st_size as u64,
-        modified: backing::modified(s),
+        device: f.id.0,
+        inode: f.id.1,
+        size: f.size,
+        modified: f.modified,
         path,
     });
+}
+
+/// Records what memory holds that is a part of a file of `size` bytes, which the collector cannot have. Nothing has
+/// written to it yet.
+fn tell_content(t: &mut Thread, addr: u64, len: u64, offset: u64, size: u64) -> Result<(), Reason> {
+    const MOST: u64 = 16 << 20;
+    let len = len.min(size.saturating_sub(offset).next_multiple_of(PAGE));
+    let readable = |r: &Region| r.prot & PROT_READ != 0 && r.end >= addr + len;
+    if len > MOST || !regions().find(addr).is_some_and(readable) {
+        return Err("a file is mapped whose content the collector cannot have");
+    }
+    tell(t, addr, len);
+    Ok(())
 }
 
 /// A mapping has been made: its content is told, or the regime is over.
@@ -543,6 +569,10 @@ pub fn leave(t: &mut Thread, why: Reason) {
 
 /// The program ends.
 fn end(t: &mut Thread) {
+    // Whoever waits for that may change the files, or unmount them.
+    if t.files_told && backing::watched() {
+        t.emit.settle();
+    }
     if t.quiet && backing::changed(true) {
         t.event(&Event::Regime {
             quiet: false,

@@ -66,6 +66,18 @@ fn header() -> Option<&'static Header> {
     (!base.is_null()).then(|| unsafe { &*base.cast::<Header>() })
 }
 
+/// Name and token of the collector's socket for files (see [`ring::FileBox`]), if it has one.
+pub fn file_box() -> Option<[[u64; 2]; 2]> {
+    let files = &header()?.files;
+    let [name, token] = [&files.name, &files.token].map(|w| [0, 1].map(|i| w[i].load(Relaxed)));
+    (name != [0, 0] && is_recorded()).then_some([name, token])
+}
+
+/// Has the collector look at what was sent to it.
+pub fn nudge() {
+    wake(true);
+}
+
 /// The control page of ring `i`.
 fn ctl_at(i: usize) -> *const Ctl {
     BASE.load(Acquire).wrapping_add(ring::ctl_offset(i)).cast()

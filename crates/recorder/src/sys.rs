@@ -234,6 +234,14 @@ pub fn seconds() -> u64 {
     ts[0] as u64
 }
 
+/// Nanoseconds since 1970, as the times of files have them.
+pub fn time_of_day() -> u64 {
+    let mut ts = [0u64; 2];
+    let clock = CLOCK_REALTIME as u64;
+    let _ = call(__NR_clock_gettime, [clock, ts.as_mut_ptr() as u64]);
+    ts[0].wrapping_mul(1_000_000_000).wrapping_add(ts[1])
+}
+
 /// Sleeps while `word` is `value`, at most `millis`, or until woken or interrupted.
 pub fn futex_wait(word: &AtomicU32, value: u32, millis: u32) {
     let ts = [millis as i64 / 1000, millis as i64 % 1000 * 1_000_000];

@@ -110,6 +110,7 @@ impl Machine<'_> {
                     self.remember()?;
                 }
                 self.started = true;
+                self.missing = None;
                 return self.cpu.window.clear();
             }
             Event::Digest { cpu: digest, vec } => {
@@ -213,8 +214,9 @@ impl Machine<'_> {
                 cpu.window.forget(addr, len)?;
             }
             Event::File { path, .. } => {
+                // Where the predictor is emptied before anything is executed, it does not matter.
                 let path = String::from_utf8_lossy(path).into_owned();
-                return Err(Error::MissingFile {
+                self.missing.get_or_insert(Error::MissingFile {
                     position: cpu.pos,
                     path,
                 });

@@ -45,6 +45,8 @@ pub struct Machine<'a> {
     pub(crate) queue: Queue<'a>,
     /// A key frame has given the processor its state.
     pub(crate) started: bool,
+    /// What is wrong if anything is executed before the next key frame.
+    pub(crate) missing: Option<Error>,
     /// What memory holds at a key frame is being said.
     pub(crate) restating: bool,
     /// That is compared with what it held before.
@@ -95,6 +97,7 @@ impl<'a> Machine<'a> {
             cpu: Cpu::new(code, predictor, observe)?,
             queue: nothing,
             started: false,
+            missing: None,
             restating: false,
             compares_memory: false,
             before: None,

@@ -337,6 +337,8 @@ pub struct StreamSummary {
     pub gaps: Gaps,
     /// The last regime that the stream says; `None`: checked from the beginning.
     pub regime: Option<Regime>,
+    /// Times that a file was in memory whose content could not be had.
+    pub lost_files: u64,
     /// How often each mark was made, by its name.
     pub marks: BTreeMap<String, u64>,
     pub unpredicted_reads: u64,

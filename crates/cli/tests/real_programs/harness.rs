@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -235,6 +235,11 @@ impl Running {
     pub fn is_running(&self) -> bool {
         fs::read_to_string(format!("/proc/{}/stat", self.id()))
             .is_ok_and(|s| !s[s.rfind(')').unwrap()..].starts_with(") Z"))
+    }
+
+    /// Where its standard input comes from, if that is a pipe.
+    pub fn input(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
     }
 
     /// Signals the process and all of its group, as a terminal does.

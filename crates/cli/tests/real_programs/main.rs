@@ -17,6 +17,7 @@ mod joint;
 mod kills;
 mod loading;
 mod losses;
+mod mapped;
 mod modes;
 mod outside;
 mod processes;

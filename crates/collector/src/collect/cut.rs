@@ -13,6 +13,9 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
+/// Most files of which it is said that they could not be had.
+const MOST_MISSED: usize = 4;
+
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;
 
@@ -129,6 +132,8 @@ impl<W: Write> Collector<'_, W> {
             }
             let (modules, out) = (&mut self.modules, &mut self.out);
             let images = &mut self.images;
+            let inbox = self.control.files();
+            let mut lost = Vec::new();
             let mut failure = None;
             let image = open.info.image;
             let (n, pushed) = builder.push(&lane.pending[at..], |pos, e| {
@@ -159,7 +164,11 @@ impl<W: Write> Collector<'_, W> {
                     _ => {}
                 }
                 if let (Event::File { .. }, Some(w)) = (e, &mut out.output) {
-                    return modules.file(w, e).unwrap_or_else(|e| {
+                    let found = modules.file(w, inbox, e);
+                    if let (Ok(None), Event::File { path, .. }) = (&found, e) {
+                        lost.push(path.to_vec());
+                    }
+                    return found.unwrap_or_else(|e| {
                         failure = Some(e);
                         None
                     });
@@ -167,7 +176,9 @@ impl<W: Write> Collector<'_, W> {
                 modules.stand_in(e)
             });
             open.builder = builder;
+            open.lost_files += lost.len() as u64;
             at += n;
+            self.lose(i, lost);
             if let Some(e) = failure {
                 self.fail(e);
             }
@@ -181,6 +192,21 @@ impl<W: Write> Collector<'_, W> {
             }
         }
         self.lanes[i].done(at, self.thrifty);
+    }
+
+    /// The thread of ring `i` has files in its memory whose content cannot be had: it is not to rely on that, and the user
+    /// is told.
+    fn lose(&mut self, i: usize, files: Vec<Vec<u8>>) {
+        for path in files {
+            self.lanes[i].consumer.lose_file();
+            if self.missed.len() < MOST_MISSED && self.missed.insert(path.clone()) {
+                let path = String::from_utf8_lossy(&path);
+                (self.tell)(&format!(
+                    "the content of {path} cannot be had: it was changed, or replaced, as it was mapped. What reads it \
+                     from here on is not recorded exactly until its memory is checked again"
+                ));
+            }
+        }
     }
 
     /// The program has overwritten what belongs to the stream of ring `i`.

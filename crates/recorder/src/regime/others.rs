@@ -60,4 +60,7 @@ pub fn meddled(t: &mut Thread) {
     if t.meddling != ring::meddling() {
         over(t, "a process that writes to the memory of others");
     }
+    if t.emit.lost_file() {
+        over(t, "the content of a file could not be had");
+    }
 }

@@ -11,7 +11,6 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use hindsight_events::Event;
 use hindsight_events::event::MAX_BYTES;
-use linux_raw_sys::general::*;
 
 /// Instructions between two key frames per byte of memory that is said, and per byte of a file that is named: who begins
 /// there lays it out.
@@ -37,7 +36,7 @@ struct Pages {
 /// What is said of memory.
 #[derive(Default)]
 struct Plan {
-    files: Vec<(Region, stat)>,
+    files: Vec<(Region, backing::File)>,
     /// Ascending in each region.
     pages: Vec<Pages>,
     /// Of `pages`, and of `files`.

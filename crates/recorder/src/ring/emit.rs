@@ -95,6 +95,7 @@ impl Emitter {
         };
         c.set_command(command);
         c.keyframe.store(0, Relaxed);
+        c.lost_file.store(0, Relaxed);
         c.executed.store(EXECUTED.load(Relaxed) as u32, Relaxed);
         c.state.store(state::LIVE, Release);
         Emitter::of(i)
@@ -135,6 +136,11 @@ impl Emitter {
         self.ctl.is_some_and(|c| c.keyframe.load(Relaxed) != 0)
     }
 
+    /// Whether the collector could not have the content of a file of which it was told.
+    pub fn lost_file(&self) -> bool {
+        self.ctl.is_some_and(|c| c.lost_file.load(Acquire) != 0)
+    }
+
     /// Much comes at once from here on, or no more.
     pub fn burst(&mut self, on: bool) {
         if let Some(ctl) = self.ctl {
@@ -160,9 +166,19 @@ impl Emitter {
     /// Waits, not for ever, until the collector has done what the events so far ask for.
     pub fn settle(&mut self) {
         let Some(ctl) = self.ctl else { return };
+        let done = || ctl.taken.load(Acquire) == ctl.head.load(Relaxed);
+        attention(self.ring);
+        wake(true);
+        // It is usually at once.
+        for _ in 0..10 {
+            if done() {
+                return;
+            }
+            sys::sleep_us(50);
+        }
         let mut alive = Watch::new();
         for _ in 0..SETTLE_MS {
-            if ctl.taken.load(Acquire) == ctl.head.load(Relaxed) {
+            if done() {
                 return;
             }
             attention(self.ring);

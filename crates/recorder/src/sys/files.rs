@@ -231,3 +231,44 @@ pub fn entries(dir: i32, name: &mut dyn FnMut(&[u8])) {
         }
     }
 }
+
+/// Sends a descriptor with `bytes` to the datagram socket of the abstract name `name`, without waiting.
+pub fn send_descriptor(fd: i32, name: &[u8], bytes: &[u8]) -> Result<()> {
+    /// `struct sockaddr_un`: the family, a zero byte, the name.
+    const NAMED: usize = 3;
+    const LONGEST: usize = 32;
+    /// `struct cmsghdr` with one descriptor.
+    const CONTROL: u64 = 20;
+    let mut address = [0; NAMED + LONGEST];
+    let whole = NAMED + name.len();
+    address[..2].copy_from_slice(&(AF_UNIX as u16).to_ne_bytes());
+    address
+        .get_mut(NAMED..whole)
+        .ok_or(linux_raw_sys::errno::EINVAL as i32)?
+        .copy_from_slice(name);
+    let control = [CONTROL, SOL_SOCKET | SCM_RIGHTS << 32, fd as u32 as u64];
+    let data = [bytes.as_ptr() as u64, bytes.len() as u64];
+    let message = [
+        address.as_ptr() as u64,
+        whole as u64,
+        data.as_ptr() as u64,
+        1,
+        control.as_ptr() as u64,
+        // Filled up to whole words.
+        size_of_val(&control) as u64,
+        0,
+    ];
+    let kind = (SOCK_DGRAM | O_CLOEXEC) as u64;
+    let socket = call(__NR_socket, [AF_UNIX, kind, 0])?;
+    let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+    let sent = call(__NR_sendmsg, [socket, message.as_ptr() as u64, flags]);
+    close(socket as i32);
+    sent.map(drop)
+}
+
+const AF_UNIX: u64 = 1;
+const SOCK_DGRAM: u32 = 2;
+const SOL_SOCKET: u64 = 1;
+const SCM_RIGHTS: u64 = 1;
+const MSG_DONTWAIT: u64 = 0x40;
+const MSG_NOSIGNAL: u64 = 0x4000;

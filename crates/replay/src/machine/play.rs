@@ -115,6 +115,9 @@ impl Machine<'_> {
                 }
                 _ => {}
             }
+            if let Some(e) = self.missing.take() {
+                return Err(e);
+            }
             if !self.cpu.run(&mut self.queue, position, host)? {
                 return Ok(Stop::Position);
             }

@@ -1,0 +1,179 @@
+//! The mappings by address, and sums and indexes of them that are kept current: programs may have tens of thousands,
+//! and none of the common system calls looks at all of them.
+
+use super::Region;
+use super::cells::Cells;
+use crate::sys::PROT_WRITE;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::ops::Range;
+use linux_raw_sys::general::MAP_GROWSDOWN;
+
+/// Bytes whose addresses differ in their low 32 bits.
+pub const SPAN: u64 = 1 << 32;
+
+/// Names of files, each once.
+pub struct Paths {
+    list: Vec<Box<[u8]>>,
+    /// How many mappings each has.
+    counts: Vec<usize>,
+    numbers: BTreeMap<Box<[u8]>, u32>,
+}
+
+impl Paths {
+    pub fn get(&self, number: u32) -> &[u8] {
+        self.list.get(number as usize).map_or(&[], |p| p)
+    }
+
+    pub fn number(&mut self, path: &[u8]) -> u32 {
+        if let Some(i) = self.numbers.get(path) {
+            return *i;
+        }
+        let i = self.list.len() as u32;
+        self.list.push(path.into());
+        self.counts.push(0);
+        self.numbers.insert(path.into(), i);
+        i
+    }
+
+    /// Whether any mapping has it.
+    pub fn is_mapped(&self, path: &[u8]) -> bool {
+        self.numbers
+            .get(path)
+            .is_some_and(|i| self.counts[*i as usize] != 0)
+    }
+}
+
+/// See the module's description.
+pub struct Table {
+    regions: BTreeMap<u64, Region>,
+    pub paths: Paths,
+    /// Where mappings begin that grow downwards.
+    growing: BTreeSet<u64>,
+    /// Where mappings begin of a [`SPAN`] and more.
+    wide: BTreeSet<u64>,
+    /// Of the others, the low bits of their addresses.
+    pub cells: Cells,
+    /// Bytes of all of them, and of those that count as data.
+    bytes: u64,
+    data: u64,
+}
+
+/// Whether a mapping counts for `RLIMIT_DATA`.
+pub fn is_data(r: &Region) -> bool {
+    r.prot & PROT_WRITE != 0 && !r.is_shared() && r.flags & MAP_GROWSDOWN == 0
+}
+
+impl Table {
+    pub const fn new() -> Table {
+        Table {
+            regions: BTreeMap::new(),
+            paths: Paths {
+                list: Vec::new(),
+                counts: Vec::new(),
+                numbers: BTreeMap::new(),
+            },
+            growing: BTreeSet::new(),
+            wide: BTreeSet::new(),
+            cells: Cells::new(),
+            bytes: 0,
+            data: 0,
+        }
+    }
+
+    /// Puts a mapping where there is none.
+    pub fn put(&mut self, r: Region) {
+        let len = r.end - r.start;
+        if let Some(n) = self.paths.counts.get_mut(r.path as usize) {
+            *n += 1;
+        }
+        self.bytes += len;
+        self.data += if is_data(&r) { len } else { 0 };
+        match () {
+            _ if r.flags & MAP_GROWSDOWN != 0 => drop(self.growing.insert(r.start)),
+            _ if len >= SPAN => drop(self.wide.insert(r.start)),
+            _ => self.cells.add(r.start, len),
+        }
+        self.regions.insert(r.start, r);
+    }
+
+    /// Takes the mapping out that begins at `start`.
+    pub fn drop(&mut self, start: u64) -> Option<Region> {
+        let r = self.regions.remove(&start)?;
+        let len = r.end - r.start;
+        if let Some(n) = self.paths.counts.get_mut(r.path as usize) {
+            *n -= 1;
+        }
+        self.bytes -= len;
+        self.data -= if is_data(&r) { len } else { 0 };
+        if !self.growing.remove(&start) && !self.wide.remove(&start) {
+            self.cells.remove(start, len);
+        }
+        Some(r)
+    }
+
+    /// Has the index of low bits be exact again, if it can be.
+    pub fn sort_cells(&mut self) {
+        self.cells = Cells::new();
+        for r in self.regions.values() {
+            if !self.growing.contains(&r.start) && !self.wide.contains(&r.start) {
+                self.cells.add(r.start, r.end - r.start);
+            }
+        }
+    }
+
+    /// All of them, in order of address.
+    pub fn all(&self) -> impl Iterator<Item = &Region> {
+        self.regions.values()
+    }
+
+    /// The mapping that contains `addr`.
+    pub fn find(&self, addr: u64) -> Option<&Region> {
+        self.up_to(addr).filter(|r| addr < r.end)
+    }
+
+    /// The last mapping that begins at `addr` or before.
+    pub fn up_to(&self, addr: u64) -> Option<&Region> {
+        self.regions.range(..=addr).next_back().map(|(_, r)| r)
+    }
+
+    /// The last mapping that begins before `addr`.
+    pub fn before(&self, addr: u64) -> Option<&Region> {
+        self.regions.range(..addr).next_back().map(|(_, r)| r)
+    }
+
+    /// The first mapping that begins at `addr` or behind it.
+    pub fn from(&self, addr: u64) -> Option<&Region> {
+        self.regions.range(addr..).next().map(|(_, r)| r)
+    }
+
+    /// The mappings that share bytes with `range`, in order.
+    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Region> {
+        let first = self.find(range.start).map_or(range.start, |r| r.start);
+        self.regions
+            .range(first.min(range.end)..range.end)
+            .map(|(_, r)| r)
+    }
+
+    /// The lowest mapping that grows downwards.
+    pub fn growing(&self) -> Option<&Region> {
+        self.regions.get(self.growing.first()?)
+    }
+
+    /// All of the mappings whose low address bits are not in [`Table::cells`].
+    pub fn special(&self) -> impl Iterator<Item = &Region> {
+        let starts = self.growing.iter().chain(&self.wide);
+        starts.filter_map(|s| self.regions.get(s))
+    }
+
+    /// The mapping that begins at `start`.
+    pub fn at(&self, start: u64) -> Option<&Region> {
+        self.regions.get(&start)
+    }
+
+    /// Bytes of all mappings, and of those that are data.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.bytes, self.data)
+    }
+}
