@@ -1,7 +1,7 @@
 //! Files in a program's memory: what counts is what the program saw, whatever became of the file's name since, and
 //! wherever only the program could have found it.
 
-use crate::harness::{Done, LIMIT, Scene, kill, words};
+use crate::harness::{Done, LIMIT, Scene, collector_of, kill, words};
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ fn mapped_while(scene: &Scene, change: impl Fn(&Path)) -> (Done, PathBuf) {
     let mut running = scene.start(record.stdin(Stdio::piped()));
     assert_eq!(running.first_line(), "ready");
     let mut input = running.input();
-    kill(running.id(), libc::SIGSTOP);
+    let collector = collector_of(running.id());
+    kill(collector, libc::SIGSTOP);
     input.write_all(b"\n").unwrap();
     let started = Instant::now();
     while !scene.path("marker").exists() {
@@ -39,7 +40,7 @@ fn mapped_while(scene: &Scene, change: impl Fn(&Path)) -> (Done, PathBuf) {
         std::thread::sleep(Duration::from_millis(5));
     }
     change(&file);
-    kill(running.id(), libc::SIGCONT);
+    kill(collector, libc::SIGCONT);
     input.write_all(b"\n").unwrap();
     (running.finish(), trace)
 }
