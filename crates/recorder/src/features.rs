@@ -1,9 +1,11 @@
 //! Instructions that the program has forbidden itself: `cpuid` and reading the time stamp counter. The
-//! kernel is not told, since the recorder uses them.
+//! kernel is not told, since the recorder uses them. And register sets that the program's processor has not, though
+//! the kernel knows them.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::syscalls::errno;
 use crate::thread::Thread;
-use crate::{guard, sys};
+use crate::{guard, nondet, sys};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -60,5 +62,34 @@ pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
             Some(0)
         }
         _ => None,
+    }
+}
+
+/// Behind a call that returned 0: takes the register sets away from what the kernel tells that `cpuid` and `xgetbv`
+/// do not show (AMX). Debuggers compare the two.
+pub fn hide_components(nr: u32, a: &[u64; 6]) {
+    const ARCH_GET_XCOMP: [u64; 3] = [0x1021, 0x1022, 0x1024];
+    const PTRACE_GETREGSET: u64 = 0x4204;
+    const NT_X86_XSTATE: u64 = 0x202;
+    /// Where the components that there are stand in the area, and those that are in use.
+    const COMPONENTS: [u64; 2] = [464, 512];
+    let hide = |at: u64| {
+        let Ok(told) = guard::load_u64(at) else {
+            return;
+        };
+        let shown = told & nondet::xcr0();
+        if shown != told {
+            let _ = guard::write(at, &shown.to_le_bytes());
+        }
+    };
+    match nr {
+        __NR_arch_prctl if ARCH_GET_XCOMP.contains(&a[0]) => hide(a[1]),
+        __NR_ptrace if a[0] == PTRACE_GETREGSET && a[2] == NT_X86_XSTATE => {
+            if let (Ok(area), Ok(len)) = (guard::load_u64(a[3]), guard::load_u64(a[3] + 8)) {
+                let whole = COMPONENTS.into_iter().filter(|at| at + 8 <= len);
+                whole.for_each(|at| hide(area + at));
+            }
+        }
+        _ => {}
     }
 }

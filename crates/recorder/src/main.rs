@@ -29,6 +29,7 @@ mod doom;
 mod exceptions;
 mod exec;
 mod fail;
+mod far;
 mod features;
 mod filters;
 mod gap;

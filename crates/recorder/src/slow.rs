@@ -93,6 +93,7 @@ pub fn interrupt(t: &mut Thread, pc: u64) {
         }
         Mnemonic::Popf | Mnemonic::Popfq => stepping::pop_flags(t, &i),
         Mnemonic::Int1 => exceptions::debug_trap(t, i.next_ip()),
+        _ if crate::far::execute(t, &i) => {}
         _ => unsupported(t, pc),
     }
 }

@@ -120,6 +120,9 @@ pub fn perform(t: &mut Thread) -> Flow {
             if nr == __NR_arch_prctl && ret == 0 {
                 segment_bases(t, &a);
             }
+            if ret == 0 {
+                features::hide_components(nr, &a);
+            }
             Flow::Next
         }
         None => interrupted(t),

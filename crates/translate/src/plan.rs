@@ -73,6 +73,8 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         // The last two as long as nobody has enabled them, which is no program's business.
         INVALID | Ud0 | Ud1 | Ud2 | Getsec | Getsecq | Vmfunc => return Plan::Raise(raise::UD),
         Int3 => return Plan::Raise(raise::BP),
+        // Allowed to programs only by systems that say so, and never to one that has no counter.
+        Rdpmc => return Plan::Raise(raise::GP),
         Int | Into | Int1 => return Plan::Raise(raise::UNSUPPORTED),
         Syscall => return Plan::Syscall,
         Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => return Plan::Slow,
@@ -307,7 +309,6 @@ fn unsupported(i: &Instruction) -> bool {
                 | Smsw
                 | Sgdt
                 | Sidt
-                | Rdpmc
                 | Rdpkru
                 | Wrpkru
                 | Xtest

@@ -209,3 +209,46 @@ fn operands_that_only_prefixes_name() {
     scene.must_verify(&trace);
     same_with_few_cells(&scene, &argv);
 }
+
+/// Transfers by `iret`, `retf`, far jumps and calls, as they are natively as long as they stay in 64-bit code.
+#[test]
+fn far_transfers() {
+    let scene = Scene::new();
+    let program = scene.compile("far.c", &["-no-pie"]);
+    let done = scene.same(&words(&program, &[]));
+    assert!(done.text().ends_with("gs 0\n"), "{}", done.text());
+    let (done, trace) = scene.record(&words(&program, &["32"]));
+    let said = done.messages();
+    assert!(said.contains("far transfer to 32-bit code"), "{said}");
+    assert_eq!(done.status.code(), Some(125));
+    scene.must_verify(&trace);
+    let (done, trace) = scene.record(&words(&program, &["counter"]));
+    assert_eq!(done.text(), "signal 11, code 128, trap 13, error 0\n");
+    scene.must_verify(&trace);
+}
+
+/// What the kernel tells of register sets is what `xgetbv` shows.
+#[test]
+fn register_sets_that_there_are() {
+    let scene = Scene::new();
+    let program = scene.compile("components.c", &[]);
+    let done = scene.same(&words(&program, &[]));
+    assert_eq!(done.text(), "supported 1\ntraced 1\n");
+}
+
+/// Windows programs begin, where wine is installed.
+#[test]
+fn wine() {
+    let scene = Scene::new();
+    if !std::path::Path::new("/usr/lib/wine/wine64").exists() {
+        eprintln!("skipped: wine is not installed");
+        return;
+    }
+    let mut record = scene.recording(
+        &scene.path("trace.hst"),
+        &["/usr/lib/wine/wine64", "--version"],
+    );
+    let done = scene.run(&mut record);
+    assert!(done.text().starts_with("wine-"), "{}", done.messages());
+    scene.must_verify(&scene.path("trace.hst"));
+}
