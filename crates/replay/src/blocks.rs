@@ -56,10 +56,14 @@ impl Cpu {
             note(addr);
             code.peek(addr, epoch, LOOK)
         };
-        // Stops are part of a translation, and belong to one machine.
-        let own = !self.translator.breaks.is_empty() || !self.translator.refused.is_empty();
-        let library = self.library.as_deref().filter(|_| shared && !own);
+        // Stops are part of a translation, and belong to one machine. What is known of flags depends on whether the code
+        // changes.
         let source = input.code;
+        let changing = self.code.is_changing(key.pc, source.len());
+        self.translator.changing = changing;
+        let own = !self.translator.breaks.is_empty() || !self.translator.refused.is_empty();
+        let library = self.library.as_deref();
+        let library = library.filter(|_| shared && !own && !changing);
         if !library.is_some_and(|l| l.restore(&mut self.translator, key, source, &mut look)) {
             if let Err(e) = translate(&mut self.translator, key, &input, &mut look) {
                 return Err(match e {
@@ -173,6 +177,7 @@ impl Cpu {
             ..input(&code, key, self.epoch, &mut buf)
         };
         self.translator.want_map = true;
+        self.translator.changing = code.is_changing(key.pc, input.code.len());
         let epoch = self.epoch;
         let mut look = |addr| code.peek(addr, epoch, LOOK);
         let done = translate(&mut self.translator, key, &input, &mut look);

@@ -273,13 +273,23 @@ impl Code {
         &v.bytes[start..end]
     }
 
-    /// As [`Code::slice`], for a look at code that is not executed yet: nothing of pages that are known by
+    /// As [`Code::slice`], for a look at code that is not executed yet: nothing of pages that change, or are known by
     /// single bytes, since the program may write there and they may be others by then.
     pub fn peek(&self, addr: u64, epoch: u64, most: usize) -> &[u8] {
         match self.page(addr, epoch) {
-            Some(v) if v.known.iter().all(|k| *k == u64::MAX) => self.slice(addr, epoch, most),
+            Some(v) if v.known.iter().all(|k| *k == u64::MAX) && !self.is_changing(addr, 1) => {
+                self.slice(addr, epoch, most)
+            }
             _ => &[],
         }
+    }
+
+    /// Whether any of `len` bytes of code at `addr` (at least one, at most a page) lies in a page whose code becomes
+    /// other code.
+    pub fn is_changing(&self, addr: u64, len: usize) -> bool {
+        let last = addr.wrapping_add((len as u64).saturating_sub(1));
+        let pages = [addr, last].map(|a| self.pages.get(&(a / PAGE * PAGE)));
+        pages.iter().flatten().any(|versions| versions.len() > 1)
     }
 
     /// Copies known bytes from `addr` on; returns how many follow one another.

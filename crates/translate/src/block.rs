@@ -73,6 +73,9 @@ pub struct Translator {
     pub policy: Policy,
     /// Fill [`Block::map`].
     pub want_map: bool,
+    /// Replay: the code may have become other code between two segments of a block. Then all flags count as needed there,
+    /// whatever comes next by now.
+    pub changing: bool,
     /// Replay: add what each segment consists of that is begun to [`hindsight_isa::Ctx::executed`].
     pub count: bool,
     /// Recording several threads: each atomic operation is announced to the runtime
@@ -131,6 +134,7 @@ impl Translator {
         Translator {
             policy,
             want_map: false,
+            changing: false,
             count: false,
             ordered: false,
             join: true,
@@ -283,7 +287,10 @@ impl Translator {
     fn segment(&mut self, input: &Input, instrs: &[Instruction], start: usize, end: usize) {
         let n = (end - start) as u16;
         let first = &instrs[start];
-        let live = flags::before(first, self.needed[start]);
+        let live = match self.changing {
+            true => flags::ALL,
+            false => flags::before(first, self.needed[start]),
+        };
         if self.want_map {
             self.map_entry(first.ip(), 0);
         }

@@ -26,7 +26,8 @@ impl Translator {
         if self.checked() {
             self.keep_flags();
         }
-        // The block's own code is certain; what lies behind it is somebody else's.
+        // The block's own code is certain, unless it is changing; what lies behind it is somebody else's.
+        let changing = self.changing;
         let own = self
             .instrs
             .last()
@@ -35,6 +36,9 @@ impl Translator {
         let peeked = &mut self.block.peeked;
         let (looks, looked) = (&mut self.block.looks, &mut self.block.looked);
         let mut at = |pc: u64| {
+            if changing {
+                return flags::ALL;
+            }
             if let Some(known) = input.peeked.get(peeked.len()) {
                 peeked.push(*known);
                 return flags::unpack(*known);
@@ -82,6 +86,7 @@ impl Translator {
         }
         // What stands there may be replaced at any time, which is noticed only in the block itself.
         self.block.takes_flags = input.self_check
+            || changing
             || live != 0
                 && (!input.peeked.is_empty()
                     || self.may_need(input.pc, flags::ALL, LOOKS, input, peek));

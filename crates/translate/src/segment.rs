@@ -17,7 +17,7 @@ impl Translator {
     pub(crate) fn cover(&mut self, instrs: &[Instruction], end: usize) {
         self.covered = end;
         while let Some(next) = instrs.get(self.covered)
-            && flags::before(next, self.needed[self.covered]) != 0
+            && (self.changing || flags::before(next, self.needed[self.covered]) != 0)
         {
             self.covered += instrs[self.covered..]
                 .iter()

@@ -252,3 +252,18 @@ fn wine() {
     assert!(done.text().starts_with("wine-"), "{}", done.messages());
     scene.must_verify(&scene.path("trace.hst"));
 }
+
+/// Code is replaced behind a branch: what comes next takes flags that the code there before did not need.
+#[test]
+fn flags_that_only_later_code_takes() {
+    let scene = Scene::new();
+    let program = scene.compile("reused.c", &[]);
+    for regime in ["quiet", "checked"] {
+        let native = scene.native(&[&program]);
+        let trace = scene.path("trace.hst");
+        let mut record = scene.hindsight(&["record", "--quiet", "--regime", regime, "-o"]);
+        let done = scene.run(record.arg(&trace).arg("--").arg(&program));
+        assert_eq!(done.text(), native.text());
+        scene.must_verify(&trace);
+    }
+}
