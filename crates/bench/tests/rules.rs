@@ -41,6 +41,7 @@ fn lower_crates_never_import_higher_ones() {
         "text",
         "guard",
         "isa",
+        "confine",
         "events",
         "glue",
         "syscalls",
@@ -58,11 +59,12 @@ fn lower_crates_never_import_higher_ones() {
         "bench",
     ];
     let rank = |c: &str| order.iter().position(|o| *o == c);
-    let recorder_may = ["isa", "events", "glue", "syscalls", "translate"];
+    let recorder_may = ["isa", "confine", "events", "glue", "syscalls", "translate"];
     let replay_may = [
         "text",
         "guard",
         "isa",
+        "confine",
         "events",
         "glue",
         "syscalls",
