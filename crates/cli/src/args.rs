@@ -11,8 +11,8 @@ use hindsight_trace::Limit;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use values::{
-    baseline, bytes, children, destination, function, jobs, length, pattern, predictor, seconds,
-    system_call,
+    baseline, bytes, children, destination, duration, function, jobs, length, pattern, predictor,
+    seconds, system_call,
 };
 
 /// A time-travel debugger: record a program once, go back in it as often as you like.
@@ -32,7 +32,7 @@ impl Command {
     pub fn reads(&self) -> bool {
         use Command::*;
         match self {
-            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Breakpath(_)
+            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Waits(_) | Breakpath(_)
             | Events(_) | Mem(_) | Writes(_) | Calls(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => {
                 true
             }
@@ -65,6 +65,8 @@ pub enum Command {
     At(At),
     /// Show the call stack at a place of a recording.
     Backtrace(Backtrace),
+    /// Show what the threads wait for at a place of a recording, and whom.
+    Waits(Waits),
     /// Find the fewest breakpoints that bring a live run of the program to a place of its recording.
     Breakpath(Breakpath),
     /// List what happened in a recording: system calls, signals, threads, modules, gaps, marks.
@@ -154,15 +156,19 @@ pub struct Record {
     /// Hold the ring in a file without a name, where the recording is to go.
     #[arg(long, requires = "ring")]
     pub ring_on_disk: bool,
-    /// Keep the recording only if the program ends like this: `failure` (by a signal or with a
-    /// status other than 0), `crash` (by a signal), `signal=N`, or `always`. Default: `failure` with
-    /// `--ring` or `--retry`, otherwise `always`.
+    /// Keep the recording only if the program ends like this: `failure` (by a signal, with a
+    /// status other than 0, or by --timeout), `crash` (by a signal), `signal=N`, `hang` (by --timeout), or `always`.
+    /// Default: `failure` with `--ring` or `--retry`, otherwise `always`.
     #[arg(long, value_name = "END", value_parser = KeepOn::parse, conflicts_with = "plain")]
     pub keep_on: Option<KeepOn>,
     /// Run the program again, at most N times, until a recording is kept. The status is then that of
     /// this run, otherwise 0.
     #[arg(long, value_name = "N|until-failure", value_parser = Retry::parse, conflicts_with = "plain")]
     pub retry: Option<Retry>,
+    /// End a run that takes longer, such as `10s` or `2m`: all its processes are killed, and what its threads wait
+    /// for is shown (see `waits`). The status is then 124, as that of timeout(1). With --retry, each run has this time.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "plain")]
+    pub timeout: Option<std::time::Duration>,
     /// Disturb the timing of threads and processes, to bring rare interleavings out. Every SEED
     /// disturbs in another way; with `--retry`, each run takes the next one.
     #[arg(long, value_name = "SEED")]
@@ -410,6 +416,22 @@ pub struct Backtrace {
     /// Those of all threads of the process.
     #[arg(long)]
     pub threads: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Waits {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
+    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
+    #[arg(default_value = "end")]
+    pub position: Place,
+    /// With their call stacks.
+    #[arg(long)]
+    pub stacks: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,

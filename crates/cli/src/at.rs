@@ -255,7 +255,7 @@ fn frame_json(f: &Frame) -> Json {
     })
 }
 
-fn stack_text(frames: &[CallFrame]) -> String {
+pub fn stack_text(frames: &[CallFrame]) -> String {
     let mut out = String::new();
     let mut n = 0;
     for f in frames {
@@ -284,7 +284,7 @@ fn stack_text(frames: &[CallFrame]) -> String {
     out
 }
 
-fn stack_json(frames: &[CallFrame]) -> Json {
+pub fn stack_json(frames: &[CallFrame]) -> Json {
     let all = frames.iter().map(|f| {
         json!({
             "pc": hex(f.pc), "cfa": f.cfa.map(hex),

@@ -8,6 +8,7 @@
 use crate::launch::{BEAT, News, Watch};
 use crate::os::{self, Ended, Signals};
 use anyhow::{Context, Result, bail};
+use hindsight_trace::Text;
 use hindsight_trace::meta::Ending;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -80,12 +81,18 @@ pub struct Run {
     pub status: Result<i32, i32>,
     pub ending: Ending,
     pub kept: bool,
+    /// It was ended because it took longer than it was given.
+    pub hung: bool,
+    /// The file that it is recorded in, if it is kept in one.
+    pub file: Option<Text>,
 }
 
 impl Run {
     fn to_json(&self) -> Value {
         let (exit, signal) = (self.status.ok(), self.status.err());
-        json!({"run": {"exit": exit, "signal": signal, "ending": self.ending, "kept": self.kept}})
+        json!({"run": {
+            "exit": exit, "signal": signal, "ending": self.ending, "kept": self.kept, "hung": self.hung, "file": self.file,
+        }})
     }
 
     fn of_json(v: &Value) -> Option<Run> {
@@ -95,6 +102,8 @@ impl Run {
             status: number("signal").map_or(Ok(number("exit").unwrap_or(0)), Err),
             ending: serde_json::from_value(v["ending"].clone()).ok()?,
             kept: v["kept"].as_bool()?,
+            hung: v["hung"].as_bool()?,
+            file: serde_json::from_value(v["file"].clone()).ok()?,
         })
     }
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeepOn {
     Always,
-    /// A signal, or an exit status other than 0.
+    /// A signal, an exit status other than 0, or a hang.
     Failure,
+    /// It took longer than it was given (`--timeout`).
+    Hang,
     /// A signal.
     Crash,
     /// This signal.
@@ -23,24 +25,27 @@ impl KeepOn {
             "always" => return Ok(KeepOn::Always),
             "failure" => return Ok(KeepOn::Failure),
             "crash" => return Ok(KeepOn::Crash),
+            "hang" => return Ok(KeepOn::Hang),
             _ => {}
         }
         let signal = s.strip_prefix("signal=").and_then(signal_number);
         signal.map(KeepOn::Signal).ok_or(
-            "expected `always`, `failure`, `crash` or `signal=N` (a number, or a name such as SEGV)"
+            "expected `always`, `failure`, `crash`, `hang` or `signal=N` (a number, or a name such as SEGV)"
                 .into(),
         )
     }
 
-    /// Whether a recording that ended like this is kept. One that the recorder could not go on
-    /// with is: its end is not the program's.
-    pub fn keeps(self, ending: &Ending) -> bool {
+    /// Whether a recording that ended like this is kept; `hung`: it was ended because it took too long, and the signal is
+    /// not the program's. One that the recorder could not go on with is: its end is not the program's.
+    pub fn keeps(self, ending: &Ending, hung: bool) -> bool {
         match (self, ending) {
             (KeepOn::Always, _) | (_, Ending::Unsupported(_) | Ending::Detached) => true,
+            (KeepOn::Failure | KeepOn::Hang, _) if hung => true,
+            (KeepOn::Crash | KeepOn::Signal(_), _) if hung => false,
             (KeepOn::Failure, Ending::Exit(status)) => *status != 0,
             (KeepOn::Failure | KeepOn::Crash, Ending::Signal(_)) => true,
             (KeepOn::Signal(n), Ending::Signal(signal)) => n == *signal,
-            (KeepOn::Crash | KeepOn::Signal(_), Ending::Exit(_)) => false,
+            (KeepOn::Crash | KeepOn::Signal(_), Ending::Exit(_)) | (KeepOn::Hang, _) => false,
         }
     }
 }
@@ -127,9 +132,25 @@ mod tests {
             ("crash", [false, false, true, true, true]),
             ("signal=11", [false, false, true, false, true]),
             ("signal=SIGABRT", [false, false, false, true, true]),
+            ("hang", [false, false, false, false, true]),
         ] {
             let k = KeepOn::parse(option).unwrap();
-            assert_eq!(ends.each_ref().map(|e| k.keeps(e)), kept, "{option}");
+            assert_eq!(ends.each_ref().map(|e| k.keeps(e, false)), kept, "{option}");
+        }
+        // One that was killed because it took too long.
+        for (option, kept) in [
+            ("always", true),
+            ("failure", true),
+            ("hang", true),
+            ("crash", false),
+            ("signal=KILL", false),
+        ] {
+            let k = KeepOn::parse(option).unwrap();
+            assert_eq!(
+                k.keeps(&Ending::Signal(libc::SIGKILL), true),
+                kept,
+                "{option}"
+            );
         }
         assert!(KeepOn::parse("signal=").is_err() && KeepOn::parse("signal=99").is_err());
     }

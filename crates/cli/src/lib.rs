@@ -33,6 +33,7 @@ mod target;
 mod translations;
 mod travel;
 mod tree;
+mod waits;
 mod witness;
 
 use args::{Args, Command};
@@ -72,6 +73,7 @@ pub fn run() -> i32 {
         Command::Gdbserver(a) => debugger::serve(&a),
         Command::At(a) => confine::run(Some(&a.file), || at::run(&a)),
         Command::Backtrace(a) => confine::run(Some(&a.file), || at::backtrace(&a)),
+        Command::Waits(a) => confine::run(a.file.as_deref(), || waits::run(&a)),
         Command::Breakpath(a) => confine::run(Some(&a.file), || breakpath::run(&a)),
         Command::Info(a) => confine::run(a.file.as_deref(), || info::run(&a)),
         Command::Calls(a) => confine::run(Some(&a.file), || calls::run(&a)),

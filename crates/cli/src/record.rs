@@ -1,5 +1,6 @@
 //! `hindsight record`.
 
+use crate::face::Run;
 use crate::launch::{BEAT, Watch};
 use crate::program::Program;
 use crate::sink::{Out, Target};
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+mod hang;
 mod run;
 use run::once;
 
@@ -55,6 +57,22 @@ pub fn run(a: args::Record) -> i32 {
     }
 }
 
+/// Says of a run that it took too long, and what it waited for.
+fn tell_hang(a: &args::Record, run: &Run, before: &str, watch: &Watch) {
+    let Some(limit) = a.timeout.filter(|_| run.hung) else {
+        return;
+    };
+    say(&format!(
+        "{before}it took longer than {limit:?} and was ended"
+    ));
+    let Some(file) = run.file.as_ref().filter(|_| !a.quiet) else {
+        return;
+    };
+    if let Err(e) = hang::report(file, watch) {
+        say(&format!("what it waited for cannot be shown: {e:#}"));
+    }
+}
+
 /// Longest time in which the recording is to be complete when somebody wants its end.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -84,20 +102,30 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     }
     let watch = Watch::new();
     let Some(retry) = a.retry else {
-        return Ok(once(a, program, &target, &watch, 0)?.status);
+        let run = once(a, program, &target, &watch, 0)?;
+        tell_hang(a, &run, "", &watch);
+        return Ok(run.status);
     };
     let mut told = Instant::now();
     let terminal = std::io::stderr().is_terminal();
     for n in 1..=retry.0 {
         let run = once(a, program, &target, &watch, n - 1)?;
         if run.kept || watch.is_over() {
-            say(&format!("run {n}: {}", run.ending));
+            if run.hung && !watch.is_over() {
+                tell_hang(a, &run, &format!("run {n}: "), &watch);
+            } else {
+                say(&format!("run {n}: {}", run.ending));
+            }
             return Ok(run.status);
         }
         if !a.quiet && (terminal || told.elapsed() > REPORT_EVERY) {
             told = Instant::now();
             let end = if terminal { "\r" } else { "\n" };
-            let line = format!("hindsight: run {n}: {}, not kept{end}", Shown(&run.ending));
+            let ending = match run.hung {
+                true => "took too long".into(),
+                false => Shown(&run.ending).to_string(),
+            };
+            let line = format!("hindsight: run {n}: {ending}, not kept{end}");
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }

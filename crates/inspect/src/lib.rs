@@ -14,7 +14,10 @@ use iced_x86::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
+mod waits;
+
 pub use hindsight_symbols as symbols;
+pub use waits::{For, Lock, Wait, waits};
 
 /// Longest call stack.
 pub const MAX_FRAMES: usize = 1000;

@@ -74,6 +74,24 @@ pub fn seconds(s: &str) -> Result<std::time::Duration, &'static str> {
         .ok_or("expected a number of seconds")
 }
 
+/// A time, such as `10`, `1.5s` or `2m`; not 0.
+pub fn duration(s: &str) -> Result<std::time::Duration, &'static str> {
+    const EXPECTED: &str = "expected a time such as `10s`, `500ms`, `2m` or `1h`";
+    let unit = s.find(|c: char| c != '.' && !c.is_ascii_digit());
+    let (number, unit) = s.split_at(unit.unwrap_or(s.len()));
+    let factor = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return Err(EXPECTED),
+    };
+    let n: f64 = number.parse().map_err(|_| EXPECTED)?;
+    let time = std::time::Duration::try_from_secs_f64(n * factor).ok();
+    time.filter(|t| !t.is_zero()).ok_or(EXPECTED)
+}
+
 pub fn baseline(s: &str) -> Result<Baseline, String> {
     Baseline::parse(s).ok_or_else(|| format!("expected one of {}", Baseline::NAMES.join(", ")))
 }
@@ -91,5 +109,32 @@ pub fn children(s: &str) -> Result<Children, String> {
         None => Err(format!(
             "expected `follow`, `none` or `only-matching=GLOB` (shorter than {PATTERN_LEN} bytes)"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let ms = |s| duration(s).map(|d| d.as_millis());
+        assert_eq!(
+            (ms("2"), ms("1.5s"), ms("250ms")),
+            (Ok(2000), Ok(1500), Ok(250))
+        );
+        assert_eq!((ms("2m"), ms("1h")), (Ok(120_000), Ok(3_600_000)));
+        for wrong in [
+            "",
+            "0",
+            "s",
+            "1.2.3",
+            "-1",
+            "5 s",
+            "99999999999999999999d",
+            "1w",
+        ] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
     }
 }

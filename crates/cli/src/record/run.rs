@@ -1,5 +1,6 @@
 //! One run of a recorded program.
 
+use super::hang::{self, Deadline};
 use super::{FAILED, await_others, collect, config, exec, finish, header, report, share};
 use crate::dump::{self, Listener};
 use crate::face::{Face, Run, Worker};
@@ -16,6 +17,7 @@ use hindsight_events::ring::file_len;
 use hindsight_events::shelf::Count;
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{Header, Ring, Snapshot, Summary};
+use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::sync::mpsc;
@@ -121,6 +123,8 @@ fn work(
             return Err(e);
         }
     };
+    let deadline = Deadline::new(a.timeout, face.front());
+    let lives = Cell::new(true);
     let (over, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let requests = collector.requests();
     let (ended, collected) = std::thread::scope(|s| {
@@ -133,6 +137,7 @@ fn work(
         });
         let beat = || {
             control.beat();
+            deadline.look(pid, lives.get(), control);
             if control.is_damaged() && face.is_overdue() {
                 // Its recorder may wait for what never comes, and then nothing else ends it.
                 os::kill(pid, libc::SIGKILL);
@@ -149,10 +154,11 @@ fn work(
             }
         };
         let ended = face.wait(beat);
+        lives.set(false);
         over.store(true, Release);
         control.wake();
         await_others(
-            || face.told_to_end(),
+            || face.told_to_end() || deadline.is_in_vain(),
             beat,
             control,
             &finished,
@@ -193,7 +199,8 @@ fn work(
         blocks_made: blocks.made as u64,
         ..Summary::default()
     };
-    let kept = a.keep_on().keeps(&ending);
+    let hung = deadline.is_over();
+    let kept = a.keep_on().keeps(&ending, hung);
     let (summary, began) = match collected.held() {
         Some(held) if kept && held.instructions() > 0 => {
             let sink = open()?;
@@ -209,6 +216,7 @@ fn work(
     };
     let status = match &refusal {
         Some(_) => Ok(FAILED),
+        None if hung => Ok(hang::STATUS),
         None => ended.status,
     };
     if let Some(t) = translations.filter(|_| !collected.confined) {
@@ -222,13 +230,21 @@ fn work(
     );
     conclude(a, &name, kept && began, &summary, place.as_ref());
     if !kept && a.retry.is_none() && !a.quiet {
-        say(&format!("the recording is not kept: {ending}"));
+        let why = if hung {
+            "it took too long".into()
+        } else {
+            ending.to_string()
+        };
+        say(&format!("the recording is not kept: {why}"));
     }
     unmatched.iter().for_each(|m| say(m));
+    let file = place.and_then(|p| p.file).filter(|_| kept && began);
     Ok(Run {
         status,
         ending,
         kept,
+        hung,
+        file: file.map(|f| f.as_os_str().into()),
     })
 }
 

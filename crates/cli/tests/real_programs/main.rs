@@ -10,6 +10,7 @@ mod deadly;
 mod family;
 mod faults;
 mod groups;
+mod hangs;
 mod harness;
 mod hiding;
 mod hostile;

@@ -59,6 +59,20 @@ impl Control {
             }
         }
     }
+
+    /// The processes that have the file mapped, as far as `/proc` says it, in whatever namespace of process ids.
+    pub fn sharers(&self) -> Vec<i32> {
+        let (Ok(own), Ok(list)) = (self.file.metadata(), fs::read_dir("/proc")) else {
+            return Vec::new();
+        };
+        let has = |pid: &i32| {
+            fs::read_to_string(format!("/proc/{pid}/maps"))
+                .is_ok_and(|maps| maps.lines().any(|l| names(l, own.dev(), own.ino())))
+        };
+        list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(has)
+            .collect()
+    }
 }
 
 /// Whether a line of `/proc/PID/maps` names this file.
@@ -115,6 +129,7 @@ mod tests {
     fn who_has_the_file_mapped_is_known() {
         let control = Control::new().unwrap();
         assert!(control.is_shared_with(std::process::id() as i32));
+        assert!(control.sharers().contains(&(std::process::id() as i32)));
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let begin = std::time::Instant::now();
         // As long as it has not executed the program it is a copy of this one.

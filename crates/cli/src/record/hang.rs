@@ -1,0 +1,95 @@
+//! Runs that take too long: their end, and what is said of them.
+
+use crate::launch::Watch;
+use crate::os;
+use anyhow::{Context, Result};
+use hindsight_collector::Control;
+use hindsight_trace::Text;
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+/// Exit status when a run took too long, as timeout(1) has it.
+pub const STATUS: i32 = 124;
+
+/// Time in which processes that are killed are gone.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a run may take.
+pub struct Deadline {
+    /// The processes that stand for the program and collect: they have the shared memory too.
+    own: [i32; 2],
+    limit: Option<Duration>,
+    since: Instant,
+    /// When the processes were killed first.
+    killed: Cell<Option<Instant>>,
+}
+
+impl Deadline {
+    /// Time begins to run.
+    pub fn new(limit: Option<Duration>, front: i32) -> Deadline {
+        Deadline {
+            own: [front, os::own_id()],
+            limit,
+            since: Instant::now(),
+            killed: Cell::new(None),
+        }
+    }
+
+    /// To be called a few times a second: kills the program and all recorded processes when the time is over.
+    pub fn look(&self, program: i32, program_lives: bool, control: &Control) {
+        if self.limit.is_none_or(|l| self.since.elapsed() < l) {
+            return;
+        }
+        self.killed.set(self.killed.get().or(Some(Instant::now())));
+        // The oldest first: who waits for another is not to see that end, but to stand where it waits.
+        if program_lives {
+            os::kill(program, libc::SIGKILL);
+        }
+        let mut others = control.sharers();
+        // Of those that `/proc` does not show.
+        let hidden = control.producers().into_iter().map(|p| p.pid);
+        others.extend(hidden.filter(|pid| *pid > 1 && control.is_shared_with(*pid)));
+        for pid in others {
+            if pid != program && !self.own.contains(&pid) {
+                os::kill(pid, libc::SIGKILL);
+            }
+        }
+    }
+
+    /// Whether the run was ended.
+    pub fn is_over(&self) -> bool {
+        self.killed.get().is_some()
+    }
+
+    /// Whether something lives on that could not be killed.
+    pub fn is_in_vain(&self) -> bool {
+        self.killed.get().is_some_and(|k| k.elapsed() > PATIENCE)
+    }
+}
+
+/// Shows on standard error what the threads of a recording stood at and waited for in the end. Another process looks: it
+/// gives up what it does not need for that, as for each recording.
+pub fn report(file: &Text, watch: &Watch) -> Result<()> {
+    let own = File::open("/proc/self/exe").context("/proc/self/exe")?;
+    let words = ["hindsight", "waits", "--stacks", "--"].map(|w| os::c_string(OsStr::new(w)));
+    let mut argv = words.into_iter().collect::<Result<Vec<_>, _>>()?;
+    argv.push(os::c_string(&file.to_os())?);
+    let env = std::env::vars_os().map(|(mut k, v)| {
+        k.push("=");
+        k.push(v);
+        os::c_string(&k)
+    });
+    let pid = os::spawn(&os::Exec {
+        image: &own,
+        argv,
+        env: env.collect::<Result<_, _>>()?,
+        blocked: watch.inherited(),
+        ignore_child: false,
+        keep: None,
+        merge_output: true,
+    })?;
+    watch.wait(pid, || {}, |_| {})?;
+    Ok(())
+}
