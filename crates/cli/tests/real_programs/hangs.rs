@@ -1,6 +1,6 @@
 //! Runs that take too long: they are ended, kept, and what they wait for is said.
 
-use crate::harness::{Done, Scene, kill};
+use crate::harness::{Done, Scene, await_end};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -86,7 +86,7 @@ fn what_stands_for_ever_is_ended_and_says_what_for() {
     assert_eq!((parent.len(), child.len()), (1, 1), "{all}");
     assert_eq!(parent[0]["waits_for"]["live"][0], child[0]["pid"], "{all}");
     let pid = child[0]["pid"].as_i64().unwrap() as i32;
-    assert!(!kill(pid, 0), "the child lives on");
+    await_end(pid);
 
     stand(&scene, &program, "lock", &trace);
     let all = waits(&scene, &trace);

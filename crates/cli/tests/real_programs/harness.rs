@@ -345,8 +345,16 @@ pub fn children(pid: i32) -> Vec<(i32, String)> {
 
 /// The process that collects for the one that was started to record.
 pub fn collector_of(front: i32) -> i32 {
-    let mut found = children(front).into_iter();
-    found.find(|(_, name)| name == "collector").unwrap().0
+    let started = Instant::now();
+    loop {
+        // It has its name a moment after it has begun.
+        let mut found = children(front).into_iter();
+        if let Some((pid, _)) = found.find(|(_, name)| name == "collector") {
+            return pid;
+        }
+        assert!(started.elapsed() < LIMIT, "{front} has no collector");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Whether a process is only there to see which signals the group of a recording gets.
