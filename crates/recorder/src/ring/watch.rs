@@ -40,7 +40,7 @@ impl Watch {
             (self.heartbeat, self.silence) = (beat, 0);
         }
         insist();
-        if self.silence > SILENCE && !foreign() && is_stopped(h.collector_pid.load(Relaxed)) {
+        if self.silence > SILENCE && !foreign() && lives(h.collector_pid.load(Relaxed)) {
             self.silence = 0;
         }
         if self.silence > SILENCE {
@@ -65,8 +65,8 @@ fn gone() -> ! {
     )
 }
 
-/// Whether a process stands still and can go on: somebody has stopped it, or debugs it.
-fn is_stopped(pid: i32) -> bool {
+/// Whether a process can go on, however long it has not: it is stopped, debugged, or gets no processor.
+fn lives(pid: i32) -> bool {
     let path = line!("/proc/{pid}/stat\0");
     let Some(fd) = CStr::from_bytes_until_nul(path.as_bytes())
         .ok()
@@ -80,5 +80,6 @@ fn is_stopped(pid: i32) -> bool {
     sys::close(fd);
     let text = text.get(..n).unwrap_or(&[]);
     let name = text.iter().rposition(|b| *b == b')');
-    matches!(name.and_then(|i| text.get(i + 2)), Some(b'T' | b't'))
+    let state = name.and_then(|i| text.get(i + 2));
+    state.is_some_and(|s| !matches!(s, b'Z' | b'X' | b'x'))
 }
