@@ -138,6 +138,10 @@ pub struct Header {
     pub traced: AtomicI32,
     /// [`confined`].
     pub confined: AtomicU32,
+    /// With `--chaos`: when the recording began, in microseconds of a clock that only runs forward, and how long threads
+    /// of all processes have slept since.
+    pub chaos_since: AtomicU64,
+    pub chaos_slept: AtomicU64,
     /// Rings that are taken: the collector looks only at these. A hint for producers; the ring's
     /// [`Ctl::state`] decides.
     pub live: Set,

@@ -6,10 +6,16 @@
 //! between that read and what the thread makes of it. Some jumps are left unlinked for a while,
 //! which adds points at random places of the code. What is drawn depends on the seed, the program
 //! image and the number of the thread in it alone.
+//!
+//! All threads of all processes together sleep for half of the time since the recording began, and no longer
+//! ([`may_sleep`]): even where each waits for the others, a program then takes no more than twice the time. What is drawn
+//! beyond that is left out. Otherwise programs with many system calls took fifty times as long,
+//! and most of what they slept brought nothing out.
 
 use crate::thread::Thread;
 use crate::{config, order, ring, sys};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use hindsight_events::ring::Header;
 
 /// Threads that were made so far.
 static THREADS: AtomicU64 = AtomicU64::new(0);
@@ -17,6 +23,11 @@ static THREADS: AtomicU64 = AtomicU64::new(0);
 /// One jump in so many is left unlinked at first; it then is linked at one in so many visits.
 const OPEN: u64 = 8;
 const VISITS: u64 = 64;
+
+/// Microseconds that may be slept in any case: short programs are to be disturbed, too.
+const GRANT: u64 = 20_000;
+/// Less is not worth it: sleeping itself takes about that long.
+const LEAST: u64 = 50;
 
 /// What one thread has drawn.
 pub struct State {
@@ -30,6 +41,11 @@ impl State {
     /// That of the next thread.
     pub fn new() -> State {
         let number = THREADS.fetch_add(1, Relaxed);
+        if config().chaos != 0
+            && let Some(header) = ring::header()
+        {
+            since(header, sys::micros());
+        }
         let image = ring::image() as u64;
         State {
             random: mix(config().chaos ^ mix(image << 32 | number)) | 1,
@@ -81,10 +97,42 @@ pub fn point(t: &mut Thread) {
         (false, 1..16) => 0,
         _ => return,
     };
-    match sleep {
+    take_a_nap(sleep);
+}
+
+/// When the recording began: now, if nobody has said yet.
+fn since(header: &Header, now: u64) -> u64 {
+    let first = header
+        .chaos_since
+        .compare_exchange(0, now, Relaxed, Relaxed);
+    first.err().unwrap_or(now)
+}
+
+/// Microseconds that somebody may sleep now.
+fn may_sleep(header: &Header, now: u64) -> u64 {
+    let passed = now.saturating_sub(since(header, now));
+    (GRANT + passed / 2).saturating_sub(header.chaos_slept.load(Relaxed))
+}
+
+/// Sleeps that long, or as long as is left; 0: lets others come first, which takes time where there are many.
+fn take_a_nap(micros: u64) {
+    let Some(header) = ring::header() else { return };
+    let begin = sys::micros();
+    let left = may_sleep(header, begin);
+    let micros = micros.min(left);
+    if left < LEAST {
+        return;
+    }
+    // Others may look before this one is awake again.
+    let slept = &header.chaos_slept;
+    slept.fetch_add(micros, Relaxed);
+    match micros {
         0 => sys::sched_yield(),
         n => sys::sleep_us(n),
     }
+    // It always takes longer than it should, except where a signal comes.
+    let longer = sys::micros().saturating_sub(begin).saturating_sub(micros);
+    slept.fetch_add(longer, Relaxed);
 }
 
 /// Whether the jump to `pc` is to come to the runtime again.

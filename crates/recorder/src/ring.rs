@@ -60,7 +60,7 @@ const HOLD_MS: u32 = 100;
 /// Seconds that a thread waits for a free ring when all are in use.
 const PATIENCE: u64 = 20;
 
-fn header() -> Option<&'static Header> {
+pub fn header() -> Option<&'static Header> {
     let base = BASE.load(Acquire);
     // SAFETY: non-null means a mapped control file, whose header consists of atomics.
     (!base.is_null()).then(|| unsafe { &*base.cast::<Header>() })

@@ -226,12 +226,22 @@ pub fn personality() -> u32 {
 
 /// Seconds of a clock that only runs forward.
 pub fn seconds() -> u64 {
-    let mut ts = [0i64; 2];
+    monotonic()[0]
+}
+
+/// Microseconds of the same clock.
+pub fn micros() -> u64 {
+    let [seconds, nanos] = monotonic();
+    seconds * 1_000_000 + nanos / 1000
+}
+
+fn monotonic() -> [u64; 2] {
+    let mut ts = [0; 2];
     let _ = call(
         __NR_clock_gettime,
         [CLOCK_MONOTONIC as u64, ts.as_mut_ptr() as u64],
     );
-    ts[0] as u64
+    ts
 }
 
 /// Nanoseconds since 1970, as the times of files have them.

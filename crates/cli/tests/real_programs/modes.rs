@@ -1,6 +1,8 @@
 //! Disturbed timing, and recordings of some children only.
 
-use crate::harness::{Scene, end};
+use crate::harness::{Scene, end, words};
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
 
 #[test]
 fn chaos_brings_a_rare_race_out() {
@@ -19,6 +21,35 @@ fn chaos_brings_a_rare_race_out() {
     );
     scene.must_verify(&trace);
     assert!(scene.info(&trace)["chaos"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn chaos_takes_little_longer_than_recording() {
+    let scene = Scene::new();
+    let program = scene.compile("calls_of_two.c", &[]);
+    let shell = "for i in 1 2 3 4 5 6 7 8; do cat /dev/null | cat; done";
+    let sh = ["sh", "-c", shell].map(OsString::from).to_vec();
+    for argv in [words(&program, &[]), sh] {
+        let took = |options: &[&str]| {
+            let begin = Instant::now();
+            let mut c =
+                scene.hindsight(&[&["record", "--quiet", "-o"][..], &["t.hst"], options].concat());
+            let done = scene.run(c.arg("--").args(&argv));
+            assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+            begin.elapsed()
+        };
+        // Side by side, and the best of a few: the machine may have other things to do.
+        let (mut plain, mut chaos) = (Duration::MAX, Duration::MAX);
+        for seed in ["1", "2", "3"] {
+            plain = plain.min(took(&[]));
+            chaos = chaos.min(took(&["--chaos", seed]));
+        }
+        // The goal is three times; without any limit it was ten to sixty times.
+        assert!(
+            chaos < 5 * plain + Duration::from_millis(100),
+            "{argv:?}: {chaos:?}, without {plain:?}"
+        );
+    }
 }
 
 #[test]
