@@ -170,7 +170,7 @@ pub struct Record {
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "plain")]
     pub timeout: Option<std::time::Duration>,
     /// Disturb the timing of threads and processes, to bring rare interleavings out. Every SEED
-    /// disturbs in another way; with `--retry`, each run takes the next one.
+    /// disturbs in another way; with `--retry`, each run takes the next one. Threads sleep for half of the time at most.
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u32>,
     /// Recordings of the same program that are kept in the store, this one included.
@@ -462,6 +462,10 @@ pub struct Events {
     /// Show when they happened, in seconds since the start of the recording.
     #[arg(long)]
     pub time: bool,
+    /// Show system calls that were asked for (by --kind or --syscall) with their arguments as numbers, not in words as
+    /// strace does, which replays the recording.
+    #[arg(long)]
+    pub raw: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,

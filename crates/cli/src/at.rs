@@ -7,7 +7,7 @@ use anyhow::Result;
 use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
 use hindsight_text::line;
-use hindsight_timeline::{Cursor, Moment, Options, Place, Position};
+use hindsight_timeline::{Cursor, Moment, Options, Place, Position, SystemCall};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -109,6 +109,8 @@ struct Shown {
     when: Option<Moment>,
     started_ms: u64,
     cpu: hindsight_timeline::CpuState,
+    /// The system call that is made there.
+    call: Option<SystemCall>,
     place: Option<symbols::Place>,
     frames: Vec<Frame>,
     code: Vec<Line>,
@@ -122,7 +124,10 @@ impl Shown {
         let (timeline, position) = (cursor.timeline(), cursor.position()?);
         let thread = timeline.thread(cursor.thread())?;
         let names = timeline.names(thread.image)?;
+        let call = cursor.system_call_here()?;
+        let timeline = cursor.timeline();
         Ok(Shown {
+            call,
             position,
             name: names.of(timeline, &thread, position)?,
             thread,
@@ -160,6 +165,9 @@ impl Shown {
         let _ = writeln!(out, "{:#x} {place}", self.cpu.rip);
         for f in &self.frames {
             let _ = writeln!(out, "  {}", frame_text(f));
+        }
+        if let Some(call) = &self.call {
+            let _ = writeln!(out, "system call {call}");
         }
         out.push('\n');
         for (i, row) in NAMES.chunks(4).enumerate() {
@@ -216,6 +224,9 @@ impl Shown {
             "thread": { "stream": self.thread.id.0, "tid": self.thread.tid, "pid": self.thread.pid,
                         "name": self.name },
             "instructions": self.count,
+            "system_call": self.call.as_ref().map(|c| json!({
+                "name": c.name, "arguments": c.arguments, "returned": c.result,
+            })),
             "registers": registers,
             "place": self.place.as_ref().map(place_json),
             "frames": self.frames.iter().map(frame_json).collect::<Vec<_>>(),

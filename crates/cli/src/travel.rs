@@ -141,10 +141,19 @@ pub fn events(a: &args::Events) -> Result<i32> {
         }
         in_order(&mut times);
     }
+    // What arguments point to is only looked up where calls were asked for: that replays the recording.
+    let in_words = !a.raw && (a.kind.contains(&KindOf::Syscall) || !a.syscall.is_empty());
+    // What cannot be replayed can be listed nevertheless.
+    let mut cursor = in_words.then(|| t.cursor().ok()).flatten();
+    let mut call = |h: &Happening| cursor.as_mut()?.system_call(h).unwrap_or_default();
     if a.json {
         let mut out = Vec::new();
         for (h, time) in list.iter().zip(times) {
             let mut j = event_json(h);
+            if let Some(c) = call(h) {
+                j["arguments"] = c.arguments.into();
+                j["returned"] = c.result.into();
+            }
             if a.time {
                 j["time"] = moment_json(time);
             }
@@ -160,10 +169,11 @@ pub fn events(a: &args::Events) -> Result<i32> {
             Some(m) => format!("{:>12.6}s  ", m.estimate.as_secs_f64()),
             None => String::new(),
         };
-        println(&format!(
-            "{when}{position:<16} {:>4}  {}",
-            h.thread.0, h.kind
-        ));
+        let what = match call(h) {
+            Some(c) => c.to_string(),
+            None => h.kind.to_string(),
+        };
+        println(&format!("{when}{position:<16} {:>4}  {what}", h.thread.0));
     }
     Ok(0)
 }

@@ -260,10 +260,18 @@ fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {
     let at = all.partition_point(|e| e.position < here);
     let from = at.saturating_sub(MAX_LINES / 2);
     let mut out = String::new();
+    // One of its own: the session's stays where it is.
+    let mut cursor = s.timeline.cursor()?;
     for (i, e) in all.iter().enumerate().skip(from).take(MAX_LINES) {
         let mark = if i == at { '>' } else { ' ' };
         let tid = s.tid(e.thread);
-        let _ = writeln!(out, "{mark} {} thread {tid} {e}", e.position);
+        // What the arguments of calls point to is looked up where these are asked for.
+        let call = match kind {
+            Some("syscall") => cursor.system_call(e).unwrap_or_default(),
+            _ => None,
+        };
+        let what = call.map_or_else(|| e.to_string(), |c| c.to_string());
+        let _ = writeln!(out, "{mark} {} thread {tid} {what}", e.position);
     }
     let left = all.len().saturating_sub(MAX_LINES);
     if left > 0 {

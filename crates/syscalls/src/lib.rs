@@ -10,7 +10,9 @@ mod control;
 mod names;
 mod outputs;
 mod overlap;
+mod signatures;
 
 pub use names::{arguments, name, names, number};
 pub use outputs::{Class, Memory, Range, indirections, may_write, outputs};
 pub use overlap::overwrites_its_buffers;
+pub use signatures::{Arg, Returns, Set, Shape, Signature, signature};

@@ -58,6 +58,7 @@ mod sidecar;
 mod similar;
 mod steps;
 mod stops;
+mod system;
 mod time;
 mod timeline;
 mod value;
@@ -87,5 +88,6 @@ pub use stops::{
     Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
     Watchpoint,
 };
+pub use system::SystemCall;
 pub use time::{Moment, in_order};
 pub use timeline::{INDEX_CONSTANT, IndexStatus, Options, Timeline};

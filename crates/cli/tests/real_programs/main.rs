@@ -26,6 +26,7 @@ mod quiet;
 mod rings;
 mod signals;
 mod sinks;
+mod strace;
 mod threads;
 mod transparency;
 mod windows;

@@ -137,6 +137,8 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["ls", "--json"],
         &["events", file],
         &["events", "--json", file],
+        &["events", "--kind", "syscall", file],
+        &["events", "--kind", "syscall", "--json", file],
         &["replay", "--verify", "--check-order", file],
         &["replay", "--verify", "--json", file],
         &["at", file, "crash"],
@@ -184,6 +186,8 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         "in\\u001b]0;title",
         "\\u202e",
         "(\\u001b]0;t\\u0007",
+        // As C writes it.
+        r#"prctl(PR_SET_NAME, "\33]0;t\7\nFOR""#,
     ] {
         assert!(seen.contains(shown), "{shown} is not shown: {seen}");
     }
@@ -236,6 +240,7 @@ fn debugger(s: &Scene, trace: &Path) {
     for command in [
         "when",
         "events",
+        "events syscall",
         "seek 70%",
         "when",
         "threads-at",

@@ -1,0 +1,423 @@
+//! System calls as strace shows them: arguments and results by their names and in their structures.
+//!
+//! What the arguments mean stands in one table, `hindsight_syscalls::signature`. The bytes behind pointers come from the
+//! recording, as of before or behind the call. Where it does not say, the pointer is shown as it is, or a question mark.
+
+mod lists;
+mod names;
+mod requests;
+mod shapes;
+mod sockets;
+mod text;
+
+use crate::scan::Raw;
+use crate::{Cursor, Happening, Kind, Result, syscall_name};
+use hindsight_syscalls::{Arg, Returns, Set, Shape, arguments, signature};
+use shapes::Bytes;
+use text::{SHOWN, address, bits, hexadecimal, octal, one, quoted, signal};
+
+/// Longest text that is read: that of a path.
+const PATH: usize = 4096;
+/// Results from here on are errors.
+const ERRORS: u64 = -4095i64 as u64;
+
+/// A system call in words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SystemCall {
+    pub name: String,
+    pub arguments: Vec<String>,
+    /// What it returned, with the error's name; `?` if it did not return.
+    pub result: String,
+}
+
+impl std::fmt::Display for SystemCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(
+            f,
+            "{}({}) = {}",
+            self.name,
+            self.arguments.join(", "),
+            self.result
+        )
+    }
+}
+
+/// What memory a call finds, and what it leaves.
+trait Seen {
+    fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>>;
+}
+
+/// The memory of a recording around a call.
+struct Recorded<'a> {
+    cursor: &'a mut Cursor,
+    happening: &'a Happening,
+}
+
+impl Seen for Recorded<'_> {
+    fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>> {
+        let h = self.happening;
+        // Nothing is played for it unless it is needed.
+        self.cursor.set_place(h.thread, h.count + behind as u64);
+        let m = self.cursor.peek(address, len)?;
+        Ok(m.bytes.iter().map(|b| b.map(|k| k.value)).collect())
+    }
+}
+
+impl Cursor {
+    /// A happening in words if it is a system call. The cursor then stands at it, or behind.
+    pub fn system_call(&mut self, happening: &Happening) -> Result<Option<SystemCall>> {
+        let Kind::Syscall {
+            number,
+            args,
+            result,
+        } = happening.kind
+        else {
+            return Ok(None);
+        };
+        let seen = &mut Recorded {
+            cursor: self,
+            happening,
+        };
+        let mut call = Call {
+            seen,
+            name: syscall_name(number),
+            number,
+            args,
+            result,
+        };
+        call.shown().map(Some)
+    }
+}
+
+impl Cursor {
+    /// The system call that the instruction at the cursor makes, if it makes one. The cursor stays.
+    pub fn system_call_here(&mut self) -> Result<Option<SystemCall>> {
+        let (thread, count) = (self.thread(), self.count());
+        let position = self.position()?;
+        let scan = self.timeline().0.scan(thread)?;
+        let first = scan.events.partition_point(|e| e.0 < count);
+        let mut here = scan.events[first..].iter().take_while(|e| e.0 == count);
+        let Some(kind) = here.find_map(|e| match e.1 {
+            Raw::Syscall {
+                number,
+                args,
+                result,
+            } => Some(Kind::Syscall {
+                number,
+                args,
+                result,
+            }),
+            Raw::Signal { .. } => None,
+        }) else {
+            return Ok(None);
+        };
+        let call = self.system_call(&Happening {
+            position,
+            thread,
+            count,
+            kind,
+        });
+        // Also where it failed: nothing is played for it.
+        self.set_place(thread, count);
+        call
+    }
+}
+
+struct Call<'a> {
+    seen: &'a mut dyn Seen,
+    name: String,
+    number: u64,
+    args: [u64; 6],
+    result: Option<u64>,
+}
+
+impl Call<'_> {
+    fn shown(&mut self) -> Result<SystemCall> {
+        let known = signature(&self.name);
+        let arguments = match (known, self.name.as_str()) {
+            (_, "clone") => self.clone_arguments()?,
+            (Some(s), _) => {
+                let mut out = Vec::new();
+                for (i, arg) in s.args.iter().enumerate() {
+                    match self.argument(i, *arg)? {
+                        Some(text) => out.push(text),
+                        None => break,
+                    }
+                }
+                out
+            }
+            (None, _) => {
+                let n = arguments(self.number);
+                self.args[..n].iter().map(|a| format!("{a:#x}")).collect()
+            }
+        };
+        Ok(SystemCall {
+            result: self.returned(known.map_or(Returns::Number, |s| s.returns))?,
+            name: self.name.clone(),
+            arguments,
+        })
+    }
+
+    fn failed(&self) -> bool {
+        self.result.is_none_or(|r| r >= ERRORS)
+    }
+
+    /// The result as a length, 0 if it failed.
+    fn len(&self) -> usize {
+        match self.failed() {
+            true => 0,
+            false => self.result.map_or(0, |r| r.min(1 << 30) as usize),
+        }
+    }
+
+    fn arg(&self, i: u8) -> u64 {
+        self.args[i as usize % 6]
+    }
+
+    fn bytes(&mut self, at: u64, len: usize, behind: bool) -> Result<Bytes> {
+        self.seen.read(at, len, behind).map(Bytes)
+    }
+
+    /// A number of four bytes in memory.
+    fn word(&mut self, at: u64, behind: bool) -> Result<Option<u64>> {
+        let b = self.seen.read(at, 4, behind)?;
+        let value = |n: u64, b: &Option<u8>| b.map(|b| n << 8 | b as u64);
+        Ok(b.iter().rev().try_fold(0, value))
+    }
+
+    /// `None`: the call has no more arguments.
+    fn argument(&mut self, i: usize, arg: Arg) -> Result<Option<String>> {
+        let v = self.args[i];
+        let int = |v: u64| (v as i32).to_string();
+        Ok(Some(match arg {
+            Arg::Int | Arg::Fd => int(v),
+            Arg::Long => (v as i64).to_string(),
+            Arg::Uint => (v as u32).to_string(),
+            Arg::Size => v.to_string(),
+            Arg::Hex if i == 0 || self.name == "mremap" => address(v),
+            Arg::Hex if v == 0 => "0".into(),
+            Arg::Hex => format!("{v:#x}"),
+            Arg::Dir if v as i32 == libc::AT_FDCWD => "AT_FDCWD".into(),
+            Arg::Dir => int(v),
+            Arg::Mode => octal(v & 0xffff),
+            Arg::ModeIf(flags) => {
+                let makes = libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+                if self.arg(flags) as i32 & makes == 0 {
+                    return Ok(None);
+                }
+                octal(v & 0xffff)
+            }
+            Arg::Device => shapes::device(v),
+            Arg::Signal => signal(v),
+            Arg::Flags(Set::Open) => shapes::open_flags(v as u32 as u64),
+            Arg::Flags(Set::StatxFlags) => requests::statx(v),
+            Arg::Flags(Set::FutexOp) => requests::futex(v),
+            Arg::Flags(Set::SocketType) => requests::socket_type(v),
+            Arg::Flags(set) => bits(v as u32 as u64, names::names(set)),
+            Arg::One(Set::OptionName) => requests::option_name(self.args[1], v),
+            Arg::One(Set::Protocol) => requests::protocol(self.args[0], v),
+            Arg::One(set) => one(v as u32 as u64, names::names(set)),
+            Arg::FlagsBehind(set) => match self.word(v, true)? {
+                Some(v) => format!("[{}]", bits(v, names::names(set))),
+                None => address(v),
+            },
+            Arg::Text => self.text(v)?,
+            Arg::Texts => self.texts(v)?,
+            Arg::Environment => self.environment(v)?,
+            Arg::Bytes(len) => self.buffer(v, self.arg(len), false)?,
+            Arg::Filled if self.failed() => address(v),
+            Arg::Filled => self.buffer(v, self.len() as u64, true)?,
+            Arg::FilledText if self.failed() => address(v),
+            Arg::FilledText => {
+                let len = self.len().min(PATH);
+                let b = self.seen.read(v, len, true)?;
+                let end = b.iter().position(|b| *b == Some(0)).unwrap_or(len);
+                some(&b[..end]).map_or(address(v), |b| quoted(b, false))
+            }
+            Arg::Out(Shape::Dirents) => self.entries(v)?,
+            Arg::In(shape) => self.shape(v, shape, false)?,
+            // What has waited without success has said how long, or what it found.
+            Arg::Out(_) if self.failed() => address(v),
+            Arg::Out(Shape::Status | Shape::Rusage | Shape::Siginfo)
+                if self.result == Some(0) && self.name == "wait4" =>
+            {
+                address(v)
+            }
+            Arg::Out(Shape::Timespec) if self.name.ends_with("nanosleep") => address(v),
+            Arg::Out(shape) => self.shape(v, shape, true)?,
+            Arg::InOut(shape) => self.both(v, shape)?,
+            Arg::Ins(shape, count) => self.list(v, shape, self.arg(count), false)?,
+            Arg::Outs(_) if self.failed() => address(v),
+            Arg::Outs(shape) => self.list(v, shape, self.len() as u64, true)?,
+            Arg::Buffers(count) => self.buffers(v, self.arg(count), None)?,
+            Arg::FilledBuffers(_) if self.failed() => address(v),
+            Arg::FilledBuffers(count) => {
+                self.buffers(v, self.arg(count), Some(self.len() as u64))?
+            }
+            Arg::Address(len) => {
+                let len = self.arg(len) as u32 as u64;
+                self.socket_address(v, len, false)?
+            }
+            Arg::FilledAddress(_) if self.failed() => address(v),
+            Arg::FilledAddress(len) => {
+                let len = match self.arg(len) {
+                    0 => None,
+                    at => self.word(at, true)?,
+                };
+                self.socket_address(v, len.unwrap_or(0), true)?
+            }
+            Arg::Message => self.message(v, None)?,
+            Arg::FilledMessage if self.failed() => address(v),
+            Arg::FilledMessage => self.message(v, Some(self.len() as u64))?,
+            Arg::Polled(_) if v == 0 => "NULL".into(),
+            Arg::Polled(count) => {
+                let list = self.polled(v, self.arg(count), false)?;
+                list.map_or(address(v), |l| format!("[{}]", l.join(", ")))
+            }
+            Arg::Requested => return self.requested(i),
+            Arg::Value(len) => {
+                let len = self.arg(len) as u32 as u64;
+                self.option(v, len, false)?
+            }
+            Arg::FilledValue(_) if self.failed() => address(v),
+            Arg::FilledValue(len) => {
+                let len = self.word(self.arg(len), true)?.unwrap_or(0);
+                self.option(v, len, true)?
+            }
+            Arg::Descriptors => self.descriptors(v, false)?,
+            Arg::Processors(len) => {
+                let len = self.arg(len);
+                self.processors(v, len, false)?
+            }
+            Arg::FilledProcessors if self.failed() => address(v),
+            Arg::FilledProcessors => self.processors(v, self.len() as u64, true)?,
+        }))
+    }
+
+    /// A text that ends with a zero byte.
+    fn text(&mut self, at: u64) -> Result<String> {
+        if at == 0 {
+            return Ok("NULL".into());
+        }
+        let (b, whole) = self.until_zero(at, PATH)?;
+        Ok(some(&b).map_or(address(at), |b| quoted(b, !whole)))
+    }
+
+    /// Up to `most` bytes of a text, and whether it ended.
+    fn until_zero(&mut self, at: u64, most: usize) -> Result<(Vec<Option<u8>>, bool)> {
+        const STEP: usize = 64;
+        let mut out = Vec::new();
+        while at != 0 && out.len() < most {
+            let from = at.wrapping_add(out.len() as u64);
+            // Not into the next page before it is needed: it may not be there.
+            let step = STEP - from as usize % STEP;
+            let b = self.seen.read(from, step.min(most - out.len()), false)?;
+            if let Some(end) = b.iter().position(|b| *b == Some(0)) {
+                out.extend_from_slice(&b[..end]);
+                // An unknown byte before its end may be the end, too.
+                let unknown = out.iter().position(Option::is_none);
+                out.truncate(unknown.map_or(out.len(), |n| n + 1));
+                // Nothing at all is an empty text, and known.
+                return Ok((out, true));
+            }
+            let lost = b.iter().any(Option::is_none);
+            out.extend(b);
+            if lost {
+                let unknown = out.iter().position(Option::is_none);
+                out.truncate(unknown.map_or(out.len(), |n| n + 1));
+                break;
+            }
+        }
+        Ok((out, false))
+    }
+
+    fn pointer(&mut self, at: u64) -> Result<Option<u64>> {
+        let b = self.seen.read(at, 8, false)?;
+        Ok(b.iter()
+            .rev()
+            .try_fold(0, |n, b| b.map(|b| n << 8 | b as u64)))
+    }
+
+    fn buffer(&mut self, at: u64, len: u64, behind: bool) -> Result<String> {
+        let shown = len.min(SHOWN as u64) as usize;
+        if at == 0 {
+            return Ok("NULL".into());
+        }
+        if shown == 0 {
+            return Ok("\"\"".into());
+        }
+        let b = self.seen.read(at, shown, behind)?;
+        let show = match self.name.as_str() {
+            "getrandom" => hexadecimal,
+            _ => quoted,
+        };
+        Ok(some(&b).map_or(address(at), |b| show(b, len > SHOWN as u64)))
+    }
+
+    fn shape(&mut self, at: u64, shape: Shape, behind: bool) -> Result<String> {
+        if at == 0 {
+            return Ok("NULL".into());
+        }
+        let b = self.bytes(at, shapes::size(shape), behind)?;
+        Ok(shapes::shown(shape, &b).unwrap_or_else(|| address(at)))
+    }
+
+    /// Before the call and, if it is something else then, behind it.
+    fn both(&mut self, at: u64, shape: Shape) -> Result<String> {
+        let before = self.shape(at, shape, false)?;
+        if at == 0 || self.failed() {
+            return Ok(before);
+        }
+        if shape == Shape::CloneArgs {
+            return self.made(before);
+        }
+        let behind = self.shape(at, shape, true)?;
+        let inner = |t: &str| t.trim_matches(['[', ']']).to_owned();
+        Ok(match before == behind || !behind.starts_with('[') {
+            true => before,
+            false => format!("[{} => {}]", inner(&before), inner(&behind)),
+        })
+    }
+
+    fn option(&mut self, at: u64, len: u64, behind: bool) -> Result<String> {
+        let is_error = (self.args[1], self.args[2]) == (1, libc::SO_ERROR as u64);
+        match len {
+            4 if behind && is_error => Ok(match self.word(at, true)? {
+                Some(n) => match names::error(n) {
+                    Some((name, _)) => format!("[{name}]"),
+                    None => format!("[{n}]"),
+                },
+                None => address(at),
+            }),
+            4 if at != 0 => self.shape(at, Shape::Int, behind),
+            _ => self.buffer(at, len, behind),
+        }
+    }
+
+    fn returned(&mut self, returns: Returns) -> Result<String> {
+        let Some(r) = self.result.filter(|_| returns != Returns::Nothing) else {
+            return Ok("?".into());
+        };
+        if r >= ERRORS {
+            let number = r.wrapping_neg();
+            return Ok(match names::error(number) {
+                Some((name, text)) if number >= 512 => format!("? {name} ({text})"),
+                Some((name, text)) => format!("-1 {name} ({text})"),
+                None => format!("-1 (errno {number})"),
+            });
+        }
+        let words = self.result_in_words(r)?;
+        let plain = match returns {
+            Returns::Address => address(r),
+            Returns::Octal => octal(r),
+            _ if words.starts_with(" (flags") && r != 0 => format!("{r:#x}"),
+            _ => (r as i64).to_string(),
+        };
+        Ok(plain + &words)
+    }
+}
+
+/// Those of a text whose first byte is known, or that are none.
+fn some(bytes: &[Option<u8>]) -> Option<&[Option<u8>]> {
+    bytes.first().is_none_or(Option::is_some).then_some(bytes)
+}
