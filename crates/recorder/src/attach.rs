@@ -101,7 +101,7 @@ extern "C" fn prepare(block: *mut Block) {
         (&mut *block, core::slice::from_raw_parts_mut(first, count))
     };
     sys::allow_fsgsbase(block.hwcap2 & 2 != 0);
-    let config = config();
+    let config = config::get();
     select::init();
     let command = maps::read_file(c"/proc/self/cmdline").leak();
     ring::open(config.ctl_fd, 0, -1, command);
@@ -232,7 +232,7 @@ pub fn restore_rseq(t: &Thread) {
 /// what was possible for its first thread is for others. So it succeeds, but the area goes on
 /// saying that no processor number is known.
 pub fn rseq(t: &mut Thread, a: &[u64; 6]) -> u64 {
-    if config().attached == 0 {
+    if config::get().attached == 0 {
         return errno(linux_raw_sys::errno::ENOSYS);
     }
     let asked = Rseq {

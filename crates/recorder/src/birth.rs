@@ -121,7 +121,7 @@ pub fn register(t: &Thread) {
     let mut list = THREADS.lock();
     list.push(Known(t));
     // Where the recorder came later, threads come without being made here.
-    let several = list.len() > 1 || crate::config().attached != 0;
+    let several = list.len() > 1 || crate::config::get().attached != 0;
     SEVERAL.fetch_or(several, SeqCst);
 }
 
@@ -277,7 +277,7 @@ pub fn lent_memory(nr: u32, a: &[u64; 6]) -> bool {
         __NR_clone3 => guard::load_u64(a[0]).unwrap_or(0),
         _ => 0,
     };
-    crate::config().children == hindsight_events::config::children::NONE
+    crate::config::get().children == hindsight_events::config::children::NONE
         && shares_memory(nr, a)
         && flags & CLONE_THREAD as u64 == 0
 }
@@ -394,7 +394,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     child.forbidden = t.forbidden;
     child.is_silent = t.is_silent;
     child.borrows = r.flags & CLONE_THREAD as u64 == 0;
-    if child.borrows && crate::config().children == hindsight_events::config::children::NONE {
+    if child.borrows && crate::config::get().children == hindsight_events::config::children::NONE {
         child.is_silent = true;
     }
     child.limits = if child.borrows {

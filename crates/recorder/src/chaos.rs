@@ -48,7 +48,7 @@ impl State {
         }
         let image = ring::image() as u64;
         State {
-            random: mix(config().chaos ^ mix(image << 32 | number)) | 1,
+            random: mix(config::get().chaos ^ mix(image << 32 | number)) | 1,
             left: 0,
             is_slow: false,
         }
@@ -74,7 +74,7 @@ fn mix(n: u64) -> u64 {
 }
 
 fn applies() -> bool {
-    order::is_shared() && config().chaos != 0
+    order::is_shared() && config::get().chaos != 0
 }
 
 /// The thread is where others may come first. It holds no lock.
@@ -137,5 +137,5 @@ fn take_a_nap(micros: u64) {
 
 /// Whether the jump to `pc` is to come to the runtime again.
 pub fn leaves_open(t: &mut Thread, pc: u64) -> bool {
-    applies() && mix(config().chaos ^ pc).is_multiple_of(OPEN) && t.chaos.below(VISITS) != 0
+    applies() && mix(config::get().chaos ^ pc).is_multiple_of(OPEN) && t.chaos.below(VISITS) != 0
 }

@@ -66,7 +66,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         // The kernel finds the same fault, or is only asked a question.
         return replace(t, nr, *a);
     };
-    if t.is_silent && config().children != children::MATCHING {
+    if t.is_silent && config::get().children != children::MATCHING {
         return native(t, q, None);
     }
     if traced::by_recorded() {
@@ -284,13 +284,13 @@ fn follow(
         path: execfn(&q),
         front,
         argv,
-        config: config().clone(),
+        config: config::get().clone(),
     });
     plan.config.limits = *t.limits.lock();
     let name = q.copy.is_some().then(program::link);
     let name = name.unwrap_or_else(|| loader::fd_path(exe.0));
     set_path(&mut plan.config.exe, &name);
-    if config().children == children::MATCHING {
+    if config::get().children == children::MATCHING {
         let names = [&name[..], plan.path.to_bytes()];
         plan.config.plain = !names.into_iter().any(matches) as u8;
     }
@@ -331,7 +331,7 @@ fn follow(
 
 /// Whether a program is to be recorded by its name.
 pub fn matches(path: &[u8]) -> bool {
-    let pattern = CStr::from_bytes_until_nul(&config().matching).unwrap_or(c"");
+    let pattern = CStr::from_bytes_until_nul(&config::get().matching).unwrap_or(c"");
     program_matches(pattern.to_bytes(), path)
 }
 

@@ -110,7 +110,7 @@ impl Joint {
     pub fn begin(&mut self, pos: u64) {
         self.seen.clear();
         self.interval = INTERVAL;
-        let never = config().joint == 0 || NEVER.load(Relaxed);
+        let never = config::get().joint == 0 || NEVER.load(Relaxed);
         self.next = match self.ends > MAX_ENDS || never {
             true => u64::MAX,
             false => pos.saturating_add(INTERVAL),

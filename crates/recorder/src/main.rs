@@ -19,6 +19,7 @@ mod cache;
 mod channel;
 mod chaos;
 mod code;
+mod config;
 mod confined;
 mod context;
 mod cores;
@@ -80,22 +81,13 @@ mod xstate;
 
 use core::arch::global_asm;
 use core::ffi::CStr;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
 use hindsight_events::config::Config;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{Predictor, VecState};
 use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 use stack::Stack;
 use thread::Thread;
-
-/// Filled in by the command line in the image before it is executed.
-#[used]
-static mut CONFIG: Config = Config::new();
-
-/// Where the configuration is, if not there: an image that is mapped from the control file has it elsewhere
-/// (see [`exec`]).
-static CONFIGURED: AtomicPtr<Config> = AtomicPtr::new(null_mut());
 
 /// The recorder's stack: the kernel's is the program's.
 const STACK: usize = 1 << 20;
@@ -126,26 +118,13 @@ unsafe extern "C" {
     static hindsight_stack: u8;
 }
 
-/// The configuration.
-pub fn config() -> &'static Config {
-    let elsewhere = CONFIGURED.load(Relaxed).cast_const();
-    let at = if elsewhere.is_null() {
-        &raw const CONFIG
-    } else {
-        elsewhere
-    };
-    // SAFETY: nothing writes it while the process runs. The pointer is hidden from the compiler,
-    // which would otherwise read the value that the source gives.
-    unsafe { &*core::hint::black_box(at) }
-}
-
 extern "C" fn recorder_main(sp: *mut u64, configured: *mut Config) -> ! {
-    CONFIGURED.store(configured, Relaxed);
+    config::set(configured);
     // SAFETY: `sp` is what the kernel left in the stack pointer.
     let mut stack = unsafe { Stack::new(sp) };
     sys::allow_fsgsbase(stack.aux(AT_HWCAP2).unwrap_or(0) & 2 != 0);
     let _ = sys::mprotect(&raw const hindsight_stack as u64, sys::PAGE, sys::PROT_NONE);
-    let config = config();
+    let config = config::get();
     select::init();
     if config.ctl_fd >= 0 {
         ring::open(config.ctl_fd, config.parent, config.ring, stack.arguments());
@@ -173,7 +152,7 @@ extern "C" fn recorder_main(sp: *mut u64, configured: *mut Config) -> ! {
 
 /// Makes the first thread and runs it.
 fn start(program: &loader::Program, sp: u64) -> ! {
-    let host = Host::detect(config().plain != 0);
+    let host = Host::detect(config::get().plain != 0);
     let emit = if host.plain {
         Some(ring::Emitter::silent())
     } else {
@@ -199,7 +178,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         area
     };
     t.set_area(&initial);
-    if config().parent != 0 {
+    if config::get().parent != 0 {
         // Its place is behind all that the image did which it replaces.
         t.sequence();
     }
@@ -212,7 +191,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
 
 /// What the program that this one replaces has set for its successors.
 fn inherited() -> alloc::vec::Vec<u8> {
-    let config = config();
+    let config = config::get();
     let mut state = alloc::vec![0; config.state_len as usize];
     if config.state_fd >= 0 {
         let read = sys::pread(config.state_fd, &mut state, 0);
@@ -246,7 +225,7 @@ impl Host {
         Host {
             plain,
             predictor: Predictor {
-                bits: config().predictor_bits,
+                bits: config::get().predictor_bits,
             },
             layout,
             wide_checks: !plain && layout.mask & 0xe0 == 0xe0 && has_avx512vl(),

@@ -13,7 +13,7 @@ const FLAGS: u32 = 1 << 16;
 
 /// The baseline that `cpuid` shows.
 pub fn baseline() -> Baseline {
-    [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4][config().baseline as usize & 3]
+    [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4][config::get().baseline as usize & 3]
 }
 
 /// State components shown to the program.

@@ -104,7 +104,7 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
 
 /// Whether the children of a thread are recorded.
 fn follows(t: &Thread) -> bool {
-    let wanted = match config().children {
+    let wanted = match config::get().children {
         children::FOLLOW => true,
         children::MATCHING => ring::is_recorded() && exec::matches(&program::loaded()),
         _ => false,

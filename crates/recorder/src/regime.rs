@@ -55,7 +55,7 @@ pub type Reason = &'static str;
 
 /// Whether a program that begins now may be quiet.
 pub fn possible() -> bool {
-    let c = config();
+    let c = config::get();
     let (soft, _) = limits::get(RLIMIT_STACK);
     c.regime == regime::QUIET
         && c.plain == 0
@@ -76,7 +76,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     t.quiet = true;
     t.meddling = ring::meddling();
     restate::schedule(t);
-    t.leaves_after = config().quiet_for;
+    t.leaves_after = config::get().quiet_for;
     if let Some(why) = backing::inherited() {
         return leave(t, why);
     }
@@ -418,7 +418,7 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         return changed_by(t, nr, a);
     }
     let ret = t.ctx.gpr[0] as i64;
-    let untold = config().untold == nr as u64 + 1;
+    let untold = config::get().untold == nr as u64 + 1;
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
         if !untold {
             tell(t, r.addr, r.len);
@@ -456,7 +456,7 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         return;
     }
     let ret = t.ctx.gpr[0] as i64;
-    let untold = config().untold == nr as u64 + 1;
+    let untold = config::get().untold == nr as u64 + 1;
     let mut left = SHOWN;
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
         changed(t, r.addr, r.len);

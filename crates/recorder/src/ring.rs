@@ -113,14 +113,14 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
             &line!("the two halves of the recorder are of different versions"),
         );
     }
-    NAMESPACE.store(crate::config().namespace, Relaxed);
+    NAMESPACE.store(crate::config::get().namespace, Relaxed);
     h.namespaces.fetch_max(namespace(), Relaxed);
     if parent == 0 {
         h.guest_pid.store(sys::getpid(), Release);
     } else {
         succeed(parent, ring);
     }
-    if crate::config().plain != 0 {
+    if crate::config::get().plain != 0 {
         SILENT.store(true, Relaxed);
         // What it executes comes from the last one that was recorded.
         return IMAGE.store(parent, Relaxed);
@@ -161,7 +161,7 @@ fn succeed(parent: u32, last: i32) {
                 &Event::End {
                     kind: EndKind::Exec,
                     code: 0,
-                    message: if crate::config().plain != 0 {
+                    message: if crate::config::get().plain != 0 {
                         b"it goes on unrecorded: the program's name does not match"
                     } else {
                         b""
@@ -216,7 +216,7 @@ pub fn forked(follow: bool) {
     EXECUTED.store(false, Relaxed);
     if follow {
         begin_image(image());
-    } else if crate::config().children == children::MATCHING {
+    } else if crate::config::get().children == children::MATCHING {
         SILENT.store(true, Relaxed);
     } else {
         BASE.store(null_mut(), Release);

@@ -115,10 +115,10 @@ pub fn hold() -> impl Sized {
 
 /// Reads the rules. Before the first thread is made.
 pub fn init() {
-    if config().plain != 0 {
+    if config::get().plain != 0 {
         return;
     }
-    let flags = rules(&config().select).fold(0, |f, r| {
+    let flags = rules(&config::get().select).fold(0, |f, r| {
         f | match r.what {
             What::Only => flag::ONLY,
             What::Skip => flag::SKIP,
@@ -267,7 +267,7 @@ impl Table {
                 continue;
             };
             ring::note_rule(rule, false);
-            if let Some(r) = rules(&config().select).nth(rule) {
+            if let Some(r) = rules(&config::get().select).nth(rule) {
                 let (addr, what) = (region.start + at, r.what);
                 self.triggers.push(Trigger { addr, what, rule });
             }
@@ -285,7 +285,7 @@ impl Table {
         }
         let mut numbers = Vec::new();
         let mut sought = Vec::new();
-        for (i, r) in rules(&config().select).enumerate() {
+        for (i, r) in rules(&config::get().select).enumerate() {
             if !matches!(r.what, What::From | What::To) {
                 continue;
             }
@@ -312,7 +312,7 @@ impl Table {
 /// Whether the rules want code of this module.
 fn is_selected(path: &[u8]) -> bool {
     let (mut only, mut chosen, mut skipped) = (false, false, false);
-    for (i, r) in rules(&config().select).enumerate() {
+    for (i, r) in rules(&config::get().select).enumerate() {
         let hit = || {
             let hit = is_named(r.text, path);
             if hit {
@@ -334,7 +334,7 @@ fn is_selected(path: &[u8]) -> bool {
 
 /// Whether a pattern names the module: the program's file also by the name that was executed.
 fn is_named(pattern: &[u8], path: &[u8]) -> bool {
-    let execfn = CStr::from_bytes_until_nul(&config().execfn).map_or(&[][..], CStr::to_bytes);
+    let execfn = CStr::from_bytes_until_nul(&config::get().execfn).map_or(&[][..], CStr::to_bytes);
     module_matches(pattern, path)
         || !path.is_empty() && path == program::loaded() && module_matches(pattern, execfn)
 }

@@ -45,7 +45,7 @@ const TRAPS: [u8; 3] = [1, 3, 4];
 /// State components that the program knows of, and bytes of an XSAVE area for them.
 fn shape(t: &Thread) -> (u64, usize) {
     let baseline = [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4];
-    let mask = baseline[(crate::config().baseline as usize).min(3)].xcr0(t.layout.mask);
+    let mask = baseline[(crate::config::get().baseline as usize).min(3)].xcr0(t.layout.mask);
     (mask, area_size(mask))
 }
 

@@ -178,7 +178,7 @@ impl Thread {
             ends_quiet: None,
             wanted: crate::select::Wanted::new(),
             chaos: crate::chaos::State::new(),
-            limits: Arc::new(Lock::new(config().limits)),
+            limits: Arc::new(Lock::new(config::get().limits)),
             forbidden: crate::features::Forbidden::default(),
             filters: crate::filters::Filters::new(),
             rseq: None,
@@ -195,7 +195,7 @@ impl Thread {
     /// Has memory ready for the indirect jumps of a program that begins: the first part of their table
     /// has a page for each 256 bytes of code, and most are needed soon.
     pub fn prepare_lookup(&self) {
-        let table = match crate::regime::possible() || config().plain != 0 {
+        let table = match crate::regime::possible() || config::get().plain != 0 {
             true => &self.ctx.targets[table::PLAIN],
             false => &self.ctx.targets[table::CHECKED],
         };
@@ -233,7 +233,7 @@ impl Thread {
 
     /// Whether it is not recorded: in a gap, or where nothing is recorded at all.
     pub fn is_unrecorded(&self) -> bool {
-        self.gap.is_some() || config().plain != 0
+        self.gap.is_some() || config::get().plain != 0
     }
 
     /// Whether it runs plain code, which leaves the window alone.
@@ -340,7 +340,7 @@ impl Thread {
         } else if self.pos >= self.next_digest {
             let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
             self.event(&Event::Digest { cpu, vec });
-            self.next_digest = self.pos + config().digest_interval;
+            self.next_digest = self.pos + config::get().digest_interval;
         }
         joint::look(self);
         self.schedule();
@@ -352,7 +352,7 @@ impl Thread {
         const LATE: u64 = 16;
         let late = self
             .next_digest
-            .saturating_add(config().digest_interval.saturating_mul(LATE));
+            .saturating_add(config::get().digest_interval.saturating_mul(LATE));
         self.pos >= self.next_keyframe || self.pos >= late || self.emit.wants_keyframe()
     }
 
@@ -401,11 +401,11 @@ impl Thread {
         // enough to pay for that.
         let resident = sys::peak_memory() / 2;
         self.next_keyframe =
-            later(config().keyframe_interval).max(later((resident * KEYFRAME_COST).min(1 << 60)));
-        if config().keyframe_interval == 0 {
+            later(config::get().keyframe_interval).max(later((resident * KEYFRAME_COST).min(1 << 60)));
+        if config::get().keyframe_interval == 0 {
             self.next_keyframe = u64::MAX;
         }
-        self.next_digest = later(config().digest_interval);
+        self.next_digest = later(config::get().digest_interval);
         self.joint.begin(self.pos);
     }
 

@@ -106,7 +106,7 @@ impl Sets {
 
 /// What an image of the program with this name does.
 fn role(program: u64) -> Role {
-    let c = config();
+    let c = config::get();
     // Where single blocks and jumps matter.
     if c.chaos != 0 || c.select[0] != 0 || c.attached != 0 {
         return Role::Nothing;

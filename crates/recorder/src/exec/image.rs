@@ -211,7 +211,7 @@ fn fits(len: u64) -> Result<(), &'static str> {
 
 /// Where in the recorder's file the configuration is.
 fn config_offset() -> Option<u64> {
-    let at = core::ptr::from_ref(config()) as usize;
+    let at = core::ptr::from_ref(config::get()) as usize;
     headers()
         .iter()
         .filter(|p| p.p_type == PT_LOAD)

@@ -52,8 +52,8 @@ pub fn schedule(t: &mut Thread) {
 
 /// Instructions between two.
 fn least() -> u64 {
-    let wanted = match config().restate_every {
-        0 => config().keyframe_interval,
+    let wanted = match config::get().restate_every {
+        0 => config::get().keyframe_interval,
         n => n,
     };
     match wanted {
@@ -77,7 +77,7 @@ pub fn restate(t: &mut Thread) {
     };
     let cost = plan.bytes * COST + plan.file_bytes * COST_OF_FILES;
     let due = t.restated.saturating_add(cost);
-    if config().restate_every == 0 && t.pos < due {
+    if config::get().restate_every == 0 && t.pos < due {
         return t.schedule_quiet(due - t.pos);
     }
     t.emit.burst(true);
