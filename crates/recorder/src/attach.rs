@@ -4,10 +4,10 @@
 //! Until all is ready the program can still go on natively as if nothing had been. So whatever
 //! can fail is done by [`prepare`] in one thread, before the first one enters.
 
+use crate::call::errno;
 use crate::fail::Line;
 use crate::signals::{self, AltStack};
 use crate::sys;
-use crate::syscalls::errno;
 use crate::thread::Thread;
 use crate::{actions, birth, cache, config, dispatch, line, maps, memcalls, order};
 use crate::{program, ring, select};

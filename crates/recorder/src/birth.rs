@@ -287,7 +287,7 @@ pub fn lent_memory(nr: u32, a: &[u64; 6]) -> bool {
 pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     let mut r = match request(nr, a) {
         Ok(r) => r,
-        Err(e) => return crate::syscalls::errno(e),
+        Err(e) => return crate::call::errno(e),
     };
     order::matters();
     if !t.is_silent {
@@ -297,7 +297,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     sweep();
     joint::end(t);
     let Some(child) = prepare(t, &r) else {
-        return crate::syscalls::errno(EAGAIN);
+        return crate::call::errno(EAGAIN);
     };
     let stack = child.place.stack;
     let top = stack + STACK;

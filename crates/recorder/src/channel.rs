@@ -8,7 +8,8 @@
 //! image looks for the file in `/proc`.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::syscalls::{errno, pass};
+use crate::call::errno;
+use crate::pass::pass;
 use crate::thread::Thread;
 use crate::{guard, limits, line, regime, sys};
 use core::sync::atomic::{AtomicI32, Ordering::*};

@@ -1,6 +1,7 @@
 //! The main loop: enter translated code, act on its exits, observe signals between instructions.
 
 use crate::cache;
+use crate::call::{self, Flow};
 use crate::chaos;
 use crate::cores;
 use crate::detach;
@@ -11,7 +12,7 @@ use crate::select;
 use crate::signals;
 use crate::slow;
 use crate::stepping;
-use crate::syscalls::{self, Flow};
+use crate::syscalls;
 use crate::thread::Thread;
 use crate::vsyscall;
 
@@ -202,7 +203,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     doom::before_call(t);
     // The flag takes effect again after the next instruction.
     t.signals.stepping.due = false;
-    let (nr, args) = (t.ctx.gpr[0], syscalls::args(t));
+    let (nr, args) = (t.ctx.gpr[0], call::args(t));
     // A thread that only makes calls stands nowhere else without an event.
     observe(t);
     regime::before_call(t, nr as u32, &args);

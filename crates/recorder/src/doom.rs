@@ -7,9 +7,9 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::context::Info;
+use crate::pass::pass;
 use crate::sighandler::SYNCHRONOUS;
 use crate::signals::{self, bit};
-use crate::syscalls::pass;
 use crate::thread::Thread;
 use crate::{birth, cores, guard, line, maps, sys, traced};
 use core::ffi::CStr;

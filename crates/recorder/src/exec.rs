@@ -6,11 +6,11 @@
 
 mod image;
 
+use crate::call::{args, errno};
 use crate::loader::{self, Verdict};
 use crate::procfiles::{self, File};
 use crate::program::Fd;
 use crate::ring::{self, Emitter};
-use crate::syscalls::{args, errno};
 use crate::thread::Thread;
 use crate::{channel, config, guard, limits, line, program, script, signals, stub, sys, traced};
 use alloc::boxed::Box;

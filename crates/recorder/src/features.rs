@@ -3,7 +3,7 @@
 //! the kernel knows them.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::syscalls::errno;
+use crate::call::errno;
 use crate::thread::Thread;
 use crate::{guard, nondet, sys};
 use linux_raw_sys::errno::*;

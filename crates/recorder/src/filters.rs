@@ -6,9 +6,9 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::bpf::{self, Instruction};
+use crate::call::returned;
+use crate::call::{Flow, errno};
 use crate::context::Info;
-use crate::sigcalls::returned;
-use crate::syscalls::{Flow, errno};
 use crate::thread::Thread;
 use crate::{birth, fail, guard, line, signals, sys};
 use alloc::boxed::Box;

@@ -5,9 +5,9 @@
 //! kernel until a program runs natively.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::call::errno;
 use crate::lock::Lock;
 use crate::maps::{Region, is_data, regions};
-use crate::syscalls::errno;
 use crate::thread::Thread;
 use crate::{guard, sys};
 use alloc::sync::Arc;

@@ -4,11 +4,12 @@
 //! clears the predictor where memory is fresh.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::call::returned;
+use crate::call::{Flow, errno};
 use crate::lock::Lock;
 use crate::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
-use crate::sigcalls::returned;
+use crate::pass::pass;
 use crate::sys::{self, PAGE, result};
-use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
 use crate::{arena, joint, limits, loader, order, place, regime};
 use alloc::vec::Vec;

@@ -2,9 +2,10 @@
 //! fill with what the recorder does.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::call::errno;
+use crate::pass::pass;
 use crate::procfiles::{self, File};
 use crate::stub;
-use crate::syscalls::{errno, pass};
 use crate::thread::Thread;
 use crate::{channel, guard, joint, program};
 use linux_raw_sys::errno::*;

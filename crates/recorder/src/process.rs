@@ -1,7 +1,7 @@
 //! Child processes that are copies of this one, and the ends of processes.
 
+use crate::call::{Flow, args, errno};
 use crate::ring::{self, Emitter};
-use crate::syscalls::{Flow, args, errno};
 use crate::thread::Thread;
 use crate::{
     actions, birth, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,

@@ -3,8 +3,8 @@
 //!
 //! Each is made when it is opened, as a file in memory.
 
+use crate::call::errno;
 use crate::maps::{self, Line};
-use crate::syscalls::errno;
 use crate::{actions, arena, birth, line, memcalls, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;

@@ -2,16 +2,16 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::actions;
+use crate::call::{Flow, errno};
 use crate::context::Info;
 use crate::exceptions;
 use crate::guard;
+use crate::pass::pass;
 use crate::sigframe;
 use crate::signals::{self, AltStack, OWN, UNBLOCKABLE};
 use crate::sys::SigAction;
-use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -260,11 +260,4 @@ pub fn sigreturn(t: &mut Thread) -> Flow {
         t.signals.mask = r.mask & !UNBLOCKABLE;
     }
     Flow::Jump
-}
-
-/// Says in the stream what a call returned.
-pub fn returned(t: &mut Thread, ret: u64) {
-    t.ctx.gpr[0] = ret;
-    t.event(&Event::SyscallRet { ret });
-    t.complete();
 }

@@ -2,39 +2,19 @@
 //! intercepted here would break the recorder, reveal it, or change what it must keep track of.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::sigcalls::{self, returned};
+use crate::call::{Flow, args, errno, returned};
+use crate::pass::pass;
+use crate::sigcalls;
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
 use crate::{
     attach, birth, channel, confined, doom, exec, features, filters, joint, limits, memcalls,
-    pathcalls, process, regime, stub, traced,
+    pathcalls, process, regime, traced,
 };
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
-
-/// Where the thread goes on after a system call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flow {
-    /// After the instruction; the caller sets rip, rcx and r11.
-    Next,
-    /// At `ctx.rip`; all registers are set.
-    Jump,
-}
-
-/// An error as a system call returns it.
-pub fn errno(e: u32) -> u64 {
-    -(e as i64) as u64
-}
-
-/// Position of each argument in the hardware order of registers.
-const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
-
-/// The arguments of the system call at hand.
-pub fn args(t: &Thread) -> [u64; 6] {
-    ARGS.map(|i| t.ctx.gpr[i])
-}
 
 /// The end of what a program may map.
 const LAST_PAGE: u64 = (1 << 47) - sys::PAGE;
@@ -173,17 +153,6 @@ fn other(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         return pass(t, nr, a);
     }
     Some(ret)
-}
-
-/// Makes the call for the program as it is. `None`: a signal comes first.
-pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
-    // SAFETY: calls that could harm the recorder are not passed on.
-    unsafe {
-        if signals::gives_back(t) {
-            return signals::call_with_held(t, nr, a);
-        }
-        stub::call(nr as u64, *a, &t.inbox.full)
-    }
 }
 
 /// A signal has come before the call began: it is delivered first, and the program returns from

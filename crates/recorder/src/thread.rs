@@ -400,8 +400,8 @@ impl Thread {
         // An emptied predictor is filled again from the trace: not before the program has done
         // enough to pay for that.
         let resident = sys::peak_memory() / 2;
-        self.next_keyframe =
-            later(config::get().keyframe_interval).max(later((resident * KEYFRAME_COST).min(1 << 60)));
+        self.next_keyframe = later(config::get().keyframe_interval)
+            .max(later((resident * KEYFRAME_COST).min(1 << 60)));
         if config::get().keyframe_interval == 0 {
             self.next_keyframe = u64::MAX;
         }
