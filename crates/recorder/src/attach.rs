@@ -5,15 +5,17 @@
 //! can fail is done by [`prepare`] in one thread, before the first one enters.
 
 use crate::call::errno;
+use crate::fail;
 use crate::fail::Line;
+use crate::many;
 use crate::signals::{self, AltStack};
 use crate::sys;
 use crate::thread::Thread;
-use crate::{actions, birth, cache, config, dispatch, line, maps, memcalls, order};
+use crate::{actions, birth, cache, config, dispatch, line, maps, memcalls};
 use crate::{program, ring, select};
 use alloc::vec;
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use hindsight_events::attach::{Block, Entry, status};
 use hindsight_isa::CpuState;
 use hindsight_isa::xsave::{AREA_LEN, Area, COMPONENTS};
@@ -84,15 +86,13 @@ pub struct Rseq {
     sig: u32,
 }
 
-/// The program could still go on without the recorder.
-static PREPARING: AtomicBool = AtomicBool::new(false);
-
 /// Address of the block.
 static BLOCK: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn prepare(block: *mut Block) {
     BLOCK.store(block as u64, Relaxed);
-    PREPARING.store(true, Relaxed);
+    // The program could still go on without the recorder.
+    fail::before_death(Some(refuse));
     // SAFETY: the command line has mapped and filled it, and looks at it only when this thread is
     // parked; the entries follow it.
     let (block, entries) = unsafe {
@@ -106,7 +106,7 @@ extern "C" fn prepare(block: *mut Block) {
     let command = maps::read_file(c"/proc/self/cmdline").leak();
     ring::open(config.ctl_fd, 0, -1, command);
     if entries.len() > 1 {
-        order::matters();
+        many::matters();
     }
     maps::regions().add_existing();
     memcalls::keep_kernel_brk();
@@ -149,7 +149,7 @@ extern "C" fn prepare(block: *mut Block) {
     actions::take_over(first);
     block.enter = hindsight_attached as *const () as u64;
     block.status = status::READY;
-    PREPARING.store(false, Relaxed);
+    fail::before_death(None);
 }
 
 fn fill(t: &mut Thread, e: &Entry) {
@@ -167,14 +167,7 @@ fn fill(t: &mut Thread, e: &Entry) {
     });
 }
 
-/// Where the end of the process would be ordered: if it could still go on without the recorder,
-/// leaves it to the command line to undo what was done, and does not return.
-pub fn give_up(message: &Line) {
-    if PREPARING.load(Relaxed) {
-        refuse(message);
-    }
-}
-
+/// Leaves it to the command line to undo what was done, and does not return.
 fn refuse(message: &Line) -> ! {
     // SAFETY: set by `prepare` to the block, which nothing else uses now; the routine takes the
     // stack of `hindsight_attach` again, which is what runs.

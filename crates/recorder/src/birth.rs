@@ -4,11 +4,12 @@
 
 use crate::cores::Other;
 use crate::lock::Lock;
+use crate::many;
 use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
-use crate::{actions, cache, dispatch, fail, guard, joint, line, order, ring};
+use crate::{actions, cache, dispatch, fail, guard, joint, line, ring};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -289,7 +290,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         Ok(r) => r,
         Err(e) => return crate::call::errno(e),
     };
-    order::matters();
+    many::matters();
     if !t.is_silent {
         cache::cache().order_atomics(t);
     }

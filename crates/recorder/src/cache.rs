@@ -12,6 +12,7 @@ mod sets;
 
 pub use boundary::{boundary, fault_state};
 
+use crate::end;
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
@@ -469,7 +470,7 @@ impl Cache {
             // All segments have threads in them that have not looked up for as many generations.
             spins += 1;
             if spins > 100_000 {
-                fail::internal(
+                end::internal(
                     t,
                     &line!("no room for translated code: a thread does not leave the old"),
                 );

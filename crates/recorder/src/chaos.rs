@@ -12,8 +12,9 @@
 //! beyond that is left out. Otherwise programs with many system calls took fifty times as long,
 //! and most of what they slept brought nothing out.
 
+use crate::many;
 use crate::thread::Thread;
-use crate::{config, order, ring, sys};
+use crate::{config, ring, sys};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::ring::Header;
 
@@ -74,7 +75,7 @@ fn mix(n: u64) -> u64 {
 }
 
 fn applies() -> bool {
-    order::is_shared() && config::get().chaos != 0
+    many::is_shared() && config::get().chaos != 0
 }
 
 /// The thread is where others may come first. It holds no lock.

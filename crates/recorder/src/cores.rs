@@ -6,9 +6,9 @@
 //! does, gives them the program's registers, and holds them until the process is dead. A thread that does
 //! not get there in time, and all of them where tracing is not allowed, are dumped as they are.
 
-use crate::context::{FLAGS_FIXED, Info};
+use crate::context::FLAGS_FIXED;
 use crate::thread::{self, Thread};
-use crate::{arena, birth, limits, stub, sys};
+use crate::{arena, birth, limits, stop, stub, sys};
 use alloc::vec::Vec;
 use core::ptr::read_volatile;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -16,14 +16,6 @@ use hindsight_isa::Ctx;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, Layout};
 use linux_raw_sys::general::*;
-
-/// A thread of this process is dying, and the others are to come to rest.
-static DYING: AtomicBool = AtomicBool::new(false);
-
-/// Whether the thread is to stop at the next instruction of the program, for good.
-pub fn wanted() -> bool {
-    DYING.load(Relaxed)
-}
 
 /// Signals that dump core.
 const DUMPING: [u32; 10] = [
@@ -72,7 +64,7 @@ pub fn begin(t: &mut Thread, signo: u32) -> bool {
     if alone || !dumps_core(signo) || !dumps() {
         return false;
     }
-    if DYING.swap(true, SeqCst) {
+    if !stop::begin_dying() {
         rest(t);
     }
     true
@@ -117,7 +109,7 @@ pub fn prepare(t: &Thread) {
         let mut busy = false;
         for o in job.others.iter().filter(|o| !o.is_resting()) {
             if o.is_in_translated_code() {
-                kick(o.tid);
+                stop::kick(o.tid);
                 busy = true;
             }
             busy |= round < GRACE;
@@ -135,17 +127,6 @@ pub fn prepare(t: &Thread) {
         let waits = (0..PATIENCE).take_while(|_| shared.done.load(Acquire) == 0);
         waits.for_each(|_| sys::sleep_us(PAUSE));
     }
-}
-
-/// Sends the signal by which translated code is left (see `detach::is_kick`).
-fn kick(tid: i32) {
-    const SI_QUEUE: i32 = -1;
-    let info = Info {
-        signo: SIGTRAP as i32,
-        code: SI_QUEUE,
-        ..Info::default()
-    };
-    sys::queue_signal_to(tid, &info);
 }
 
 /// Starts a process in this memory that can trace this one; not if that fails.

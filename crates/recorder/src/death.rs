@@ -1,9 +1,10 @@
 //! The program dies of a signal.
 
 use crate::context::Info;
+use crate::end;
 use crate::signals::bit;
 use crate::thread::Thread;
-use crate::{actions, cores, fail, joint, sigframe, sys, traced};
+use crate::{actions, cores, joint, sigframe, sys, traced};
 use core::arch::asm;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::*;
@@ -20,7 +21,7 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
         code: info.code,
         addr: info.addr(),
     });
-    fail::finish(t, EndKind::Signal, signo, b"");
+    end::finish(t, EndKind::Signal, signo, b"");
     sys::set_signal_mask(!0);
     // SAFETY: no handler.
     let _ = unsafe { sys::sigaction(info.signo, Some(&actions::NONE)) };

@@ -3,33 +3,17 @@
 //! The command line traces all threads meanwhile: it takes those that wait in a system call out of
 //! it, and sends those in translated code a signal of its own ([`is_kick`]).
 
-use crate::context::Info;
 use crate::signals;
+use crate::stop;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{actions, attach, birth, channel, cores, joint, limits, memcalls, ring};
+use crate::{actions, attach, birth, channel, joint, limits, memcalls, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::Ordering::*;
 use hindsight_events::attach::{Handoff, leave};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::xsave::COMPONENTS;
-use linux_raw_sys::general::SIGTRAP;
-
-/// Set by the command line: all threads are to come to rest, for one of the reasons in
-/// [`hindsight_events::attach::leave`].
-#[unsafe(no_mangle)]
-static HINDSIGHT_DETACH: AtomicU32 = AtomicU32::new(0);
-
-/// Whether the thread is to be left at the next instruction of the program.
-pub fn wanted() -> bool {
-    HINDSIGHT_DETACH.load(Relaxed) != 0
-}
-
-/// Whether translated code is to be left at the next instruction of the program, for whatever reason.
-pub fn must_leave() -> bool {
-    wanted() || cores::wanted()
-}
 
 // rbx: the handoff. `hindsight_leave` brings the vector state into the processor and rests.
 global_asm!(
@@ -52,12 +36,6 @@ unsafe extern "C" {
     fn hindsight_leave();
 }
 
-/// Whether a signal is the wish of the command line, or of a thread that dies, that translated code be left.
-pub fn is_kick(signo: i32, info: &Info) -> bool {
-    const SI_QUEUE: i32 = -1;
-    signo as u32 == SIGTRAP && info.code == SI_QUEUE && must_leave()
-}
-
 /// The thread stands before the instruction at `ctx.rip`: ends its stream and waits there for the
 /// command line. Returns if a signal has to be delivered first.
 pub fn rest(t: &mut Thread) {
@@ -69,7 +47,7 @@ pub fn rest(t: &mut Thread) {
     let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
     t.event(&Event::Digest { cpu, vec });
     t.sequence();
-    let message: &[u8] = match HINDSIGHT_DETACH.load(Relaxed) {
+    let message: &[u8] = match stop::reason() {
         leave::TRACED => b"another recorded process traces it",
         _ => b"",
     };

@@ -12,6 +12,7 @@ use crate::select;
 use crate::signals;
 use crate::slow;
 use crate::stepping;
+use crate::stop;
 use crate::syscalls;
 use crate::thread::Thread;
 use crate::vsyscall;
@@ -34,10 +35,10 @@ pub fn run(t: &mut Thread) -> ! {
     loop {
         stepping::deliver(t);
         signals::deliver_pending(t);
-        if cores::wanted() {
+        if stop::is_dying() {
             cores::rest(t);
         }
-        if detach::wanted() {
+        if stop::wanted() {
             detach::rest(t);
             continue;
         }
@@ -83,10 +84,7 @@ fn execute(t: &mut Thread, host: u64) {
             Next::Resume => {}
             Next::Boundary => {
                 // Straight on when nothing wants attention: the usual case for new code.
-                if signals::waiting(t)
-                    || due(t)
-                    || detach::must_leave()
-                    || t.signals.stepping.is_on()
+                if signals::waiting(t) || due(t) || stop::must_leave() || t.signals.stepping.is_on()
                 {
                     return;
                 }

@@ -10,6 +10,7 @@ use crate::context::Info;
 use crate::pass::pass;
 use crate::sighandler::SYNCHRONOUS;
 use crate::signals::{self, bit};
+use crate::stop;
 use crate::thread::Thread;
 use crate::{birth, cores, guard, line, maps, sys, traced};
 use core::ffi::CStr;
@@ -81,7 +82,7 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         // The core dump names the one that the kernel has chosen.
         signals::unblock(t);
         for _ in 0..LOOKS {
-            if signals::waiting(t) || cores::wanted() {
+            if signals::waiting(t) || stop::is_dying() {
                 break;
             }
             sys::sleep_us(PAUSE);

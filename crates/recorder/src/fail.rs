@@ -1,9 +1,9 @@
 //! Ends that are not the program's own.
 
-use crate::thread::Thread;
-use crate::{attach, birth, ring, sys};
+use crate::sys;
 use core::fmt::Write;
-use hindsight_events::{EndKind, Event};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// Exit status of a recording that could not go on.
 pub const STATUS: i32 = 125;
@@ -57,67 +57,24 @@ pub fn say(message: &[u8]) {
     sys::write(2, &out[..n]);
 }
 
+/// What is told why the process is about to end, and does something else instead.
+pub type Last = fn(&Line) -> !;
+
+static FIRST: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Has [`die`] call `last` before all else, or nothing any more.
+pub fn before_death(last: Option<Last>) {
+    let last = last.map_or(null_mut(), |f| f as *mut ());
+    FIRST.store(last, Relaxed);
+}
+
 /// Ends the process before the program has begun, or where no trace can be written any more.
 pub fn die(status: i32, message: &Line) -> ! {
-    attach::give_up(message);
+    let first = FIRST.load(Relaxed);
+    if !first.is_null() {
+        // SAFETY: `before_death` stored a function of this type.
+        unsafe { core::mem::transmute::<*mut (), Last>(first)(message) };
+    }
     say(message.as_bytes());
     sys::exit_group(status)
-}
-
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo) -> ! {
-    let l = match info.location() {
-        Some(at) => line!(
-            "internal error at {}:{}: {}",
-            at.file(),
-            at.line(),
-            info.message()
-        ),
-        None => line!("internal error: {}", info.message()),
-    };
-    ring::abandon();
-    die(STATUS, &l)
-}
-
-/// The prebuilt core library mentions it; nothing unwinds here.
-#[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
-
-/// As [`rust_eh_personality`].
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Resume() -> ! {
-    sys::exit_group(STATUS)
-}
-
-/// Writes the last event of a thread that ends its process, and ends all streams that no other
-/// thread may be writing; the collector sees that the process is gone.
-pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
-    t.event(&Event::End {
-        kind,
-        code,
-        message,
-    });
-    t.publish();
-    t.ring.store(-1, core::sync::atomic::Ordering::Release);
-    t.emit.end();
-    if !t.borrows && birth::threads() == 1 {
-        ring::end_process();
-    }
-}
-
-/// Ends the recording, and the program with it, where the recorder cannot go on. The command
-/// line shows the message.
-pub fn unsupported(t: &mut Thread, message: &Line) -> ! {
-    finish(t, EndKind::Unsupported, 0, message.as_bytes());
-    if t.emit.ctl().is_none() {
-        say(message.as_bytes());
-    }
-    sys::exit_group(STATUS)
-}
-
-/// Ends the recording because of an error of the recorder's own.
-pub fn internal(t: &mut Thread, message: &Line) -> ! {
-    say(message.as_bytes());
-    finish(t, EndKind::Unsupported, 0, message.as_bytes());
-    sys::exit_group(STATUS)
 }

@@ -5,9 +5,10 @@
 //! Replay executes none of these instructions: what they do to the registers is recorded behind them.
 
 use crate::context::TF;
+use crate::end;
 use crate::guard::{self, Fault, Trap};
 use crate::thread::Thread;
-use crate::{exceptions, fail, line, sigframe, slow, stepping, sys};
+use crate::{exceptions, line, sigframe, slow, stepping, sys};
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -59,14 +60,14 @@ fn check_code(t: &mut Thread, i: &Instruction, selector: u64, jumps: bool) -> Re
         s if jumps && s | RING == CODE => Ok(()),
         s if s | RING == CODE_32 => {
             let what = line!("a far transfer to 32-bit code at {:#x}", i.ip());
-            fail::unsupported(t, &what)
+            end::unsupported(t, &what)
         }
         s if s & LOCAL != 0 => {
             let what = line!(
                 "a far transfer to a segment of its own ({s:#x}) at {:#x}",
                 i.ip()
             );
-            fail::unsupported(t, &what)
+            end::unsupported(t, &what)
         }
         s => Err(bad(s)),
     }
@@ -229,5 +230,5 @@ fn load(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
 fn refuse(t: &mut Thread, i: &Instruction, selector: u64) -> Result<(), Fault> {
     let (what, pc) = (i.op0_register(), i.ip());
     let what = line!("a segment register is loaded: {what:?} with {selector:#x}, at {pc:#x}");
-    fail::unsupported(t, &what)
+    end::unsupported(t, &what)
 }

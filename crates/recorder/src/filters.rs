@@ -9,8 +9,9 @@ use crate::bpf::{self, Instruction};
 use crate::call::returned;
 use crate::call::{Flow, errno};
 use crate::context::Info;
+use crate::end;
 use crate::thread::Thread;
-use crate::{birth, fail, guard, line, signals, sys};
+use crate::{birth, guard, line, signals, sys};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
@@ -301,7 +302,7 @@ fn attach(t: &mut Thread, flags: u64, code: Vec<Instruction>) -> u64 {
     /// Most instructions of all filters, each of which counts four more.
     const TOTAL: usize = 32768;
     if flags & NEW_LISTENER != 0 {
-        fail::unsupported(
+        end::unsupported(
             t,
             &line!(
                 "unsupported: a seccomp filter that asks another process (SECCOMP_FILTER_FLAG_NEW_LISTENER)"

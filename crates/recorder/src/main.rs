@@ -28,6 +28,7 @@ mod death;
 mod detach;
 mod dispatch;
 mod doom;
+mod end;
 mod exceptions;
 mod exec;
 mod fail;
@@ -44,12 +45,14 @@ mod kept;
 mod limits;
 mod loader;
 mod lock;
+mod many;
 mod maps;
 mod mark;
 mod mem;
 mod memcalls;
 mod nondet;
 mod order;
+mod panic;
 mod pass;
 mod pathcalls;
 mod pending;
@@ -70,6 +73,7 @@ mod signals;
 mod slow;
 mod stack;
 mod stepping;
+mod stop;
 mod stub;
 mod surprise;
 mod symtab;
@@ -132,7 +136,7 @@ extern "C" fn recorder_main(sp: *mut u64, configured: *mut Config) -> ! {
         ring::open(config.ctl_fd, config.parent, config.ring, stack.arguments());
     }
     if config.parent != 0 {
-        order::matters();
+        many::matters();
     }
     let vdso = stack.aux(AT_SYSINFO_EHDR);
     let end = stack.aux(AT_EXECFN).unwrap_or(stack.pointer()) + 1;

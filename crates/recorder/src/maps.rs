@@ -249,7 +249,7 @@ impl Regions {
         }
         self.emit(&r);
         if r.flags & MAP_SHARED != 0 && r.prot & PROT_WRITE != 0 {
-            crate::order::shares();
+            crate::many::shares();
         }
         let mut whole = r;
         if let Some(&next) = self.0.from(r.end).filter(|n| n.follows(&r)) {

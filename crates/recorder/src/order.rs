@@ -2,16 +2,10 @@
 //! atomic operations exact.
 
 use crate::thread::Thread;
-use crate::{cache, ring, sys};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use crate::{cache, many, ring, sys};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_events::ring::{GRANULE, STRIPES, Stripe, stripe_of};
-
-/// More than one thread or process is recorded, so their order matters.
-static MANY: AtomicBool = AtomicBool::new(false);
-
-/// The program has had memory that other processes can have too, and that it can write.
-static SHARES: AtomicBool = AtomicBool::new(false);
 
 /// Locks and numbers of threads of which nothing is recorded.
 static NOBODY: [Stripe; STRIPES] = [const {
@@ -27,25 +21,10 @@ const SPINS: u32 = 256;
 /// Such pauses before the collector is asked whether the owner still lives, and between questions.
 const PATIENCE: u32 = 1000;
 
-/// From now on system calls are sequencing events.
-pub fn matters() {
-    MANY.store(true, Release);
-}
-
-/// Whether there may be others, threads or processes, that a thread can be ahead of.
-pub fn is_shared() -> bool {
-    MANY.load(Relaxed)
-}
-
-/// The program has memory that other processes can have too.
-pub fn shares() {
-    SHARES.store(true, Release);
-}
-
 /// Begins to order atomic operations if there are others now that they can be ordered against: those of
 /// other threads, of which the caller knows, or of processes that share memory.
 pub fn attend(t: &mut Thread) {
-    if MANY.load(Relaxed) && SHARES.load(Relaxed) && !t.is_silent {
+    if many::is_shared() && many::has_shared_memory() && !t.is_silent {
         cache::cache().order_atomics(t);
     }
 }
@@ -53,7 +32,7 @@ pub fn attend(t: &mut Thread) {
 impl Thread {
     /// A sequencing event, where there is anything to be ordered against.
     pub fn sequence(&mut self) {
-        if MANY.load(Relaxed) && self.gap.is_none() {
+        if many::is_shared() && self.gap.is_none() {
             self.sequence_always();
         }
     }

@@ -1,6 +1,8 @@
 //! Child processes that are copies of this one, and the ends of processes.
 
 use crate::call::{Flow, args, errno};
+use crate::end;
+use crate::many;
 use crate::ring::{self, Emitter};
 use crate::thread::Thread;
 use crate::{
@@ -72,7 +74,7 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     if nr == __NR_clone3 {
         r.args[0] = r.block.as_ptr() as u64;
     }
-    order::matters();
+    many::matters();
     order::attend(t);
     t.sequence_always();
     let _ = sys::set_signal_mask(!0);
@@ -184,6 +186,6 @@ pub fn exit(t: &mut Thread) -> ! {
     let status = args(t)[0] as i32;
     sys::set_signal_mask(!0);
     cache::cache().give_sets();
-    fail::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
+    end::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
     sys::exit_group(status)
 }

@@ -5,8 +5,9 @@ mod watch;
 
 use crate::fail::{self, STATUS};
 use crate::lock::Lock;
+use crate::stop;
 use crate::sys::{self, PROT_READ, PROT_WRITE};
-use crate::{arena, channel, detach, line};
+use crate::{arena, channel, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 pub use emit::Emitter;
@@ -396,7 +397,7 @@ pub fn leave(pid: i32) {
     let mut alive = Watch::new();
     let mut asked = false;
     // Whoever is to be left itself must not wait for the collector.
-    while !detach::wanted() {
+    while !stop::wanted() {
         let now = h.traced.load(Acquire);
         if asked && now != pid {
             return;

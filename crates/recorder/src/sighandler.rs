@@ -9,10 +9,10 @@
 //!   instructions are stepped over until one begins a guest instruction.
 
 use crate::context::*;
-use crate::detach;
 use crate::doom;
-use crate::fail;
+use crate::end;
 use crate::inbox::{Inbox, Left};
+use crate::stop;
 use crate::thread::Thread;
 use crate::{cache, guard, line, stub, sys};
 use core::arch::{asm, global_asm};
@@ -97,7 +97,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     if signo as u32 == SIGTRAP && info.code > 0 && stepped(inbox, ctx, uc) {
         return;
     }
-    if detach::is_kick(signo, info) {
+    if stop::is_kick(signo, info) {
         if cache::contains(pc) {
             step(inbox, ctx, uc);
         } else {
@@ -127,7 +127,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
             info.addr()
         );
         // SAFETY: the interrupted code never continues.
-        fail::internal(unsafe { &mut *t }, &l)
+        end::internal(unsafe { &mut *t }, &l)
     }
 }
 
@@ -178,7 +178,7 @@ pub fn before_enter(t: &mut Thread) {
         t.inbox.wanted.store(true, Relaxed);
     }
     compiler_fence(SeqCst);
-    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) || detach::must_leave() {
+    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) || stop::must_leave() {
         arm(t.inbox, &raw mut *t.ctx);
     }
     compiler_fence(SeqCst);
@@ -225,7 +225,7 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
         uc.regs[RIP] = inbox.resume.load(Relaxed);
         let wanted = inbox.wanted.load(Relaxed);
         inbox.wanted.store(false, Relaxed);
-        if wanted || inbox.full.load(Relaxed) || detach::must_leave() {
+        if wanted || inbox.full.load(Relaxed) || stop::must_leave() {
             step(inbox, ctx, uc);
         }
         return true;

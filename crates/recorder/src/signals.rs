@@ -9,6 +9,7 @@ use crate::actions::{
 };
 use crate::context::{CR2, ERROR, Info, RIP, TRAPNO};
 use crate::death::die;
+use crate::end;
 use crate::exceptions::PAGE_FAULT;
 use crate::guard::Trap;
 use crate::inbox::Left;
@@ -324,7 +325,7 @@ pub fn left(t: &mut Thread) {
             t.release_atomic();
             let Some(f) = cache::fault_state(t, &at) else {
                 let pc = at.regs[RIP];
-                fail::internal(
+                end::internal(
                     t,
                     &line!(
                         "cannot find the instruction of fault {} at {pc:#x}",

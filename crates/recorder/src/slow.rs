@@ -1,9 +1,10 @@
 //! Instructions that the runtime executes, or prepares, for translated code.
 
 use crate::dispatch::{Next, resume};
+use crate::end;
 use crate::guard::{self, Fault};
 use crate::thread::Thread;
-use crate::{cache, exceptions, fail, nondet, precheck, signals, stepping, xstate};
+use crate::{cache, exceptions, nondet, precheck, signals, stepping, xstate};
 use hindsight_events::Event;
 use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
@@ -105,7 +106,7 @@ pub fn unsupported(t: &mut Thread, pc: u64) -> ! {
     for b in &bytes[..i.len().max(1).min(n)] {
         let _ = core::fmt::Write::write_fmt(&mut l, format_args!(" {b:02x}"));
     }
-    fail::unsupported(t, &l)
+    end::unsupported(t, &l)
 }
 
 /// rdfsbase and its kin: they see what the program set.

@@ -1,8 +1,9 @@
 //! Who is traced by a debugger: a recorded one finds the recorder in what it traces, if that is recorded too.
 
 use crate::maps::read_file;
+use crate::stop;
 use crate::thread::Thread;
-use crate::{detach, fail, line, ring, sys};
+use crate::{fail, line, ring, sys};
 use alloc::borrow::ToOwned;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,7 +38,7 @@ pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
                 return false;
             }
             ring::leave(sys::getpid());
-            detach::wanted()
+            stop::wanted()
         }
         PTRACE_ATTACH | PTRACE_SEIZE => {
             let tid = a[1] as i32;

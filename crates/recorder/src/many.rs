@@ -1,0 +1,29 @@
+//! Whether others are there that a thread has to be put in order with.
+
+use core::sync::atomic::{AtomicBool, Ordering::*};
+
+/// More than one thread or process is recorded, so their order matters.
+static MANY: AtomicBool = AtomicBool::new(false);
+
+/// The program has had memory that other processes can have too, and that it can write.
+static SHARES: AtomicBool = AtomicBool::new(false);
+
+/// From now on system calls are sequencing events.
+pub fn matters() {
+    MANY.store(true, Release);
+}
+
+/// Whether there may be others, threads or processes, that a thread can be ahead of.
+pub fn is_shared() -> bool {
+    MANY.load(Relaxed)
+}
+
+/// The program has memory that other processes can have too.
+pub fn shares() {
+    SHARES.store(true, Release);
+}
+
+/// Whether the program has had memory that other processes can have too.
+pub fn has_shared_memory() -> bool {
+    SHARES.load(Relaxed)
+}
