@@ -9,22 +9,13 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::call::errno;
+use crate::descriptor;
 use crate::pass::pass;
+use crate::resources;
 use crate::thread::Thread;
-use crate::{guard, limits, line, regime, sys};
-use core::sync::atomic::{AtomicI32, Ordering::*};
+use crate::{guard, line, regime, sys};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
-
-/// The descriptor; -1: none.
-static FD: AtomicI32 = AtomicI32::new(-1);
-
-/// Numbers from here on are out of most programs' way. Not higher: the kernel's table of descriptors,
-/// which each `fork` copies, is as long as the highest number.
-const HIGH: u64 = 900;
-
-/// A limit above which a number would make that table long.
-const LONG: u64 = 4096;
 
 /// Flags of `close_range`.
 const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -33,67 +24,25 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// `f_type` of `/proc`.
 const PROC: u64 = 0x9fa0;
 
-/// Keeps `fd`, under another number if need be.
-pub fn keep(fd: i32) {
-    let (soft, _) = limits::get(RLIMIT_NOFILE);
-    let _raised = limits::Raised::new();
-    let (raised, _) = limits::get(RLIMIT_NOFILE);
-    // Above the program's limit, where no program looks, if that is allowed.
-    let from = if raised > soft && soft <= LONG {
-        soft
-    } else {
-        HIGH.min(soft.saturating_sub(1))
-    };
-    let high = if fd as u64 >= from {
-        Err(0)
-    } else {
-        sys::duplicate_from(fd, from as i32)
-    };
-    let kept = match high {
-        Ok(high) => {
-            sys::close(fd);
-            high
-        }
-        Err(_) => {
-            sys::set_close_on_exec(fd, true);
-            fd
-        }
-    };
-    FD.store(kept, Release);
-}
-
-/// The descriptor, if it is open.
-pub fn fd() -> Option<i32> {
-    Some(FD.load(Acquire)).filter(|fd| *fd >= 0)
-}
-
-/// Closes the descriptor: the process is not recorded.
-pub fn close() {
-    if let Some(fd) = fd() {
-        FD.store(-1, Release);
-        sys::close(fd);
-    }
-}
-
 /// Gives the descriptor up where its number is one that the program may use; whether it did.
 pub fn give_way() -> bool {
-    let counts = fd().is_some_and(|fd| (fd as u64) < limits::get(RLIMIT_NOFILE).0);
+    let counts = descriptor::fd().is_some_and(|fd| (fd as u64) < resources::get(RLIMIT_NOFILE).0);
     if counts {
-        close();
+        descriptor::close();
     }
     counts
 }
 
 /// Performs a call that would show or change the descriptor. The inner `None`: a signal comes first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
-    let fd = fd()?;
+    let fd = descriptor::fd()?;
     match nr {
         __NR_close_range => close_range(t, fd, a),
         __NR_dup2 | __NR_dup3 if a[1] as i32 == fd && a[0] as i32 != fd => {
             if let Ok(other) = sys::duplicate_from(fd, fd + 1) {
-                FD.store(other, Release);
+                descriptor::replace(other);
             } else {
-                close();
+                descriptor::close();
             }
             None
         }
@@ -105,7 +54,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
 /// What a call returns that names the descriptor as its first argument, if it needs one that is open.
 #[inline]
 pub fn shown(nr: u32, a: &[u64; 6]) -> Option<u64> {
-    (fd() == Some(a[0] as i32) && takes_descriptor(nr)).then(|| errno(EBADF))
+    (descriptor::fd() == Some(a[0] as i32) && takes_descriptor(nr)).then(|| errno(EBADF))
 }
 
 /// Whether the call's first argument is a descriptor that has to be open.

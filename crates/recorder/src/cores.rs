@@ -7,8 +7,9 @@
 //! not get there in time, and all of them where tracing is not allowed, are dumped as they are.
 
 use crate::context::FLAGS_FIXED;
+use crate::resources;
 use crate::thread::{self, Thread};
-use crate::{arena, birth, limits, stop, stub, sys};
+use crate::{arena, birth, stop, stub, sys};
 use alloc::vec::Vec;
 use core::ptr::read_volatile;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -78,7 +79,7 @@ fn dumps() -> bool {
         sys::close(fd);
         got == Ok(1) && first == *b"|"
     });
-    piped || limits::get(RLIMIT_CORE).0 != 0
+    piped || resources::get(RLIMIT_CORE).0 != 0
 }
 
 /// The thread stands between two instructions of the program, and stays there.

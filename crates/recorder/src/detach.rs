@@ -3,11 +3,12 @@
 //! The command line traces all threads meanwhile: it takes those that wait in a system call out of
 //! it, and sends those in translated code a signal of its own ([`is_kick`]).
 
+use crate::descriptor;
 use crate::signals;
 use crate::stop;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{actions, attach, birth, channel, joint, limits, memcalls, ring};
+use crate::{actions, attach, birth, joint, limits, memcalls, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::Ordering::*;
@@ -88,6 +89,6 @@ extern "C" fn finish(_: *const Handoff) {
     let t = unsafe { &*t };
     actions::restore(t);
     limits::restore(t);
-    channel::close();
+    descriptor::close();
     ring::end_process();
 }

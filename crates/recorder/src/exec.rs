@@ -7,12 +7,14 @@
 mod image;
 
 use crate::call::{args, errno};
+use crate::descriptor;
 use crate::loader::{self, Verdict};
 use crate::procfiles::{self, File};
 use crate::program::Fd;
+use crate::resources;
 use crate::ring::{self, Emitter};
 use crate::thread::Thread;
-use crate::{channel, config, guard, limits, line, program, script, signals, stub, sys, traced};
+use crate::{config, guard, limits, line, program, script, signals, stub, sys, traced};
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -72,7 +74,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     if traced::by_recorded() {
         return native(t, q, Some("another recorded process traces it"));
     }
-    let raised = limits::Raised::new();
+    let raised = resources::Raised::new();
     match program(&q) {
         Ok((exe, front)) => follow(t, q, exe, front, raised),
         Err(Stop::Fails(e)) => Some(errno(e)),
@@ -270,7 +272,7 @@ fn follow(
     q: Request,
     exe: Fd,
     front: Vec<CString>,
-    raised: limits::Raised,
+    raised: resources::Raised,
 ) -> Option<u64> {
     let argv = if front.is_empty() {
         Vec::new()
@@ -389,7 +391,7 @@ fn prepare(
     c.attached = 0;
     let mut opened = None;
     if ring::image() != 0 {
-        c.ctl_fd = match channel::fd().filter(|fd| ring::is_control(*fd)) {
+        c.ctl_fd = match descriptor::fd().filter(|fd| ring::is_control(*fd)) {
             Some(fd) => fd,
             None => opened.insert(find_control()?).0,
         };

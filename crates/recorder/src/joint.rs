@@ -14,9 +14,10 @@
 
 use crate::lock::Lock;
 use crate::maps::{Region, regions};
+use crate::resources;
 use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE};
 use crate::thread::{SHARED, Thread};
-use crate::{birth, config, fail, limits, line};
+use crate::{birth, config, fail, line};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -182,7 +183,7 @@ pub fn look(t: &mut Thread) {
 }
 
 fn may_join(t: &Thread) -> bool {
-    let (most, _) = limits::get(RLIMIT_FSIZE);
+    let (most, _) = resources::get(RLIMIT_FSIZE);
     birth::is_alone()
         && !NEVER.load(Relaxed)
         && !t.quiet

@@ -8,6 +8,7 @@
 use crate::call::errno;
 use crate::lock::Lock;
 use crate::maps::{Region, is_data, regions};
+use crate::resources;
 use crate::thread::Thread;
 use crate::{guard, sys};
 use alloc::sync::Arc;
@@ -27,11 +28,6 @@ fn index(resource: u32) -> Option<usize> {
         RLIMIT_DATA => Some(1),
         _ => None,
     }
-}
-
-/// The kernel's limit: soft and hard.
-pub fn get(resource: u32) -> (u64, u64) {
-    sys::limit(resource, None).unwrap_or((u64::MAX, u64::MAX))
 }
 
 /// Performs a call that asks for or sets one of these limits of this process.
@@ -95,9 +91,9 @@ pub fn allow(t: &Thread, len: u64, replaced: Option<u64>, data: bool) -> bool {
 /// Gives the kernel the limits, for a program that runs natively.
 pub fn apply(t: &Thread) {
     for (resource, l) in [RLIMIT_AS, RLIMIT_DATA].into_iter().zip(*t.limits.lock()) {
-        if get(resource) != (l[0], l[1]) {
+        if resources::get(resource) != (l[0], l[1]) {
             // Not the hard limit, which could not be raised again if the program cannot be executed.
-            let (_, hard) = get(resource);
+            let (_, hard) = resources::get(resource);
             let _ = sys::limit(resource, Some((l[0].min(hard), hard)));
         }
     }
@@ -106,7 +102,7 @@ pub fn apply(t: &Thread) {
 /// Gives the kernel the limits for good.
 pub fn restore(t: &Thread) {
     for (resource, l) in [RLIMIT_AS, RLIMIT_DATA].into_iter().zip(*t.limits.lock()) {
-        if get(resource) != (l[0], l[1]) {
+        if resources::get(resource) != (l[0], l[1]) {
             let _ = sys::limit(resource, Some((l[0], l[1])));
         }
     }
@@ -115,43 +111,9 @@ pub fn restore(t: &Thread) {
 /// Undoes [`apply`].
 pub fn lift() {
     for resource in [RLIMIT_AS, RLIMIT_DATA] {
-        let (soft, hard) = get(resource);
+        let (soft, hard) = resources::get(resource);
         if soft != hard {
             let _ = sys::limit(resource, Some((hard, hard)));
-        }
-    }
-}
-
-/// While it lives, the recorder has as many descriptors and as large files as the hard limits allow,
-/// or more where it may.
-pub struct Raised([(u32, (u64, u64)); 2]);
-
-impl Raised {
-    pub fn new() -> Raised {
-        Raised([RLIMIT_NOFILE, RLIMIT_FSIZE].map(|resource| {
-            let old = get(resource);
-            let least = if resource == RLIMIT_NOFILE {
-                4096
-            } else {
-                1 << 30
-            };
-            let hard = old.1.max(least);
-            if old.0 < least
-                && (hard == old.1 || sys::limit(resource, Some((least, hard))).is_err())
-            {
-                let _ = sys::limit(resource, Some((least.min(old.1), old.1)));
-            }
-            (resource, old)
-        }))
-    }
-}
-
-impl Drop for Raised {
-    fn drop(&mut self) {
-        for (resource, old) in self.0 {
-            if get(resource) != old {
-                let _ = sys::limit(resource, Some(old));
-            }
         }
     }
 }

@@ -25,6 +25,7 @@ mod confined;
 mod context;
 mod cores;
 mod death;
+mod descriptor;
 mod detach;
 mod dispatch;
 mod doom;
@@ -63,6 +64,7 @@ mod processor;
 mod procfiles;
 mod program;
 mod regime;
+mod resources;
 mod ring;
 mod script;
 mod select;
@@ -143,7 +145,7 @@ extern "C" fn recorder_main(sp: *mut u64, configured: *mut Config) -> ! {
     maps::regions().add_initial(stack.pointer()..end, vdso);
     let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");
     // The kernel would need no descriptor for the program's interpreter.
-    let raised = limits::Raised::new();
+    let raised = resources::Raised::new();
     let program = loader::load(
         config.exe_fd,
         path(&config.exe),

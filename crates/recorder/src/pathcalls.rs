@@ -3,11 +3,12 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::call::errno;
+use crate::descriptor;
 use crate::pass::pass;
 use crate::procfiles::{self, File};
 use crate::stub;
 use crate::thread::Thread;
-use crate::{channel, guard, joint, program};
+use crate::{guard, joint, program};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -101,7 +102,7 @@ fn counted(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     };
     let ret = pass(t, nr, a)?;
     if ret == 0
-        && channel::fd().is_some()
+        && descriptor::fd().is_some()
         && let Ok(n @ 1..) = guard::load_u64(size)
     {
         let _ = guard::write(size, &(n - 1).to_le_bytes());

@@ -63,7 +63,7 @@ fn meets(a: u64, len: u64, b: u64, other: u64) -> Option<u64> {
 }
 
 fn stack_limit() -> u64 {
-    crate::limits::get(RLIMIT_STACK).0.min(STACK)
+    crate::resources::get(RLIMIT_STACK).0.min(STACK)
 }
 
 /// Whether a program of `len` bytes at `at`, and what its heap may need, would meet the stack.
@@ -296,6 +296,6 @@ fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool 
 /// Whether what the stack may need meets other memory.
 pub fn stack_collides() -> bool {
     let stack = regions().stack().map(taken);
-    let limit = crate::limits::get(RLIMIT_STACK).0;
+    let limit = crate::resources::get(RLIMIT_STACK).0;
     limit > STACK || stack.is_some_and(|(start, size)| collides(start, size))
 }

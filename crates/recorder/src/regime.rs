@@ -21,9 +21,10 @@ pub use restate::restate;
 use crate::backing;
 use crate::guard;
 use crate::maps::{Region, regions};
+use crate::resources;
 use crate::sys::PAGE;
 use crate::thread::Thread;
-use crate::{birth, config, joint, limits, place, ring, sys};
+use crate::{birth, config, joint, place, ring, sys};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -56,7 +57,7 @@ pub type Reason = &'static str;
 /// Whether a program that begins now may be quiet.
 pub fn possible() -> bool {
     let c = config::get();
-    let (soft, _) = limits::get(RLIMIT_STACK);
+    let (soft, _) = resources::get(RLIMIT_STACK);
     c.regime == regime::QUIET
         && c.plain == 0
         && c.predictor_bits == 32

@@ -3,11 +3,12 @@
 mod emit;
 mod watch;
 
+use crate::descriptor;
 use crate::fail::{self, STATUS};
 use crate::lock::Lock;
 use crate::stop;
 use crate::sys::{self, PROT_READ, PROT_WRITE};
-use crate::{arena, channel, line};
+use crate::{arena, line};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 pub use emit::Emitter;
@@ -105,7 +106,7 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     FILE.0.store(number, Relaxed);
     FILE.1.store(len, Relaxed);
     hold_file(fd);
-    channel::keep(fd);
+    descriptor::keep(fd);
     BASE.store(base, Release);
     let Some(h) = header() else { return };
     if h.magic.load(Acquire) != ring::MAGIC {
@@ -221,7 +222,7 @@ pub fn forked(follow: bool) {
         SILENT.store(true, Relaxed);
     } else {
         BASE.store(null_mut(), Release);
-        channel::close();
+        descriptor::close();
     }
 }
 

@@ -5,8 +5,9 @@
 //! mappings that make the image, and the configuration.
 
 use super::{Fd, NO_MEMORY};
+use crate::resources;
 use crate::sys::{self, PAGE};
-use crate::{arena, config, limits, ring};
+use crate::{arena, config, ring};
 use alloc::vec::Vec;
 use core::arch::global_asm;
 use hindsight_events::config::Config;
@@ -203,7 +204,7 @@ fn copy_own(to: i32) -> Result<(), &'static str> {
 }
 
 fn fits(len: u64) -> Result<(), &'static str> {
-    match len <= limits::get(RLIMIT_FSIZE).0 {
+    match len <= resources::get(RLIMIT_FSIZE).0 {
         true => Ok(()),
         false => Err("the limit on the size of files is too low"),
     }
