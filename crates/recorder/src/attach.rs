@@ -11,7 +11,8 @@ use crate::many;
 use crate::signals::{self, AltStack};
 use crate::sys;
 use crate::thread::Thread;
-use crate::{actions, birth, cache, config, dispatch, line, maps, memcalls};
+use crate::threads;
+use crate::{actions, cache, config, dispatch, line, maps, memcalls};
 use crate::{program, ring, select};
 use alloc::vec;
 use core::arch::global_asm;
@@ -134,15 +135,15 @@ extern "C" fn prepare(block: *mut Block) {
             }
             None => first = Some(t),
         }
-        birth::register(t);
-        (e.stack, e.thread) = (birth::stack_end(t), t as *mut Thread as u64);
+        threads::register(t);
+        (e.stack, e.thread) = (t.place.stack_end(), t as *mut Thread as u64);
     }
     let Some(first) = first else {
         refuse(&line!("no thread is left"));
     };
     // SAFETY: as above.
     let first = unsafe { &mut *first };
-    if birth::threads() > 1 {
+    if threads::count() > 1 {
         cache::cache().order_atomics(first);
     }
     // From here on nothing fails.
@@ -192,13 +193,13 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
         kernel_rseq(r, UNREGISTER);
     }
     // SAFETY: memory that `prepare` made for it.
-    let before = unsafe { sys::exchange_altstack(birth::signal_stack(t)) };
+    let before = unsafe { sys::exchange_altstack(t.place.signal_stack()) };
     if let Ok([base, flags, size]) = before {
         t.signals.alt = AltStack::of(base, flags, size);
     }
     t.set_area(vectors);
     t.code_epoch = cache::cache().code.epoch;
-    if birth::threads() > 1 {
+    if threads::count() > 1 {
         t.sequence_always();
     }
     t.begin();

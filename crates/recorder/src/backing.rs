@@ -8,7 +8,7 @@
 use crate::lock::Lock;
 use crate::maps::regions;
 use crate::regime::Reason;
-use crate::{guard, handing, loader, sys};
+use crate::{guard, handing, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use linux_raw_sys::general::*;
@@ -202,7 +202,7 @@ pub fn opened(fd: i32) -> Option<Reason> {
     if s.st_mode & S_IFMT != S_IFREG {
         return None;
     }
-    let path = loader::fd_path(fd);
+    let path = sys::fd_path(fd);
     if path.starts_with(b"/proc/") && path.ends_with(b"/mem") {
         return Some("memory is opened as a file, for writing");
     }

@@ -2,171 +2,22 @@
 
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::cores::Other;
+use crate::clone;
 use crate::lock::Lock;
 use crate::many;
 use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
+use crate::threads;
 use crate::{actions, cache, dispatch, fail, guard, joint, line, ring};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
-
-/// `CLONE_CLEAR_SIGHAND`
-pub const CLEAR_SIGHAND: u64 = 1 << 32;
-
-/// All recorded threads that run in this memory.
-static THREADS: Lock<Vec<Known>> = Lock::new(Vec::new());
-
-/// A thread in the list.
-struct Known(*const Thread);
-
-// SAFETY: only atomics of the thread are used through the pointer, and the thread leaves the
-// list before its memory goes.
-unsafe impl Send for Known {}
-
-/// Number of recorded threads in this memory.
-pub fn threads() -> usize {
-    THREADS.lock().len()
-}
-
-/// The oldest generation of translated code that any thread may be running.
-pub fn oldest_generation() -> u64 {
-    let list = THREADS.lock();
-    // SAFETY: see `Known`.
-    let seen = |k: &Known| unsafe { (*k.0).seen.load(SeqCst) };
-    list.iter().map(seen).min().unwrap_or(u64::MAX)
-}
-
-/// The oldest epoch of the code that any thread in `generation`, the present one, may be running. While
-/// the cache is locked.
-pub fn oldest_epoch(generation: u64) -> u64 {
-    let list = THREADS.lock();
-    let epoch = |k: &Known| {
-        // SAFETY: see `Known`.
-        let (seen, announced) =
-            unsafe { ((*k.0).seen.load(SeqCst), (*k.0).announced.load(Acquire)) };
-        // From anywhere else it comes to the cache before it runs code of this generation.
-        if seen == generation {
-            announced
-        } else {
-            u64::MAX
-        }
-    };
-    list.iter().map(epoch).min().unwrap_or(u64::MAX)
-}
-
-/// Blocked signals of a thread, and those that the recorder holds for it.
-pub fn masks(tid: i32) -> Option<(u64, u64)> {
-    let list = THREADS.lock();
-    // SAFETY: threads leave the list before their memory goes.
-    let of = |k: &Known| unsafe { &*k.0 };
-    let t = list.iter().map(of).find(|t| t.tid == tid)?;
-    Some((t.signals.mask, signals::held(t)))
-}
-
-/// A thread besides `t`, of the same process, that takes a signal if it is sent now: it has not blocked it, and
-/// does not wait for it by itself.
-pub fn takes(t: &Thread, signo: u32) -> Option<i32> {
-    let list = THREADS.lock();
-    // SAFETY: as above.
-    let others = list.iter().map(|k| unsafe { &*k.0 });
-    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
-    others
-        .find(|o| o.tid != 0 && o.signals.takes(signo))
-        .map(|o| o.tid)
-}
-
-/// A thread besides `t`, of the same process, that waits in a call which takes the signal.
-pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
-    let list = THREADS.lock();
-    // SAFETY: as above.
-    let others = list.iter().map(|k| unsafe { &*k.0 });
-    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
-    others.find(|o| o.signals.awaits(signo)).map(|o| o.tid)
-}
-
-/// Whether thread `tid` of this process takes a signal if it is sent now.
-pub fn one_takes(tid: i32, signo: u32) -> bool {
-    // SAFETY: as above.
-    let of = |k: &Known| unsafe { (*k.0).tid == tid && (*k.0).signals.takes(signo) };
-    THREADS.lock().iter().any(of)
-}
-
-/// Calls `f` with number and filters of each thread.
-pub fn each(mut f: impl FnMut(i32, &crate::filters::Filters)) {
-    for k in THREADS.lock().iter() {
-        // SAFETY: as above.
-        let t = unsafe { &*k.0 };
-        f(t.tid, &t.filters);
-    }
-}
-
-/// There is more than one thread in the list.
-static SEVERAL: AtomicBool = AtomicBool::new(false);
-
-/// Whether the calling thread is the only one in this memory: another can come only from it.
-pub fn is_alone() -> bool {
-    !SEVERAL.load(Relaxed)
-}
-
-/// Adds a thread to the list.
-pub fn register(t: &Thread) {
-    let mut list = THREADS.lock();
-    list.push(Known(t));
-    // Where the recorder came later, threads come without being made here.
-    let several = list.len() > 1 || crate::config::get().attached != 0;
-    SEVERAL.fetch_or(several, SeqCst);
-}
-
-/// Whether a process that is not this one runs in this memory.
-pub fn lends() -> bool {
-    // SAFETY: threads leave the list before their memory goes.
-    THREADS.lock().iter().any(|k| unsafe { (*k.0).borrows })
-}
-
-/// The threads besides `t`.
-pub fn others(t: &Thread) -> Vec<Other> {
-    let list = THREADS.lock();
-    let others = list.iter().filter(|k| !core::ptr::eq(k.0, t));
-    let tell = |k: &Known| {
-        // SAFETY: as above; these fields do not change after the thread has begun.
-        let (tid, place, layout) = unsafe { ((*k.0).tid, (*k.0).place, (*k.0).layout) };
-        // SAFETY: as above.
-        let wide = unsafe { (*k.0).wide_checks };
-        Other {
-            tid,
-            ctx: place.ctx(),
-            resting: &place.inbox().resting,
-            wide: wide.then_some(layout),
-        }
-    };
-    others.map(tell).filter(|o| o.tid != 0).collect()
-}
-
-fn unregister(t: *const Thread) {
-    THREADS.lock().retain(|k| k.0 != t);
-}
-
-/// In a child that has a copy of the memory: this thread is the only one.
-pub fn alone(t: &Thread) {
-    let mut list = THREADS.lock();
-    list.clear();
-    list.push(Known(t));
-    SEVERAL.store(false, Relaxed);
-}
-
-/// Keeps the list from changing while the process is copied.
-pub fn hold() -> impl Sized {
-    THREADS.lock()
-}
 
 /// There have been children that borrow this memory and for whose end nobody waits.
 static BORROWERS: AtomicBool = AtomicBool::new(false);
@@ -176,15 +27,8 @@ fn sweep() {
     if !BORROWERS.load(Acquire) {
         return;
     }
-    let mut left = Vec::new();
-    THREADS.lock().retain(|k| {
-        // SAFETY: threads leave the list before their memory goes.
-        let gone = unsafe { has_left(k.0) };
-        if gone {
-            left.push(k.0);
-        }
-        !gone
-    });
+    // SAFETY: threads leave the list before their memory goes.
+    let left = threads::remove(|t| unsafe { has_left(t) });
     for t in left {
         // SAFETY: it is in no list, and executes nothing here any more.
         unsafe { discard(t.cast_mut()) };
@@ -207,16 +51,13 @@ unsafe fn has_left(t: *const Thread) -> bool {
 /// Takes a child that borrowed this memory out of the list, if it is still in it: it has executed
 /// a program or ended.
 fn returned(child: *mut Thread, tid: u64) {
-    let mut list = THREADS.lock();
-    let gone = |k: &Known| {
+    let gone = |t: *const Thread| {
         // SAFETY: threads leave the list before their memory goes.
-        core::ptr::eq(k.0, child) && unsafe { (*k.0).tid as u64 } == tid
+        core::ptr::eq(t, child) && unsafe { (*t).tid as u64 } == tid
     };
-    if let Some(i) = list.iter().position(gone) {
-        list.swap_remove(i);
-        drop(list);
+    for t in threads::remove(gone) {
         // SAFETY: the kernel has told that the child has left this memory.
-        unsafe { discard(child) };
+        unsafe { discard(t.cast_mut()) };
     }
 }
 
@@ -261,28 +102,6 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
     Ok(r)
 }
 
-/// Whether the call makes a child in the same memory.
-pub fn shares_memory(nr: u32, a: &[u64; 6]) -> bool {
-    match nr {
-        __NR_vfork => true,
-        __NR_clone => a[0] & CLONE_VM as u64 != 0,
-        __NR_clone3 => guard::load_u64(a[0]).is_ok_and(|f| f & CLONE_VM as u64 != 0),
-        _ => false,
-    }
-}
-
-/// Whether the call makes a child of which nothing is recorded though it runs in this memory.
-pub fn lent_memory(nr: u32, a: &[u64; 6]) -> bool {
-    let flags = match nr {
-        __NR_clone => a[0],
-        __NR_clone3 => guard::load_u64(a[0]).unwrap_or(0),
-        _ => 0,
-    };
-    crate::config::get().children == hindsight_events::config::children::NONE
-        && shares_memory(nr, a)
-        && flags & CLONE_THREAD as u64 == 0
-}
-
 /// Performs a `clone`, `clone3` or `vfork` whose child runs in this memory: the child's id or an
 /// error, as the kernel returns it.
 pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
@@ -301,7 +120,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         return crate::call::errno(EAGAIN);
     };
     let stack = child.place.stack;
-    let top = stack + STACK;
+    let top = child.place.stack_end();
     let mask = sys::set_signal_mask(!0);
     if !child.is_silent && child.borrows {
         child.unborn = ring::expect_process();
@@ -310,7 +129,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     if child.borrows && r.flags & CLONE_VFORK as u64 == 0 {
         BORROWERS.store(true, Release);
     }
-    register(child);
+    threads::register(child);
     let child: *mut Thread = child;
     let six = if nr == __NR_clone3 {
         (r.block[5], r.block[6]) = (stack, STACK);
@@ -325,17 +144,17 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     };
     let nr = if nr == __NR_vfork { __NR_clone } else { nr };
     // Done by the child: the kernel would clear the recorder's handlers.
-    let clear = CLEAR_SIGHAND | CLONE_SIGHAND as u64;
-    if nr == __NR_clone3 && r.flags & clear == CLEAR_SIGHAND {
+    let clear = clone::CLEAR_SIGHAND | CLONE_SIGHAND as u64;
+    if nr == __NR_clone3 && r.flags & clear == clone::CLEAR_SIGHAND {
         // SAFETY: the child does not run yet.
         unsafe { (*child).clear_handlers = true };
-        r.block[0] &= !CLEAR_SIGHAND;
+        r.block[0] &= !clone::CLEAR_SIGHAND;
     }
     // SAFETY: `prepare` gave the child a stack and all that its first function needs.
     let ret = unsafe { sys::raw_clone(nr, six, begin, child) };
     if ret > -4096i64 as u64 {
         ring::expected_process(unborn);
-        unregister(child);
+        threads::unregister(child);
         // SAFETY: no child has been made.
         unsafe { discard(child) };
     } else {
@@ -346,16 +165,6 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     }
     sys::set_signal_mask(mask);
     ret
-}
-
-/// Where the stack begins that a thread has in the runtime.
-pub fn stack_end(t: &Thread) -> u64 {
-    t.place.stack + STACK
-}
-
-/// A thread's stack for signal handlers: start and length.
-pub fn signal_stack(t: &Thread) -> (u64, u64) {
-    (stack_end(t), STACK)
 }
 
 /// The child's thread structure, with the registers it begins with.
@@ -457,7 +266,7 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
     });
     t.publish();
     t.emit.end();
-    unregister(t);
+    threads::unregister(t);
     let taken = t.place.taken.as_ptr();
     // SAFETY: the thread is out of the list, its signals are blocked, and nothing below uses it.
     unsafe { discard_structure(t) };

@@ -16,7 +16,8 @@ use crate::end;
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
-use crate::{arena, birth, code, fail, guard, kept, line, ring, select, sys};
+use crate::threads;
+use crate::{arena, code, fail, guard, kept, line, ring, select, sys};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -457,7 +458,7 @@ impl Cache {
         self.refused = 0;
         let mut spins = 0u32;
         loop {
-            let oldest = birth::oldest_generation();
+            let oldest = threads::oldest_generation();
             let free = |s: &Segment| s.generation < oldest;
             let cur = self.current;
             let next = (0..SEGMENTS).map(|i| (cur + i) % SEGMENTS);
@@ -505,7 +506,7 @@ impl Cache {
         if !(s.base..s.base + SIZE).contains(&at) {
             return;
         }
-        if since > 0 && since > birth::oldest_epoch(generation()) {
+        if since > 0 && since > threads::oldest_epoch(generation()) {
             self.refused += 1;
             return;
         }
@@ -524,7 +525,7 @@ impl Cache {
 pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     // Whoever begins a generation or an epoch and then looks who may run code of the old one sees this,
     // or this thread sees the new one.
-    if birth::is_alone() {
+    if threads::is_alone() {
         // There is nobody else.
         t.seen.store(t.generation, Relaxed);
     } else {

@@ -9,13 +9,13 @@
 use crate::context::FLAGS_FIXED;
 use crate::resources;
 use crate::thread::{self, Thread};
-use crate::{arena, birth, stop, stub, sys};
+use crate::threads::{self, Other};
+use crate::{arena, stop, stub, sys};
 use alloc::vec::Vec;
-use core::ptr::read_volatile;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU32, Ordering::*};
 use hindsight_isa::Ctx;
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::xsave::{Area, Layout};
+use hindsight_isa::xsave::Area;
 use linux_raw_sys::general::*;
 
 /// Signals that dump core.
@@ -37,31 +37,11 @@ const PAUSE: u64 = 500;
 /// Bytes of the helper's stack.
 const STACK: u64 = 64 << 10;
 
-/// Another thread of the dying process. What is pointed to outlives threads.
-pub struct Other {
-    pub tid: i32,
-    pub ctx: *const Ctx,
-    pub resting: &'static AtomicBool,
-    /// If the guest's zmm31 and k7 are in the context block.
-    pub wide: Option<Layout>,
-}
-
-impl Other {
-    fn is_resting(&self) -> bool {
-        self.resting.load(Acquire)
-    }
-
-    fn is_in_translated_code(&self) -> bool {
-        // SAFETY: a context block is never unmapped; its owner may be changing the word.
-        unsafe { read_volatile(&raw const (*self.ctx).host_rsp) != 0 }
-    }
-}
-
 /// `t` is about to die of a signal: whether the others have been told. Does not return if another thread
 /// was first.
 pub fn begin(t: &mut Thread, signo: u32) -> bool {
     // Memory that is shared with another process says nothing about who dies.
-    let alone = birth::is_alone() || t.borrows || birth::lends();
+    let alone = threads::is_alone() || t.borrows || threads::lends();
     if alone || !dumps_core(signo) || !dumps() {
         return false;
     }
@@ -103,7 +83,7 @@ struct Job {
 /// After [`begin`]: has the kernel find the program's registers in the other threads. All signals are blocked.
 pub fn prepare(t: &Thread) {
     let job = Job {
-        others: birth::others(t),
+        others: threads::others(t),
         done: AtomicU32::new(0),
     };
     for round in 0..PATIENCE {

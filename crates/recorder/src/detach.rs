@@ -8,7 +8,8 @@ use crate::signals;
 use crate::stop;
 use crate::sys;
 use crate::thread::Thread;
-use crate::{actions, attach, birth, joint, limits, memcalls, ring};
+use crate::threads;
+use crate::{actions, attach, joint, limits, memcalls, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::Ordering::*;
@@ -68,7 +69,7 @@ pub fn rest(t: &mut Thread) {
         cpu: [0; 20],
         mask: t.signals.mask,
         heap: [heap.start, heap.end],
-        threads: birth::threads() as u64,
+        threads: threads::count() as u64,
     });
     let state = t.cpu();
     handoff.cpu[..16].copy_from_slice(&state.gpr);

@@ -12,7 +12,8 @@ use crate::sighandler::SYNCHRONOUS;
 use crate::signals::{self, bit};
 use crate::stop;
 use crate::thread::Thread;
-use crate::{birth, cores, guard, line, maps, sys, traced};
+use crate::threads;
+use crate::{cores, guard, line, maps, sys, traced};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use linux_raw_sys::general::*;
@@ -54,7 +55,7 @@ const PAUSE: u64 = 500;
 /// Performs a call that sends a signal. `None`: another signal comes first.
 pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     // A thread that is alone gets it before its next instruction.
-    if birth::is_alone() || t.borrows || traced::by_recorded() {
+    if threads::is_alone() || t.borrows || traced::by_recorded() {
         return pass(t, nr, a);
     }
     let Some(info) = deadly(t, nr, a) else {
@@ -66,8 +67,8 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     }
     let signo = info.signo as u32;
     let taken = match target(nr, a) {
-        Some(tid) => tid != t.tid && birth::one_takes(tid, signo),
-        None => birth::takes(t, signo).is_some(),
+        Some(tid) => tid != t.tid && threads::one_takes(tid, signo),
+        None => threads::takes(t, signo).is_some(),
     };
     // SAFETY: it sends a signal.
     let ret = unsafe { sys::raw(nr, *a) };

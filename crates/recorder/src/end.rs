@@ -2,7 +2,8 @@
 
 use crate::fail::{Line, STATUS, say};
 use crate::thread::Thread;
-use crate::{birth, ring, sys};
+use crate::threads;
+use crate::{ring, sys};
 use hindsight_events::{EndKind, Event};
 
 /// Writes the last event of a thread that ends its process, and ends all streams that no other
@@ -16,7 +17,7 @@ pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
     t.publish();
     t.ring.store(-1, core::sync::atomic::Ordering::Release);
     t.emit.end();
-    if !t.borrows && birth::threads() == 1 {
+    if !t.borrows && threads::count() == 1 {
         ring::end_process();
     }
 }

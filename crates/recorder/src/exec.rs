@@ -290,7 +290,7 @@ fn follow(
     });
     plan.config.limits = *t.limits.lock();
     let name = q.copy.is_some().then(program::link);
-    let name = name.unwrap_or_else(|| loader::fd_path(exe.0));
+    let name = name.unwrap_or_else(|| sys::fd_path(exe.0));
     set_path(&mut plan.config.exe, &name);
     if config::get().children == children::MATCHING {
         let names = [&name[..], plan.path.to_bytes()];

@@ -11,6 +11,7 @@ use crate::call::{Flow, errno};
 use crate::context::Info;
 use crate::end;
 use crate::thread::Thread;
+use crate::threads;
 use crate::{birth, guard, line, signals, sys};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -196,7 +197,7 @@ pub fn check(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Flow> {
             t.complete();
             Some(Flow::Jump)
         }
-        KILL_THREAD if birth::threads() > 1 => birth::exit(t, SIGSYS as i32),
+        KILL_THREAD if threads::count() > 1 => birth::exit(t, SIGSYS as i32),
         _ => end(t, nr, SIGSYS),
     }
 }
@@ -333,7 +334,7 @@ fn attach(t: &mut Thread, flags: u64, code: Vec<Instruction>) -> u64 {
 fn synchronize(t: &Thread, really: bool) -> Result<(), i32> {
     let mut other = Ok(());
     let own = &t.filters;
-    birth::each(|tid, filters| {
+    threads::each(|tid, filters| {
         let newest = filters.0.load(Acquire).cast_const();
         if really {
             filters.copy(own);

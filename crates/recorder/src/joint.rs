@@ -17,7 +17,8 @@ use crate::maps::{Region, regions};
 use crate::resources;
 use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE};
 use crate::thread::{SHARED, Thread};
-use crate::{birth, config, fail, line};
+use crate::threads;
+use crate::{config, fail, line};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -184,7 +185,7 @@ pub fn look(t: &mut Thread) {
 
 fn may_join(t: &Thread) -> bool {
     let (most, _) = resources::get(RLIMIT_FSIZE);
-    birth::is_alone()
+    threads::is_alone()
         && !NEVER.load(Relaxed)
         && !t.quiet
         && !t.is_plain()
@@ -531,7 +532,7 @@ pub fn whole(t: &mut Thread, addr: u64, len: u64) -> bool {
         _ => return false,
     };
     // With other threads about, nothing can be copied that they may write.
-    if len == 0 || !t.joint.touches(addr, len) || !birth::is_alone() {
+    if len == 0 || !t.joint.touches(addr, len) || !threads::is_alone() {
         return false;
     }
     make_anonymous(&(addr..addr + len), prot);

@@ -264,7 +264,7 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
         end: 0,
         interp: None,
         exec_stack: false,
-        path: fd_path(fd),
+        path: sys::fd_path(fd),
         extent: Extent::NONE,
         written: Vec::new(),
     };
@@ -335,16 +335,6 @@ fn read_interp(fd: i32, p: &Elf_Phdr) -> Result<CString, Bad> {
     CStr::from_bytes_until_nul(&name)
         .map(CString::from)
         .map_err(|_| bad)
-}
-
-/// The canonical path of an open file.
-pub fn fd_path(fd: i32) -> Vec<u8> {
-    let link = line!("/proc/self/fd/{fd}\0");
-    let mut buf = vec![0; 4096];
-    let path = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
-    let n = sys::readlink(path, &mut buf).unwrap_or(0);
-    buf.truncate(n);
-    buf
 }
 
 /// Difference between addresses in the file and in memory.

@@ -11,7 +11,7 @@ use crate::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
 use crate::pass::pass;
 use crate::sys::{self, PAGE, result};
 use crate::thread::Thread;
-use crate::{arena, joint, limits, loader, order, place, regime};
+use crate::{arena, joint, limits, order, place, regime};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_events::Event;
@@ -180,7 +180,7 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         let path = if anonymous {
             Vec::new()
         } else {
-            loader::fd_path(fd as i32)
+            sys::fd_path(fd as i32)
         };
         let object = match (flags & MAP_TYPE == MAP_PRIVATE, anonymous) {
             (true, _) => 0,

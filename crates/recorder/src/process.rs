@@ -1,12 +1,14 @@
 //! Child processes that are copies of this one, and the ends of processes.
 
 use crate::call::{Flow, args, errno};
+use crate::clone;
 use crate::end;
 use crate::many;
 use crate::ring::{self, Emitter};
 use crate::thread::Thread;
+use crate::threads;
 use crate::{
-    actions, birth, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
+    actions, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
 };
 use crate::{program, regime, select, signals, sys, thread};
 use hindsight_events::EndKind;
@@ -59,7 +61,7 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
             (r.block[5], r.block[6]) = (0, 0);
         }
         // Done by the child: the kernel would clear the recorder's handlers too.
-        r.block[0] &= !birth::CLEAR_SIGHAND;
+        r.block[0] &= !clone::CLEAR_SIGHAND;
     }
     Ok(r)
 }
@@ -123,7 +125,7 @@ fn copy(t: &Thread, r: &Request) -> u64 {
         select::hold(),
         maps::regions(),
         ring::hold(),
-        birth::hold(),
+        threads::hold(),
         thread::hold(),
     );
     let last = heap::hold();
@@ -135,7 +137,7 @@ fn copy(t: &Thread, r: &Request) -> u64 {
 
 /// The child's first acts.
 fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
-    birth::alone(t);
+    threads::alone(t);
     let follow = follows(t);
     t.is_silent = !follow;
     ring::forked(follow);
@@ -156,7 +158,7 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     cache::cache().inherit();
     signals::forked(t);
     actions::begin_process(t);
-    if r.nr == __NR_clone3 && r.flags & birth::CLEAR_SIGHAND != 0 {
+    if r.nr == __NR_clone3 && r.flags & clone::CLEAR_SIGHAND != 0 {
         actions::clear_handlers(t);
     }
     let next = t.ctx.rip + 2;

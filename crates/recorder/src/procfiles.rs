@@ -5,7 +5,8 @@
 
 use crate::call::errno;
 use crate::maps::{self, Line};
-use crate::{actions, arena, birth, line, memcalls, sys};
+use crate::threads;
+use crate::{actions, arena, line, memcalls, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -91,7 +92,7 @@ fn about(dir: &[u8]) -> Option<i32> {
         _ => number(process)?,
     };
     match thread {
-        Some(t) => number(t).filter(|t| birth::masks(*t).is_some()),
+        Some(t) => number(t).filter(|t| threads::masks(*t).is_some()),
         None => Some(tid),
     }
 }
@@ -311,7 +312,7 @@ struct Signals {
 
 impl Signals {
     fn of(t: &crate::thread::Thread, tid: i32) -> Signals {
-        let (blocked, held) = birth::masks(tid).unwrap_or((t.signals.mask, 0));
+        let (blocked, held) = threads::masks(tid).unwrap_or((t.signals.mask, 0));
         let (ignored, caught) = actions::dispositions(t);
         Signals {
             blocked,

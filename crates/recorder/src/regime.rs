@@ -19,12 +19,13 @@ pub use others::{announce, forked};
 pub use restate::restate;
 
 use crate::backing;
+use crate::clone;
 use crate::guard;
 use crate::maps::{Region, regions};
 use crate::resources;
 use crate::sys::PAGE;
 use crate::thread::Thread;
-use crate::{birth, config, joint, place, ring, sys};
+use crate::{config, joint, place, ring, sys};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -329,7 +330,7 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         t.files_told = false;
     }
     let why = match nr {
-        __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, a) => {
+        __NR_clone | __NR_clone3 | __NR_vfork if clone::shares_memory(nr, a) => {
             "a second thread, or a child in the same memory"
         }
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => return others::before_fork(t),
@@ -465,7 +466,7 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
             left -= show(t, r.addr, (r.len as usize).min(left));
         }
     });
-    if class == syscalls::Class::Unknown || birth::lent_memory(nr, a) {
+    if class == syscalls::Class::Unknown || clone::lent_memory(nr, a) {
         unknown(t);
     }
 }

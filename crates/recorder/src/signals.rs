@@ -18,7 +18,8 @@ use crate::sighandler::SYNCHRONOUS;
 use crate::stepping::{self, Stepping};
 use crate::sys::{self, SigAction};
 use crate::thread::Thread;
-use crate::{arena, birth, cache, doom, fail, line, sigframe, stub};
+use crate::threads;
+use crate::{arena, cache, doom, fail, line, sigframe, stub};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -230,7 +231,7 @@ fn hold(t: &mut Thread, info: Info) {
     } else {
         let signo = info.signo as u32;
         t.signals.shared.put(info);
-        if let Some(tid) = birth::takes(t, signo).or_else(|| birth::awaits(t, signo)) {
+        if let Some(tid) = threads::takes(t, signo).or_else(|| threads::awaits(t, signo)) {
             sys::queue_signal_to(tid, &Info::hint(signo));
         }
     }

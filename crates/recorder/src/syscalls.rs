@@ -3,11 +3,13 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::call::{Flow, args, errno, returned};
+use crate::clone;
 use crate::pass::pass;
 use crate::sigcalls;
 use crate::signals;
 use crate::sys;
 use crate::thread::Thread;
+use crate::threads;
 use crate::{
     attach, birth, channel, confined, doom, exec, features, filters, joint, limits, memcalls,
     pathcalls, process, regime, traced,
@@ -70,9 +72,9 @@ pub fn perform(t: &mut Thread) -> Flow {
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
         // Nobody else would get a signal that this thread has got.
         __NR_exit | __NR_exit_group if signals::comes_first(t) => None,
-        __NR_exit if birth::threads() > 1 => birth::exit(t, a[0] as i32),
+        __NR_exit if threads::count() > 1 => birth::exit(t, a[0] as i32),
         __NR_exit | __NR_exit_group => process::exit(t),
-        __NR_clone | __NR_clone3 | __NR_vfork if birth::shares_memory(nr, &a) => {
+        __NR_clone | __NR_clone3 | __NR_vfork if clone::shares_memory(nr, &a) => {
             Some(birth::clone(t, nr, &a))
         }
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => match process::fork(t, nr, &a) {

@@ -1,6 +1,7 @@
 //! Files and descriptors.
 
 use super::{Result, call};
+use crate::sys;
 use core::ffi::CStr;
 use linux_raw_sys::general::*;
 
@@ -272,3 +273,13 @@ const SOL_SOCKET: u64 = 1;
 const SCM_RIGHTS: u64 = 1;
 const MSG_DONTWAIT: u64 = 0x40;
 const MSG_NOSIGNAL: u64 = 0x4000;
+
+/// The canonical path of an open file.
+pub fn fd_path(fd: i32) -> alloc::vec::Vec<u8> {
+    let link = crate::line!("/proc/self/fd/{fd}\0");
+    let mut buf = alloc::vec![0; 4096];
+    let path = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
+    let n = sys::readlink(path, &mut buf).unwrap_or(0);
+    buf.truncate(n);
+    buf
+}

@@ -27,6 +27,16 @@ pub(super) static FREE: Lock<Vec<&'static Place>> = Lock::new(Vec::new());
 pub const STACK: u64 = 128 << 10;
 
 impl Place {
+    /// Where the stack begins that the thread has in the runtime.
+    pub fn stack_end(&self) -> u64 {
+        self.stack + STACK
+    }
+
+    /// The thread's stack for signal handlers: start and length.
+    pub fn signal_stack(&self) -> (u64, u64) {
+        (self.stack_end(), STACK)
+    }
+
     /// The place of the thread that ended last, or a new one. `Err` is the errno of the failed mapping.
     pub(super) fn take(predictor: Predictor) -> Result<&'static Place, i32> {
         let mut free = FREE.lock();
