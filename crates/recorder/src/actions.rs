@@ -1,81 +1,13 @@
 //! What the program has said that its signals do, and what the kernel is told of that.
 
-use crate::lock::{Guard, Lock};
-use crate::sighandler::{SYNCHRONOUS, entry, restorer};
-use crate::signals::{UNBLOCKABLE, bit};
+use crate::sighandler::{entry, restorer};
+use crate::sigstate::SYNCHRONOUS;
+use crate::sigstate::{UNBLOCKABLE, bit};
+use crate::sigtable::{NONE, SIG_IGN, Table, is_deadly};
 use crate::sys::{self, SigAction};
 use crate::thread::Thread;
-use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general::*;
-
-/// The default action.
-pub const NONE: SigAction = SigAction {
-    handler: 0,
-    flags: 0,
-    restorer: 0,
-    mask: 0,
-};
-pub const SIG_DFL: u64 = 0;
-pub const SIG_IGN: u64 = 1;
-
-/// Signals whose default action leaves the process alive.
-const HARMLESS: u64 = bit(SIGCHLD)
-    | bit(SIGURG)
-    | bit(SIGWINCH)
-    | bit(SIGCONT)
-    | bit(SIGTSTP)
-    | bit(SIGTTIN)
-    | bit(SIGTTOU)
-    | bit(SIGSTOP);
-
-/// The program's actions, by signal number.
-pub struct Table {
-    list: Lock<[SigAction; 65]>,
-    /// Signals that kill, for the handler, which may have interrupted whoever holds the lock.
-    deadly: AtomicU64,
-}
-
-/// Children that share memory may have their own table.
-pub type Actions = Arc<Table>;
-
-impl Table {
-    pub fn new() -> Actions {
-        Table::of([NONE; 65])
-    }
-
-    fn of(list: [SigAction; 65]) -> Actions {
-        let deadly = (1..=64).filter(|s| is_deadly(*s, &list[*s as usize]));
-        Arc::new(Table {
-            deadly: AtomicU64::new(deadly.fold(0, |m, s| m | bit(s))),
-            list: Lock::new(list),
-        })
-    }
-
-    pub fn lock(&self) -> Guard<'_, [SigAction; 65]> {
-        self.list.lock()
-    }
-
-    /// Signals that kill the process if they are not blocked. The first process of a namespace lives on.
-    pub fn deadly(&self) -> u64 {
-        self.deadly.load(Relaxed)
-    }
-
-    /// Sets an action for the program and for the kernel.
-    fn set(&self, list: &mut [SigAction; 65], signo: u32, a: SigAction) {
-        list[signo as usize] = a;
-        match is_deadly(signo, &a) {
-            true => self.deadly.fetch_or(bit(signo), Relaxed),
-            false => self.deadly.fetch_and(!bit(signo), Relaxed),
-        };
-        tell_kernel(signo, &a);
-    }
-}
-
-/// Whether a signal with this action kills.
-pub fn is_deadly(signo: u32, a: &SigAction) -> bool {
-    a.handler == SIG_DFL && bit(signo) & HARMLESS == 0
-}
 
 /// This process, or the one of which it is a copy, is the first of a namespace of process ids.
 static WAS_FIRST: AtomicBool = AtomicBool::new(false);
@@ -84,6 +16,12 @@ static WAS_FIRST: AtomicBool = AtomicBool::new(false);
 /// has no handler, except for faults of its instructions.
 pub fn is_first() -> bool {
     sys::getpid() == 1
+}
+
+/// Sets an action for the program and for the kernel. `list` is that of the thread.
+fn set(t: &Thread, list: &mut [SigAction; 65], signo: u32, a: SigAction) {
+    t.signals.actions.set(list, signo, a);
+    tell_kernel(signo, &a);
 }
 
 /// Takes over the actions that the program begins with.
@@ -97,7 +35,7 @@ pub fn install(t: &Thread) {
                 handler: inherited.handler,
                 ..NONE
             };
-            t.signals.actions.set(&mut list, signo as u32, a);
+            set(t, &mut list, signo as u32, a);
         }
     }
 }
@@ -109,7 +47,7 @@ pub fn take_over(t: &Thread) {
     for signo in 1..=64 {
         // SAFETY: only asks.
         if let Ok(own) = unsafe { sys::sigaction(signo, None) } {
-            t.signals.actions.set(&mut list, signo as u32, own);
+            set(t, &mut list, signo as u32, own);
         }
     }
 }
@@ -207,7 +145,7 @@ pub fn set_action(t: &Thread, signo: u32, a: SigAction) {
         ..a
     };
     let mut list = t.signals.actions.lock();
-    t.signals.actions.set(&mut list, signo, a);
+    set(t, &mut list, signo, a);
 }
 
 /// Signals that the program ignores, and those that it has handlers for.

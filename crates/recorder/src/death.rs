@@ -2,7 +2,8 @@
 
 use crate::context::Info;
 use crate::end;
-use crate::signals::bit;
+use crate::sigstate::bit;
+use crate::sigtable;
 use crate::thread::Thread;
 use crate::{actions, cores, joint, sigframe, sys, traced};
 use core::arch::asm;
@@ -24,7 +25,7 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
     end::finish(t, EndKind::Signal, signo, b"");
     sys::set_signal_mask(!0);
     // SAFETY: no handler.
-    let _ = unsafe { sys::sigaction(info.signo, Some(&actions::NONE)) };
+    let _ = unsafe { sys::sigaction(info.signo, Some(&sigtable::NONE)) };
     if actions::is_first() {
         raise_exception(signo);
     }

@@ -8,8 +8,9 @@
 
 use crate::context::Info;
 use crate::pass::pass;
-use crate::sighandler::SYNCHRONOUS;
-use crate::signals::{self, bit};
+use crate::signals;
+use crate::sigstate::SYNCHRONOUS;
+use crate::sigstate::bit;
 use crate::stop;
 use crate::thread::Thread;
 use crate::threads;

@@ -3,7 +3,7 @@
 
 use crate::context::Info;
 use crate::lock::Lock;
-use crate::signals::bit;
+use crate::sigstate::bit;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

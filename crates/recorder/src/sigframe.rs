@@ -4,7 +4,7 @@
 
 use crate::context::{CR2, Context, EFLAGS, ERROR, Info, TF, TRAPNO};
 use crate::guard;
-use crate::signals::AltStack;
+use crate::sigstate::AltStack;
 use crate::sys;
 use crate::sys::SigAction;
 use crate::thread::Thread;

@@ -12,6 +12,7 @@ use crate::context::*;
 use crate::doom;
 use crate::end;
 use crate::inbox::{Inbox, Left};
+use crate::sigstate::SYNCHRONOUS;
 use crate::stop;
 use crate::thread::Thread;
 use crate::{cache, guard, line, stub, sys};
@@ -21,7 +22,7 @@ use core::ptr::{read_volatile, write_volatile};
 use core::sync::atomic::{Ordering::*, compiler_fence};
 use hindsight_isa::Ctx;
 use hindsight_isa::ctx::disp;
-use linux_raw_sys::general::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
+use linux_raw_sys::general::SIGTRAP;
 
 global_asm!(
     ".globl hindsight_handler, hindsight_restorer, hindsight_trap",
@@ -47,13 +48,6 @@ unsafe extern "C" {
 
 /// `Ctx::desc` after a handler has left translated code.
 pub const LEFT: u64 = u64::MAX;
-
-/// Signals that faults raise; the kernel kills a thread that has them blocked when it faults.
-pub const SYNCHRONOUS: u64 = 1 << (SIGSEGV - 1)
-    | 1 << (SIGBUS - 1)
-    | 1 << (SIGFPE - 1)
-    | 1 << (SIGILL - 1)
-    | 1 << (SIGTRAP - 1);
 
 /// How often a thread that must not overlook a boundary asks for the code cache that another one is using.
 const RETRIES: u32 = 10_000;

@@ -2,6 +2,7 @@
 
 mod place;
 
+use crate::sigstate;
 use place::{FREE, map_shared};
 pub use place::{Place, SHARED, STACK, hold};
 
@@ -10,7 +11,7 @@ use crate::inbox::Inbox;
 use crate::joint::{self, Joint};
 use crate::lock::Lock;
 use crate::ring::Emitter;
-use crate::{config, signals, sys};
+use crate::{config, sys};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
@@ -47,7 +48,7 @@ pub struct Thread {
     pub layout: Layout,
     /// What the thread's signal handlers have to say.
     pub inbox: &'static Inbox,
-    pub signals: signals::State,
+    pub signals: sigstate::State,
     /// Position from which on [`Thread::observe`] has something to do.
     pub next_observation: u64,
     next_keyframe: u64,
@@ -147,7 +148,7 @@ impl Thread {
             wide_checks,
             layout,
             inbox: &place.inbox,
-            signals: signals::State::new(),
+            signals: sigstate::State::new(),
             next_observation: u64::MAX,
             next_keyframe: u64::MAX,
             next_digest: u64::MAX,
