@@ -4,16 +4,18 @@
 //! Until all is ready the program can still go on natively as if nothing had been. So whatever
 //! can fail is done by [`prepare`] in one thread, before the first one enters.
 
+use crate::brk;
 use crate::call::errno;
 use crate::fail;
 use crate::fail::Line;
 use crate::many;
+use crate::rseq;
 use crate::signals;
 use crate::sigstate::AltStack;
 use crate::sys;
 use crate::thread::Thread;
 use crate::threads;
-use crate::{actions, cache, config, dispatch, line, maps, memcalls};
+use crate::{actions, cache, config, dispatch, line, maps};
 use crate::{program, ring, select};
 use alloc::vec;
 use core::arch::global_asm;
@@ -80,14 +82,6 @@ unsafe extern "C" {
     fn hindsight_attached();
 }
 
-/// An area of restartable sequences as the program registered it: address, length, signature.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Rseq {
-    addr: u64,
-    len: u32,
-    sig: u32,
-}
-
 /// Address of the block.
 static BLOCK: AtomicU64 = AtomicU64::new(0);
 
@@ -111,7 +105,7 @@ extern "C" fn prepare(block: *mut Block) {
         many::matters();
     }
     maps::regions().add_existing();
-    memcalls::keep_kernel_brk();
+    brk::keep_kernel_brk();
     let mut exe = vec![0; 4096];
     let len = sys::readlink(c"/proc/self/exe", &mut exe).unwrap_or(0);
     exe.truncate(len);
@@ -162,7 +156,7 @@ fn fill(t: &mut Thread, e: &Entry) {
     (t.ctx.fs_base, t.ctx.gs_base) = (cpu.fs_base, cpu.gs_base);
     t.signals.mask = e.mask;
     t.tid = e.tid as i32;
-    t.rseq = (e.rseq != 0).then_some(Rseq {
+    t.rseq = (e.rseq != 0).then_some(rseq::Rseq {
         addr: e.rseq,
         len: e.rseq_len,
         sig: e.rseq_sig,
@@ -191,7 +185,7 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     t.tid = sys::gettid();
     if let Some(r) = t.rseq {
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
-        kernel_rseq(r, UNREGISTER);
+        rseq::tell_kernel(r, rseq::UNREGISTER);
     }
     // SAFETY: memory that `prepare` made for it.
     let before = unsafe { sys::exchange_altstack(t.place.signal_stack()) };
@@ -208,18 +202,10 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     dispatch::run(t)
 }
 
-const UNREGISTER: u64 = 1;
-
-fn kernel_rseq(r: Rseq, flags: u64) {
-    let a = [r.addr, r.len as u64, flags, r.sig as u64, 0, 0];
-    // SAFETY: an area of the program that it had registered itself.
-    let _ = unsafe { sys::raw(linux_raw_sys::general::__NR_rseq, a) };
-}
-
 /// Gives the calling thread's area back to the kernel.
 pub fn restore_rseq(t: &Thread) {
     if let Some(r) = t.rseq {
-        kernel_rseq(r, 0);
+        rseq::tell_kernel(r, 0);
     }
 }
 
@@ -230,15 +216,15 @@ pub fn rseq(t: &mut Thread, a: &[u64; 6]) -> u64 {
     if config::get().attached == 0 {
         return errno(linux_raw_sys::errno::ENOSYS);
     }
-    let asked = Rseq {
+    let asked = rseq::Rseq {
         addr: a[0],
         len: a[1] as u32,
         sig: a[3] as u32,
     };
     match (a[2], t.rseq) {
-        (UNREGISTER, Some(r)) if (r.addr, r.len) != (asked.addr, asked.len) => errno(EINVAL),
-        (UNREGISTER, Some(r)) if r.sig != asked.sig => errno(EPERM),
-        (UNREGISTER, Some(_)) => {
+        (rseq::UNREGISTER, Some(r)) if (r.addr, r.len) != (asked.addr, asked.len) => errno(EINVAL),
+        (rseq::UNREGISTER, Some(r)) if r.sig != asked.sig => errno(EPERM),
+        (rseq::UNREGISTER, Some(_)) => {
             t.rseq = None;
             0
         }

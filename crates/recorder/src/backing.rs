@@ -7,7 +7,7 @@
 
 use crate::lock::Lock;
 use crate::maps::regions;
-use crate::regime::Reason;
+use crate::quiet::Reason;
 use crate::{guard, handing, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;

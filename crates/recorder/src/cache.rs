@@ -13,6 +13,7 @@ mod sets;
 pub use boundary::{boundary, fault_state};
 
 use crate::end;
+use crate::generation;
 use crate::lock::{Guard, Lock};
 use crate::maps::regions;
 use crate::thread::Thread;
@@ -164,16 +165,8 @@ pub struct Cache {
     pub translated: u64,
 }
 
-/// The present generation.
-static GENERATION: AtomicU64 = AtomicU64::new(1);
-
 /// The present epoch of the code.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
-
-/// The present generation of translated code.
-pub fn generation() -> u64 {
-    GENERATION.load(Acquire)
-}
 
 /// First address of the cache; descriptors and their offsets count from here.
 pub fn base() -> u64 {
@@ -405,7 +398,7 @@ impl Cache {
         self.translated += b.instrs as u64;
         if let Some(c) = t.emit.ctl() {
             c.translated.store(self.translated, Relaxed);
-            c.flushes.store(generation() - 1, Relaxed);
+            c.flushes.store(generation::present() - 1, Relaxed);
         }
         s.prepare();
         let index = s.blocks.len() as u32;
@@ -448,9 +441,9 @@ impl Cache {
 
     /// Begins a new generation: nothing is translated.
     pub fn flush(&mut self, t: &mut Thread) {
-        self.segments[self.current].generation = generation();
+        self.segments[self.current].generation = generation::present();
         self.sets.end();
-        GENERATION.fetch_add(1, SeqCst);
+        generation::next();
         notice(t);
         self.by_pc.clear();
         self.by_page.clear();
@@ -506,7 +499,7 @@ impl Cache {
         if !(s.base..s.base + SIZE).contains(&at) {
             return;
         }
-        if since > 0 && since > threads::oldest_epoch(generation()) {
+        if since > 0 && since > threads::oldest_epoch(generation::present()) {
             self.refused += 1;
             return;
         }
@@ -531,7 +524,7 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     } else {
         t.seen.store(t.generation, SeqCst);
     }
-    if GENERATION.load(SeqCst) != t.generation
+    if generation::present() != t.generation
         || EPOCH.load(SeqCst) != t.code_epoch && !t.is_unrecorded()
     {
         return None;
@@ -541,7 +534,7 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
 
 /// Takes note of the present generation, before the thread runs code of it.
 fn notice(t: &mut Thread) {
-    let now = generation();
+    let now = generation::present();
     if t.generation != now {
         t.generation = now;
         t.ctx.targets[table::CHECKED].clear();

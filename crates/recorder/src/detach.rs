@@ -3,13 +3,14 @@
 //! The command line traces all threads meanwhile: it takes those that wait in a system call out of
 //! it, and sends those in translated code a signal of its own ([`is_kick`]).
 
+use crate::brk;
 use crate::descriptor;
 use crate::signals;
 use crate::stop;
 use crate::sys;
 use crate::thread::Thread;
 use crate::threads;
-use crate::{actions, attach, joint, limits, memcalls, ring};
+use crate::{actions, attach, joint, limits, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::Ordering::*;
@@ -63,7 +64,7 @@ pub fn rest(t: &mut Thread) {
     t.emit.release();
     signals::hand_back(t);
     attach::restore_rseq(t);
-    let heap = memcalls::virtual_heap();
+    let heap = brk::virtual_heap();
     let mut handoff = Box::new(Handoff {
         area: 0,
         cpu: [0; 20],

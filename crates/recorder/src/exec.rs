@@ -9,6 +9,7 @@ mod image;
 use crate::call::{args, errno};
 use crate::descriptor;
 use crate::loader::{self, Verdict};
+use crate::plan::Plan;
 use crate::procfiles::{self, File};
 use crate::program::Fd;
 use crate::resources;
@@ -37,16 +38,6 @@ enum Stop {
     Fails(u32),
     /// The recorder cannot load it.
     Native(&'static str),
-}
-
-/// What is handed to the kernel. It belongs to the thread, so that a child which leaves its
-/// parent's memory by `execve` leaves nothing behind.
-pub struct Plan {
-    path: CString,
-    /// Arguments that replace the program's, if it is a script.
-    front: Vec<CString>,
-    argv: Vec<u64>,
-    config: Config,
 }
 
 /// The call's arguments.

@@ -4,17 +4,11 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::call::errno;
+use crate::processor;
 use crate::thread::Thread;
-use crate::{guard, nondet, sys};
+use crate::{guard, sys};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
-
-/// What one thread has forbidden; its children inherit it.
-#[derive(Clone, Copy, Default)]
-pub struct Forbidden {
-    pub cpuid: bool,
-    pub tsc: bool,
-}
 
 const ARCH_GET_CPUID: u64 = 0x1011;
 const ARCH_SET_CPUID: u64 = 0x1012;
@@ -77,7 +71,7 @@ pub fn hide_components(nr: u32, a: &[u64; 6]) {
         let Ok(told) = guard::load_u64(at) else {
             return;
         };
-        let shown = told & nondet::xcr0();
+        let shown = told & processor::xcr0();
         if shown != told {
             let _ = guard::write(at, &shown.to_le_bytes());
         }

@@ -12,25 +12,26 @@
 //! system calls that take memory for one mapping find one ([`before`], [`whole`]).
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::joined::MAX_ENDS;
+use crate::joined::NEVER;
+use crate::joined::Seen;
+use crate::joined::fresh_cells;
+use crate::joined::{common, take};
 use crate::lock::Lock;
 use crate::maps::{Region, regions};
 use crate::resources;
 use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE};
 use crate::thread::{SHARED, Thread};
 use crate::threads;
-use crate::{config, fail, line};
+use crate::{fail, line};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::event::digest;
 use hindsight_isa::Predictor;
 use linux_raw_sys::general::*;
 
-/// Instructions until memory is looked at for the first time, and the longest time between two looks. Each is twice as
-/// long as the one before.
-const INTERVAL: u64 = 32 << 20;
 const MAX_INTERVAL: u64 = 2 << 30;
 /// Pages that are looked at each time: few enough that looking cannot be measured (docs/speed.md).
 const PAGES: u64 = 2048;
@@ -47,123 +48,9 @@ const MAX_BLOCKS: usize = 1000;
 const MAX_REGION: u64 = 1 << 30;
 /// Pages that are looked at in one piece.
 const PIECE: u64 = 512;
-/// How many times all is made anonymous again before nothing is joined any more.
-const MAX_ENDS: u32 = 3;
-
-/// This process joins nothing any more. Its children know that too.
-static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Memory that is never joined, since it has properties that the recorder has given it.
 static SPARED: Lock<Vec<Range<u64>>> = Lock::new(Vec::new());
-
-/// What is known of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seen {
-    /// It held this when it was looked at last, and at so many looks.
-    Held(u32, u8),
-    /// It has been joined with its cells. If it has been written since then, it is not worth doing it again.
-    Joined,
-}
-
-/// What a thread shares between its memory and its cells.
-#[derive(Debug)]
-pub struct Joint {
-    /// The program's memory that is mapped to a file. Parts may have been unmapped or replaced since.
-    memory: Vec<Range<u64>>,
-    /// Cells that are mapped to a file, as offsets in the window.
-    cells: Vec<Range<u64>>,
-    /// What was memory here, where mappings may meet that the kernel does not make one.
-    seams: Vec<Range<u64>>,
-    seen: BTreeMap<u64, Seen>,
-    /// Position from which on memory is looked at.
-    next: u64,
-    interval: u64,
-    /// Address at which the next look begins.
-    cursor: u64,
-    ends: u32,
-}
-
-impl Joint {
-    /// Nothing is shared, and memory not looked at before [`Joint::begin`].
-    pub const fn new() -> Joint {
-        Joint {
-            memory: Vec::new(),
-            cells: Vec::new(),
-            seams: Vec::new(),
-            seen: BTreeMap::new(),
-            next: u64::MAX,
-            interval: INTERVAL,
-            cursor: 0,
-            ends: 0,
-        }
-    }
-
-    /// Position from which on [`look`] has something to do.
-    pub fn next(&self) -> u64 {
-        self.next
-    }
-
-    /// Reads are not compared with the window until [`Joint::begin`].
-    pub fn pause(&mut self) {
-        self.next = u64::MAX;
-    }
-
-    /// The window is empty at position `pos`, from which on reads are compared with it.
-    pub fn begin(&mut self, pos: u64) {
-        self.seen.clear();
-        self.interval = INTERVAL;
-        let never = config::get().joint == 0 || NEVER.load(Relaxed);
-        self.next = match self.ends > MAX_ENDS || never {
-            true => u64::MAX,
-            false => pos.saturating_add(INTERVAL),
-        };
-    }
-
-    /// This memory is the program's no longer, or another.
-    pub fn forget(&mut self, addr: u64, len: u64) {
-        let range = addr..addr.saturating_add(len);
-        take(&mut self.memory, &range);
-        take(&mut self.seams, &range);
-        let pages: Vec<u64> = self.seen.range(range).map(|p| *p.0).collect();
-        for p in pages {
-            self.seen.remove(&p);
-        }
-    }
-
-    fn is_joined(&self, page: u64) -> bool {
-        self.seen.get(&page) == Some(&Seen::Joined)
-    }
-
-    /// Whether any of this memory is, or was, mapped to a file.
-    fn touches(&self, addr: u64, len: u64) -> bool {
-        let meets = |r: &Range<u64>| r.start < addr.saturating_add(len) && addr < r.end;
-        self.memory.iter().chain(&self.seams).any(meets)
-    }
-}
-
-/// The part of `a` that lies in `b`.
-fn common(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
-    let r = a.start.max(b.start)..a.end.min(b.end);
-    (r.start < r.end).then_some(r)
-}
-
-/// Takes `range` out of a list; returns what of it was there.
-fn take(list: &mut Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
-    let mut taken = Vec::new();
-    for r in core::mem::take(list) {
-        let Some(c) = common(&r, range) else {
-            list.push(r);
-            continue;
-        };
-        for rest in [r.start..c.start, c.end..r.end] {
-            if rest.start < rest.end {
-                list.push(rest);
-            }
-        }
-        taken.push(c);
-    }
-    taken
-}
 
 /// The thread stands between two instructions: joins what has not changed for a while, if it is time to.
 pub fn look(t: &mut Thread) {
@@ -359,27 +246,6 @@ fn fresh_memory(addr: u64, len: u64) {
     if let Err(e) = sys::mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0) {
         let message = line!("the program's memory cannot be mapped again (error {e})");
         fail::die(fail::STATUS, &message);
-    }
-}
-
-/// Maps cells of their own, zeroed, as all of the window are.
-fn fresh_cells(addr: u64, len: u64) {
-    if let Err(e) = sys::mmap_anon_noreserve(addr, len, PROT_READ | PROT_WRITE) {
-        let message = line!("cells of the predictor cannot be mapped again (error {e})");
-        fail::die(fail::STATUS, &message);
-    }
-    sys::madvise_dontdump(addr, len);
-    sys::madvise_wipe_on_fork(addr, len);
-}
-
-/// The cells at offsets `range` are to become zero: those that are mapped to a file are mapped anew, since they
-/// cannot just be given back.
-pub fn drop_cells(t: &mut Thread, range: Range<u64>) {
-    if t.joint.cells.is_empty() {
-        return;
-    }
-    for r in take(&mut t.joint.cells, &range) {
-        fresh_cells(t.window + r.start, r.end - r.start);
     }
 }
 

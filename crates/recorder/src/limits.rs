@@ -6,20 +6,12 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::call::errno;
-use crate::lock::Lock;
 use crate::maps::{Region, is_data, regions};
 use crate::resources;
 use crate::thread::Thread;
 use crate::{guard, sys};
-use alloc::sync::Arc;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
-
-/// Soft and hard limits: RLIMIT_AS, then RLIMIT_DATA.
-pub type Limits = [[u64; 2]; 2];
-
-/// Those of one process. A child that borrows its parent's memory has its own.
-pub type Shared = Arc<Lock<Limits>>;
 
 /// Index in [`Limits`].
 fn index(resource: u32) -> Option<usize> {

@@ -2,9 +2,10 @@
 
 use crate::fail::Line;
 use crate::maps::regions;
+use crate::quiet;
 use crate::stack::Stack;
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
-use crate::{arena, backing, fail, guard, line, place, program, regime};
+use crate::{arena, backing, fail, guard, line, place, program};
 use alloc::ffi::CString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -95,7 +96,7 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     let image = load_fd(fd, Some(DYN_BASE)).unwrap_or_else(|e| refuse(exe, e));
     program::set(fd, &image.path, exe.to_bytes());
     sys::close(fd);
-    if regime::possible() {
+    if quiet::possible() {
         place::begin(image.start);
         if let Some((old, by)) = place::separate_stack(image.start, image.end) {
             stack.moved(&old, by);
@@ -276,7 +277,7 @@ fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
         }
     }
     im.bias = bias(&eh, &phdrs, base)?;
-    if regime::possible() {
+    if quiet::possible() {
         backing::loaded(fd, &im.path);
     }
     for p in phdrs.iter().filter(|p| p.p_type == PT_LOAD) {
@@ -365,7 +366,7 @@ fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad
                 false => n << 24,
             };
             // A quiet program's addresses are not to meet those of its stack.
-            let tries = if regime::possible() { 256 } else { 1 };
+            let tries = if quiet::possible() { 256 } else { 1 };
             let mut all = (0..tries).map(|n| (b + slide(n)) & !(align - 1));
             let at = all.find(|at| tries == 1 || !place::meets_stack(*at, len));
             let at = at.unwrap_or(b);

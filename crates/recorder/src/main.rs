@@ -15,6 +15,7 @@ mod attach;
 mod backing;
 mod birth;
 mod bpf;
+mod brk;
 mod cache;
 mod call;
 mod channel;
@@ -36,12 +37,16 @@ mod exec;
 mod fail;
 mod far;
 mod features;
+mod filterlist;
 mod filters;
+mod forbidden;
 mod gap;
+mod generation;
 mod guard;
 mod handing;
 mod heap;
 mod inbox;
+mod joined;
 mod joint;
 mod kept;
 mod limits;
@@ -59,14 +64,17 @@ mod pass;
 mod pathcalls;
 mod pending;
 mod place;
+mod plan;
 mod precheck;
 mod process;
 mod processor;
 mod procfiles;
 mod program;
+mod quiet;
 mod regime;
 mod resources;
 mod ring;
+mod rseq;
 mod script;
 mod select;
 mod sigcalls;
@@ -90,6 +98,7 @@ mod traced;
 mod trapflag;
 mod vsib;
 mod vsyscall;
+mod wanted;
 mod xstate;
 
 use core::arch::global_asm;
@@ -158,7 +167,7 @@ extern "C" fn recorder_main(sp: *mut u64, configured: *mut Config) -> ! {
         &mut stack,
     );
     drop(raised);
-    memcalls::set_brk(program.brk);
+    brk::set_brk(program.brk);
     procfiles::set_auxv(stack.aux_bytes());
     start(&program, stack.pointer())
 }
@@ -196,7 +205,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         t.sequence();
     }
     t.begin();
-    if regime::possible() && t.emit.ctl().is_some() {
+    if quiet::possible() && t.emit.ctl().is_some() {
         regime::begin(t, &program.written);
     }
     dispatch::run(t)

@@ -4,6 +4,8 @@
 //! clears the predictor where memory is fresh.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::brk::BRK;
+use crate::brk::KERNEL_BRK;
 use crate::call::returned;
 use crate::call::{Flow, errno};
 use crate::lock::Lock;
@@ -13,48 +15,10 @@ use crate::sys::{self, PAGE, result};
 use crate::thread::Thread;
 use crate::{arena, joint, limits, order, place, regime};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering::*};
+use core::sync::atomic::Ordering::*;
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
-
-/// The program's heap end: lowest allowed, and present.
-static BRK: Lock<(u64, u64)> = Lock::new((0, 0));
-
-/// Where the program's heap begins.
-pub fn set_brk(start: u64) {
-    *BRK.lock() = (start, start);
-}
-
-/// The kernel's idea of the heap is the program's.
-static KERNEL_BRK: AtomicBool = AtomicBool::new(false);
-
-/// Leaves the heap to the kernel, in a process that had one before it was recorded.
-pub fn keep_kernel_brk() {
-    KERNEL_BRK.store(true, Relaxed);
-    let end = sys::kernel_brk();
-    *BRK.lock() = (end, end);
-}
-
-/// The heap, if the kernel does not know of it; else 0 to 0.
-pub fn virtual_heap() -> core::ops::Range<u64> {
-    if KERNEL_BRK.load(Relaxed) {
-        0..0
-    } else {
-        heap()
-    }
-}
-
-/// Keeps the heap's end from changing while the process is copied.
-pub fn hold() -> impl Sized {
-    BRK.lock()
-}
-
-/// The program's heap.
-pub fn heap() -> core::ops::Range<u64> {
-    let (start, end) = *BRK.lock();
-    start..end
-}
 
 /// Held from before such a call until the tables are current, so that they change in the same order.
 static MAPPING: Lock<()> = Lock::new(());

@@ -1,32 +1,17 @@
 //! Instructions whose result is not determined by registers and memory: executed, and recorded.
 
 use crate::guard::Fault;
+use crate::processor::baseline;
+use crate::processor::host_xcr0;
+use crate::processor::xcr0;
 use crate::thread::Thread;
-use crate::{config, processor, slow};
+use crate::{processor, slow};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hindsight_events::Event;
-use hindsight_isa::cpuid::Baseline;
 use iced_x86::{Instruction, Mnemonic};
 
 const FLAGS: u32 = 1 << 16;
-
-/// The baseline that `cpuid` shows.
-pub fn baseline() -> Baseline {
-    [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4][config::get().baseline as usize & 3]
-}
-
-/// State components shown to the program.
-pub fn xcr0() -> u64 {
-    baseline().xcr0(host_xcr0())
-}
-
-fn host_xcr0() -> u64 {
-    let (lo, hi): (u32, u32);
-    // SAFETY: the recorder starts only where XSAVE is enabled.
-    unsafe { asm!("xgetbv", in("ecx") 0, out("eax") lo, out("edx") hi, options(nomem, nostack)) };
-    lo as u64 | (hi as u64) << 32
-}
 
 /// Size of a standard XSAVE area with all of [`xcr0`].
 fn area_size() -> u32 {

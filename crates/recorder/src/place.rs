@@ -9,6 +9,7 @@
 
 use crate::lock::Lock;
 use crate::maps::{Region, SPAN, regions};
+use crate::quiet::STACK;
 use crate::sys::{self, PAGE};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -19,8 +20,6 @@ use linux_raw_sys::general::{
 
 /// Left for the heap.
 const HEAP: u64 = 1 << 30;
-/// Most that the stack may need.
-pub const STACK: u64 = 1 << 30;
 /// Kept free for a stack whose limit is raised while the program runs.
 const STACK_ROOM: u64 = 256 << 20;
 /// Mappings of this size and more begin at a multiple of it, for the kernel's large pages.

@@ -2,7 +2,6 @@
 //! state, and proves their writes possible.
 
 use crate::guard::{self, Fault};
-use crate::nondet;
 use crate::processor;
 use crate::slow::value;
 use crate::thread::Thread;
@@ -266,7 +265,7 @@ fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
     if !addr.is_multiple_of(64) {
         return Err(Fault::GP);
     }
-    let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & nondet::xcr0();
+    let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & processor::xcr0();
     t.fill(addr, 576)?;
     let mut header = [0; 64];
     guard::read(addr + 512, &mut header)?;

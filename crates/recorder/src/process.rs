@@ -1,5 +1,6 @@
 //! Child processes that are copies of this one, and the ends of processes.
 
+use crate::brk;
 use crate::call::{Flow, args, errno};
 use crate::clone;
 use crate::end;
@@ -7,9 +8,7 @@ use crate::many;
 use crate::ring::{self, Emitter};
 use crate::thread::Thread;
 use crate::threads;
-use crate::{
-    actions, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
-};
+use crate::{actions, cache, config, exec, fail, guard, heap, line, maps, order, procfiles};
 use crate::{program, regime, select, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
@@ -120,7 +119,7 @@ fn follows(t: &Thread) -> bool {
 fn copy(t: &Thread, r: &Request) -> u64 {
     let actions = (t.signals.actions.lock(), t.limits.lock());
     let own = (program::hold(), procfiles::hold());
-    let held = (memcalls::hold(), cache::cache());
+    let held = (brk::hold(), cache::cache());
     let more = (
         select::hold(),
         maps::regions(),

@@ -4,9 +4,12 @@
 //! dynamic linker. So answers that are the same on all cores are remembered for all program images of
 //! the recording, on the [shelf](hindsight_events::shelf).
 
+use crate::config;
 use crate::ring;
+use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use hindsight_events::shelf::{key, kind};
+use hindsight_isa::cpuid::Baseline;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Leaves whose answers depend on a second number, of which that many are remembered.
@@ -74,4 +77,21 @@ fn remembered(leaf: u32, sub: u32) -> CpuidResult {
     }
     shelf.put(kind::PROCESSOR, key, &entry);
     r
+}
+
+/// State components shown to the program.
+pub fn xcr0() -> u64 {
+    baseline().xcr0(host_xcr0())
+}
+
+pub fn host_xcr0() -> u64 {
+    let (lo, hi): (u32, u32);
+    // SAFETY: the recorder starts only where XSAVE is enabled.
+    unsafe { asm!("xgetbv", in("ecx") 0, out("eax") lo, out("edx") hi, options(nomem, nostack)) };
+    lo as u64 | (hi as u64) << 32
+}
+
+/// The baseline that `cpuid` shows.
+pub fn baseline() -> Baseline {
+    [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4][config::get().baseline as usize & 3]
 }

@@ -3,10 +3,11 @@
 //!
 //! Each is made when it is opened, as a file in memory.
 
+use crate::brk;
 use crate::call::errno;
 use crate::maps::{self, Line};
 use crate::threads;
-use crate::{actions, arena, line, memcalls, sys};
+use crate::{actions, arena, line, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -194,7 +195,7 @@ const NAME_COLUMN: usize = 73;
 
 /// `maps` or `smaps` without the recorder's mappings.
 fn mappings(all: &[u8]) -> Vec<u8> {
-    let heap = memcalls::heap();
+    let heap = brk::heap();
     let mut out = Vec::new();
     let mut ours = false;
     for line in lines(all) {
@@ -221,7 +222,7 @@ fn mappings(all: &[u8]) -> Vec<u8> {
 }
 
 fn numa_maps(all: &[u8]) -> Vec<u8> {
-    let heap = memcalls::heap();
+    let heap = brk::heap();
     let mut out = Vec::new();
     for line in lines(all) {
         let end = line.iter().position(|b| *b == b' ').unwrap_or(line.len());

@@ -22,7 +22,8 @@ use crate::backing;
 use crate::clone;
 use crate::guard;
 use crate::maps::{Region, regions};
-use crate::resources;
+use crate::quiet::MAX_MAPPING;
+use crate::quiet::Reason;
 use crate::sys::PAGE;
 use crate::thread::Thread;
 use crate::{config, joint, place, ring, sys};
@@ -30,7 +31,6 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::Event;
-use hindsight_events::config::regime;
 use hindsight_events::event::{MAX_BYTES, digest};
 use hindsight_syscalls as syscalls;
 use linux_raw_sys::general::*;
@@ -46,25 +46,9 @@ const CHECK_EVERY: u64 = 50_000;
 /// The same between digests of output on average, and how many may come at once: what short programs write shows whole.
 const PASSED_EVERY: u64 = 1000;
 const PASSED_AT_ONCE: u64 = 64;
-/// Largest mapping for which the regime is kept.
-pub const MAX_MAPPING: u64 = 2 << 30;
 
 /// Addresses of the vDSO.
 static VDSO: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
-/// Why the regime was left.
-pub type Reason = &'static str;
-
-/// Whether a program that begins now may be quiet.
-pub fn possible() -> bool {
-    let c = config::get();
-    let (soft, _) = resources::get(RLIMIT_STACK);
-    c.regime == regime::QUIET
-        && c.plain == 0
-        && c.predictor_bits == 32
-        && c.select[0] == 0
-        && soft <= place::STACK
-}
 
 /// Begins the regime, behind the first key frame: all memory that the program has is told.
 /// `written`: what the loader wrote besides.

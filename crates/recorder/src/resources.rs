@@ -1,6 +1,8 @@
 //! The kernel's limits on what a process may use.
 
+use crate::lock::Lock;
 use crate::sys;
+use alloc::sync::Arc;
 use linux_raw_sys::general::*;
 
 /// The kernel's limit: soft and hard.
@@ -41,3 +43,9 @@ impl Raised {
         }))
     }
 }
+
+/// Soft and hard limits: RLIMIT_AS, then RLIMIT_DATA.
+pub type Limits = [[u64; 2]; 2];
+
+/// Those of one process. A child that borrows its parent's memory has its own.
+pub type Shared = Arc<Lock<Limits>>;

@@ -10,70 +10,17 @@ use crate::lock::Lock;
 use crate::maps::{self, regions};
 use crate::symtab::{self, Sought};
 use crate::thread::Thread;
+use crate::wanted::FLAGS;
+use crate::wanted::Return;
+use crate::wanted::flag;
 use crate::{config, guard, program, ring};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::Ordering::*;
 use hindsight_events::GapReason;
 use hindsight_events::select::{Function, What, module_matches, rules};
-
-/// There are rules of the kind, or the program has asked for something.
-mod flag {
-    pub const ONLY: u32 = 1;
-    pub const SKIP: u32 = 2;
-    pub const FROM: u32 = 4;
-    pub const TO: u32 = 8;
-    pub const STOPPED: u32 = 16;
-    /// A thread is or was stopped.
-    pub const USED: u32 = 32;
-    /// What has to do with modules.
-    pub const MODULES: u32 = ONLY | SKIP | FROM | TO;
-}
-
-static FLAGS: AtomicU32 = AtomicU32::new(0);
-
-/// What one thread has of it.
-#[derive(Clone)]
-pub struct Wanted {
-    /// By the program's own wish.
-    pub stopped: bool,
-    /// Between the functions that were asked for.
-    on: bool,
-    /// The end of the call in which it is recorded, where that ends it.
-    until: Option<Return>,
-}
-
-/// Where a call returns to.
-#[derive(Clone)]
-struct Return {
-    pc: u64,
-    /// The stack pointer then.
-    sp: u64,
-    /// The stack.
-    stack: Range<u64>,
-}
-
-impl Wanted {
-    /// That of a program's first thread.
-    pub fn new() -> Wanted {
-        let flags = FLAGS.load(Relaxed);
-        Wanted {
-            stopped: flags & flag::STOPPED != 0,
-            on: flags & flag::FROM == 0,
-            until: None,
-        }
-    }
-
-    /// That of a thread made by this one: it has entered no function yet.
-    pub fn of_child(&self) -> Wanted {
-        Wanted {
-            stopped: self.stopped,
-            ..Wanted::new()
-        }
-    }
-}
 
 /// Executable memory, and whether it is recorded.
 struct Area {

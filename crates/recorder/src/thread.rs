@@ -2,13 +2,16 @@
 
 mod place;
 
+use crate::gap;
+use crate::joined;
+use crate::joint;
 use crate::sigstate;
 use place::{FREE, map_shared};
 pub use place::{Place, SHARED, STACK, hold};
 
-use crate::gap::{self, Gap};
+use crate::gap::Gap;
 use crate::inbox::Inbox;
-use crate::joint::{self, Joint};
+use crate::joined::Joint;
 use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::{config, sys};
@@ -101,20 +104,20 @@ pub struct Thread {
     /// Position at which it was last said what all memory holds.
     pub restated: u64,
     /// Why that is to end as soon as the thread stands between two instructions.
-    pub ends_quiet: Option<crate::regime::Reason>,
+    pub ends_quiet: Option<crate::quiet::Reason>,
     /// Which of its code is wanted.
-    pub wanted: crate::select::Wanted,
+    pub wanted: crate::wanted::Wanted,
     /// How its timing is disturbed.
     pub chaos: crate::chaos::State,
     /// Limits that the kernel does not know.
-    pub limits: crate::limits::Shared,
-    pub forbidden: crate::features::Forbidden,
+    pub limits: crate::resources::Shared,
+    pub forbidden: crate::forbidden::Forbidden,
     /// Filters of system calls that the program has set.
-    pub filters: crate::filters::Filters,
+    pub filters: crate::filterlist::Filters,
     /// The area of restartable sequences that the program has registered.
-    pub rseq: Option<crate::attach::Rseq>,
+    pub rseq: Option<crate::rseq::Rseq>,
     /// What it is about to execute.
-    pub plan: Option<alloc::boxed::Box<crate::exec::Plan>>,
+    pub plan: Option<alloc::boxed::Box<crate::plan::Plan>>,
     /// Path of a program that is executed and not recorded.
     pub leaving: Option<alloc::ffi::CString>,
     /// Pages that memory shares with its cells.
@@ -154,8 +157,8 @@ impl Thread {
             next_digest: u64::MAX,
             code_epoch: 0,
             surprises: 0,
-            generation: crate::cache::generation(),
-            seen: AtomicU64::new(crate::cache::generation()),
+            generation: crate::generation::present(),
+            seen: AtomicU64::new(crate::generation::present()),
             announced: AtomicU64::new(0),
             place,
             untouched: true,
@@ -177,11 +180,11 @@ impl Thread {
             meddling: 0,
             restated: 0,
             ends_quiet: None,
-            wanted: crate::select::Wanted::new(),
+            wanted: crate::wanted::Wanted::new(),
             chaos: crate::chaos::State::new(),
             limits: Arc::new(Lock::new(config::get().limits)),
-            forbidden: crate::features::Forbidden::default(),
-            filters: crate::filters::Filters::new(),
+            forbidden: crate::forbidden::Forbidden::default(),
+            filters: crate::filterlist::Filters::new(),
             rseq: None,
             plan: None,
             leaving: None,
@@ -196,7 +199,7 @@ impl Thread {
     /// Has memory ready for the indirect jumps of a program that begins: the first part of their table
     /// has a page for each 256 bytes of code, and most are needed soon.
     pub fn prepare_lookup(&self) {
-        let table = match crate::regime::possible() || config::get().plain != 0 {
+        let table = match crate::quiet::possible() || config::get().plain != 0 {
             true => &self.ctx.targets[table::PLAIN],
             false => &self.ctx.targets[table::CHECKED],
         };
@@ -204,7 +207,7 @@ impl Thread {
         let start = range.start & !(sys::PAGE - 1);
         let end = range.end.next_multiple_of(sys::PAGE);
         sys::madvise_populate(start, end - start);
-        if crate::regime::possible() {
+        if crate::quiet::possible() {
             self.wipe_lookup();
         }
     }
@@ -418,7 +421,7 @@ impl Thread {
             return;
         }
         if self.quiet {
-            if len > crate::regime::MAX_MAPPING {
+            if len > crate::quiet::MAX_MAPPING {
                 self.ends_quiet.get_or_insert("a very large mapping");
             } else if len != 0 {
                 for (addr, len) in crate::place::apart(addr, len) {
@@ -440,7 +443,7 @@ impl Thread {
     }
 
     fn zero_cells(&mut self, start: u64, len: u64) {
-        joint::drop_cells(self, start..start + len);
+        joined::drop_cells(self, start..start + len);
         let (start, end) = (self.window + start, self.window + start + len);
         // The first pages are shared with their alias and must be written; the rest can be given back.
         let shared = self.window + SHARED;

@@ -89,7 +89,7 @@ pub fn one_takes(tid: i32, signo: u32) -> bool {
 }
 
 /// Calls `f` with number and filters of each thread.
-pub fn each(mut f: impl FnMut(i32, &crate::filters::Filters)) {
+pub fn each(mut f: impl FnMut(i32, &crate::filterlist::Filters)) {
     for k in THREADS.lock().iter() {
         // SAFETY: as above.
         let t = unsafe { &*k.0 };

@@ -3,7 +3,7 @@
 //! program reads the area, it shows as surprises.
 
 use crate::guard::{self, Fault};
-use crate::nondet;
+use crate::processor;
 use crate::thread::Thread;
 use core::arch::asm;
 use hindsight_isa::xsave::{Area, COMPONENTS};
@@ -14,7 +14,7 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let Some(addr) = i.virtual_address(0, 0, |r, _, _| crate::slow::value(t, r)) else {
         crate::slow::unsupported(t, i.ip());
     };
-    let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & nondet::xcr0();
+    let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & processor::xcr0();
     let mut out = Area::default();
     let area: *const Area = t.area();
     use Mnemonic::*;

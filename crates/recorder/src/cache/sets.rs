@@ -5,7 +5,8 @@
 //! remembers which jumps it links, and leaves a set of each file when it ends; those after it take them. So a
 //! program that is executed once costs nothing.
 
-use super::{Block, Cache, MARGIN, SIZE, base, generation, key, mode};
+use super::{Block, Cache, MARGIN, SIZE, base, key, mode};
+use crate::generation;
 use crate::maps::{Region, regions};
 use crate::thread::Thread;
 use crate::{code, config, guard, kept, program, ring};
@@ -211,7 +212,7 @@ impl Cache {
     pub fn give_sets(&mut self) {
         let missing = core::mem::take(&mut self.sets.missing);
         let Some(shelf) = ring::shelf() else { return };
-        if generation() != 1 || !self.code.is_unchanged() {
+        if generation::present() != 1 || !self.code.is_unchanged() {
             return;
         }
         for file in &missing {
