@@ -9,8 +9,8 @@ use crate::call::errno;
 use crate::fail;
 use crate::fail::Line;
 use crate::many;
+use crate::pass;
 use crate::rseq;
-use crate::signals;
 use crate::sigstate::AltStack;
 use crate::sys;
 use crate::thread::Thread;
@@ -198,7 +198,7 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
         t.sequence_always();
     }
     t.begin();
-    signals::unblock(t);
+    pass::unblock(t);
     dispatch::run(t)
 }
 

@@ -5,8 +5,8 @@
 use crate::clone;
 use crate::lock::Lock;
 use crate::many;
+use crate::pass;
 use crate::ring::Emitter;
-use crate::signals;
 use crate::sigstate::{AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
@@ -252,7 +252,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     t.code_epoch = cache::cache().code.epoch;
     t.sequence_always();
     t.begin();
-    signals::unblock(t);
+    pass::unblock(t);
     dispatch::run(t)
 }
 

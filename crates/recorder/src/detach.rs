@@ -5,7 +5,7 @@
 
 use crate::brk;
 use crate::descriptor;
-use crate::signals;
+use crate::pass;
 use crate::stop;
 use crate::sys;
 use crate::thread::Thread;
@@ -43,7 +43,7 @@ unsafe extern "C" {
 /// command line. Returns if a signal has to be delivered first.
 pub fn rest(t: &mut Thread) {
     sys::set_signal_mask(!0);
-    if signals::waiting(t) {
+    if pass::waiting(t) {
         return;
     }
     joint::end(t);
@@ -62,7 +62,7 @@ pub fn rest(t: &mut Thread) {
     t.publish();
     t.emit.end();
     t.emit.release();
-    signals::hand_back(t);
+    pass::hand_back(t);
     attach::restore_rseq(t);
     let heap = brk::virtual_heap();
     let mut handoff = Box::new(Handoff {

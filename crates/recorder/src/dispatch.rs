@@ -7,6 +7,7 @@ use crate::cores;
 use crate::detach;
 use crate::doom;
 use crate::exceptions;
+use crate::pass;
 use crate::regime;
 use crate::select;
 use crate::signals;
@@ -15,6 +16,7 @@ use crate::stepping;
 use crate::stop;
 use crate::syscalls;
 use crate::thread::Thread;
+use crate::trap;
 use crate::vsyscall;
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -48,7 +50,7 @@ pub fn run(t: &mut Thread) -> ! {
         t.seen.store(u64::MAX, Release);
         regime::arrive(t, pc);
         select::arrive(t, pc);
-        if stepping::begin(t) {
+        if trap::begin(t) {
             continue;
         }
         let host = cache::cache().get(t, pc);
@@ -84,8 +86,7 @@ fn execute(t: &mut Thread, host: u64) {
             Next::Resume => {}
             Next::Boundary => {
                 // Straight on when nothing wants attention: the usual case for new code.
-                if signals::waiting(t) || due(t) || stop::must_leave() || t.signals.stepping.is_on()
-                {
+                if pass::waiting(t) || due(t) || stop::must_leave() || t.signals.stepping.is_on() {
                     return;
                 }
                 let pc = t.ctx.rip;

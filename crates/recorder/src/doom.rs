@@ -7,8 +7,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::context::Info;
-use crate::pass::pass;
-use crate::signals;
+use crate::pass::{self, pass};
 use crate::sigstate::SYNCHRONOUS;
 use crate::sigstate::bit;
 use crate::stop;
@@ -44,7 +43,7 @@ fn is_ours(certain: u64) -> bool {
 /// The thread stands before a system call. Does not return if another one is about to kill the process.
 pub fn before_call(t: &mut Thread) {
     let certain = CERTAIN.load(Relaxed);
-    if certain != 0 && !signals::waiting(t) && is_ours(certain) {
+    if certain != 0 && !pass::waiting(t) && is_ours(certain) {
         cores::rest(t);
     }
 }
@@ -63,7 +62,7 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         return pass(t, nr, a);
     };
     sys::set_signal_mask(!0);
-    if signals::waiting(t) {
+    if pass::waiting(t) {
         return None;
     }
     let signo = info.signo as u32;
@@ -74,7 +73,7 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     // SAFETY: it sends a signal.
     let ret = unsafe { sys::raw(nr, *a) };
     if ret != 0 || !taken {
-        signals::unblock(t);
+        pass::unblock(t);
     } else if !cores::dumps_core(signo) {
         // Whoever gets it, all are dead: this one dies of it too.
         note(info.signo, t.signals.actions.deadly());
@@ -82,9 +81,9 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         sys::set_signal_mask(!SYNCHRONOUS);
     } else {
         // The core dump names the one that the kernel has chosen.
-        signals::unblock(t);
+        pass::unblock(t);
         for _ in 0..LOOKS {
-            if signals::waiting(t) || stop::is_dying() {
+            if pass::waiting(t) || stop::is_dying() {
                 break;
             }
             sys::sleep_us(PAUSE);

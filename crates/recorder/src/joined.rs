@@ -1,7 +1,6 @@
 //! What a thread shares between its memory and its cells.
 
 use crate::sys;
-use crate::thread::Thread;
 use crate::{config, fail, line};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -93,6 +92,17 @@ impl Joint {
         }
     }
 
+    /// The cells at offsets `range` of `window` are to become zero: those that are mapped to a file are mapped anew,
+    /// since they cannot just be given back.
+    pub fn drop_cells(&mut self, window: u64, range: Range<u64>) {
+        if self.cells.is_empty() {
+            return;
+        }
+        for r in take(&mut self.cells, &range) {
+            fresh_cells(window + r.start, r.end - r.start);
+        }
+    }
+
     pub fn is_joined(&self, page: u64) -> bool {
         self.seen.get(&page) == Some(&Seen::Joined)
     }
@@ -136,15 +146,4 @@ pub fn fresh_cells(addr: u64, len: u64) {
     }
     sys::madvise_dontdump(addr, len);
     sys::madvise_wipe_on_fork(addr, len);
-}
-
-/// The cells at offsets `range` are to become zero: those that are mapped to a file are mapped anew, since they
-/// cannot just be given back.
-pub fn drop_cells(t: &mut Thread, range: Range<u64>) {
-    if t.joint.cells.is_empty() {
-        return;
-    }
-    for r in take(&mut t.joint.cells, &range) {
-        fresh_cells(t.window + r.start, r.end - r.start);
-    }
 }

@@ -5,6 +5,7 @@ use crate::call::{Flow, args, errno};
 use crate::clone;
 use crate::end;
 use crate::many;
+use crate::pass;
 use crate::ring::{self, Emitter};
 use crate::thread::Thread;
 use crate::threads;
@@ -79,7 +80,7 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     order::attend(t);
     t.sequence_always();
     let _ = sys::set_signal_mask(!0);
-    if signals::waiting(t) {
+    if pass::waiting(t) {
         return None;
     }
     let follow = follows(t);
@@ -98,10 +99,10 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     }
     if ret == 0 {
         begin(t, &r, unborn);
-        signals::unblock(t);
+        pass::unblock(t);
         return Some((0, Flow::Jump));
     }
-    signals::unblock(t);
+    pass::unblock(t);
     Some((ret, Flow::Next))
 }
 

@@ -6,7 +6,7 @@ use crate::call::{Flow, errno};
 use crate::context::Info;
 use crate::exceptions;
 use crate::guard;
-use crate::pass::pass;
+use crate::pass::{self, pass};
 use crate::sigframe;
 use crate::signals;
 use crate::sigstate::{AltStack, OWN, UNBLOCKABLE};
@@ -108,7 +108,7 @@ pub fn sigpending(t: &mut Thread, a: &[u64; 6]) -> u64 {
     if size > SET {
         return errno(EINVAL);
     }
-    let bytes = (known | signals::held(t)).to_le_bytes();
+    let bytes = (known | t.signals.held()).to_le_bytes();
     if ret == 0 && guard::write(set, &bytes[..size as usize]).is_err() {
         return errno(EFAULT);
     }
@@ -209,7 +209,7 @@ pub fn wait(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     let ret = ret?;
     if let Some(mask) = mask
         && ret == errno(EINTR)
-        && signals::waiting(t)
+        && pass::waiting(t)
     {
         t.signals.suspended = Some(mask);
     }

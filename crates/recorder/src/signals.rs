@@ -11,6 +11,7 @@ use crate::end;
 use crate::exceptions::PAGE_FAULT;
 use crate::guard::Trap;
 use crate::inbox::Left;
+use crate::pass;
 use crate::pending::Pending;
 use crate::sigstate::SYNCHRONOUS;
 use crate::sigstate::UNBLOCKABLE;
@@ -20,7 +21,7 @@ use crate::stepping;
 use crate::sys::{self, SigAction};
 use crate::thread::Thread;
 use crate::threads;
-use crate::{arena, cache, doom, fail, line, sigframe, stub};
+use crate::{arena, cache, doom, fail, line, sigframe};
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
 use linux_raw_sys::general::*;
@@ -49,19 +50,6 @@ pub fn install(t: &mut Thread) {
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
 }
 
-/// Makes what else is the program's own that of the kernel: the signals that it would have
-/// pending, and its alternate stack. All signals are blocked.
-pub fn hand_back(t: &mut Thread) {
-    give_back(t, !0);
-    let alt = t.signals.alt;
-    sys::restore_altstack([alt.base, alt.flags as u64, alt.size]);
-}
-
-/// Lets the kernel deliver what the program has not blocked.
-pub fn unblock(t: &Thread) {
-    sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
-}
-
 /// In a new process: signals that were sent to the parent are not its.
 pub fn forked(t: &mut Thread) {
     t.signals.held = Pending::new();
@@ -73,12 +61,12 @@ pub fn forked(t: &mut Thread) {
 /// and those that the program ignores; [`after_exec`] undoes it. `false`: a signal comes first.
 pub fn before_exec(t: &mut Thread) -> bool {
     sys::set_signal_mask(!0);
-    if waiting(t) {
+    if pass::waiting(t) {
         return false;
     }
     // Before those are pending: ignoring a signal drops it.
     actions::synchronous_ignored(t, true);
-    give_back(t, !0);
+    pass::give_back(t, !0);
     sys::set_signal_mask(t.signals.mask);
     true
 }
@@ -87,8 +75,8 @@ pub fn before_exec(t: &mut Thread) -> bool {
 pub fn after_exec(t: &mut Thread) {
     sys::set_signal_mask(!0);
     actions::synchronous_ignored(t, false);
-    if !waiting(t) {
-        unblock(t);
+    if !pass::waiting(t) {
+        pass::unblock(t);
     }
 }
 
@@ -139,58 +127,6 @@ fn release_held(t: &mut Thread) {
     if let Some(info) = info.or_else(|| t.signals.shared.take(free)) {
         t.inbox.put(&info);
     }
-}
-
-/// Has the kernel keep those that are held for this thread, and `shared` of the process's.
-fn give_back(t: &Thread, shared: u64) {
-    while let Some(info) = t.signals.held.take(!0) {
-        sys::queue_signal(&info);
-    }
-    while let Some(info) = t.signals.shared.take(shared) {
-        sys::queue_signal(&info);
-    }
-}
-
-/// Whether a call that the thread makes is to be made by [`call_with_held`].
-pub fn gives_back(t: &Thread) -> bool {
-    t.signals.held.set() != 0 || t.signals.shared.set() & t.signals.looked_for() != 0
-}
-
-/// Makes a system call while signals are held: gives them back to the kernel as long as it lasts,
-/// since the call may be one that looks at them or waits for them. `None`: a signal comes first.
-///
-/// # Safety
-/// As for [`stub::call`].
-pub unsafe fn call_with_held(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
-    sys::set_signal_mask(!0);
-    if waiting(t) {
-        return None;
-    }
-    give_back(t, t.signals.looked_for());
-    sys::set_signal_mask(t.signals.mask);
-    // SAFETY: the caller's.
-    let ret = unsafe { stub::call(nr as u64, *a, &t.inbox.full) };
-    sys::set_signal_mask(!0);
-    if !waiting(t) {
-        unblock(t);
-    }
-    ret
-}
-
-/// Blocks all signals, unless one waits for [`deliver_pending`].
-pub fn comes_first(t: &Thread) -> bool {
-    sys::set_signal_mask(!0);
-    waiting(t)
-}
-
-/// Signals that were sent, are blocked, and are not known to the kernel as such.
-pub fn held(t: &Thread) -> u64 {
-    t.signals.held.set() | t.signals.shared.set()
-}
-
-/// Whether a signal waits for [`deliver_pending`].
-pub fn waiting(t: &Thread) -> bool {
-    t.inbox.get().is_some()
 }
 
 /// After translated code was left by a handler (`ctx.desc` is [`LEFT`]): brings the thread's state

@@ -96,6 +96,11 @@ impl State {
         self.awaited.load(Relaxed) & bit(signo) != 0
     }
 
+    /// Signals that were sent, are blocked, and are not known to the kernel as such.
+    pub fn held(&self) -> u64 {
+        self.held.set() | self.shared.set()
+    }
+
     /// The signals that the call at hand may take.
     pub fn looked_for(&self) -> u64 {
         let unblocked = match self.meanwhile.load(Relaxed) {

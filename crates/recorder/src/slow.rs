@@ -3,8 +3,9 @@
 use crate::dispatch::{Next, resume};
 use crate::end;
 use crate::guard::{self, Fault};
+use crate::pass;
 use crate::thread::Thread;
-use crate::{cache, exceptions, nondet, precheck, signals, stepping, xstate};
+use crate::{cache, exceptions, nondet, precheck, stepping, xstate};
 use hindsight_events::Event;
 use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
@@ -46,7 +47,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
 /// The instruction is done, or has failed.
 pub fn finish(t: &mut Thread, desc: &Desc, done: Result<(), Fault>) -> Next {
     match done {
-        Ok(()) if signals::waiting(t) => {
+        Ok(()) if pass::waiting(t) => {
             t.ctx.rip = desc.pc + desc.ilen as u64;
             t.complete();
             Next::Boundary

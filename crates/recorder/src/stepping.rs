@@ -7,15 +7,13 @@
 
 use crate::context::{Info, TF};
 use crate::guard::{self, Trap};
+use crate::regime;
 use crate::signals::force;
 use crate::thread::Thread;
-use crate::trapflag::Stepping;
-use crate::{regime, slow};
 use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::string::StringOp;
-use iced_x86::{Instruction, Mnemonic};
+use iced_x86::Instruction;
 use linux_raw_sys::general::{SIGTRAP, TRAP_TRACE};
 
 /// Number of the debug exception.
@@ -23,36 +21,6 @@ const DEBUG: u8 = 1;
 const RSP: usize = 4;
 const R11: usize = 11;
 const FLAGS: usize = 16;
-
-/// The thread stands before an instruction. `true`: a part of that has been executed here, and nothing else is to be
-/// done before [`deliver`].
-pub fn begin(t: &mut Thread) -> bool {
-    if !t.signals.stepping.set {
-        return false;
-    }
-    let (pc, from) = (t.ctx.rip, t.pos);
-    t.signals.stepping = Stepping {
-        set: true,
-        due: true,
-        from,
-        ..Stepping::default()
-    };
-    t.inbox.beyond.store(from, Relaxed);
-    let (i, bytes, n) = slow::fetch(pc);
-    match i.mnemonic() {
-        // Unless it comes to `pop_flags`.
-        Mnemonic::Popf | Mnemonic::Popfq => t.signals.stepping.set = false,
-        Mnemonic::Pushf | Mnemonic::Pushfq => {
-            t.signals.stepping.pushes = i.stack_pointer_increment().unsigned_abs() as u64;
-        }
-        _ => {
-            if let Some(op) = StringOp::decode(&bytes[..n]) {
-                t.signals.stepping.iterated = slow::iterate(t, op);
-            }
-        }
-    }
-    t.signals.stepping.iterated
-}
 
 /// Delivers the signal that is due, if the instruction has been done.
 pub fn deliver(t: &mut Thread) {

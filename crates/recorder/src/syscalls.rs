@@ -4,7 +4,7 @@
 
 use crate::call::{Flow, args, errno, returned};
 use crate::clone;
-use crate::pass::pass;
+use crate::pass::{self, pass};
 use crate::sigcalls;
 use crate::signals;
 use crate::sys;
@@ -71,7 +71,7 @@ pub fn perform(t: &mut Thread) -> Flow {
         | __NR_pidfd_send_signal => doom::send(t, nr, &a),
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
         // Nobody else would get a signal that this thread has got.
-        __NR_exit | __NR_exit_group if signals::comes_first(t) => None,
+        __NR_exit | __NR_exit_group if pass::comes_first(t) => None,
         __NR_exit if threads::count() > 1 => birth::exit(t, a[0] as i32),
         __NR_exit | __NR_exit_group => process::exit(t),
         __NR_clone | __NR_clone3 | __NR_vfork if clone::shares_memory(nr, &a) => {

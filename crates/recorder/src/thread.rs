@@ -3,8 +3,6 @@
 mod place;
 
 use crate::gap;
-use crate::joined;
-use crate::joint;
 use crate::sigstate;
 use place::{FREE, map_shared};
 pub use place::{Place, SHARED, STACK, hold};
@@ -54,8 +52,8 @@ pub struct Thread {
     pub signals: sigstate::State,
     /// Position from which on [`Thread::observe`] has something to do.
     pub next_observation: u64,
-    next_keyframe: u64,
-    next_digest: u64,
+    pub next_keyframe: u64,
+    pub next_digest: u64,
     /// Code epoch that this thread's stream has announced.
     pub code_epoch: u64,
     /// Reads that differed from their prediction.
@@ -332,24 +330,6 @@ impl Thread {
         }
     }
 
-    /// Does what is due: key frames, digests, and sharing pages.
-    pub fn observe(&mut self) {
-        // What the kernel has just written belongs to what came before: a key frame waits for the next instruction.
-        let apart = self.emit.position() < self.pos;
-        let due = self.pos >= self.next_keyframe;
-        if apart && due && self.quiet {
-            crate::regime::restate(self);
-        } else if apart && !self.quiet && (due || self.emit.wants_keyframe()) {
-            self.keyframe();
-        } else if self.pos >= self.next_digest {
-            let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
-            self.event(&Event::Digest { cpu, vec });
-            self.next_digest = self.pos + config::get().digest_interval;
-        }
-        joint::look(self);
-        self.schedule();
-    }
-
     /// Whether what is due is worth bringing the thread to rest for, which takes a dozen single steps: a key
     /// frame, or a digest that has been due for long.
     pub fn is_pressed(&self) -> bool {
@@ -413,37 +393,9 @@ impl Thread {
         self.joint.begin(self.pos);
     }
 
-    /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of
-    /// [`ZERO_LIMIT`] and more are left alone, and so is all of it in a gap. In the quiet regime cells
-    /// of other memory in use are spared.
-    pub fn zero_window(&mut self, addr: u64, len: u64) {
-        if self.gap.is_some() {
-            return;
-        }
-        if self.quiet {
-            if len > crate::quiet::MAX_MAPPING {
-                self.ends_quiet.get_or_insert("a very large mapping");
-            } else if len != 0 {
-                for (addr, len) in crate::place::apart(addr, len) {
-                    self.event(&Event::Zero { addr, len });
-                }
-            }
-            return;
-        }
-        self.joint.forget(addr, len);
-        if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
-            return crate::regime::changed(self, addr, len);
-        }
-        self.event(&Event::Zero { addr, len });
-        let size = self.predictor.size();
-        let start = self.predictor.cell(addr);
-        let first = len.min(size - start);
-        self.zero_cells(start, first);
-        self.zero_cells(0, len - first);
-    }
-
-    fn zero_cells(&mut self, start: u64, len: u64) {
-        joined::drop_cells(self, start..start + len);
+    /// Makes the cells at these offsets in the window zero.
+    pub fn zero_cells(&mut self, start: u64, len: u64) {
+        self.joint.drop_cells(self.window, start..start + len);
         let (start, end) = (self.window + start, self.window + start + len);
         // The first pages are shared with their alias and must be written; the rest can be given back.
         let shared = self.window + SHARED;

@@ -2,7 +2,6 @@
 
 use crate::config;
 use crate::lock::Lock;
-use crate::signals;
 use crate::thread::Thread;
 use alloc::vec::Vec;
 use core::ptr::read_volatile;
@@ -57,7 +56,7 @@ pub fn masks(tid: i32) -> Option<(u64, u64)> {
     // SAFETY: threads leave the list before their memory goes.
     let of = |k: &Known| unsafe { &*k.0 };
     let t = list.iter().map(of).find(|t| t.tid == tid)?;
-    Some((t.signals.mask, signals::held(t)))
+    Some((t.signals.mask, t.signals.held()))
 }
 
 /// A thread besides `t`, of the same process, that takes a signal if it is sent now: it has not blocked it, and

@@ -3,8 +3,9 @@
 
 use crate::dispatch::{Next, resume};
 use crate::guard::{self, Fault};
+use crate::pass;
 use crate::thread::Thread;
-use crate::{exceptions, sigframe, signals, slow};
+use crate::{exceptions, sigframe, slow};
 use alloc::vec::Vec;
 use hindsight_isa::xsave::Area;
 use hindsight_isa::{Desc, VecState};
@@ -25,7 +26,7 @@ pub fn execute(t: &mut Thread, desc: &Desc, i: &Instruction) -> Next {
         Ok(true) => {
             elements.finish(&mut v, gathers(i));
             set(t, &v);
-            if signals::waiting(t) {
+            if pass::waiting(t) {
                 t.ctx.rip = desc.pc + desc.ilen as u64;
                 t.complete();
                 return Next::Boundary;
