@@ -5,9 +5,9 @@
 //! can fail is done by [`prepare`] in one thread, before the first one enters.
 
 use crate::brk;
-use crate::call::errno;
 use crate::fail;
 use crate::fail::Line;
+use crate::host::Host;
 use crate::many;
 use crate::pass;
 use crate::rseq;
@@ -23,7 +23,6 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use hindsight_events::attach::{Block, Entry, status};
 use hindsight_isa::CpuState;
 use hindsight_isa::xsave::{AREA_LEN, Area, COMPONENTS};
-use linux_raw_sys::errno::{EBUSY, EINVAL, EPERM};
 
 // Both entries keep the vector state that the thread comes with in an XSAVE area on the stack.
 // `hindsight_attach` gives it back in the end, since the thread may go on natively.
@@ -113,14 +112,14 @@ extern "C" fn prepare(block: *mut Block) {
         program::set(fd, &exe, b"");
         sys::close(fd);
     }
-    let host = crate::Host::detect(false);
+    let host = Host::detect(false);
     cache::init(host.policy());
     let mut first: Option<*mut Thread> = None;
     for e in entries {
         let Some(emit) = ring::Emitter::thread_of(e.tid as i32) else {
             refuse(&line!("too many threads"));
         };
-        let t = host.thread(emit);
+        let t = host.thread(emit, dispatch::run);
         fill(t, e);
         // SAFETY: made in an earlier turn; nothing else uses it yet.
         match first.map(|f| unsafe { &*f }) {
@@ -200,39 +199,4 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     t.begin();
     pass::unblock(t);
     dispatch::run(t)
-}
-
-/// Gives the calling thread's area back to the kernel.
-pub fn restore_rseq(t: &Thread) {
-    if let Some(r) = t.rseq {
-        rseq::tell_kernel(r, 0);
-    }
-}
-
-/// `rseq(addr, len, flags, sig)`. In a process that ran before, the C library relies on it that
-/// what was possible for its first thread is for others. So it succeeds, but the area goes on
-/// saying that no processor number is known.
-pub fn rseq(t: &mut Thread, a: &[u64; 6]) -> u64 {
-    if config::get().attached == 0 {
-        return errno(linux_raw_sys::errno::ENOSYS);
-    }
-    let asked = rseq::Rseq {
-        addr: a[0],
-        len: a[1] as u32,
-        sig: a[3] as u32,
-    };
-    match (a[2], t.rseq) {
-        (rseq::UNREGISTER, Some(r)) if (r.addr, r.len) != (asked.addr, asked.len) => errno(EINVAL),
-        (rseq::UNREGISTER, Some(r)) if r.sig != asked.sig => errno(EPERM),
-        (rseq::UNREGISTER, Some(_)) => {
-            t.rseq = None;
-            0
-        }
-        (0, Some(r)) if r == asked => errno(EBUSY),
-        (0, None) if asked.addr != 0 => {
-            t.rseq = Some(asked);
-            0
-        }
-        _ => errno(EINVAL),
-    }
 }

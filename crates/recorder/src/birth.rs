@@ -11,7 +11,7 @@ use crate::sigstate::{AltStack, State};
 use crate::sys;
 use crate::thread::{STACK, Thread};
 use crate::threads;
-use crate::{actions, cache, dispatch, fail, guard, joint, line, ring};
+use crate::{actions, cache, fail, guard, joint, line, ring};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::arch::asm;
@@ -171,7 +171,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
 /// The child's thread structure, with the registers it begins with.
 fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     let silent = Emitter::silent();
-    let child = Thread::make(t.predictor, silent, t.layout, t.wide_checks).ok()?;
+    let child = Thread::make(t.predictor, silent, t.layout, t.wide_checks, t.run).ok()?;
     let mut cpu = t.cpu();
     let next = cpu.rip + 2;
     (cpu.gpr[0], cpu.gpr[1]) = (0, next);
@@ -253,7 +253,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     t.sequence_always();
     t.begin();
     pass::unblock(t);
-    dispatch::run(t)
+    (t.run)(t)
 }
 
 /// Ends the calling thread, which is not the last.

@@ -6,11 +6,12 @@
 use crate::brk;
 use crate::descriptor;
 use crate::pass;
+use crate::rseq;
 use crate::stop;
 use crate::sys;
 use crate::thread::Thread;
 use crate::threads;
-use crate::{actions, attach, joint, limits, ring};
+use crate::{actions, joint, limits, ring};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
 use core::sync::atomic::Ordering::*;
@@ -63,7 +64,9 @@ pub fn rest(t: &mut Thread) {
     t.emit.end();
     t.emit.release();
     pass::hand_back(t);
-    attach::restore_rseq(t);
+    if let Some(area) = t.rseq {
+        rseq::tell_kernel(area, 0);
+    }
     let heap = brk::virtual_heap();
     let mut handoff = Box::new(Handoff {
         area: 0,

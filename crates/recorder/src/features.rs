@@ -4,7 +4,9 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::call::errno;
+use crate::config;
 use crate::processor;
+use crate::rseq;
 use crate::thread::Thread;
 use crate::{guard, sys};
 use linux_raw_sys::errno::*;
@@ -85,5 +87,33 @@ pub fn hide_components(nr: u32, a: &[u64; 6]) {
             }
         }
         _ => {}
+    }
+}
+
+/// `rseq(addr, len, flags, sig)`. In a process that ran before, the C library relies on it that
+/// what was possible for its first thread is for others. So it succeeds, but the area goes on
+/// saying that no processor number is known.
+pub fn rseq(t: &mut Thread, a: &[u64; 6]) -> u64 {
+    if config::get().attached == 0 {
+        return errno(linux_raw_sys::errno::ENOSYS);
+    }
+    let asked = rseq::Rseq {
+        addr: a[0],
+        len: a[1] as u32,
+        sig: a[3] as u32,
+    };
+    match (a[2], t.rseq) {
+        (rseq::UNREGISTER, Some(r)) if (r.addr, r.len) != (asked.addr, asked.len) => errno(EINVAL),
+        (rseq::UNREGISTER, Some(r)) if r.sig != asked.sig => errno(EPERM),
+        (rseq::UNREGISTER, Some(_)) => {
+            t.rseq = None;
+            0
+        }
+        (0, Some(r)) if r == asked => errno(EBUSY),
+        (0, None) if asked.addr != 0 => {
+            t.rseq = Some(asked);
+            0
+        }
+        _ => errno(EINVAL),
     }
 }

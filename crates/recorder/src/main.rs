@@ -45,6 +45,7 @@ mod generation;
 mod guard;
 mod handing;
 mod heap;
+mod host;
 mod inbox;
 mod joined;
 mod joint;
@@ -103,15 +104,15 @@ mod vsyscall;
 mod wanted;
 mod xstate;
 
+use crate::host::Host;
 use core::arch::global_asm;
 use core::ffi::CStr;
 
 use hindsight_events::config::Config;
-use hindsight_isa::xsave::{Area, Layout};
-use hindsight_isa::{Predictor, VecState};
+use hindsight_isa::VecState;
+use hindsight_isa::xsave::Area;
 use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 use stack::Stack;
-use thread::Thread;
 
 /// The recorder's stack: the kernel's is the program's.
 const STACK: usize = 1 << 20;
@@ -185,7 +186,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     let Some(emit) = emit else {
         fail::die(fail::STATUS, &line!("too many threads"))
     };
-    let t = host.thread(emit);
+    let t = host.thread(emit, dispatch::run);
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.prepare_lookup();
     cache::init(host.policy());
@@ -228,55 +229,4 @@ fn inherited() -> alloc::vec::Vec<u8> {
         }
     }
     state
-}
-
-/// What this processor and the configuration ask of threads and translated code.
-struct Host {
-    plain: bool,
-    predictor: Predictor,
-    layout: Layout,
-    wide_checks: bool,
-}
-
-impl Host {
-    fn detect(plain: bool) -> Host {
-        let Some(layout) = Layout::detect_with(processor::ask) else {
-            fail::die(
-                fail::STATUS,
-                &line!("this processor has no XSAVE, or keeps its state in an unknown place"),
-            );
-        };
-        Host {
-            plain,
-            predictor: Predictor {
-                bits: config::get().predictor_bits,
-            },
-            layout,
-            wide_checks: !plain && layout.mask & 0xe0 == 0xe0 && has_avx512vl(),
-        }
-    }
-
-    /// Makes a thread.
-    fn thread(&self, emit: ring::Emitter) -> &'static mut Thread {
-        match Thread::make(self.predictor, emit, self.layout, self.wide_checks) {
-            Ok(t) => t,
-            Err(e) => fail::die(
-                fail::STATUS,
-                &line!(
-                    "cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k"
-                ),
-            ),
-        }
-    }
-
-    fn policy(&self) -> hindsight_translate::Policy {
-        cache::policy(self.plain, self.predictor, self.wide_checks)
-    }
-}
-
-/// AVX-512 with vectors of all lengths and the instructions on bytes, words and quadwords that
-/// the wide checks use (F, DQ, BW, VL).
-fn has_avx512vl() -> bool {
-    let b = processor::ask(7, 0).ebx;
-    [16, 17, 30, 31].iter().all(|n| b >> n & 1 != 0)
 }

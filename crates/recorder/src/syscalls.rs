@@ -11,8 +11,8 @@ use crate::sys;
 use crate::thread::Thread;
 use crate::threads;
 use crate::{
-    attach, birth, channel, confined, doom, exec, features, filters, joint, limits, memcalls,
-    pathcalls, process, regime, traced,
+    birth, channel, confined, doom, exec, features, filters, joint, limits, memcalls, pathcalls,
+    process, regime, traced,
 };
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
@@ -88,7 +88,7 @@ pub fn perform(t: &mut Thread) -> Flow {
             .or_else(|| features::prctl(t, &a))
             .or_else(|| pass(t, nr, &a)),
         __NR_seccomp => filters::seccomp(t, &a).or_else(|| pass(t, nr, &a)),
-        __NR_rseq => Some(attach::rseq(t, &a)),
+        __NR_rseq => Some(features::rseq(t, &a)),
         // Would bring the whole predictor into memory.
         __NR_mlockall => Some(memcalls::lock_all(a[0])),
         _ => match memcalls::perform(t, nr, &a) {

@@ -31,6 +31,9 @@ pub const ZERO_LIMIT: u64 = 1 << 30;
 /// Instructions between key frames per byte of the program's memory.
 const KEYFRAME_COST: u64 = 128;
 
+/// What threads do: run the program.
+pub type Run = fn(&mut Thread) -> !;
+
 /// A recorded thread. Lives at a fixed address for the thread's whole life; `ctx.runtime` points to it.
 pub struct Thread {
     /// The context block below the window.
@@ -47,6 +50,8 @@ pub struct Thread {
     /// Whether zmm31 and k7 belong to the translator; the guest's are in the context block then.
     pub wide_checks: bool,
     pub layout: Layout,
+    /// What it does all its life.
+    pub run: Run,
     /// What the thread's signal handlers have to say.
     pub inbox: &'static Inbox,
     pub signals: sigstate::State,
@@ -129,6 +134,7 @@ impl Thread {
         emit: Emitter,
         layout: Layout,
         wide_checks: bool,
+        run: Run,
     ) -> Result<&'static mut Thread, i32> {
         let place = Place::take(predictor)?;
         let window = place.window;
@@ -148,6 +154,7 @@ impl Thread {
             area: Area::default(),
             wide_checks,
             layout,
+            run,
             inbox: &place.inbox,
             signals: sigstate::State::new(),
             next_observation: u64::MAX,
