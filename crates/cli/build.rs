@@ -11,6 +11,7 @@ fn main() {
     let cargo = env::var_os("CARGO").expect("cargo sets it");
     let crates = here.parent().expect("the crates' folder").to_path_buf();
     for name in [
+        "image",
         "recorder",
         "isa",
         "events",
@@ -34,7 +35,7 @@ fn main() {
         .arg("build")
         .arg("--release")
         .arg("--manifest-path")
-        .arg(crates.join("recorder/Cargo.toml"))
+        .arg(crates.join("image/Cargo.toml"))
         .arg("--target-dir")
         .arg(&target);
     // What the outer build was told (flags, wrappers, another target folder) is not meant for a

@@ -1,15 +1,17 @@
 //! Runs translated code as the recorder does, and serves its exits.
 
+use crate::confined;
 use crate::memory::{CACHE, Window};
 use crate::native::{self, Trap};
 use crate::thread::{Stop, Thread};
-use crate::{confined, guard, precheck};
 use hindsight_events::Event;
 use hindsight_isa::desc::raise;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
+use hindsight_recorder::shadow::Shadow;
+use hindsight_recorder::{guard, precheck};
 use hindsight_translate::{Block, Error, Input, Translator, completed};
 use iced_x86::{Decoder, DecoderOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,6 +3,7 @@
 use hindsight_events::Event;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{Ctx, Predictor, VecState};
+use hindsight_recorder::shadow::Shadow;
 
 /// Why a case ends early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,14 +45,16 @@ pub struct Thread {
     pub layout: Layout,
 }
 
-impl Thread {
-    /// Code that leaves the window alone does not come to the runtime for surprises.
-    pub fn is_plain(&self) -> bool {
+impl Shadow for Thread {
+    fn ctx(&self) -> &Ctx {
+        self.ctx
+    }
+
+    fn is_plain(&self) -> bool {
         false
     }
 
-    /// The guest's vector state.
-    pub fn vec(&mut self) -> VecState {
+    fn vec(&mut self) -> VecState {
         let mut area = self.area.clone();
         if self.wide_checks {
             self.layout
@@ -60,13 +63,11 @@ impl Thread {
         self.layout.to_state(&area)
     }
 
-    /// Address of the cell of guest address `a`.
-    pub fn cell(&self, a: u64) -> *mut u8 {
+    fn cell(&self, a: u64) -> *mut u8 {
         (self.window + self.predictor.cell(a)) as *mut u8
     }
 
-    /// Keeps an event.
-    pub fn event(&mut self, e: &Event) {
+    fn event(&mut self, e: &Event) {
         match *e {
             Event::Patch { line, mask, words } => {
                 for (i, w) in words
@@ -88,6 +89,17 @@ impl Thread {
         }
     }
 
+    fn count_misprediction(&mut self) {
+        self.surprises += 1;
+    }
+
+    /// Ends the case.
+    fn unsupported(&mut self, _: u64) -> ! {
+        std::panic::resume_unwind(Box::new(Stop::Unsupported))
+    }
+}
+
+impl Thread {
     /// Cells of `addr..addr+len`, one by one.
     pub fn read_cells(&self, addr: u64, buf: &mut [u8]) {
         for (i, b) in buf.iter_mut().enumerate() {

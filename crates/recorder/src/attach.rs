@@ -27,7 +27,7 @@ use hindsight_isa::xsave::{AREA_LEN, Area, COMPONENTS};
 // Both entries keep the vector state that the thread comes with in an XSAVE area on the stack.
 // `hindsight_attach` gives it back in the end, since the thread may go on natively.
 global_asm!(
-    ".globl hindsight_attach, hindsight_parked, hindsight_parked_end",
+    ".globl hindsight_attach, hindsight_attach_done, hindsight_attached, hindsight_parked, hindsight_parked_end",
     "hindsight_attach:",
     "call hindsight_keep_vectors",
     "mov [rip + hindsight_attach_sp], rsp",
@@ -79,6 +79,11 @@ global_asm!(
 unsafe extern "C" {
     fn hindsight_attach_done() -> !;
     fn hindsight_attached();
+}
+
+/// Refers to the entries above, which the command line looks for in the image.
+pub fn keep_entries() {
+    core::hint::black_box(hindsight_attached as *const ());
 }
 
 /// Address of the block.

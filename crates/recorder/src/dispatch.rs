@@ -10,6 +10,7 @@ use crate::exceptions;
 use crate::pass;
 use crate::regime;
 use crate::select;
+use crate::shadow::Shadow;
 use crate::signals;
 use crate::slow;
 use crate::stepping;

@@ -7,8 +7,9 @@
 use crate::context::TF;
 use crate::end;
 use crate::guard::{self, Fault, Trap};
+use crate::operand;
 use crate::thread::Thread;
-use crate::{exceptions, line, sigframe, slow, stepping, sys};
+use crate::{exceptions, line, sigframe, stepping, sys};
 use hindsight_events::Event;
 use hindsight_isa::state::RFLAGS_MASK;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -151,7 +152,7 @@ fn far_return(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
 /// A far jump or call to where memory says.
 fn transfer(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let size = size(i);
-    let at = i.virtual_address(0, 0, |r, _, _| slow::value(t, r));
+    let at = i.virtual_address(0, 0, |r, _, _| operand::value(t.ctx, r));
     let at = at.ok_or(Fault::GP)?;
     let [rip] = words(at, size)?;
     let mut selector = [0; 2];
@@ -196,9 +197,9 @@ fn load(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             let [word] = words(t.ctx.gpr[RSP], 2)?;
             word
         }
-        OpKind::Register => slow::value(t, i.op1_register()).unwrap_or(0),
+        OpKind::Register => operand::value(t.ctx, i.op1_register()).unwrap_or(0),
         _ => {
-            let at = i.virtual_address(1, 0, |r, _, _| slow::value(t, r));
+            let at = i.virtual_address(1, 0, |r, _, _| operand::value(t.ctx, r));
             let [word] = words(at.ok_or(Fault::GP)?, 2)?;
             word
         }

@@ -52,10 +52,8 @@ impl Lists {
     }
 }
 
-struct Heap;
-
-#[global_allocator]
-static HEAP: Heap = Heap;
+/// The allocator itself.
+pub struct Heap;
 
 fn class(layout: &Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).next_power_of_two();

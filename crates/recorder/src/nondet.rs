@@ -1,6 +1,7 @@
 //! Instructions whose result is not determined by registers and memory: executed, and recorded.
 
 use crate::guard::Fault;
+use crate::operand;
 use crate::processor::baseline;
 use crate::processor::host_xcr0;
 use crate::processor::xcr0;
@@ -114,7 +115,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         }
         Lsl | Lar if i.op1_kind() == iced_x86::OpKind::Register => {
             let n = i.op_register(0).full_register().number();
-            let selector = slow::value(t, i.op1_register()).unwrap_or(0);
+            let selector = operand::value(t.ctx, i.op1_register()).unwrap_or(0);
             let (v, ok): (u64, u8);
             // SAFETY: reads a descriptor's limit or rights.
             unsafe {

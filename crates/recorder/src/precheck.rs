@@ -2,30 +2,30 @@
 //! state, and proves their writes possible.
 
 use crate::guard::{self, Fault};
+use crate::operand::value;
 use crate::processor;
-use crate::slow::value;
-use crate::thread::Thread;
+use crate::shadow::Shadow;
 use hindsight_translate::vsib::Elements;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// Prepares `i`; `writes` is the number of bytes it writes at its memory operand (0: none).
 /// `Ok(false)`: it reads addresses that share cells, and has to be executed in parts.
-pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> {
+pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fault> {
     use Mnemonic::*;
     let Some(op) = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory) else {
-        crate::slow::unsupported(t, i.ip());
+        t.unsupported(i.ip());
     };
     let vsib = i.memory_index().is_vector_register();
     if vsib {
         return gather(t, i);
     }
-    let Some(addr) = i.virtual_address(op, 0, |r, _, _| value(t, r)) else {
-        crate::slow::unsupported(t, i.ip());
+    let Some(addr) = i.virtual_address(op, 0, |r, _, _| value(t.ctx(), r)) else {
+        t.unsupported(i.ip());
     };
     match i.mnemonic() {
         Bt | Bts | Btr | Btc => {
             let size = i.op_register(1).size() as u64;
-            let offset = value(t, i.op_register(1)).unwrap_or(0);
+            let offset = value(t.ctx(), i.op_register(1)).unwrap_or(0);
             let bits = 8 * size;
             let shift = 64 - bits as u32;
             let signed = ((offset << shift) as i64) >> shift;
@@ -34,7 +34,7 @@ pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> 
                 || i.memory_index().size() == 4
                 || i.memory_displ_size() == 4;
             // Short addresses wrap before the segment's base is added.
-            let segment = value(t, i.memory_segment()).unwrap_or(0);
+            let segment = value(t.ctx(), i.memory_segment()).unwrap_or(0);
             let at = if narrow {
                 segment.wrapping_add(at.wrapping_sub(segment) as u32 as u64)
             } else {
@@ -68,7 +68,7 @@ pub fn run(t: &mut Thread, i: &Instruction, writes: u64) -> Result<bool, Fault> 
 /// Fills the lines of the active elements. Lines are tried as a whole; those that cannot be read
 /// matter only if an active element lies in them.
 fn elements(
-    t: &mut Thread,
+    t: &mut impl Shadow,
     addr: u64,
     size: usize,
     count: usize,
@@ -84,7 +84,7 @@ fn elements(
 
 /// A memory operand under a mask register. Shuffles use elements that their mask does not name, so
 /// the predictor learns all of the operand that can be read; only what counts may fault.
-fn masked(t: &mut Thread, i: &Instruction, addr: u64) -> Result<(), Fault> {
+fn masked(t: &mut impl Shadow, i: &Instruction, addr: u64) -> Result<(), Fault> {
     let total = i.memory_size().size() as u64;
     if i.op_mask() == Register::None || never_suppresses(i) {
         t.fill(addr, total)?;
@@ -240,10 +240,10 @@ fn never_suppresses(i: &Instruction) -> bool {
 }
 
 /// `false`: elements share cells, so that not all can be brought up to date at once.
-fn gather(t: &mut Thread, i: &Instruction) -> Result<bool, Fault> {
+fn gather(t: &mut impl Shadow, i: &Instruction) -> Result<bool, Fault> {
     let v = t.vec();
-    let Some(elements) = Elements::of(i, &v, |r| value(t, r)) else {
-        crate::slow::unsupported(t, i.ip());
+    let Some(elements) = Elements::of(i, &v, |r| value(t.ctx(), r)) else {
+        t.unsupported(i.ip());
     };
     let active = &elements.active;
     for (_, at) in active {
@@ -261,11 +261,11 @@ fn gather(t: &mut Thread, i: &Instruction) -> Result<bool, Fault> {
 }
 
 /// Everything that `xrstor` may read, for the components it is asked for.
-fn xrstor(t: &mut Thread, addr: u64) -> Result<bool, Fault> {
+fn xrstor(t: &mut impl Shadow, addr: u64) -> Result<bool, Fault> {
     if !addr.is_multiple_of(64) {
         return Err(Fault::GP);
     }
-    let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & processor::xcr0();
+    let wanted = (t.ctx().gpr[0] & 0xffff_ffff | t.ctx().gpr[2] << 32) & processor::xcr0();
     t.fill(addr, 576)?;
     let mut header = [0; 64];
     guard::read(addr + 512, &mut header)?;

@@ -4,13 +4,15 @@ use crate::dispatch::{Next, resume};
 use crate::end;
 use crate::guard::{self, Fault};
 use crate::pass;
+use crate::shadow::Shadow;
 use crate::thread::Thread;
 use crate::{cache, exceptions, nondet, precheck, stepping, xstate};
 use hindsight_events::Event;
 use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
+use hindsight_isa::{Ctx, VecState};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
 use hindsight_translate::{completed, familiar};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
 /// The instruction of a descriptor.
 pub fn decode(desc: &Desc) -> Instruction {
@@ -315,7 +317,46 @@ fn collide(t: &mut Thread, desc: &Desc, op: StringOp, mut regs: Regs, base: u64)
     finish(t, desc, Ok(()))
 }
 
+impl Shadow for Thread {
+    fn ctx(&self) -> &Ctx {
+        self.ctx
+    }
+
+    fn vec(&mut self) -> VecState {
+        Thread::vec(self)
+    }
+
+    fn cell(&self, a: u64) -> *mut u8 {
+        Thread::cell(self, a)
+    }
+
+    fn is_plain(&self) -> bool {
+        Thread::is_plain(self)
+    }
+
+    fn event(&mut self, ev: &Event) {
+        Thread::event(self, ev);
+    }
+
+    fn count_misprediction(&mut self) {
+        self.surprises += 1;
+    }
+
+    fn unsupported(&mut self, pc: u64) -> ! {
+        unsupported(self, pc)
+    }
+}
+
 impl Thread {
+    /// Records what the kernel, or the recorder in its place, has put into memory: `bytes` at `addr`.
+    pub fn put(&mut self, addr: u64, bytes: &[u8]) {
+        if self.is_plain() {
+            return;
+        }
+        self.write_cells(addr, bytes);
+        self.event(&Event::Memory { addr, bytes });
+    }
+
     /// Calls `f` with each contiguous piece of the cells of `addr..addr+len` and its offset.
     fn cells(&self, addr: u64, len: usize, mut f: impl FnMut(*mut u8, usize, usize)) {
         let mut at = 0;
@@ -360,34 +401,4 @@ impl Thread {
     pub fn invalidate_code(&mut self, addr: u64, len: u64) {
         cache::cache().invalidate(self, addr, len);
     }
-}
-
-/// Value of a register, as addressing and immediate operands see it.
-pub fn value(t: &Thread, r: Register) -> Option<u64> {
-    if r == Register::None {
-        return Some(0);
-    }
-    if matches!(r, Register::FS | Register::GS) {
-        return Some(if r == Register::FS {
-            t.ctx.fs_base
-        } else {
-            t.ctx.gs_base
-        });
-    }
-    if r.is_segment_register() {
-        return Some(0);
-    }
-    if !r.is_gpr() {
-        return None;
-    }
-    let v = t.ctx.gpr[r.full_register().number()];
-    Some(match r.size() {
-        8 => v,
-        4 => v as u32 as u64,
-        2 => v as u16 as u64,
-        _ if matches!(r, Register::AH | Register::BH | Register::CH | Register::DH) => {
-            v >> 8 & 0xff
-        }
-        _ => v & 0xff,
-    })
 }

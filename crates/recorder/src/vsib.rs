@@ -3,7 +3,9 @@
 
 use crate::dispatch::{Next, resume};
 use crate::guard::{self, Fault};
+use crate::operand;
 use crate::pass;
+use crate::shadow::Shadow;
 use crate::thread::Thread;
 use crate::{exceptions, sigframe, slow};
 use alloc::vec::Vec;
@@ -15,7 +17,7 @@ use iced_x86::Instruction;
 /// Executes `i`, at which the thread stands.
 pub fn execute(t: &mut Thread, desc: &Desc, i: &Instruction) -> Next {
     let mut v = t.vec();
-    let Some(elements) = Elements::of(i, &v, |r| slow::value(t, r)) else {
+    let Some(elements) = Elements::of(i, &v, |r| operand::value(t.ctx, r)) else {
         slow::unsupported(t, desc.pc);
     };
     let done = match gathers(i) {

@@ -3,6 +3,7 @@
 //! program reads the area, it shows as surprises.
 
 use crate::guard::{self, Fault};
+use crate::operand;
 use crate::processor;
 use crate::thread::Thread;
 use core::arch::asm;
@@ -11,7 +12,7 @@ use iced_x86::{Instruction, Mnemonic};
 
 /// Executes a save instruction into the program's real memory.
 pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
-    let Some(addr) = i.virtual_address(0, 0, |r, _, _| crate::slow::value(t, r)) else {
+    let Some(addr) = i.virtual_address(0, 0, |r, _, _| operand::value(t.ctx, r)) else {
         crate::slow::unsupported(t, i.ip());
     };
     let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & processor::xcr0();

@@ -1,15 +1,39 @@
-//! Reads that differ from their prediction: brings the predictor up to date, line by line, and
+//! Mispredictions: reads that differ from their prediction. Brings the predictor up to date, line by line, and
 //! records what that changed.
+//!
+//! The differential tests have threads of their own, which do this with the same code.
 
 use crate::guard::{self, Fault};
-use crate::thread::Thread;
 use hindsight_events::Event;
 use hindsight_events::event::LINE;
+use hindsight_isa::{Ctx, VecState};
 
-impl Thread {
+/// A thread whose reads are predicted.
+pub trait Shadow {
+    /// Its context block.
+    fn ctx(&self) -> &Ctx;
+
+    /// Its vector registers.
+    fn vec(&mut self) -> VecState;
+
+    /// Address of the predictor cell of guest address `a`.
+    fn cell(&self, a: u64) -> *mut u8;
+
+    /// Whether it runs plain code, which leaves the predictor alone.
+    fn is_plain(&self) -> bool;
+
+    /// Appends an event at the present position.
+    fn event(&mut self, ev: &Event);
+
+    /// A read differed from its prediction.
+    fn count_misprediction(&mut self);
+
+    /// The recorder does not know the instruction at `pc`.
+    fn unsupported(&mut self, pc: u64) -> !;
+
     /// Makes the predictor agree with memory for the lines of `addr..addr+len`. Returns whether
     /// anything differed.
-    pub fn fill(&mut self, addr: u64, len: u64) -> Result<bool, Fault> {
+    fn fill(&mut self, addr: u64, len: u64) -> Result<bool, Fault> {
         let mut changed = false;
         let last = addr.wrapping_add(len.max(1) - 1) & !(LINE - 1);
         let mut line = addr & !(LINE - 1);
@@ -29,8 +53,8 @@ impl Thread {
         }
     }
 
-    /// [`Thread::fill`] for one line.
-    pub fn fill_line(&mut self, line: u64) -> Result<bool, Fault> {
+    /// [`Shadow::fill`] for one line.
+    fn fill_line(&mut self, line: u64) -> Result<bool, Fault> {
         let mut real = [0u8; LINE as usize];
         guard::load_line(line, &mut real)?;
         if self.is_plain() {
@@ -53,24 +77,15 @@ impl Thread {
             }
         }
         if mask != 0 {
-            self.surprises += 1;
+            self.count_misprediction();
             self.event(&Event::Patch { line, mask, words });
         }
         Ok(mask != 0)
     }
 
-    /// Records what the kernel, or the recorder in its place, has put into memory: `bytes` at `addr`.
-    pub fn put(&mut self, addr: u64, bytes: &[u8]) {
-        if self.is_plain() {
-            return;
-        }
-        self.write_cells(addr, bytes);
-        self.event(&Event::Memory { addr, bytes });
-    }
-
     /// Sets exactly the cells of `addr..addr+len` (at most 8) to the low bytes of `value`, which was
     /// read there and is in memory no longer.
-    pub fn fill_value(&mut self, addr: u64, len: u8, value: u64) {
+    fn fill_value(&mut self, addr: u64, len: u8, value: u64) {
         for (i, b) in value.to_le_bytes()[..len.min(8) as usize]
             .iter()
             .enumerate()
@@ -83,7 +98,7 @@ impl Thread {
         } else {
             value
         };
-        self.surprises += 1;
+        self.count_misprediction();
         self.event(&Event::PatchBytes { addr, len, value });
     }
 }

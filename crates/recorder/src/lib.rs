@@ -1,13 +1,14 @@
 //! The half of the recorder that lives in the recorded process.
 //!
-//! A freestanding image without C library, thread-local storage or threads of its own. The
-//! command line has the kernel execute it with exactly the program's arguments and environment;
-//! it loads the program into the same address space, onto the same stack, and runs translated
-//! copies of the program's code until it exits.
-#![no_std]
-#![no_main]
+//! It needs no C library, no thread-local storage and no threads of its own. The command line has the kernel
+//! execute it (the program is the crate `image`) with exactly the program's arguments and environment. It loads
+//! the program into the same address space, onto the same stack, and runs translated copies of the program's
+//! code until it exits.
+#![cfg_attr(not(test), no_std)]
 #![deny(unsafe_op_in_unsafe_fn)]
 extern crate alloc;
+
+pub use attach::keep_entries;
 
 mod actions;
 mod arena;
@@ -42,9 +43,9 @@ mod filters;
 mod forbidden;
 mod gap;
 mod generation;
-mod guard;
+pub mod guard;
 mod handing;
-mod heap;
+pub mod heap;
 mod host;
 mod inbox;
 mod joined;
@@ -56,20 +57,19 @@ mod lock;
 mod many;
 mod maps;
 mod mark;
-mod mem;
 mod memcalls;
 mod nondet;
 mod observe;
+pub mod operand;
 mod order;
-mod panic;
 mod pass;
 mod pathcalls;
 mod pending;
 mod place;
 mod plan;
-mod precheck;
+pub mod precheck;
 mod process;
-mod processor;
+pub mod processor;
 mod procfiles;
 mod program;
 mod quiet;
@@ -79,6 +79,7 @@ mod ring;
 mod rseq;
 mod script;
 mod select;
+pub mod shadow;
 mod sigcalls;
 mod sigframe;
 mod sighandler;
@@ -90,7 +91,6 @@ mod stack;
 mod stepping;
 mod stop;
 mod stub;
-mod surprise;
 mod symtab;
 mod sys;
 mod syscalls;
@@ -105,7 +105,6 @@ mod wanted;
 mod xstate;
 
 use crate::host::Host;
-use core::arch::global_asm;
 use core::ffi::CStr;
 
 use hindsight_events::config::Config;
@@ -114,41 +113,17 @@ use hindsight_isa::xsave::Area;
 use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 use stack::Stack;
 
-/// The recorder's stack: the kernel's is the program's.
-const STACK: usize = 1 << 20;
-
-// The lowest page of the stack is never touched: it becomes the guard page.
-global_asm!(
-    ".globl _start, hindsight_configured, hindsight_stack, hindsight_stack_end",
-    "_start:",
-    "xor esi, esi",
-    // From a starter: rsi has the address of the configuration.
-    "hindsight_configured:",
-    "xor ebp, ebp",
-    "mov rdi, rsp",
-    "lea rsp, [rip + hindsight_stack + {size}]",
-    "call {main}",
-    "ud2",
-    ".section .bss.hindsight_stack, \"aw\", @nobits",
-    ".balign 4096",
-    "hindsight_stack:",
-    ".zero {size}",
-    "hindsight_stack_end:",
-    ".text",
-    size = const STACK,
-    main = sym recorder_main,
-);
-
-unsafe extern "C" {
-    static hindsight_stack: u8;
-}
-
-extern "C" fn recorder_main(sp: *mut u64, configured: *mut Config) -> ! {
+/// Runs the program, in a process that the kernel has just begun.
+///
+/// # Safety
+/// `sp` is what the kernel left in the stack pointer, `configured` is null or the configuration, and `guard` is a
+/// page that nothing uses, below the stack in use.
+pub unsafe fn run(sp: *mut u64, configured: *mut Config, guard: u64) -> ! {
     config::set(configured);
-    // SAFETY: `sp` is what the kernel left in the stack pointer.
+    // SAFETY: the caller's.
     let mut stack = unsafe { Stack::new(sp) };
     sys::allow_fsgsbase(stack.aux(AT_HWCAP2).unwrap_or(0) & 2 != 0);
-    let _ = sys::mprotect(&raw const hindsight_stack as u64, sys::PAGE, sys::PROT_NONE);
+    let _ = sys::mprotect(guard, sys::PAGE, sys::PROT_NONE);
     let config = config::get();
     select::init();
     if config.ctl_fd >= 0 {
@@ -229,4 +204,24 @@ fn inherited() -> alloc::vec::Vec<u8> {
         }
     }
     state
+}
+
+/// Ends the process because of an error of the recorder's own.
+pub fn panicked(info: &core::panic::PanicInfo) -> ! {
+    let l = match info.location() {
+        Some(at) => line!(
+            "internal error at {}:{}: {}",
+            at.file(),
+            at.line(),
+            info.message()
+        ),
+        None => line!("internal error: {}", info.message()),
+    };
+    ring::abandon();
+    fail::die(fail::STATUS, &l)
+}
+
+/// Ends the process where nothing can be said any more.
+pub fn abort() -> ! {
+    sys::exit_group(fail::STATUS)
 }
