@@ -51,6 +51,8 @@ fn lower_crates_never_import_higher_ones() {
         "trace",
         "collector",
         "replay",
+        "sample",
+        "verify",
         "difftest",
         "symbols",
         "mark",
@@ -72,6 +74,7 @@ fn lower_crates_never_import_higher_ones() {
         "syscalls",
         "translate",
         "trace",
+        "sample",
     ];
     for (of, lines) in dependencies() {
         for used in lines

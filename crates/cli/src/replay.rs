@@ -6,9 +6,9 @@ use crate::record::grouped;
 use crate::store::println;
 use crate::{args, confine, limits, say, store};
 use anyhow::{Context, Result};
-use hindsight_replay::{Checks, End, Options, Report, Suspect, verify};
-use hindsight_timeline::{OrderReport, check_order};
+use hindsight_replay::End;
 use hindsight_trace::Trace;
+use hindsight_verify::{Checks, Options, OrderReport, Report, Suspect, check_order, verify};
 use serde_json::json;
 use std::path::Path;
 
@@ -118,7 +118,7 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
         "warnings": o.warnings,
         "violation": o.violation.as_ref().map(|v| json!({
             "thread": v.who,
-            "stream": v.thread.0,
+            "stream": v.stream,
             "position": v.count,
             "address": hex(v.pc),
             "place": v.place,
@@ -126,7 +126,7 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
             "bytes": { "address": hex(v.address), "length": v.len },
             "found": v.found,
             "expected": v.expected,
-            "before": { "number": v.before.0, "stream": v.before.1.0, "position": v.before.2 },
+            "before": { "number": v.before.0, "stream": v.before.1, "position": v.before.2 },
         })),
     })
 }

@@ -40,7 +40,7 @@ fn name(path: &[u8], offset: u64) -> Option<(String, u64)> {
     let path = OsStr::from_bytes(path);
     // The path is what the program says: it may be anything.
     let data = regular::read(path, Links::Follow, LARGEST).ok()?;
-    hindsight_replay::symbols::symbol(&data, offset)
+    hindsight_verify::symbols::symbol(&data, offset)
 }
 
 #[cfg(test)]

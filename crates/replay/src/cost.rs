@@ -1,64 +1,24 @@
-//! What verification costs, measured while it happens.
-
-use std::time::Duration;
+//! What comparisons cost, measured while they happen.
 
 /// Time spent in comparisons, in ticks of the processor's clock: reading that takes so little that it may be
 /// done for each event.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Ticks(pub u64);
 
-/// The clock now.
-#[inline(always)]
-pub fn now() -> u64 {
-    // SAFETY: the instruction exists on every x86-64 processor and touches no memory.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
 impl Ticks {
+    /// The clock now.
+    #[inline(always)]
+    pub fn now() -> u64 {
+        // SAFETY: the instruction exists on every x86-64 processor and touches no memory.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+
     /// Runs `work` and counts it.
     #[inline(always)]
     pub fn count<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let begin = now();
+        let begin = Ticks::now();
         let done = work();
-        self.0 += now().saturating_sub(begin);
+        self.0 += Ticks::now().saturating_sub(begin);
         done
-    }
-}
-
-/// Processor time that the calling thread has used.
-pub fn thread_time() -> Duration {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a valid place for the result. It cannot fail for this clock; if it did, the time stays zero.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
-    Duration::new(
-        t.tv_sec.max(0) as u64,
-        t.tv_nsec.clamp(0, 999_999_999) as u32,
-    )
-}
-
-/// Measures one worker.
-pub struct Watch {
-    ticks: u64,
-    time: Duration,
-}
-
-impl Watch {
-    pub fn start() -> Watch {
-        Watch {
-            ticks: now(),
-            time: thread_time(),
-        }
-    }
-
-    /// The processor time since the start, and the share of it that was spent in comparisons.
-    pub fn stop(&self, compared: Ticks) -> (Duration, Duration) {
-        let time = thread_time().saturating_sub(self.time);
-        let all = now().saturating_sub(self.ticks).max(1);
-        // While others have the processor its clock goes on, for comparisons as for the rest.
-        let share = (compared.0 as f64 / all as f64).min(1.0);
-        (time, time.mul_f64(share))
     }
 }

@@ -1,5 +1,4 @@
-//! Replay: virtual processors that play the streams of a trace, and the verification of whole
-//! traces.
+//! Replay: virtual processors that play the streams of a trace.
 //!
 //! A [`Machine`] plays one thread. Its memory is the predictor's window alone: every memory operand of
 //! translated code has been rewritten to it, so that replayed code, whoever recorded it, touches
@@ -7,8 +6,8 @@
 //! two of them translated code runs at full speed, held by a budget of instructions.
 //!
 //! Every replay checks itself: system calls and their arguments, the places of all events, and
-//! the registers at key frames and digests. [`verify`] does this for all threads of a trace, in
-//! parallel between key frames.
+//! the registers at key frames and digests. The crate `verify` does this for all threads of a trace, in parallel
+//! between key frames.
 
 pub mod access;
 mod apply;
@@ -28,18 +27,16 @@ mod marks;
 mod memory;
 mod order;
 mod pagemap;
-mod part;
 mod queue;
 mod restated;
 mod slow;
 mod state;
-mod suspects;
+mod stream;
 mod sweep;
-pub mod symbols;
-mod verify;
 mod window;
 
 pub use code::Code;
+pub use cost::Ticks;
 pub use error::{Difference, Error};
 pub use library::Library;
 pub use lines::Lines;
@@ -47,9 +44,7 @@ pub use machine::{End, Machine, Stop};
 pub use marks::{LineMarks, ShowPage};
 pub use order::Order;
 pub use pagemap::prepare;
-pub use part::stream;
-pub use queue::{Counts, Source};
+pub use queue::{Counts, Numbers, Source};
 pub use state::{Gap, Snapshot, State};
-pub use suspects::Suspect;
-pub use verify::{Checks, Located, Options, Report, verify};
+pub use stream::{excerpt, stream};
 pub use window::Marks;

@@ -63,7 +63,7 @@ pub struct Machine<'a> {
     pub(crate) gap_end: Option<u64>,
     /// Instructions in gaps, in all runs, and the gaps that have begun.
     skipped: u64,
-    pub(crate) gaps: u64,
+    pub gaps: u64,
     pub(crate) end: Option<End>,
     order: Option<Arc<Order>>,
     /// Only digests and key frames are compared.
@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Time spent in comparisons in all runs.
-    pub(crate) fn compared(&self) -> Ticks {
+    pub fn compared(&self) -> Ticks {
         Ticks(self.compared.0 + self.queue.compared.0)
     }
 

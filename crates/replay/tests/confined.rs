@@ -1,11 +1,9 @@
 //! Code that would leave its window, or has what translated code never has.
 
-mod common;
-
-use common::*;
 use hindsight_events::Event;
 use hindsight_isa::VecState;
 use hindsight_replay::{Error, Stop};
+use hindsight_sample::*;
 
 /// Stores whose operand stands in prefixes alone, with a register that would lead to this process's own memory if the
 /// segment's prefix were taken over.

@@ -1,11 +1,9 @@
 //! The virtual processor on a hand-made recording.
 
-mod common;
-
-use common::*;
 use hindsight_events::{EndKind, Event, GapReason};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Difference, End, Error, Gap, Machine, Marks, Stop};
+use hindsight_sample::*;
 
 fn play(m: &mut Machine, events: &[Owned]) -> Result<Stop, Error> {
     m.from_keyframe(Box::new(vec![encode(events)].into_iter()))?;

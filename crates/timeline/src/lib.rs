@@ -46,7 +46,6 @@ mod maps;
 mod memory;
 mod model;
 mod names;
-mod order;
 mod past;
 mod place;
 mod player;
@@ -77,7 +76,6 @@ pub use model::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };
 pub use names::Names;
-pub use order::{OrderReport, Violation, check_order};
 pub use place::{ParsePlaceError, Place};
 pub use position::{ParsePositionError, Position};
 pub use search::Writes;

@@ -1,16 +1,15 @@
 //! Verification of whole traces, and what becomes of damaged ones.
 
-mod common;
-
-use common::*;
 use hindsight_events::event::digest;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::state::VEC_STATE_LEN;
 use hindsight_isa::{CpuState, Predictor, VecState};
-use hindsight_replay::{Checks, Code, Error, Machine, Options, Report, Stop, verify};
+use hindsight_replay::{Code, Error, Machine, Stop};
+use hindsight_sample::*;
 use hindsight_trace::{
     ChunkBuilder, Header, Pushed, StreamInfo, StreamKind, Summary, Text, Trace, Writer,
 };
+use hindsight_verify::{Checks, Options, Report, verify};
 use std::sync::Arc;
 
 /// Counts to 12 million in steps of a word read from memory.

@@ -16,9 +16,9 @@ mod judge;
 mod layout;
 mod play;
 
-use crate::{Error, Result, ThreadId};
+use crate::symbols;
 use hindsight_events::ring::STRIPES;
-use hindsight_replay::{Code, symbols};
+use hindsight_replay::Code;
 use hindsight_text::Shown;
 use hindsight_trace::{StreamId, Taken, Trace};
 use judge::{Displaced, Intervals, Mismatch, Part, bits, judge, released, stored};
@@ -31,6 +31,26 @@ use std::sync::{Arc, Mutex};
 
 /// Atomic operations that are held in memory at a time, about.
 const MOST: u64 = 4 << 20;
+
+/// Why the order could not be checked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// A thread cannot be replayed.
+    #[error("stream {stream}: {cause}")]
+    Replay {
+        /// Its stream.
+        stream: StreamId,
+        /// Why.
+        #[source]
+        cause: hindsight_replay::Error,
+    },
+    /// There is no memory for the table of watched words.
+    #[error("{0}")]
+    Table(std::io::Error),
+}
+
+type Result<T> = std::result::Result<T, OrderError>;
 
 /// What is known of the order of atomic operations.
 #[derive(Clone, Default, Debug)]
@@ -65,7 +85,8 @@ pub struct OrderReport {
 /// An atomic operation that cannot have taken effect where the order says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    pub thread: ThreadId,
+    /// Its thread.
+    pub stream: StreamId,
     /// Process and thread, for people.
     pub who: String,
     /// Instructions completed before it.
@@ -81,7 +102,7 @@ pub struct Violation {
     pub found: u64,
     /// What the operation before it left, its number, thread and count.
     pub expected: u64,
-    pub before: (u64, ThreadId, u64),
+    pub before: (u64, StreamId, u64),
 }
 
 impl fmt::Display for Violation {
@@ -156,10 +177,7 @@ pub fn check_order(trace: &Trace, jobs: usize) -> Result<OrderReport> {
 }
 
 fn tag<T>(s: StreamId, r: std::result::Result<T, hindsight_replay::Error>) -> Result<T> {
-    r.map_err(|cause| Error::Replay {
-        thread: ThreadId(s),
-        cause,
-    })
+    r.map_err(|cause| OrderError::Replay { stream: s, cause })
 }
 
 /// One process as far as it ran one program.
@@ -285,8 +303,8 @@ impl Group<'_, '_> {
         for p in &self.members {
             let mut words: Vec<u64> = keys.iter().flat_map(|k| self.addresses(p, *k)).collect();
             words.sort_unstable();
-            let table = Table::new(words.iter().copied().collect())
-                .map_err(|e| Error::Unsupported(e.to_string()))?;
+            let table =
+                Table::new(words.iter().copied().collect()).map_err(|e| OrderError::Table(e))?;
             let log = p.play(Some(&table), &|_, _| false)?;
             for s in log.stores {
                 if let Some(key) = self.key(p, s.word, (s.open, s.close)) {
@@ -341,7 +359,7 @@ impl Group<'_, '_> {
         let info = p.trace.stream_info(m.op.stream)?;
         let word = *self.addresses(p, m.op.word).first()?;
         Some(Violation {
-            thread: ThreadId(m.op.stream),
+            stream: m.op.stream,
             who: format!(
                 "process {}, thread {} (stream {})",
                 info.pid, info.tid, m.op.stream
@@ -354,11 +372,7 @@ impl Group<'_, '_> {
             len: len as u64,
             found: value(m.op.before),
             expected: value(m.expected),
-            before: (
-                part.before.number,
-                ThreadId(part.before.stream),
-                part.before.pos,
-            ),
+            before: (part.before.number, part.before.stream, part.before.pos),
         })
     }
 }

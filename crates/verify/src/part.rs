@@ -1,10 +1,7 @@
 //! Parts of streams, which are replayed independently.
 
-use crate::queue::Source;
-use crate::{Difference, End, Error, Machine, Stop};
-use hindsight_events::{Decoder, Event};
+use hindsight_replay::{Difference, End, Error, Machine, Source, Stop, excerpt};
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Instructions between two reports of progress by one worker.
@@ -22,77 +19,6 @@ pub struct Part {
     pub until: Option<u64>,
 }
 
-struct Chunks<'a> {
-    trace: &'a Trace,
-    /// From the part's first one to the stream's last.
-    rest: std::slice::Iter<'a, ChunkMeta>,
-    /// So many of them are the part's. Of what follows only the key frame is compared, and what is restated there.
-    own: usize,
-    /// The last one was not.
-    borrowed: bool,
-    follows: Follows,
-}
-
-/// What of the part that follows is to be had.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Follows {
-    Frame,
-    Restated,
-    Nothing,
-}
-
-impl Source for Chunks<'_> {
-    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
-        if self.own == 0 && self.follows == Follows::Nothing {
-            return Ok(None);
-        }
-        let Some(c) = self.rest.next() else {
-            return Ok(None);
-        };
-        let mut wire = self.trace.load(c)?;
-        self.borrowed = self.own == 0;
-        match self.own {
-            0 => self.cut(&mut wire),
-            _ => self.own -= 1,
-        }
-        Ok(Some(Arc::new(wire)))
-    }
-
-    fn is_borrowed(&self) -> bool {
-        self.borrowed
-    }
-
-    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        Ok(self.trace.module_part(module, offset, len)?)
-    }
-}
-
-impl Chunks<'_> {
-    /// Leaves of a chunk of the part that follows what is to be had.
-    fn cut(&mut self, wire: &mut Vec<u8>) {
-        let (mut decoder, mut at) = (Decoder::default(), 0);
-        while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
-            let follows = match (event, self.follows) {
-                (Event::KeyFrame { .. }, Follows::Frame) => Follows::Frame,
-                (Event::Time { .. }, now) => now,
-                (Event::Restate { ends }, _) if !ends => Follows::Restated,
-                (Event::Restate { .. }, Follows::Restated) => Follows::Nothing,
-                (_, Follows::Restated) => Follows::Restated,
-                _ => {
-                    self.follows = Follows::Nothing;
-                    break;
-                }
-            };
-            self.follows = follows;
-            at += n;
-            if follows == Follows::Nothing {
-                break;
-            }
-        }
-        wire.truncate(at);
-    }
-}
-
 impl Part {
     /// Its chunks.
     pub fn chunks<'a>(&self, trace: &'a Trace) -> &'a [ChunkMeta] {
@@ -102,29 +28,12 @@ impl Part {
 
 /// The events of a part.
 pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
-    let all = trace.chunks(part.stream);
-    Box::new(Chunks {
+    excerpt(
         trace,
-        rest: all[part.chunks.start..].iter(),
-        own: part.chunks.len(),
-        borrowed: false,
-        follows: match part.until {
-            Some(_) => Follows::Frame,
-            None => Follows::Nothing,
-        },
-    })
-}
-
-/// All events of a stream, from its first key frame on.
-pub fn stream(trace: &Trace, stream: StreamId) -> Box<dyn Source + '_> {
-    let all = trace.chunks(stream);
-    Box::new(Chunks {
-        trace,
-        rest: all.iter(),
-        own: all.len(),
-        borrowed: false,
-        follows: Follows::Nothing,
-    })
+        part.stream,
+        part.chunks.clone(),
+        part.until.is_some(),
+    )
 }
 
 /// What became of a part.

@@ -6,8 +6,8 @@
 //! written by a later call. The stretch is replayed once more, observed, to see which those are.
 
 use crate::part::{self, Part};
-use crate::{Code, Error, Machine, Marks, Stop};
 use hindsight_events::{Decoder, Event};
+use hindsight_replay::{Code, Error, Machine, Marks, Stop};
 use hindsight_syscalls as syscalls;
 use hindsight_trace::Trace;
 use std::cmp::Reverse;

@@ -1,14 +1,12 @@
 //! Replays a whole trace and compares everything that can be compared.
 
 use crate::cost::{Watch, thread_time};
-use crate::order::Order;
 use crate::part::{self, Outcome, Part};
-use crate::queue::{Counts, Numbers};
 use crate::suspects::{self, Suspect};
 use crate::symbols::{self, Place};
-use crate::{Code, Difference, End, Error, Library, Machine};
 use hindsight_events::event::tag;
 use hindsight_isa::{Executed, Predictor};
+use hindsight_replay::{Code, Counts, Difference, End, Error, Library, Machine, Numbers, Order};
 use hindsight_text::Shown;
 use hindsight_trace::{Completeness, StreamId, Trace};
 use std::collections::{BTreeMap, HashSet};

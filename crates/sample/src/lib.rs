@@ -1,5 +1,4 @@
 //! A small program, and events as a recording of it would have them. Each test uses a part.
-#![allow(dead_code)]
 
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_isa::{CpuState, Predictor, VecState};

@@ -1,0 +1,104 @@
+//! The events of a stream of a trace, or of a stretch of it.
+
+use crate::Error;
+use crate::queue::Source;
+use hindsight_events::{Decoder, Event};
+use hindsight_trace::{ChunkMeta, StreamId, Trace};
+use std::ops::Range;
+use std::sync::Arc;
+
+struct Chunks<'a> {
+    trace: &'a Trace,
+    /// From the part's first one to the stream's last.
+    rest: std::slice::Iter<'a, ChunkMeta>,
+    /// So many of them are the part's. Of what follows only the key frame is compared, and what is restated there.
+    own: usize,
+    /// The last one was not.
+    borrowed: bool,
+    follows: Follows,
+}
+
+/// What of the part that follows is to be had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follows {
+    Frame,
+    Restated,
+    Nothing,
+}
+
+impl Source for Chunks<'_> {
+    fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error> {
+        if self.own == 0 && self.follows == Follows::Nothing {
+            return Ok(None);
+        }
+        let Some(c) = self.rest.next() else {
+            return Ok(None);
+        };
+        let mut wire = self.trace.load(c)?;
+        self.borrowed = self.own == 0;
+        match self.own {
+            0 => self.cut(&mut wire),
+            _ => self.own -= 1,
+        }
+        Ok(Some(Arc::new(wire)))
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.borrowed
+    }
+
+    fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        Ok(self.trace.module_part(module, offset, len)?)
+    }
+}
+
+impl Chunks<'_> {
+    /// Leaves of a chunk of the part that follows what is to be had.
+    fn cut(&mut self, wire: &mut Vec<u8>) {
+        let (mut decoder, mut at) = (Decoder::default(), 0);
+        while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
+            let follows = match (event, self.follows) {
+                (Event::KeyFrame { .. }, Follows::Frame) => Follows::Frame,
+                (Event::Time { .. }, now) => now,
+                (Event::Restate { ends }, _) if !ends => Follows::Restated,
+                (Event::Restate { .. }, Follows::Restated) => Follows::Nothing,
+                (_, Follows::Restated) => Follows::Restated,
+                _ => {
+                    self.follows = Follows::Nothing;
+                    break;
+                }
+            };
+            self.follows = follows;
+            at += n;
+            if follows == Follows::Nothing {
+                break;
+            }
+        }
+        wire.truncate(at);
+    }
+}
+
+/// All events of a stream, from its first key frame on.
+pub fn stream(trace: &Trace, stream: StreamId) -> Box<dyn Source + '_> {
+    excerpt(trace, stream, 0..trace.chunks(stream).len(), false)
+}
+
+/// The events in these chunks of a stream. `frame_follows`: with the key frame at which the next chunk begins, and what it
+/// restates, to be compared.
+pub fn excerpt(
+    trace: &Trace,
+    stream: StreamId,
+    chunks: Range<usize>,
+    frame_follows: bool,
+) -> Box<dyn Source + '_> {
+    Box::new(Chunks {
+        trace,
+        rest: trace.chunks(stream)[chunks.start..].iter(),
+        own: chunks.len(),
+        borrowed: false,
+        follows: match frame_follows {
+            true => Follows::Frame,
+            false => Follows::Nothing,
+        },
+    })
+}
