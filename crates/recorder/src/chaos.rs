@@ -14,12 +14,11 @@
 
 use crate::many;
 use crate::thread::Thread;
+use crate::timing::mix;
+use crate::timing::since;
 use crate::{config, ring, sys};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::ring::Header;
-
-/// Threads that were made so far.
-static THREADS: AtomicU64 = AtomicU64::new(0);
 
 /// One jump in so many is left unlinked at first; it then is linked at one in so many visits.
 const OPEN: u64 = 8;
@@ -29,50 +28,6 @@ const VISITS: u64 = 64;
 const GRANT: u64 = 20_000;
 /// Less is not worth it: sleeping itself takes about that long.
 const LEAST: u64 = 50;
-
-/// What one thread has drawn.
-pub struct State {
-    random: u64,
-    /// Points left in the present stretch.
-    left: u64,
-    is_slow: bool,
-}
-
-impl State {
-    /// That of the next thread.
-    pub fn new() -> State {
-        let number = THREADS.fetch_add(1, Relaxed);
-        if config().chaos != 0
-            && let Some(header) = ring::header()
-        {
-            since(header, sys::micros());
-        }
-        let image = ring::image() as u64;
-        State {
-            random: mix(config::get().chaos ^ mix(image << 32 | number)) | 1,
-            left: 0,
-            is_slow: false,
-        }
-    }
-
-    fn next(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random >> 11
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
-/// Spreads the bits of a number.
-fn mix(n: u64) -> u64 {
-    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ n >> 31
-}
 
 fn applies() -> bool {
     many::is_shared() && config::get().chaos != 0
@@ -99,14 +54,6 @@ pub fn point(t: &mut Thread) {
         _ => return,
     };
     take_a_nap(sleep);
-}
-
-/// When the recording began: now, if nobody has said yet.
-fn since(header: &Header, now: u64) -> u64 {
-    let first = header
-        .chaos_since
-        .compare_exchange(0, now, Relaxed, Relaxed);
-    first.err().unwrap_or(now)
 }
 
 /// Microseconds that somebody may sleep now.

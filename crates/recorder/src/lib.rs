@@ -96,6 +96,7 @@ mod sys;
 mod syscalls;
 mod thread;
 mod threads;
+mod timing;
 mod traced;
 mod trap;
 mod trapflag;

@@ -111,7 +111,7 @@ pub struct Thread {
     /// Which of its code is wanted.
     pub wanted: crate::wanted::Wanted,
     /// How its timing is disturbed.
-    pub chaos: crate::chaos::State,
+    pub chaos: crate::timing::State,
     /// Limits that the kernel does not know.
     pub limits: crate::resources::Shared,
     pub forbidden: crate::forbidden::Forbidden,
@@ -186,7 +186,7 @@ impl Thread {
             restated: 0,
             ends_quiet: None,
             wanted: crate::wanted::Wanted::new(),
-            chaos: crate::chaos::State::new(),
+            chaos: crate::timing::State::new(),
             limits: Arc::new(Lock::new(config::get().limits)),
             forbidden: crate::forbidden::Forbidden::default(),
             filters: crate::filterlist::Filters::new(),
