@@ -50,7 +50,7 @@ unsafe extern "C" {
 
 extern "C" fn begin(sp: *mut u64, configured: *mut Config) -> ! {
     // SAFETY: called once, by the entry above, with what it got from the kernel or a starter.
-    unsafe { hindsight_recorder::run(sp, configured, &raw const hindsight_stack as u64) }
+    unsafe { hindsight_recorder::begin(sp, configured, &raw const hindsight_stack as u64) }
 }
 
 #[panic_handler]
