@@ -194,6 +194,7 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     let (t, vectors) = unsafe { (&mut *t, &*vectors) };
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
+    t.place.arrive(false);
     if let Some(r) = t.rseq {
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
         kernel_rseq(r, UNREGISTER);

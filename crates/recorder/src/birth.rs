@@ -7,12 +7,13 @@ use crate::lock::Lock;
 use crate::ring::Emitter;
 use crate::signals::{self, AltStack, State};
 use crate::sys;
-use crate::thread::{STACK, Thread};
-use crate::{actions, cache, dispatch, fail, guard, joint, line, order, ring};
+use crate::thread::{STACK, Thread, all_places};
+use crate::{actions, cache, dispatch, fail, guard, joint, line, order, ring, sharers};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::arch::asm;
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
@@ -22,7 +23,12 @@ use linux_raw_sys::general::*;
 pub const CLEAR_SIGHAND: u64 = 1 << 32;
 
 /// All recorded threads that run in this memory.
-static THREADS: Lock<Vec<Known>> = Lock::new(Vec::new());
+static THREADS: Lock<Vec<Known>> = Lock::mended(Vec::new(), |list| {
+    let known = all_places().map(|p| p.thread.load(Acquire).cast_const());
+    let known = known.filter(|t| !t.is_null()).map(Known).collect();
+    // What it was cannot be relied on.
+    core::mem::forget(core::mem::replace(list, known));
+});
 
 /// A thread in the list.
 struct Known(*const Thread);
@@ -39,9 +45,14 @@ pub fn threads() -> usize {
 /// The oldest generation of translated code that any thread may be running.
 pub fn oldest_generation() -> u64 {
     let list = THREADS.lock();
-    // SAFETY: see `Known`.
-    let seen = |k: &Known| unsafe { (*k.0).seen.load(SeqCst) };
-    list.iter().map(seen).min().unwrap_or(u64::MAX)
+    let seen = |k: &Known| {
+        // SAFETY: see `Known`.
+        let t = unsafe { &*k.0 };
+        // Who has not begun comes to the cache before it runs any, if it was not killed before.
+        let runs = t.place.tid.load(SeqCst) != 0;
+        runs.then(|| t.seen.load(SeqCst))
+    };
+    list.iter().filter_map(seen).min().unwrap_or(u64::MAX)
 }
 
 /// The oldest epoch of the code that any thread in `generation`, the present one, may be running. While
@@ -50,10 +61,16 @@ pub fn oldest_epoch(generation: u64) -> u64 {
     let list = THREADS.lock();
     let epoch = |k: &Known| {
         // SAFETY: see `Known`.
-        let (seen, announced) =
-            unsafe { ((*k.0).seen.load(SeqCst), (*k.0).announced.load(Acquire)) };
+        let (begun, seen, announced) = unsafe {
+            let begun = (*k.0).place.tid.load(SeqCst) != 0;
+            (
+                begun,
+                (*k.0).seen.load(SeqCst),
+                (*k.0).announced.load(Acquire),
+            )
+        };
         // From anywhere else it comes to the cache before it runs code of this generation.
-        if seen == generation {
+        if begun && seen == generation {
             announced
         } else {
             u64::MAX
@@ -119,6 +136,9 @@ pub fn is_alone() -> bool {
 /// Adds a thread to the list.
 pub fn register(t: &Thread) {
     let mut list = THREADS.lock();
+    t.place
+        .thread
+        .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(Known(t));
     // Where the recorder came later, threads come without being made here.
     let several = list.len() > 1 || crate::config().attached != 0;
@@ -151,13 +171,46 @@ pub fn others(t: &Thread) -> Vec<Other> {
 }
 
 fn unregister(t: *const Thread) {
-    THREADS.lock().retain(|k| k.0 != t);
+    let mut list = THREADS.lock();
+    forget(t);
+    list.retain(|k| k.0 != t);
+}
+
+/// The thread is about to leave the list of threads, which is locked.
+fn forget(t: *const Thread) {
+    // SAFETY: threads leave the list before their memory goes.
+    unsafe { (*t).place.thread.store(null_mut(), Release) };
+}
+
+/// The processes besides the program's own that run in this memory.
+pub fn borrowers() -> Vec<i32> {
+    let list = THREADS.lock();
+    // SAFETY: as above.
+    let of = |k: &Known| unsafe { &*k.0 };
+    let all = list.iter().map(of).filter(|t| t.borrows);
+    all.map(|t| t.place.tid.load(Acquire))
+        .filter(|t| *t > 0)
+        .collect()
+}
+
+/// Whether the process of `t` has other threads.
+pub fn has_siblings(t: &Thread) -> bool {
+    let own = t.place.pid.load(Relaxed);
+    let list = THREADS.lock();
+    list.iter().any(|k| {
+        // SAFETY: as above.
+        !core::ptr::eq(k.0, t) && unsafe { (*k.0).place.pid.load(Acquire) } == own
+    })
 }
 
 /// In a child that has a copy of the memory: this thread is the only one.
 pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
+    list.iter().for_each(|k| forget(k.0));
     list.clear();
+    t.place
+        .thread
+        .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(Known(t));
     SEVERAL.store(false, Relaxed);
 }
@@ -171,7 +224,7 @@ pub fn hold() -> impl Sized {
 static BORROWERS: AtomicBool = AtomicBool::new(false);
 
 /// Lets go of children that borrowed this memory, were not made by `vfork`, and have left it.
-fn sweep() {
+pub fn sweep() {
     if !BORROWERS.load(Acquire) {
         return;
     }
@@ -180,6 +233,7 @@ fn sweep() {
         // SAFETY: threads leave the list before their memory goes.
         let gone = unsafe { has_left(k.0) };
         if gone {
+            forget(k.0);
             left.push(k.0);
         }
         !gone
@@ -198,9 +252,11 @@ fn sweep() {
 unsafe fn has_left(t: *const Thread) -> bool {
     // SAFETY: the caller's; these are set before the thread is in the list or are atomics.
     let (borrows, tid, ring) = unsafe { ((*t).borrows, (*t).tid, (*t).ring.load(Acquire)) };
-    borrows
+    // SAFETY: the caller's.
+    let others = unsafe { (*t).place.pid.load(Acquire) } != sys::getpid();
+    (borrows || others && !sharers::is_mixed())
         && tid != 0
-        && (!sys::process_exists(tid) || ring >= 0 && !ring::carries(ring as usize, tid))
+        && (sys::has_left(tid) || ring >= 0 && !ring::carries(ring as usize, tid))
 }
 
 /// Takes a child that borrowed this memory out of the list, if it is still in it: it has executed
@@ -212,6 +268,7 @@ fn returned(child: *mut Thread, tid: u64) {
         core::ptr::eq(k.0, child) && unsafe { (*k.0).tid as u64 } == tid
     };
     if let Some(i) = list.iter().position(gone) {
+        forget(child);
         list.swap_remove(i);
         drop(list);
         // SAFETY: the kernel has told that the child has left this memory.
@@ -417,6 +474,10 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
     if t.borrows {
+        sharers::arrive();
+    }
+    t.place.arrive(false);
+    if t.borrows {
         actions::begin_process(t);
     }
     if t.clear_handlers {
@@ -478,9 +539,23 @@ unsafe fn discard(t: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
         let place = (*t).place;
-        discard_structure(t);
+        if is_at_rest(&*t) {
+            discard_structure(t);
+        } else {
+            // What it was about to free or to move must not be freed again, and locks that it holds are known by its stack.
+            (*t).emit.release();
+            let Some(next) = place.succeed() else { return };
+            (*t).place = next;
+            (*t).give_back_place();
+            return next.taken.store(0, Release);
+        }
         place.taken.store(0, Release);
     }
+}
+
+/// Whether a thread that does not run any more had come to its end or not begun, and was not killed somewhere.
+fn is_at_rest(t: &Thread) -> bool {
+    t.tid == 0 || t.place.left.load(Acquire) && !t.place.dead.load(Acquire)
 }
 
 /// # Safety

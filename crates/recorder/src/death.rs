@@ -3,7 +3,7 @@
 use crate::context::Info;
 use crate::signals::bit;
 use crate::thread::Thread;
-use crate::{actions, cores, fail, joint, sigframe, sys, traced};
+use crate::{actions, cores, fail, joint, sharers, sigframe, sys, traced};
 use core::arch::asm;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::*;
@@ -37,8 +37,10 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
             sigframe::go_native(t, !bit(signo));
         }
     }
-    sys::set_signal_mask(!bit(signo));
-    sys::raise(info.signo);
+    sharers::leave(t, || {
+        sys::set_signal_mask(!bit(signo));
+        sys::raise(info.signo);
+    });
     sys::exit_group(128 + info.signo)
 }
 

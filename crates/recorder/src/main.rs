@@ -60,6 +60,7 @@ mod regime;
 mod ring;
 mod script;
 mod select;
+mod sharers;
 mod sigcalls;
 mod sigframe;
 mod sighandler;
@@ -126,6 +127,12 @@ unsafe extern "C" {
     static hindsight_stack: u8;
 }
 
+/// Whether an address lies on the stack that the first thread has in the recorder.
+pub fn on_first_stack(at: u64) -> bool {
+    let start = &raw const hindsight_stack as u64;
+    (start..start + STACK as u64).contains(&at)
+}
+
 /// The configuration.
 pub fn config() -> &'static Config {
     let elsewhere = CONFIGURED.load(Relaxed).cast_const();
@@ -187,6 +194,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     t.prepare_lookup();
     cache::init(host.policy());
     t.tid = sys::gettid();
+    t.place.arrive(true);
     birth::register(t);
     t.filters.inherit(&inherited());
     signals::install(t);

@@ -4,59 +4,36 @@
 //! clears the predictor where memory is fresh.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+mod brk;
+
+pub use brk::{heap, hold, keep_kernel_brk, set_brk, virtual_heap};
+
 use crate::lock::Lock;
 use crate::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
 use crate::sigcalls::returned;
 use crate::sys::{self, PAGE, result};
 use crate::syscalls::{Flow, errno, pass};
 use crate::thread::Thread;
-use crate::{arena, joint, limits, loader, order, place, regime};
+use crate::{arena, cache, joint, limits, loader, order, place, regime};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
-/// The program's heap end: lowest allowed, and present.
-static BRK: Lock<(u64, u64)> = Lock::new((0, 0));
-
-/// Where the program's heap begins.
-pub fn set_brk(start: u64) {
-    *BRK.lock() = (start, start);
-}
-
-/// The kernel's idea of the heap is the program's.
-static KERNEL_BRK: AtomicBool = AtomicBool::new(false);
-
-/// Leaves the heap to the kernel, in a process that had one before it was recorded.
-pub fn keep_kernel_brk() {
-    KERNEL_BRK.store(true, Relaxed);
-    let end = sys::kernel_brk();
-    *BRK.lock() = (end, end);
-}
-
-/// The heap, if the kernel does not know of it; else 0 to 0.
-pub fn virtual_heap() -> core::ops::Range<u64> {
-    if KERNEL_BRK.load(Relaxed) {
-        0..0
-    } else {
-        heap()
-    }
-}
-
-/// Keeps the heap's end from changing while the process is copied.
-pub fn hold() -> impl Sized {
-    BRK.lock()
-}
-
-/// The program's heap.
-pub fn heap() -> core::ops::Range<u64> {
-    let (start, end) = *BRK.lock();
-    start..end
-}
-
 /// Held from before such a call until the tables are current, so that they change in the same order.
-static MAPPING: Lock<()> = Lock::new(());
+static MAPPING: Lock<()> = Lock::mended((), |()| catch_up());
+
+/// Keeps what is mapped from being changed, until the tables are current.
+pub fn hold_order() -> impl Sized {
+    MAPPING.lock()
+}
+
+/// Whoever changed what is mapped was killed before the tables were current.
+fn catch_up() {
+    brk::catch_up();
+    regions().reconcile();
+    cache::cache().outdate();
+}
 
 /// Performs the call if it is one of these. The inner `None`: a signal comes first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
@@ -74,7 +51,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     ) {
         return None;
     }
-    let _order = MAPPING.lock();
+    let _order = MAPPING.lock_to_change();
     if nr != __NR_brk {
         regions().follow_stack(a[0], a[1]);
     }
@@ -84,7 +61,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         __NR_mprotect | __NR_pkey_mprotect => mprotect(t, nr, a),
         __NR_mremap => mremap(t, a),
         __NR_brk => {
-            brk(t, a[0]);
+            brk::perform(t, a[0]);
             Some(())
         }
         __NR_madvise => madvise(t, a),
@@ -382,46 +359,6 @@ fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
         let _ = sys::munmap(at, pages(new_len));
     }
     ret
-}
-
-/// The heap: the kernel's own idea of it belongs to the recorder's image, unless the program
-/// ran before it was recorded.
-fn brk(t: &mut Thread, wanted: u64) {
-    let (start, end) = *BRK.lock();
-    let (old, new) = (pages(end), pages(wanted));
-    let prot = PROT_READ | PROT_WRITE;
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    let done = if KERNEL_BRK.load(Relaxed) {
-        (new <= old || limits::allow(t, new - old, None, true))
-            && sys::set_kernel_brk(wanted) == wanted
-    } else if wanted < start
-        || wanted >= 1 << 47
-        || arena::overlaps(start, new.saturating_sub(start))
-    {
-        false
-    } else if new > old {
-        limits::allow(t, new - old, None, true)
-            && sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
-    } else if new < old {
-        sys::munmap(new, old - new).is_ok()
-    } else {
-        true
-    };
-    if !done {
-        returned(t, end);
-        return;
-    }
-    BRK.lock().1 = wanted;
-    returned(t, wanted);
-    if new > old {
-        regions().add(old, new - old, prot, flags, 0, b"[heap]");
-        t.zero_window(old, new - old);
-        regime::accessible(t, old, new - old);
-    } else if new < old {
-        forget_code(t, new, old - new);
-        regions().remove(new, old - new);
-        t.zero_window(new, old - new);
-    }
 }
 
 fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {

@@ -6,7 +6,7 @@ use crate::thread::Thread;
 use crate::{
     actions, birth, cache, config, exec, fail, guard, heap, line, maps, memcalls, order, procfiles,
 };
-use crate::{program, regime, select, signals, sys, thread};
+use crate::{program, regime, select, sharers, signals, sys, thread};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
 use hindsight_events::unborn::Unborn;
@@ -114,6 +114,16 @@ fn follows(t: &Thread) -> bool {
 
 /// Makes the call while no other thread changes what the child is to find consistent.
 fn copy(t: &Thread, r: &Request) -> u64 {
+    let held = hold(t);
+    // SAFETY: the child has a copy of this stack, and `r` names no other.
+    let ret = unsafe { sys::raw(r.nr, r.args) };
+    drop(held);
+    ret
+}
+
+/// Keeps all other threads from changing anything in the recorder. Nothing is to be allocated meanwhile.
+pub fn hold(t: &Thread) -> impl Sized {
+    let order = memcalls::hold_order();
     let actions = (t.signals.actions.lock(), t.limits.lock());
     let own = (program::hold(), procfiles::hold());
     let held = (memcalls::hold(), cache::cache());
@@ -124,11 +134,8 @@ fn copy(t: &Thread, r: &Request) -> u64 {
         birth::hold(),
         thread::hold(),
     );
-    let last = heap::hold();
-    // SAFETY: the child has a copy of this stack, and `r` names no other.
-    let ret = unsafe { sys::raw(r.nr, r.args) };
-    drop((last, more, held, own, actions));
-    ret
+    // Given back in this order.
+    (heap::hold(), more, held, own, actions, order)
 }
 
 /// The child's first acts.
@@ -185,5 +192,5 @@ pub fn exit(t: &mut Thread) -> ! {
     sys::set_signal_mask(!0);
     cache::cache().give_sets();
     fail::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
-    sys::exit_group(status)
+    sharers::leave(t, || sys::exit_group(status))
 }
