@@ -31,7 +31,7 @@ fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session>
     let timeline =
         Timeline::open(file, Options::default()).with_context(|| file.display().to_string())?;
     limits::allow(timeline.trace(), limits::processors());
-    let at = at.map(|place| timeline.find(place, None)).transpose()?;
+    let at = at.map(|place| timeline.find(place, process)).transpose()?;
     Ok(Session::new(timeline, process, at)?)
 }
 
@@ -133,7 +133,7 @@ fn same_files(timeline: &Timeline) -> Result<bool> {
 
 /// Serves a recording to clients of gdb's protocol.
 pub fn serve(a: &args::Gdbserver) -> Result<i32> {
-    let path = store::find(Some(&a.file))?;
+    let path = store::find(a.file.as_deref())?;
     let Some(port) = a.port else {
         return confine::run(Some(&path), || {
             let mut session = open(&path, a.process, a.at)?;
