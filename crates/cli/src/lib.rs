@@ -20,6 +20,7 @@ mod keep;
 mod launch;
 mod limits;
 mod os;
+mod printers;
 mod program;
 mod record;
 mod replay;
