@@ -11,8 +11,8 @@ use hindsight_trace::Limit;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use values::{
-    baseline, bytes, children, destination, duration, function, jobs, length, pattern, predictor,
-    seconds, system_call,
+    baseline, bytes, children, destination, duration, function, jobs, pattern, predictor, seconds,
+    system_call,
 };
 
 /// A time-travel debugger: record a program once, go back in it as often as you like.
@@ -297,7 +297,7 @@ pub struct Replay {
     #[arg(long, value_name = "PLACE", conflicts_with = "verify")]
     pub at: Option<Place>,
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
-    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["verify", "at"])]
+    #[arg(long, value_name = "IMAGE", conflicts_with = "verify")]
     pub process: Option<u32>,
     /// Replay everything and compare; `full`, if nothing is said: all that was recorded; `digests`: only
     /// the registers. Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be
@@ -332,8 +332,8 @@ pub struct Replay {
 
 #[derive(ClapArgs)]
 pub struct Gdbserver {
-    /// File, or name in the store.
-    pub file: PathBuf,
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
     /// Listen on this port of the loopback interface; 0 takes a free one, which is printed. Up to eight clients
     /// are served at the same time, each for itself.
     #[arg(
@@ -369,17 +369,34 @@ pub struct Gdbserver {
     #[arg(long, value_name = "PLACE")]
     pub at: Option<Place>,
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
-    #[arg(long, value_name = "IMAGE", conflicts_with = "at")]
+    #[arg(long, value_name = "IMAGE")]
     pub process: Option<u32>,
+}
+
+/// Whose place is meant, where several run at the same time.
+#[derive(ClapArgs)]
+pub struct Within {
+    /// In this program image, by its number in `info`: where it then is. Places are counted in it.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// In this thread (the number of its stream): where it then is.
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// In this frame of the call stack, as `backtrace` counts them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub frame: usize,
 }
 
 #[derive(ClapArgs)]
 pub struct At {
-    /// File, or name in the store.
-    pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
-    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
-    pub position: Place,
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56); default:
+    /// the crash, or else the end.
+    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub at: Within,
     /// Instructions to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub instructions: usize,
@@ -390,11 +407,11 @@ pub struct At {
 
 #[derive(ClapArgs)]
 pub struct Breakpath {
-    /// File, or name in the store.
-    pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
-    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
-    pub position: Place,
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56).
+    #[arg(value_name = "[FILE] PLACE", num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
     #[arg(long)]
     pub gdb: bool,
@@ -408,13 +425,16 @@ pub struct Breakpath {
 
 #[derive(ClapArgs)]
 pub struct Backtrace {
-    /// File, or name in the store.
-    pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
-    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
-    pub position: Place,
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56); default:
+    /// the crash, or else the end.
+    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub at: Within,
     /// Those of all threads of the process.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["thread", "frame"])]
     pub threads: bool,
     /// For scripts.
     #[arg(long)]
@@ -423,12 +443,11 @@ pub struct Backtrace {
 
 #[derive(ClapArgs)]
 pub struct Waits {
-    /// File, or name in the store; default: the latest recording in the store.
-    pub file: Option<PathBuf>,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
-    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
-    #[arg(default_value = "end")]
-    pub position: Place,
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56); default: the end.
+    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    pub words: Vec<String>,
     /// With their call stacks.
     #[arg(long)]
     pub stacks: bool,
@@ -473,17 +492,15 @@ pub struct Events {
 
 #[derive(ClapArgs)]
 pub struct Mem {
-    /// File, or name in the store.
-    pub file: PathBuf,
-    /// A position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them),
-    /// `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56).
-    pub position: Place,
-    /// First byte.
-    #[arg(value_parser = crate::travel::number)]
-    pub address: u64,
-    /// Number of bytes.
-    #[arg(value_parser = length)]
-    pub length: u64,
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56). Then what is to
+    /// be shown: an address, or a variable or what leads to one (`p->next`, `table[3]`, `*p`, `$rsp+8`), and how many
+    /// bytes; default: as many as the variable has, or 8.
+    #[arg(value_name = "[FILE] PLACE ADDRESS [LENGTH]", num_args = 2..=4, required = true)]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub at: Within,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
@@ -491,20 +508,23 @@ pub struct Mem {
 
 #[derive(ClapArgs)]
 pub struct Writes {
-    /// File, or name in the store.
-    pub file: PathBuf,
-    /// First byte.
-    #[arg(value_parser = crate::travel::number)]
-    pub address: u64,
-    /// Number of bytes.
-    #[arg(value_parser = length)]
-    pub length: u64,
+    /// The recording, a file or a name in the store (default: the latest in the store). Then where was written: an address,
+    /// or a variable or what leads to one, as of the place before which is searched (`p->next`, `table[3]`, `*p`,
+    /// `$rsp+8`), and how many bytes; default: as many as the variable has, or 8.
+    #[arg(value_name = "[FILE] ADDRESS [LENGTH]", num_args = 1..=3, required = true)]
+    pub words: Vec<String>,
     /// Only before this position, in the program image that is there; default: the end.
     #[arg(long, value_name = "POSITION")]
-    pub before: Option<Place>,
+    pub before: Option<String>,
     /// The program image whose memory is meant; default: that which ends last.
-    #[arg(long, value_name = "N", conflicts_with = "before")]
+    #[arg(long, value_name = "N")]
     pub image: Option<u32>,
+    /// What is written names variables as of this thread there (the number of its stream).
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// The same of this frame of the call stack, as `backtrace` counts them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub frame: usize,
     /// At most this many; 0: all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub count: usize,
@@ -515,10 +535,10 @@ pub struct Writes {
 
 #[derive(ClapArgs)]
 pub struct Calls {
-    /// File, or name in the store.
-    pub file: PathBuf,
-    /// The function: its name, `MODULE!NAME` (libc!malloc), or its address (0x…).
-    pub function: String,
+    /// The recording, a file or a name in the store (default: the latest in the store), and the function: its name,
+    /// `MODULE!NAME` (libc!malloc), or its address (0x…).
+    #[arg(value_name = "[FILE] FUNCTION", num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
     /// Only of this thread (the number of its stream).
     #[arg(long, value_name = "N")]
     pub thread: Option<u32>,

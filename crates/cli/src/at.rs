@@ -2,15 +2,15 @@
 
 use crate::hex::hex;
 use crate::store::println;
+use crate::words::Spot;
 use crate::{args, os, travel};
 use anyhow::Result;
 use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
 use hindsight_text::line;
-use hindsight_timeline::{Cursor, Moment, Options, Place, Position, SystemCall};
+use hindsight_timeline::{Cursor, Moment, Position, SystemCall};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
-use std::path::Path;
 
 const NAMES: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
@@ -28,21 +28,15 @@ const FLAGS: [(u32, &str); 9] = [
     (18, "AC"),
     (21, "ID"),
 ];
-/// Bytes of a variable's value that are shown.
-const SHOWN: usize = 32;
-
-/// Opens a recording at a place.
-fn open(file: &Path, place: Place) -> Result<(Inspector, Cursor)> {
-    let timeline = travel::open(Some(file), Options::default())?;
-    let mut cursor = timeline.cursor()?;
-    cursor.seek(timeline.find(place, None)?)?;
-    Ok((Inspector::new(timeline), cursor))
-}
 
 /// Shows registers, source line, instructions, call stack and variables at a position.
 pub fn run(a: &args::At) -> Result<i32> {
-    let (mut inspector, mut cursor) = open(&a.file, a.position)?;
-    let shown = Shown::of(&mut inspector, &mut cursor, a.instructions)?;
+    let mut spot = Spot::open(a.words.first(), &a.at)?;
+    let shown = Shown::of(
+        &mut spot.inspector,
+        &mut spot.cursor,
+        (a.instructions, a.at.frame),
+    )?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&shown.json())?,
         false => shown.text(),
@@ -52,16 +46,35 @@ pub fn run(a: &args::At) -> Result<i32> {
 
 /// Shows the call stack at a position.
 pub fn backtrace(a: &args::Backtrace) -> Result<i32> {
-    let (mut inspector, mut cursor) = open(&a.file, a.position)?;
+    let mut spot = Spot::open(a.words.first(), &a.at)?;
     if a.threads {
-        return stacks(&mut inspector, &mut cursor, a.json);
+        return stacks(&mut spot.inspector, &mut spot.cursor, a.json);
     }
-    let frames = inspector.backtrace(&mut cursor)?;
+    let mut frames = spot.inspector.backtrace(&mut spot.cursor)?;
+    let from = outer(&mut frames, a.at.frame);
     println(&match a.json {
         true => serde_json::to_string_pretty(&stack_json(&frames))?,
-        false => stack_text(&frames).trim_end().into(),
+        false => stack_text(&frames, from).trim_end().into(),
     });
     Ok(0)
+}
+
+/// Leaves out the frames before one, of which inlined ones are parts; its number, and how many are before it.
+fn outer(frames: &mut Vec<CallFrame>, frame: usize) -> usize {
+    let mut left = frame;
+    while let Some(first) = frames.first_mut() {
+        let here = match first.signal {
+            true => 1,
+            false => first.frames.len().max(1),
+        };
+        if left < here {
+            first.frames.drain(..left.min(first.frames.len()));
+            break;
+        }
+        left -= here;
+        frames.remove(0);
+    }
+    frame
 }
 
 /// Shows the call stacks of all threads of the process, the cursor's first.
@@ -85,7 +98,7 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
         let name = names.of(&timeline, &t, here)?;
         let frames = inspector.backtrace(cursor)?;
         let _ = writeln!(text, "thread {} ({}) at {position}", t.tid, line(&name));
-        let _ = writeln!(text, "{}\n", stack_text(&frames).trim_end());
+        let _ = writeln!(text, "{}\n", stack_text(&frames, 0).trim_end());
         list.push(json!({
             "thread": t.id.0, "tid": t.tid, "name": name, "position": position.to_string(),
             "stack": stack_json(&frames),
@@ -119,8 +132,18 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(inspector: &mut Inspector, cursor: &mut Cursor, instructions: usize) -> Result<Shown> {
-        let cpu = cursor.registers()?;
+    fn of(
+        inspector: &mut Inspector,
+        cursor: &mut Cursor,
+        (instructions, frame): (usize, usize),
+    ) -> Result<Shown> {
+        let mut cpu = cursor.registers()?;
+        // Of a caller the call that it is in.
+        let mut look = cpu.rip;
+        if frame > 0 {
+            let r = inspector.frame(cursor, frame)?;
+            (cpu.gpr, cpu.rip, look) = (r.gpr, r.rip, r.rip);
+        }
         let (timeline, position) = (cursor.timeline(), cursor.position()?);
         let thread = timeline.thread(cursor.thread())?;
         let names = timeline.names(thread.image)?;
@@ -134,11 +157,11 @@ impl Shown {
             count: cursor.count(),
             when: cursor.timeline().when(position)?,
             started_ms: cursor.timeline().started_ms(),
-            place: inspector.place(cursor, cpu.rip)?,
-            frames: inspector.frames(cursor, cpu.rip)?,
+            place: inspector.place(cursor, look)?,
+            frames: inspector.frames(cursor, look)?,
             code: inspector.disassemble(cursor, cpu.rip, instructions)?,
             stack: inspector.backtrace(cursor)?,
-            variables: inspector.variables(cursor)?,
+            variables: inspector.variables(cursor, frame)?,
             cpu,
         })
     }
@@ -196,7 +219,7 @@ impl Shown {
             let _ = writeln!(out, "{:>16x}  {}", l.addr, l.text);
         }
         out += "\ncall stack\n";
-        out += &stack_text(&self.stack);
+        out += &stack_text(&self.stack, 0);
         if !self.variables.is_empty() {
             out += "\nvariables\n";
             for v in &self.variables {
@@ -266,9 +289,9 @@ fn frame_json(f: &Frame) -> Json {
     })
 }
 
-pub fn stack_text(frames: &[CallFrame]) -> String {
+/// `n`: the number of the first.
+pub fn stack_text(frames: &[CallFrame], mut n: usize) -> String {
     let mut out = String::new();
-    let mut n = 0;
     for f in frames {
         if f.signal {
             let _ = writeln!(out, "#{n:<3} {:#018x} <signal handler called>", f.pc);
@@ -288,7 +311,8 @@ pub fn stack_text(frames: &[CallFrame]) -> String {
                 Some(_) => frame_text(inner),
                 None => place.clone(),
             };
-            let _ = writeln!(out, "#{n:<3} {:#018x} {text}", f.pc);
+            let tail = if f.tail { " (tail call)" } else { "" };
+            let _ = writeln!(out, "#{n:<3} {:#018x} {text}{tail}", f.pc);
             n += 1;
         }
     }
@@ -301,7 +325,7 @@ pub fn stack_json(frames: &[CallFrame]) -> Json {
             "pc": hex(f.pc), "cfa": f.cfa.map(hex),
             "place": f.place.as_ref().map(place_json),
             "frames": f.frames.iter().map(frame_json).collect::<Vec<_>>(),
-            "signal": f.signal,
+            "signal": f.signal, "tail": f.tail,
         })
     });
     all.collect()
@@ -318,23 +342,21 @@ fn location(l: &Location) -> String {
     match l {
         Location::Memory(a) => format!("at {a:#x}"),
         Location::Register(n) => format!("in {}", NAMES[*n as usize & 15]),
-        Location::Value(_) => "constant".into(),
-        Location::Complex => "in several places".into(),
+        Location::Vector(n) => format!("in xmm{n}"),
+        Location::Value(_) | Location::Bytes(_) => "computed".into(),
+        Location::Pieces(list) => {
+            let parts: Vec<String> = list.iter().map(|p| location(&p.0)).collect();
+            parts.join(", ")
+        }
+        Location::Complex => "in a way not known".into(),
         Location::OptimizedOut => "optimized out".into(),
     }
 }
 
 fn variable_text(v: &Value) -> String {
-    let value = match (v.integer(), v.bytes.is_empty()) {
-        (Some(n), _) => format!(" = {n:#x}"),
-        (None, true) => String::new(),
-        (None, false) => {
-            let dots = if v.bytes.len() > SHOWN { " …" } else { "" };
-            format!(
-                " = {}{dots}",
-                bytes_text(v.bytes.iter().take(SHOWN).copied())
-            )
-        }
+    let value = match v.bytes.is_empty() {
+        true => String::new(),
+        false => format!(" = {}", line(&v.text)),
     };
     let x = &v.variable;
     format!(
@@ -351,6 +373,6 @@ fn variable_json(v: &Value) -> Json {
         "name": x.name, "type": x.type_name, "size": x.size, "parameter": x.parameter,
         "location": location(&x.location),
         "bytes": bytes_text(v.bytes.iter().copied()),
-        "integer": v.integer().map(hex),
+        "integer": v.integer().map(hex), "text": v.text,
     })
 }

@@ -5,7 +5,7 @@ use crate::store::println;
 use crate::{args, limits, travel};
 use anyhow::Result;
 use hindsight_text::line;
-use hindsight_timeline::{Cancel, Halt, Options, Position, Route};
+use hindsight_timeline::{Cancel, Halt, Options, Place, Position, Route};
 use serde_json::json;
 use std::fmt::Write;
 
@@ -14,9 +14,9 @@ const PER_INSTRUCTION: u64 = 16;
 
 /// Prints the way to a position.
 pub fn run(a: &args::Breakpath) -> Result<i32> {
-    let timeline = travel::open(Some(&a.file), Options::default())?;
+    let timeline = travel::open(None, Options::default())?;
     limits::raise(a.limit.saturating_mul(PER_INSTRUCTION));
-    let to = timeline.find(a.position, None)?;
+    let to = timeline.find(a.words[0].parse::<Place>()?, None)?;
     let route = timeline.route(to, a.limit, &Cancel::new())?;
     let out = match (a.gdb, a.json) {
         (true, _) => script(&route, to),

@@ -4,8 +4,8 @@ use crate::hex::hex;
 use crate::store::println;
 use crate::{args, travel};
 use anyhow::{Result, bail};
-use hindsight_inspect::symbols::{Place, Signature};
-use hindsight_inspect::{Argument, Inspector, Passed};
+use hindsight_inspect::symbols::Place;
+use hindsight_inspect::{Argument, Inspector, Known, Passed};
 use hindsight_text::line;
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, did_you_mean};
 use serde_json::{Value as Json, json};
@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 /// Lists the calls of a function with arguments and results.
 pub fn run(a: &args::Calls) -> Result<i32> {
-    let timeline = travel::open(Some(&a.file), Options::default())?;
+    let function = &a.words[0];
+    let timeline = travel::open(None, Options::default())?;
     let thread = a.thread.map(ThreadId);
     let image = match (a.image, thread) {
         (Some(i), _) => i,
@@ -21,16 +22,15 @@ pub fn run(a: &args::Calls) -> Result<i32> {
         (None, None) => timeline.processes()?.first().map_or(0, |p| p.image),
     };
     let mut inspector = Inspector::new(timeline.clone());
-    let functions = match crate::travel::number(&a.function) {
-        Ok(address) => vec![(address, a.function.clone())],
-        Err(_) => inspector.functions(image, &a.function)?,
+    let functions = match crate::travel::number(function) {
+        Ok(address) => vec![(address, function.clone())],
+        Err(_) => inspector.functions(image, function)?,
     };
     let names: BTreeSet<&str> = functions.iter().map(|f| f.1.as_str()).collect();
     if functions.is_empty() {
         bail!(
-            "no file of program image {image} has a function {}{}",
-            a.function,
-            did_you_mean(&a.function, inspector.similar(image, &a.function)?)
+            "no file of program image {image} has a function {function}{}",
+            did_you_mean(function, inspector.similar(image, function)?)
         );
     }
     let place = |p: Option<_>| p.map(|p| timeline.find(p, None)).transpose();
@@ -51,7 +51,7 @@ pub fn run(a: &args::Calls) -> Result<i32> {
         calls.truncate(a.count);
     }
     let mut cursor = timeline.cursor()?;
-    let mut known: Vec<(u64, Option<Signature>)> = Vec::new();
+    let mut known: Vec<(u64, Option<Known>)> = Vec::new();
     let mut list = Vec::new();
     for c in &calls {
         let shown = Shown::of(&mut inspector, &mut cursor, c, &mut known, !a.no_args)?;
@@ -90,7 +90,8 @@ struct Shown<'a> {
     caller: Option<Place>,
     /// `None`: not asked for.
     arguments: Option<Vec<Argument>>,
-    result: Option<u64>,
+    /// As a number, and as text.
+    result: (Option<u64>, Option<String>),
 }
 
 impl<'a> Shown<'a> {
@@ -98,7 +99,7 @@ impl<'a> Shown<'a> {
         inspector: &mut Inspector,
         cursor: &mut Cursor,
         call: &'a Call,
-        known: &mut Vec<(u64, Option<Signature>)>,
+        known: &mut Vec<(u64, Option<Known>)>,
         arguments: bool,
     ) -> Result<Shown<'a>> {
         let known_at = known.iter().position(|k| k.0 == call.function);
@@ -115,6 +116,10 @@ impl<'a> Shown<'a> {
         let signature = known[i].1.as_ref();
         let name = |p: Place| p.function.map(|f| f.0);
         let at = inspector.place(cursor, call.function)?;
+        let arguments = match arguments {
+            true => Some(inspector.arguments(cursor, signature, call)?),
+            false => None,
+        };
         Ok(Shown {
             call,
             name: (at.and_then(name)).unwrap_or_else(|| format!("{:#x}", call.function)),
@@ -122,13 +127,11 @@ impl<'a> Shown<'a> {
                 Some(r) => inspector.place(cursor, r.to)?,
                 None => None,
             },
-            arguments: match arguments {
-                true => Some(inspector.arguments(cursor, signature)?),
-                false => None,
+            arguments,
+            result: match &call.returned {
+                Some(r) => Inspector::returned(cursor, call.thread, r, signature)?,
+                None => (None, None),
             },
-            result: call
-                .returned
-                .and_then(|r| Inspector::returned(r.value, signature)),
         })
     }
 
@@ -138,18 +141,18 @@ impl<'a> Shown<'a> {
         let mut out = format!("{position:<16} {:>4}  {}", c.thread.0, line(&self.name));
         if let Some(list) = &self.arguments {
             let one = |a: &Argument| {
-                let value = a.value.map_or("?".into(), value_text);
+                let value = a.text.as_deref().unwrap_or("?");
                 match a.name.is_empty() {
-                    true => value,
-                    false => format!("{}={value}", line(&a.name)),
+                    true => line(value).into(),
+                    false => format!("{}={}", line(&a.name), line(value)),
                 }
             };
             let list: Vec<String> = list.iter().map(one).collect();
             out += &format!("({})", list.join(", "));
         }
-        match (c.returned, self.result) {
+        match (c.returned, &self.result.1) {
             (None, _) => out += "  does not return",
-            (Some(_), Some(value)) => out += &format!(" = {value:#x}"),
+            (Some(_), Some(value)) => out += &format!(" = {}", line(value)),
             (Some(_), None) => {}
         }
         if let Some(r) = c.returned {
@@ -167,26 +170,18 @@ impl<'a> Shown<'a> {
             "returned": c.returned.map(|r| json!({
                 "position": r.position.to_string(), "count": r.count, "to": hex(r.to),
                 "caller": self.caller.as_ref().map(Place::exact),
-                "value": self.result, "rax": hex(r.value),
+                "value": self.result.0, "text": self.result.1, "rax": hex(r.value),
             })),
         });
         if let Some(list) = &self.arguments {
             let one = |a: &Argument| {
                 json!({
-                    "name": a.name, "type": a.type_name, "value": a.value.map(value_json),
+                    "name": a.name, "type": a.type_name, "value": a.value.map(value_json), "text": a.text,
                 })
             };
             j["arguments"] = list.iter().map(one).collect();
         }
         j
-    }
-}
-
-fn value_text(v: Passed) -> String {
-    match v {
-        Passed::Integer(v) => format!("{v:#x}"),
-        Passed::Double(bits) => f64::from_bits(bits).to_string(),
-        Passed::Float(bits) => f32::from_bits(bits).to_string(),
     }
 }
 

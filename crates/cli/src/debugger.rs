@@ -1,6 +1,6 @@
 //! `hindsight replay` and `hindsight gdbserver`: a recording under gdb.
 
-use crate::{args, confine, interrupts, limits, say, store};
+use crate::{args, confine, interrupts, limits, printers, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{Patience, SCRIPT, Session, serve as talk};
 use hindsight_guard::keeper::{self, Keeper, Side};
@@ -26,12 +26,14 @@ const MOST_CLIENTS: usize = 8;
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Exit status of the process that looks at the recording: its files are not those of this machine.
 const OTHERS: i32 = 3;
+/// The same of a program that Rust's compiler has made.
+const OTHERS_OF_RUST: i32 = 4;
 
 fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session> {
     let timeline =
         Timeline::open(file, Options::default()).with_context(|| file.display().to_string())?;
     limits::allow(timeline.trace(), limits::processors());
-    let at = at.map(|place| timeline.find(place, None)).transpose()?;
+    let at = at.map(|place| timeline.find(place, process)).transpose()?;
     Ok(Session::new(timeline, process, at)?)
 }
 
@@ -41,20 +43,28 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     // What is wrong with it is said here, and not by gdb.
     let look = || {
         let session = open(&path, a.process, a.at)?;
-        Ok(if same_files(&session.timeline)? {
-            0
-        } else {
-            OTHERS
+        Ok(match same_files(&session.timeline)? {
+            true => 0,
+            false if printers::has_rust(&session.timeline)? => OTHERS_OF_RUST,
+            false => OTHERS,
         })
     };
-    let sysroot = match confine::run(Some(&path), look)? {
-        0 => "set sysroot /",
-        OTHERS => "set sysroot target:",
+    let (sysroot, printers) = match confine::run(Some(&path), look)? {
+        0 => ("set sysroot /", None),
+        others @ (OTHERS | OTHERS_OF_RUST) => {
+            let script = printers::script(others == OTHERS_OF_RUST);
+            ("set sysroot target:", Some(memory_file(&script)?))
+        }
         failed => return Ok(failed),
     };
     let script = memory_file(SCRIPT)?;
-    // The file is this process's, which lives longer than gdb.
-    let script_path = format!("/proc/{}/fd/{}", std::process::id(), script.as_raw_fd());
+    // The files are this process's, which lives longer than gdb.
+    let path_of = |f: &std::fs::File| format!("/proc/{}/fd/{}", std::process::id(), f.as_raw_fd());
+    let script_path = path_of(&script);
+    let printers = printers.as_ref().map(|p| {
+        let path = path_of(p);
+        format!("python exec(open('{path}').read())")
+    });
     let own = std::env::current_exe().context("the path of this program")?;
     let mut server: Vec<OsString> = vec![quoted(own.as_os_str()), "gdbserver".into()];
     server.push("--stdio".into());
@@ -82,6 +92,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
             "-x",
             &script_path,
         ])
+        .args(printers.iter().flat_map(|p| ["-ex", p.as_str()]))
         .arg("-ex")
         .arg(&connect)
         // Otherwise only one thread goes on in a recording.
@@ -133,7 +144,7 @@ fn same_files(timeline: &Timeline) -> Result<bool> {
 
 /// Serves a recording to clients of gdb's protocol.
 pub fn serve(a: &args::Gdbserver) -> Result<i32> {
-    let path = store::find(Some(&a.file))?;
+    let path = store::find(a.file.as_deref())?;
     let Some(port) = a.port else {
         return confine::run(Some(&path), || {
             let mut session = open(&path, a.process, a.at)?;

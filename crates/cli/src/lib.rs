@@ -20,6 +20,7 @@ mod keep;
 mod launch;
 mod limits;
 mod os;
+mod printers;
 mod program;
 mod record;
 mod replay;
@@ -35,6 +36,7 @@ mod travel;
 mod tree;
 mod waits;
 mod witness;
+mod words;
 
 use args::{Args, Command};
 use clap::{CommandFactory, Parser};
@@ -71,16 +73,37 @@ pub fn run() -> i32 {
         Command::Replay(a) if a.verify.is_none() => debugger::run(&a),
         Command::Replay(a) => confine::run(a.file.as_deref(), || replay::run(&a)),
         Command::Gdbserver(a) => debugger::serve(&a),
-        Command::At(a) => confine::run(Some(&a.file), || at::run(&a)),
-        Command::Backtrace(a) => confine::run(Some(&a.file), || at::backtrace(&a)),
-        Command::Waits(a) => confine::run(a.file.as_deref(), || waits::run(&a)),
-        Command::Breakpath(a) => confine::run(Some(&a.file), || breakpath::run(&a)),
+        Command::At(mut a) => {
+            let file = words::take(&mut a.words, 0, 1);
+            confine::run(file.as_deref(), || at::run(&a))
+        }
+        Command::Backtrace(mut a) => {
+            let file = words::take(&mut a.words, 0, 1);
+            confine::run(file.as_deref(), || at::backtrace(&a))
+        }
+        Command::Waits(mut a) => {
+            let file = words::take(&mut a.words, 0, 1);
+            confine::run(file.as_deref(), || waits::run(&a))
+        }
+        Command::Breakpath(mut a) => {
+            let file = words::take(&mut a.words, 1, 1);
+            confine::run(file.as_deref(), || breakpath::run(&a))
+        }
         Command::Info(a) => confine::run(a.file.as_deref(), || info::run(&a)),
-        Command::Calls(a) => confine::run(Some(&a.file), || calls::run(&a)),
+        Command::Calls(mut a) => {
+            let file = words::take(&mut a.words, 1, 1);
+            confine::run(file.as_deref(), || calls::run(&a))
+        }
         Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),
         Command::Events(a) => confine::run(a.file.as_deref(), || travel::events(&a)),
-        Command::Mem(a) => confine::run(Some(&a.file), || travel::mem(&a)),
-        Command::Writes(a) => confine::run(Some(&a.file), || travel::writes(&a)),
+        Command::Mem(mut a) => {
+            let file = words::take(&mut a.words, 2, 3);
+            confine::run(file.as_deref(), || travel::mem(&a))
+        }
+        Command::Writes(mut a) => {
+            let file = words::take(&mut a.words, 1, 2);
+            confine::run(file.as_deref(), || travel::writes(&a))
+        }
         Command::Ls(a) => limits::within(|| store::list(&a)),
         Command::Rm(a) => limits::within(|| store::remove(&a)),
         Command::Export(a) => limits::within(|| export::run(&a)),

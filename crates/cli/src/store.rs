@@ -163,6 +163,15 @@ pub fn find(file: Option<&Path>) -> Result<PathBuf> {
     )
 }
 
+/// Whether a word of the command line means a recording, if it could also be something else.
+pub fn is_meant(word: &str) -> bool {
+    let path = Path::new(word);
+    if path.is_file() || path.extension().is_some_and(|e| e == EXTENSION) {
+        return true;
+    }
+    word.parse::<hindsight_timeline::Place>().is_err() && find(Some(path)).is_ok_and(|f| f.exists())
+}
+
 /// Deletes a recording and its index.
 fn delete(path: &Path) -> std::io::Result<()> {
     let _ = std::fs::remove_file(hindsight_timeline::index_path(path));

@@ -4,6 +4,7 @@ use crate::bar::Bar;
 use crate::hex::hex;
 use crate::record::{grouped, size};
 use crate::store::{self, println};
+use crate::words::Spot;
 use crate::{args, limits, say};
 use anyhow::{Context, Result};
 use hindsight_timeline::{
@@ -236,10 +237,9 @@ fn event_json(h: &Happening) -> Json {
 
 /// Shows memory at a position.
 pub fn mem(a: &args::Mem) -> Result<i32> {
-    let t = open(Some(&a.file), Options::default())?;
-    let mut c = t.cursor()?;
-    c.seek(t.find(a.position, None)?)?;
-    let m = c.memory(a.address, a.length as usize)?;
+    let mut spot = Spot::open(a.words.first(), &a.at)?;
+    let (address, length) = spot.bytes(&a.words[1..], a.at.frame)?;
+    let m = spot.cursor.memory(address, length as usize)?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&memory_json(&m))?,
         false => m.to_string().trim_end().into(),
@@ -266,23 +266,18 @@ fn memory_json(m: &Memory) -> Json {
 
 /// Lists the writes to some bytes, the last one first.
 pub fn writes(a: &args::Writes) -> Result<i32> {
-    let t = open(Some(&a.file), Options::default())?;
-    let mut c = t.cursor()?;
-    let end = match a.before {
-        Some(p) => t.find(p, None)?,
-        None => t.range()?.1,
+    let before = a.before.clone().unwrap_or("end".into());
+    let at = args::Within {
+        image: a.image,
+        thread: a.thread,
+        frame: a.frame,
     };
-    match (a.image, a.before) {
-        // The end of that image's last thread.
-        (Some(image), None) => {
-            let p = t.processes()?.into_iter().find(|p| p.image == image);
-            c.seek(p.ok_or(hindsight_timeline::Error::NoImage(image))?.end)?;
-        }
-        _ => c.seek(end)?,
-    }
+    let mut spot = Spot::open(Some(&before), &at)?;
+    let (address, length) = spot.bytes(&a.words, a.frame)?;
+    let c = spot.cursor;
     let cancel = Cancel::new();
     let (mut list, mut told) = (Vec::new(), 0);
-    let mut writes = c.writes(a.address, a.length, a.length.min(ROW as u64) as usize)?;
+    let mut writes = c.writes(address, length, length.min(ROW as u64) as usize)?;
     while a.count == 0 || told < a.count {
         let Some(next) = writes.next(&cancel)? else {
             break;

@@ -6,16 +6,20 @@ use crate::{args, travel};
 use anyhow::Result;
 use hindsight_inspect::{For, Inspector, Lock, Wait, waits};
 use hindsight_text::line;
-use hindsight_timeline::{Cursor, Options};
+use hindsight_timeline::{Cursor, Options, Place};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Shows what the threads wait for at a place.
 pub fn run(a: &args::Waits) -> Result<i32> {
-    let timeline = travel::open(a.file.as_deref(), Options::default())?;
+    let timeline = travel::open(None, Options::default())?;
+    let place = match a.words.first() {
+        Some(place) => place.parse()?,
+        None => Place::End,
+    };
     let mut cursor = timeline.cursor()?;
-    cursor.seek(timeline.find(a.position, None)?)?;
+    cursor.seek(timeline.find(place, None)?)?;
     let here = cursor.position()?;
     let mut inspector = Inspector::new(timeline);
     let all = waits(&mut inspector, &mut cursor)?;
@@ -46,7 +50,7 @@ pub fn run(a: &args::Waits) -> Result<i32> {
             line(&w.what.to_string())
         );
         if a.stacks {
-            let _ = writeln!(text, "{}\n", stack_text(&w.stack).trim_end());
+            let _ = writeln!(text, "{}\n", stack_text(&w.stack, 0).trim_end());
         }
     }
     if all.is_empty() {

@@ -26,6 +26,8 @@ struct Known {
     carrier: Carrier,
     /// Its process went on to a program that is not recorded.
     left: bool,
+    /// Its process went on to another image; others share its memory.
+    replaced: bool,
     /// By address, and by what was mapped sooner.
     maps: BTreeMap<(u64, u64), MappedFile>,
 }
@@ -73,6 +75,23 @@ impl Images {
         if let Some(known) = self.all.get_mut(&image) {
             known.left = true;
         }
+    }
+
+    /// The image's process has gone on to another one, and others have not.
+    pub fn replace(&mut self, image: u32) {
+        if let Some(known) = self.all.get_mut(&image) {
+            known.replaced = true;
+        }
+    }
+
+    /// Whether only those who share the memory of the image's process may still be in it.
+    pub fn is_replaced(&self, image: u32) -> bool {
+        self.all.get(&image).is_some_and(|k| k.replaced)
+    }
+
+    /// Streams of the image that have not ended.
+    pub fn open(&self, image: u32) -> usize {
+        self.all.get(&image).map_or(0, |k| k.open)
     }
 
     pub fn has_left(&self, image: u32) -> bool {

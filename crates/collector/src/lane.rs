@@ -201,7 +201,7 @@ impl Open {
     /// What the summary says about the stream. What a thread has executed since its last event is not recorded:
     /// nobody could say which way it went.
     pub fn summary(&self, counts: &Counts, lost: bool) -> StreamSummary {
-        let last = self.builder.position();
+        let last = self.builder.completed();
         let gaps = self.gaps_until(last);
         let thread = self.info.kind == StreamKind::Thread;
         StreamSummary {
@@ -308,6 +308,18 @@ impl Lane {
             None if self.consumer.life().has_begun() => {
                 let who = self.consumer.who();
                 (who.image, who.pid) == (image, pid)
+            }
+            None => false,
+        }
+    }
+
+    /// Whether it is of another process in this image.
+    pub fn shares(&self, image: u32, pid: i32) -> bool {
+        match &self.open {
+            Some(open) => open.info.image == image && open.info.pid != pid,
+            None if self.consumer.life().has_begun() => {
+                let who = self.consumer.who();
+                who.image == image && who.pid != pid
             }
             None => false,
         }

@@ -210,3 +210,37 @@ fn executable_files_are_taken_along_once() {
         std::fs::read(path).unwrap()
     );
 }
+
+#[test]
+fn instructions_are_counted_as_far_as_events_tell() {
+    let result = Event::SyscallRet { ret: 0 };
+    let call = Event::Syscall {
+        nr: 39,
+        args: [0; 6],
+    };
+    let registers = |ilen| Event::Regs {
+        mask: 1,
+        ilen,
+        values: [0; 19],
+    };
+    // The last event, at position 10, and the instructions that are complete behind it.
+    for (events, expected) in [
+        (&[patch(10)][..], 10),
+        (&[call], 10),
+        (&[call, result], 11),
+        (&[registers(2)], 11),
+        (&[registers(0)], 10),
+    ] {
+        let mut o = collect(Disk::default(), |control, _| {
+            let mut p = Producer::new(control, 1);
+            p.emit(0, &registers(0));
+            events.iter().for_each(|e| p.emit(10, e));
+            // Replay does not go to where only the order is told, and what was executed since cannot be verified.
+            p.emit(20, &Event::Seq { number: 1 });
+            control.ctl(1).position.store(5000, Relaxed);
+            p.end();
+        });
+        o.trace();
+        assert_eq!(o.collected.totals().instructions, expected, "{events:?}");
+    }
+}

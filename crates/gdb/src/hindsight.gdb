@@ -10,6 +10,7 @@ set unwindonsignal on
 pipe set architecture i386:x86-64 | cat >/dev/null
 with language c -- set $hindsight_led = (unsigned char *) 0x9e48494e44534754
 with language c -- set $hindsight_asks = (unsigned char *) 0x9e48494e4453475c
+with language c -- set $hindsight_register = (unsigned char *) 0x9e48494e44534764
 with language c -- set $hindsight_asks_end = $hindsight_asks + 1
 pipe set architecture auto | cat >/dev/null
 
@@ -205,6 +206,58 @@ define last-write
 end
 document last-write
 Goes to the instruction that wrote a variable last: last-write EXPR.
+end
+
+define who-wrote
+  if $argc == 0
+    monitor who-wrote
+  end
+  # Whether a name is that of a register the server says.
+  if $argc == 1
+    monitor who-wrote-register $arg0
+    pipe with language c -- set $hindsight_was_register = *$hindsight_register | cat >/dev/null
+  else
+    set $hindsight_was_register = 0
+  end
+  if $hindsight_was_register
+    set $hindsight_was_register = 0
+  else
+    # An expression may have blanks in it, of which gdb makes several arguments.
+    if $argc > 8
+      echo More than eight words: write it with fewer blanks.\n
+      hindsight-too-many-words
+    end
+    if $argc <= 1
+      set $hindsight_at = &($arg0)
+    end
+    if $argc == 2
+      set $hindsight_at = &($arg0 $arg1)
+    end
+    if $argc == 3
+      set $hindsight_at = &($arg0 $arg1 $arg2)
+    end
+    if $argc == 4
+      set $hindsight_at = &($arg0 $arg1 $arg2 $arg3)
+    end
+    if $argc == 5
+      set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4)
+    end
+    if $argc == 6
+      set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5)
+    end
+    if $argc == 7
+      set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6)
+    end
+    if $argc == 8
+      set $hindsight_at = &($arg0 $arg1 $arg2 $arg3 $arg4 $arg5 $arg6 $arg7)
+    end
+    hindsight-bounds
+    eval "monitor who-wrote %lu %lu", $hindsight_begin, $hindsight_end - $hindsight_begin
+  end
+end
+document who-wrote
+Says which instruction wrote a variable last, without going there: who-wrote EXPR.
+Of a register, which instruction of this thread changed it last: who-wrote $rax.
 end
 
 define first-use

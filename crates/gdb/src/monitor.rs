@@ -2,8 +2,9 @@
 
 use crate::session::Session;
 use crate::{Error, Result};
+use hindsight_inspect::Inspector;
 use hindsight_text::{line, lines};
-use hindsight_timeline::{Filter, Found, Place, Process};
+use hindsight_timeline::{Filter, Found, Place, Process, ThreadId};
 use std::fmt::Write;
 
 const HELP: &str = "\
@@ -16,6 +17,8 @@ checkpoints              lists them
 restart NAME             goes to one
 forget NAME              removes one
 last-write ADDR [LEN]    the last instruction that wrote there
+who-wrote ADDR [LEN]     the same, without going there
+who-wrote $REGISTER      the last instruction that changed a general register
 first-use ADDR [LEN]     the next instruction that reads or writes there
 memory ADDR [LEN]        what is known of memory, why, and what it may also be
 events [KIND]            what happened: syscall, signal, exception, thread, process, module, gap, mark,
@@ -74,7 +77,18 @@ pub fn run(session: &mut Session, line: &str) -> Done {
             Ok(false) => bad(format!("no checkpoint {name}")),
             Err(e) => Err(e),
         },
-        ["last-write" | "first-use" | "memory"] => bad("of which address?"),
+        ["last-write" | "first-use" | "memory" | "who-wrote"] => bad("of which address?"),
+        ["who-wrote", addr] if addr.starts_with('$') => who_changed(session, addr),
+        ["who-wrote", addr] => who_wrote(session, addr, "8"),
+        ["who-wrote", addr, len] => who_wrote(session, addr, len),
+        // For gdb's script, which cannot tell names from each other.
+        ["who-wrote-register", what] => {
+            session.register_asked = register(what).is_some();
+            match session.register_asked {
+                true => who_changed(session, what),
+                false => Ok(String::new()),
+            }
+        }
         ["last-write", addr] => last_write(session, addr, "8"),
         ["last-write", addr, len] => last_write(session, addr, len),
         ["first-use", addr] => first_use(session, addr, "8"),
@@ -198,21 +212,89 @@ fn go(s: &mut Session, found: Option<Found>, what: &str) -> Result<String> {
     match found {
         Some(f) => {
             s.seek(f.position)?;
-            Ok(format!(
-                "{} at {:#x} {} {} bytes at {:#x}\n",
-                f.position,
-                f.pc,
-                match (f.kernel, f.write) {
-                    (true, _) => "the kernel writes",
-                    (_, true) => "writes",
-                    _ => "reads",
-                },
-                f.len,
-                f.address
-            ))
+            Ok(described_access(&f))
         }
         None => bad(format!("no instruction of the program {what}")),
     }
+}
+
+fn described_access(f: &Found) -> String {
+    format!(
+        "{} at {:#x} {} {} bytes at {:#x}\n",
+        f.position,
+        f.pc,
+        match (f.kernel, f.write) {
+            (true, _) => "the kernel writes",
+            (_, true) => "writes",
+            _ => "reads",
+        },
+        f.len,
+        f.address
+    )
+}
+
+/// The last write, without going there.
+fn who_wrote(s: &mut Session, addr: &str, len: &str) -> Result<String> {
+    let (addr, len) = range(addr, len)?;
+    let cancel = s.cancel.clone();
+    match s.inferior.cursor.last_write(addr, len, &cancel)? {
+        Some(f) => Ok(described_access(&f) + &source(s, f.thread, f.count, f.pc)?),
+        None => bad("no instruction of the program wrote there before"),
+    }
+}
+
+/// The hardware number of a general register, as gdb names it.
+fn register(name: &str) -> Option<u8> {
+    const NAMES: [&str; 16] = [
+        "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
+        "r13", "r14", "r15",
+    ];
+    let name = match name.strip_prefix('$')? {
+        "sp" => "rsp",
+        "fp" => "rbp",
+        name => name,
+    };
+    NAMES.iter().position(|n| *n == name).map(|n| n as u8)
+}
+
+/// The last instruction that changed a register of the thread at hand.
+fn who_changed(s: &mut Session, name: &str) -> Result<String> {
+    let Some(n) = register(name) else {
+        return bad(format!("{name} is no general register of 64 bits"));
+    };
+    let cancel = s.cancel.clone();
+    match s.inferior.cursor.last_register_change(n, &cancel)? {
+        Some(c) => {
+            let [before, behind] = c.values;
+            let text = format!(
+                "{} at {:#x} changes {name} from {before:#x} to {behind:#x}\n",
+                c.position, c.pc
+            );
+            Ok(text + &source(s, c.thread, c.count, c.pc)?)
+        }
+        None => bad(format!(
+            "no instruction of this thread changed {name} before"
+        )),
+    }
+}
+
+/// The functions that execute at an instruction, with their source lines.
+fn source(s: &mut Session, thread: ThreadId, count: u64, pc: u64) -> Result<String> {
+    let mut there = s.timeline.cursor()?;
+    there.seek_count(thread, count)?;
+    let mut inspector = Inspector::new(s.timeline.clone());
+    let frames = inspector.frames(&there, pc);
+    let frames = frames.map_err(|e| Error::Command(e.to_string()))?;
+    let mut out = String::new();
+    for f in frames {
+        let name = line(f.function.as_deref().unwrap_or("?"));
+        let inlined = if f.inlined { " (inlined)" } else { "" };
+        let _ = match &f.source {
+            Some(l) => writeln!(out, "  in {name}{inlined} at {}:{}", line(&l.file), l.line),
+            None => writeln!(out, "  in {name}{inlined}"),
+        };
+    }
+    Ok(out)
 }
 
 fn last_write(s: &mut Session, addr: &str, len: &str) -> Result<String> {

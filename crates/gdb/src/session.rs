@@ -88,6 +88,8 @@ pub struct Session {
     pub showing: bool,
     /// What went wrong in the last run.
     pub trouble: Option<String>,
+    /// The last question of who wrote something was about a register.
+    pub register_asked: bool,
     /// What the user is to be told.
     pub notes: Vec<String>,
     /// What gdb wants to be told of.
@@ -113,7 +115,7 @@ impl Session {
             cursor.seek(process.begin)?;
         }
         if let Some(at) = at {
-            cursor.seek(at)?;
+            cursor.seek_within(at, image, None)?;
         }
         let inferior = Inferior::new(&timeline, cursor)?;
         let marks = Bookmarks::open(timeline.path());
@@ -136,6 +138,7 @@ impl Session {
             marks,
             showing: false,
             trouble: None,
+            register_asked: false,
             notes: Vec::new(),
             wanted: Wanted::default(),
             told_fork: None,

@@ -85,6 +85,8 @@ impl Target for Session {
 const ELSEWHERE: u64 = 0x9e48_494e_4453_4754;
 /// Neither here: read before each command and step backwards, so that gdb says which process and thread have been chosen.
 const HERE: u64 = ELSEWHERE + 8;
+/// Nor here: not 0 where the last question of who wrote something was about a register.
+const REGISTER: u64 = ELSEWHERE + 16;
 
 impl MultiThreadBase for Session {
     fn read_registers(&mut self, regs: &mut State, tid: Tid) -> TargetResult<(), Self> {
@@ -112,6 +114,10 @@ impl MultiThreadBase for Session {
         if start == HERE && data.len() == 1 {
             self.chosen_thread = Some(tid);
             data.fill(0);
+            return Ok(data.len());
+        }
+        if start == REGISTER && data.len() == 1 {
+            data.fill(self.register_asked as u8);
             return Ok(data.len());
         }
         let known = whole(self.read(start, data.len()))?;

@@ -49,8 +49,9 @@ unsafe extern "C" {
 }
 
 extern "C" fn begin(sp: *mut u64, configured: *mut Config) -> ! {
+    let own = &raw const hindsight_stack as u64;
     // SAFETY: called once, by the entry above, with what it got from the kernel or a starter.
-    unsafe { hindsight_recorder::begin(sp, configured, &raw const hindsight_stack as u64) }
+    unsafe { hindsight_recorder::begin(sp, configured, own..own + STACK as u64) }
 }
 
 #[panic_handler]

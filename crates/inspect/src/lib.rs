@@ -2,11 +2,8 @@
 //! variables, disassembly. What [`hindsight_timeline`] knows of bytes and [`hindsight_symbols`] of
 //! files, together; every front end shows places through it.
 
-use hindsight_symbols::{
-    CallFrame, Class, DebugPaths, Frame, Location, Module, Place, Registers, Signature, SourceLine,
-    Space, Variable,
-};
-use hindsight_timeline::{Call, Cursor, ModuleHash, Position, Timeline};
+use hindsight_symbols::{CallFrame, DebugPaths, Frame, Module, Place, SourceLine, Space, Variable};
+use hindsight_timeline::{Cursor, ModuleHash, Position, Timeline};
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, FormatterOutput, FormatterTextKind, Instruction,
     IntelFormatter, SymbolResolver, SymbolResult,
@@ -14,8 +11,13 @@ use iced_x86::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
+mod arguments;
+mod expression;
+mod show;
 mod waits;
 
+pub use arguments::Known;
+pub use expression::Named;
 pub use hindsight_symbols as symbols;
 pub use waits::{For, Lock, Wait, waits};
 
@@ -31,6 +33,9 @@ pub enum Error {
     Timeline(#[from] hindsight_timeline::Error),
     #[error(transparent)]
     Symbols(#[from] hindsight_symbols::Error),
+    /// An expression cannot be understood, or means nothing there.
+    #[error("{0}")]
+    Expression(String),
 }
 
 /// The result of what can fail for one of these reasons.
@@ -46,11 +51,13 @@ pub struct Line {
 }
 
 /// A variable with its value, where that is known.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Value {
     pub variable: Variable,
     /// Its bytes, as many as its size says, each known or not. Empty where it has no place.
     pub bytes: Vec<Option<u8>>,
+    /// As debuggers show it.
+    pub text: String,
 }
 
 impl Value {
@@ -72,8 +79,10 @@ pub struct Argument {
     /// Of the parameter; of the register where parameters are not known.
     pub name: String,
     pub type_name: Option<String>,
-    /// `None`: it is passed in a way that is not looked into.
+    /// As a number, where it is one.
     pub value: Option<Passed>,
+    /// As debuggers show it. `None`: it is not known where it is.
+    pub text: Option<String>,
 }
 
 /// A value that is passed to a function or returned by it.
@@ -174,74 +183,6 @@ impl Inspector {
         Ok(hindsight_timeline::similar(wanted, found))
     }
 
-    /// What the function that begins where the cursor is takes and returns.
-    pub fn signature(&mut self, cursor: &mut Cursor) -> Result<Option<Signature>> {
-        let pc = cursor.registers()?.rip;
-        let space = self.here(cursor)?;
-        let Some(m) = space.mapping(pc) else {
-            return Ok(None);
-        };
-        Ok(m.module.signature(pc.wrapping_sub(m.bias))?)
-    }
-
-    /// The arguments of a call, with the cursor at its beginning. Without debug information the
-    /// registers in which integers are passed; whether they are used is not known then.
-    pub fn arguments(
-        &mut self,
-        cursor: &mut Cursor,
-        signature: Option<&Signature>,
-    ) -> Result<Vec<Argument>> {
-        const NAMES: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
-        let integers = Call::arguments(&cursor.registers()?);
-        let Some(signature) = signature else {
-            let one = |(name, v): (&&str, u64)| Argument {
-                name: name.to_string(),
-                type_name: None,
-                value: Some(Passed::Integer(v)),
-            };
-            return Ok(NAMES.iter().zip(integers).map(one).collect());
-        };
-        let vectors = cursor.vectors()?;
-        let result = signature.result.as_ref();
-        // A result in memory takes a register; what is in several pieces takes some.
-        let mut clear = result.is_none_or(|r| r.class != Class::Other);
-        let (mut general, mut vector) = (integers.into_iter(), vectors.zmm.iter().take(8));
-        let mut out = Vec::new();
-        for p in &signature.parameters {
-            clear &= p.class != Class::Other;
-            let size = p.size.unwrap_or(8).clamp(1, 8);
-            let value = match p.class {
-                _ if !clear => None,
-                Class::Integer => (general.next()).map(|v| Passed::Integer(narrow(v, size))),
-                Class::Float => vector.next().map(|v| {
-                    let bits = u64::from_le_bytes(std::array::from_fn(|i| v[i]));
-                    match size {
-                        4 => Passed::Float(bits as u32),
-                        _ => Passed::Double(bits),
-                    }
-                }),
-                Class::Other => None,
-            };
-            out.push(Argument {
-                name: p.name.clone(),
-                type_name: Some(p.type_name.clone()),
-                value,
-            });
-        }
-        Ok(out)
-    }
-
-    /// What a call returned: rax, as much of it as the result has. `None`: the function returns nothing,
-    /// or not in this way.
-    pub fn returned(value: u64, signature: Option<&Signature>) -> Option<u64> {
-        let Some(signature) = signature else {
-            return Some(value);
-        };
-        let result = signature.result.as_ref()?;
-        let size = result.size.unwrap_or(8).clamp(1, 8);
-        (result.class == Class::Integer).then(|| narrow(value, size))
-    }
-
     fn module(&mut self, path: &str, hash: ModuleHash) -> Option<Arc<Module>> {
         let (timeline, paths) = (&self.timeline, &self.paths);
         let read = || {
@@ -275,7 +216,7 @@ impl Inspector {
     /// The call stack at the cursor, as far as the stack's memory is known.
     pub fn backtrace(&mut self, cursor: &mut Cursor) -> Result<Vec<CallFrame>> {
         let space = self.here(cursor)?;
-        let r = cursor.registers()?;
+        let r = arguments::registers(cursor)?;
         let mut failed = None;
         let mut read = |addr: u64| {
             word(cursor, addr).unwrap_or_else(|e| {
@@ -283,44 +224,35 @@ impl Inspector {
                 None
             })
         };
-        let out = space.backtrace(r.rip, r.gpr[4], r.gpr[5], &mut read, MAX_FRAMES);
+        let out = space.backtrace(&r, &mut read, MAX_FRAMES);
         match failed {
             Some(e) => Err(e),
             None => Ok(out),
         }
     }
 
-    /// The parameters and variables in scope at the cursor, with their values.
-    pub fn variables(&mut self, cursor: &mut Cursor) -> Result<Vec<Value>> {
+    /// The parameters and variables in scope at the cursor, in a frame of its call stack, with their values.
+    pub fn variables(&mut self, cursor: &mut Cursor, frame: usize) -> Result<Vec<Value>> {
         let space = self.here(cursor)?;
-        let r = cursor.registers()?;
-        let Some(m) = space.mapping(r.rip) else {
+        let registers = match frame {
+            0 => arguments::registers(cursor)?,
+            n => self.frame(cursor, n)?,
+        };
+        let Some(m) = space.mapping(registers.rip) else {
             return Ok(Vec::new());
         };
-        let registers = Registers {
-            gpr: r.gpr,
-            rip: r.rip,
-            fs_base: r.fs_base,
-        };
         let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
-        let found = m.module.variables(&registers, m.bias, &mut read)?;
+        let found = m.module.variables(&registers, None, m.bias, &mut read)?;
         let mut out = Vec::new();
         for variable in found {
-            let len = variable.size.unwrap_or(0).min(1 << 16) as usize;
-            let known = |v: u64| {
-                let bytes = v.to_le_bytes().map(Some);
-                bytes[..len.min(8)].to_vec()
-            };
-            let bytes = match variable.location {
-                Location::Memory(addr) => {
-                    let m = cursor.peek(addr, len)?;
-                    m.bytes.iter().map(|b| b.map(|k| k.value)).collect()
-                }
-                Location::Register(n) => known(r.gpr[n as usize & 15]),
-                Location::Value(v) => known(v),
-                _ => Vec::new(),
-            };
-            out.push(Value { variable, bytes });
+            let len = variable.size.unwrap_or(0).min(1 << 16);
+            let bytes = arguments::bytes_at(cursor, &variable.location, len, &registers);
+            let text = arguments::text(cursor, &variable.shape, &bytes);
+            out.push(Value {
+                variable,
+                bytes,
+                text,
+            });
         }
         Ok(out)
     }

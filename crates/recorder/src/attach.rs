@@ -9,6 +9,7 @@ use crate::fail;
 use crate::fail::Line;
 use crate::host::Host;
 use crate::many;
+use crate::owners;
 use crate::pass;
 use crate::rseq;
 use crate::sigstate::AltStack;
@@ -100,6 +101,7 @@ extern "C" fn prepare(block: *mut Block) {
         let first = block.add(1).cast::<Entry>();
         (&mut *block, core::slice::from_raw_parts_mut(first, count))
     };
+    owners::serve_locks();
     sys::allow_fsgsbase(block.hwcap2 & 2 != 0);
     let config = config::get();
     select::init();
@@ -187,6 +189,7 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     let (t, vectors) = unsafe { (&mut *t, &*vectors) };
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
+    t.place.arrive(false);
     if let Some(r) = t.rseq {
         // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
         rseq::tell_kernel(r, rseq::UNREGISTER);

@@ -2,9 +2,11 @@
 
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::borrowers;
 use crate::clone;
 use crate::lock::Lock;
 use crate::many;
+use crate::owners;
 use crate::pass;
 use crate::ring::Emitter;
 use crate::sigstate::{AltStack, State};
@@ -12,55 +14,12 @@ use crate::sys;
 use crate::thread::{STACK, Thread};
 use crate::threads;
 use crate::{actions, cache, fail, guard, joint, line, ring};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, Ordering::*};
+use core::sync::atomic::Ordering::*;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
-
-/// There have been children that borrow this memory and for whose end nobody waits.
-static BORROWERS: AtomicBool = AtomicBool::new(false);
-
-/// Lets go of children that borrowed this memory, were not made by `vfork`, and have left it.
-fn sweep() {
-    if !BORROWERS.load(Acquire) {
-        return;
-    }
-    // SAFETY: threads leave the list before their memory goes.
-    let left = threads::remove(|t| unsafe { has_left(t) });
-    for t in left {
-        // SAFETY: it is in no list, and executes nothing here any more.
-        unsafe { discard(t.cast_mut()) };
-    }
-}
-
-/// Whether a child has left the memory that it borrowed: it is gone, or a new program image has ended
-/// its stream.
-///
-/// # Safety
-/// `t` is in the list of threads.
-unsafe fn has_left(t: *const Thread) -> bool {
-    // SAFETY: the caller's; these are set before the thread is in the list or are atomics.
-    let (borrows, tid, ring) = unsafe { ((*t).borrows, (*t).tid, (*t).ring.load(Acquire)) };
-    borrows
-        && tid != 0
-        && (!sys::process_exists(tid) || ring >= 0 && !ring::carries(ring as usize, tid))
-}
-
-/// Takes a child that borrowed this memory out of the list, if it is still in it: it has executed
-/// a program or ended.
-fn returned(child: *mut Thread, tid: u64) {
-    let gone = |t: *const Thread| {
-        // SAFETY: threads leave the list before their memory goes.
-        core::ptr::eq(t, child) && unsafe { (*t).tid as u64 } == tid
-    };
-    for t in threads::remove(gone) {
-        // SAFETY: the kernel has told that the child has left this memory.
-        unsafe { discard(t.cast_mut()) };
-    }
-}
 
 /// What the program asks for.
 struct Request {
@@ -115,7 +74,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         cache::cache().order_atomics(t);
     }
     t.sequence_always();
-    sweep();
+    borrowers::sweep();
     joint::end(t);
     let Some(child) = prepare(t, &r) else {
         return crate::call::errno(EAGAIN);
@@ -128,7 +87,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     }
     let unborn = child.unborn;
     if child.borrows && r.flags & CLONE_VFORK as u64 == 0 {
-        BORROWERS.store(true, Release);
+        borrowers::BORROWERS.store(true, Release);
     }
     threads::register(child);
     let child: *mut Thread = child;
@@ -157,11 +116,11 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         ring::expected_process(unborn);
         threads::unregister(child);
         // SAFETY: no child has been made.
-        unsafe { discard(child) };
+        unsafe { borrowers::discard(child) };
     } else {
         ring::made_process(unborn, ret);
         if r.flags & (CLONE_VFORK | CLONE_THREAD) as u64 == CLONE_VFORK as u64 {
-            returned(child, ret);
+            borrowers::returned(child, ret);
         }
     }
     sys::set_signal_mask(mask);
@@ -228,6 +187,10 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
     if t.borrows {
+        owners::arrive();
+    }
+    t.place.arrive(false);
+    if t.borrows {
         actions::begin_process(t);
     }
     if t.clear_handlers {
@@ -270,7 +233,7 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
     threads::unregister(t);
     let taken = t.place.taken.as_ptr();
     // SAFETY: the thread is out of the list, its signals are blocked, and nothing below uses it.
-    unsafe { discard_structure(t) };
+    unsafe { borrowers::discard_structure(t) };
     // SAFETY: the store lets another thread have this one's stacks; what follows uses registers only.
     unsafe {
         asm!(
@@ -281,24 +244,4 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
             options(noreturn),
         );
     }
-}
-
-/// # Safety
-/// Nothing uses the thread or its stack any more.
-unsafe fn discard(t: *mut Thread) {
-    // SAFETY: the caller's.
-    unsafe {
-        let place = (*t).place;
-        discard_structure(t);
-        place.taken.store(0, Release);
-    }
-}
-
-/// # Safety
-/// Nothing uses the thread any more, except its stack.
-unsafe fn discard_structure(t: *mut Thread) {
-    // SAFETY: made by `Thread::make`, which leaked the box.
-    let mut t = unsafe { Box::from_raw(t) };
-    t.emit.release();
-    t.give_back_place();
 }

@@ -8,10 +8,12 @@
 mod boundary;
 mod confined;
 mod invalidate;
+mod mend;
 mod sets;
 
 pub use boundary::{boundary, fault_state};
 
+use crate::borrowers;
 use crate::end;
 use crate::generation;
 use crate::lock::{Guard, Lock};
@@ -59,6 +61,7 @@ const FEW: usize = 1792;
 const MARGIN: u64 = 64 << 10;
 
 /// One translated block.
+#[derive(Clone)]
 struct Block {
     pc: u64,
     src_len: u32,
@@ -161,6 +164,10 @@ pub struct Cache {
     pages: Vec<u64>,
     sets: sets::Sets,
     confined: confined::Confined,
+    /// It was begun anew once, and what segments had before may not be freed.
+    mended: bool,
+    /// A new generation is to begin.
+    outdated: bool,
     pub code: code::Recorder,
     pub translated: u64,
 }
@@ -180,7 +187,7 @@ pub fn desc(offset: u64) -> Desc {
     unsafe { Desc::of_exit(base(), offset) }
 }
 
-static CACHE: Lock<Option<Cache>> = Lock::new(None);
+static CACHE: Lock<Option<Cache>> = Lock::mended(None, mend::mend);
 static RANGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The process's cache. It must have been made with [`init`].
@@ -240,6 +247,8 @@ pub fn init(policy: Policy) {
         pages: Vec::new(),
         sets: sets::Sets::new(),
         confined: confined::Confined::new(),
+        mended: false,
+        outdated: false,
         code: code::Recorder::new(),
         translated: 0,
     });
@@ -254,7 +263,7 @@ impl Cache {
     /// The translation of `pc`, made if necessary. May begin a new generation.
     pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
         notice(t);
-        if self.refused > PATIENCE {
+        if self.outdated || self.refused > PATIENCE {
             self.flush(t);
         }
         self.tell_epoch(t);
@@ -402,6 +411,7 @@ impl Cache {
         }
         s.prepare();
         let index = s.blocks.len() as u32;
+        mend::make_room(&mut s.blocks, 1);
         s.blocks.push(Block {
             pc,
             src_len: src_len as u32,
@@ -417,8 +427,10 @@ impl Cache {
             bytes: s.bytes.len() as u32,
             peeked: self.translator.block.peeked.len() as u8,
         });
+        let peeked = &self.translator.block.peeked;
+        mend::make_room(&mut s.bytes, src.len() + peeked.len());
         s.bytes.extend_from_slice(src);
-        s.bytes.extend_from_slice(&self.translator.block.peeked);
+        s.bytes.extend_from_slice(peeked);
         self.by_pc.insert(key(pc, plain), index);
         // The pages looked at count too: other code there may need other flags.
         pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
@@ -429,6 +441,11 @@ impl Cache {
         }
         self.pages = pages;
         Ok(hot)
+    }
+
+    /// Whoever comes for code next begins a new generation: what is translated may be wrong.
+    pub fn outdate(&mut self) {
+        self.outdated = true;
     }
 
     /// From now on the order of atomic operations is recorded.
@@ -448,7 +465,7 @@ impl Cache {
         self.by_pc.clear();
         self.by_page.clear();
         self.mapped = None;
-        self.refused = 0;
+        (self.refused, self.outdated) = (0, false);
         let mut spins = 0u32;
         loop {
             let oldest = threads::oldest_generation();
@@ -457,10 +474,14 @@ impl Cache {
             let next = (0..SEGMENTS).map(|i| (cur + i) % SEGMENTS);
             if let Some(i) = next.into_iter().find(|i| free(&self.segments[*i])) {
                 let s = &mut self.segments[i];
-                *s = Segment::new(s.base);
+                let old = core::mem::replace(s, Segment::new(s.base));
+                if self.mended {
+                    core::mem::forget(old);
+                }
                 self.current = i;
                 return;
             }
+            borrowers::sweep();
             // All segments have threads in them that have not looked up for as many generations.
             spins += 1;
             if spins > 100_000 {

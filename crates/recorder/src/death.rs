@@ -5,7 +5,7 @@ use crate::end;
 use crate::sigstate::bit;
 use crate::sigtable;
 use crate::thread::Thread;
-use crate::{actions, cores, joint, sigframe, sys, traced};
+use crate::{actions, cores, joint, sharers, sigframe, sys, traced};
 use core::arch::asm;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::*;
@@ -39,8 +39,10 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
             sigframe::go_native(t, !bit(signo));
         }
     }
-    sys::set_signal_mask(!bit(signo));
-    sys::raise(info.signo);
+    sharers::leave(t, || {
+        sys::set_signal_mask(!bit(signo));
+        sys::raise(info.signo);
+    });
     sys::exit_group(128 + info.signo)
 }
 

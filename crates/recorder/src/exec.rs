@@ -473,8 +473,11 @@ fn leave(t: &mut Thread, nr: u32, call: [u64; 6], native: bool) -> Option<u64> {
     if native {
         t.filters.install();
     }
-    // SAFETY: if it succeeds, nothing of this program is left.
-    let ret = unsafe { stub::call(nr as u64, call, &t.inbox.full) };
+    let inbox = t.inbox;
+    let ret = crate::sharers::leave(t, || {
+        // SAFETY: if it succeeds, nothing of this program is left.
+        unsafe { stub::call(nr as u64, call, &inbox.full) }
+    });
     signals::after_exec(t);
     ret
 }

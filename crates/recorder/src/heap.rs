@@ -7,6 +7,7 @@ use crate::lock::Lock;
 use crate::sys::{self, PROT_READ, PROT_WRITE};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
+use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_PRIVATE};
 
 const SMALLEST: u32 = 4;
@@ -28,12 +29,21 @@ const STEP: u64 = 64 << 10;
 // SAFETY: the pointers own unused memory of the process.
 unsafe impl Send for Lists {}
 
-static LISTS: Lock<Lists> = Lock::new(Lists {
-    free: [null_mut(); CLASSES],
-    next: 0,
-    end: 0,
-    ready: 0,
-});
+/// Each change below can be left off between any two of its stores, and loses a block at most: so there is nothing to mend.
+static LISTS: Lock<Lists> = Lock::mended(
+    Lists {
+        free: [null_mut(); CLASSES],
+        next: 0,
+        end: 0,
+        ready: 0,
+    },
+    |_| {},
+);
+
+/// What was stored before is there before what is stored behind, for whoever finds this left off in between.
+fn then() {
+    compiler_fence(SeqCst);
+}
 
 /// Keeps the allocator from changing while the process is copied.
 pub fn hold() -> impl Sized {
@@ -44,6 +54,7 @@ impl Lists {
     /// Hands `at..at + size` out, in the present chunk.
     fn cut(&mut self, at: u64, size: u64) -> *mut u8 {
         self.next = at + size;
+        then();
         while self.next > self.ready {
             sys::madvise_populate(self.ready, STEP);
             self.ready += STEP;
@@ -98,10 +109,14 @@ unsafe impl GlobalAlloc for Heap {
             if chunk == 0 {
                 return null_mut();
             }
+            // Without room as long as these do not belong together.
+            (l.end, l.ready) = (0, 0);
+            then();
+            (l.next, l.ready) = (chunk, chunk);
+            then();
             l.end = chunk + CHUNK;
             // The arena's mappings are page aligned; larger blocks need their own alignment.
             let at = chunk.next_multiple_of(size);
-            l.ready = chunk;
             return l.cut(at, size);
         }
         l.cut(at, size)
@@ -115,6 +130,7 @@ unsafe impl GlobalAlloc for Heap {
         let mut l = LISTS.lock();
         // SAFETY: the block is unused now and has room for a word.
         unsafe { p.cast::<*mut u8>().write(l.free[class]) };
+        then();
         l.free[class] = p;
     }
 }

@@ -3,11 +3,12 @@
 
 mod cells;
 mod kernel;
+mod reconcile;
 mod table;
 
 use crate::lock::{Guard, Lock};
+use crate::ring;
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
-use crate::{arena, ring};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -74,7 +75,12 @@ const VDSO: u64 = 2 * PAGE;
 /// All mappings of the program, in order of address.
 pub struct Regions(Table);
 
-static REGIONS: Lock<Regions> = Lock::new(Regions(Table::new()));
+static REGIONS: Lock<Regions> = Lock::mended(Regions(Table::new()), |r| {
+    // What it was cannot be relied on; the kernel knows, but for which shared memory is which.
+    core::mem::forget(core::mem::replace(r, Regions(Table::new())));
+    VERSION.fetch_add(1, AcqRel);
+    r.add_existing();
+});
 
 /// Increases when what may be executed changes.
 static VERSION: AtomicU64 = AtomicU64::new(1);
@@ -395,8 +401,7 @@ impl Regions {
         }
         for line in text.split(|b| *b == b'\n') {
             if let Some(m) = parse(line)
-                && !arena::overlaps(m.start, m.end - m.start)
-                && m.end < 1 << 63
+                && m.is_guest()
             {
                 let grows = if m.name == b"[stack]" {
                     MAP_GROWSDOWN
@@ -419,17 +424,10 @@ impl Regions {
     pub fn add_existing(&mut self) {
         let text = read_maps();
         for m in text.split(|b| *b == b'\n').filter_map(parse) {
-            if arena::overlaps(m.start, m.end - m.start) || m.end >= 1 << 63 {
-                continue;
+            if m.is_guest() {
+                let len = m.end - m.start;
+                self.add(m.start, len, m.prot, m.flags(), m.offset, m.name);
             }
-            let sharing = if m.shared { MAP_SHARED } else { MAP_PRIVATE };
-            let kind = match m.name {
-                b"[stack]" => MAP_ANONYMOUS | MAP_GROWSDOWN,
-                [b'/', ..] => 0,
-                _ => MAP_ANONYMOUS,
-            };
-            let len = m.end - m.start;
-            self.add(m.start, len, m.prot, sharing | kind, m.offset, m.name);
         }
     }
 

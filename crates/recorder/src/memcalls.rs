@@ -4,24 +4,19 @@
 //! clears the predictor where memory is fresh.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::brk::BRK;
-use crate::brk::KERNEL_BRK;
-use crate::call::returned;
-use crate::call::{Flow, errno};
-use crate::lock::Lock;
+mod brk;
+
+use crate::call::{Flow, errno, returned};
+use crate::mapping::MAPPING;
 use crate::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
 use crate::pass::pass;
 use crate::sys::{self, PAGE, result};
 use crate::thread::Thread;
 use crate::{arena, joint, limits, order, place, regime};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::*;
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
-
-/// Held from before such a call until the tables are current, so that they change in the same order.
-static MAPPING: Lock<()> = Lock::new(());
 
 /// Performs the call if it is one of these. The inner `None`: a signal comes first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
@@ -39,7 +34,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     ) {
         return None;
     }
-    let _order = MAPPING.lock();
+    let _order = MAPPING.lock_to_change();
     if nr != __NR_brk {
         regions().follow_stack(a[0], a[1]);
     }
@@ -49,7 +44,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         __NR_mprotect | __NR_pkey_mprotect => mprotect(t, nr, a),
         __NR_mremap => mremap(t, a),
         __NR_brk => {
-            brk(t, a[0]);
+            brk::perform(t, a[0]);
             Some(())
         }
         __NR_madvise => madvise(t, a),
@@ -59,10 +54,6 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     };
     order::attend(t);
     Some(done.map(|()| Flow::Next))
-}
-
-fn pages(len: u64) -> u64 {
-    len.saturating_add(PAGE - 1) & !(PAGE - 1)
 }
 
 /// Translations of executable memory in this range may be wrong from now on.
@@ -98,11 +89,15 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let flags = flags as u32;
     let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
     if fixed && arena::overlaps(addr, len) {
-        let whole = addr.is_multiple_of(PAGE) && addr < 1 << 47 && pages(len) <= (1 << 47) - addr;
+        let whole =
+            addr.is_multiple_of(PAGE) && addr < 1 << 47 && sys::pages(len) <= (1 << 47) - addr;
         let empty = prot as u32 == PROT_NONE && flags & MAP_ANONYMOUS != 0;
-        if whole && empty && flags & MAP_FIXED != 0 && !arena::outside(addr, pages(len)).is_empty()
+        if whole
+            && empty
+            && flags & MAP_FIXED != 0
+            && !arena::outside(addr, sys::pages(len)).is_empty()
         {
-            reserve(t, addr, pages(len), flags);
+            reserve(t, addr, sys::pages(len), flags);
             return Some(());
         }
         let e = if flags & MAP_FIXED_NOREPLACE != 0 {
@@ -115,7 +110,7 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     }
     let data = prot as u32 & PROT_WRITE != 0 && flags & MAP_TYPE == MAP_PRIVATE;
     let replaced = (flags & MAP_FIXED != 0).then_some(addr);
-    if !limits::allow(t, pages(len), replaced, data) {
+    if !limits::allow(t, sys::pages(len), replaced, data) {
         returned(t, errno(ENOMEM));
         return Some(());
     }
@@ -134,7 +129,7 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     };
     returned(t, ret);
     if let Ok(at) = result(ret) {
-        let len = pages(len);
+        let len = sys::pages(len);
         let flags = match t.quiet && flags & MAP_TYPE == MAP_DROPPABLE {
             true => kept(at, len, prot as u32),
             false => flags,
@@ -196,7 +191,7 @@ fn munmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     if aligned && arena::overlaps(addr, len) {
         // Nothing of the program's is there.
         returned(t, 0);
-        for (at, len) in arena::outside(addr, pages(len)) {
+        for (at, len) in arena::outside(addr, sys::pages(len)) {
             if sys::munmap(at, len).is_ok() {
                 forget_code(t, at, len);
                 regions().remove(at, len);
@@ -210,7 +205,7 @@ fn munmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     if ret == 0 {
         forget_code(t, addr, len);
         regions().remove(addr, len);
-        t.zero_window(addr, pages(len));
+        t.zero_window(addr, sys::pages(len));
     }
     Some(())
 }
@@ -223,7 +218,7 @@ fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
     }
     let ret = pass(t, nr, a)?;
     returned(t, ret);
-    let (mut addr, mut len) = (addr, pages(len));
+    let (mut addr, mut len) = (addr, sys::pages(len));
     if ret != 0 && ret != errno(EINVAL) {
         // What comes before the place where it failed has been changed.
         for m in kernel_mappings(addr, len) {
@@ -268,7 +263,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         returned(t, errno(ENOMEM));
         return Some(());
     }
-    let more = pages(new_len).saturating_sub(pages(old_len));
+    let more = sys::pages(new_len).saturating_sub(sys::pages(old_len));
     let data = regions()
         .find(old)
         .is_some_and(|r| r.prot & PROT_WRITE != 0 && !r.is_shared());
@@ -282,7 +277,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     }
     returned(t, ret);
     let Ok(at) = result(ret) else { return Some(()) };
-    let (old_len, new_len) = (pages(old_len), pages(new_len));
+    let (old_len, new_len) = (sys::pages(old_len), sys::pages(new_len));
     forget_code(t, old, old_len);
     forget_code(t, at, new_len);
     let keep = old_len == 0 || flags as u32 & MREMAP_DONTUNMAP != 0;
@@ -338,55 +333,15 @@ fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     };
     // The kernel has no way to say that nothing is to be replaced: the place is taken first.
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-    if sys::mmap(at, pages(new_len), 0, flags, -1, 0).is_err() {
+    if sys::mmap(at, sys::pages(new_len), 0, flags, -1, 0).is_err() {
         return pass(t, __NR_mremap, a);
     }
     let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as u64;
     let ret = pass(t, __NR_mremap, &[old, old_len, new_len, flags, at, 0]);
     if ret.is_none_or(|r| result(r).is_err()) {
-        let _ = sys::munmap(at, pages(new_len));
+        let _ = sys::munmap(at, sys::pages(new_len));
     }
     ret
-}
-
-/// The heap: the kernel's own idea of it belongs to the recorder's image, unless the program
-/// ran before it was recorded.
-fn brk(t: &mut Thread, wanted: u64) {
-    let (start, end) = *BRK.lock();
-    let (old, new) = (pages(end), pages(wanted));
-    let prot = PROT_READ | PROT_WRITE;
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    let done = if KERNEL_BRK.load(Relaxed) {
-        (new <= old || limits::allow(t, new - old, None, true))
-            && sys::set_kernel_brk(wanted) == wanted
-    } else if wanted < start
-        || wanted >= 1 << 47
-        || arena::overlaps(start, new.saturating_sub(start))
-    {
-        false
-    } else if new > old {
-        limits::allow(t, new - old, None, true)
-            && sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
-    } else if new < old {
-        sys::munmap(new, old - new).is_ok()
-    } else {
-        true
-    };
-    if !done {
-        returned(t, end);
-        return;
-    }
-    BRK.lock().1 = wanted;
-    returned(t, wanted);
-    if new > old {
-        regions().add(old, new - old, prot, flags, 0, b"[heap]");
-        t.zero_window(old, new - old);
-        regime::accessible(t, old, new - old);
-    } else if new < old {
-        forget_code(t, new, old - new);
-        regions().remove(new, old - new);
-        t.zero_window(new, old - new);
-    }
 }
 
 fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
@@ -412,13 +367,13 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let done = ret == 0 || ret == errno(ENOMEM);
     if discards && done && addr.is_multiple_of(PAGE) {
         if advice != MADV_FREE {
-            forget_code(t, addr, pages(len));
+            forget_code(t, addr, sys::pages(len));
         }
-        regime::discarded(t, addr, pages(len), advice);
+        regime::discarded(t, addr, sys::pages(len), advice);
     } else if discards && addr.is_multiple_of(PAGE) {
         // Of memory that is locked, or otherwise special, nothing, but of what comes before.
-        forget_code(t, addr, pages(len));
-        regime::changed(t, addr, pages(len));
+        forget_code(t, addr, sys::pages(len));
+        regime::changed(t, addr, sys::pages(len));
         regime::over(t, "memory was discarded, who knows how much of it");
     }
     Some(())

@@ -1,6 +1,5 @@
 //! Child processes that are copies of this one, and the ends of processes.
 
-use crate::brk;
 use crate::call::{Flow, args, errno};
 use crate::clone;
 use crate::end;
@@ -9,8 +8,8 @@ use crate::pass;
 use crate::ring::{self, Emitter};
 use crate::thread::Thread;
 use crate::threads;
-use crate::{actions, cache, config, exec, fail, guard, heap, line, maps, order, procfiles};
-use crate::{program, regime, select, signals, sys, thread};
+use crate::{actions, cache, config, exec, fail, guard, line, maps, order};
+use crate::{program, regime, sharers, signals, sys};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
 use hindsight_events::unborn::Unborn;
@@ -118,20 +117,10 @@ fn follows(t: &Thread) -> bool {
 
 /// Makes the call while no other thread changes what the child is to find consistent.
 fn copy(t: &Thread, r: &Request) -> u64 {
-    let actions = (t.signals.actions.lock(), t.limits.lock());
-    let own = (program::hold(), procfiles::hold());
-    let held = (brk::hold(), cache::cache());
-    let more = (
-        select::hold(),
-        maps::regions(),
-        ring::hold(),
-        threads::hold(),
-        thread::hold(),
-    );
-    let last = heap::hold();
+    let held = sharers::hold(t);
     // SAFETY: the child has a copy of this stack, and `r` names no other.
     let ret = unsafe { sys::raw(r.nr, r.args) };
-    drop((last, more, held, own, actions));
+    drop(held);
     ret
 }
 
@@ -189,5 +178,5 @@ pub fn exit(t: &mut Thread) -> ! {
     sys::set_signal_mask(!0);
     cache::cache().give_sets();
     end::finish(t, EndKind::Exit, status as u32 & 0xff, b"");
-    sys::exit_group(status)
+    sharers::leave(t, || sys::exit_group(status))
 }

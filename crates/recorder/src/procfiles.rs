@@ -6,6 +6,7 @@
 use crate::brk;
 use crate::call::errno;
 use crate::maps::{self, Line};
+use crate::shown;
 use crate::threads;
 use crate::{actions, arena, line, sys};
 use alloc::vec::Vec;
@@ -145,7 +146,7 @@ fn text(t: &crate::thread::Thread, file: File, tid: i32) -> Option<Vec<u8>> {
         ),
         File::Stat => stat(&read_task(tid, "stat")?, &Signals::of(t, tid)),
         File::Statm => statm(&read(c"/proc/self/statm")),
-        File::Auxv => auxv(),
+        File::Auxv => shown::auxv(),
     })
 }
 
@@ -324,18 +325,9 @@ impl Signals {
     }
 }
 
-/// Most that has been seen of the program's size and of its resident memory.
-static PEAK: crate::lock::Lock<(u64, u64)> = crate::lock::Lock::new((0, 0));
-
-fn peaks(s: &Sizes) -> (u64, u64) {
-    let mut p = PEAK.lock();
-    *p = (p.0.max(s.size), p.1.max(s.resident));
-    *p
-}
-
 fn status(all: &[u8], signals: &Signals, (mode, filters): (u32, usize)) -> Vec<u8> {
     let s = sizes();
-    let (peak, most) = peaks(&s);
+    let (peak, most) = shown::peaks(s.size, s.resident);
     let mut out = Vec::new();
     for line in lines(all) {
         let end = line.iter().position(|b| *b == b':').unwrap_or(0);
@@ -426,20 +418,4 @@ fn statm(all: &[u8]) -> Vec<u8> {
     let mut l = line!("{} {} {shared} {text} 0 ", s.size / 4, s.resident / 4);
     let _ = l.write_fmt(format_args!("{} 0\n", (s.data + s.stack) / 4));
     l.as_bytes().to_vec()
-}
-
-static AUXV: crate::lock::Lock<Vec<u8>> = crate::lock::Lock::new(Vec::new());
-
-/// Notes the auxiliary vector with which the program begins.
-pub fn set_auxv(bytes: &[u8]) {
-    *AUXV.lock() = bytes.to_vec();
-}
-
-fn auxv() -> Vec<u8> {
-    AUXV.lock().clone()
-}
-
-/// Keeps what this module notes from changing while the process is copied.
-pub fn hold() -> impl Sized {
-    (AUXV.lock(), PEAK.lock())
 }

@@ -146,8 +146,15 @@ fn hold_file(fd: i32) {
 /// itself, since it goes on when `execve` fails.
 fn succeed(parent: u32, last: i32) {
     let pid = pid();
+    // Others that share the memory of the program that is replaced go on in it, and tell of its code.
+    let is_shared = live().any(|(_, c)| {
+        c.image.load(Relaxed) == parent
+            && c.pid.load(Relaxed) != pid
+            && c.state.load(Acquire) == state::LIVE
+    });
     for (i, c) in live() {
         if c.image.load(Relaxed) != parent
+            || is_shared && c.kind.load(Relaxed) == kind::IMAGE
             || c.pid.load(Relaxed) != pid
             || c.state.load(Acquire) != state::LIVE
         {
@@ -444,7 +451,11 @@ fn find_free() -> Option<usize> {
 }
 
 /// The process stream's emitter.
-static PROCESS: Lock<Option<Emitter>> = Lock::new(None);
+static PROCESS: Lock<Option<Emitter>> = Lock::mended(None, |emitter| {
+    if let Some(e) = emitter {
+        e.resume();
+    }
+});
 
 /// Appends an event to the process stream.
 pub fn emit_process(ev: &Event) {

@@ -10,17 +10,20 @@ use crate::line;
 use crate::loader;
 use crate::many;
 use crate::maps;
-use crate::procfiles;
+use crate::owners;
 use crate::quiet;
 use crate::regime;
 use crate::resources;
 use crate::ring;
 use crate::select;
+use crate::shown;
 use crate::signals;
 use crate::stack::Stack;
 use crate::sys;
+use crate::thread;
 use crate::threads;
 use core::ffi::CStr;
+use core::ops::Range;
 use hindsight_events::config::Config;
 use hindsight_isa::VecState;
 use hindsight_isa::xsave::Area;
@@ -29,14 +32,16 @@ use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 /// Runs the program, in a process that the kernel has just begun.
 ///
 /// # Safety
-/// `sp` is what the kernel left in the stack pointer, `configured` is null or the configuration, and `guard` is a
-/// page that nothing uses, below the stack in use.
-pub unsafe fn begin(sp: *mut u64, configured: *mut Config, guard: u64) -> ! {
+/// `sp` is what the kernel left in the stack pointer, `configured` is null or the configuration, and `own` is the
+/// stack in use, whose lowest page nothing uses.
+pub unsafe fn begin(sp: *mut u64, configured: *mut Config, own: Range<u64>) -> ! {
     config::set(configured);
+    owners::serve_locks();
     // SAFETY: the caller's.
     let mut stack = unsafe { Stack::new(sp) };
     sys::allow_fsgsbase(stack.aux(AT_HWCAP2).unwrap_or(0) & 2 != 0);
-    let _ = sys::mprotect(guard, sys::PAGE, sys::PROT_NONE);
+    let _ = sys::mprotect(own.start, sys::PAGE, sys::PROT_NONE);
+    thread::set_first_stack(own);
     let config = config::get();
     select::init();
     if config.ctl_fd >= 0 {
@@ -59,7 +64,7 @@ pub unsafe fn begin(sp: *mut u64, configured: *mut Config, guard: u64) -> ! {
     );
     drop(raised);
     brk::set_brk(program.brk);
-    procfiles::set_auxv(stack.aux_bytes());
+    shown::set_auxv(stack.aux_bytes());
     start(&program, stack.pointer())
 }
 
@@ -79,6 +84,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     t.prepare_lookup();
     cache::init(host.policy());
     t.tid = sys::gettid();
+    t.place.arrive(true);
     threads::register(t);
     t.filters.inherit(&inherited());
     signals::install(t);

@@ -191,6 +191,33 @@ pub fn process_exists(pid: i32) -> bool {
     call(__NR_kill, [pid as u64, 0]) != Err(linux_raw_sys::errno::ESRCH as i32)
 }
 
+/// Whether a thread does not run in this memory any more: it is gone, or dead and not taken note of by its parent, has
+/// executed a program, or its number is another one's. `false` if that cannot be found out.
+pub fn has_left(tid: i32) -> bool {
+    match has_this_memory(tid) {
+        Ok(has) => !has,
+        Err(e) if e == linux_raw_sys::errno::ESRCH as i32 => true,
+        Err(e) if e == linux_raw_sys::errno::EFAULT as i32 => true,
+        // Of a thread with this memory nothing is asked but whether it is there. Unless nobody may look anywhere.
+        Err(e) if e == linux_raw_sys::errno::EPERM as i32 => {
+            has_this_memory(gettid()).is_ok() || !process_exists(tid)
+        }
+        Err(_) => !process_exists(tid),
+    }
+}
+
+/// Whether a thread finds in its memory what is written here.
+fn has_this_memory(tid: i32) -> Result<bool> {
+    // A copy of this memory, or another image of the recorder, does not have it.
+    let (mut here, mut found) = ([0u8; 8], [0u8; 8]);
+    getrandom(&mut here);
+    let local = [found.as_mut_ptr() as u64, 8];
+    let remote = [here.as_ptr() as u64, 8];
+    let (local, remote) = (local.as_ptr() as u64, remote.as_ptr() as u64);
+    let read = call(__NR_process_vm_readv, [tid as u64, local, 1, remote, 1, 0])?;
+    Ok(read == 8 && found == here)
+}
+
 pub fn exit_group(status: i32) -> ! {
     loop {
         let _ = call(__NR_exit_group, [status as u64]);

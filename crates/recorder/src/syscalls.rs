@@ -12,7 +12,7 @@ use crate::thread::Thread;
 use crate::threads;
 use crate::{
     birth, channel, confined, doom, exec, features, filters, joint, limits, memcalls, pathcalls,
-    process, regime, traced,
+    process, regime, sharers, traced,
 };
 use hindsight_events::Event;
 use linux_raw_sys::errno::*;
@@ -68,7 +68,7 @@ pub fn perform(t: &mut Thread) -> Flow {
         | __NR_tgkill
         | __NR_rt_sigqueueinfo
         | __NR_rt_tgsigqueueinfo
-        | __NR_pidfd_send_signal => doom::send(t, nr, &a),
+        | __NR_pidfd_send_signal => sharers::kill(t, nr, &a).or_else(|| doom::send(t, nr, &a)),
         __NR_sigaltstack => Some(sigcalls::sigaltstack(t, &a)),
         // Nobody else would get a signal that this thread has got.
         __NR_exit | __NR_exit_group if pass::comes_first(t) => None,

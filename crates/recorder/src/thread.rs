@@ -5,7 +5,7 @@ mod place;
 use crate::gap;
 use crate::sigstate;
 use place::{FREE, map_shared};
-pub use place::{Place, SHARED, STACK, hold};
+pub use place::{Place, SHARED, STACK, all as all_places, hold, set_first_stack};
 
 use crate::gap::Gap;
 use crate::inbox::Inbox;
@@ -441,8 +441,8 @@ impl Thread {
         (self.pos, self.surprises) = (0, 0);
         self.ctx.count = 0;
         self.tid = sys::gettid();
-        // Those of threads that have ended share their first pages with the parent's.
-        core::mem::take(&mut *FREE.lock());
+        self.place.arrive(false);
+        place::abandon_free();
         map_shared(self.window, self.predictor)
     }
 

@@ -1,16 +1,23 @@
 //! All recorded threads that run in this memory, and what one may know of the others.
 
 use crate::config;
+use crate::filterlist::Filters;
 use crate::lock::Lock;
-use crate::thread::Thread;
+use crate::thread::{Thread, all_places};
 use alloc::vec::Vec;
+use core::ptr::null_mut;
 use core::ptr::read_volatile;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_isa::Ctx;
 use hindsight_isa::xsave::Layout;
 
 /// All recorded threads that run in this memory.
-static THREADS: Lock<Vec<Known>> = Lock::new(Vec::new());
+static THREADS: Lock<Vec<Known>> = Lock::mended(Vec::new(), |list| {
+    let known = all_places().map(|p| p.thread.load(Acquire).cast_const());
+    let known = known.filter(|t| !t.is_null()).map(Known).collect();
+    // What it was cannot be relied on.
+    core::mem::forget(core::mem::replace(list, known));
+});
 
 /// A thread in the list.
 struct Known(*const Thread);
@@ -27,9 +34,14 @@ pub fn count() -> usize {
 /// The oldest generation of translated code that any thread may be running.
 pub fn oldest_generation() -> u64 {
     let list = THREADS.lock();
-    // SAFETY: see `Known`.
-    let seen = |k: &Known| unsafe { (*k.0).seen.load(SeqCst) };
-    list.iter().map(seen).min().unwrap_or(u64::MAX)
+    let seen = |k: &Known| {
+        // SAFETY: see `Known`.
+        let t = unsafe { &*k.0 };
+        // Who has not begun comes to the cache before it runs any, if it was not killed before.
+        let runs = t.place.tid.load(SeqCst) != 0;
+        runs.then(|| t.seen.load(SeqCst))
+    };
+    list.iter().filter_map(seen).min().unwrap_or(u64::MAX)
 }
 
 /// The oldest epoch of the code that any thread in `generation`, the present one, may be running. While
@@ -38,10 +50,16 @@ pub fn oldest_epoch(generation: u64) -> u64 {
     let list = THREADS.lock();
     let epoch = |k: &Known| {
         // SAFETY: see `Known`.
-        let (seen, announced) =
-            unsafe { ((*k.0).seen.load(SeqCst), (*k.0).announced.load(Acquire)) };
+        let (begun, seen, announced) = unsafe {
+            let begun = (*k.0).place.tid.load(SeqCst) != 0;
+            (
+                begun,
+                (*k.0).seen.load(SeqCst),
+                (*k.0).announced.load(Acquire),
+            )
+        };
         // From anywhere else it comes to the cache before it runs code of this generation.
-        if seen == generation {
+        if begun && seen == generation {
             announced
         } else {
             u64::MAX
@@ -88,7 +106,7 @@ pub fn one_takes(tid: i32, signo: u32) -> bool {
 }
 
 /// Calls `f` with number and filters of each thread.
-pub fn each(mut f: impl FnMut(i32, &crate::filterlist::Filters)) {
+pub fn each(mut f: impl FnMut(i32, &Filters)) {
     for k in THREADS.lock().iter() {
         // SAFETY: as above.
         let t = unsafe { &*k.0 };
@@ -107,6 +125,9 @@ pub fn is_alone() -> bool {
 /// Adds a thread to the list.
 pub fn register(t: &Thread) {
     let mut list = THREADS.lock();
+    t.place
+        .thread
+        .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(Known(t));
     // Where the recorder came later, threads come without being made here.
     let several = list.len() > 1 || config::get().attached != 0;
@@ -139,13 +160,46 @@ pub fn others(t: &Thread) -> Vec<Other> {
 }
 
 pub fn unregister(t: *const Thread) {
-    THREADS.lock().retain(|k| k.0 != t);
+    let mut list = THREADS.lock();
+    forget(t);
+    list.retain(|k| k.0 != t);
+}
+
+/// The thread is about to leave the list of threads, which is locked.
+fn forget(t: *const Thread) {
+    // SAFETY: threads leave the list before their memory goes.
+    unsafe { (*t).place.thread.store(null_mut(), Release) };
+}
+
+/// The processes besides the program's own that run in this memory.
+pub fn borrowers() -> Vec<i32> {
+    let list = THREADS.lock();
+    // SAFETY: as above.
+    let of = |k: &Known| unsafe { &*k.0 };
+    let all = list.iter().map(of).filter(|t| t.borrows);
+    all.map(|t| t.place.tid.load(Acquire))
+        .filter(|t| *t > 0)
+        .collect()
+}
+
+/// Whether the process of `t` has other threads.
+pub fn has_siblings(t: &Thread) -> bool {
+    let own = t.place.pid.load(Relaxed);
+    let list = THREADS.lock();
+    list.iter().any(|k| {
+        // SAFETY: as above.
+        !core::ptr::eq(k.0, t) && unsafe { (*k.0).place.pid.load(Acquire) } == own
+    })
 }
 
 /// In a child that has a copy of the memory: this thread is the only one.
 pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
+    list.iter().for_each(|k| forget(k.0));
     list.clear();
+    t.place
+        .thread
+        .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(Known(t));
     SEVERAL.store(false, Relaxed);
 }
@@ -181,6 +235,7 @@ pub fn remove(mut leaves: impl FnMut(*const Thread) -> bool) -> Vec<*const Threa
     THREADS.lock().retain(|k| {
         let gone = leaves(k.0);
         if gone {
+            forget(k.0);
             left.push(k.0);
         }
         !gone

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 pub(crate) type Context = addr2line::Context<Reader>;
+/// The debug information, to be asked for places, and as it is.
+pub(crate) type Debug = (Context, Arc<Dwarf<Reader>>);
 
 /// Reads the debug information of an ELF file: its own, or that of its separate debug file. `None`
 /// if there is neither.
-pub(crate) fn load(path: &str, data: &[u8], paths: &DebugPaths) -> Result<Option<Context>, Error> {
+pub(crate) fn load(path: &str, data: &[u8], paths: &DebugPaths) -> Result<Option<Debug>, Error> {
     let file = object::File::parse(data)?;
     if has_info(&file) {
         return context(&file, paths).map(Some);
@@ -30,13 +32,14 @@ fn has_info(file: &object::File) -> bool {
     file.section_by_name(".debug_info").is_some() || file.section_by_name(".zdebug_info").is_some()
 }
 
-fn context(file: &object::File, paths: &DebugPaths) -> Result<Context, Error> {
+fn context(file: &object::File, paths: &DebugPaths) -> Result<Debug, Error> {
     let mut dwarf = Dwarf::load(|id| section(file, id))?;
     if let Some(data) = paths.supplement(file) {
         let sup = object::File::parse(&*data)?;
         dwarf.load_sup(|id| section(&sup, id))?;
     }
-    Ok(Context::from_dwarf(dwarf)?)
+    let dwarf = Arc::new(dwarf);
+    Ok((Context::from_arc_dwarf(Arc::clone(&dwarf))?, dwarf))
 }
 
 fn section(file: &object::File, id: SectionId) -> Result<Reader, Error> {

@@ -10,18 +10,27 @@
 mod debugfile;
 mod demangle;
 mod dwarf;
+mod globals;
+mod locations;
 mod module;
 mod names;
+mod prologue;
 mod signature;
 mod space;
+mod tailcalls;
+mod types;
+mod unwind;
 mod variables;
 
 pub use debugfile::DebugPaths;
 pub use demangle::demangle;
+pub use globals::Global;
+pub use locations::{Location, Registers};
 pub use module::{Frame, Function, Module, SourceLine};
 pub use signature::{Class, Parameter, Signature};
 pub use space::{CallFrame, Mapping, Place, Space};
-pub use variables::{Location, Registers, Variable};
+pub use types::{Field, Shape, Target, Type};
+pub use variables::Variable;
 
 /// Why a file has no symbols to offer.
 #[derive(Debug, thiserror::Error)]

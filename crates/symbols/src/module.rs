@@ -1,11 +1,14 @@
 //! One executable file: its functions and source lines.
 
 use crate::debugfile::DebugPaths;
-use crate::dwarf::{self, Context};
+use crate::dwarf::{self, Context, Reader};
+use crate::globals::Globals;
+use crate::tailcalls::Tails;
+use crate::unwind::Tables;
 use crate::{Error, demangle, names};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// A function of a module, from its symbol table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +56,9 @@ struct Segment {
     addr: u64,
 }
 
+/// Debug information: to be asked for places by one at a time, and as it is.
+type Loaded = (Mutex<Context>, Arc<gimli::Dwarf<Reader>>);
+
 /// One executable file.
 pub struct Module {
     path: String,
@@ -63,7 +69,11 @@ pub struct Module {
     functions: Vec<Function>,
     entry: u64,
     /// Read when first wanted: it may be large.
-    dwarf: OnceLock<Option<Mutex<Context>>>,
+    dwarf: OnceLock<Option<Loaded>>,
+    globals: OnceLock<Globals>,
+    /// Tail calls that were asked for.
+    pub(crate) tails: Mutex<Tails>,
+    tables: OnceLock<Option<Tables>>,
 }
 
 impl Module {
@@ -108,6 +118,9 @@ impl Module {
             functions,
             entry,
             dwarf: OnceLock::new(),
+            globals: OnceLock::new(),
+            tails: Mutex::default(),
+            tables: OnceLock::new(),
             data,
         })
     }
@@ -212,15 +225,43 @@ impl Module {
         })
     }
 
+    fn debug(&self) -> Option<&Loaded> {
+        let load = || {
+            let loaded = dwarf::load(&self.path, &self.data, &self.paths);
+            let (context, raw) = loaded.ok().flatten()?;
+            Some((Mutex::new(context), raw))
+        };
+        self.dwarf.get_or_init(load).as_ref()
+    }
+
     pub(crate) fn dwarf(&self) -> Option<MutexGuard<'_, Context>> {
-        self.dwarf
-            .get_or_init(|| {
-                let loaded = dwarf::load(&self.path, &self.data, &self.paths);
-                loaded.ok().flatten().map(Mutex::new)
-            })
-            .as_ref()
-            // A panic in the library would leave nothing half-done that matters.
-            .map(|m| m.lock().unwrap_or_else(|e| e.into_inner()))
+        // A panic in the library would leave nothing half-done that matters.
+        (self.debug()).map(|m| m.0.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// The debug information as it is.
+    pub(crate) fn raw(&self) -> Option<&gimli::Dwarf<Reader>> {
+        self.debug().map(|d| &*d.1)
+    }
+
+    /// Variables by name.
+    pub(crate) fn globals(&self) -> &Globals {
+        self.globals.get_or_init(|| self.find_globals())
+    }
+
+    /// Looks for something in the file's symbols, or in those of its separate debug file.
+    pub(crate) fn symbol_files<T>(&self, find: impl Fn(&object::File) -> Option<T>) -> Option<T> {
+        let file = object::File::parse(&*self.data).ok()?;
+        find(&file).or_else(|| {
+            let debug = self.paths.find(&self.path, &file)?;
+            find(&object::File::parse(&*debug).ok()?)
+        })
+    }
+
+    /// The tables for leaving stack frames.
+    pub(crate) fn tables(&self) -> Option<&Tables> {
+        let read = || Tables::read(&self.data);
+        self.tables.get_or_init(read).as_ref()
     }
 
     /// Whether there is debug information.

@@ -4,11 +4,14 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
+use crate::locations::{Frame, Location, Registers, frame_base, location};
+use crate::types::{Shape, shape};
 use crate::variables::{describe, text};
 use crate::{Error, Module};
 use gimli::constants::*;
 use gimli::{
-    AttributeValue, DebuggingInformationEntry, DwAt, EntriesTreeNode, UnitOffset, UnitRef,
+    AttributeValue, DebuggingInformationEntry, DwAt, EntriesTreeNode, Operation, UnitOffset,
+    UnitRef,
 };
 
 /// Types nested deeper are given up.
@@ -28,7 +31,7 @@ pub enum Class {
 }
 
 /// A parameter, or a result.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Parameter {
     /// Empty where it has none.
     pub name: String,
@@ -37,16 +40,24 @@ pub struct Parameter {
     /// Bytes, if known.
     pub size: Option<u64>,
     pub class: Class,
+    /// What its bytes mean.
+    pub shape: Shape,
+    /// It has one place, which it comes to in the prologue: only behind that it is there.
+    pub spilled: bool,
 }
 
 /// What a function takes and returns.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Signature {
     pub parameters: Vec<Parameter>,
     /// `None`: nothing.
     pub result: Option<Parameter>,
     /// There may be more arguments.
     pub variadic: bool,
+    /// File address behind the prologue.
+    pub body: Option<u64>,
+    /// The function's entry in its unit.
+    entry: usize,
 }
 
 impl Signature {
@@ -71,6 +82,11 @@ impl Module {
         };
         let mut tree = unit.unit.entries_tree(None)?;
         let mut found = find(unit, tree.root()?, addr, 0)?;
+        drop(dwarf);
+        if let Some((signature, end)) = &mut found {
+            signature.body = self.body(addr, *end)?;
+        }
+        let mut found = found.map(|f| f.0);
         // What gcc has made of a function that only its file calls takes fewer parameters than are written, or others.
         let symbol = self.function(addr).map_or("", |(f, _)| &f.name);
         if CLONES.iter().any(|c| symbol.contains(c)) {
@@ -80,12 +96,52 @@ impl Module {
     }
 }
 
+impl Module {
+    /// Where the parameters of a function are, which begins at a file address and is at `registers.rip` (a guest
+    /// address; the module is mapped with `bias`). `entry`: its registers at its beginning. As [`Module::variables`].
+    pub fn arguments(
+        &self,
+        (function, signature): (u64, &Signature),
+        registers: &Registers,
+        entry: &Registers,
+        bias: u64,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Result<Vec<Location>, Error> {
+        let pc = registers.rip.wrapping_sub(bias);
+        let Some(dwarf) = self.dwarf() else {
+            return Ok(Vec::new());
+        };
+        let Some(unit) = dwarf.find_dwarf_and_unit(function).skip_all_loads() else {
+            return Ok(Vec::new());
+        };
+        let mut frame = Frame {
+            registers,
+            entry: Some(entry),
+            bias,
+            cfa: self.frame_address(pc, registers),
+            base: None,
+            read,
+        };
+        let mut out = Vec::new();
+        let mut tree = unit.unit.entries_tree(Some(UnitOffset(signature.entry)))?;
+        let node = tree.root()?;
+        frame.base = frame_base(unit, node.entry(), &mut frame);
+        let mut children = node.children();
+        while let Some(child) = children.next()? {
+            if child.entry().tag() == DW_TAG_formal_parameter {
+                out.push(location(unit, child.entry(), pc, &mut frame)?);
+            }
+        }
+        Ok(out)
+    }
+}
+
 fn find(
     unit: UnitRef<Reader>,
     node: EntriesTreeNode<Reader>,
     addr: u64,
     depth: u32,
-) -> Result<Option<Signature>, Error> {
+) -> Result<Option<(Signature, u64)>, Error> {
     if depth > MAX_DEPTH {
         return Ok(None);
     }
@@ -93,11 +149,11 @@ fn find(
     match entry.tag() {
         DW_TAG_subprogram => {
             let mut ranges = unit.die_ranges(entry)?;
-            let mut begins = false;
+            let mut end = None;
             while let Some(r) = ranges.next()? {
-                begins |= r.begin == addr;
+                end = end.or((r.begin == addr).then_some(r.end));
             }
-            if begins {
+            if let Some(end) = end {
                 let result = attribute(unit, entry, DW_AT_type, 0).map(|t| Parameter {
                     name: String::new(),
                     ..typed(unit, Some(t))
@@ -107,7 +163,7 @@ fn find(
                 if convention == Some(AttributeValue::CallingConvention(DW_CC_nocall)) {
                     found.hide();
                 }
-                return Ok(Some(found));
+                return Ok(Some((found, end)));
             }
         }
         DW_TAG_compile_unit | DW_TAG_namespace | DW_TAG_structure_type | DW_TAG_class_type => {}
@@ -128,6 +184,12 @@ fn collect(
     result: Option<Parameter>,
 ) -> Result<Signature, Error> {
     let (mut parameters, mut variadic) = (Vec::new(), false);
+    let entry = node.entry().offset().0;
+    // The frame's address is known before the frame is there, a register that is to hold it is not.
+    let base = node.entry().attr_value(DW_AT_frame_base);
+    let base = base.and_then(|b| b.exprloc_value());
+    let base = base.and_then(|b| b.operations(unit.unit.encoding()).next().ok().flatten());
+    let fixed_base = matches!(base, Some(Operation::CallFrameCFA));
     let mut children = node.children();
     while let Some(child) = children.next()? {
         let e = child.entry();
@@ -136,6 +198,7 @@ fn collect(
                 let name = attribute(unit, e, DW_AT_name, 0).map(|n| text(unit, n));
                 parameters.push(Parameter {
                     name: name.unwrap_or_default(),
+                    spilled: spilled(unit, e, fixed_base),
                     ..typed(unit, attribute(unit, e, DW_AT_type, 0))
                 });
             }
@@ -147,11 +210,34 @@ fn collect(
         parameters,
         result,
         variadic,
+        body: None,
+        entry,
     })
 }
 
+/// Whether a parameter is described by one place in the function's own frame, to which it is written in the prologue.
+fn spilled(unit: UnitRef<Reader>, e: &Entry, fixed_base: bool) -> bool {
+    let Some(place) = e.attr_value(DW_AT_location).and_then(|l| l.exprloc_value()) else {
+        return false;
+    };
+    let mut operations = place.operations(unit.unit.encoding());
+    let mut own = false;
+    while let Ok(Some(o)) = operations.next() {
+        match o {
+            // Above the frame's address are those that the caller has put on the stack.
+            Operation::FrameOffset { offset } if fixed_base && offset >= 0 => {}
+            Operation::FrameOffset { .. } => return true,
+            // Memory relative to a register, unless the value is computed from it.
+            Operation::RegisterOffset { .. } => own = true,
+            Operation::StackValue => own = false,
+            _ => {}
+        }
+    }
+    own
+}
+
 /// An attribute of an entry, or of the one that it completes.
-fn attribute(
+pub(crate) fn attribute(
     unit: UnitRef<Reader>,
     entry: &Entry,
     name: DwAt,
@@ -186,6 +272,7 @@ fn with<T>(
 
 /// A parameter of this type.
 fn typed(unit: UnitRef<Reader>, kind: Option<AttributeValue<Reader>>) -> Parameter {
+    let shape = shape(unit, kind.clone());
     let (type_name, size, class) = match kind {
         Some(AttributeValue::UnitRef(at)) => {
             let (name, size) = describe(unit, at, 0);
@@ -198,6 +285,8 @@ fn typed(unit: UnitRef<Reader>, kind: Option<AttributeValue<Reader>>) -> Paramet
         type_name,
         size,
         class,
+        shape,
+        spilled: false,
     }
 }
 

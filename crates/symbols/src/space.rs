@@ -1,6 +1,7 @@
 //! The address space of a process: which module is where, and walking its stacks.
 
-use crate::{Frame, Module};
+use crate::tailcalls::Called;
+use crate::{Frame, Module, Registers};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
 use hindsight_text::line;
@@ -64,6 +65,10 @@ pub struct CallFrame {
     pub frames: Vec<Frame>,
     /// It is what a signal handler returns to, which nobody has called: the next frame was interrupted.
     pub signal: bool,
+    /// It went on as the function in the frame before, by a jump: its own frame is gone.
+    pub tail: bool,
+    /// The registers, as far as they are known in frames of callers: those that functions leave as they were.
+    pub registers: Registers,
 }
 
 /// What handlers return to: `rt_sigreturn`, in both ways to load its number.
@@ -72,6 +77,13 @@ const SIGNAL_RETURNS: [&[u8]; 2] = [b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0
 const SYSCALL: usize = 2;
 /// Where the interrupted rbp, rsp and rip are in the kernel's `ucontext`.
 const SAVED: [u64; 3] = [120, 160, 168];
+/// The same of all general registers, by hardware number.
+const SAVED_ALL: [u64; 16] = [
+    144, 152, 136, 128, 160, 120, 112, 104, 40, 48, 56, 64, 72, 80, 88, 96,
+];
+/// Hardware numbers of rsp and rbp.
+const SP: usize = 4;
+const BP: usize = 5;
 
 /// Where the modules of a process are, at one moment.
 #[derive(Default)]
@@ -231,12 +243,12 @@ impl Space {
     /// if they are known; the walk ends where they are not, or after `limit` frames.
     pub fn backtrace(
         &self,
-        rip: u64,
-        rsp: u64,
-        rbp: u64,
+        registers: &Registers,
         read: &mut dyn FnMut(u64) -> Option<u64>,
         limit: usize,
     ) -> Vec<CallFrame> {
+        let (rip, rsp, rbp) = (registers.rip, registers.gpr[SP], registers.gpr[BP]);
+        let mut all = *registers;
         let mut unwinder: UnwinderX86_64<Vec<u8>> = UnwinderX86_64::new();
         for m in self.modules() {
             if let Some(module) = unwind_module(m, &self.mappings) {
@@ -270,6 +282,8 @@ impl Space {
                 }),
                 frames: self.frames(look),
                 signal,
+                tail: false,
+                registers: all,
             });
             if signal {
                 // The unwind tables say this by expressions that the unwinder does not evaluate.
@@ -280,8 +294,27 @@ impl Space {
                 if let Some(last) = out.last_mut() {
                     last.cfa = Some(sp);
                 }
+                let frame = regs.sp();
+                for (n, at) in SAVED_ALL.iter().enumerate() {
+                    all.gpr[n] = read(frame.wrapping_add(*at)).unwrap_or(all.gpr[n]);
+                }
+                all.rip = ip;
                 regs = UnwindRegsX86_64::new(ip, sp, bp);
                 address = FrameAddress::from_instruction_pointer(ip);
+                continue;
+            }
+            let before = (regs.sp(), regs.bp());
+            let interrupted = out.len() == 1 || out[out.len() - 2].signal;
+            if let Some(ra) = self.bad_call(pc, regs.sp(), interrupted, &mut read) {
+                if let Some(last) = out.last_mut() {
+                    last.cfa = Some(before.0.wrapping_add(8));
+                }
+                (all.rip, all.gpr[SP]) = (ra, before.0.wrapping_add(8));
+                regs = UnwindRegsX86_64::new(ra, all.gpr[SP], before.1);
+                let Some(a) = FrameAddress::from_return_address(ra) else {
+                    break;
+                };
+                address = a;
                 continue;
             }
             let next = unwinder.unwind_frame(address, &mut regs, &mut cache, &mut read);
@@ -291,12 +324,109 @@ impl Space {
             if let Some(last) = out.last_mut() {
                 last.cfa = Some(regs.sp());
             }
+            let tables = self.mapping(look).and_then(|m| {
+                let mut read = |addr: u64| read(addr).ok();
+                let file = look.wrapping_sub(m.bias);
+                m.module.caller(file, &all, &mut read)
+            });
+            // Both agree, or the tables are not what was used.
+            if let Some(caller) = tables.filter(|c| c.rip == ra && c.gpr[SP] == regs.sp()) {
+                all = caller;
+            }
+            (all.rip, all.gpr[SP], all.gpr[BP]) = (ra, regs.sp(), regs.bp());
             let Some(a) = FrameAddress::from_return_address(ra) else {
                 break;
             };
             address = a;
         }
+        self.with_tail_calls(out)
+    }
+
+    /// Adds the frames of functions that went on as those that were found, where the debug information says which they
+    /// were.
+    fn with_tail_calls(&self, frames: Vec<CallFrame>) -> Vec<CallFrame> {
+        let mut out: Vec<CallFrame> = Vec::with_capacity(frames.len());
+        for frame in frames {
+            if let Some(last) = out.last()
+                && !last.signal
+                && !frame.signal
+            {
+                let between = self.between(last, &frame);
+                out.extend(between);
+            }
+            out.push(frame);
+        }
         out
+    }
+
+    /// The frames between that of a function and that of who has called it.
+    fn between(&self, callee: &CallFrame, caller: &CallFrame) -> Vec<CallFrame> {
+        let (Some(m), Some(of)) = (self.mapping(caller.pc), self.mapping(callee.pc)) else {
+            return Vec::new();
+        };
+        let Some((_, distance)) = callee.place.as_ref().and_then(|p| p.function.clone()) else {
+            return Vec::new();
+        };
+        let first = match m.module.called(caller.pc.wrapping_sub(m.bias)) {
+            Some(Called::Here(at)) if Arc::ptr_eq(&m.module, &of.module) && m.bias == of.bias => at,
+            Some(Called::Elsewhere(name)) => match of.module.named(&name)[..] {
+                [at] => at,
+                _ => return Vec::new(),
+            },
+            _ => return Vec::new(),
+        };
+        let symbol = callee.pc.wrapping_sub(of.bias).wrapping_sub(distance);
+        if first == symbol {
+            return Vec::new();
+        }
+        let begin = of.module.begin_of(symbol).unwrap_or(symbol);
+        let chain = of.module.tail_calls(first, begin);
+        let one = |behind: u64| {
+            let pc = behind.wrapping_add(of.bias);
+            let mut registers = caller.registers;
+            (registers.rip, registers.gpr[SP]) = (pc, registers.gpr[SP].wrapping_sub(8));
+            CallFrame {
+                pc,
+                cfa: callee.cfa,
+                place: self.place(pc.wrapping_sub(1)).map(|mut p| {
+                    p.addr = p.addr.wrapping_add(1);
+                    p.function = p.function.map(|(f, d)| (f, d + 1));
+                    p
+                }),
+                frames: self.frames(pc.wrapping_sub(1)),
+                signal: false,
+                tail: true,
+                registers,
+            }
+        };
+        chain.into_iter().map(one).collect()
+    }
+
+    /// Where a call returns that has led to an address at which there is no code, and which therefore has done nothing yet:
+    /// its return address is on top of the stack, and an instruction that calls is before it.
+    fn bad_call(
+        &self,
+        pc: u64,
+        sp: u64,
+        first: bool,
+        read: &mut dyn FnMut(u64) -> Result<u64, ()>,
+    ) -> Option<u64> {
+        if !first || self.mapping(pc).is_some() {
+            return None;
+        }
+        let ra = read(sp).ok()?;
+        let m = self.mapping(ra)?;
+        let file = ra.wrapping_sub(m.bias);
+        // `call rel32`; `call r/m64` with its operand in a register or in memory, behind prefixes.
+        let near = m
+            .module
+            .bytes(file.wrapping_sub(5), 5)
+            .is_some_and(|b| b[0] == 0xe8);
+        let indirect = (2..=7).any(|n| {
+            let code = m.module.bytes(file.wrapping_sub(n), n as usize);
+            code.is_some_and(|b| b[0] == 0xff && b[1] >> 3 & 7 == 2)
+        });
+        (near || indirect).then_some(ra)
     }
 }
 

@@ -4,58 +4,17 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
+use crate::locations::{Frame, Location, Registers, frame_base, location};
+use crate::types::{Shape, shape};
 use crate::{Error, Module};
 use gimli::constants::*;
-use gimli::{
-    AttributeValue, BaseAddresses, CfaRule, DwTag, EhFrame, EntriesTreeNode, EvaluationResult,
-    Expression, LittleEndian, Location as Piece, Register, UnitOffset, UnitRef, UnwindContext,
-    UnwindSection, Value,
-};
-use object::{Object, ObjectSection};
+use gimli::{AttributeValue, DwTag, EntriesTreeNode, UnitOffset, UnitRef};
 
-/// Evaluations longer than this are given up, and types nested deeper.
-const MAX_STEPS: u32 = 1000;
+/// Types nested deeper are given up.
 const MAX_DEPTH: u32 = 16;
 
-/// The registers of a thread that locations refer to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Registers {
-    /// General purpose registers by hardware number (rax, rcx, rdx, rbx, rsp, …, r15).
-    pub gpr: [u64; 16],
-    pub rip: u64,
-    pub fs_base: u64,
-}
-
-/// Hardware numbers of the general purpose registers in DWARF's order.
-const DWARF_ORDER: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
-
-impl Registers {
-    fn dwarf(&self, register: Register) -> Option<u64> {
-        match register.0 {
-            n @ 0..16 => Some(self.gpr[DWARF_ORDER[n as usize]]),
-            16 => Some(self.rip),
-            _ => None,
-        }
-    }
-}
-
-/// Where a variable is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Location {
-    /// At this guest address.
-    Memory(u64),
-    /// In the general purpose register with this hardware number.
-    Register(u8),
-    /// Nowhere, but its value is known.
-    Value(u64),
-    /// In several pieces, in a vector register, or described in a way not supported.
-    Complex,
-    /// Not at all at this place of the program.
-    OptimizedOut,
-}
-
 /// A parameter or local variable.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Variable {
     pub name: String,
     /// As in the source, as far as it has a name.
@@ -64,25 +23,19 @@ pub struct Variable {
     pub size: Option<u64>,
     pub parameter: bool,
     pub location: Location,
-}
-
-/// What an evaluation may look at.
-struct Frame<'a> {
-    registers: &'a Registers,
-    /// Guest address minus file address.
-    bias: u64,
-    cfa: Option<u64>,
-    base: Option<u64>,
-    read: &'a mut dyn FnMut(u64) -> Option<u64>,
+    /// What its bytes mean.
+    pub shape: Shape,
 }
 
 impl Module {
     /// The parameters and local variables in scope at `registers.rip` (a guest address; the module
-    /// is mapped with `bias`), outermost scope first. `read` gives the 8 bytes at a guest address,
+    /// is mapped with `bias`), outermost scope first. `entry`: the registers with which the function
+    /// began, if they are known. `read` gives the 8 bytes at a guest address,
     /// if they are known. Empty without debug information.
     pub fn variables(
         &self,
         registers: &Registers,
+        entry: Option<&Registers>,
         bias: u64,
         read: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Result<Vec<Variable>, Error> {
@@ -93,9 +46,10 @@ impl Module {
         let Some(unit) = dwarf.find_dwarf_and_unit(pc).skip_all_loads() else {
             return Ok(Vec::new());
         };
-        let cfa = frame_address(self, pc, registers);
+        let cfa = self.frame_address(pc, registers);
         let mut frame = Frame {
             registers,
+            entry,
             bias,
             cfa,
             base: None,
@@ -132,13 +86,7 @@ fn walk(
                 return Ok(());
             }
             if entry.tag() == DW_TAG_subprogram {
-                frame.base = match entry.attr_value(DW_AT_frame_base) {
-                    Some(a) => match a.exprloc_value() {
-                        Some(e) => address(evaluate(unit, e, frame)),
-                        None => None,
-                    },
-                    None => None,
-                };
+                frame.base = frame_base(unit, entry, frame);
             }
         }
         DW_TAG_variable | DW_TAG_formal_parameter => {
@@ -190,44 +138,20 @@ fn variable(
         return Ok(None);
     };
     let name = text(unit, name);
+    let shape = shape(unit, kind.clone());
     let (type_name, size) = match kind {
         Some(AttributeValue::UnitRef(t)) => describe(unit, t, 0),
         Some(_) => ("?".into(), None),
         None => ("void".into(), None),
     };
-    let location = match entry.attr_value(DW_AT_location) {
-        Some(a) => match a.exprloc_value() {
-            Some(e) => evaluate(unit, e, frame),
-            None => {
-                let mut found = Location::OptimizedOut;
-                if let Some(mut list) = unit.attr_locations(a)? {
-                    while let Some(l) = list.next()? {
-                        if (l.range.begin..l.range.end).contains(&pc) {
-                            found = evaluate(unit, l.data, frame);
-                            break;
-                        }
-                    }
-                }
-                found
-            }
-        },
-        None => match entry.attr_value(DW_AT_const_value) {
-            Some(v) => v.udata_value().map_or_else(
-                || {
-                    v.sdata_value()
-                        .map_or(Location::Complex, |v| Location::Value(v as u64))
-                },
-                Location::Value,
-            ),
-            None => Location::OptimizedOut,
-        },
-    };
+    let location = location(unit, entry, pc, frame)?;
     Ok(Some(Variable {
         name,
         type_name,
         size,
         parameter,
         location,
+        shape,
     }))
 }
 
@@ -318,7 +242,7 @@ fn qualified(word: &str, name: String) -> String {
 }
 
 /// Number of elements of an array type, all dimensions together.
-fn elements(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<u64> {
+pub(crate) fn elements(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<u64> {
     let mut tree = unit.unit.entries_tree(Some(at)).ok()?;
     let mut children = tree.root().ok()?.children();
     let mut count = 1u64;
@@ -335,107 +259,4 @@ fn elements(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<u64> {
         count = count.checked_mul(n)?;
     }
     Some(count)
-}
-
-fn address(l: Location) -> Option<u64> {
-    match l {
-        Location::Memory(a) | Location::Value(a) => Some(a),
-        _ => None,
-    }
-}
-
-/// Evaluates a location expression; the frame base of a function may be a register, which then
-/// holds the address.
-fn evaluate(unit: UnitRef<Reader>, e: Expression<Reader>, frame: &mut Frame) -> Location {
-    match try_evaluate(unit, e, frame) {
-        Ok(Some(l)) => l,
-        Ok(None) | Err(_) => Location::Complex,
-    }
-}
-
-fn try_evaluate(
-    unit: UnitRef<Reader>,
-    e: Expression<Reader>,
-    frame: &mut Frame,
-) -> Result<Option<Location>, gimli::Error> {
-    let mut eval = e.evaluation(unit.unit.encoding());
-    eval.set_max_iterations(MAX_STEPS);
-    let mut state = eval.evaluate()?;
-    loop {
-        state = match state {
-            EvaluationResult::Complete => break,
-            EvaluationResult::RequiresRegister { register, .. } => {
-                let Some(v) = frame.registers.dwarf(register) else {
-                    return Ok(None);
-                };
-                eval.resume_with_register(Value::Generic(v))?
-            }
-            EvaluationResult::RequiresMemory { address, size, .. } => {
-                let Some(v) = (frame.read)(address) else {
-                    return Ok(None);
-                };
-                let bits = size as u32 * 8;
-                let v = if bits < 64 { v & ((1 << bits) - 1) } else { v };
-                eval.resume_with_memory(Value::Generic(v))?
-            }
-            EvaluationResult::RequiresFrameBase => {
-                let Some(base) = frame.base else {
-                    return Ok(None);
-                };
-                eval.resume_with_frame_base(base)?
-            }
-            EvaluationResult::RequiresCallFrameCfa => {
-                let Some(cfa) = frame.cfa else {
-                    return Ok(None);
-                };
-                eval.resume_with_call_frame_cfa(cfa)?
-            }
-            EvaluationResult::RequiresRelocatedAddress(a) => {
-                eval.resume_with_relocated_address(a.wrapping_add(frame.bias))?
-            }
-            EvaluationResult::RequiresIndexedAddress { index, relocate } => {
-                let a = unit.dwarf.address(unit.unit, index)?;
-                let bias = if relocate { frame.bias } else { 0 };
-                eval.resume_with_indexed_address(a.wrapping_add(bias))?
-            }
-            _ => return Ok(None),
-        };
-    }
-    let pieces = eval.as_result();
-    Ok(Some(match pieces {
-        [] => Location::OptimizedOut,
-        [p] if p.size_in_bits.is_none() => match &p.location {
-            Piece::Empty => Location::OptimizedOut,
-            Piece::Address { address } => Location::Memory(*address),
-            Piece::Register { register } => match register.0 {
-                n @ 0..16 => Location::Register(DWARF_ORDER[n as usize] as u8),
-                _ => Location::Complex,
-            },
-            Piece::Value { value } => value.to_u64(!0).map_or(Location::Complex, Location::Value),
-            _ => Location::Complex,
-        },
-        _ => Location::Complex,
-    }))
-}
-
-/// The canonical frame address at a file address, from the unwind tables.
-fn frame_address(module: &Module, pc: u64, registers: &Registers) -> Option<u64> {
-    let file = object::File::parse(module.data()).ok()?;
-    let section = file.section_by_name(".eh_frame")?;
-    let data = section.uncompressed_data().ok()?;
-    let frames = EhFrame::new(&data, LittleEndian);
-    let mut bases = BaseAddresses::default().set_eh_frame(section.address());
-    if let Some(t) = file.section_by_name(".text") {
-        bases = bases.set_text(t.address());
-    }
-    let mut ctx = UnwindContext::new();
-    let row = frames
-        .unwind_info_for_address(&bases, &mut ctx, pc, EhFrame::cie_from_offset)
-        .ok()?;
-    match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => {
-            Some(registers.dwarf(*register)?.wrapping_add_signed(*offset))
-        }
-        CfaRule::Expression(_) => None,
-    }
 }

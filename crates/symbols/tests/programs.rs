@@ -89,6 +89,16 @@ fn module(dir: &Path, name: &str, options: &str) -> Module {
     Module::parse(path.to_str().unwrap(), data, &DebugPaths::none()).unwrap()
 }
 
+/// Registers of a thread at an address, with this stack pointer.
+fn at(rip: u64, rsp: u64) -> Registers {
+    let mut r = Registers {
+        rip,
+        ..Default::default()
+    };
+    r.gpr[4] = rsp;
+    r
+}
+
 #[test]
 fn functions_lines_and_inlined_frames() {
     let dir = tempfile::tempdir().unwrap();
@@ -134,7 +144,7 @@ fn variables_of_a_function_that_runs() {
     };
     registers.gpr[5] = 0x8000;
     registers.gpr[4] = 0x7f00;
-    let found = m.variables(&registers, bias, &mut |_| None).unwrap();
+    let found = m.variables(&registers, None, bias, &mut |_| None).unwrap();
     let names: Vec<_> = found
         .iter()
         .map(|v| (v.name.as_str(), v.type_name.as_str(), v.size, v.parameter))
@@ -164,7 +174,7 @@ fn variables_of_namespaces_and_classes_are_not_local() {
             rip: line,
             ..Default::default()
         };
-        let found = m.variables(&registers, 0, &mut |_| None).unwrap();
+        let found = m.variables(&registers, None, 0, &mut |_| None).unwrap();
         let names: Vec<_> = found.iter().map(|v| v.name.as_str()).collect();
         for wanted in ["n", "calls", "s", "i", "x", "y"] {
             assert!(names.contains(&wanted), "{wanted} in {names:?}");
@@ -178,7 +188,7 @@ fn variables_of_namespaces_and_classes_are_not_local() {
         rip: main,
         ..Default::default()
     };
-    let found = m.variables(&registers, 0, &mut |_| None).unwrap();
+    let found = m.variables(&registers, None, 0, &mut |_| None).unwrap();
     let names: Vec<_> = found.iter().map(|v| v.name.as_str()).collect();
     assert_eq!(names, ["argc"]);
 }
@@ -293,7 +303,7 @@ fn backtrace_without_frame_pointers() {
     // At its first instruction the return address is on top of the stack.
     let main = m.find("main")[0].addr + bias;
     let mut read = |at: u64| (at == 0x9000).then_some(main + 20);
-    let stack = space.backtrace(area, 0x9000, 0, &mut read, 10);
+    let stack = space.backtrace(&at(area, 0x9000), &mut read, 10);
     let names: Vec<_> = stack
         .iter()
         .map(|f| {
@@ -409,11 +419,11 @@ fn damaged_files() {
             rip: area,
             ..Default::default()
         };
-        let _ = m.variables(&registers, 0, &mut |_| Some(0));
+        let _ = m.variables(&registers, None, 0, &mut |_| Some(0));
         let mut space = Space::new();
         let m = Arc::new(m);
         space.map(&m, 0x1000, 0x1000, 0x1000);
-        space.backtrace(0x1100, 0x9000, 0, &mut |_| Some(0x1104), 10);
+        space.backtrace(&at(0x1100, 0x9000), &mut |_| Some(0x1104), 10);
     }
     assert!(parsed > 50, "{parsed}");
 }

@@ -51,6 +51,7 @@ mod place;
 mod player;
 mod position;
 mod range;
+mod registers;
 mod scan;
 mod search;
 mod sidecar;
@@ -61,6 +62,7 @@ mod system;
 mod time;
 mod timeline;
 mod value;
+mod within;
 
 pub use branch::{Branch, Halted};
 pub use calls::{Call, Return};
@@ -78,6 +80,7 @@ pub use model::{
 pub use names::Names;
 pub use place::{ParsePlaceError, Place};
 pub use position::{ParsePositionError, Position};
+pub use registers::Changed;
 pub use search::Writes;
 pub use sidecar::path as index_path;
 pub use similar::{did_you_mean, similar};

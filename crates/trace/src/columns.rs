@@ -149,6 +149,12 @@ pub struct ChunkBuilder {
     /// Bytes of the chunk's events in wire form.
     taken: usize,
     keyframe: bool,
+    /// A system call has begun whose result has not come.
+    calling: bool,
+    /// Position of the last event that replay goes to. Numbers of order and times ask it for nothing.
+    reached: u64,
+    /// That event completes the instruction at its position.
+    completes: bool,
 }
 
 /// A chunk's content and what its header says about it.
@@ -225,6 +231,11 @@ impl ChunkBuilder {
         self.columns.iter_mut().for_each(Vec::shrink_to_fit);
     }
 
+    /// Instructions that are complete behind the last event to which replay goes.
+    pub fn completed(&self) -> u64 {
+        self.reached.saturating_add(self.completes as u64)
+    }
+
     /// Ends the chunk and moves it to `out`, whose buffer is used again.
     pub fn take(&mut self, out: &mut Content) {
         out.raw.clear();
@@ -252,6 +263,9 @@ impl ChunkBuilder {
         put(&mut self.columns[col::POSITION], pos - self.chunk_pos);
         (self.pos, self.chunk_pos) = (pos, pos);
         self.events += 1;
+        if t != tag::TIME && t != tag::SEQ {
+            (self.reached, self.completes) = (pos, false);
+        }
     }
 
     /// The last sequence number.
@@ -279,6 +293,7 @@ impl ChunkBuilder {
         let pos = self.pos.checked_add(delta)?;
         let end = varint::skip(b, from, n)?;
         self.begin_event(t, pos);
+        (self.calling, self.completes) = (t == tag::SYSCALL, t == tag::SYSCALL_RET);
         append(&mut self.columns[col::INT], b, from..end);
         Some(end)
     }
@@ -351,6 +366,13 @@ impl ChunkBuilder {
         match seen(pos, &event) {
             None => self.put(t, pos, &b[ints_at..bulk_at], &b[bulk_at..len]),
             Some(other) => self.replace(pos, &other)?,
+        }
+        match event {
+            Event::Regs { ilen, .. } => self.completes = ilen != 0,
+            Event::SetState { .. } => {
+                self.completes = std::mem::take(&mut self.calling);
+            }
+            _ => {}
         }
         Some(len)
     }

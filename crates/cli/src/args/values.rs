@@ -58,15 +58,6 @@ pub fn bytes(s: &str) -> Result<u64, &'static str> {
     n.ok_or(EXPECTED)
 }
 
-/// A number of bytes that can be asked for at a time.
-pub fn length(s: &str) -> Result<u64, String> {
-    match crate::travel::number(s)? {
-        0 => Err("expected at least one byte".into()),
-        n if n > 1 << 20 => Err("at most a mebibyte at a time".into()),
-        n => Ok(n),
-    }
-}
-
 pub fn seconds(s: &str) -> Result<std::time::Duration, &'static str> {
     s.parse()
         .ok()

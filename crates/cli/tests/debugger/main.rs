@@ -1,5 +1,6 @@
 //! Recordings under gdb, and what serves it.
 
+mod arguments;
 mod breakpath;
 mod common;
 mod ends;
@@ -11,6 +12,7 @@ mod kernel;
 mod moved;
 mod packets;
 mod processes;
+mod stacks;
 mod threads;
 mod travel;
 mod words;

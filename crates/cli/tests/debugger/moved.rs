@@ -237,3 +237,30 @@ fn many_changes_are_gone_through() {
         ],
     );
 }
+
+/// gdb reads the files from the recording then, and loads no printers for those by itself.
+#[test]
+fn printers_work_where_the_program_is_gone() {
+    let s = Scene::new();
+    let trace = record_cpp(
+        &s,
+        "#include <string>\n#include <vector>\n\
+         void stop() {}\n\
+         int main() { std::string name = \"a name\"; std::vector<int> list = {1, 2, 3}; stop(); return list.size() + name.size() == 1; }\n",
+    );
+    std::fs::remove_file(s.path("program")).unwrap();
+    let out = gdb(
+        &s,
+        &trace,
+        "break stop\ncontinue\nup\nprint name\nprint list\nprint list.size()\n",
+    );
+    expect(&out, &["main () at", "$1 = ", "$2 = "]);
+    // Where the C++ library's printers are installed, and gdb has Python.
+    let installed = std::path::Path::new("/usr/share/gcc/python/libstdcxx/v6").is_dir();
+    let python = Command::new("gdb")
+        .args(["-nx", "-batch", "-ex", "python print(6 * 7)"])
+        .output();
+    if installed && python.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("42")) {
+        expect(&out, &["$1 = \"a name\"", "$2 = std::vector of length 3"]);
+    }
+}

@@ -24,6 +24,7 @@ mod outside;
 mod processes;
 mod quiet;
 mod rings;
+mod sharing;
 mod signals;
 mod sinks;
 mod strace;

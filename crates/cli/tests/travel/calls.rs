@@ -199,7 +199,7 @@ fn calls_have_arguments_and_results() {
             .args(["fib", "--count", "2"]),
     );
     let text = text.text();
-    assert!(text.contains("fib(n=0x7) = 0xd  until "), "{text}");
+    assert!(text.contains("fib(n=7) = 13  until "), "{text}");
     assert!(text.contains("to calls!main+"), "{text}");
     assert!(text.contains("39 more"), "{text}");
     let none = s.run(s.hindsight(&["calls"]).arg(&trace).arg("no_such_function"));

@@ -13,6 +13,7 @@ mod harness;
 mod index;
 mod interrupted;
 mod lists;
+mod naming;
 mod oracle;
 mod out;
 mod places;

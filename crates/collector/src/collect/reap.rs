@@ -75,8 +75,11 @@ impl<W: Write> Collector<'_, W> {
             }
             let (pid, tid) = (open.info.pid, open.info.tid);
             let alive = if open.info.kind == StreamKind::Image {
-                let left = self.images.has_left(open.info.image);
-                alive::process(pid) && (!left || alive::recorded(pid))
+                let image = open.info.image;
+                let left = self.images.has_left(image);
+                let own = alive::process(pid) && !self.images.is_replaced(image);
+                // Others that share the memory of its process outlive it.
+                own && (!left || alive::recorded(pid)) || self.images.open(image) > 1
             } else {
                 alive::thread(pid, tid)
             };
@@ -94,9 +97,16 @@ impl<W: Write> Collector<'_, W> {
     /// Closes the streams of images that processes have left by executing another program.
     pub(super) fn bury(&mut self) {
         for (image, pid) in std::mem::take(&mut self.replaced) {
+            let is_shared = self.lanes.iter().any(|l| l.shares(image, pid));
             for i in 0..self.lanes.len() {
-                if self.lanes[i].is_of(image, pid) {
-                    self.drain(i);
+                if !self.lanes[i].is_of(image, pid) {
+                    continue;
+                }
+                self.drain(i);
+                let open = self.lanes[i].open.as_ref();
+                if is_shared && open.is_some_and(|o| o.info.kind == StreamKind::Image) {
+                    self.images.replace(image);
+                } else {
                     self.close(i, true);
                 }
             }

@@ -5,7 +5,7 @@
 //! remembers which jumps it links, and leaves a set of each file when it ends; those after it take them. So a
 //! program that is executed once costs nothing.
 
-use super::{Block, Cache, MARGIN, SIZE, base, key, mode};
+use super::{Block, Cache, MARGIN, SIZE, base, key, mend, mode};
 use crate::generation;
 use crate::maps::{Region, regions};
 use crate::thread::Thread;
@@ -178,7 +178,9 @@ impl Cache {
         set.place(origin, (to_hot, hot), (to_cold, cold), base())?;
         let first = s.blocks.len() as u32;
         let mut bytes = s.bytes.len() as u32;
+        mend::make_room(&mut s.bytes, set.bytes.len());
         s.bytes.extend_from_slice(set.bytes);
+        mend::make_room(&mut s.blocks, set.count());
         self.by_pc.reserve(set.count());
         for (number, m) in (first..).zip(set.members()) {
             let pc = origin + m.pc as u64;

@@ -262,6 +262,11 @@ impl Emitter {
         self.pen = Pen::default();
     }
 
+    /// Goes on behind the last whole event, where one was begun that nobody completes.
+    pub(super) fn resume(&mut self) {
+        (self.pen.at, self.pen.limit) = (0, 0);
+    }
+
     /// Says that nothing follows in this stream.
     pub fn end(&mut self) {
         if let Some(ctl) = self.ctl {

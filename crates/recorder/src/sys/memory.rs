@@ -1,6 +1,7 @@
 //! Mappings.
 
 use super::{Result, call};
+use crate::sys::PAGE;
 use linux_raw_sys::general::*;
 
 pub fn mmap(addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> Result<u64> {
@@ -81,4 +82,9 @@ pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
 /// Keeps pages out of core dumps.
 pub fn madvise_dontdump(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_DONTDUMP as u64]);
+}
+
+/// Bytes of the pages that hold so many bytes.
+pub fn pages(len: u64) -> u64 {
+    len.saturating_add(PAGE - 1) & !(PAGE - 1)
 }

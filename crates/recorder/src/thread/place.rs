@@ -3,8 +3,11 @@
 use crate::inbox::Inbox;
 use crate::lock::Lock;
 use crate::sys;
+use crate::thread::Thread;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::ops::Range;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor};
@@ -18,10 +21,58 @@ pub struct Place {
     pub(super) inbox: Inbox,
     /// Nonzero as long as the thread uses a stack.
     pub taken: AtomicU32,
+    /// The thread that uses it, or has used it last, and its process; 0: it has not begun.
+    pub tid: AtomicI32,
+    pub pid: AtomicI32,
+    /// Whoever used its stacks is gone and may hold locks: nobody uses them again.
+    pub dead: AtomicBool,
+    /// Whoever uses its stacks does nothing here any more but a last system call, and holds no lock.
+    pub left: AtomicBool,
+    /// Those who find out whether its thread is gone: as long as there are any, nobody else gets the stacks.
+    pub watched: AtomicU32,
+    /// The thread's structure as long as it is in the list of threads.
+    pub thread: AtomicPtr<Thread>,
+    /// The place that was made before.
+    next: AtomicPtr<Place>,
+}
+
+/// The place that was made last.
+static ALL: AtomicPtr<Place> = AtomicPtr::new(null_mut());
+
+/// The place of the thread whose runtime is on the first stack.
+static FIRST: AtomicPtr<Place> = AtomicPtr::new(null_mut());
+
+/// Where the first stack lies: the one that the image brings.
+static FIRST_STACK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Says where the first stack lies.
+pub fn set_first_stack(stack: Range<u64>) {
+    FIRST_STACK[0].store(stack.start, Release);
+    FIRST_STACK[1].store(stack.end, Release);
+}
+
+fn is_on_first_stack(address: u64) -> bool {
+    let [start, end] = [0, 1].map(|i| FIRST_STACK[i].load(Acquire));
+    (start..end).contains(&address)
+}
+
+/// All places. None ever goes.
+pub fn all() -> impl Iterator<Item = &'static Place> {
+    // SAFETY: null, or a place that was leaked.
+    let place = |p: *mut Place| unsafe { p.as_ref() };
+    core::iter::successors(place(ALL.load(Acquire)), move |p| {
+        place(p.next.load(Acquire))
+    })
 }
 
 /// Places of threads that have ended, with everything but the stacks zeroed.
-pub(super) static FREE: Lock<Vec<&'static Place>> = Lock::new(Vec::new());
+pub(super) static FREE: Lock<Vec<&'static Place>> = Lock::mended(Vec::new(), |free| {
+    let idle = |p: &&Place| {
+        !p.dead.load(Acquire) && p.taken.load(Acquire) == 0 && p.thread.load(Acquire).is_null()
+    };
+    // What it was cannot be relied on.
+    core::mem::forget(core::mem::replace(free, all().filter(idle).collect()));
+});
 
 /// Bytes of a thread's stack in the runtime, and of its stack for signal handlers behind it.
 pub const STACK: u64 = 128 << 10;
@@ -40,8 +91,14 @@ impl Place {
     /// The place of the thread that ended last, or a new one. `Err` is the errno of the failed mapping.
     pub(super) fn take(predictor: Predictor) -> Result<&'static Place, i32> {
         let mut free = FREE.lock();
-        // A thread that has just ended may still be on its way out, on its stack.
-        let left = |p: &&'static Place| p.taken.load(Acquire) == 0;
+        // A thread that has just ended may still be on its way out, on its stack. Whoever begins to watch it later sees
+        // that its number is gone.
+        let left = |p: &&'static Place| {
+            p.taken.load(Acquire) == 0 && {
+                p.tid.store(0, SeqCst);
+                p.watched.load(SeqCst) == 0
+            }
+        };
         let place = match free.iter().rposition(left) {
             Some(i) => free.remove(i),
             None => {
@@ -50,8 +107,37 @@ impl Place {
             }
         };
         place.taken.store(1, Relaxed);
+        place.pid.store(0, Relaxed);
+        place.left.store(false, Relaxed);
         place.inbox.reset();
         Ok(place)
+    }
+
+    /// The calling thread lives here from now on. `first`: its runtime is on the first stack.
+    pub fn arrive(&'static self, first: bool) {
+        let tid = sys::gettid();
+        if !crate::owners::is_mixed() {
+            // Whoever had this number before was killed.
+            let others = all().filter(|p| !core::ptr::eq(*p, self) && p.taken.load(Acquire) != 0);
+            for p in others.filter(|p| p.tid.load(Acquire) == tid) {
+                p.dead.store(true, Release);
+                p.tid.store(0, Release);
+            }
+        }
+        self.tid.store(tid, Release);
+        self.pid.store(sys::getpid(), Release);
+        if first {
+            FIRST.store(core::ptr::from_ref(self).cast_mut(), Release);
+        }
+    }
+
+    /// The place on whose stacks an address lies.
+    pub fn at(address: u64) -> Option<&'static Place> {
+        if is_on_first_stack(address) {
+            // SAFETY: as in `all`.
+            return unsafe { FIRST.load(Acquire).as_ref() };
+        }
+        all().find(|p| (p.stack..p.stack + 2 * STACK).contains(&address))
     }
 
     /// The context block of the thread that lives here.
@@ -66,12 +152,41 @@ impl Place {
 
     fn map(predictor: Predictor) -> Result<&'static Place, i32> {
         let (stack, window) = map_window(predictor)?;
-        Ok(alloc::boxed::Box::leak(alloc::boxed::Box::new(Place {
+        Ok(Place::add(stack, window))
+    }
+
+    /// In the place of this one, whose thread was killed: the same but for the stacks. What stands on those is never anybody
+    /// else's.
+    pub fn succeed(&self) -> Option<&'static Place> {
+        self.dead.store(true, Release);
+        sys::madvise_dontneed(self.stack, 2 * STACK);
+        let stack =
+            sys::mmap_anon_noreserve(0, 2 * STACK, sys::PROT_READ | sys::PROT_WRITE).ok()?;
+        Some(Place::add(stack, self.window))
+    }
+
+    fn add(stack: u64, window: u64) -> &'static Place {
+        let place = alloc::boxed::Box::leak(alloc::boxed::Box::new(Place {
             window,
             stack,
             inbox: Inbox::new(),
-            taken: AtomicU32::new(0),
-        })))
+            taken: AtomicU32::new(1),
+            tid: AtomicI32::new(0),
+            pid: AtomicI32::new(0),
+            dead: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+            watched: AtomicU32::new(0),
+            thread: AtomicPtr::new(null_mut()),
+            next: AtomicPtr::new(null_mut()),
+        }));
+        let mut last = ALL.load(Acquire);
+        loop {
+            place.next.store(last, Relaxed);
+            match ALL.compare_exchange(last, place, AcqRel, Acquire) {
+                Ok(_) => return place,
+                Err(now) => last = now,
+            }
+        }
     }
 }
 
@@ -102,6 +217,13 @@ pub(super) fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
     (begin..end)
         .step_by(len as usize)
         .try_for_each(|at| sys::duplicate_shared(first, len, at))
+}
+
+/// In a child that has a copy of the memory: free places are not used. They share their first pages with the parent's.
+pub(super) fn abandon_free() {
+    for place in core::mem::take(&mut *FREE.lock()) {
+        place.dead.store(true, Release);
+    }
 }
 
 /// Keeps the list of free places from changing while the process is copied.

@@ -1,0 +1,67 @@
+//! What stands on a command line without an option: a recording, which may be left out, and what is asked of it.
+
+use crate::{args, store, travel};
+use anyhow::{Result, bail};
+use hindsight_inspect::Inspector;
+use hindsight_timeline::{Cursor, Error, Options, Place, ThreadId};
+use std::path::PathBuf;
+
+/// Bytes where neither the user nor a type says how many.
+const WORD: u64 = 8;
+
+/// Takes the recording out of some words, if it is named there, before others, of which there are `least` to `most`.
+/// Where it could be either, the first is the recording if it is a file, ends in `.hst`, or is no place but in the store.
+pub fn take(words: &mut Vec<String>, least: usize, most: usize) -> Option<PathBuf> {
+    let first = words.first()?;
+    let named = words.len() > most || words.len() > least && store::is_meant(first);
+    named.then(|| PathBuf::from(words.remove(0)))
+}
+
+/// Where a recording is looked at.
+pub struct Spot {
+    pub inspector: Inspector,
+    pub cursor: Cursor,
+}
+
+impl Spot {
+    /// Opens the recording of this process at a place; default: the crash, or else the end.
+    pub fn open(place: Option<&String>, at: &args::Within) -> Result<Spot> {
+        let timeline = travel::open(None, Options::default())?;
+        let position = match place {
+            Some(p) => timeline.find(p.parse::<Place>()?, at.image)?,
+            None => match timeline.find(Place::Crash, at.image) {
+                Err(Error::NoPlace(_)) => timeline.find(Place::End, at.image)?,
+                found => found?,
+            },
+        };
+        let mut cursor = timeline.cursor()?;
+        cursor.seek_within(position, at.image, at.thread.map(ThreadId))?;
+        Ok(Spot {
+            inspector: Inspector::new(timeline),
+            cursor,
+        })
+    }
+
+    /// The bytes that an address and perhaps a length stand for, in a frame.
+    pub fn bytes(&mut self, words: &[String], frame: usize) -> Result<(u64, u64)> {
+        let length = words.get(1).map(|l| length(l)).transpose()?;
+        if let Ok(address) = travel::number(&words[0]) {
+            return Ok((address, length.unwrap_or(WORD)));
+        }
+        let named = (self.inspector).named(&mut self.cursor, &words[0], frame)?;
+        let size = named.size.unwrap_or(WORD).min(MOST);
+        Ok((named.address, length.unwrap_or(size)))
+    }
+}
+
+/// A number of bytes.
+const MOST: u64 = 1 << 20;
+
+fn length(text: &str) -> Result<u64> {
+    match travel::number(text) {
+        Ok(0) => bail!("{text}: expected at least one byte"),
+        Ok(n) if n > MOST => bail!("{text}: at most a mebibyte at a time"),
+        Ok(n) => Ok(n),
+        Err(e) => bail!("{text}: {e}"),
+    }
+}

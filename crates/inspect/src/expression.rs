@@ -1,0 +1,454 @@
+//! What somebody means who names memory: `0x404060`, `table`, `p->next`, `nodes[2].value`, `*p`, `$rsp+8`.
+
+use crate::arguments::{bytes_at, registers};
+use crate::{Error, Inspector, Result};
+use hindsight_symbols::{Location, Module, Registers, Shape, Type};
+use hindsight_timeline::Cursor;
+use std::sync::Arc;
+
+/// Names of the general registers by hardware number.
+const NAMES: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+/// Bytes of a structure that is in registers.
+const LARGEST: u64 = 1 << 12;
+/// Parts of an expression in each other.
+const DEPTH: u32 = 64;
+
+/// Memory that somebody has named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Named {
+    pub address: u64,
+    /// Its size, where the name says that.
+    pub size: Option<u64>,
+}
+
+/// A type, and the module whose debug information has it.
+type Typed = (Shape, Option<Arc<Module>>);
+
+/// A part of an expression.
+#[derive(Clone)]
+enum Part {
+    /// Memory at an address.
+    Memory(u64, Typed),
+    /// A value that is in no memory.
+    Word(u64, Option<Typed>),
+}
+
+struct Parser<'a, 'b> {
+    words: Vec<Token>,
+    at: usize,
+    depth: u32,
+    inspector: &'a mut Inspector,
+    cursor: &'b mut Cursor,
+    registers: Registers,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Token {
+    Number(u64),
+    Register(String),
+    Name(String),
+    Sign(&'static str),
+}
+
+impl Inspector {
+    /// The memory that an expression stands for, in a frame of the cursor's call stack, counted as it is shown. A
+    /// variable stands for where it is; a number, a register and what is computed are addresses.
+    pub fn named(&mut self, cursor: &mut Cursor, text: &str, frame: usize) -> Result<Named> {
+        let words = tokens(text)?;
+        let registers = match frame {
+            0 => registers(cursor)?,
+            n => self.frame(cursor, n)?,
+        };
+        let mut parser = Parser {
+            words,
+            at: 0,
+            depth: 0,
+            inspector: self,
+            cursor,
+            registers,
+        };
+        let part = parser.sum()?;
+        if let Some(rest) = parser.words.get(parser.at) {
+            return bad(format!("{text}: what is {rest:?} doing there?"));
+        }
+        Ok(match part {
+            Part::Memory(address, (shape, _)) => Named {
+                address,
+                size: Some(shape.size).filter(|s| *s > 0),
+            },
+            Part::Word(address, _) => Named {
+                address,
+                size: None,
+            },
+        })
+    }
+
+    /// The registers in a frame of the call stack, counted as it is shown, as far as they are known there; of a caller rip is
+    /// in the call.
+    pub fn frame(&mut self, cursor: &mut Cursor, frame: usize) -> Result<Registers> {
+        let stack = self.backtrace(cursor)?;
+        let mut n = 0;
+        for (i, f) in stack.iter().enumerate() {
+            n += if f.signal { 1 } else { f.frames.len().max(1) };
+            if frame < n {
+                let called = i > 0 && !stack[i - 1].signal;
+                let mut registers = f.registers;
+                registers.rip = registers.rip.wrapping_sub(called as u64);
+                return Ok(registers);
+            }
+        }
+        bad(format!(
+            "the call stack has no frame {frame}: there are {n}"
+        ))
+    }
+}
+
+fn bad<T>(why: impl Into<String>) -> Result<T> {
+    Err(Error::Expression(why.into()))
+}
+
+fn tokens(text: &str) -> Result<Vec<Token>> {
+    const SIGNS: [&str; 9] = ["->", ".", "[", "]", "(", ")", "&", "*", "+"];
+    let (mut out, mut rest) = (Vec::new(), text.trim_start());
+    while let Some(first) = rest.chars().next() {
+        let word = |more: &str| {
+            let is = |c: char| c.is_alphanumeric() || more.contains(c);
+            rest.find(|c| !is(c)).unwrap_or(rest.len())
+        };
+        let len = if first.is_ascii_digit() {
+            let len = word("");
+            let number = &rest[..len];
+            let value = match number.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16),
+                None => number.parse(),
+            };
+            match value {
+                Ok(v) => out.push(Token::Number(v)),
+                Err(_) => return bad(format!("{number} is no number")),
+            }
+            len
+        } else if first == '$' {
+            let len = 1 + rest[1..]
+                .find(|c: char| !c.is_alphanumeric())
+                .unwrap_or(rest.len() - 1);
+            out.push(Token::Register(rest[1..len].to_string()));
+            len
+        } else if first.is_alphabetic() || first == '_' {
+            let len = word("_:!@");
+            out.push(Token::Name(rest[..len].to_string()));
+            len
+        } else if rest.starts_with('-') && !rest.starts_with("->") {
+            out.push(Token::Sign("-"));
+            1
+        } else if let Some(sign) = SIGNS.iter().find(|s| rest.starts_with(**s)) {
+            out.push(Token::Sign(sign));
+            sign.len()
+        } else {
+            return bad(format!("{text}: {first:?} is not understood"));
+        };
+        rest = rest[len..].trim_start();
+    }
+    Ok(out)
+}
+
+impl Parser<'_, '_> {
+    fn eat(&mut self, sign: &'static str) -> bool {
+        let there = self.words.get(self.at) == Some(&Token::Sign(sign));
+        self.at += there as usize;
+        there
+    }
+
+    fn sum(&mut self) -> Result<Part> {
+        self.depth += 1;
+        if self.depth > DEPTH {
+            return bad("the expression is nested too deeply");
+        }
+        let mut left = self.unary()?;
+        loop {
+            let back = match () {
+                _ if self.eat("+") => false,
+                _ if self.eat("-") => true,
+                _ => break,
+            };
+            let right = self.unary()?;
+            let n = self.word(&right)?;
+            // As in C: of what a pointer leads to, or elements of an array.
+            let (from, size, kind) = match &left {
+                Part::Memory(at, (shape, m)) => match &shape.kind {
+                    Type::Array { of, .. } => {
+                        (*at, of.size.max(1), Some(((**of).clone(), m.clone())))
+                    }
+                    Type::Other => (*at, 1, None),
+                    _ => (
+                        self.word(&left)?,
+                        self.target(&left).map_or(1, |t| t.0.size.max(1)),
+                        None,
+                    ),
+                },
+                Part::Word(v, _) => (*v, 1, None),
+            };
+            let kind = kind.or_else(|| self.target(&left));
+            let distance = n.wrapping_mul(size);
+            let at = match back {
+                false => from.wrapping_add(distance),
+                true => from.wrapping_sub(distance),
+            };
+            left = match kind {
+                Some(of) => Part::Word(at, Some(of)),
+                None => Part::Word(at, None),
+            };
+        }
+        self.depth -= 1;
+        Ok(left)
+    }
+
+    fn unary(&mut self) -> Result<Part> {
+        self.depth += 1;
+        if self.depth > DEPTH {
+            return bad("the expression is nested too deeply");
+        }
+        let part = if self.eat("*") {
+            let inner = self.unary()?;
+            self.follow(&inner)
+        } else if self.eat("&") {
+            match self.unary()? {
+                Part::Memory(at, kind) => Ok(Part::Word(at, Some(kind))),
+                Part::Word(..) => bad("only what is in memory has an address"),
+            }
+        } else {
+            self.postfix()
+        };
+        self.depth -= 1;
+        part
+    }
+
+    fn postfix(&mut self) -> Result<Part> {
+        let mut part = self.primary()?;
+        loop {
+            if self.eat("[") {
+                let index = self.sum()?;
+                let i = self.word(&index)?;
+                if !self.eat("]") {
+                    return bad("] is missing");
+                }
+                part = match &part {
+                    Part::Memory(at, (shape, m)) if matches!(shape.kind, Type::Array { .. }) => {
+                        let Type::Array { of, .. } = &shape.kind else {
+                            return bad("it has no elements");
+                        };
+                        let at = at.wrapping_add(i.wrapping_mul(of.size));
+                        Part::Memory(at, ((**of).clone(), m.clone()))
+                    }
+                    other => match self.follow(other)? {
+                        Part::Memory(at, kind) => {
+                            let size = kind.0.size.max(1);
+                            Part::Memory(at.wrapping_add(i.wrapping_mul(size)), kind)
+                        }
+                        word => word,
+                    },
+                };
+            } else if self.eat("->") || self.eat(".") {
+                let Some(Token::Name(name)) = self.words.get(self.at).cloned() else {
+                    return bad("the name of a field is missing");
+                };
+                self.at += 1;
+                part = self.field(part, &name)?;
+            } else {
+                return Ok(part);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Result<Part> {
+        let Some(token) = self.words.get(self.at).cloned() else {
+            return bad("the expression ends too early");
+        };
+        self.at += 1;
+        match token {
+            Token::Number(n) => Ok(Part::Word(n, None)),
+            Token::Register(name) => {
+                let n = NAMES.iter().position(|r| *r == name);
+                match (n, name.as_str()) {
+                    (Some(n), _) => Ok(Part::Word(self.registers.gpr[n], None)),
+                    (_, "rip" | "pc") => Ok(Part::Word(self.registers.rip, None)),
+                    (_, "sp") => Ok(Part::Word(self.registers.gpr[4], None)),
+                    (_, "fp") => Ok(Part::Word(self.registers.gpr[5], None)),
+                    (_, "fs_base") => Ok(Part::Word(self.registers.fs_base, None)),
+                    _ => bad(format!("there is no register {name}")),
+                }
+            }
+            Token::Name(name) => self.name(&name),
+            Token::Sign("(") => {
+                let inner = self.sum()?;
+                match self.eat(")") {
+                    true => Ok(inner),
+                    false => bad(") is missing"),
+                }
+            }
+            Token::Sign(s) => bad(format!("{s} was not expected")),
+        }
+    }
+
+    /// A variable of the frame, or else of a file, or a function.
+    fn name(&mut self, name: &str) -> Result<Part> {
+        let space = self.inspector.here(self.cursor)?;
+        if let Some(m) = space.mapping(self.registers.rip) {
+            let (module, bias) = (Arc::clone(&m.module), m.bias);
+            let mut read = |at: u64| crate::word(self.cursor, at).unwrap_or(None);
+            let mut local = module.variables(&self.registers, None, bias, &mut read)?;
+            // The innermost scope comes last.
+            local.retain(|v| v.name == name);
+            if let Some(v) = local.pop() {
+                let kind = (v.shape, Some(module));
+                return match v.location {
+                    Location::Memory(at) => Ok(Part::Memory(at, kind)),
+                    Location::Complex | Location::OptimizedOut => {
+                        bad(format!("{name} is not known here: it is optimized out"))
+                    }
+                    place => {
+                        let len = kind.0.size.min(LARGEST);
+                        let bytes = bytes_at(self.cursor, &place, len, &self.registers);
+                        let known: Option<Vec<u8>> = bytes.into_iter().take(8).collect();
+                        let Some(known) = known else {
+                            return bad(format!("the value of {name} is not known here"));
+                        };
+                        let mut word = [0; 8];
+                        word[..known.len()].copy_from_slice(&known);
+                        Ok(Part::Word(u64::from_le_bytes(word), self.leads(&kind)))
+                    }
+                };
+            }
+        }
+        let (file, own) = match name.split_once('!') {
+            Some((file, own)) => (Some(file), own),
+            None => (None, name),
+        };
+        let mut seen: Vec<*const Module> = Vec::new();
+        for m in space.mappings() {
+            let path = m.module.path().rsplit('/').next().unwrap_or_default();
+            let is = file.is_none_or(|f| {
+                path == f
+                    || path
+                        .strip_prefix(f)
+                        .is_some_and(|r| r.starts_with(['.', '-']))
+            });
+            if !is || seen.contains(&Arc::as_ptr(&m.module)) {
+                continue;
+            }
+            seen.push(Arc::as_ptr(&m.module));
+            if let Some(g) = m.module.global(own) {
+                let shape = match g.size {
+                    Some(size) if g.shape.size == 0 => Shape { size, ..g.shape },
+                    _ => g.shape,
+                };
+                let at = g.addr.wrapping_add(m.bias);
+                return Ok(Part::Memory(at, (shape, Some(Arc::clone(&m.module)))));
+            }
+        }
+        match space.find(name)[..] {
+            [] => bad(format!(
+                "there is no variable, function or symbol {name} here"
+            )),
+            [at] => Ok(Part::Word(at, None)),
+            _ => bad(format!("several functions are called {name}")),
+        }
+    }
+
+    /// The value of a part as a number.
+    fn word(&mut self, part: &Part) -> Result<u64> {
+        let (at, shape) = match part {
+            Part::Word(v, _) => return Ok(*v),
+            Part::Memory(at, (shape, _)) => (*at, shape),
+        };
+        let size = if shape.size == 0 { 8 } else { shape.size };
+        if size > 8 {
+            return bad("a structure is no number");
+        }
+        let Some(bytes) = self.cursor.peek(at, size as usize)?.whole() else {
+            return bad(format!("what is at {at:#x} is not known here"));
+        };
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(&bytes);
+        let value = u64::from_le_bytes(word);
+        let unused = 64 - 8 * size as u32;
+        Ok(match shape.kind {
+            Type::Signed => ((value << unused) as i64 >> unused) as u64,
+            _ => value,
+        })
+    }
+
+    /// What a pointer of this type leads to.
+    fn leads(&self, kind: &Typed) -> Option<Typed> {
+        let Type::Pointer { to, .. } = &kind.0.kind else {
+            return None;
+        };
+        let module = kind.1.as_ref()?;
+        Some((module.target((*to)?), Some(Arc::clone(module))))
+    }
+
+    fn target(&self, part: &Part) -> Option<Typed> {
+        match part {
+            Part::Memory(_, kind) => self.leads(kind),
+            Part::Word(_, of) => of.clone(),
+        }
+    }
+
+    /// What a part points to.
+    fn follow(&mut self, part: &Part) -> Result<Part> {
+        let of = self.target(part);
+        let at = match part {
+            Part::Memory(at, (shape, _)) if matches!(shape.kind, Type::Array { .. }) => *at,
+            other => self.word(other)?,
+        };
+        let of = match part {
+            Part::Memory(_, (shape, m)) => match &shape.kind {
+                Type::Array { of, .. } => Some(((**of).clone(), m.clone())),
+                _ => of,
+            },
+            Part::Word(..) => of,
+        };
+        let unknown = || {
+            (
+                Shape {
+                    kind: Type::Other,
+                    size: 8,
+                },
+                None,
+            )
+        };
+        Ok(Part::Memory(at, of.unwrap_or_else(unknown)))
+    }
+
+    /// A field of a structure, or of what a pointer or a reference leads to.
+    fn field(&mut self, part: Part, name: &str) -> Result<Part> {
+        let mut part = part;
+        // An array stands for its first element.
+        if let Part::Word(..)
+        | Part::Memory(
+            _,
+            (
+                Shape {
+                    kind: Type::Pointer { .. } | Type::Array { .. },
+                    ..
+                },
+                _,
+            ),
+        ) = part
+        {
+            part = self.follow(&part)?;
+        }
+        let Part::Memory(at, (shape, module)) = part else {
+            return bad(format!("nothing has a field {name} there"));
+        };
+        match shape.fields_called(Some(name)) {
+            Some((offset, field)) => Ok(Part::Memory(
+                at.wrapping_add(offset),
+                (field.clone(), module),
+            )),
+            None => bad(format!("it has no field {name}")),
+        }
+    }
+}

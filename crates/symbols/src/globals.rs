@@ -1,0 +1,175 @@
+//! Variables of files, namespaces and classes by their names, and what pointers lead to.
+
+// The names of DWARF constants are as in the standard.
+#![allow(non_upper_case_globals)]
+
+use crate::Module;
+use crate::dwarf::Reader;
+use crate::types::{Shape, Target, shape};
+use crate::variables::text;
+use gimli::constants::*;
+use gimli::{
+    AttributeValue, DebugInfoOffset, EntriesTreeNode, Operation, Unit, UnitOffset, UnitRef,
+};
+use object::{Object, ObjectSymbol, SymbolKind};
+use std::collections::HashMap;
+
+/// Namespaces and classes in each other.
+const MAX_DEPTH: u32 = 16;
+
+/// A variable that has a place in its file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Global {
+    /// File address.
+    pub addr: u64,
+    /// Bytes, if known.
+    pub size: Option<u64>,
+    pub shape: Shape,
+}
+
+/// Where the entries of variables are, by name.
+pub(crate) type Globals = HashMap<String, Vec<Target>>;
+
+impl Module {
+    /// The variable with this name, with or without its namespaces: from the debug information, or else from the symbol
+    /// table, which knows no types.
+    pub fn global(&self, name: &str) -> Option<Global> {
+        let described = self.globals().get(name).and_then(|all| {
+            all.iter().find_map(|t| {
+                self.at(*t, |unit, entry| {
+                    let at = |e: &gimli::DebuggingInformationEntry<Reader>| {
+                        let e = e.attr_value(DW_AT_location)?.exprloc_value()?;
+                        match e.operations(unit.unit.encoding()).next().ok()?? {
+                            Operation::Address { address } => Some(address),
+                            Operation::AddressIndex { index } => {
+                                unit.dwarf.address(unit.unit, index).ok()
+                            }
+                            _ => None,
+                        }
+                    };
+                    let addr = at(entry)?;
+                    let kind = crate::signature::attribute(unit, entry, DW_AT_type, 0);
+                    let shape = shape(unit, kind);
+                    Some(Global {
+                        addr,
+                        size: Some(shape.size).filter(|s| *s > 0),
+                        shape,
+                    })
+                })
+            })
+        });
+        described.or_else(|| self.data_symbol(name))
+    }
+
+    /// What a pointer leads to.
+    pub fn target(&self, target: Target) -> Shape {
+        let looked = self.at(target, |unit, e| {
+            let at = AttributeValue::UnitRef(e.offset());
+            Some(shape(unit, Some(at)))
+        });
+        looked.unwrap_or(Shape::unknown(None))
+    }
+
+    fn at<T>(
+        &self,
+        target: Target,
+        look: impl FnOnce(UnitRef<Reader>, &gimli::DebuggingInformationEntry<Reader>) -> Option<T>,
+    ) -> Option<T> {
+        let dwarf = self.raw()?;
+        let header = dwarf.unit_header(DebugInfoOffset(target.unit)).ok()?;
+        let unit = dwarf.unit(header).ok()?;
+        let unit = UnitRef::new(dwarf, &unit);
+        let mut cursor = unit.unit.entries_at_offset(UnitOffset(target.entry)).ok()?;
+        cursor.next_entry().ok()?;
+        look(unit, cursor.current()?)
+    }
+
+    /// Finds all of them, once.
+    pub(crate) fn find_globals(&self) -> Globals {
+        let mut out = Globals::new();
+        let Some(dwarf) = self.raw() else {
+            return out;
+        };
+        let mut headers = dwarf.units();
+        while let Ok(Some(header)) = headers.next() {
+            let Some(DebugInfoOffset(at)) = header.debug_info_offset() else {
+                continue;
+            };
+            let Ok(unit) = dwarf.unit(header) else {
+                continue;
+            };
+            let _ = each(UnitRef::new(dwarf, &unit), at, &mut out);
+        }
+        out
+    }
+
+    fn data_symbol(&self, name: &str) -> Option<Global> {
+        let find = |file: &object::File| {
+            let mut all = file.symbols().chain(file.dynamic_symbols());
+            all.find_map(|s| {
+                let is = s
+                    .name()
+                    .is_ok_and(|n| n == name || n.split('@').next() == Some(name));
+                let data = s.kind() != SymbolKind::Text && s.kind() != SymbolKind::Tls;
+                (is && data && s.address() != 0).then(|| Global {
+                    addr: s.address(),
+                    size: Some(s.size()).filter(|s| *s > 0),
+                    shape: Shape::unknown(Some(s.size())),
+                })
+            })
+        };
+        self.symbol_files(find)
+    }
+}
+
+fn each(unit: UnitRef<Reader>, at: usize, out: &mut Globals) -> Result<(), gimli::Error> {
+    let mut tree = unit.unit.entries_tree(None)?;
+    walk(unit, tree.root()?, at, "", out, 0)
+}
+
+fn walk(
+    unit: UnitRef<Reader>,
+    node: EntriesTreeNode<Reader>,
+    at: usize,
+    path: &str,
+    out: &mut Globals,
+    depth: u32,
+) -> Result<(), gimli::Error> {
+    let mut children = node.children();
+    while let Some(child) = children.next()? {
+        let e = child.entry();
+        let name = || crate::signature::attribute(unit, e, DW_AT_name, 0).map(|n| text(unit, n));
+        match e.tag() {
+            DW_TAG_variable if e.attr_value(DW_AT_location).is_some() => {
+                if let Some(name) = name() {
+                    let target = Target {
+                        unit: at,
+                        entry: e.offset().0,
+                    };
+                    if !path.is_empty() {
+                        out.entry(format!("{path}{name}")).or_default().push(target);
+                    }
+                    out.entry(name).or_default().push(target);
+                }
+            }
+            DW_TAG_namespace | DW_TAG_structure_type | DW_TAG_class_type if depth < MAX_DEPTH => {
+                let inner = match name() {
+                    Some(n) => format!("{path}{n}::"),
+                    None => path.to_string(),
+                };
+                walk(unit, child, at, &inner, out, depth + 1)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where a unit's entry is, for [`Module::target`].
+pub(crate) fn target_of(unit: &Unit<Reader>, entry: UnitOffset<usize>) -> Option<Target> {
+    let DebugInfoOffset(at) = unit.header.debug_info_offset()?;
+    Some(Target {
+        unit: at,
+        entry: entry.0,
+    })
+}

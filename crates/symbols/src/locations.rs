@@ -1,0 +1,292 @@
+//! Where values are, by the expressions of debug information.
+
+// The names of DWARF constants are as in the standard.
+#![allow(non_upper_case_globals)]
+
+use crate::Error;
+use crate::dwarf::Reader;
+use gimli::constants::*;
+use gimli::{
+    EvaluationResult, Expression, Location as Piece, Register, UnitOffset, UnitRef, Value,
+    ValueType,
+};
+
+/// Evaluations longer than this are given up.
+const MAX_STEPS: u32 = 1000;
+/// Entry values in entry values.
+const MAX_NESTED: u32 = 2;
+
+/// The registers of a thread that locations refer to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Registers {
+    /// General purpose registers by hardware number (rax, rcx, rdx, rbx, rsp, …, r15).
+    pub gpr: [u64; 16],
+    pub rip: u64,
+    pub fs_base: u64,
+    /// The low halves of xmm0 to xmm15, in which floating point numbers are.
+    pub xmm: [u128; 16],
+}
+
+/// Hardware numbers of the general purpose registers in DWARF's order.
+pub(crate) const DWARF_ORDER: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+
+impl Registers {
+    pub(crate) fn dwarf(&self, register: Register) -> Option<u64> {
+        match register.0 {
+            n @ 0..16 => Some(self.gpr[DWARF_ORDER[n as usize]]),
+            16 => Some(self.rip),
+            n @ 17..33 => Some(self.xmm[n as usize - 17] as u64),
+            _ => None,
+        }
+    }
+}
+
+/// Where a variable is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Location {
+    /// At this guest address.
+    Memory(u64),
+    /// In the general purpose register with this hardware number.
+    Register(u8),
+    /// In the vector register with this number.
+    Vector(u8),
+    /// Nowhere, but its value is known.
+    Value(u64),
+    /// The same of any length.
+    Bytes(Vec<u8>),
+    /// In pieces of so many bytes, one after the other.
+    Pieces(Vec<(Location, u64)>),
+    /// Described in a way not supported.
+    Complex,
+    /// Not at all at this place of the program.
+    OptimizedOut,
+}
+
+/// What an evaluation may look at.
+pub(crate) struct Frame<'a> {
+    pub registers: &'a Registers,
+    /// Those with which the function began, if they are known.
+    pub entry: Option<&'a Registers>,
+    /// Guest address minus file address.
+    pub bias: u64,
+    pub cfa: Option<u64>,
+    pub base: Option<u64>,
+    pub read: &'a mut dyn FnMut(u64) -> Option<u64>,
+}
+
+/// Where what an entry describes is, as of a file address.
+pub(crate) fn location(
+    unit: UnitRef<Reader>,
+    entry: &gimli::DebuggingInformationEntry<Reader>,
+    pc: u64,
+    frame: &mut Frame,
+) -> Result<Location, Error> {
+    let Some(a) = entry.attr_value(DW_AT_location) else {
+        let constant = entry.attr_value(DW_AT_const_value);
+        return Ok(match constant {
+            Some(v) => match v.udata_value().or(v.sdata_value().map(|v| v as u64)) {
+                Some(v) => Location::Value(v),
+                None => Location::Complex,
+            },
+            None => Location::OptimizedOut,
+        });
+    };
+    if let Some(e) = a.exprloc_value() {
+        return Ok(evaluate(unit, e, frame));
+    }
+    if let Some(mut list) = unit.attr_locations(a)? {
+        while let Some(l) = list.next()? {
+            if (l.range.begin..l.range.end).contains(&pc) {
+                return Ok(evaluate(unit, l.data, frame));
+            }
+        }
+    }
+    Ok(Location::OptimizedOut)
+}
+
+/// What a function's locations on the stack are relative to.
+pub(crate) fn frame_base(
+    unit: UnitRef<Reader>,
+    entry: &gimli::DebuggingInformationEntry<Reader>,
+    frame: &mut Frame,
+) -> Option<u64> {
+    let e = entry.attr_value(DW_AT_frame_base)?.exprloc_value()?;
+    match evaluate(unit, e, frame) {
+        Location::Memory(a) | Location::Value(a) => Some(a),
+        // A register stands for what is in it.
+        Location::Register(n) => Some(frame.registers.gpr[n as usize & 15]),
+        _ => None,
+    }
+}
+
+/// Evaluates a location expression.
+pub(crate) fn evaluate(
+    unit: UnitRef<Reader>,
+    e: Expression<Reader>,
+    frame: &mut Frame,
+) -> Location {
+    match try_evaluate(unit, e, frame, 0) {
+        Ok(Some(l)) => l,
+        Ok(None) | Err(_) => Location::Complex,
+    }
+}
+
+fn try_evaluate(
+    unit: UnitRef<Reader>,
+    e: Expression<Reader>,
+    frame: &mut Frame,
+    depth: u32,
+) -> Result<Option<Location>, gimli::Error> {
+    let mut eval = e.evaluation(unit.unit.encoding());
+    eval.set_max_iterations(MAX_STEPS);
+    let mut state = eval.evaluate()?;
+    loop {
+        state = match state {
+            EvaluationResult::Complete => break,
+            EvaluationResult::RequiresRegister {
+                register,
+                base_type,
+            } => {
+                let (Some(v), Some(kind)) =
+                    (frame.registers.dwarf(register), value_type(unit, base_type))
+                else {
+                    return Ok(None);
+                };
+                eval.resume_with_register(typed(kind, v)?)?
+            }
+            EvaluationResult::RequiresMemory {
+                address,
+                size,
+                base_type,
+                ..
+            } => {
+                let Some(v) = (frame.read)(address) else {
+                    return Ok(None);
+                };
+                let bits = size as u32 * 8;
+                let v = if bits < 64 { v & ((1 << bits) - 1) } else { v };
+                let Some(kind) = value_type(unit, base_type) else {
+                    return Ok(None);
+                };
+                eval.resume_with_memory(typed(kind, v)?)?
+            }
+            EvaluationResult::RequiresFrameBase => {
+                let Some(base) = frame.base else {
+                    return Ok(None);
+                };
+                eval.resume_with_frame_base(base)?
+            }
+            EvaluationResult::RequiresCallFrameCfa => {
+                let Some(cfa) = frame.cfa else {
+                    return Ok(None);
+                };
+                eval.resume_with_call_frame_cfa(cfa)?
+            }
+            EvaluationResult::RequiresRelocatedAddress(a) => {
+                eval.resume_with_relocated_address(a.wrapping_add(frame.bias))?
+            }
+            EvaluationResult::RequiresIndexedAddress { index, relocate } => {
+                let a = unit.dwarf.address(unit.unit, index)?;
+                let bias = if relocate { frame.bias } else { 0 };
+                eval.resume_with_indexed_address(a.wrapping_add(bias))?
+            }
+            EvaluationResult::RequiresEntryValue(e) => {
+                let Some(v) = entry_value(unit, e, frame, depth)? else {
+                    return Ok(None);
+                };
+                eval.resume_with_entry_value(Value::Generic(v))?
+            }
+            EvaluationResult::RequiresBaseType(at) => {
+                let Some(kind) = value_type(unit, at) else {
+                    return Ok(None);
+                };
+                eval.resume_with_base_type(kind)?
+            }
+            _ => return Ok(None),
+        };
+    }
+    Ok(Some(match eval.as_result() {
+        [] => Location::OptimizedOut,
+        [p] if p.size_in_bits.is_none() => whole(&p.location),
+        pieces => {
+            let mut out = Vec::new();
+            for p in pieces {
+                let bits = p.size_in_bits.unwrap_or(0);
+                if bits % 8 != 0 || p.bit_offset.unwrap_or(0) != 0 {
+                    return Ok(Some(Location::Complex));
+                }
+                out.push((whole(&p.location), bits / 8));
+            }
+            match out.iter().all(|p| p.0 == Location::OptimizedOut) {
+                true => Location::OptimizedOut,
+                false => Location::Pieces(out),
+            }
+        }
+    }))
+}
+
+/// Where one piece is.
+fn whole(piece: &Piece<Reader>) -> Location {
+    match piece {
+        Piece::Empty => Location::OptimizedOut,
+        Piece::Address { address } => Location::Memory(*address),
+        Piece::Register { register } => match register.0 {
+            n @ 0..=15 => Location::Register(DWARF_ORDER[n as usize] as u8),
+            n @ 17..=32 => Location::Vector(n as u8 - 17),
+            _ => Location::Complex,
+        },
+        Piece::Value { value } => match value {
+            Value::F32(v) => Location::Value(v.to_bits() as u64),
+            Value::F64(v) => Location::Value(v.to_bits()),
+            v => v.to_u64(!0).map_or(Location::Complex, Location::Value),
+        },
+        Piece::Bytes { value } => Location::Bytes(value.to_vec()),
+        _ => Location::Complex,
+    }
+}
+
+/// What an expression gave when the function began: it is about registers, or what one pointed to.
+fn entry_value(
+    unit: UnitRef<Reader>,
+    e: Expression<Reader>,
+    frame: &mut Frame,
+    depth: u32,
+) -> Result<Option<u64>, gimli::Error> {
+    let Some(registers) = frame.entry.filter(|_| depth < MAX_NESTED) else {
+        return Ok(None);
+    };
+    let mut before = Frame {
+        registers,
+        entry: None,
+        bias: frame.bias,
+        cfa: None,
+        base: None,
+        // What memory held then is not known now.
+        read: &mut |_| None,
+    };
+    Ok(match try_evaluate(unit, e, &mut before, depth + 1)? {
+        Some(Location::Register(n)) => Some(registers.gpr[n as usize & 15]),
+        Some(Location::Vector(n)) => Some(registers.xmm[n as usize & 15] as u64),
+        Some(Location::Value(v) | Location::Memory(v)) => Some(v),
+        _ => None,
+    })
+}
+
+/// The type of a value in an expression; the entry at 0 stands for an address.
+fn value_type(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<ValueType> {
+    if at.0 == 0 {
+        return Some(ValueType::Generic);
+    }
+    let mut cursor = unit.unit.entries_at_offset(at).ok()?;
+    cursor.next_entry().ok()?;
+    ValueType::from_entry(cursor.current()?).ok()?
+}
+
+/// The low bytes of a word as a value of a type.
+fn typed(kind: ValueType, v: u64) -> Result<Value, gimli::Error> {
+    match kind {
+        ValueType::F32 => Ok(Value::F32(f32::from_bits(v as u32))),
+        ValueType::F64 => Ok(Value::F64(f64::from_bits(v))),
+        kind => Value::from_u64(kind, v),
+    }
+}

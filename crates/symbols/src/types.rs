@@ -1,0 +1,303 @@
+//! Types of values, as far as they are needed to show one.
+
+// The names of DWARF constants are as in the standard.
+#![allow(non_upper_case_globals)]
+
+use crate::dwarf::Reader;
+use crate::globals::target_of;
+use crate::variables::text;
+use gimli::constants::*;
+use gimli::{AttributeValue, DebuggingInformationEntry, UnitOffset, UnitRef};
+
+/// Types nested deeper are not looked into.
+const MAX_DEPTH: u32 = 12;
+/// Enumerators and fields that are kept of a type.
+const MOST: usize = 1000;
+
+/// What the bytes of a value mean.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Type {
+    Bool,
+    Signed,
+    Unsigned,
+    /// A character of one byte, or of more: of a `char32_t`, or Rust's `char`.
+    Char {
+        signed: bool,
+    },
+    Float,
+    /// An address; `text`: of characters of one byte, `of`: what else is there, if it is no pointer.
+    Pointer {
+        text: bool,
+        reference: bool,
+        of: Option<Box<Shape>>,
+        /// For [`crate::Module::target`].
+        to: Option<Target>,
+    },
+    /// Names of values.
+    Enum {
+        values: Vec<(i64, String)>,
+    },
+    /// A structure, class or union.
+    Struct {
+        name: String,
+        fields: Vec<Field>,
+    },
+    Array {
+        of: Box<Shape>,
+        count: u64,
+    },
+    /// It is not known.
+    Other,
+}
+
+/// An entry of a module's debug information.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Where its unit begins, and where it is in that.
+    pub(crate) unit: usize,
+    pub(crate) entry: usize,
+}
+
+/// A type with its size.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Shape {
+    pub kind: Type,
+    pub size: u64,
+}
+
+/// A part of a structure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Field {
+    /// Empty: that of a base class, or without a name.
+    pub name: String,
+    /// Its first byte.
+    pub at: u64,
+    pub shape: Shape,
+}
+
+impl Shape {
+    /// One of which nothing else is known.
+    pub fn unknown(size: Option<u64>) -> Shape {
+        Shape {
+            kind: Type::Other,
+            size: size.unwrap_or(0),
+        }
+    }
+
+    /// The fields at any depth that have this name, or are pointers where there is none; with their places.
+    pub fn fields_called(&self, name: Option<&str>) -> Option<(u64, &Shape)> {
+        let Type::Struct { fields, .. } = &self.kind else {
+            return None;
+        };
+        let wanted = |f: &&Field| match name {
+            Some(n) => f.name == n,
+            None => matches!(f.shape.kind, Type::Pointer { .. }),
+        };
+        if let Some(f) = fields.iter().find(wanted) {
+            return Some((f.at, &f.shape));
+        }
+        (fields.iter()).find_map(|f| {
+            let (at, shape) = f.shape.fields_called(name)?;
+            Some((f.at + at, shape))
+        })
+    }
+}
+
+type Entry = DebuggingInformationEntry<Reader>;
+
+/// The type that an attribute names.
+pub(crate) fn shape(unit: UnitRef<Reader>, kind: Option<AttributeValue<Reader>>) -> Shape {
+    match kind {
+        Some(AttributeValue::UnitRef(at)) => look(unit, at, 0, 0),
+        _ => Shape::unknown(None),
+    }
+}
+
+/// `pointers`: how many were followed.
+fn look(unit: UnitRef<Reader>, at: UnitOffset<usize>, depth: u32, pointers: u32) -> Shape {
+    let found = (|| {
+        let mut cursor = unit.unit.entries_at_offset(at).ok()?;
+        cursor.next_entry().ok()?;
+        let entry = cursor.current()?;
+        Some(of_entry(unit, entry, at, depth, pointers))
+    })();
+    found.unwrap_or(Shape::unknown(None))
+}
+
+fn number(e: &Entry, name: gimli::DwAt) -> Option<u64> {
+    e.attr_value(name)?.udata_value()
+}
+
+fn of_entry(
+    unit: UnitRef<Reader>,
+    e: &Entry,
+    at: UnitOffset<usize>,
+    depth: u32,
+    pointers: u32,
+) -> Shape {
+    let size = number(e, DW_AT_byte_size);
+    if depth > MAX_DEPTH {
+        return Shape::unknown(size);
+    }
+    let inner = |more: u32| match e.attr_value(DW_AT_type) {
+        Some(AttributeValue::UnitRef(t)) => Some(look(unit, t, depth + 1, pointers + more)),
+        _ => None,
+    };
+    let (kind, size) = match e.tag() {
+        DW_TAG_base_type => (base(e), size),
+        DW_TAG_pointer_type | DW_TAG_reference_type | DW_TAG_rvalue_reference_type => {
+            let reference = e.tag() != DW_TAG_pointer_type;
+            // Lists lead from one pointer to the next.
+            let of = if pointers == 0 { inner(1) } else { None };
+            let text = match &of {
+                Some(s) => matches!(s.kind, Type::Char { .. }) && s.size == 1,
+                None => false,
+            };
+            let of = of.filter(|s| !text && !matches!(s.kind, Type::Pointer { .. }));
+            let of = of.map(Box::new);
+            let to = match e.attr_value(DW_AT_type) {
+                Some(AttributeValue::UnitRef(t)) => target_of(unit.unit, t),
+                _ => None,
+            };
+            (
+                Type::Pointer {
+                    text,
+                    reference,
+                    of,
+                    to,
+                },
+                size.or(Some(8)),
+            )
+        }
+        DW_TAG_typedef | DW_TAG_const_type | DW_TAG_volatile_type | DW_TAG_restrict_type
+        | DW_TAG_atomic_type => {
+            return inner(0).unwrap_or(Shape::unknown(size));
+        }
+        DW_TAG_enumeration_type => (
+            Type::Enum {
+                values: enumerators(unit, at),
+            },
+            size.or_else(|| inner(0).map(|s| s.size)),
+        ),
+        DW_TAG_structure_type | DW_TAG_class_type | DW_TAG_union_type => {
+            let name = e.attr_value(DW_AT_name).map(|n| text(unit, n));
+            let fields = fields(unit, at, depth, pointers);
+            let kind = match fields {
+                Some(fields) => Type::Struct {
+                    name: name.unwrap_or_default(),
+                    fields,
+                },
+                None => Type::Other,
+            };
+            (kind, size)
+        }
+        DW_TAG_array_type => {
+            let of = inner(0).unwrap_or(Shape::unknown(None));
+            let count = crate::variables::elements(unit, at).unwrap_or(0);
+            let all = of.size.checked_mul(count);
+            (
+                Type::Array {
+                    of: Box::new(of),
+                    count,
+                },
+                size.or(all),
+            )
+        }
+        _ => (Type::Other, size),
+    };
+    Shape {
+        kind,
+        size: size.unwrap_or(0),
+    }
+}
+
+fn base(e: &Entry) -> Type {
+    match e.attr_value(DW_AT_encoding) {
+        Some(AttributeValue::Encoding(encoding)) => match encoding {
+            DW_ATE_boolean => Type::Bool,
+            DW_ATE_signed => Type::Signed,
+            DW_ATE_unsigned | DW_ATE_address => Type::Unsigned,
+            DW_ATE_signed_char => Type::Char { signed: true },
+            DW_ATE_unsigned_char | DW_ATE_UTF => Type::Char { signed: false },
+            DW_ATE_float => Type::Float,
+            _ => Type::Other,
+        },
+        _ => Type::Other,
+    }
+}
+
+/// Shows each child of an entry.
+fn children(
+    unit: UnitRef<Reader>,
+    at: UnitOffset<usize>,
+    show: &mut dyn FnMut(&Entry) -> bool,
+) -> Option<()> {
+    let mut tree = unit.unit.entries_tree(Some(at)).ok()?;
+    let mut list = tree.root().ok()?.children();
+    while let Some(child) = list.next().ok()? {
+        if !show(child.entry()) {
+            break;
+        }
+    }
+    Some(())
+}
+
+fn enumerators(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Vec<(i64, String)> {
+    let mut out = Vec::new();
+    let mut one = |e: &Entry| {
+        if e.tag() == DW_TAG_enumerator
+            && let Some(name) = e.attr_value(DW_AT_name)
+            && let Some(v) = e.attr_value(DW_AT_const_value)
+            && let Some(v) = v.sdata_value().or(v.udata_value().map(|v| v as i64))
+        {
+            out.push((v, text(unit, name)));
+        }
+        out.len() < MOST
+    };
+    children(unit, at, &mut one);
+    out
+}
+
+/// The fields of a structure; `None` where which of them there are depends on a value, as in Rust's enumerations.
+fn fields(
+    unit: UnitRef<Reader>,
+    at: UnitOffset<usize>,
+    depth: u32,
+    pointers: u32,
+) -> Option<Vec<Field>> {
+    let mut out = Vec::new();
+    let mut plain = true;
+    let mut one = |e: &Entry| {
+        plain &= e.tag() != DW_TAG_variant_part;
+        let is_field = match e.tag() {
+            // Those of the class itself have no place in it.
+            DW_TAG_member => {
+                e.attr_value(DW_AT_external).is_none() && e.attr_value(DW_AT_declaration).is_none()
+            }
+            DW_TAG_inheritance => true,
+            _ => false,
+        };
+        if is_field {
+            // Bits of bytes are not looked into.
+            let bits = [DW_AT_bit_size, DW_AT_data_bit_offset];
+            plain &= bits.iter().all(|b| e.attr_value(*b).is_none());
+            let place = match e.attr_value(DW_AT_data_member_location) {
+                None => Some(0),
+                Some(v) => v.udata_value(),
+            };
+            plain &= place.is_some();
+            let name = (e.attr_value(DW_AT_name)).filter(|_| e.tag() == DW_TAG_member);
+            out.push(Field {
+                name: name.map(|n| text(unit, n)).unwrap_or_default(),
+                at: place.unwrap_or(0),
+                shape: match e.attr_value(DW_AT_type) {
+                    Some(AttributeValue::UnitRef(t)) => look(unit, t, depth + 1, pointers),
+                    _ => Shape::unknown(None),
+                },
+            });
+        }
+        plain && out.len() < MOST
+    };
+    children(unit, at, &mut one)?;
+    plain.then_some(out)
+}

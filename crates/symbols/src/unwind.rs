@@ -1,0 +1,113 @@
+//! The tables by which a module's stack frames are left.
+
+use crate::Module;
+use crate::locations::{DWARF_ORDER, Registers};
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
+};
+use object::{Object, ObjectSection};
+
+/// The stack pointer's hardware number.
+const STACK: usize = 4;
+
+/// A module's `.eh_frame`, sorted.
+pub(crate) struct Tables {
+    data: Vec<u8>,
+    bases: BaseAddresses,
+    /// First address, the address behind the last, and where the entry stands.
+    entries: Vec<(u64, u64, usize)>,
+}
+
+type Row = UnwindTableRow<usize>;
+
+impl Tables {
+    /// What a file has of them.
+    pub fn read(file: &[u8]) -> Option<Tables> {
+        let file = object::File::parse(file).ok()?;
+        let section = file.section_by_name(".eh_frame")?;
+        let data = section.uncompressed_data().ok()?.into_owned();
+        let mut bases = BaseAddresses::default().set_eh_frame(section.address());
+        if let Some(t) = file.section_by_name(".text") {
+            bases = bases.set_text(t.address());
+        }
+        let mut entries = Vec::new();
+        let frames = EhFrame::new(&data, LittleEndian);
+        let mut all = frames.entries(&bases);
+        // What is behind damaged entries is not found.
+        while let Ok(Some(entry)) = all.next() {
+            if let gimli::CieOrFde::Fde(partial) = entry
+                && let Ok(fde) = partial.parse(EhFrame::cie_from_offset)
+            {
+                let start = fde.initial_address();
+                entries.push((start, start.saturating_add(fde.len()), fde.offset()));
+            }
+        }
+        entries.sort_unstable();
+        Some(Tables {
+            data,
+            bases,
+            entries,
+        })
+    }
+
+    /// What the tables say of a file address.
+    pub fn row<T>(&self, pc: u64, look: impl FnOnce(&Row) -> Option<T>) -> Option<T> {
+        let after = self.entries.partition_point(|e| e.0 <= pc);
+        let (_, end, offset) = *self.entries[..after].last()?;
+        if pc >= end {
+            return None;
+        }
+        let frames = EhFrame::new(&self.data, LittleEndian);
+        let entry: FrameDescriptionEntry<EndianSlice<LittleEndian>> = (frames)
+            .fde_from_offset(&self.bases, offset.into(), EhFrame::cie_from_offset)
+            .ok()?;
+        let mut context = UnwindContext::new();
+        let row = entry
+            .unwind_info_for_address(&frames, &self.bases, &mut context, pc)
+            .ok()?;
+        look(row)
+    }
+}
+
+impl Module {
+    /// The canonical frame address at a file address: the caller's stack pointer behind the call.
+    pub(crate) fn frame_address(&self, pc: u64, registers: &Registers) -> Option<u64> {
+        self.tables()?.row(pc, |row| match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                Some(registers.dwarf(*register)?.wrapping_add_signed(*offset))
+            }
+            CfaRule::Expression(_) => None,
+        })
+    }
+
+    /// The caller's registers, as far as a function has to leave them as they were; others are as they are. `look`: the
+    /// file address that is looked up, which is in the call where the function has called another one.
+    pub(crate) fn caller(
+        &self,
+        look: u64,
+        registers: &Registers,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Option<Registers> {
+        let cfa = self.frame_address(look, registers)?;
+        self.tables()?.row(look, |row| {
+            let mut out = *registers;
+            out.gpr[STACK] = cfa;
+            for (register, rule) in row.registers() {
+                let value = match rule {
+                    RegisterRule::Offset(n) => read(cfa.wrapping_add_signed(*n))?,
+                    RegisterRule::ValOffset(n) => cfa.wrapping_add_signed(*n),
+                    RegisterRule::Register(other) => registers.dwarf(*other)?,
+                    RegisterRule::Undefined | RegisterRule::SameValue => continue,
+                    _ => return None,
+                };
+                match register.0 {
+                    n @ 0..=15 => out.gpr[DWARF_ORDER[n as usize]] = value,
+                    16 => out.rip = value,
+                    _ => {}
+                }
+            }
+            Some(out)
+        })
+    }
+}
