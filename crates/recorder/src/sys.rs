@@ -1,6 +1,24 @@
 //! System calls of the recorder itself, without a C library: none of them touches `errno` or
 //! thread-local storage, which belong to the recorded program.
 
+pub mod arena;
+pub mod bpf;
+pub mod config;
+pub mod context;
+pub mod fail;
+pub mod generation;
+pub mod guard;
+pub mod heap;
+pub mod lock;
+pub mod many;
+pub mod program;
+pub mod quiet;
+pub mod resources;
+pub mod script;
+pub mod stop;
+pub mod stub;
+pub mod symtab;
+
 mod files;
 mod memory;
 mod signals;

@@ -1,18 +1,37 @@
 //! One recorded thread: its context block, predictor window, register state and event stream.
 
+pub mod borrowers;
+pub mod call;
+pub mod clone;
+pub mod end;
+pub mod filter_list;
+pub mod forbidden;
+pub mod gap;
+pub mod inbox;
+pub mod joint_state;
+pub mod owners;
+pub mod pass;
+pub mod pending;
+pub mod plan;
+pub mod rseq;
+pub mod signal_actions;
+pub mod signal_state;
+pub mod threads;
+pub mod timing;
+pub mod trap_flag;
+pub mod wanted;
+
 mod place;
 
-use crate::gap;
-use crate::sigstate;
 use place::{FREE, map_shared};
 pub use place::{Place, SHARED, STACK, all as all_places, hold, set_first_stack};
 
-use crate::gap::Gap;
-use crate::inbox::Inbox;
-use crate::joined::Joint;
-use crate::lock::Lock;
-use crate::ring::Emitter;
-use crate::{config, sys};
+use crate::stream::ring::Emitter;
+use crate::sys::lock::Lock;
+use crate::sys::{self, config};
+use crate::thread::gap::Gap;
+use crate::thread::inbox::Inbox;
+use crate::thread::joint_state::Joint;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
@@ -54,7 +73,7 @@ pub struct Thread {
     pub run: Run,
     /// What the thread's signal handlers have to say.
     pub inbox: &'static Inbox,
-    pub signals: sigstate::State,
+    pub signals: signal_state::State,
     /// Position from which on [`Thread::observe`] has something to do.
     pub next_observation: u64,
     pub next_keyframe: u64,
@@ -79,7 +98,7 @@ pub struct Thread {
     pub borrows: bool,
     /// It is such a process, and has no ring yet.
     pub unborn: Option<Unborn>,
-    /// A second lock that its atomic operation holds (see [`crate::order`]).
+    /// A second lock that its atomic operation holds (see [`crate::code::order`]).
     pub second: Option<usize>,
     /// Its first act is to set its handlers to the default.
     pub clear_handlers: bool,
@@ -91,7 +110,7 @@ pub struct Thread {
     pub gap: Option<Box<Gap>>,
     /// The memory of the last gap.
     pub spare_gap: Option<Box<Gap>>,
-    /// Its reads are not checked (see [`crate::regime`]).
+    /// Its reads are not checked (see [`crate::memory::regime`]).
     pub quiet: bool,
     /// The collector may not yet have read files that are in memory.
     pub files_told: bool,
@@ -102,25 +121,25 @@ pub struct Thread {
     pub next_passed: u64,
     /// Times that it comes to the runtime between two instructions until that ends; 0: nobody counts.
     pub leaves_after: u64,
-    /// What [`crate::ring::meddling`] was when that began.
+    /// What [`crate::stream::ring::meddling`] was when that began.
     pub meddling: u32,
     /// Position at which it was last said what all memory holds.
     pub restated: u64,
     /// Why that is to end as soon as the thread stands between two instructions.
-    pub ends_quiet: Option<crate::quiet::Reason>,
+    pub ends_quiet: Option<crate::sys::quiet::Reason>,
     /// Which of its code is wanted.
-    pub wanted: crate::wanted::Wanted,
+    pub wanted: crate::thread::wanted::Wanted,
     /// How its timing is disturbed.
-    pub chaos: crate::timing::State,
+    pub chaos: crate::thread::timing::State,
     /// Limits that the kernel does not know.
-    pub limits: crate::resources::Shared,
-    pub forbidden: crate::forbidden::Forbidden,
+    pub limits: crate::sys::resources::Shared,
+    pub forbidden: crate::thread::forbidden::Forbidden,
     /// Filters of system calls that the program has set.
-    pub filters: crate::filterlist::Filters,
+    pub filters: crate::thread::filter_list::Filters,
     /// The area of restartable sequences that the program has registered.
-    pub rseq: Option<crate::rseq::Rseq>,
+    pub rseq: Option<crate::thread::rseq::Rseq>,
     /// What it is about to execute.
-    pub plan: Option<alloc::boxed::Box<crate::plan::Plan>>,
+    pub plan: Option<alloc::boxed::Box<crate::thread::plan::Plan>>,
     /// Path of a program that is executed and not recorded.
     pub leaving: Option<alloc::ffi::CString>,
     /// Pages that memory shares with its cells.
@@ -156,14 +175,14 @@ impl Thread {
             layout,
             run,
             inbox: &place.inbox,
-            signals: sigstate::State::new(),
+            signals: signal_state::State::new(),
             next_observation: u64::MAX,
             next_keyframe: u64::MAX,
             next_digest: u64::MAX,
             code_epoch: 0,
             surprises: 0,
-            generation: crate::generation::present(),
-            seen: AtomicU64::new(crate::generation::present()),
+            generation: crate::sys::generation::present(),
+            seen: AtomicU64::new(crate::sys::generation::present()),
             announced: AtomicU64::new(0),
             place,
             untouched: true,
@@ -185,11 +204,11 @@ impl Thread {
             meddling: 0,
             restated: 0,
             ends_quiet: None,
-            wanted: crate::wanted::Wanted::new(),
-            chaos: crate::timing::State::new(),
+            wanted: crate::thread::wanted::Wanted::new(),
+            chaos: crate::thread::timing::State::new(),
             limits: Arc::new(Lock::new(config::get().limits)),
-            forbidden: crate::forbidden::Forbidden::default(),
-            filters: crate::filterlist::Filters::new(),
+            forbidden: crate::thread::forbidden::Forbidden::default(),
+            filters: crate::thread::filter_list::Filters::new(),
             rseq: None,
             plan: None,
             leaving: None,
@@ -204,7 +223,7 @@ impl Thread {
     /// Has memory ready for the indirect jumps of a program that begins: the first part of their table
     /// has a page for each 256 bytes of code, and most are needed soon.
     pub fn prepare_lookup(&self) {
-        let table = match crate::quiet::possible() || config::get().plain != 0 {
+        let table = match crate::sys::quiet::possible() || config::get().plain != 0 {
             true => &self.ctx.targets[table::PLAIN],
             false => &self.ctx.targets[table::CHECKED],
         };
@@ -212,13 +231,13 @@ impl Thread {
         let start = range.start & !(sys::PAGE - 1);
         let end = range.end.next_multiple_of(sys::PAGE);
         sys::madvise_populate(start, end - start);
-        if crate::quiet::possible() {
+        if crate::sys::quiet::possible() {
             self.wipe_lookup();
         }
     }
 
     /// Has the table of plain code empty in the child of a `fork`, which rarely runs such code, instead of
-    /// copying it (see [`crate::regime::forked`]).
+    /// copying it (see [`crate::memory::regime::forked`]).
     fn wipe_lookup(&self) {
         for range in self.ctx.targets[table::PLAIN].zero_when_empty() {
             let start = range.start.next_multiple_of(sys::PAGE);

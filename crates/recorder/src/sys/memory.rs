@@ -39,7 +39,7 @@ pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
 pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if addr == 0 {
-        return crate::arena::map(len, prot, flags, -1, 0);
+        return crate::sys::arena::map(len, prot, flags, -1, 0);
     }
     mmap(addr, len, prot, flags | MAP_FIXED, -1, 0)
 }

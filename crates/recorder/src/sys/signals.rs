@@ -4,12 +4,12 @@ use super::{Result, call, getpid, gettid};
 use linux_raw_sys::general::*;
 
 /// Sends the signal of `info` (128 bytes as the kernel has them) to the calling thread once more.
-pub fn queue_signal(info: &crate::context::Info) {
+pub fn queue_signal(info: &crate::sys::context::Info) {
     queue_signal_to(gettid(), info);
 }
 
 /// Sends the signal of `info` to a thread of this process.
-pub fn queue_signal_to(tid: i32, info: &crate::context::Info) {
+pub fn queue_signal_to(tid: i32, info: &crate::sys::context::Info) {
     let a = [
         getpid() as u64,
         tid as u64,

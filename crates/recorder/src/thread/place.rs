@@ -1,9 +1,9 @@
 //! Where threads live in the address space.
 
-use crate::inbox::Inbox;
-use crate::lock::Lock;
 use crate::sys;
+use crate::sys::lock::Lock;
 use crate::thread::Thread;
+use crate::thread::inbox::Inbox;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::ptr::null_mut;
@@ -116,7 +116,7 @@ impl Place {
     /// The calling thread lives here from now on. `first`: its runtime is on the first stack.
     pub fn arrive(&'static self, first: bool) {
         let tid = sys::gettid();
-        if !crate::owners::is_mixed() {
+        if !crate::thread::owners::is_mixed() {
             // Whoever had this number before was killed.
             let others = all().filter(|p| !core::ptr::eq(*p, self) && p.taken.load(Acquire) != 0);
             for p in others.filter(|p| p.tid.load(Acquire) == tid) {

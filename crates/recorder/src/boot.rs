@@ -1,0 +1,4 @@
+//! Where recording begins.
+
+pub mod attach;
+pub mod start;

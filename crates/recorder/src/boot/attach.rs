@@ -1,0 +1,207 @@
+//! Taking over a process that already runs: the recorder's image was mapped into it, and all its
+//! threads stand still (see [`hindsight_events::attach`]).
+//!
+//! Until all is ready the program can still go on natively as if nothing had been. So whatever
+//! can fail is done by [`prepare`] in one thread, before the first one enters.
+
+use crate::code::{cache, select};
+use crate::line;
+use crate::memory::{brk, maps};
+use crate::process::host::Host;
+use crate::run::dispatch;
+use crate::signals::actions;
+use crate::stream::ring;
+use crate::sys::fail::{self, Line};
+use crate::sys::{self, config, many, program};
+use crate::thread::signal_state::AltStack;
+use crate::thread::{Thread, owners, pass, rseq, threads};
+use alloc::vec;
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU64, Ordering::*};
+use hindsight_events::attach::{Block, Entry, status};
+use hindsight_isa::CpuState;
+use hindsight_isa::xsave::{AREA_LEN, Area, COMPONENTS};
+
+// Both entries keep the vector state that the thread comes with in an XSAVE area on the stack.
+// `hindsight_attach` gives it back in the end, since the thread may go on natively.
+global_asm!(
+    ".globl hindsight_attach, hindsight_attach_done, hindsight_attached, hindsight_parked, hindsight_parked_end",
+    "hindsight_attach:",
+    "call hindsight_keep_vectors",
+    "mov [rip + hindsight_attach_sp], rsp",
+    "call {prepare}",
+    "hindsight_attach_done:",
+    "mov rsp, [rip + hindsight_attach_sp]",
+    "mov eax, {mask}",
+    "xor edx, edx",
+    "xrstor64 [rsp]",
+    "hindsight_parked:",
+    "mov eax, 34",
+    "syscall",
+    "jmp hindsight_parked",
+    "hindsight_parked_end:",
+    "hindsight_attached:",
+    "call hindsight_keep_vectors",
+    "mov rsi, rsp",
+    "call {enter}",
+    "ud2",
+    // Leaves rsp at the area; changes rax, rdx and r12.
+    "hindsight_keep_vectors:",
+    "pop r12",
+    "sub rsp, {area}",
+    "and rsp, -64",
+    "xor eax, eax",
+    "mov [rsp + 512], rax",
+    "mov [rsp + 520], rax",
+    "mov [rsp + 528], rax",
+    "mov [rsp + 536], rax",
+    "mov [rsp + 544], rax",
+    "mov [rsp + 552], rax",
+    "mov [rsp + 560], rax",
+    "mov [rsp + 568], rax",
+    "mov eax, {mask}",
+    "xor edx, edx",
+    "xsave64 [rsp]",
+    "jmp r12",
+    ".section .bss.hindsight_attach_sp, \"aw\", @nobits",
+    ".balign 8",
+    "hindsight_attach_sp:",
+    ".zero 8",
+    ".text",
+    prepare = sym prepare,
+    enter = sym enter,
+    mask = const COMPONENTS,
+    area = const AREA_LEN,
+);
+
+unsafe extern "C" {
+    fn hindsight_attach_done() -> !;
+    fn hindsight_attached();
+}
+
+/// Refers to the entries above, which the command line looks for in the image.
+pub fn keep_entries() {
+    core::hint::black_box(hindsight_attached as *const ());
+}
+
+/// Address of the block.
+static BLOCK: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn prepare(block: *mut Block) {
+    BLOCK.store(block as u64, Relaxed);
+    // The program could still go on without the recorder.
+    fail::before_death(Some(refuse));
+    // SAFETY: the command line has mapped and filled it, and looks at it only when this thread is
+    // parked; the entries follow it.
+    let (block, entries) = unsafe {
+        let count = (*block).threads as usize;
+        let first = block.add(1).cast::<Entry>();
+        (&mut *block, core::slice::from_raw_parts_mut(first, count))
+    };
+    owners::serve_locks();
+    sys::allow_fsgsbase(block.hwcap2 & 2 != 0);
+    let config = config::get();
+    select::init();
+    let command = maps::read_file(c"/proc/self/cmdline").leak();
+    ring::open(config.ctl_fd, 0, -1, command);
+    if entries.len() > 1 {
+        many::matters();
+    }
+    maps::regions().add_existing();
+    brk::keep_kernel_brk();
+    let mut exe = vec![0; 4096];
+    let len = sys::readlink(c"/proc/self/exe", &mut exe).unwrap_or(0);
+    exe.truncate(len);
+    if let Ok(fd) = sys::open_read(c"/proc/self/exe") {
+        program::set(fd, &exe, b"");
+        sys::close(fd);
+    }
+    let host = Host::detect(false);
+    cache::init(host.policy());
+    let mut first: Option<*mut Thread> = None;
+    for e in entries {
+        let Some(emit) = ring::Emitter::thread_of(e.tid as i32) else {
+            refuse(&line!("too many threads"));
+        };
+        let t = host.thread(emit, dispatch::run);
+        fill(t, e);
+        // SAFETY: made in an earlier turn; nothing else uses it yet.
+        match first.map(|f| unsafe { &*f }) {
+            Some(f) => {
+                t.signals.actions = f.signals.actions.clone();
+                t.signals.shared = f.signals.shared.clone();
+            }
+            None => first = Some(t),
+        }
+        threads::register(t);
+        (e.stack, e.thread) = (t.place.stack_end(), t as *mut Thread as u64);
+    }
+    let Some(first) = first else {
+        refuse(&line!("no thread is left"));
+    };
+    // SAFETY: as above.
+    let first = unsafe { &mut *first };
+    if threads::count() > 1 {
+        cache::cache().order_atomics(first);
+    }
+    // From here on nothing fails.
+    actions::take_over(first);
+    block.enter = hindsight_attached as *const () as u64;
+    block.status = status::READY;
+    fail::before_death(None);
+}
+
+fn fill(t: &mut Thread, e: &Entry) {
+    let mut cpu = CpuState::default();
+    cpu.gpr.copy_from_slice(&e.cpu[..16]);
+    [cpu.rip, cpu.rflags, cpu.fs_base, cpu.gs_base] = [e.cpu[16], e.cpu[17], e.cpu[18], e.cpu[19]];
+    (t.ctx.gpr, t.ctx.rip, t.ctx.rflags) = (cpu.gpr, cpu.rip, cpu.rflags);
+    (t.ctx.fs_base, t.ctx.gs_base) = (cpu.fs_base, cpu.gs_base);
+    t.signals.mask = e.mask;
+    t.tid = e.tid as i32;
+    t.rseq = (e.rseq != 0).then_some(rseq::Rseq {
+        addr: e.rseq,
+        len: e.rseq_len,
+        sig: e.rseq_sig,
+    });
+}
+
+/// Leaves it to the command line to undo what was done, and does not return.
+fn refuse(message: &Line) -> ! {
+    // SAFETY: set by `prepare` to the block, which nothing else uses now; the routine takes the
+    // stack of `hindsight_attach` again, which is what runs.
+    unsafe {
+        let block = &mut *(BLOCK.load(Relaxed) as *mut Block);
+        let text = message.as_bytes();
+        block.message[..text.len()].copy_from_slice(text);
+        block.message_len = text.len() as u32;
+        block.status = status::FAILED;
+        hindsight_attach_done()
+    }
+}
+
+/// The first function of each thread that the program had. All signals are blocked.
+extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
+    // SAFETY: `prepare` made the thread for this one alone; the area is on this stack.
+    let (t, vectors) = unsafe { (&mut *t, &*vectors) };
+    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
+    t.tid = sys::gettid();
+    t.place.arrive(false);
+    if let Some(r) = t.rseq {
+        // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
+        rseq::tell_kernel(r, rseq::UNREGISTER);
+    }
+    // SAFETY: memory that `prepare` made for it.
+    let before = unsafe { sys::exchange_altstack(t.place.signal_stack()) };
+    if let Ok([base, flags, size]) = before {
+        t.signals.alt = AltStack::of(base, flags, size);
+    }
+    t.set_area(vectors);
+    t.code_epoch = cache::cache().code.epoch;
+    if threads::count() > 1 {
+        t.sequence_always();
+    }
+    t.begin();
+    pass::unblock(t);
+    dispatch::run(t)
+}

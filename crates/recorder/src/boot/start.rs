@@ -1,0 +1,135 @@
+//! Begins to record: in a process that has executed the image, from its first instruction on.
+
+use crate::code::{cache, select};
+use crate::line;
+use crate::memory::{brk, maps, regime, shown};
+use crate::process::host::Host;
+use crate::process::loader;
+use crate::process::stack::Stack;
+use crate::run::dispatch;
+use crate::signals::delivery;
+use crate::stream::ring;
+use crate::sys::{self, config, fail, many, quiet, resources};
+use crate::thread::{self, owners, threads};
+use core::ffi::CStr;
+use core::ops::Range;
+use hindsight_events::config::Config;
+use hindsight_isa::VecState;
+use hindsight_isa::xsave::Area;
+use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
+
+/// Runs the program, in a process that the kernel has just begun.
+///
+/// # Safety
+/// `sp` is what the kernel left in the stack pointer, `configured` is null or the configuration, and `own` is the
+/// stack in use, whose lowest page nothing uses.
+pub unsafe fn begin(sp: *mut u64, configured: *mut Config, own: Range<u64>) -> ! {
+    config::set(configured);
+    owners::serve_locks();
+    // SAFETY: the caller's.
+    let mut stack = unsafe { Stack::new(sp) };
+    sys::allow_fsgsbase(stack.aux(AT_HWCAP2).unwrap_or(0) & 2 != 0);
+    let _ = sys::mprotect(own.start, sys::PAGE, sys::PROT_NONE);
+    thread::set_first_stack(own);
+    let config = config::get();
+    select::init();
+    if config.ctl_fd >= 0 {
+        ring::open(config.ctl_fd, config.parent, config.ring, stack.arguments());
+    }
+    if config.parent != 0 {
+        many::matters();
+    }
+    let vdso = stack.aux(AT_SYSINFO_EHDR);
+    let end = stack.aux(AT_EXECFN).unwrap_or(stack.pointer()) + 1;
+    maps::regions().add_initial(stack.pointer()..end, vdso);
+    let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");
+    // The kernel would need no descriptor for the program's interpreter.
+    let raised = resources::Raised::new();
+    let program = loader::load(
+        config.exe_fd,
+        path(&config.exe),
+        path(&config.execfn),
+        &mut stack,
+    );
+    drop(raised);
+    brk::set_brk(program.brk);
+    shown::set_auxv(stack.aux_bytes());
+    start(&program, stack.pointer())
+}
+
+/// Makes the first thread and runs it.
+fn start(program: &loader::Program, sp: u64) -> ! {
+    let host = Host::detect(config::get().plain != 0);
+    let emit = if host.plain {
+        Some(ring::Emitter::silent())
+    } else {
+        ring::Emitter::thread()
+    };
+    let Some(emit) = emit else {
+        fail::die(fail::STATUS, &line!("too many threads"))
+    };
+    let t = host.thread(emit, dispatch::run);
+    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
+    t.prepare_lookup();
+    cache::init(host.policy());
+    t.tid = sys::gettid();
+    t.place.arrive(true);
+    threads::register(t);
+    t.filters.inherit(&inherited());
+    delivery::install(t);
+    t.ctx.rip = program.entry;
+    t.ctx.gpr[4] = sp;
+    t.ctx.rflags = 0;
+    let initial = {
+        let mut area = Area::default();
+        host.layout.from_state(&VecState::default(), &mut area);
+        area
+    };
+    t.set_area(&initial);
+    if config::get().parent != 0 {
+        // Its place is behind all that the image did which it replaces.
+        t.sequence();
+    }
+    t.begin();
+    if quiet::possible() && t.emit.ctl().is_some() {
+        regime::begin(t, &program.written);
+    }
+    dispatch::run(t)
+}
+
+/// What the program that this one replaces has set for its successors.
+fn inherited() -> alloc::vec::Vec<u8> {
+    let config = config::get();
+    let mut state = alloc::vec![0; config.state_len as usize];
+    if config.state_fd >= 0 {
+        let read = sys::pread(config.state_fd, &mut state, 0);
+        sys::close(config.state_fd);
+        if read != Ok(state.len()) {
+            fail::die(
+                fail::STATUS,
+                &line!("cannot read the filters of system calls that the program has set"),
+            );
+        }
+    }
+    state
+}
+
+/// Ends the process because of an error of the recorder's own.
+pub fn panicked(info: &core::panic::PanicInfo) -> ! {
+    let l = match info.location() {
+        Some(at) => line!(
+            "internal error at {}:{}: {}",
+            at.file(),
+            at.line(),
+            info.message()
+        ),
+        None => line!("internal error: {}", info.message()),
+    };
+    ring::abandon();
+    fail::die(fail::STATUS, &l)
+}
+
+/// Ends the process where nothing can be said any more.
+pub fn abort() -> ! {
+    sys::exit_group(fail::STATUS)
+}

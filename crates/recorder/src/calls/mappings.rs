@@ -1,0 +1,417 @@
+//! System calls that change what is mapped.
+//!
+//! Each keeps [`crate::memory::maps`] current, drops translations of code that may have changed, and
+//! clears the predictor where memory is fresh.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+mod brk;
+
+use crate::code::mapping::MAPPING;
+use crate::code::order;
+use crate::memory::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
+use crate::memory::{joint, limits, place, regime};
+use crate::sys::{self, PAGE, arena, result};
+use crate::thread::Thread;
+use crate::thread::call::{Flow, errno, returned};
+use crate::thread::pass::pass;
+use alloc::vec::Vec;
+use hindsight_events::Event;
+use linux_raw_sys::errno::*;
+use linux_raw_sys::general::*;
+
+/// Performs the call if it is one of these. The inner `None`: a signal comes first.
+pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
+    if !matches!(
+        nr,
+        __NR_mmap
+            | __NR_munmap
+            | __NR_mprotect
+            | __NR_pkey_mprotect
+            | __NR_mremap
+            | __NR_brk
+            | __NR_madvise
+            | __NR_shmat
+            | __NR_shmdt
+    ) {
+        return None;
+    }
+    let _order = MAPPING.lock_to_change();
+    if nr != __NR_brk {
+        regions().follow_stack(a[0], a[1]);
+    }
+    let done = match nr {
+        __NR_mmap => mmap(t, a),
+        __NR_munmap => munmap(t, a),
+        __NR_mprotect | __NR_pkey_mprotect => mprotect(t, nr, a),
+        __NR_mremap => mremap(t, a),
+        __NR_brk => {
+            brk::perform(t, a[0]);
+            Some(())
+        }
+        __NR_madvise => madvise(t, a),
+        __NR_shmat => shmat(t, a),
+        __NR_shmdt => shmdt(t, a),
+        _ => return None,
+    };
+    order::attend(t);
+    Some(done.map(|()| Flow::Next))
+}
+
+/// Translations of executable memory in this range may be wrong from now on.
+fn forget_code(t: &mut Thread, addr: u64, len: u64) {
+    if regions().any_exec(addr, len) {
+        t.invalidate_code(addr, len);
+    }
+}
+
+/// `mlockall(flags)`: nothing is locked, which only takes time.
+pub fn lock_all(flags: u64) -> u64 {
+    let known = (MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) as u64;
+    if flags & !known != 0 || flags & (MCL_CURRENT | MCL_FUTURE) as u64 == 0 {
+        return errno(EINVAL);
+    }
+    0
+}
+
+/// Reserves a range across the recorder's part of the address space: nobody gets there anyway.
+fn reserve(t: &mut Thread, addr: u64, len: u64, flags: u32) {
+    for (at, len) in arena::outside(addr, len) {
+        if let Err(e) = sys::mmap(at, len, PROT_NONE, flags, -1, 0) {
+            return returned(t, errno(e as u32));
+        }
+        forget_code(t, at, len);
+        regions().add(at, len, PROT_NONE, flags, 0, b"");
+    }
+    returned(t, addr);
+}
+
+fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, prot, flags, fd, offset] = *a;
+    let flags = flags as u32;
+    let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if fixed && arena::overlaps(addr, len) {
+        let whole =
+            addr.is_multiple_of(PAGE) && addr < 1 << 47 && sys::pages(len) <= (1 << 47) - addr;
+        let empty = prot as u32 == PROT_NONE && flags & MAP_ANONYMOUS != 0;
+        if whole
+            && empty
+            && flags & MAP_FIXED != 0
+            && !arena::outside(addr, sys::pages(len)).is_empty()
+        {
+            reserve(t, addr, sys::pages(len), flags);
+            return Some(());
+        }
+        let e = if flags & MAP_FIXED_NOREPLACE != 0 {
+            EEXIST
+        } else {
+            ENOMEM
+        };
+        returned(t, errno(e));
+        return Some(());
+    }
+    let data = prot as u32 & PROT_WRITE != 0 && flags & MAP_TYPE == MAP_PRIVATE;
+    let replaced = (flags & MAP_FIXED != 0).then_some(addr);
+    if !limits::allow(t, sys::pages(len), replaced, data) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let mut call = *a;
+    if arena::overlaps(addr, len) {
+        // Only a wish: the kernel is to choose elsewhere.
+        call[0] = 0;
+    }
+    let ret = match choose(t, &call) {
+        Some(chosen) => match pass(t, __NR_mmap, &chosen)? {
+            // Something that the tables do not know is there.
+            e if result(e).is_err() => pass(t, __NR_mmap, &call)?,
+            at => at,
+        },
+        None => pass(t, __NR_mmap, &call)?,
+    };
+    returned(t, ret);
+    if let Ok(at) = result(ret) {
+        let len = sys::pages(len);
+        let flags = match t.quiet && flags & MAP_TYPE == MAP_DROPPABLE {
+            true => kept(at, len, prot as u32),
+            false => flags,
+        };
+        forget_code(t, at, len);
+        let anonymous = flags & MAP_ANONYMOUS != 0;
+        let path = if anonymous {
+            Vec::new()
+        } else {
+            sys::fd_path(fd as i32)
+        };
+        let object = match (flags & MAP_TYPE == MAP_PRIVATE, anonymous) {
+            (true, _) => 0,
+            (false, true) => fresh_object(),
+            (false, false) => sys::fstat(fd as i32).map_or(0, |s| named_object(s.st_dev, s.st_ino)),
+        };
+        regions().add_object(at..at + len, prot as u32, flags, offset, &path, object);
+        if anonymous || flags & MAP_TYPE == MAP_PRIVATE {
+            t.zero_window(at, len);
+        } else {
+            regime::changed(t, at, len);
+        }
+        regime::mapped(t, at, len, prot as u32, flags, fd as i32, offset);
+    }
+    Some(())
+}
+
+/// Replaces fresh memory that the kernel may drop at any time by memory that it keeps, and otherwise treats
+/// alike. Returns how that is mapped.
+fn kept(at: u64, len: u64, prot: u32) -> u32 {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if sys::mmap(at, len, prot, flags | MAP_FIXED, -1, 0).is_err() {
+        return MAP_DROPPABLE | MAP_ANONYMOUS;
+    }
+    sys::madvise_wipe_on_fork(at, len);
+    sys::madvise_dontdump(at, len);
+    joint::spare(at, len);
+    flags
+}
+
+/// The call with an address of the recorder's choice, where that is wanted.
+fn choose(t: &Thread, call: &[u64; 6]) -> Option<[u64; 6]> {
+    let [addr, len, prot, flags, fd, offset] = *call;
+    let open = addr == 0 && flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT) == 0;
+    if !t.quiet || !open {
+        return None;
+    }
+    let at = match flags as u32 & MAP_ANONYMOUS != 0 {
+        true => place::choose_fresh(len)?,
+        false => place::choose(len, PAGE)?,
+    };
+    let flags = flags | MAP_FIXED_NOREPLACE as u64;
+    Some([at, len, prot, flags, fd, offset])
+}
+
+fn munmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, ..] = *a;
+    let aligned = addr.is_multiple_of(PAGE) && len != 0 && addr.saturating_add(len) < 1 << 47;
+    if aligned && arena::overlaps(addr, len) {
+        // Nothing of the program's is there.
+        returned(t, 0);
+        for (at, len) in arena::outside(addr, sys::pages(len)) {
+            if sys::munmap(at, len).is_ok() {
+                forget_code(t, at, len);
+                regions().remove(at, len);
+                t.zero_window(at, len);
+            }
+        }
+        return Some(());
+    }
+    let ret = pass(t, __NR_munmap, a)?;
+    returned(t, ret);
+    if ret == 0 {
+        forget_code(t, addr, len);
+        regions().remove(addr, len);
+        t.zero_window(addr, sys::pages(len));
+    }
+    Some(())
+}
+
+fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, prot, ..] = *a;
+    if arena::overlaps(addr, len) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let ret = pass(t, nr, a)?;
+    returned(t, ret);
+    let (mut addr, mut len) = (addr, sys::pages(len));
+    if ret != 0 && ret != errno(EINVAL) {
+        // What comes before the place where it failed has been changed.
+        for m in kernel_mappings(addr, len) {
+            if regions().is_protected_otherwise(&m) {
+                protected(t, m.start, m.end - m.start, m.prot);
+            }
+        }
+    }
+    if ret != 0 || len == 0 {
+        return Some(());
+    }
+    if prot as u32 & PROT_GROWSDOWN != 0 {
+        regions().refresh_stack();
+    }
+    if prot as u32 & PROT_GROWSDOWN != 0
+        && let Some(start) = regions().find(addr).map(|r| r.start)
+    {
+        len += addr - start;
+        addr = start;
+    }
+    let prot = prot as u32 & (PROT_READ | PROT_WRITE | PROT_EXEC);
+    protected(t, addr, len, prot);
+    Some(())
+}
+
+/// The protection of whole pages has changed.
+fn protected(t: &mut Thread, addr: u64, len: u64, prot: u32) {
+    if prot & PROT_EXEC != 0 || regions().any_exec(addr, len) {
+        t.invalidate_code(addr, len);
+    }
+    regions().protect(addr, len, prot);
+    match prot {
+        PROT_NONE => regime::inaccessible(t, addr, len),
+        _ => regime::accessible(t, addr, len),
+    }
+}
+
+fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [old, old_len, new_len, flags, target, _] = *a;
+    let fixed = flags as u32 & MREMAP_FIXED != 0;
+    if arena::overlaps(old, old_len) || (fixed && arena::overlaps(target, new_len)) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let more = sys::pages(new_len).saturating_sub(sys::pages(old_len));
+    let data = regions()
+        .find(old)
+        .is_some_and(|r| r.prot & PROT_WRITE != 0 && !r.is_shared());
+    if more > 0 && !limits::allow(t, more, None, data) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let mut ret = resize(t, a)?;
+    if ret == errno(EFAULT) && joint::whole(t, old, old_len) {
+        ret = resize(t, a)?;
+    }
+    returned(t, ret);
+    let Ok(at) = result(ret) else { return Some(()) };
+    let (old_len, new_len) = (sys::pages(old_len), sys::pages(new_len));
+    forget_code(t, old, old_len);
+    forget_code(t, at, new_len);
+    let keep = old_len == 0 || flags as u32 & MREMAP_DONTUNMAP != 0;
+    let several = regions().overlapping(old, old_len).count() > 1;
+    if at == old && new_len < old_len {
+        regions().remove(at + new_len, old_len - new_len);
+        t.zero_window(at + new_len, old_len - new_len);
+        return Some(());
+    }
+    regions().moved(old, old_len, at, new_len, keep);
+    if at == old {
+        t.zero_window(at + old_len, new_len - old_len);
+    } else if t.quiet && place::collides(old, old_len) {
+        regime::over(t, "memory is moved whose low address bits others have too");
+    } else if t.quiet {
+        let len = old_len.min(new_len);
+        t.event(&Event::Move {
+            from: old,
+            to: at,
+            len,
+        });
+        t.zero_window(old + len, old_len - len);
+        t.zero_window(at + len, new_len - len);
+    } else {
+        t.zero_window(old, old_len);
+        t.zero_window(at, new_len);
+    }
+    let anonymous = regions()
+        .find(at)
+        .is_some_and(|r| r.flags & MAP_ANONYMOUS != 0);
+    if keep || several || !anonymous {
+        regime::over(
+            t,
+            "a mapping is copied, or several or one of a file are moved",
+        );
+    }
+    regime::accessible(t, at, new_len);
+    Some(())
+}
+
+/// `mremap`, to a place of the recorder's choice where that is wanted.
+fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
+    let [old, old_len, new_len, flags, _, _] = *a;
+    if !t.quiet || flags as u32 != MREMAP_MAYMOVE || old_len == 0 {
+        return pass(t, __NR_mremap, a);
+    }
+    let ret = pass(t, __NR_mremap, &[old, old_len, new_len, 0, 0, 0])?;
+    if result(ret) != Err(ENOMEM as i32) {
+        return Some(ret);
+    }
+    let Some(at) = place::choose_fresh(new_len) else {
+        return pass(t, __NR_mremap, a);
+    };
+    // The kernel has no way to say that nothing is to be replaced: the place is taken first.
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    if sys::mmap(at, sys::pages(new_len), 0, flags, -1, 0).is_err() {
+        return pass(t, __NR_mremap, a);
+    }
+    let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as u64;
+    let ret = pass(t, __NR_mremap, &[old, old_len, new_len, flags, at, 0]);
+    if ret.is_none_or(|r| result(r).is_err()) {
+        let _ = sys::munmap(at, sys::pages(new_len));
+    }
+    ret
+}
+
+fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let [addr, len, advice, ..] = *a;
+    if arena::overlaps(addr, len) {
+        returned(t, errno(ENOMEM));
+        return Some(());
+    }
+    let advice = advice as u32;
+    let mut call = *a;
+    // When the kernel takes the pages away, it could not be known. Of files it does not.
+    let anonymous = |r: &Region| r.flags & MAP_ANONYMOUS != 0;
+    if t.quiet && advice == MADV_FREE && regions().overlapping(addr, len).all(anonymous) {
+        call[2] = MADV_DONTNEED as u64;
+    }
+    let ret = pass(t, __NR_madvise, &call)?;
+    returned(t, ret);
+    let discards = matches!(
+        advice,
+        MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL | MADV_FREE
+    );
+    // What is mapped is discarded although something is not.
+    let done = ret == 0 || ret == errno(ENOMEM);
+    if discards && done && addr.is_multiple_of(PAGE) {
+        if advice != MADV_FREE {
+            forget_code(t, addr, sys::pages(len));
+        }
+        regime::discarded(t, addr, sys::pages(len), advice);
+    } else if discards && addr.is_multiple_of(PAGE) {
+        // Of memory that is locked, or otherwise special, nothing, but of what comes before.
+        forget_code(t, addr, sys::pages(len));
+        regime::changed(t, addr, sys::pages(len));
+        regime::over(t, "memory was discarded, who knows how much of it");
+    }
+    Some(())
+}
+
+fn shmat(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    const SHM_RDONLY: u64 = 0o10000;
+    const SHM_EXEC: u64 = 0o100000;
+    let ret = pass(t, __NR_shmat, a)?;
+    returned(t, ret);
+    if let Ok(at) = result(ret) {
+        let len = kernel_mappings(at, 1).first().map_or(PAGE, |m| m.end - at);
+        let write = if a[2] & SHM_RDONLY != 0 {
+            0
+        } else {
+            PROT_WRITE
+        };
+        let exec = if a[2] & SHM_EXEC != 0 { PROT_EXEC } else { 0 };
+        forget_code(t, at, len);
+        let flags = MAP_SHARED | MAP_ANONYMOUS;
+        // No file system is device 0's.
+        let object = named_object(0, a[0]);
+        let prot = PROT_READ | write | exec;
+        regions().add_object(at..at + len, prot, flags, 0, b"[shm]", object);
+        regime::changed(t, at, len);
+    }
+    Some(())
+}
+
+fn shmdt(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
+    let region: Option<Region> = regions().find(a[0]).copied();
+    let ret = pass(t, __NR_shmdt, a)?;
+    returned(t, ret);
+    if let (0, Some(r)) = (ret, region) {
+        forget_code(t, r.start, r.end - r.start);
+        regions().remove(r.start, r.end - r.start);
+        t.zero_window(r.start, r.end - r.start);
+    }
+    Some(())
+}

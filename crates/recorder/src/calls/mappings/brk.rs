@@ -1,0 +1,51 @@
+//! The call that moves the end of the program's heap.
+
+use super::forget_code;
+use crate::memory::brk::{BRK, KERNEL_BRK};
+use crate::memory::maps::regions;
+use crate::memory::{limits, regime};
+use crate::sys::{self, arena};
+use crate::thread::Thread;
+use crate::thread::call::returned;
+use core::sync::atomic::Ordering::*;
+use linux_raw_sys::general::*;
+
+/// The heap: the kernel's own idea of it belongs to the recorder's image, unless the program
+/// ran before it was recorded.
+pub(super) fn perform(t: &mut Thread, wanted: u64) {
+    let (start, end) = *BRK.lock();
+    let (old, new) = (sys::pages(end), sys::pages(wanted));
+    let prot = PROT_READ | PROT_WRITE;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    let done = if KERNEL_BRK.load(Relaxed) {
+        (new <= old || limits::allow(t, new - old, None, true))
+            && sys::set_kernel_brk(wanted) == wanted
+    } else if wanted < start
+        || wanted >= 1 << 47
+        || arena::overlaps(start, new.saturating_sub(start))
+    {
+        false
+    } else if new > old {
+        limits::allow(t, new - old, None, true)
+            && sys::mmap(old, new - old, prot, flags | MAP_FIXED_NOREPLACE, -1, 0).is_ok()
+    } else if new < old {
+        sys::munmap(new, old - new).is_ok()
+    } else {
+        true
+    };
+    if !done {
+        returned(t, end);
+        return;
+    }
+    BRK.lock().1 = wanted;
+    returned(t, wanted);
+    if new > old {
+        regions().add(old, new - old, prot, flags, 0, b"[heap]");
+        t.zero_window(old, new - old);
+        regime::accessible(t, old, new - old);
+    } else if new < old {
+        forget_code(t, new, old - new);
+        regions().remove(new, old - new);
+        t.zero_window(new, old - new);
+    }
+}

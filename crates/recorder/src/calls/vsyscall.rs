@@ -1,0 +1,66 @@
+//! The page of system calls at a fixed address, which static programs of before 2012 call. The kernel
+//! lets nobody read it, and makes the call when the processor is about to execute it.
+
+use crate::memory::maps::read_file;
+use crate::memory::regime;
+use crate::signals::frame;
+use crate::sys::{self, guard};
+use crate::thread::Thread;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use linux_raw_sys::errno::EFAULT;
+use linux_raw_sys::general::{__NR_getcpu, __NR_gettimeofday, __NR_time};
+
+const BASE: u64 = 0xffff_ffff_ff60_0000;
+/// The calls, from [`BASE`] on at these distances.
+const CALLS: [u32; 3] = [__NR_gettimeofday, __NR_time, __NR_getcpu];
+const STEP: u64 = 0x400;
+
+/// Whether this kernel has the page: not yet known, no, yes.
+static PRESENT: AtomicU8 = AtomicU8::new(0);
+
+fn is_present() -> bool {
+    if PRESENT.load(Relaxed) == 0 {
+        let maps = read_file(c"/proc/thread-self/maps");
+        let found = maps.windows(10).any(|w| w == b"[vsyscall]");
+        PRESENT.store(1 + found as u8, Relaxed);
+    }
+    PRESENT.load(Relaxed) == 2
+}
+
+/// Makes the call of the page at which the thread stands, and returns from it. `false`: it stands at
+/// none, or the call raises a fault.
+pub fn call(t: &mut Thread) -> bool {
+    let at = t.ctx.rip.wrapping_sub(BASE);
+    let Some(nr) = CALLS
+        .get((at / STEP) as usize)
+        .filter(|_| at.is_multiple_of(STEP))
+    else {
+        return false;
+    };
+    let mut caller = [0; 8];
+    if !is_present() || guard::read(t.ctx.gpr[4], &mut caller).is_err() {
+        return false;
+    }
+    let gpr = &t.ctx.gpr;
+    let args = [
+        gpr[7],
+        gpr[6],
+        if *nr == __NR_getcpu { 0 } else { gpr[2] },
+        0,
+        0,
+        0,
+    ];
+    t.sequence();
+    // SAFETY: writes to the program's memory only, at its own order.
+    let ret = unsafe { sys::raw(*nr, args) };
+    if ret == -(EFAULT as i64) as u64 {
+        return false;
+    }
+    t.ctx.gpr[0] = ret;
+    t.ctx.gpr[4] = t.ctx.gpr[4].wrapping_add(8);
+    t.ctx.rip = u64::from_le_bytes(caller);
+    regime::after_call(t, *nr, &args);
+    frame::emit_state(t);
+    t.sequence();
+    true
+}

@@ -1,0 +1,585 @@
+//! The code cache: translated blocks, where they came from, and the jumps between them.
+//!
+//! One mapping of several segments, of which one is in use. In it hot code grows up from the start,
+//! stubs grow down from the end. When they meet, the segment is retired: a new generation begins, whose
+//! code is reached only through the runtime, where each thread notices it. A retired segment is used
+//! again when all threads have noticed.
+
+mod boundary;
+mod confined;
+mod invalidate;
+mod mend;
+mod sets;
+
+pub use boundary::{boundary, fault_state};
+
+use crate::code::{epochs, kept, select};
+use crate::line;
+use crate::memory::maps::regions;
+use crate::stream::ring;
+use crate::sys::lock::{Guard, Lock};
+use crate::sys::{self, arena, fail, generation, guard};
+use crate::thread::{Thread, borrowers, end, threads};
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::*};
+use hashbrown::HashMap;
+use hindsight_events::Event;
+use hindsight_isa::Desc;
+use hindsight_isa::ctx::table;
+use hindsight_translate::{Input, Mode, Policy, Translator};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE,
+};
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
+
+/// Bytes of a segment.
+const SIZE: u64 = 40 << 20;
+
+/// Segments of the cache.
+const SEGMENTS: usize = 24;
+
+/// Most source bytes handed to the translator for one block.
+const SOURCE: usize = 512;
+
+/// Exits that are not linked on account of a thread before a new generation begins without it.
+const PATIENCE: u32 = 50_000;
+
+/// Bytes of pages that are asked for at once.
+const STEP: u64 = 64 << 10;
+
+/// Blocks that a segment has room for from the beginning: only what is used of it takes memory, and nothing
+/// is moved as long as it suffices.
+const BLOCKS: usize = 32 << 10;
+
+/// Blocks of a small program.
+const FEW: usize = 1792;
+
+/// Bytes kept free between the two ends.
+const MARGIN: u64 = 64 << 10;
+
+/// One translated block.
+#[derive(Clone)]
+struct Block {
+    pc: u64,
+    src_len: u32,
+    /// Offsets from the cache's base.
+    hot: u32,
+    hot_len: u32,
+    self_check: bool,
+    /// Plain code, which no thread that is recorded runs.
+    plain: bool,
+    /// As [`Translator::ordered`] was.
+    ordered: bool,
+    /// As [`Translator::join`] was.
+    join: bool,
+    live: bool,
+    /// Some flags may be needed at its beginning.
+    takes_flags: bool,
+    /// Threads whose streams have not announced this epoch of the code must not come here.
+    since: u64,
+    /// Where in [`Segment::bytes`] its source is, and behind that what the translator saw at its exits.
+    bytes: u32,
+    /// Bytes of the latter.
+    peeked: u8,
+}
+
+/// Why there is no translation of an address.
+#[derive(Clone, Copy, Debug)]
+pub enum Fetch {
+    NotMapped,
+    NotExecutable,
+}
+
+/// One segment of the mapping.
+struct Segment {
+    base: u64,
+    hot: u64,
+    cold: u64,
+    /// Of the free room between the two, the part whose pages have not been asked for.
+    bare: Range<u64>,
+    /// In the order of their hot code.
+    blocks: Vec<Block>,
+    bytes: Vec<u8>,
+    /// The last generation that used it.
+    generation: u64,
+}
+
+impl Segment {
+    /// Room for a block: where its hot and its cold part go.
+    fn take(&mut self, hot_len: u64, cold_len: u64) -> (u64, u64) {
+        let hot = self.hot.next_multiple_of(8);
+        let cold = self.cold - cold_len;
+        (self.hot, self.cold) = (hot + hot_len, cold);
+        while self.hot > self.bare.start && self.bare.end - self.bare.start >= STEP {
+            sys::madvise_populate(self.bare.start, STEP);
+            self.bare.start += STEP;
+        }
+        while self.cold < self.bare.end && self.bare.end - self.bare.start >= STEP {
+            self.bare.end -= STEP;
+            sys::madvise_populate(self.bare.end, STEP);
+        }
+        (hot, cold)
+    }
+
+    /// Has room for what is known of its blocks.
+    fn prepare(&mut self) {
+        if self.blocks.capacity() == 0 {
+            self.blocks.reserve(BLOCKS);
+            self.bytes.reserve(BLOCKS * 32);
+            sys::madvise_populate(self.blocks.as_ptr() as u64, STEP);
+            sys::madvise_populate(self.bytes.as_ptr() as u64, STEP);
+        }
+    }
+
+    fn new(base: u64) -> Segment {
+        Segment {
+            base,
+            hot: base,
+            cold: base + SIZE,
+            bare: base..base + SIZE,
+            blocks: Vec::new(),
+            bytes: Vec::new(),
+            generation: 0,
+        }
+    }
+}
+
+pub struct Cache {
+    segments: Vec<Segment>,
+    /// The segment in use.
+    current: usize,
+    translator: Translator,
+    /// The block whose map the translator holds: segment and index.
+    mapped: Option<(usize, usize)>,
+    /// By [`key`].
+    by_pc: Map<u64, u32>,
+    by_page: Map<u64, Vec<u32>>,
+    /// Exits that could not be linked, since the present generation began, for a thread that has not
+    /// announced the present code.
+    refused: u32,
+    /// Room for the pages that a block depends on.
+    pages: Vec<u64>,
+    sets: sets::Sets,
+    confined: confined::Confined,
+    /// It was begun anew once, and what segments had before may not be freed.
+    mended: bool,
+    /// A new generation is to begin.
+    outdated: bool,
+    pub code: epochs::Recorder,
+    pub translated: u64,
+}
+
+/// The present epoch of the code.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+
+/// First address of the cache; descriptors and their offsets count from here.
+pub fn base() -> u64 {
+    RANGE[0].load(Relaxed)
+}
+
+/// Descriptor of an exit.
+pub fn desc(offset: u64) -> Desc {
+    // SAFETY: exit stubs store the offsets of descriptors in the cache, whose segments are not
+    // used again before the thread has noticed a new generation, which it does after this.
+    unsafe { Desc::of_exit(base(), offset) }
+}
+
+static CACHE: Lock<Option<Cache>> = Lock::mended(None, mend::mend);
+static RANGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// The process's cache. It must have been made with [`init`].
+pub struct Held(Guard<'static, Option<Cache>>);
+
+impl core::ops::Deref for Held {
+    type Target = Cache;
+    fn deref(&self) -> &Cache {
+        match self.0.as_ref() {
+            Some(c) => c,
+            None => fail::die(fail::STATUS, &line!("internal error: no code cache")),
+        }
+    }
+}
+
+impl core::ops::DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Cache {
+        match self.0.as_mut() {
+            Some(c) => c,
+            None => fail::die(fail::STATUS, &line!("internal error: no code cache")),
+        }
+    }
+}
+
+/// The cache, locked.
+pub fn cache() -> Held {
+    Held(CACHE.lock())
+}
+
+/// Makes the cache.
+pub fn init(policy: Policy) {
+    let prot = PROT_READ | PROT_WRITE | PROT_EXEC;
+    let base = match arena::map(
+        SIZE * SEGMENTS as u64,
+        prot,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+        -1,
+        0,
+    ) {
+        Ok(b) => b,
+        Err(e) => fail::die(
+            fail::STATUS,
+            &line!("cannot map memory for translated code (error {e})"),
+        ),
+    };
+    RANGE[0].store(base, Relaxed);
+    RANGE[1].store(base + SIZE * SEGMENTS as u64, Relaxed);
+    let segment = |i: usize| Segment::new(base + i as u64 * SIZE);
+    *CACHE.lock() = Some(Cache {
+        segments: (0..SEGMENTS).map(segment).collect(),
+        current: 0,
+        translator: Translator::new(policy),
+        mapped: None,
+        by_pc: Map::with_capacity_and_hasher(FEW, Default::default()),
+        by_page: Map::default(),
+        refused: 0,
+        pages: Vec::new(),
+        sets: sets::Sets::new(),
+        confined: confined::Confined::new(),
+        mended: false,
+        outdated: false,
+        code: epochs::Recorder::new(),
+        translated: 0,
+    });
+}
+
+/// Whether a host address is translated code, or lies on the way from one block to another.
+pub fn contains(pc: u64) -> bool {
+    (RANGE[0].load(Relaxed)..RANGE[1].load(Relaxed)).contains(&pc) || hindsight_glue::in_search(pc)
+}
+
+impl Cache {
+    /// The translation of `pc`, made if necessary. May begin a new generation.
+    pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
+        notice(t);
+        if self.outdated || self.refused > PATIENCE {
+            self.flush(t);
+        }
+        self.tell_epoch(t);
+        match self.by_pc.get(&key(pc, t.is_plain())) {
+            Some(i) => {
+                let s = &self.segments[self.current];
+                Ok(base() + s.blocks[*i as usize].hot as u64)
+            }
+            None => self.translate(t, pc),
+        }
+    }
+
+    /// Says in the thread's stream which code it runs from here on.
+    fn tell_epoch(&mut self, t: &mut Thread) {
+        let epoch = self.code.epoch;
+        if t.is_unrecorded() {
+            // From its code there is no way to recorded code but through here.
+            return t.announced.store(u64::MAX, Release);
+        }
+        if epoch != t.code_epoch {
+            t.code_epoch = epoch;
+            t.event(&Event::CodeEpoch { epoch });
+        }
+        t.announced.store(epoch, Release);
+    }
+
+    #[cold]
+    fn translate(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
+        let (exec_end, writable, place, new) = {
+            let mut r = regions();
+            if r.find(pc).is_none() {
+                r.refresh_stack();
+            }
+            let Some(region) = r.find(pc) else {
+                return Err(Fetch::NotMapped);
+            };
+            if region.prot & PROT_EXEC == 0 {
+                return Err(Fetch::NotExecutable);
+            }
+            let mut end = region.end;
+            while end - pc < SOURCE as u64 && r.is_exec(end) {
+                end = r.find(end).map_or(end, |n| n.end);
+            }
+            let path = r.path(region);
+            let place = kept::place(path, region.offset + (pc - region.start));
+            let writable = r.is_writable(pc) || r.is_writable(end - 1);
+            let new = match writable {
+                true => None,
+                false => self.sets.first_look(region, path, t.is_plain()),
+            };
+            (end, writable, place, new)
+        };
+        if let Some(file) = new
+            && self.take_set(t, &file)
+            && let Some(i) = self.by_pc.get(&key(pc, t.is_plain()))
+        {
+            return Ok(base() + self.segments[self.current].blocks[*i as usize].hot as u64);
+        }
+        let mut source = [0; SOURCE];
+        let n = SOURCE.min((exec_end - pc) as usize);
+        let n = match guard::read(pc, &mut source[..n]) {
+            Ok(()) => n,
+            // Behind the end of a file, say: up to the page's end.
+            Err(_) => {
+                let n = n.min((4096 - pc % 4096) as usize);
+                if guard::read(pc, &mut source[..n]).is_err() {
+                    return Err(Fetch::NotMapped);
+                }
+                n
+            }
+        };
+        let plain = t.is_plain();
+        let mut pages = core::mem::take(&mut self.pages);
+        pages.clear();
+        self.mapped = None;
+        self.translator.want_map = false;
+        self.translator.policy.mode = mode(plain);
+        // A place where recording begins or ends begins a block, unless an instruction lies across it.
+        let limit = select::room(pc, n);
+        let known = &source[..limit];
+        let restored = !writable
+            && !core::mem::take(&mut self.confined.anew)
+            && kept::restore(&mut self.translator, pc, known, place, &mut pages);
+        if !restored {
+            let mut translate = |n: usize| {
+                let input = Input {
+                    pc,
+                    code: &source[..n],
+                    max_instrs: u32::MAX,
+                    self_check: writable,
+                    peeked: &[],
+                };
+                let peek = &mut |at| epochs::peek(at, &mut pages);
+                self.translator.translate(&input, peek).is_ok()
+            };
+            let within = translate(limit);
+            if !(within || limit < n && translate(n)) {
+                return Err(Fetch::NotMapped);
+            }
+            if within && !writable && self.translator.refused.is_empty() {
+                kept::keep(&self.translator, pc, known, place);
+            }
+        }
+        let src_len = self.translator.block.src_len as usize;
+        let src = &source[..src_len];
+        let mut since = 0;
+        if !t.is_unrecorded() {
+            if let Some(range) = self.code.record(pc, src, writable) {
+                EPOCH.store(self.code.epoch, SeqCst);
+                self.replaced(t, range);
+            }
+            since = self.code.since(pc..pc + src_len as u64);
+        }
+        self.tell_epoch(t);
+        let (hot_len, cold_len) = (
+            self.translator.block.hot.len() as u64,
+            self.translator.block.cold.len() as u64,
+        );
+        let s = &self.segments[self.current];
+        if s.hot + hot_len + cold_len + MARGIN > s.cold {
+            self.flush(t);
+        }
+        let s = &mut self.segments[self.current];
+        let before = (s.hot, s.cold);
+        let (hot, cold) = s.take(hot_len, cold_len);
+        self.translator.place(hot, cold, base());
+        if let Err(refusal) = self.read(hot, cold) {
+            let s = &mut self.segments[self.current];
+            (s.hot, s.cold) = before;
+            self.pages = pages;
+            self.refuse(pc, src, writable, restored, &refusal);
+            return self.translate(t, pc);
+        }
+        let s = &mut self.segments[self.current];
+        let b = &self.translator.block;
+        // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
+        unsafe {
+            core::ptr::copy_nonoverlapping(b.hot.as_ptr(), hot as *mut u8, b.hot.len());
+            core::ptr::copy_nonoverlapping(b.cold.as_ptr(), cold as *mut u8, b.cold.len());
+        }
+        self.translated += b.instrs as u64;
+        if let Some(c) = t.emit.ctl() {
+            c.translated.store(self.translated, Relaxed);
+            c.flushes.store(generation::present() - 1, Relaxed);
+        }
+        s.prepare();
+        let index = s.blocks.len() as u32;
+        mend::make_room(&mut s.blocks, 1);
+        s.blocks.push(Block {
+            pc,
+            src_len: src_len as u32,
+            hot: (hot - base()) as u32,
+            hot_len: hot_len as u32,
+            self_check: writable,
+            plain,
+            ordered: self.translator.ordered,
+            join: self.translator.join,
+            live: true,
+            takes_flags: self.translator.block.takes_flags,
+            since,
+            bytes: s.bytes.len() as u32,
+            peeked: self.translator.block.peeked.len() as u8,
+        });
+        let peeked = &self.translator.block.peeked;
+        mend::make_room(&mut s.bytes, src.len() + peeked.len());
+        s.bytes.extend_from_slice(src);
+        s.bytes.extend_from_slice(peeked);
+        self.by_pc.insert(key(pc, plain), index);
+        // The pages looked at count too: other code there may need other flags.
+        pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
+        pages.sort_unstable();
+        pages.dedup();
+        for page in &pages {
+            self.by_page.entry(*page).or_default().push(index);
+        }
+        self.pages = pages;
+        Ok(hot)
+    }
+
+    /// Whoever comes for code next begins a new generation: what is translated may be wrong.
+    pub fn outdate(&mut self) {
+        self.outdated = true;
+    }
+
+    /// From now on the order of atomic operations is recorded.
+    pub fn order_atomics(&mut self, t: &mut Thread) {
+        if !self.translator.ordered {
+            self.translator.ordered = true;
+            self.flush(t);
+        }
+    }
+
+    /// Begins a new generation: nothing is translated.
+    pub fn flush(&mut self, t: &mut Thread) {
+        self.segments[self.current].generation = generation::present();
+        self.sets.end();
+        generation::next();
+        notice(t);
+        self.by_pc.clear();
+        self.by_page.clear();
+        self.mapped = None;
+        (self.refused, self.outdated) = (0, false);
+        let mut spins = 0u32;
+        loop {
+            let oldest = threads::oldest_generation();
+            let free = |s: &Segment| s.generation < oldest;
+            let cur = self.current;
+            let next = (0..SEGMENTS).map(|i| (cur + i) % SEGMENTS);
+            if let Some(i) = next.into_iter().find(|i| free(&self.segments[*i])) {
+                let s = &mut self.segments[i];
+                let old = core::mem::replace(s, Segment::new(s.base));
+                if self.mended {
+                    core::mem::forget(old);
+                }
+                self.current = i;
+                return;
+            }
+            borrowers::sweep();
+            // All segments have threads in them that have not looked up for as many generations.
+            spins += 1;
+            if spins > 100_000 {
+                end::internal(
+                    t,
+                    &line!("no room for translated code: a thread does not leave the old"),
+                );
+            }
+            sys::sched_yield();
+        }
+    }
+
+    /// In a child that has a copy of the memory: translations, and what is recorded of the code, are
+    /// its own from here on.
+    pub fn inherit(&mut self) {
+        let epoch = self.code.epoch;
+        ring::emit_process(&Event::CodeFrom { epoch });
+        self.sets.end();
+        self.translated = 0;
+    }
+
+    /// Whether some flags may be needed at the beginning of the block at `pc` of this generation.
+    pub fn takes_flags(&self, t: &Thread, pc: u64) -> bool {
+        let s = &self.segments[self.current];
+        let block = self.by_pc.get(&key(pc, t.is_plain()));
+        block.is_none_or(|i| s.blocks[*i as usize].takes_flags)
+    }
+
+    /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`, the block at `pc`,
+    /// if all threads may go there without a look at their streams.
+    pub fn link(&mut self, t: &Thread, patch: u32, pc: u64, host: u64) {
+        let at = base() + patch as u64;
+        let s = &self.segments[self.current];
+        let i = self.by_pc.get(&key(pc, t.is_plain()));
+        let since = i.map_or(u64::MAX, |i| s.blocks[*i as usize].since);
+        if !(s.base..s.base + SIZE).contains(&at) {
+            return;
+        }
+        if since > 0 && since > threads::oldest_epoch(generation::present()) {
+            self.refused += 1;
+            return;
+        }
+        if let Some(to) = i {
+            self.sets.linked(patch, *to);
+        }
+        let rel = host.wrapping_sub(at + 4) as u32;
+        // SAFETY: `patch` comes from a descriptor in the cache and names a displacement there, which
+        // the translator keeps within eight aligned bytes, so that other threads see the old or
+        // the new one.
+        unsafe { core::ptr::write_volatile(at as *mut [u8; 4], rel.to_le_bytes()) }
+    }
+}
+
+/// Translation of `pc` of the present generation, if the thread's table of indirect jumps has it.
+pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
+    // Whoever begins a generation or an epoch and then looks who may run code of the old one sees this,
+    // or this thread sees the new one.
+    if threads::is_alone() {
+        // There is nobody else.
+        t.seen.store(t.generation, Relaxed);
+    } else {
+        t.seen.store(t.generation, SeqCst);
+    }
+    if generation::present() != t.generation
+        || EPOCH.load(SeqCst) != t.code_epoch && !t.is_unrecorded()
+    {
+        return None;
+    }
+    t.ctx.targets[t.table()].find(pc)
+}
+
+/// Takes note of the present generation, before the thread runs code of it.
+fn notice(t: &mut Thread) {
+    let now = generation::present();
+    if t.generation != now {
+        t.generation = now;
+        t.ctx.targets[table::CHECKED].clear();
+        if t.is_plain() || t.quiet || t.spare_gap.is_some() {
+            t.ctx.targets[table::PLAIN].clear();
+        }
+    }
+    t.seen.store(now, Release);
+}
+
+/// Distinguishes plain from other code of one address: of addresses that can be, the two highest bits
+/// are equal.
+fn key(pc: u64, plain: bool) -> u64 {
+    pc ^ (plain as u64) << 63
+}
+
+fn mode(plain: bool) -> Mode {
+    if plain { Mode::Plain } else { Mode::Record }
+}
+
+/// Policy for the recorder's configuration on this machine.
+pub fn policy(plain: bool, predictor: hindsight_isa::Predictor, wide_checks: bool) -> Policy {
+    Policy {
+        mode: mode(plain),
+        predictor,
+        wide_checks: wide_checks && !plain,
+    }
+}

@@ -1,0 +1,118 @@
+//! Translated code is read before it may run: what was made just now, and what other images or recordings have left.
+
+use super::{Cache, base};
+use crate::line;
+use crate::sys::fail;
+use alloc::vec::Vec;
+use hindsight_confine::{Checker, Code, Kind, Marks, Refusal, Rules};
+use hindsight_translate::{Gathered, Input, Mode, Set};
+
+/// What reading it takes.
+pub struct Confined {
+    checker: Checker,
+    /// The block that is made next is not to be what somebody has left.
+    pub anew: bool,
+}
+
+impl Confined {
+    pub fn new() -> Confined {
+        Confined {
+            checker: Checker::new(),
+            anew: false,
+        }
+    }
+}
+
+impl Cache {
+    fn rules(&self, plain: bool) -> Rules {
+        Rules {
+            kind: if plain { Kind::Plain } else { Kind::Record },
+            bits: self.translator.policy.predictor.bits,
+            marks: Marks::None,
+            watch: None,
+        }
+    }
+
+    /// Whether the translator's block, placed at these addresses, may run.
+    pub(super) fn read(&mut self, hot: u64, cold: u64) -> Result<(), Refusal> {
+        let rules = self.rules(self.translator.policy.mode == Mode::Plain);
+        let block = &self.translator.block;
+        let code = Code {
+            hot: &block.hot,
+            cold: &block.cold,
+            hot_at: (hot - base()) as u32,
+            cold_at: (cold - base()) as u32,
+        };
+        self.confined.checker.check(&rules, &code)
+    }
+
+    /// Whether the blocks of a set of code whose origin is at `origin` may run: read once, when it is made. Each image that takes
+    /// it only looks at its checksum, since reading it takes as long as half of all else that a short program does. It does not
+    /// outlive the recording, and is in memory of the recorded processes alone.
+    pub(super) fn may_leave(&mut self, made: &Gathered, origin: u64, plain: bool) -> bool {
+        let mut content = Vec::with_capacity(made.len());
+        made.save(|parts| parts.iter().for_each(|p| content.extend_from_slice(p)));
+        let Some(set) = Set::read(&content) else {
+            return false;
+        };
+        let (hot_len, cold_len) = set.sizes();
+        let (mut hot, mut cold) = (alloc::vec![0; hot_len], alloc::vec![0; cold_len]);
+        let hot_at = 4096;
+        let cold_at = hot_at + hot_len.next_multiple_of(4096);
+        let place = |at: usize| base() + at as u64;
+        let hot_place = (&mut hot[..], place(hot_at));
+        let cold_place = (&mut cold[..], place(cold_at));
+        if set.place(origin, hot_place, cold_place, base()).is_none() {
+            return false;
+        }
+        let code = Code {
+            hot: &hot,
+            cold: &cold,
+            hot_at: hot_at as u32,
+            cold_at: cold_at as u32,
+        };
+        let rules = self.rules(plain);
+        let checker = &mut self.confined.checker;
+        checker.check(&rules, &code).is_ok() && set.members().all(|m| checker.is_entry(m.hot))
+    }
+
+    /// Has the refused translation of `source` at `pc` made anew; if it was made just now, without the instruction at
+    /// fault, at which the recording ends if the program comes to it.
+    pub(super) fn refuse(
+        &mut self,
+        pc: u64,
+        source: &[u8],
+        self_check: bool,
+        restored: bool,
+        refusal: &Refusal,
+    ) {
+        self.confined.anew = true;
+        if restored {
+            return;
+        }
+        let peeked = self.translator.block.peeked.clone();
+        let input = Input {
+            pc,
+            code: source,
+            max_instrs: u32::MAX,
+            self_check,
+            peeked: &peeked,
+        };
+        self.translator.want_map = true;
+        let made = self.translator.translate(&input, &mut |_| &[]);
+        self.translator.want_map = false;
+        let map = self.translator.block.map.iter().rev();
+        let at = |e: &&hindsight_translate::MapEntry| match refusal.cold {
+            false => e.hot <= refusal.at,
+            true => e.cold <= refusal.at,
+        };
+        let known = made.ok().and_then(|()| Some(map.clone().find(at)?.pc));
+        match known {
+            Some(at) if !self.translator.refused.contains(&at) => self.translator.refused.push(at),
+            _ => fail::die(
+                fail::STATUS,
+                &line!("unsupported code at {pc:#x}: {refusal}"),
+            ),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How translations become unreachable, when the code that they were made from has changed.
+
+use super::{Cache, MARGIN, SOURCE, base, key};
+use crate::sys::guard;
+use crate::thread::Thread;
+use alloc::vec::Vec;
+use core::ops::Range;
+use hindsight_isa::Desc;
+use hindsight_isa::ctx::{d, table};
+
+impl Cache {
+    /// Code in `range` is not what it was, and its epoch has begun. Blocks with the former code must not
+    /// run any more, even if it comes back: streams would say that it is the new code.
+    pub(super) fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
+        self.translator.refused.retain(|at| !range.contains(at));
+        let pages = range.start >> 12..=(range.end - 1) >> 12;
+        let blocks = &self.segments[self.current].blocks;
+        let overlaps = |i: &u32| {
+            let b = &blocks[*i as usize];
+            b.pc < range.end && b.pc + b.src_len as u64 > range.start
+        };
+        let hit: Vec<u32> = pages
+            .filter_map(|p| self.by_page.get(&p))
+            .flatten()
+            .copied()
+            .filter(overlaps)
+            .collect();
+        for i in hit {
+            self.kill(t, i);
+        }
+    }
+
+    /// Drops the block at `pc`, unless its source is as it was: another thread may have put it in the
+    /// place of one that was not.
+    pub fn drop_block(&mut self, t: &mut Thread, pc: u64) {
+        let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
+            return;
+        };
+        let s = &self.segments[self.current];
+        let b = &s.blocks[i as usize];
+        let source = &s.bytes[b.bytes as usize..][..b.src_len as usize];
+        let mut now = [0; SOURCE];
+        let now = &mut now[..source.len()];
+        if guard::read(pc, now).is_err() || now != source {
+            self.kill(t, i);
+        }
+    }
+
+    /// Drops all blocks made from `addr..addr+len`.
+    pub fn invalidate(&mut self, t: &mut Thread, addr: u64, len: u64) {
+        self.code.forget(addr, len);
+        if len == 0 {
+            return;
+        }
+        let end = addr + len;
+        self.translator
+            .refused
+            .retain(|at| !(addr..end).contains(at));
+        let pages = addr >> 12..=(addr + len - 1) >> 12;
+        let hit: Vec<u32> = if len >> 12 > self.by_page.len() as u64 {
+            self.by_page
+                .iter()
+                .filter(|(p, _)| pages.contains(p))
+                .flat_map(|(_, v)| v.iter().copied())
+                .collect()
+        } else {
+            pages
+                .clone()
+                .filter_map(|p| self.by_page.get(&p))
+                .flatten()
+                .copied()
+                .collect()
+        };
+        for i in hit {
+            self.kill(t, i);
+        }
+        if len >> 12 > self.by_page.len() as u64 {
+            self.by_page.retain(|p, _| !pages.contains(p));
+        } else {
+            for p in pages {
+                self.by_page.remove(&p);
+            }
+        }
+    }
+
+    /// Makes a block unreachable: its entry becomes a jump to a stub that asks for a new one.
+    fn kill(&mut self, t: &mut Thread, index: u32) {
+        let seg = &mut self.segments[self.current];
+        // Killing another one may have begun a new generation.
+        let Some(b) = seg.blocks.get_mut(index as usize).filter(|b| b.live) else {
+            return;
+        };
+        b.live = false;
+        self.sets.end();
+        let (pc, hot) = (b.pc, base() + b.hot as u64);
+        let key = key(pc, b.plain);
+        if self.by_pc.get(&key) == Some(&index) {
+            self.by_pc.remove(&key);
+        }
+        t.ctx.targets[table::CHECKED].forget(pc);
+        t.ctx.targets[table::PLAIN].forget(pc);
+        let seg = &mut self.segments[self.current];
+        if seg.cold < seg.hot + MARGIN / 2 {
+            return self.flush(t);
+        }
+        // An ordinary exit, so that it becomes a jump to the block that takes this one's place.
+        let mut desc = Desc::new(hindsight_isa::DescKind::Exit, pc, 0);
+        desc.patch = (hot + 1 - base()) as u32;
+        let desc = desc.encode();
+        // mov dword gs:[DESC], offset; jmp gs:[EXIT_PTR]; descriptor
+        let mut stub = [0u8; 20 + Desc::SHORT];
+        seg.cold -= stub.len() as u64;
+        stub[..4].copy_from_slice(&[0x65, 0xc7, 0x04, 0x25]);
+        stub[4..8].copy_from_slice(&d::DESC.to_le_bytes());
+        stub[8..12].copy_from_slice(&((seg.cold + 20 - base()) as u32).to_le_bytes());
+        stub[12..16].copy_from_slice(&[0x65, 0xff, 0x24, 0x25]);
+        stub[16..20].copy_from_slice(&d::EXIT_PTR.to_le_bytes());
+        stub[20..].copy_from_slice(&desc[..Desc::SHORT]);
+        let rel = (seg.cold.wrapping_sub(hot + 5) as u32).to_le_bytes();
+        // SAFETY: the stub lies in free cache memory. A block begins with one instruction of 7 bytes
+        // or more, so no thread stands inside the five that change; blocks are aligned, so that
+        // other threads see all of them or none.
+        unsafe {
+            core::ptr::copy_nonoverlapping(stub.as_ptr(), seg.cold as *mut u8, stub.len());
+            let word = hot as *mut u64;
+            let mut bytes = word.read_volatile().to_le_bytes();
+            bytes[0] = 0xe9;
+            bytes[1..5].copy_from_slice(&rel);
+            word.write_volatile(u64::from_le_bytes(bytes));
+        }
+    }
+}

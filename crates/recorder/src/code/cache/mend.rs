@@ -1,0 +1,44 @@
+//! Begins the cache anew when whoever was changing it was killed (see [`crate::sys::lock`]).
+
+use super::{Cache, EPOCH, code, confined, sets};
+use alloc::vec::Vec;
+use core::mem::{forget, replace, take};
+use core::sync::atomic::{Ordering::*, compiler_fence};
+use hindsight_translate::Translator;
+
+/// Of what there was, only single words are looked at, and what is known of blocks that others still run. The memory of
+/// the rest is lost.
+pub(super) fn mend(cache: &mut Option<Cache>) {
+    let Some(c) = cache else { return };
+    let mut translator = Translator::new(c.translator.policy);
+    // Others share the memory, so it has long been wanted.
+    translator.ordered = true;
+    translator.join = c.translator.join;
+    forget(replace(&mut c.translator, translator));
+    forget(take(&mut c.by_pc));
+    forget(take(&mut c.by_page));
+    forget(take(&mut c.pages));
+    forget(replace(&mut c.sets, sets::Sets::new()));
+    forget(replace(&mut c.confined, confined::Confined::new()));
+    // What the stream holds of the code is not known any more: it is told again, as of a new epoch.
+    let epoch = c.code.epoch.max(EPOCH.load(SeqCst)) + 1;
+    forget(replace(&mut c.code, code::Recorder::new()));
+    c.code.epoch = epoch;
+    EPOCH.store(epoch, SeqCst);
+    (c.mapped, c.refused) = (None, 0);
+    // Whoever comes for code next begins a new generation.
+    (c.mended, c.outdated) = (true, true);
+}
+
+/// Sees to it that a vector has room for `more`. Other than `reserve` this lets go of the old memory only when the vector has
+/// the new: whoever is killed in between leaves a vector that can be read (see [`mend`]).
+pub(super) fn make_room<T: Clone>(v: &mut Vec<T>, more: usize) {
+    if v.capacity() - v.len() >= more {
+        return;
+    }
+    let mut larger = Vec::with_capacity((v.len() + more).max(2 * v.capacity()));
+    larger.extend_from_slice(v);
+    let old = replace(v, larger);
+    compiler_fence(SeqCst);
+    drop(old);
+}

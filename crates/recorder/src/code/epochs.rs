@@ -1,0 +1,224 @@
+//! Records the bytes of executed code in the process stream, with an epoch for each change.
+
+use crate::memory::maps::regions;
+use crate::stream::ring;
+use crate::sys::{PROT_EXEC, PROT_READ};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use hashbrown::HashMap;
+use hindsight_events::Event;
+use xxhash_rust::xxh3::xxh3_64;
+
+const PAGE: u64 = 4096;
+
+/// What the stream holds of one page.
+enum Page {
+    /// The whole page, as its hash; `stale` when the mapping may have changed since.
+    Whole { hash: u64, stale: bool },
+    /// Single bytes, of memory that the program may write.
+    Bytes(Box<Bytes>),
+}
+
+struct Bytes {
+    bytes: [u8; PAGE as usize],
+    known: [u64; PAGE as usize / 64],
+}
+
+/// What the process stream holds.
+pub struct Recorder {
+    pages: HashMap<u64, Page, foldhash::fast::FixedState>,
+    /// The last epoch with which a page changed, of those that did.
+    changed: HashMap<u64, u64, foldhash::fast::FixedState>,
+    pub epoch: u64,
+}
+
+impl Recorder {
+    pub fn new() -> Recorder {
+        Recorder {
+            pages: HashMap::default(),
+            changed: HashMap::default(),
+            epoch: 0,
+        }
+    }
+
+    /// Sees to it that the stream holds `src`, the code at `pc`. Returns the range in which that replaces
+    /// other code, if it does: a new epoch has begun then.
+    pub fn record(&mut self, pc: u64, src: &[u8], writable: bool) -> Option<Range<u64>> {
+        let mut replaced: Option<Range<u64>> = None;
+        let mut at = pc;
+        let end = pc + src.len() as u64;
+        while at < end {
+            let stop = end.min((at & !(PAGE - 1)) + PAGE);
+            let part = &src[(at - pc) as usize..(stop - pc) as usize];
+            let before = self.epoch;
+            let range = if writable {
+                self.bytes(at, part)
+            } else {
+                self.whole(at & !(PAGE - 1), part, at)
+            };
+            if self.epoch != before {
+                self.changed.insert(at / PAGE, self.epoch);
+            }
+            if let Some(r) = range {
+                let all = replaced.unwrap_or(r.clone());
+                replaced = Some(all.start.min(r.start)..all.end.max(r.end));
+            }
+            at = stop;
+        }
+        replaced
+    }
+
+    /// The epoch that a thread must have announced before it runs the code in `range`: the last one
+    /// with which a page of it changed.
+    pub fn since(&self, range: Range<u64>) -> u64 {
+        let pages = range.start / PAGE..=(range.end - 1) / PAGE;
+        let epochs = pages.filter_map(|p| self.changed.get(&p));
+        epochs.max().copied().unwrap_or(0)
+    }
+
+    /// Whether no page has ever been changed.
+    pub fn is_unchanged(&self) -> bool {
+        self.changed.is_empty()
+    }
+
+    /// Whether the page at `page`, which the program may not write, has content with this hash. If so, the
+    /// stream holds it.
+    pub fn expect(&mut self, page: u64, wanted: u64) -> bool {
+        match self.pages.get(&(page / PAGE)) {
+            Some(Page::Whole { hash, stale: false }) => return *hash == wanted,
+            Some(_) => return false,
+            None => {}
+        }
+        let mut bytes = [0; PAGE as usize];
+        if crate::sys::guard::read(page, &mut bytes).is_err() || xxh3_64(&bytes) != wanted {
+            return false;
+        }
+        let hash = wanted;
+        self.pages
+            .insert(page / PAGE, Page::Whole { hash, stale: false });
+        ring::emit_process(&Event::Code {
+            epoch: self.epoch,
+            addr: page,
+            bytes: &bytes,
+        });
+        true
+    }
+
+    /// The mapping of `addr..addr+len` changed.
+    pub fn forget(&mut self, addr: u64, len: u64) {
+        let range = addr / PAGE..(addr + len).div_ceil(PAGE);
+        for (p, page) in self.pages.iter_mut() {
+            if range.contains(p)
+                && let Page::Whole { stale, .. } = page
+            {
+                *stale = true;
+            }
+        }
+    }
+
+    fn whole(&mut self, page: u64, part: &[u8], at: u64) -> Option<Range<u64>> {
+        if let Some(Page::Whole { stale: false, .. }) = self.pages.get(&(page / PAGE)) {
+            return None;
+        }
+        let mut bytes = [0; PAGE as usize];
+        if crate::sys::guard::read(page, &mut bytes).is_err() {
+            // Execute-only or half a page: what was translated is what there is.
+            return self.bytes(at, part);
+        }
+        let hash = xxh3_64(&bytes);
+        let before = self
+            .pages
+            .insert(page / PAGE, Page::Whole { hash, stale: false });
+        let replaced = match before {
+            None => None,
+            Some(Page::Whole { hash: old, .. }) if old == hash => return None,
+            Some(_) => {
+                self.epoch += 1;
+                Some(page..page + PAGE)
+            }
+        };
+        ring::emit_process(&Event::Code {
+            epoch: self.epoch,
+            addr: page,
+            bytes: &bytes,
+        });
+        replaced
+    }
+
+    fn bytes(&mut self, at: u64, part: &[u8]) -> Option<Range<u64>> {
+        let entry = self
+            .pages
+            .entry(at / PAGE)
+            .or_insert_with(|| Page::Bytes(Bytes::unknown()));
+        let mut replaced = None;
+        if let Page::Whole { .. } = entry {
+            // What the whole page held is not known byte by byte any more: a new epoch.
+            *entry = Page::Bytes(Bytes::unknown());
+            self.epoch += 1;
+            let page = at & !(PAGE - 1);
+            replaced = Some(page..page + PAGE);
+        }
+        let Page::Bytes(b) = entry else { return None };
+        let off = (at % PAGE) as usize;
+        let mut news = false;
+        let mut conflict: Option<Range<u64>> = None;
+        for (i, v) in part.iter().enumerate() {
+            let o = off + i;
+            let known = b.known[o / 64] & 1 << (o % 64) != 0;
+            news |= !known;
+            if known && b.bytes[o] != *v {
+                let here = at + i as u64;
+                conflict = Some(conflict.map_or(here, |c| c.start)..here + 1);
+            }
+            b.known[o / 64] |= 1 << (o % 64);
+            b.bytes[o] = *v;
+        }
+        if conflict.is_some() {
+            self.epoch += 1;
+        }
+        if news || conflict.is_some() {
+            ring::emit_process(&Event::Code {
+                epoch: self.epoch,
+                addr: at,
+                bytes: part,
+            });
+        }
+        replaced.or(conflict)
+    }
+}
+
+impl Bytes {
+    fn unknown() -> Box<Bytes> {
+        Box::new(Bytes {
+            bytes: [0; PAGE as usize],
+            known: [0; PAGE as usize / 64],
+        })
+    }
+}
+
+/// The hash of the content of the page at `page`, if it can be read.
+pub fn hash(page: u64) -> Option<u64> {
+    let mut bytes = [0; PAGE as usize];
+    crate::sys::guard::read(page, &mut bytes).ok()?;
+    Some(xxh3_64(&bytes))
+}
+
+/// Code bytes at `pc` for the translator's look ahead, noting the page. Code that can change without
+/// the recorder's knowledge is not looked at.
+pub fn peek(pc: u64, pages: &mut Vec<u64>) -> &'static [u8] {
+    let r = regions();
+    match r.find(pc) {
+        Some(m)
+            if m.prot & (PROT_EXEC | PROT_READ) == PROT_EXEC | PROT_READ && !r.is_writable(pc) =>
+        {
+            pages.push(pc >> 12);
+            // Within the page: mapped files may end before their mapping does.
+            let end = m.end.min((pc & !4095) + 4096).min(pc + 64);
+            // SAFETY: readable according to the table of mappings; the bytes may change under the
+            // reader, who only looks at them and takes whatever is there.
+            unsafe { core::slice::from_raw_parts(pc as *const u8, (end - pc) as usize) }
+        }
+        _ => &[],
+    }
+}

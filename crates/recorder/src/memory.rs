@@ -1,0 +1,11 @@
+//! The program's memory: what is mapped where, which of it needs no comparison, what the program may have.
+
+pub mod backing;
+pub mod brk;
+pub mod joint;
+pub mod limits;
+pub mod maps;
+pub mod observe;
+pub mod place;
+pub mod regime;
+pub mod shown;

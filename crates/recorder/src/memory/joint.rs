@@ -1,0 +1,401 @@
+//! Memory and cells that share their pages.
+//!
+//! A checked read takes two lines of the processor's caches where the program by itself takes one: that of the
+//! memory and that of its cells. Where a large block is only read, the two are equal and stay so. Then both are mapped
+//! to the same pages of a file in memory, privately: the first write to either gives the writer its own copy, by
+//! whomever it is made, the kernel included. So each comparison is made as before, and finds what it would have
+//! found; but what is compared are the same lines of the caches.
+//!
+//! Mapping memory anew takes that nobody else writes to it meanwhile, so it is only done while the thread is alone, and the
+//! kernel does nothing behind its back. What the program could notice of it makes an end of it ([`end`]); what works with
+//! anonymous memory only, or gives memory a property that it would lose, has this process never do it again ([`never`]);
+//! system calls that take memory for one mapping find one ([`before`], [`whole`]).
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::line;
+use crate::memory::maps::{Region, regions};
+use crate::sys::lock::Lock;
+use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE, fail, resources};
+use crate::thread::joint_state::{MAX_ENDS, NEVER, Seen, common, fresh_cells, take};
+use crate::thread::{SHARED, Thread, threads};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+use hindsight_events::event::digest;
+use hindsight_isa::Predictor;
+use linux_raw_sys::general::*;
+
+const MAX_INTERVAL: u64 = 2 << 30;
+/// Pages that are looked at each time: few enough that looking cannot be measured (docs/speed.md).
+const PAGES: u64 = 2048;
+/// Number of looks at which a page must have held the same: one that is written after all costs two copies.
+const LOOKS: u8 = 3;
+/// Least number of pages that are joined at a time. Each block is a mapping of its own, and one that fits
+/// the caches twice gains nothing.
+const LEAST: u64 = 128;
+/// Most pages of which it is noted what they held.
+const MAX_NOTED: usize = 64 << 10;
+/// Most blocks. The kernel has 65530 mappings for a process at most.
+const MAX_BLOCKS: usize = 1000;
+/// Largest region that is looked at, in bytes.
+const MAX_REGION: u64 = 1 << 30;
+/// Pages that are looked at in one piece.
+const PIECE: u64 = 512;
+
+/// Memory that is never joined, since it has properties that the recorder has given it.
+static SPARED: Lock<Vec<Range<u64>>> = Lock::new(Vec::new());
+
+/// The thread stands between two instructions: joins what has not changed for a while, if it is time to.
+pub fn look(t: &mut Thread) {
+    if t.pos < t.joint.next {
+        return;
+    }
+    if may_join(t) {
+        pass(t);
+    }
+    let j = &mut t.joint;
+    if NEVER.load(Relaxed) {
+        j.next = u64::MAX;
+    }
+    if j.next != u64::MAX {
+        j.next = t.pos.saturating_add(j.interval);
+        j.interval = (j.interval * 2).min(MAX_INTERVAL);
+    }
+}
+
+fn may_join(t: &Thread) -> bool {
+    let (most, _) = resources::get(RLIMIT_FSIZE);
+    threads::is_alone()
+        && !NEVER.load(Relaxed)
+        && !t.quiet
+        && !t.is_plain()
+        && t.predictor == Predictor::WINDOW
+        && most == u64::MAX
+}
+
+/// Memory that may be joined.
+fn candidates() -> Vec<Range<u64>> {
+    let fits = |r: &&Region| {
+        r.prot == PROT_READ | PROT_WRITE
+            && r.flags == MAP_PRIVATE | MAP_ANONYMOUS
+            && r.end - r.start <= MAX_REGION
+    };
+    let of = |r: &Region| r.start..r.end;
+    let mut list: Vec<_> = regions().all().filter(fits).map(of).collect();
+    for spared in SPARED.lock().iter() {
+        take(&mut list, spared);
+    }
+    list.sort_by_key(|r| r.start);
+    list
+}
+
+/// Memory that is not to be joined, whatever becomes of it.
+pub fn spare(addr: u64, len: u64) {
+    SPARED.lock().push(addr..addr + len);
+}
+
+/// Looks at the next [`PAGES`].
+fn pass(t: &mut Thread) {
+    let list = candidates();
+    let from = list.partition_point(|r| r.end <= t.joint.cursor);
+    let mut budget = PAGES;
+    // All of them once around.
+    for i in 0..list.len() {
+        let region = &list[(from + i) % list.len()];
+        let mut at = region.start;
+        if i == 0 && region.contains(&t.joint.cursor) {
+            at = t.joint.cursor;
+        }
+        while at < region.end {
+            if budget == 0 {
+                t.joint.cursor = at;
+                return;
+            }
+            let end = region.end.min(at + PIECE * PAGE);
+            let looked = piece(t, at..end);
+            // Where there is nothing costs something too.
+            budget = budget.saturating_sub(looked.max((end - at) / PAGE / 16).max(1));
+            at = end;
+        }
+    }
+    t.joint.cursor = 0;
+}
+
+/// Looks at the pages of a range that has cells; returns how many those were.
+fn piece(t: &mut Thread, range: Range<u64>) -> u64 {
+    let len = range.end - range.start;
+    let cell = t.predictor.cell(range.start);
+    // The first cells are mapped twice.
+    if cell < SHARED || cell + len > t.predictor.size() - SHARED {
+        return 0;
+    }
+    let Ok(resident) = sys::resident(t.window + cell, len) else {
+        never(t);
+        return 0;
+    };
+    let mut looked = 0;
+    let mut run = range.start..range.start;
+    let ends = core::iter::once((range.end, false));
+    let pages = (range.start..range.end).step_by(PAGE as usize);
+    let pages = pages.zip(resident);
+    for (page, is_there) in pages.chain(ends) {
+        looked += is_there as u64;
+        if is_there && has_settled(t, page) {
+            if run.is_empty() {
+                run = page..page;
+            }
+            run.end = page + PAGE;
+            continue;
+        }
+        if run.end - run.start >= LEAST * PAGE && t.joint.memory.len() < MAX_BLOCKS {
+            join(t, &run);
+        }
+        run = range.end..range.end;
+    }
+    looked
+}
+
+/// Whether a page holds what it did when it was looked at before, and its cells hold the same.
+fn has_settled(t: &mut Thread, page: u64) -> bool {
+    if t.joint.is_joined(page) {
+        return false;
+    }
+    let cells = t.cell(page) as u64;
+    // SAFETY: both are mapped readable, the one by the program and the other by the recorder, and nobody
+    // writes: the thread is alone, and here. The slices are gone before it goes on.
+    let (memory, cells) = unsafe {
+        let slice = |at: u64| core::slice::from_raw_parts(at as *const u8, PAGE as usize);
+        (slice(page), slice(cells))
+    };
+    let now = digest(memory);
+    let looks = match t.joint.seen.get(&page) {
+        Some(Seen::Held(before, looks)) if *before == now => looks.saturating_add(1),
+        Some(_) => 1,
+        None if t.joint.seen.len() >= MAX_NOTED => return false,
+        None => 1,
+    };
+    t.joint.seen.insert(page, Seen::Held(now, looks));
+    looks >= LOOKS && memory == cells
+}
+
+/// Maps memory and its cells, which hold the same, to the same pages. Where that is not possible, it is not tried again.
+fn join(t: &mut Thread, run: &Range<u64>) {
+    let len = run.end - run.start;
+    let cells = t.cell(run.start) as u64;
+    // SAFETY: as in `has_settled`.
+    let memory = unsafe { core::slice::from_raw_parts(run.start as *const u8, len as usize) };
+    let Ok(fd) = sys::memfd_create(c"memory") else {
+        return never(t);
+    };
+    let map = |at: u64| {
+        let prot = PROT_READ | PROT_WRITE;
+        sys::mmap(at, len, prot, MAP_PRIVATE | MAP_FIXED, fd, 0).is_ok()
+    };
+    let written = sys::pwrite(fd, memory, 0);
+    let done = written && map(run.start);
+    if done {
+        take(&mut t.joint.memory, run);
+        t.joint.memory.push(run.clone());
+        for page in run.clone().step_by(PAGE as usize) {
+            t.joint.seen.insert(page, Seen::Joined);
+        }
+        if map(cells) {
+            sys::madvise_dontdump(cells, len);
+            let offset = cells - t.window;
+            take(&mut t.joint.cells, &(offset..offset + len));
+            t.joint.cells.push(offset..offset + len);
+            sys::madvise_populate_read(run.start, len);
+            sys::madvise_populate_read(cells, len);
+        } else {
+            fresh_cells(cells, len);
+            restore(fd, cells, len);
+        }
+    } else if written && sys::resident(run.start, len).is_err() {
+        // The kernel has taken away what was there before it failed.
+        fresh_memory(run.start, len);
+        restore(fd, run.start, len);
+    }
+    sys::close(fd);
+    if !done {
+        never(t);
+    }
+}
+
+/// Fills memory from the beginning of a file.
+fn restore(fd: i32, addr: u64, len: u64) {
+    // SAFETY: it has just been mapped, writable, and nothing else uses it.
+    let memory = unsafe { core::slice::from_raw_parts_mut(addr as *mut u8, len as usize) };
+    if sys::pread(fd, memory, 0) != Ok(len as usize) {
+        fail::die(
+            fail::STATUS,
+            &line!("the program's memory cannot be read back"),
+        );
+    }
+}
+
+/// Maps anonymous memory of the program, or ends it: what was there cannot stay.
+fn fresh_memory(addr: u64, len: u64) {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if let Err(e) = sys::mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0) {
+        let message = line!("the program's memory cannot be mapped again (error {e})");
+        fail::die(fail::STATUS, &message);
+    }
+}
+
+/// Makes the blocks of the program's memory anonymous again of which any part is in `addr..addr+len`.
+fn separate(t: &mut Thread, addr: u64, len: u64) {
+    let range = addr..addr.saturating_add(len);
+    let memory = core::mem::take(&mut t.joint.memory);
+    let (meant, others) = memory
+        .into_iter()
+        .partition(|r| common(r, &range).is_some());
+    t.joint.memory = others;
+    let meant: Vec<Range<u64>> = meant;
+    for r in meant {
+        let now: Vec<Region> = regions()
+            .overlapping(r.start, r.end - r.start)
+            .filter(|m| m.flags == MAP_PRIVATE | MAP_ANONYMOUS)
+            .copied()
+            .collect();
+        for m in now {
+            if let Some(part) = common(&r, &(m.start..m.end)) {
+                make_anonymous(&part, m.prot);
+                t.joint.seams.push(part);
+            }
+        }
+    }
+}
+
+/// Of whole pages. What has never been accessed stays so.
+fn make_anonymous(range: &Range<u64>, prot: u32) {
+    let len = range.end - range.start;
+    let pages = copy(range, prot);
+    fresh_memory(range.start, len);
+    for (at, bytes) in pages {
+        // SAFETY: it has just been mapped, writable; no other thread runs.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+    }
+    if prot != PROT_READ | PROT_WRITE {
+        let _ = sys::mprotect(range.start, len, prot);
+    }
+}
+
+/// The pages of memory with this protection that hold something, by their addresses.
+fn copy(range: &Range<u64>, prot: u32) -> Vec<(u64, Box<[u8; PAGE as usize]>)> {
+    let len = range.end - range.start;
+    if prot & PROT_READ == 0 {
+        let _ = sys::mprotect(range.start, len, PROT_READ);
+    }
+    let mut pages = Vec::new();
+    let resident = sys::resident(range.start, len).unwrap_or_else(|_| unreadable());
+    for (at, _) in range
+        .clone()
+        .step_by(PAGE as usize)
+        .zip(resident)
+        .filter(|(_, is_there)| *is_there)
+    {
+        let mut bytes = Box::new([0; PAGE as usize]);
+        if crate::sys::guard::read(at, &mut bytes[..]).is_err() {
+            unreadable();
+        }
+        if bytes.iter().any(|b| *b != 0) {
+            pages.push((at, bytes));
+        }
+    }
+    pages
+}
+
+fn unreadable() -> ! {
+    fail::die(
+        fail::STATUS,
+        &line!("the program's memory cannot be copied"),
+    )
+}
+
+/// Makes all of the program's memory anonymous again: others come who use it, or somebody may look.
+pub fn end(t: &mut Thread) {
+    if t.joint.memory.is_empty() {
+        return;
+    }
+    separate(t, 0, u64::MAX);
+    t.joint.ends += 1;
+    if t.joint.ends > MAX_ENDS {
+        t.joint.next = u64::MAX;
+    }
+}
+
+/// As [`end`], for good, and for all threads that this process may still have.
+pub fn never(t: &mut Thread) {
+    end(t);
+    NEVER.store(true, Relaxed);
+    t.joint.next = u64::MAX;
+}
+
+/// Before a system call that is not one of the commonest: prepares for one that needs anonymous memory, or gives memory
+/// a property that would be lost.
+pub fn before(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    const PR_SET_VMA: u64 = 0x5356_4d41;
+    let takes_pages = matches!(nr, __NR_madvise | __NR_mremap | __NR_mprotect);
+    if takes_pages && !a[0].is_multiple_of(PAGE) {
+        // The kernel refuses it.
+        return;
+    }
+    match nr {
+        __NR_mlock
+        | __NR_mlock2
+        | __NR_mbind
+        | __NR_set_mempolicy_home_node
+        | __NR_migrate_pages
+        | __NR_move_pages
+        | __NR_userfaultfd
+        | __NR_vmsplice
+        | __NR_io_setup
+        | __NR_io_uring_setup
+        | __NR_process_madvise
+        | __NR_remap_file_pages
+        | __NR_pkey_mprotect
+        | __NR_mseal => never(t),
+        __NR_prctl if a[0] == PR_SET_VMA => never(t),
+        __NR_mprotect if a[2] as u32 & PROT_EXEC != 0 => separate(t, a[0], a[1]),
+        // Which last, and would be lost.
+        __NR_madvise
+            if !matches!(
+                a[2] as u32,
+                MADV_NORMAL
+                    | MADV_RANDOM
+                    | MADV_SEQUENTIAL
+                    | MADV_WILLNEED
+                    | MADV_DONTNEED
+                    | MADV_FREE
+                    | MADV_COLD
+                    | MADV_PAGEOUT
+                    | MADV_POPULATE_READ
+                    | MADV_POPULATE_WRITE
+            ) =>
+        {
+            never(t);
+        }
+        __NR_madvise => separate(t, a[0], a[1]),
+        __NR_mremap => separate(t, a[0], a[1].max(1)),
+        __NR_mmap if a[3] as u32 & (MAP_HUGETLB | MAP_LOCKED) != 0 => never(t),
+        _ => {}
+    }
+}
+
+/// The kernel finds several mappings in this memory where the program has made one: makes it one, if that was
+/// done here. Whether it has been.
+pub fn whole(t: &mut Thread, addr: u64, len: u64) -> bool {
+    let len = len.next_multiple_of(PAGE);
+    let prot = match regions().find(addr) {
+        Some(r) if r.end >= addr.saturating_add(len) => r.prot,
+        _ => return false,
+    };
+    // With other threads about, nothing can be copied that they may write.
+    if len == 0 || !t.joint.touches(addr, len) || !threads::is_alone() {
+        return false;
+    }
+    make_anonymous(&(addr..addr + len), prot);
+    take(&mut t.joint.seams, &(addr..addr + len));
+    true
+}

@@ -1,0 +1,55 @@
+//! What a thread does now and then between two instructions, and where memory becomes fresh.
+
+use crate::memory::{joint, place, regime};
+use crate::sys::config;
+use crate::thread::{Thread, ZERO_LIMIT};
+use hindsight_events::Event;
+
+impl Thread {
+    /// Does what is due: key frames, digests, and sharing pages.
+    pub fn observe(&mut self) {
+        // What the kernel has just written belongs to what came before: a key frame waits for the next instruction.
+        let apart = self.emit.position() < self.pos;
+        let due = self.pos >= self.next_keyframe;
+        if apart && due && self.quiet {
+            regime::restate(self);
+        } else if apart && !self.quiet && (due || self.emit.wants_keyframe()) {
+            self.keyframe();
+        } else if self.pos >= self.next_digest {
+            let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
+            self.event(&Event::Digest { cpu, vec });
+            self.next_digest = self.pos + config::get().digest_interval;
+        }
+        joint::look(self);
+        self.schedule();
+    }
+
+    /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of
+    /// [`ZERO_LIMIT`] and more are left alone, and so is all of it in a gap. In the quiet regime cells
+    /// of other memory in use are spared.
+    pub fn zero_window(&mut self, addr: u64, len: u64) {
+        if self.gap.is_some() {
+            return;
+        }
+        if self.quiet {
+            if len > crate::sys::quiet::MAX_MAPPING {
+                self.ends_quiet.get_or_insert("a very large mapping");
+            } else if len != 0 {
+                for (addr, len) in place::apart(addr, len) {
+                    self.event(&Event::Zero { addr, len });
+                }
+            }
+            return;
+        }
+        self.joint.forget(addr, len);
+        if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
+            return regime::changed(self, addr, len);
+        }
+        self.event(&Event::Zero { addr, len });
+        let size = self.predictor.size();
+        let start = self.predictor.cell(addr);
+        let first = len.min(size - start);
+        self.zero_cells(start, first);
+        self.zero_cells(0, len - first);
+    }
+}

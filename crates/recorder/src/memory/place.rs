@@ -1,0 +1,300 @@
+//! Where the program's mappings go, as long as its memory is quiet (see [`crate::memory::regime`]): replay has
+//! one cell for all addresses with the same low 32 bits, so no two pages in use may share them.
+//!
+//! The kernel's choice is replaced for mappings whose address the program leaves open: they go,
+//! from the top down, into a stretch of less than 4 GiB that ends where the low bits of the
+//! program's own address would follow, so that neither meets the other or the heap, which grows up from
+//! the program. What the stack may need is left out. That is only to avoid meetings; what rests on
+//! there being none asks [`collides`].
+
+use crate::memory::maps::{Region, SPAN, regions};
+use crate::sys::lock::Lock;
+use crate::sys::quiet::STACK;
+use crate::sys::{self, PAGE};
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_NORESERVE, MAP_PRIVATE, RLIMIT_STACK,
+};
+
+/// Left for the heap.
+const HEAP: u64 = 1 << 30;
+/// Kept free for a stack whose limit is raised while the program runs.
+const STACK_ROOM: u64 = 256 << 20;
+/// Mappings of this size and more begin at a multiple of it, for the kernel's large pages.
+const LARGE: u64 = 2 << 20;
+
+/// The stretch; no address is chosen while it is empty.
+static BOTTOM: AtomicU64 = AtomicU64::new(0);
+static TOP: AtomicU64 = AtomicU64::new(0);
+
+/// Chooses the stretch for a program that begins at `program`. Nothing is chosen if there is no
+/// room for it.
+pub fn begin(program: u64) {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // Found by mapping it, and given back: nothing else runs in the process yet.
+    let Ok(hole) = sys::mmap(0, 2 * SPAN, 0, flags, -1, 0) else {
+        return;
+    };
+    let _ = sys::munmap(hole, 2 * SPAN);
+    let end = hole + 2 * SPAN;
+    let top = end - (end.wrapping_sub(program & !(PAGE - 1)) & (SPAN - 1));
+    TOP.store(top, Relaxed);
+    BOTTOM.store(top - SPAN + HEAP, Relaxed);
+}
+
+/// Chooses no more.
+pub fn end() {
+    TOP.store(0, Relaxed);
+    BOTTOM.store(0, Relaxed);
+}
+
+/// Whether the low bits of `a..a+len` and of `b..b+other` meet, by how much the first would have to
+/// move down.
+fn meets(a: u64, len: u64, b: u64, other: u64) -> Option<u64> {
+    let ahead = b.wrapping_sub(a) & (SPAN - 1);
+    if ahead < len {
+        return Some(len - ahead);
+    }
+    let behind = SPAN - ahead;
+    (behind < other).then(|| behind + len)
+}
+
+fn stack_limit() -> u64 {
+    crate::sys::resources::get(RLIMIT_STACK).0.min(STACK)
+}
+
+/// Whether a program of `len` bytes at `at`, and what its heap may need, would meet the stack.
+pub fn meets_stack(at: u64, len: u64) -> bool {
+    let limit = stack_room();
+    regions().all().any(|r| {
+        let (start, size) = grown(r, || limit);
+        meets(at, len + HEAP, start, size).is_some()
+    })
+}
+
+/// The low bits that a region takes: the stack also what it may grow by.
+fn taken(r: &Region) -> (u64, u64) {
+    grown(r, stack_limit)
+}
+
+/// The low bits that new memory is kept away from: programs such as compilers raise the limit of
+/// their stack after much has been mapped.
+fn avoided(r: &Region) -> (u64, u64) {
+    grown(r, stack_room)
+}
+
+/// What it may grow to; found by a system call.
+fn stack_room() -> u64 {
+    stack_limit().max(STACK_ROOM)
+}
+
+/// `stack`: what the stack may grow to, asked for it alone.
+fn grown(r: &Region, stack: impl Fn() -> u64) -> (u64, u64) {
+    let start = match r.flags & MAP_GROWSDOWN != 0 {
+        true => r.start.min(r.end.saturating_sub(stack())),
+        false => r.start,
+    };
+    (start, r.end - start)
+}
+
+/// A free place for `len` bytes of new memory, where the kernel can use large pages.
+pub fn choose_fresh(len: u64) -> Option<u64> {
+    choose(len, if len >= LARGE { LARGE } else { PAGE })
+}
+
+/// A free place for `len` bytes at a multiple of `align`. Two threads may get the same: the mapping must not replace anything.
+pub fn choose(len: u64, align: u64) -> Option<u64> {
+    let (bottom, top) = (BOTTOM.load(Relaxed), TOP.load(Relaxed));
+    let len = len.checked_next_multiple_of(PAGE)?;
+    if top == 0 || len == 0 || len > top - bottom {
+        return None;
+    }
+    let regions = regions();
+    let special: Vec<Region> = regions.special().copied().collect();
+    let Some(free) = regions.free_cells(len) else {
+        let all: Vec<Region> = regions.all().copied().collect();
+        return below(&all, bottom, top, len, align);
+    };
+    // Where the shortest are too short to be aligned, or not in the stretch, the longest may do.
+    let longest = regions.longest_free_cells();
+    for (at, size) in free.take(TRIES).chain(longest) {
+        // As addresses of the stretch, at whose top the space of low bits is cut.
+        let start = top - SPAN + (at.wrapping_sub(top) & (SPAN - 1));
+        let end = start + size;
+        let parts = [
+            (start, end.min(top)),
+            (start - SPAN.min(start), end.saturating_sub(SPAN)),
+        ];
+        for (from, to) in parts {
+            let from = from.max(bottom);
+            if from < to
+                && to - from >= len
+                && let Some(at) = below(&special, from, to, len, align)
+            {
+                return Some(at);
+            }
+        }
+    }
+    None
+}
+
+/// Free stretches that are tried before the longest.
+const TRIES: usize = 64;
+
+/// The highest multiple of `align` in `bottom..top` where `len` bytes keep away from `others`.
+fn below(others: &[Region], bottom: u64, top: u64, len: u64, align: u64) -> Option<u64> {
+    let limit = stack_room();
+    let mut at = top.checked_sub(len)? & !(align - 1);
+    'next: while at >= bottom {
+        for r in others {
+            let (start, size) = grown(r, || limit);
+            if size < SPAN
+                && let Some(down) = meets(at, len, start, size)
+            {
+                at = at.checked_sub(down)? & !(align - 1);
+                continue 'next;
+            }
+            if size >= SPAN && r.start < at + len && at < r.end {
+                at = r.start.checked_sub(len)? & !(align - 1);
+                continue 'next;
+            }
+        }
+        return Some(at);
+    }
+    None
+}
+
+/// Moves the stack, which the kernel has put anywhere, out of the way if what it may need shares the low
+/// bits of its addresses with a program at `start..end` that cannot be elsewhere, or with its heap. Returns
+/// where it was, and by how much it has moved (modulo 2^64).
+pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
+    let stack = *regions().stack()?;
+    let (low, len) = avoided(&stack);
+    meets(start, end - start + HEAP, low, len)?;
+    let at = choose(len, PAGE)? + len - (stack.end - stack.start);
+    sys::move_mapping(stack.start, stack.end - stack.start, at).ok()?;
+    let size = stack.end - stack.start;
+    regions().moved(stack.start, size, at, size, false);
+    Some((stack.start..stack.end, at.wrapping_sub(stack.start)))
+}
+
+/// Moves the vDSO and its data, which the kernel has put anywhere, out of the way if they share the
+/// low bits of their addresses with what the stack may need or with the program. Returns where the
+/// vDSO is then.
+pub fn separate_vdso() -> Option<u64> {
+    let regions = regions();
+    let parts: Vec<Region> = regions
+        .all()
+        .filter(|r| {
+            matches!(
+                regions.path(r),
+                [b'[', b'v', b'v', b'a', b'r', ..] | b"[vdso]"
+            )
+        })
+        .copied()
+        .collect();
+    let (first, last) = (parts.first()?, parts.last()?);
+    let (start, len) = (first.start, last.end - first.start);
+    let whole = parts.windows(2).all(|p| p[0].end == p[1].start);
+    // Its code reads its data at fixed distances: all moves or nothing.
+    let data = parts.len() > 1 && regions.path(last) == b"[vdso]";
+    drop(regions);
+    if !whole || !data || !collides(start, len) {
+        return None;
+    }
+    let at = choose(len, PAGE)?;
+    for (i, r) in parts.iter().enumerate() {
+        let to = |r: &Region| at + (r.start - start);
+        if sys::move_mapping(r.start, r.end - r.start, to(r)).is_err() {
+            for r in &parts[..i] {
+                let _ = sys::move_mapping(to(r), r.end - r.start, r.start);
+            }
+            return None;
+        }
+    }
+    let mut regions = crate::memory::maps::regions();
+    for r in &parts {
+        let len = r.end - r.start;
+        regions.moved(r.start, len, at + (r.start - start), len, false);
+    }
+    Some(at + (last.start - start))
+}
+
+/// Memory that was accessible and is not any more, but keeps what it holds.
+static HELD: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
+const MAX_HELD: usize = 1000;
+
+/// Takes note of such memory. `false`: there is too much of it.
+pub fn hold(addr: u64, len: u64) -> bool {
+    let mut held = HELD.lock();
+    if !held.contains(&(addr, len)) {
+        held.push((addr, len));
+    }
+    held.len() <= MAX_HELD
+}
+
+/// Whether pages of `addr..addr+len` share the low bits of their addresses with each other or with
+/// other memory of the program that may hold something, or with what the stack may need.
+pub fn collides(addr: u64, len: u64) -> bool {
+    if len >= SPAN {
+        return true;
+    }
+    any_other(addr, len, |start, size| {
+        meets(addr, len, start, size).is_some()
+    })
+}
+
+/// The parts of `addr..addr+len`, less than [`SPAN`], that share the low bits of their addresses with no other
+/// memory that may hold something: a mapping that cannot be accessed may be anywhere, and what it does to
+/// cells must leave those of others alone.
+pub fn apart(addr: u64, len: u64) -> Vec<(u64, u64)> {
+    let mut parts = alloc::vec![(addr, len)];
+    any_other(addr, len, |start, size| {
+        let size = size.min(SPAN);
+        let ahead = start.wrapping_sub(addr) & (SPAN - 1);
+        // It may begin below the range too.
+        let below = addr + (ahead + size).saturating_sub(SPAN);
+        for (a, b) in [(addr, below), (addr + ahead, addr + ahead + size)] {
+            let rest = |&(at, len): &(u64, u64)| {
+                [(at, a.min(at + len)), (b.max(at), at + len)]
+                    .into_iter()
+                    .filter(|(from, to)| from < to)
+                    .map(|(from, to)| (from, to - from))
+            };
+            if a < b {
+                parts = parts.iter().flat_map(rest).collect();
+            }
+        }
+        false
+    });
+    parts
+}
+
+/// Whether `is` holds for any memory outside of `addr..addr+len` that may hold something, or that the stack may
+/// need: it is given its address and size.
+fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool {
+    let end = addr.saturating_add(len);
+    let mut other = |a: u64, b: u64| a < b && is(a, b - a);
+    let holds = |r: &Region| r.prot != 0 || r.flags & MAP_ANONYMOUS == 0;
+    let near: Vec<Region> = regions().near_cells(addr, len);
+    let in_use = near.iter().filter(|r| holds(r)).map(taken);
+    in_use
+        .chain(HELD.lock().iter().copied())
+        .any(|(start, size)| {
+            let behind = start.saturating_add(size);
+            // What lies outside of the range itself, as far as it does.
+            match start < end && addr < behind {
+                true => other(start, behind.min(addr)) || other(end.max(start), behind),
+                false => other(start, behind),
+            }
+        })
+}
+
+/// Whether what the stack may need meets other memory.
+pub fn stack_collides() -> bool {
+    let stack = regions().stack().map(taken);
+    let limit = crate::sys::resources::get(RLIMIT_STACK).0;
+    limit > STACK || stack.is_some_and(|(start, size)| collides(start, size))
+}

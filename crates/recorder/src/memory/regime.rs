@@ -1,0 +1,582 @@
+//! The quiet regime: as long as nothing but the program's only thread and the kernel can change the
+//! program's memory, and all that the kernel changes is known, reads need not be checked. The program
+//! runs in plain code, and what memory the kernel wrote is recorded when it returns.
+//!
+//! Replay executes both regimes alike, on its window. In the quiet one its cells are the program's
+//! memory, and no two pages may share cells (see [`crate::memory::place`]). Code of the vDSO, which reads what
+//! the kernel changes at any time, is recorded in checked code all the same.
+//!
+//! Now and then a key frame says anew what memory holds (see [`restate`]), so that replay can begin there.
+//!
+//! There is one way out, to the checked regime, with a key frame: the predictor is emptied, and what
+//! memory holds shows when it is read.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+mod others;
+mod restate;
+
+pub use others::{announce, forked};
+pub use restate::restate;
+
+use crate::memory::maps::{Region, regions};
+use crate::memory::{backing, joint, place};
+use crate::stream::ring;
+use crate::sys::quiet::{MAX_MAPPING, Reason};
+use crate::sys::{self, PAGE, config, guard};
+use crate::thread::{Thread, clone};
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use hindsight_events::Event;
+use hindsight_events::event::{MAX_BYTES, digest};
+use hindsight_syscalls as syscalls;
+use linux_raw_sys::general::*;
+
+/// Bytes of what the kernel usually writes at a time.
+const SHORT: usize = 256;
+/// Most bytes of what the kernel wrote in a call that are recorded in the checked regime, where they show when they
+/// are read in any case.
+const SHOWN: usize = 4096;
+/// Least number of instructions between digests of registers at system calls: what was not recorded
+/// though it should have been is to show soon.
+const CHECK_EVERY: u64 = 50_000;
+/// The same between digests of output on average, and how many may come at once: what short programs write shows whole.
+const PASSED_EVERY: u64 = 1000;
+const PASSED_AT_ONCE: u64 = 64;
+
+/// Addresses of the vDSO.
+static VDSO: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Begins the regime, behind the first key frame: all memory that the program has is told.
+/// `written`: what the loader wrote besides.
+pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
+    regions().sort_cells();
+    let list: Vec<Region> = regions().all().copied().collect();
+    t.event(&Event::Regime {
+        quiet: true,
+        reason: b"",
+    });
+    t.quiet = true;
+    t.meddling = ring::meddling();
+    restate::schedule(t);
+    t.leaves_after = config::get().quiet_for;
+    if let Some(why) = backing::inherited() {
+        return leave(t, why);
+    }
+    for r in &list {
+        let (start, len) = (r.start, r.end - r.start);
+        let holds = r.prot != 0 || r.flags & MAP_ANONYMOUS == 0;
+        if holds && place::collides(start, len) {
+            return leave(
+                t,
+                "two mappings have the same low address bits from the beginning",
+            );
+        }
+        let path: Vec<u8> = regions().path(r).to_vec();
+        match &path[..] {
+            b"[stack]" => {
+                let sp = t.ctx.gpr[4] & !(PAGE - 1);
+                tell(t, sp.max(start), r.end - sp.max(start));
+            }
+            b"[vdso]" => {
+                VDSO[0].store(start, Relaxed);
+                VDSO[1].store(r.end, Relaxed);
+                tell(t, start, len);
+            }
+            p if p.starts_with(b"[") || r.flags & MAP_ANONYMOUS != 0 => {}
+            _ => {
+                if let Err(why) = tell_file(t, start, len, r.offset, None, &path) {
+                    return leave(t, why);
+                }
+            }
+        }
+    }
+    for w in written {
+        tell(t, w.start, w.end - w.start);
+    }
+}
+
+/// Records what memory holds at `addr..addr+len`, as far as it can be read. Nothing if the thread is
+/// not quiet.
+pub fn tell(t: &mut Thread, addr: u64, len: u64) {
+    if !t.quiet {
+        return;
+    }
+    if len <= SHORT as u64 {
+        // Most are, and clearing a large buffer costs more than all the rest.
+        let mut buf = [0; SHORT];
+        let bytes = &mut buf[..len as usize];
+        if guard::read(addr, bytes).is_ok() {
+            return t.event(&Event::Memory { addr, bytes });
+        }
+    }
+    let mut buf = [0; MAX_BYTES];
+    let end = addr.saturating_add(len);
+    let mut at = addr;
+    while at < end {
+        // Not across pages where a part cannot be read.
+        let mut n = (end - at).min(MAX_BYTES as u64) as usize;
+        if guard::read(at, &mut buf[..n]).is_err() {
+            n = n.min((PAGE - at % PAGE) as usize);
+            if guard::read(at, &mut buf[..n]).is_err() {
+                return;
+            }
+        }
+        t.event(&Event::Memory {
+            addr: at,
+            bytes: &buf[..n],
+        });
+        at += n as u64;
+    }
+}
+
+/// The same as of when the instruction at hand is done, for what replay does not repeat of it.
+pub fn tell_behind(t: &mut Thread, addr: u64, len: u64) {
+    t.pos += 1;
+    tell(t, addr, len);
+    t.pos -= 1;
+}
+
+/// Records that a file is in memory. `fd`: the file, if it is open.
+fn tell_file(
+    t: &mut Thread,
+    addr: u64,
+    len: u64,
+    offset: u64,
+    fd: Option<i32>,
+    path: &[u8],
+) -> Result<(), Reason> {
+    let held = match fd {
+        Some(fd) => backing::map(fd, path)?,
+        None => backing::known(path)?,
+    };
+    if !held.handed {
+        return tell_content(t, addr, len, offset, held.file.size);
+    }
+    of_file(t, addr, len, offset, &held.file, path);
+    t.files_told = true;
+    if let (true, Some(fd)) = (held.new && held.file.is_fresh(), fd) {
+        t.emit.settle();
+        if t.emit.lost_file() || !backing::is_still(fd, &held.file) {
+            return Err(CHANGED);
+        }
+    }
+    Ok(())
+}
+
+/// Records that a file which is this one is in memory.
+fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, path: &[u8]) {
+    t.event(&Event::File {
+        addr,
+        len,
+        offset,
+        device: f.id.0,
+        inode: f.id.1,
+        size: f.size,
+        modified: f.modified,
+        path,
+    });
+}
+
+/// Records what memory holds that is a part of a file of `size` bytes, which the collector cannot have. Nothing has
+/// written to it yet.
+fn tell_content(t: &mut Thread, addr: u64, len: u64, offset: u64, size: u64) -> Result<(), Reason> {
+    const MOST: u64 = 16 << 20;
+    let len = len.min(size.saturating_sub(offset).next_multiple_of(PAGE));
+    let readable = |r: &Region| r.prot & PROT_READ != 0 && r.end >= addr + len;
+    if len > MOST || !regions().find(addr).is_some_and(readable) {
+        return Err("a file is mapped whose content the collector cannot have");
+    }
+    tell(t, addr, len);
+    Ok(())
+}
+
+/// A mapping has been made: its content is told, or the regime is over.
+pub fn mapped(t: &mut Thread, addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) {
+    if !t.quiet {
+        return;
+    }
+    if let Err(why) = content(t, addr, len, prot, flags, fd, offset) {
+        t.ends_quiet.get_or_insert(why);
+    }
+}
+
+fn content(
+    t: &mut Thread,
+    addr: u64,
+    len: u64,
+    prot: u32,
+    flags: u32,
+    fd: i32,
+    offset: u64,
+) -> Result<(), Reason> {
+    if len > MAX_MAPPING {
+        return Err("a very large mapping");
+    }
+    // What cannot be accessed has no content, unless it is a file's.
+    let holds = prot != 0 || flags & MAP_ANONYMOUS == 0;
+    if holds && place::collides(addr, len) {
+        return Err("two mappings have the same low address bits");
+    }
+    if flags & MAP_GROWSDOWN != 0 {
+        return Err("a mapping that grows");
+    }
+    if flags & MAP_HUGETLB != 0 {
+        return Err("a mapping of huge pages");
+    }
+    if flags & MAP_TYPE == MAP_DROPPABLE {
+        return Err("memory that the kernel may drop");
+    }
+    if flags & MAP_ANONYMOUS != 0 {
+        // What `zero_window` says.
+        return match flags & MAP_TYPE == MAP_PRIVATE {
+            true => Ok(()),
+            false => Err("memory that others can share is mapped"),
+        };
+    }
+    let found = regions().find(addr).copied();
+    let Some(r) = found else {
+        return Err("a mapping of unknown content");
+    };
+    let path: Vec<u8> = regions().path(&r).to_vec();
+    // Read-only sharing of what belongs to the system is as good as private.
+    let of_system = backing::is_of_system(&path);
+    if flags & MAP_TYPE != MAP_PRIVATE && (prot & PROT_WRITE != 0 || !of_system) {
+        return Err("a file is mapped that others can change");
+    }
+    if sys::is_writable(fd) {
+        return Err("a file that is open for writing is mapped");
+    }
+    tell_file(t, addr, len, offset, Some(fd), &path)
+}
+
+/// Ends the regime as soon as the thread stands between two instructions.
+pub fn over(t: &mut Thread, why: Reason) {
+    if t.quiet {
+        t.ends_quiet.get_or_insert(why);
+    }
+}
+
+/// Memory that could not be accessed can be.
+pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
+    if t.quiet && place::collides(addr, len) {
+        t.ends_quiet
+            .get_or_insert("two mappings have the same low address bits");
+    }
+}
+
+/// Memory that may hold something cannot be accessed for now.
+pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
+    if t.quiet && !place::hold(addr, len) {
+        over(t, "very many mappings are made inaccessible");
+    }
+}
+
+/// The pages of this range are as they were when they were mapped.
+pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
+    if !t.quiet {
+        return changed(t, addr, len);
+    }
+    let list: Vec<Region> = regions().overlapping(addr, len).copied().collect();
+    for r in list {
+        let (start, end) = (r.start.max(addr), r.end.min(addr + len));
+        if r.is_shared() || advice == MADV_REMOVE {
+            t.ends_quiet.get_or_insert("shared memory is discarded");
+        } else if r.flags & MAP_ANONYMOUS != 0 {
+            t.zero_window(start, end - start);
+        } else {
+            let path = regions().path(&r).to_vec();
+            let offset = r.offset + (start - r.start);
+            if let Err(why) = tell_file(t, start, end - start, offset, None, &path) {
+                t.ends_quiet.get_or_insert(why);
+            }
+        }
+    }
+}
+
+/// Before a system call, whose event is not yet written: ends the regime if the call makes others
+/// that can change memory, or copies of it.
+pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    if !t.quiet {
+        return;
+    }
+    if t.pos >= t.next_check {
+        t.next_check = t.pos + CHECK_EVERY;
+        let cpu = t.cpu().digest();
+        t.event(&Event::Digest { cpu, vec: 0 });
+    }
+    // The collector reads files by name: before the program can change or remove them.
+    if t.files_told && changes_files(nr, a) {
+        t.emit.settle();
+        t.files_told = false;
+    }
+    let why = match nr {
+        __NR_clone | __NR_clone3 | __NR_vfork if clone::shares_memory(nr, a) => {
+            "a second thread, or a child in the same memory"
+        }
+        __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => return others::before_fork(t),
+        __NR_shmat => "memory shared with other processes",
+        _ if syscalls::overwrites_its_buffers(nr, a, &Real) => {
+            "a system call writes over what says where it writes"
+        }
+        __NR_exit | __NR_exit_group => return end(t),
+        _ => return,
+    };
+    leave(t, why);
+}
+
+/// Bytes of a `struct mmsghdr`.
+const MMSGHDR: u64 = 64;
+const CHANGED: Reason = "somebody changed a file while it was in memory";
+
+/// With what flags a call opens a file.
+fn open_flags(nr: u32, a: &[u64; 6]) -> Option<u32> {
+    Some(match nr {
+        __NR_open => a[1] as u32,
+        __NR_openat => a[2] as u32,
+        __NR_creat => O_WRONLY,
+        // They stand first in the structure.
+        __NR_openat2 => {
+            let mut flags = [0; 4];
+            match guard::read(a[2], &mut flags) {
+                Ok(()) => u32::from_le_bytes(flags),
+                Err(_) => O_RDWR,
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// Whether a call may open a file for writing.
+fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
+    open_flags(nr, a).is_some_and(|f| f & (O_WRONLY | O_RDWR | O_TRUNC) != 0)
+}
+
+/// Whether a call may remove, replace or change a file.
+fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
+    opens_for_writing(nr, a)
+        || matches!(
+            nr,
+            __NR_unlink
+                | __NR_unlinkat
+                | __NR_rename
+                | __NR_renameat
+                | __NR_renameat2
+                | __NR_truncate
+                | __NR_ftruncate
+                | __NR_rmdir
+                | __NR_chroot
+                | __NR_pivot_root
+                | __NR_mount
+                | __NR_umount2
+                | __NR_unshare
+                | __NR_setns
+        )
+}
+
+struct Real;
+
+impl syscalls::Memory for Real {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> bool {
+        guard::read(addr, buf).is_ok()
+    }
+
+    fn takes(&self, addr: u64, len: u64) -> bool {
+        // Of a file, pages behind its end may be mapped.
+        let plain = |r: &Region| r.prot & PROT_WRITE != 0 && r.flags & MAP_ANONYMOUS != 0;
+        let mut at = addr;
+        for r in regions().overlapping(addr, len) {
+            if r.start > at || !plain(r) {
+                return false;
+            }
+            at = r.end;
+        }
+        at >= addr.saturating_add(len)
+    }
+}
+
+/// Behind a system call: records what the kernel wrote, and ends the regime if that is not known.
+pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    if !t.quiet {
+        return changed_by(t, nr, a);
+    }
+    let ret = t.ctx.gpr[0] as i64;
+    let untold = config::get().untold == nr as u64 + 1;
+    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
+        if !untold {
+            tell(t, r.addr, r.len);
+        }
+    });
+    if ret > 0 && t.pos >= t.next_passed && matches!(nr, __NR_write | __NR_pwrite64 | __NR_sendto) {
+        passed(t, a[1], ret as u64);
+    }
+    if let Some(why) = aftermath(nr, a, ret) {
+        over(t, why);
+    }
+    if class == syscalls::Class::Unknown {
+        t.ends_quiet
+            .get_or_insert("a system call of which not all is known");
+    }
+    others::meddled(t);
+    if let Some(why) = t.ends_quiet.take() {
+        leave(t, why);
+    }
+    if class == syscalls::Class::Unknown {
+        unknown(t);
+    }
+}
+
+/// A call may have written anything, and the kernel may go on doing so, even while memory is mapped anew.
+fn unknown(t: &mut Thread) {
+    changed(t, 0, u64::MAX);
+    joint::never(t);
+}
+
+/// Behind a system call of a thread that is checked: says which memory the kernel may have written, and what
+/// stands there now, up to [`SHOWN`] bytes.
+fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    if t.is_plain() {
+        return;
+    }
+    let ret = t.ctx.gpr[0] as i64;
+    let untold = config::get().untold == nr as u64 + 1;
+    let mut left = SHOWN;
+    let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
+        changed(t, r.addr, r.len);
+        if !untold {
+            left -= show(t, r.addr, (r.len as usize).min(left));
+        }
+    });
+    if class == syscalls::Class::Unknown || clone::lent_memory(nr, a) {
+        unknown(t);
+    }
+}
+
+/// Records what memory holds at `addr..addr+len` (at most [`SHOWN`] bytes) and has the predictor agree, as if it had
+/// been read: what the program reads there later was predicted then. Other threads may have changed it since the
+/// kernel wrote it; they are not ordered with that, and what they wrote is told by their own streams. Returns how
+/// many bytes that were.
+fn show(t: &mut Thread, addr: u64, len: usize) -> usize {
+    if len <= SHORT {
+        return show_in(t, addr, &mut [0; SHORT][..len]);
+    }
+    show_in(t, addr, &mut [0; SHOWN][..len])
+}
+
+fn show_in(t: &mut Thread, addr: u64, buf: &mut [u8]) -> usize {
+    let mut n = buf.len();
+    if guard::read(addr, buf).is_err() {
+        // Not across pages where a part cannot be read.
+        n = n.min((PAGE - addr % PAGE) as usize);
+        if guard::read(addr, &mut buf[..n]).is_err() {
+            return 0;
+        }
+    }
+    if n != 0 {
+        t.put(addr, &buf[..n]);
+    }
+    n
+}
+
+/// Says that what was known of this memory need not hold any more. Nothing in the quiet regime, where it is
+/// said what it holds.
+pub fn changed(t: &mut Thread, addr: u64, len: u64) {
+    if !t.quiet && !t.is_plain() && len != 0 {
+        t.event(&Event::Changed { addr, len });
+    }
+}
+
+/// Records a digest of what the program has given to the kernel, so that replay can tell whether it came
+/// to the same.
+#[cold]
+fn passed(t: &mut Thread, addr: u64, len: u64) {
+    let earliest = t.pos.saturating_sub(PASSED_AT_ONCE * PASSED_EVERY);
+    t.next_passed = t.next_passed.max(earliest) + PASSED_EVERY;
+    let len = len.min(MAX_BYTES as u64);
+    let mut buf = [0; MAX_BYTES];
+    let bytes = &mut buf[..len as usize];
+    if guard::read(addr, bytes).is_ok() {
+        let digest = digest(bytes);
+        t.event(&Event::Passed { addr, len, digest });
+    }
+}
+
+/// What follows from a call that returned `ret`, besides what it wrote: why the regime is over.
+fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
+    if ret < 0 {
+        return None;
+    }
+    match nr {
+        // The device then writes more than is read, up to the end of a block.
+        __NR_fcntl if a[1] as u32 == F_SETFL && a[2] as u32 & O_DIRECT != 0 => {
+            Some(backing::DIRECT)
+        }
+        __NR_open | __NR_openat | __NR_openat2
+            if open_flags(nr, a).is_some_and(|f| f & O_DIRECT != 0) =>
+        {
+            Some(backing::DIRECT)
+        }
+        __NR_open | __NR_openat | __NR_openat2 | __NR_creat if opens_for_writing(nr, a) => {
+            backing::opened(ret as i32)
+        }
+        __NR_truncate => backing::resized(a[0]),
+        __NR_recvmsg => backing::received(a[1]),
+        __NR_recvmmsg => (0..ret as u64).find_map(|i| backing::received(a[1] + MMSGHDR * i)),
+        __NR_munmap => backing::changed(false).then_some(CHANGED),
+        // A child may have, which has ended.
+        __NR_wait4 | __NR_waitid => backing::changed(true).then_some(CHANGED),
+        __NR_setrlimit | __NR_prlimit64 if place::stack_collides() => {
+            Some("the stack may grow into the low address bits of other memory")
+        }
+        _ => None,
+    }
+}
+
+/// The thread, which stands between two instructions, is checked from here on.
+pub fn leave(t: &mut Thread, why: Reason) {
+    if !t.quiet {
+        return;
+    }
+    (t.quiet, t.in_vdso) = (false, false);
+    let why = if backing::changed(true) { CHANGED } else { why };
+    t.event(&Event::Regime {
+        quiet: false,
+        reason: why.as_bytes(),
+    });
+    place::end();
+    t.begin_checked();
+    if why == CHANGED {
+        changed(t, 0, u64::MAX);
+    }
+}
+
+/// The program ends.
+fn end(t: &mut Thread) {
+    // Whoever waits for that may change the files, or unmount them.
+    if t.files_told && backing::watched() {
+        t.emit.settle();
+    }
+    if t.quiet && backing::changed(true) {
+        t.event(&Event::Regime {
+            quiet: false,
+            reason: CHANGED.as_bytes(),
+        });
+    }
+}
+
+/// The thread is about to execute the instruction at `pc`. Before [`crate::code::select::arrive`].
+pub fn arrive(t: &mut Thread, pc: u64) {
+    if t.quiet {
+        if t.leaves_after != 0 {
+            t.leaves_after -= 1;
+            if t.leaves_after == 0 {
+                over(t, "as was asked for (--leave-quiet-after)");
+            }
+        }
+        others::meddled(t);
+        if let Some(why) = t.ends_quiet.take() {
+            return leave(t, why);
+        }
+        t.in_vdso = (VDSO[0].load(Relaxed)..VDSO[1].load(Relaxed)).contains(&pc);
+    }
+}

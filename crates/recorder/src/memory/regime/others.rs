@@ -1,0 +1,68 @@
+//! What other processes can do to a quiet one's memory: children that begin with a copy of it, and whoever
+//! writes to it by system calls.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use super::{opens_for_writing, over};
+use crate::memory::{backing, place};
+use crate::stream::ring;
+use crate::sys::guard;
+use crate::thread::Thread;
+use hindsight_isa::ctx::table;
+use linux_raw_sys::general::*;
+
+/// Before a child is made that has a copy of the memory. What the child does to that is nothing to this process:
+/// who is quiet has no memory that it shares and can change.
+pub fn before_fork(t: &mut Thread) {
+    // But the child can change and remove files.
+    if t.files_told && backing::watched() {
+        t.emit.settle();
+        t.files_told = false;
+    }
+}
+
+/// In a child that has a copy of the memory: it is checked. Its stream begins so.
+pub fn forked(t: &mut Thread) {
+    // Empty where it was wiped.
+    t.ctx.targets[table::PLAIN].begin();
+    if t.quiet {
+        (t.quiet, t.in_vdso, t.files_told) = (false, false, false);
+        (t.ends_quiet, t.leaves_after) = (None, 0);
+        place::end();
+    }
+}
+
+/// Whether the call may write to the memory of another process, or makes that possible.
+fn meddles(nr: u32, a: &[u64; 6]) -> bool {
+    let opened =
+        |path: u64| guard::read_path(path).is_some_and(|p| p == b"mem" || p.ends_with(b"/mem"));
+    match nr {
+        __NR_process_vm_writev => true,
+        __NR_ptrace => {
+            // PTRACE_TRACEME and the requests that read words.
+            a[0] > 3
+        }
+        __NR_open | __NR_creat if opens_for_writing(nr, a) => opened(a[0]),
+        __NR_openat | __NR_openat2 if opens_for_writing(nr, a) => opened(a[1]),
+        _ => false,
+    }
+}
+
+/// Before a system call of any recorded process: says if it may write to the memory of others.
+pub fn announce(t: &mut Thread, nr: u32, a: &[u64; 6]) {
+    if meddles(nr, a) {
+        let before = ring::meddle();
+        if t.meddling == before {
+            t.meddling = before.wrapping_add(1);
+        }
+    }
+}
+
+/// Whether another recorded process may have written to this one's memory: the quiet regime is over.
+pub fn meddled(t: &mut Thread) {
+    if t.meddling != ring::meddling() {
+        over(t, "a process that writes to the memory of others");
+    }
+    if t.emit.lost_file() {
+        over(t, "the content of a file could not be had");
+    }
+}

@@ -1,0 +1,246 @@
+//! Threads and other children that share the program's memory: how they begin and end.
+
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use crate::code::cache;
+use crate::line;
+use crate::memory::joint;
+use crate::signals::actions;
+use crate::stream::ring::{self, Emitter};
+use crate::sys::lock::Lock;
+use crate::sys::{self, fail, guard, many};
+use crate::thread::signal_state::{AltStack, State};
+use crate::thread::{STACK, Thread, borrowers, clone, owners, pass, threads};
+use alloc::sync::Arc;
+use core::arch::asm;
+use core::sync::atomic::Ordering::*;
+use hindsight_events::{EndKind, Event};
+use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
+use linux_raw_sys::general::*;
+
+/// What the program asks for.
+struct Request {
+    flags: u64,
+    /// The child's stack pointer; 0: as the parent's.
+    sp: u64,
+    tls: u64,
+    /// For `clone3`: its argument block, with the recorder's stack in it.
+    block: [u64; 32],
+    size: u64,
+}
+
+fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
+    let mut r = Request {
+        flags: a[0],
+        sp: a[1],
+        tls: a[4],
+        block: [0; 32],
+        size: 0,
+    };
+    match nr {
+        __NR_clone => {}
+        __NR_vfork => {
+            r.flags = (CLONE_VM | CLONE_VFORK | SIGCHLD) as u64;
+            (r.sp, r.tls) = (0, 0);
+        }
+        _ => {
+            if a[1] < 64 || a[1] > 256 {
+                return Err(EINVAL);
+            }
+            let mut bytes = [0; 256];
+            guard::read(a[0], &mut bytes[..a[1] as usize]).map_err(|_| EFAULT)?;
+            for (w, b) in r.block.iter_mut().zip(bytes.as_chunks().0) {
+                *w = u64::from_le_bytes(*b);
+            }
+            (r.flags, r.sp, r.tls, r.size) =
+                (r.block[0], r.block[5] + r.block[6], r.block[7], a[1]);
+        }
+    }
+    Ok(r)
+}
+
+/// Performs a `clone`, `clone3` or `vfork` whose child runs in this memory: the child's id or an
+/// error, as the kernel returns it.
+pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
+    let mut r = match request(nr, a) {
+        Ok(r) => r,
+        Err(e) => return crate::thread::call::errno(e),
+    };
+    many::matters();
+    if !t.is_silent {
+        cache::cache().order_atomics(t);
+    }
+    t.sequence_always();
+    borrowers::sweep();
+    joint::end(t);
+    let Some(child) = prepare(t, &r) else {
+        return crate::thread::call::errno(EAGAIN);
+    };
+    let stack = child.place.stack;
+    let top = child.place.stack_end();
+    let mask = sys::set_signal_mask(!0);
+    if !child.is_silent && child.borrows {
+        child.unborn = ring::expect_process();
+    }
+    let unborn = child.unborn;
+    if child.borrows && r.flags & CLONE_VFORK as u64 == 0 {
+        borrowers::BORROWERS.store(true, Release);
+    }
+    threads::register(child);
+    let child: *mut Thread = child;
+    let six = if nr == __NR_clone3 {
+        (r.block[5], r.block[6]) = (stack, STACK);
+        [r.block.as_ptr() as u64, r.size, 0, 0, 0, 0]
+    } else {
+        let ids = if nr == __NR_vfork {
+            [0, 0]
+        } else {
+            [a[2], a[3]]
+        };
+        [r.flags, top, ids[0], ids[1], r.tls, 0]
+    };
+    let nr = if nr == __NR_vfork { __NR_clone } else { nr };
+    // Done by the child: the kernel would clear the recorder's handlers.
+    let clear = clone::CLEAR_SIGHAND | CLONE_SIGHAND as u64;
+    if nr == __NR_clone3 && r.flags & clear == clone::CLEAR_SIGHAND {
+        // SAFETY: the child does not run yet.
+        unsafe { (*child).clear_handlers = true };
+        r.block[0] &= !clone::CLEAR_SIGHAND;
+    }
+    // SAFETY: `prepare` gave the child a stack and all that its first function needs.
+    let ret = unsafe { sys::raw_clone(nr, six, begin, child) };
+    if ret > -4096i64 as u64 {
+        ring::expected_process(unborn);
+        threads::unregister(child);
+        // SAFETY: no child has been made.
+        unsafe { borrowers::discard(child) };
+    } else {
+        ring::made_process(unborn, ret);
+        if r.flags & (CLONE_VFORK | CLONE_THREAD) as u64 == CLONE_VFORK as u64 {
+            borrowers::returned(child, ret);
+        }
+    }
+    sys::set_signal_mask(mask);
+    ret
+}
+
+/// The child's thread structure, with the registers it begins with.
+fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
+    let silent = Emitter::silent();
+    let child = Thread::make(t.predictor, silent, t.layout, t.wide_checks, t.run).ok()?;
+    let mut cpu = t.cpu();
+    let next = cpu.rip + 2;
+    (cpu.gpr[0], cpu.gpr[1]) = (0, next);
+    let flags = t.ctx.rflags & hindsight_isa::state::RFLAGS_MASK | 0x202;
+    cpu.gpr[11] = flags | t.signals.stepping.flag();
+    cpu.rip = next;
+    if r.sp != 0 {
+        cpu.gpr[4] = r.sp;
+    }
+    if r.flags & CLONE_SETTLS as u64 != 0 {
+        cpu.fs_base = r.tls;
+    }
+    (child.ctx.gpr, child.ctx.rip, child.ctx.rflags) = (cpu.gpr, cpu.rip, cpu.rflags);
+    (child.ctx.fs_base, child.ctx.gs_base) = (cpu.fs_base, cpu.gs_base);
+    // The processor's registers are the parent's; these are in memory.
+    (child.ctx.xmm, child.ctx.zmm31, child.ctx.k7) = (t.ctx.xmm, t.ctx.zmm31, t.ctx.k7);
+    let keeps_stack = r.flags & CLONE_VFORK as u64 != 0;
+    let alt = if keeps_stack {
+        t.signals.alt
+    } else {
+        AltStack::NONE
+    };
+    child.signals = State::with_mask(t.signals.mask);
+    child.signals.alt = alt;
+    if r.flags & CLONE_THREAD as u64 != 0 {
+        child.signals.shared = t.signals.shared.clone();
+    }
+    child.signals.stepping = t.signals.stepping.of_child();
+    child.wanted = t.wanted.of_child();
+    child.filters.copy(&t.filters);
+    child.forbidden = t.forbidden;
+    child.is_silent = t.is_silent;
+    child.borrows = r.flags & CLONE_THREAD as u64 == 0;
+    if child.borrows
+        && crate::sys::config::get().children == hindsight_events::config::children::NONE
+    {
+        child.is_silent = true;
+    }
+    child.limits = if child.borrows {
+        Arc::new(Lock::new(*t.limits.lock()))
+    } else {
+        t.limits.clone()
+    };
+    if r.flags & CLONE_SIGHAND as u64 != 0 {
+        child.signals.actions = t.signals.actions.clone();
+    } else {
+        actions::copy(child, t);
+    }
+    Some(child)
+}
+
+/// The child's first function.
+extern "C" fn begin(t: *mut Thread) -> ! {
+    // SAFETY: `clone` made it for this thread alone.
+    let t = unsafe { &mut *t };
+    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
+    t.tid = sys::gettid();
+    if t.borrows {
+        owners::arrive();
+    }
+    t.place.arrive(false);
+    if t.borrows {
+        actions::begin_process(t);
+    }
+    if t.clear_handlers {
+        actions::clear_handlers(t);
+    }
+    if !t.is_silent {
+        match Emitter::thread() {
+            Some(e) => t.set_emitter(e),
+            None => fail::die(fail::STATUS, &line!("no ring is free for a new thread")),
+        }
+        t.ring
+            .store(t.emit.ring().map_or(-1, |r| r as i32), Release);
+        ring::expected_process(t.unborn.take());
+    }
+    // SAFETY: the second stack of the thread's place.
+    if let Err(e) = unsafe { sys::sigaltstack(t.place.stack + STACK, STACK) } {
+        fail::die(
+            fail::STATUS,
+            &line!("cannot set a thread's signal stack (error {e})"),
+        );
+    }
+    t.code_epoch = cache::cache().code.epoch;
+    t.sequence_always();
+    t.begin();
+    pass::unblock(t);
+    (t.run)(t)
+}
+
+/// Ends the calling thread, which is not the last.
+pub fn exit(t: &mut Thread, status: i32) -> ! {
+    sys::set_signal_mask(!0);
+    t.sequence();
+    t.event(&Event::End {
+        kind: EndKind::Exit,
+        code: status as u32 & 0xff,
+        message: b"",
+    });
+    t.publish();
+    t.emit.end();
+    threads::unregister(t);
+    let taken = t.place.taken.as_ptr();
+    // SAFETY: the thread is out of the list, its signals are blocked, and nothing below uses it.
+    unsafe { borrowers::discard_structure(t) };
+    // SAFETY: the store lets another thread have this one's stacks; what follows uses registers only.
+    unsafe {
+        asm!(
+            "mov dword ptr [rdx], 0",
+            "syscall",
+            "ud2",
+            in("rax") __NR_exit as u64, in("rdi") status, in("rdx") taken,
+            options(noreturn),
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! Leaving a process that goes on by itself (see [`hindsight_events::attach`]).
+//!
+//! The command line traces all threads meanwhile: it takes those that wait in a system call out of
+//! it, and sends those in translated code a signal of its own ([`is_kick`]).
+
+use crate::memory::{brk, joint, limits};
+use crate::signals::actions;
+use crate::stream::{descriptor, ring};
+use crate::sys::{self, stop};
+use crate::thread::{Thread, pass, rseq, threads};
+use alloc::boxed::Box;
+use core::arch::{asm, global_asm};
+use core::sync::atomic::Ordering::*;
+use hindsight_events::attach::{Handoff, leave};
+use hindsight_events::{EndKind, Event};
+use hindsight_isa::xsave::COMPONENTS;
+
+// rbx: the handoff. `hindsight_leave` brings the vector state into the processor and rests.
+global_asm!(
+    ".globl hindsight_detach_finish",
+    "hindsight_detach_finish:",
+    "and rsp, -16",
+    "mov rdi, rbx",
+    "call {finish}",
+    "hindsight_leave:",
+    "mov rcx, [rbx]",
+    "mov eax, {mask}",
+    "xor edx, edx",
+    "xrstor64 [rcx]",
+    "jmp hindsight_parked",
+    finish = sym finish,
+    mask = const COMPONENTS,
+);
+
+unsafe extern "C" {
+    fn hindsight_leave();
+}
+
+/// The thread stands before the instruction at `ctx.rip`: ends its stream and waits there for the
+/// command line. Returns if a signal has to be delivered first.
+pub fn rest(t: &mut Thread) {
+    sys::set_signal_mask(!0);
+    if pass::waiting(t) {
+        return;
+    }
+    joint::end(t);
+    let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
+    t.event(&Event::Digest { cpu, vec });
+    t.sequence();
+    let message: &[u8] = match stop::reason() {
+        leave::TRACED => b"another recorded process traces it",
+        _ => b"",
+    };
+    t.event(&Event::End {
+        kind: EndKind::Detached,
+        code: 0,
+        message,
+    });
+    t.publish();
+    t.emit.end();
+    t.emit.release();
+    pass::hand_back(t);
+    if let Some(area) = t.rseq {
+        rseq::tell_kernel(area, 0);
+    }
+    let heap = brk::virtual_heap();
+    let mut handoff = Box::new(Handoff {
+        area: 0,
+        cpu: [0; 20],
+        mask: t.signals.mask,
+        heap: [heap.start, heap.end],
+        threads: threads::count() as u64,
+    });
+    let state = t.cpu();
+    handoff.cpu[..16].copy_from_slice(&state.gpr);
+    handoff.cpu[16..].copy_from_slice(&[state.rip, state.rflags, state.fs_base, state.gs_base]);
+    handoff.area = core::ptr::from_mut(t.area()) as u64;
+    t.seen.store(u64::MAX, Release);
+    let handoff = Box::into_raw(handoff);
+    // SAFETY: the thread never continues here; the area is a valid one.
+    unsafe {
+        asm!("mov rbx, {h}", "jmp {f}", h = in(reg) handoff, f = sym hindsight_leave, options(noreturn))
+    }
+}
+
+/// All threads rest: what is the process's goes back to the kernel.
+extern "C" fn finish(_: *const Handoff) {
+    let t = crate::signals::handler::current();
+    // SAFETY: the GS base is still that of the calling thread, which rests.
+    let t = unsafe { &*t };
+    actions::restore(t);
+    limits::restore(t);
+    descriptor::close();
+    ring::end_process();
+}

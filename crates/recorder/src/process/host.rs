@@ -1,0 +1,60 @@
+//! What this processor and the configuration ask of threads and translated code.
+
+use crate::code::{cache, processor};
+use crate::line;
+use crate::stream::ring;
+use crate::sys::{config, fail};
+use crate::thread::{Run, Thread};
+use hindsight_isa::Predictor;
+use hindsight_isa::xsave::Layout;
+
+/// What this processor and the configuration ask of threads and translated code.
+pub struct Host {
+    pub plain: bool,
+    predictor: Predictor,
+    pub layout: Layout,
+    wide_checks: bool,
+}
+
+impl Host {
+    pub fn detect(plain: bool) -> Host {
+        let Some(layout) = Layout::detect_with(processor::ask) else {
+            fail::die(
+                fail::STATUS,
+                &line!("this processor has no XSAVE, or keeps its state in an unknown place"),
+            );
+        };
+        Host {
+            plain,
+            predictor: Predictor {
+                bits: config::get().predictor_bits,
+            },
+            layout,
+            wide_checks: !plain && layout.mask & 0xe0 == 0xe0 && has_avx512vl(),
+        }
+    }
+
+    /// Makes a thread.
+    pub fn thread(&self, emit: ring::Emitter, run: Run) -> &'static mut Thread {
+        match Thread::make(self.predictor, emit, self.layout, self.wide_checks, run) {
+            Ok(t) => t,
+            Err(e) => fail::die(
+                fail::STATUS,
+                &line!(
+                    "cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k"
+                ),
+            ),
+        }
+    }
+
+    pub fn policy(&self) -> hindsight_translate::Policy {
+        cache::policy(self.plain, self.predictor, self.wide_checks)
+    }
+}
+
+/// AVX-512 with vectors of all lengths and the instructions on bytes, words and quadwords that
+/// the wide checks use (F, DQ, BW, VL).
+fn has_avx512vl() -> bool {
+    let b = processor::ask(7, 0).ebx;
+    [16, 17, 30, 31].iter().all(|n| b >> n & 1 != 0)
+}

@@ -1,0 +1,14 @@
+//! The main loop: what it does when translated code comes back to it.
+
+pub mod chaos;
+pub mod dispatch;
+pub mod far;
+pub mod mark;
+pub mod nondet;
+pub mod operand;
+pub mod precheck;
+pub mod shadow;
+pub mod slow;
+pub mod trap;
+pub mod vsib;
+pub mod xstate;

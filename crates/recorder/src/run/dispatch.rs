@@ -1,0 +1,249 @@
+//! The main loop: enter translated code, act on its exits, observe signals between instructions.
+
+use crate::calls::{perform, vsyscall};
+use crate::code::{cache, select};
+use crate::memory::regime;
+use crate::process::detach;
+use crate::run::shadow::Shadow;
+use crate::run::{chaos, slow, trap};
+use crate::signals::{cores, delivery, doom, exceptions, stepping};
+use crate::sys::stop;
+use crate::thread::call::{self, Flow};
+use crate::thread::{Thread, pass};
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use hindsight_events::Event;
+use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::{Desc, DescKind, desc::raise};
+
+/// What to do after an exit was handled.
+pub enum Next {
+    /// Continue in the cache at `Ctx::resume`: the instruction at hand is not finished.
+    Resume,
+    /// Position and `Ctx::rip` say where the thread stands.
+    Boundary,
+}
+
+/// Runs the thread from `Ctx::rip` on, for ever.
+pub fn run(t: &mut Thread) -> ! {
+    loop {
+        stepping::deliver(t);
+        delivery::deliver_pending(t);
+        if stop::is_dying() {
+            cores::rest(t);
+        }
+        if stop::wanted() {
+            detach::rest(t);
+            continue;
+        }
+        observe(t);
+        let pc = t.ctx.rip;
+        // Between two instructions it runs no code of any generation, however long it waits here.
+        t.seen.store(u64::MAX, Release);
+        regime::arrive(t, pc);
+        select::arrive(t, pc);
+        if trap::begin(t) {
+            continue;
+        }
+        let host = cache::cache().get(t, pc);
+        match host {
+            Ok(host) => execute(t, host),
+            Err(_) => fetch_fault(t),
+        }
+    }
+}
+
+/// Runs translated code from `host` until the thread stands between two instructions and the
+/// runtime has something to look at.
+fn execute(t: &mut Thread, host: u64) {
+    t.ctx.resume = host;
+    t.ctx.count = t.pos;
+    loop {
+        delivery::before_enter(t);
+        // SAFETY: `resume` is translated code for this thread, whose window the GS base is.
+        unsafe { hindsight_glue::enter(t.ctx) };
+        if t.ctx.desc == delivery::LEFT {
+            return delivery::left(t);
+        }
+        let desc = cache::desc(t.ctx.desc);
+        t.pos = t.ctx.count - desc.ahead as u64;
+        t.publish();
+        if let Some(c) = t.emit.ctl() {
+            let n = &c.exits[desc.kind() as usize & 15];
+            n.store(n.load(Relaxed) + 1, Relaxed);
+        }
+        match exit(t, &desc) {
+            // In a loop whose jumps are all linked this may be the only way out.
+            Next::Resume if due(t) && t.is_pressed() => t.inbox.wanted.store(true, Relaxed),
+            Next::Resume => {}
+            Next::Boundary => {
+                // Straight on when nothing wants attention: the usual case for new code.
+                if pass::waiting(t) || due(t) || stop::must_leave() || t.signals.stepping.is_on() {
+                    return;
+                }
+                let pc = t.ctx.rip;
+                match continue_at(t, &desc, pc) {
+                    Some(host) => {
+                        t.ctx.resume = host;
+                        t.ctx.count = t.pos;
+                    }
+                    None => return,
+                }
+            }
+        }
+    }
+}
+
+/// Translation of the place where the thread stands; linked to the exit that led there.
+fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
+    // The exit may be linked only to code of the generation it belongs to.
+    let (entered, plain) = (t.generation, t.is_plain());
+    regime::arrive(t, pc);
+    select::arrive(t, pc);
+    // Without the lock, if it can be.
+    if desc.kind() == DescKind::Syscall
+        && let Some(host) = cache::known(t, pc)
+    {
+        return Some(host);
+    }
+    t.seen.store(u64::MAX, Release);
+    let mut cache = cache::cache();
+    let host = cache.get(t, pc).ok()?;
+    if t.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
+        match desc.kind() {
+            DescKind::Exit | DescKind::Indirect if chaos::leaves_open(t, pc) => {
+                drop(cache);
+                t.seen.store(u64::MAX, Release);
+                chaos::point(t);
+                return None;
+            }
+            DescKind::Exit => cache.link(t, desc.patch, pc, host),
+            DescKind::Indirect | DescKind::Syscall => {
+                let table = t.table();
+                let takes_flags = cache.takes_flags(t, pc);
+                t.ctx.targets[table].set(pc, host, takes_flags);
+            }
+            _ => {}
+        }
+    }
+    Some(host)
+}
+
+fn exit(t: &mut Thread, desc: &Desc) -> Next {
+    if !matches!(desc.kind(), DescKind::Surprise | DescKind::SurpriseValue) {
+        // Another instruction is at hand by now.
+        t.release_second();
+    }
+    match desc.kind() {
+        DescKind::Exit => {
+            t.ctx.rip = desc.pc;
+            Next::Boundary
+        }
+        DescKind::Indirect => Next::Boundary,
+        DescKind::Surprise => {
+            // The real access has succeeded: a fault here means that the memory went away since,
+            // and the predictor's old value is as good as any other moment's.
+            let _ = t.fill(t.ctx.ea, desc.size as u64);
+            chaos::point(t);
+            resume(t, desc)
+        }
+        DescKind::SurpriseValue => {
+            t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
+            chaos::point(t);
+            resume(t, desc)
+        }
+        DescKind::Slow => {
+            t.ctx.rip = desc.pc;
+            slow::execute(t, desc)
+        }
+        DescKind::PreCheck => {
+            t.ctx.rip = desc.pc;
+            slow::precheck(t, desc)
+        }
+        DescKind::Order => {
+            t.order_atomic(desc.size);
+            resume(t, desc)
+        }
+        DescKind::Syscall => {
+            system_call(t, desc);
+            Next::Boundary
+        }
+        DescKind::Raise => {
+            t.ctx.rip = desc.pc;
+            raised(t, desc);
+            Next::Boundary
+        }
+        DescKind::Stale | DescKind::Budget | DescKind::Watch => {
+            t.ctx.rip = desc.pc;
+            let pc = desc.pc;
+            t.seen.store(u64::MAX, Release);
+            cache::cache().drop_block(t, pc);
+            Next::Boundary
+        }
+    }
+}
+
+/// Continues behind the exit.
+pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
+    t.ctx.resume = cache::base() + desc.resume as u64;
+    Next::Resume
+}
+
+fn system_call(t: &mut Thread, desc: &Desc) {
+    t.ctx.rip = desc.pc;
+    doom::before_call(t);
+    // The flag takes effect again after the next instruction.
+    t.signals.stepping.due = false;
+    let (nr, args) = (t.ctx.gpr[0], call::args(t));
+    // A thread that only makes calls stands nowhere else without an event.
+    observe(t);
+    regime::before_call(t, nr as u32, &args);
+    t.sequence();
+    t.event(&Event::Syscall { nr, args });
+    t.seen.store(u64::MAX, Release);
+    chaos::point(t);
+    if perform::perform(t) == Flow::Next {
+        // What the instruction itself leaves behind.
+        let next = desc.pc + desc.size as u64;
+        t.ctx.gpr[1] = next;
+        t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
+        t.ctx.rip = next;
+        stepping::after_call(t);
+        regime::after_call(t, nr as u32, &args);
+    }
+    t.sequence();
+    chaos::point(t);
+}
+
+fn raised(t: &mut Thread, desc: &Desc) {
+    match desc.size {
+        raise::UNSUPPORTED => slow::interrupt(t, desc.pc),
+        raise::BP => {
+            // A trap: reported behind the instruction.
+            t.ctx.rip = desc.pc + 1;
+            exceptions::exception(t, raise::BP);
+        }
+        what => exceptions::exception(t, what),
+    }
+}
+
+fn fetch_fault(t: &mut Thread) {
+    if vsyscall::call(t) {
+        return;
+    }
+    let canonical = t.ctx.rip >> 47 == 0;
+    exceptions::exception(t, if canonical { raise::FETCH } else { raise::GP });
+}
+
+/// Whether a key frame or digest is due.
+fn due(t: &Thread) -> bool {
+    t.pos >= t.next_observation || t.emit.wants_keyframe() && !t.is_plain() && !t.quiet
+}
+
+/// Writes key frames and digests when they are due.
+fn observe(t: &mut Thread) {
+    if !due(t) || t.ctx.rip == 0 {
+        return;
+    }
+    t.observe();
+}

@@ -1,0 +1,59 @@
+//! What the program tells the recorder: an instruction that does nothing where nobody records, with a
+//! request in registers.
+
+use crate::code::select;
+use crate::run::dispatch::Next;
+use crate::run::slow;
+use crate::sys::guard;
+use crate::thread::Thread;
+use alloc::vec::Vec;
+use hindsight_events::Event;
+use hindsight_isa::Desc;
+use hindsight_isa::mark::{NAME_MAX, PAYLOAD_MAX, request};
+
+const RAX: usize = 0;
+const RCX: usize = 1;
+const RDX: usize = 2;
+const RSI: usize = 6;
+const RDI: usize = 7;
+const R8: usize = 8;
+
+/// Executes the instruction of `desc`: its result, in rax, is whether the thread is recorded.
+pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
+    let g = &t.ctx.gpr;
+    let (what, name, payload) = (g[RDI], (g[RSI], g[RDX]), (g[RCX], g[R8]));
+    match what {
+        request::START => select::set_stopped(t, false),
+        request::STOP => select::set_stopped(t, true),
+        request::MARK => {
+            let mut bytes = Vec::new();
+            if append(&mut bytes, name, NAME_MAX) {
+                let name = bytes.len();
+                if append(&mut bytes, payload, PAYLOAD_MAX) {
+                    let bytes = &bytes;
+                    t.event(&Event::Mark { name, bytes });
+                }
+            }
+        }
+        _ => {}
+    }
+    let mut values = [0; 19];
+    values[RAX] = select::is_on(t) as u64;
+    t.ctx.gpr[RAX] = values[RAX];
+    let (mask, ilen) = (1 << RAX, desc.ilen);
+    t.event(&Event::Regs { mask, ilen, values });
+    if matches!(what, request::START | request::STOP) {
+        // A gap may begin or end.
+        t.ctx.rip = desc.pc + desc.ilen as u64;
+        t.complete();
+        return Next::Boundary;
+    }
+    slow::finish(t, desc, Ok(()))
+}
+
+/// Appends the bytes at an address, as many as are allowed. False: they cannot be read.
+fn append(bytes: &mut Vec<u8>, (addr, len): (u64, u64), most: usize) -> bool {
+    let at = bytes.len();
+    bytes.resize(at + len.min(most as u64) as usize, 0);
+    guard::read(addr, &mut bytes[at..]).is_ok()
+}

@@ -1,0 +1,146 @@
+//! Instructions whose result is not determined by registers and memory: executed, and recorded.
+
+use crate::code::processor::{self, baseline, host_xcr0, xcr0};
+use crate::run::{operand, slow};
+use crate::sys::guard::Fault;
+use crate::thread::Thread;
+use core::arch::asm;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use hindsight_events::Event;
+use iced_x86::{Instruction, Mnemonic};
+
+const FLAGS: u32 = 1 << 16;
+
+/// Size of a standard XSAVE area with all of [`xcr0`].
+fn area_size() -> u32 {
+    // The dynamic linker asks dozens of times, and each answer takes several questions.
+    static KNOWN: AtomicU32 = AtomicU32::new(0);
+    let known = KNOWN.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let shown = xcr0();
+    let size = (2..63).filter(|i| shown >> i & 1 != 0).fold(576, |n, i| {
+        let l = processor::ask(0xd, i);
+        n.max(l.eax + l.ebx)
+    });
+    KNOWN.store(size, Relaxed);
+    size
+}
+
+/// Executes `i` and records which registers it changed.
+pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
+    use Mnemonic::*;
+    let mut values = [0u64; 19];
+    let mut mask = 0u32;
+    let mut set = |n: usize, v: u64| {
+        values[n] = v;
+        mask |= 1 << n;
+    };
+    match i.mnemonic() {
+        Cpuid if t.forbidden.cpuid => return Err(Fault::GP),
+        Rdtsc | Rdtscp if t.forbidden.tsc => return Err(Fault::GP),
+        Cpuid => {
+            let (leaf, sub) = (t.ctx.gpr[0] as u32, t.ctx.gpr[1] as u32);
+            let r = processor::ask(leaf, sub);
+            let size = if leaf == 0xd { area_size() } else { 0 };
+            let r = [r.eax, r.ebx, r.ecx, r.edx];
+            let r = baseline().filter(leaf, sub, r, host_xcr0(), size);
+            for (n, v) in [0, 3, 1, 2].into_iter().zip(r) {
+                set(n, v as u64);
+            }
+        }
+        Rdtsc | Rdtscp => {
+            let (lo, hi, aux): (u32, u32, u32);
+            // SAFETY: reads counters.
+            unsafe {
+                if i.mnemonic() == Rdtsc {
+                    asm!("rdtsc", out("eax") lo, out("edx") hi, options(nomem, nostack));
+                    aux = 0;
+                } else {
+                    asm!("rdtscp", out("eax") lo, out("edx") hi, out("ecx") aux, options(nomem, nostack));
+                }
+            }
+            set(0, lo as u64);
+            set(2, hi as u64);
+            if i.mnemonic() == Rdtscp {
+                set(1, aux as u64);
+            }
+        }
+        Xgetbv => {
+            let v = match t.ctx.gpr[1] as u32 {
+                0 => xcr0(),
+                // Components in use: all of them is always a correct answer.
+                1 => xcr0(),
+                _ => {
+                    return Err(Fault::GP);
+                }
+            };
+            set(0, v & 0xffff_ffff);
+            set(2, v >> 32);
+        }
+        Rdpid => {
+            let aux: u32;
+            // SAFETY: as above.
+            unsafe {
+                asm!("rdtscp", out("eax") _, out("edx") _, out("ecx") aux, options(nomem, nostack))
+            };
+            set(i.op_register(0).full_register().number(), aux as u64);
+        }
+        Rdrand | Rdseed => {
+            let r = i.op_register(0);
+            let n = r.full_register().number();
+            let (v, ok): (u64, u8);
+            // SAFETY: the program is only shown these instructions where they exist.
+            unsafe {
+                if i.mnemonic() == Rdrand {
+                    asm!("rdrand {v}", "setc {c}", v = out(reg) v, c = out(reg_byte) ok, options(nomem, nostack));
+                } else {
+                    asm!("rdseed {v}", "setc {c}", v = out(reg) v, c = out(reg_byte) ok, options(nomem, nostack));
+                }
+            }
+            let old = t.ctx.gpr[n];
+            set(
+                n,
+                match r.size() {
+                    8 => v,
+                    4 => v as u32 as u64,
+                    _ => old & !0xffff | v & 0xffff,
+                },
+            );
+            set(16, t.ctx.rflags & !0x8d5 | ok as u64);
+        }
+        Lsl | Lar if i.op1_kind() == iced_x86::OpKind::Register => {
+            let n = i.op_register(0).full_register().number();
+            let selector = operand::value(t.ctx, i.op1_register()).unwrap_or(0);
+            let (v, ok): (u64, u8);
+            // SAFETY: reads a descriptor's limit or rights.
+            unsafe {
+                if i.mnemonic() == Lsl {
+                    asm!("xor {v:e}, {v:e}", "lsl {v:e}, {s:e}", "setz {z}", v = out(reg) v, s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
+                } else {
+                    asm!("xor {v:e}, {v:e}", "lar {v:e}, {s:e}", "setz {z}", v = out(reg) v, s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
+                }
+            }
+            if ok != 0 && i.op_register(0).size() >= 4 {
+                set(n, v);
+            }
+            set(16, t.ctx.rflags & !0x40 | (ok as u64) << 6);
+        }
+        _ => slow::unsupported(t, i.ip()),
+    }
+    for (n, v) in values[..16].iter().enumerate() {
+        if mask & (1 << n) != 0 {
+            t.ctx.gpr[n] = *v;
+        }
+    }
+    if mask & FLAGS != 0 {
+        t.ctx.rflags = values[16];
+    }
+    t.event(&Event::Regs {
+        mask,
+        ilen: i.len() as u8,
+        values,
+    });
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Brings the predictor up to date before instructions whose reads depend on masks, indices or
+//! state, and proves their writes possible.
+
+use crate::code::processor;
+use crate::run::operand::value;
+use crate::run::shadow::Shadow;
+use crate::sys::guard::{self, Fault};
+use hindsight_translate::vsib::Elements;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// Prepares `i`; `writes` is the number of bytes it writes at its memory operand (0: none).
+/// `Ok(false)`: it reads addresses that share cells, and has to be executed in parts.
+pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fault> {
+    use Mnemonic::*;
+    let Some(op) = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory) else {
+        t.unsupported(i.ip());
+    };
+    let vsib = i.memory_index().is_vector_register();
+    if vsib {
+        return gather(t, i);
+    }
+    let Some(addr) = i.virtual_address(op, 0, |r, _, _| value(t.ctx(), r)) else {
+        t.unsupported(i.ip());
+    };
+    match i.mnemonic() {
+        Bt | Bts | Btr | Btc => {
+            let size = i.op_register(1).size() as u64;
+            let offset = value(t.ctx(), i.op_register(1)).unwrap_or(0);
+            let bits = 8 * size;
+            let shift = 64 - bits as u32;
+            let signed = ((offset << shift) as i64) >> shift;
+            let at = addr.wrapping_add((signed.div_euclid(bits as i64) as u64).wrapping_mul(size));
+            let narrow = i.memory_base().size() == 4
+                || i.memory_index().size() == 4
+                || i.memory_displ_size() == 4;
+            // Short addresses wrap before the segment's base is added.
+            let segment = value(t.ctx(), i.memory_segment()).unwrap_or(0);
+            let at = if narrow {
+                segment.wrapping_add(at.wrapping_sub(segment) as u32 as u64)
+            } else {
+                at
+            };
+            t.fill(at, size)?;
+            if i.mnemonic() != Bt {
+                guard::probe_write(at, size)?;
+            }
+        }
+        _ if writes != 0 => guard::probe_write(addr, writes)?,
+        Xrstor | Xrstor64 => return xrstor(t, addr),
+        Fxrstor | Fxrstor64 | Frstor | Fldenv => drop(t.fill(addr, i.memory_size().size() as u64)?),
+        Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq => {
+            let v = t.vec();
+            let n = i.op_register(1).number();
+            let size = if matches!(i.mnemonic(), Vmaskmovps | Vpmaskmovd) {
+                4
+            } else {
+                8
+            };
+            let total = i.op_register(0).size();
+            let active = |e: usize| v.zmm[n][e * size + size - 1] & 0x80 != 0;
+            elements(t, addr, size, total / size, active)?;
+        }
+        _ => masked(t, i, addr)?,
+    }
+    Ok(true)
+}
+
+/// Fills the lines of the active elements. Lines are tried as a whole; those that cannot be read
+/// matter only if an active element lies in them.
+fn elements(
+    t: &mut impl Shadow,
+    addr: u64,
+    size: usize,
+    count: usize,
+    active: impl Fn(usize) -> bool,
+) -> Result<(), Fault> {
+    for e in 0..count {
+        if active(e) {
+            t.fill(addr + (e * size) as u64, size as u64)?;
+        }
+    }
+    Ok(())
+}
+
+/// A memory operand under a mask register. Shuffles use elements that their mask does not name, so
+/// the predictor learns all of the operand that can be read; only what counts may fault.
+fn masked(t: &mut impl Shadow, i: &Instruction, addr: u64) -> Result<(), Fault> {
+    let total = i.memory_size().size() as u64;
+    if i.op_mask() == Register::None || never_suppresses(i) {
+        t.fill(addr, total)?;
+        return Ok(());
+    }
+    // What one bit of the mask stands for.
+    let size = match i.mnemonic() {
+        Mnemonic::Vfmulcsh | Mnemonic::Vfcmulcsh | Mnemonic::Vfmaddcsh | Mnemonic::Vfcmaddcsh => 4,
+        _ if i.op_code().can_broadcast() => i.op_code().broadcast_memory_size().size(),
+        _ => i.memory_size().element_size().max(1),
+    };
+    let count = total as usize / size;
+    let all = i.op_register(0).size() / size;
+    let spread = spreads(i);
+    let lanes = if i.is_broadcast() {
+        i.op_code().memory_size().size() / size
+    } else if spread {
+        all
+    } else {
+        count
+    };
+    let k = t.vec().k[i.op_mask().number()];
+    let k = if lanes >= 64 {
+        k
+    } else {
+        k & ((1 << lanes) - 1)
+    };
+    for part in [addr, addr.wrapping_add(total.max(1) - 1)] {
+        let _ = t.fill(part, 1);
+    }
+    use Mnemonic::*;
+    if matches!(
+        i.mnemonic(),
+        Vpexpandd | Vpexpandq | Vexpandps | Vexpandpd | Vpexpandb | Vpexpandw
+    ) {
+        return elements(t, addr, size, k.count_ones() as usize, |_| true);
+    }
+    if i.is_broadcast() || spread {
+        return elements(t, addr, size, count, |e| {
+            (e..lanes).step_by(count).any(|l| k >> l & 1 != 0)
+        });
+    }
+    elements(t, addr, size, count, |e| k >> e & 1 != 0)
+}
+
+/// Instructions that repeat their operand over the destination.
+fn spreads(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(
+        i.mnemonic(),
+        Vbroadcastss
+            | Vbroadcastsd
+            | Vbroadcastf32x2
+            | Vbroadcastf32x4
+            | Vbroadcastf32x8
+            | Vbroadcastf64x2
+            | Vbroadcastf64x4
+            | Vbroadcasti32x2
+            | Vbroadcasti32x4
+            | Vbroadcasti32x8
+            | Vbroadcasti64x2
+            | Vbroadcasti64x4
+            | Vpbroadcastb
+            | Vpbroadcastw
+            | Vpbroadcastd
+            | Vpbroadcastq
+    )
+}
+
+/// Instructions that read their whole operand whatever the mask says: those with "NF" in their
+/// exception type (Intel SDM volume 2, section 2.8).
+fn never_suppresses(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    // Shifts by a count in memory.
+    let counted = i.op_count() == 3 && i.op_kind(2) == OpKind::Memory;
+    let shift = matches!(
+        i.mnemonic(),
+        Vpsrlw | Vpsrld | Vpsrlq | Vpsllw | Vpslld | Vpsllq | Vpsraw | Vpsrad | Vpsraq
+    );
+    counted && shift
+        || matches!(
+            i.mnemonic(),
+            Vgf2p8affineqb
+                | Vgf2p8affineinvqb
+                | Vcvtne2ps2bf16
+                | Valignd
+                | Valignq
+                | Vdbpsadbw
+                | Vpackssdw
+                | Vpacksswb
+                | Vpackusdw
+                | Vpackuswb
+                | Vpalignr
+                | Vpconflictd
+                | Vpconflictq
+                | Vpermb
+                | Vpermw
+                | Vpermd
+                | Vpermq
+                | Vpermps
+                | Vpermpd
+                | Vpermi2b
+                | Vpermi2w
+                | Vpermi2d
+                | Vpermi2q
+                | Vpermi2ps
+                | Vpermi2pd
+                | Vpermt2b
+                | Vpermt2w
+                | Vpermt2d
+                | Vpermt2q
+                | Vpermt2ps
+                | Vpermt2pd
+                | Vpermilps
+                | Vpermilpd
+                | Vpmultishiftqb
+                | Vpshufb
+                | Vpshufd
+                | Vpshufhw
+                | Vpshuflw
+                | Vpunpcklbw
+                | Vpunpcklwd
+                | Vpunpckldq
+                | Vpunpcklqdq
+                | Vpunpckhbw
+                | Vpunpckhwd
+                | Vpunpckhdq
+                | Vpunpckhqdq
+                | Vshuff32x4
+                | Vshuff64x2
+                | Vshufi32x4
+                | Vshufi64x2
+                | Vshufps
+                | Vshufpd
+                | Vunpcklps
+                | Vunpcklpd
+                | Vunpckhps
+                | Vunpckhpd
+                | Vmovshdup
+                | Vmovsldup
+                | Vmovddup
+                | Vinsertf32x4
+                | Vinsertf32x8
+                | Vinsertf64x2
+                | Vinsertf64x4
+                | Vinserti32x4
+                | Vinserti32x8
+                | Vinserti64x2
+                | Vinserti64x4
+                | Vpmaddubsw
+                | Vpmaddwd
+        )
+}
+
+/// `false`: elements share cells, so that not all can be brought up to date at once.
+fn gather(t: &mut impl Shadow, i: &Instruction) -> Result<bool, Fault> {
+    let v = t.vec();
+    let Some(elements) = Elements::of(i, &v, |r| value(t.ctx(), r)) else {
+        t.unsupported(i.ip());
+    };
+    let active = &elements.active;
+    for (_, at) in active {
+        t.fill(*at, elements.size as u64)?;
+    }
+    if active.iter().all(|(_, at)| at >> 32 == active[0].1 >> 32) {
+        return Ok(true);
+    }
+    for (_, at) in active {
+        if t.fill(*at, elements.size as u64)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Everything that `xrstor` may read, for the components it is asked for.
+fn xrstor(t: &mut impl Shadow, addr: u64) -> Result<bool, Fault> {
+    if !addr.is_multiple_of(64) {
+        return Err(Fault::GP);
+    }
+    let wanted = (t.ctx().gpr[0] & 0xffff_ffff | t.ctx().gpr[2] << 32) & processor::xcr0();
+    t.fill(addr, 576)?;
+    let mut header = [0; 64];
+    guard::read(addr + 512, &mut header)?;
+    let word = |n: usize| u64::from_le_bytes(core::array::from_fn(|i| header[8 * n + i]));
+    let (present, layout) = (word(0), word(1));
+    let compact = layout >> 63 != 0;
+    let mut next = 576;
+    for c in 2..63u32 {
+        let there = if compact { layout } else { present } >> c & 1 != 0;
+        if !there {
+            continue;
+        }
+        let l = processor::ask(0xd, c);
+        let at = if compact {
+            let at = if l.ecx & 2 != 0 {
+                u64::next_multiple_of(next, 64)
+            } else {
+                next
+            };
+            next = at + l.eax as u64;
+            at
+        } else {
+            l.ebx as u64
+        };
+        if wanted >> c & 1 == 0 || present >> c & 1 == 0 {
+            continue;
+        }
+        t.fill(addr + at, l.eax as u64)?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,104 @@
+//! Mispredictions: reads that differ from their prediction. Brings the predictor up to date, line by line, and
+//! records what that changed.
+//!
+//! The differential tests have threads of their own, which do this with the same code.
+
+use crate::sys::guard::{self, Fault};
+use hindsight_events::Event;
+use hindsight_events::event::LINE;
+use hindsight_isa::{Ctx, VecState};
+
+/// A thread whose reads are predicted.
+pub trait Shadow {
+    /// Its context block.
+    fn ctx(&self) -> &Ctx;
+
+    /// Its vector registers.
+    fn vec(&mut self) -> VecState;
+
+    /// Address of the predictor cell of guest address `a`.
+    fn cell(&self, a: u64) -> *mut u8;
+
+    /// Whether it runs plain code, which leaves the predictor alone.
+    fn is_plain(&self) -> bool;
+
+    /// Appends an event at the present position.
+    fn event(&mut self, ev: &Event);
+
+    /// A read differed from its prediction.
+    fn count_misprediction(&mut self);
+
+    /// The recorder does not know the instruction at `pc`.
+    fn unsupported(&mut self, pc: u64) -> !;
+
+    /// Makes the predictor agree with memory for the lines of `addr..addr+len`. Returns whether
+    /// anything differed.
+    fn fill(&mut self, addr: u64, len: u64) -> Result<bool, Fault> {
+        let mut changed = false;
+        let last = addr.wrapping_add(len.max(1) - 1) & !(LINE - 1);
+        let mut line = addr & !(LINE - 1);
+        loop {
+            // The fault is at the first byte that was asked for, not at the line's.
+            changed |= self.fill_line(line).map_err(|f| match f.addr {
+                0 => f,
+                at => Fault {
+                    addr: at.max(addr),
+                    ..f
+                },
+            })?;
+            if line == last {
+                return Ok(changed);
+            }
+            line = line.wrapping_add(LINE);
+        }
+    }
+
+    /// [`Shadow::fill`] for one line.
+    fn fill_line(&mut self, line: u64) -> Result<bool, Fault> {
+        let mut real = [0u8; LINE as usize];
+        guard::load_line(line, &mut real)?;
+        if self.is_plain() {
+            return Ok(false);
+        }
+        let cell = self.cell(line).cast::<u64>();
+        let mut words = [0; 8];
+        let mut mask = 0;
+        for (i, w) in words.iter_mut().enumerate() {
+            let mut b = [0; 8];
+            b.copy_from_slice(&real[8 * i..8 * i + 8]);
+            let now = u64::from_le_bytes(b);
+            // SAFETY: a line's cells are contiguous in the window and aligned as the line is.
+            unsafe {
+                if *cell.add(i) != now {
+                    *cell.add(i) = now;
+                    *w = now;
+                    mask |= 1 << i;
+                }
+            }
+        }
+        if mask != 0 {
+            self.count_misprediction();
+            self.event(&Event::Patch { line, mask, words });
+        }
+        Ok(mask != 0)
+    }
+
+    /// Sets exactly the cells of `addr..addr+len` (at most 8) to the low bytes of `value`, which was
+    /// read there and is in memory no longer.
+    fn fill_value(&mut self, addr: u64, len: u8, value: u64) {
+        for (i, b) in value.to_le_bytes()[..len.min(8) as usize]
+            .iter()
+            .enumerate()
+        {
+            // SAFETY: a cell of the window.
+            unsafe { *self.cell(addr.wrapping_add(i as u64)) = *b }
+        }
+        let value = if len < 8 {
+            value & ((1 << (8 * len)) - 1)
+        } else {
+            value
+        };
+        self.count_misprediction();
+        self.event(&Event::PatchBytes { addr, len, value });
+    }
+}

@@ -1,0 +1,404 @@
+//! Instructions that the runtime executes, or prepares, for translated code.
+
+use crate::code::cache;
+use crate::run::dispatch::{Next, resume};
+use crate::run::shadow::Shadow;
+use crate::run::{nondet, precheck, xstate};
+use crate::signals::{exceptions, stepping};
+use crate::sys::guard::{self, Fault};
+use crate::thread::{Thread, end, pass};
+use hindsight_events::Event;
+use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
+use hindsight_isa::{Ctx, VecState};
+use hindsight_isa::{Desc, state::RFLAGS_MASK};
+use hindsight_translate::{completed, familiar};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+
+/// The instruction of a descriptor.
+pub fn decode(desc: &Desc) -> Instruction {
+    let n = (desc.ilen as usize).min(15);
+    if let Some(i) = familiar(&desc.bytes[..n], desc.pc) {
+        return i;
+    }
+    Decoder::with_ip(64, &desc.bytes[..n], desc.pc, DecoderOptions::NONE).decode()
+}
+
+/// Executes the instruction of `desc`; t stands before it.
+pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
+    if let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) {
+        return string(t, desc, op);
+    }
+    let i = decode(desc);
+    if i.memory_index().is_vector_register() {
+        return crate::run::vsib::execute(t, desc, &i);
+    }
+    use Mnemonic::*;
+    let done = match i.mnemonic() {
+        Nop => return crate::run::mark::execute(t, desc),
+        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => {
+            nondet::execute(t, &i)
+        }
+        Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => base(t, &i),
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
+        | Fnsave | Fsave | Fnstenv | Fstenv => xstate::save(t, &i),
+        _ => unsupported(t, desc.pc),
+    };
+    finish(t, desc, done)
+}
+
+/// The instruction is done, or has failed.
+pub fn finish(t: &mut Thread, desc: &Desc, done: Result<(), Fault>) -> Next {
+    match done {
+        Ok(()) if pass::waiting(t) => {
+            t.ctx.rip = desc.pc + desc.ilen as u64;
+            t.complete();
+            Next::Boundary
+        }
+        Ok(()) => resume(t, desc),
+        Err(f) => {
+            exceptions::fault(t, &f);
+            Next::Boundary
+        }
+    }
+}
+
+/// Brings the predictor up to date for what the instruction of `desc` reads.
+pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
+    let i = decode(desc);
+    match precheck::run(t, &i, desc.size as u64) {
+        Ok(true) => resume(t, desc),
+        Ok(false) => crate::run::vsib::execute(t, desc, &i),
+        Err(f) => {
+            exceptions::fault(t, &f);
+            Next::Boundary
+        }
+    }
+}
+
+/// The instruction at `pc`, and its bytes.
+pub fn fetch(pc: u64) -> (Instruction, [u8; 15], usize) {
+    let mut bytes = [0; 15];
+    let n = (1..=15)
+        .rev()
+        .find(|n| guard::read(pc, &mut bytes[..*n]).is_ok())
+        .unwrap_or(0);
+    let i = Decoder::with_ip(64, &bytes[..n], pc, DecoderOptions::NONE).decode();
+    (i, bytes, n)
+}
+
+/// Executes a software interrupt; anything else that the translator does not know ends the
+/// recording.
+pub fn interrupt(t: &mut Thread, pc: u64) {
+    const SYSTEM_CALL: u8 = 0x80;
+    let i = fetch(pc).0;
+    match i.mnemonic() {
+        Mnemonic::Int if i.immediate8() != SYSTEM_CALL => {
+            exceptions::interrupt(t, i.immediate8(), i.next_ip())
+        }
+        Mnemonic::Popf | Mnemonic::Popfq => stepping::pop_flags(t, &i),
+        Mnemonic::Int1 => exceptions::debug_trap(t, i.next_ip()),
+        _ if crate::run::far::execute(t, &i) => {}
+        _ => unsupported(t, pc),
+    }
+}
+
+/// Ends the recording at an instruction that the recorder does not know.
+pub fn unsupported(t: &mut Thread, pc: u64) -> ! {
+    let (i, bytes, n) = fetch(pc);
+    let mut l = crate::line!("unsupported instruction {:?} at {pc:#x}, bytes", i.code());
+    for b in &bytes[..i.len().max(1).min(n)] {
+        let _ = core::fmt::Write::write_fmt(&mut l, format_args!(" {b:02x}"));
+    }
+    end::unsupported(t, &l)
+}
+
+/// rdfsbase and its kin: they see what the program set.
+fn base(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
+    let r = i.op_register(0);
+    let wide = r.size() == 8;
+    let n = r.full_register().number();
+    let low = |v: u64| if wide { v } else { v as u32 as u64 };
+    match i.mnemonic() {
+        Mnemonic::Rdfsbase => t.ctx.gpr[n] = low(t.ctx.fs_base),
+        Mnemonic::Rdgsbase => t.ctx.gpr[n] = low(t.ctx.gs_base),
+        m => {
+            let v = low(t.ctx.gpr[n]);
+            if (v as i64) << 16 >> 16 != v as i64 {
+                return Err(Fault::GP);
+            }
+            if m == Mnemonic::Wrfsbase {
+                t.ctx.fs_base = v;
+                crate::sys::set_fs_base(v);
+            } else {
+                t.ctx.gs_base = v;
+            }
+        }
+    }
+    Ok(())
+}
+
+// ---- string instructions ----
+
+/// Real memory and predictor together.
+struct Both<'a> {
+    t: &'a mut Thread,
+    done: u64,
+    announced: bool,
+}
+
+impl StringMemory for Both<'_> {
+    type Stop = (Fault, u64);
+
+    fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop> {
+        self.done = done;
+        self.announced = done == 0;
+        Ok(u64::MAX)
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop> {
+        guard::read(addr, buf).map_err(|f| (f, self.done))?;
+        if self.t.is_plain() {
+            return Ok(());
+        }
+        if !self.t.agrees(addr, buf) {
+            if !self.announced {
+                self.announced = true;
+                self.t.event(&Event::RepChunk {
+                    iterations: self.done,
+                });
+            }
+            self.t
+                .fill(addr, buf.len() as u64)
+                .map_err(|f| (f, self.done))?;
+            // What counts is what replay will see.
+            self.t.read_cells(addr, buf);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Self::Stop> {
+        guard::write(addr, buf).map_err(|f| (f, self.done))?;
+        self.t.write_cells(addr, buf);
+        Ok(())
+    }
+}
+
+fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
+    let (base, mut regs) = operands(t, op);
+    if t.is_unrecorded() {
+        let done = op.execute(&mut regs, base, 0, &mut Real);
+        store(t, &regs);
+        return finish(t, desc, done);
+    }
+    if op.operands_collide(&regs, base, t.predictor) {
+        return collide(t, desc, op, regs, base);
+    }
+    // What translated code has done of it.
+    let from = match desc.size {
+        0 => 0,
+        _ => completed(&desc.bytes[..desc.ilen as usize], t.ctx, regs.rcx).unwrap_or(0),
+    };
+    let result = op.execute(
+        &mut regs,
+        base,
+        from,
+        &mut Both {
+            t,
+            done: from,
+            announced: from == 0,
+        },
+    );
+    store(t, &regs);
+    let done = result.map_err(|(f, done)| {
+        // So that replay stops at the same iteration.
+        t.event(&Event::RepChunk { iterations: done });
+        f
+    });
+    finish(t, desc, done)
+}
+
+/// Executes one iteration of a repeated instruction, before which the thread stands, and records what that
+/// did; unless it is the last one, or fails.
+pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
+    let count = match op.addr32 {
+        true => t.ctx.gpr[1] as u32 as u64,
+        false => t.ctx.gpr[1],
+    };
+    if op.repeat == Repeat::No || count < 2 {
+        return false;
+    }
+    let (base, mut regs) = operands(t, op);
+    let to = regs.rdi;
+    let once = StringOp {
+        repeat: Repeat::No,
+        ..op
+    };
+    if once.execute(&mut regs, base, 0, &mut Real).is_err() {
+        return false;
+    }
+    const ZERO: u64 = 0x40;
+    let compares = matches!(op.kind, Kind::Cmps | Kind::Scas);
+    if compares && (regs.rflags & ZERO != 0) == (op.repeat == Repeat::NotEqual) {
+        return false;
+    }
+    regs.rcx = count - 1;
+    store(t, &regs);
+    let mut values = [0; 19];
+    (values[0], values[1], values[6], values[7]) = (regs.rax, regs.rcx, regs.rsi, regs.rdi);
+    values[16] = t.ctx.rflags;
+    t.event(&Event::Regs {
+        mask: 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7 | 1 << 16,
+        ilen: 0,
+        values,
+    });
+    if matches!(op.kind, Kind::Movs | Kind::Stos) {
+        let to = if op.addr32 { to as u32 as u64 } else { to };
+        stepping::tell(t, to, op.size as u64);
+    }
+    true
+}
+
+/// Base of the source's segment, and registers, for a string instruction.
+fn operands(t: &Thread, op: StringOp) -> (u64, Regs) {
+    let base = match op.segment {
+        Segment::Flat => 0,
+        Segment::Fs => t.ctx.fs_base,
+        Segment::Gs => t.ctx.gs_base,
+    };
+    let g = &t.ctx.gpr;
+    let regs = Regs {
+        rax: g[0],
+        rcx: g[1],
+        rsi: g[6],
+        rdi: g[7],
+        rflags: t.ctx.rflags,
+    };
+    (base, regs)
+}
+
+fn store(t: &mut Thread, r: &Regs) {
+    let g = &mut t.ctx.gpr;
+    (g[0], g[1], g[6], g[7]) = (r.rax, r.rcx, r.rsi, r.rdi);
+    t.ctx.rflags = r.rflags & RFLAGS_MASK;
+}
+
+/// Real memory alone.
+struct Real;
+
+impl StringMemory for Real {
+    type Stop = Fault;
+    fn chunk(&mut self, _: u64) -> Result<u64, Fault> {
+        Ok(u64::MAX)
+    }
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        guard::read(addr, buf)
+    }
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Fault> {
+        guard::write(addr, buf)
+    }
+}
+
+/// A comparison whose operands share predictor cells: its outcome is recorded.
+fn collide(t: &mut Thread, desc: &Desc, op: StringOp, mut regs: Regs, base: u64) -> Next {
+    let result = op.execute(&mut regs, base, 0, &mut Real);
+    if result.is_err() {
+        // Nothing of it is kept: it begins anew after the signal, as after an interrupt before it.
+        return finish(t, desc, result);
+    }
+    store(t, &regs);
+    let mut values = [0; 19];
+    (values[1], values[6], values[7], values[16]) = (regs.rcx, regs.rsi, regs.rdi, t.ctx.rflags);
+    let mask = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 16;
+    t.event(&Event::Regs {
+        mask,
+        ilen: desc.ilen,
+        values,
+    });
+    finish(t, desc, Ok(()))
+}
+
+impl Shadow for Thread {
+    fn ctx(&self) -> &Ctx {
+        self.ctx
+    }
+
+    fn vec(&mut self) -> VecState {
+        Thread::vec(self)
+    }
+
+    fn cell(&self, a: u64) -> *mut u8 {
+        Thread::cell(self, a)
+    }
+
+    fn is_plain(&self) -> bool {
+        Thread::is_plain(self)
+    }
+
+    fn event(&mut self, ev: &Event) {
+        Thread::event(self, ev);
+    }
+
+    fn count_misprediction(&mut self) {
+        self.surprises += 1;
+    }
+
+    fn unsupported(&mut self, pc: u64) -> ! {
+        unsupported(self, pc)
+    }
+}
+
+impl Thread {
+    /// Records what the kernel, or the recorder in its place, has put into memory: `bytes` at `addr`.
+    pub fn put(&mut self, addr: u64, bytes: &[u8]) {
+        if self.is_plain() {
+            return;
+        }
+        self.write_cells(addr, bytes);
+        self.event(&Event::Memory { addr, bytes });
+    }
+
+    /// Calls `f` with each contiguous piece of the cells of `addr..addr+len` and its offset.
+    fn cells(&self, addr: u64, len: usize, mut f: impl FnMut(*mut u8, usize, usize)) {
+        let mut at = 0;
+        while at < len {
+            let a = addr.wrapping_add(at as u64);
+            let room = (self.predictor.size() - self.predictor.cell(a)) as usize;
+            let n = room.min(len - at);
+            f(self.cell(a), at, n);
+            at += n;
+        }
+    }
+
+    /// Whether the cells of `addr` hold `bytes`.
+    pub fn agrees(&self, addr: u64, bytes: &[u8]) -> bool {
+        let mut same = true;
+        self.cells(addr, bytes.len(), |p, at, n| {
+            // SAFETY: `n` cells from `p` on lie in the window.
+            same &= unsafe { core::slice::from_raw_parts(p, n) } == &bytes[at..at + n];
+        });
+        same
+    }
+
+    pub fn read_cells(&self, addr: u64, buf: &mut [u8]) {
+        let len = buf.len();
+        self.cells(addr, len, |p, at, n| {
+            // SAFETY: as above; `buf` is not part of the window.
+            unsafe { core::ptr::copy_nonoverlapping(p, buf[at..].as_mut_ptr(), n) }
+        });
+    }
+
+    pub fn write_cells(&mut self, addr: u64, bytes: &[u8]) {
+        if self.is_plain() {
+            return;
+        }
+        self.cells(addr, bytes.len(), |p, at, n| {
+            // SAFETY: as above.
+            unsafe { core::ptr::copy_nonoverlapping(bytes[at..].as_ptr(), p, n) }
+        });
+    }
+
+    /// The program's executable memory in `addr..addr+len` changed, went or can be written now.
+    pub fn invalidate_code(&mut self, addr: u64, len: u64) {
+        cache::cache().invalidate(self, addr, len);
+    }
+}

@@ -1,0 +1,258 @@
+//! The frame that the kernel puts on the stack for a signal handler, and the way back.
+//!
+//! Layout: Linux `arch/x86/kernel/signal_64.c` (`struct rt_sigframe`) and `fpu/signal.c`.
+
+use crate::sys::context::{CR2, Context, EFLAGS, ERROR, Info, TF, TRAPNO};
+use crate::sys::{self, SigAction, guard};
+use crate::thread::Thread;
+use crate::thread::signal_state::AltStack;
+use alloc::boxed::Box;
+use core::arch::asm;
+use hindsight_events::Event;
+use hindsight_isa::cpuid::Baseline;
+use hindsight_isa::xsave::{AREA_LEN, Area};
+use linux_raw_sys::general::{SA_ONSTACK, SA_RESTORER, SS_AUTODISARM};
+
+/// Return address, context, information.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Frame {
+    restorer: u64,
+    uc: Context,
+    info: Info,
+}
+
+const FRAME: usize = size_of::<Frame>();
+const _: () = assert!(FRAME == 440);
+
+const MAGIC1: u32 = 0x4650_5853;
+const MAGIC2: u32 = 0x4650_5845;
+/// Software bytes of the XSAVE area: magic, size with trailer, components, size.
+const SOFTWARE: usize = 464;
+const HEADER: usize = 512;
+/// Most bytes of an area that is taken for one.
+const LARGEST: usize = 16 << 10;
+/// Context flags: there is an XSAVE area; ss is valid, and to be restored.
+const UC_FLAGS: u64 = 7;
+const RED_ZONE: u64 = 128;
+/// The flag that the processor sets in the flags saved at a fault.
+const RESUME: u64 = 1 << 16;
+/// Exceptions reported behind their instruction: debug, breakpoint, overflow.
+const TRAPS: [u8; 3] = [1, 3, 4];
+
+/// State components that the program knows of, and bytes of an XSAVE area for them.
+fn shape(t: &Thread) -> (u64, usize) {
+    let baseline = [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4];
+    let mask = baseline[(crate::sys::config::get().baseline as usize).min(3)].xcr0(t.layout.mask);
+    (mask, area_size(mask))
+}
+
+/// Bytes of an XSAVE area for these components.
+fn area_size(mask: u64) -> usize {
+    let end = |i: u32| {
+        let r = crate::code::processor::ask(0xd, i);
+        (r.eax + r.ebx) as usize
+    };
+    let size = (2..8)
+        .filter(|i| mask & 1 << i != 0)
+        .map(end)
+        .max()
+        .unwrap_or(HEADER + 64);
+    size.min(AREA_LEN)
+}
+
+/// Writes the bytes by which the kernel knows an XSAVE area of `size` bytes; a word behind it belongs to it.
+fn mark_area(image: &mut [u8; AREA_LEN], components: u64, size: usize) {
+    image[SOFTWARE..HEADER].fill(0);
+    image[SOFTWARE..SOFTWARE + 4].copy_from_slice(&MAGIC1.to_le_bytes());
+    image[SOFTWARE + 4..SOFTWARE + 8].copy_from_slice(&(size as u32 + 4).to_le_bytes());
+    image[SOFTWARE + 8..SOFTWARE + 16].copy_from_slice(&components.to_le_bytes());
+    image[SOFTWARE + 16..SOFTWARE + 20].copy_from_slice(&(size as u32).to_le_bytes());
+}
+
+/// Gives the thread the program's registers and the signal mask `mask`, outside of the recorder for
+/// good: a signal that is pending and not blocked by it kills the process.
+pub fn go_native(t: &mut Thread, mask: u64) -> ! {
+    /// An area, and room for the word behind the largest.
+    #[repr(C, align(64))]
+    struct Native {
+        area: Area,
+        behind: [u8; 64],
+        frame: Frame,
+    }
+    let components = t.layout.mask;
+    let size = area_size(components);
+    let mut n = Box::new(Native {
+        area: Area::default(),
+        behind: [0; 64],
+        frame: Frame::default(),
+    });
+    t.save_area(&mut n.area);
+    mark_area(&mut n.area.0, components, size);
+    let trailer = MAGIC2.to_le_bytes();
+    match size {
+        AREA_LEN => n.behind[..4].copy_from_slice(&trailer),
+        _ => n.area.0[size..size + 4].copy_from_slice(&trailer),
+    }
+    let uc = &mut n.frame.uc;
+    *uc = Context::from_cpu(&t.cpu());
+    uc.flags = UC_FLAGS;
+    uc.stack = [
+        t.signals.alt.base,
+        t.signals.alt.flags as u64,
+        t.signals.alt.size,
+    ];
+    uc.mask = mask;
+    let n = Box::leak(n);
+    n.frame.uc.fpstate = &raw const n.area as u64;
+    let (frame, gs) = (&raw const n.frame.uc as u64, t.ctx.gs_base);
+    sys::set_gs_base(gs);
+    // SAFETY: the frame is as the kernel makes them and is never freed; nothing of the recorder runs
+    // afterwards.
+    unsafe {
+        asm!("mov rsp, {frame}", "mov eax, {nr}", "syscall", "ud2", frame = in(reg) frame,
+            nr = const linux_raw_sys::general::__NR_rt_sigreturn, options(noreturn))
+    }
+}
+
+/// Puts the frame of handler `a` on the program's stack and points the registers at the handler.
+/// `fault`: the instruction at hand raised it. False: the stack cannot be written.
+pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) -> bool {
+    // The kernel knows no other way back on x86-64.
+    if a.flags & SA_RESTORER as u64 == 0 {
+        return false;
+    }
+    let alt = t.signals.alt;
+    let mut sp = t.ctx.gpr[4].wrapping_sub(RED_ZONE);
+    let nested = alt.contains(t.ctx.gpr[4]);
+    let entering = a.flags & SA_ONSTACK as u64 != 0 && !nested && alt.size != 0;
+    if entering {
+        sp = alt.base.wrapping_add(alt.size);
+    }
+    let (components, size) = shape(t);
+    let fpstate = sp.wrapping_sub(size as u64 + 4) & !63;
+    let frame_at = (fpstate.wrapping_sub(FRAME as u64) & !15).wrapping_sub(8);
+    if (nested || entering) && !(AltStack { flags: 0, ..alt }).contains(frame_at) {
+        return false;
+    }
+    let mut uc = Context::from_cpu(&t.cpu());
+    uc.flags = UC_FLAGS;
+    uc.stack = [alt.base, alt.flags as u64, alt.size];
+    uc.fpstate = fpstate;
+    uc.mask = mask;
+    let trap = t.signals.trap;
+    uc.regs[TRAPNO] = trap.number as u64;
+    uc.regs[ERROR] = trap.error as u64;
+    uc.regs[CR2] = trap.address;
+    if fault && !TRAPS.contains(&trap.number) {
+        uc.regs[EFLAGS] |= RESUME;
+    }
+    uc.regs[EFLAGS] |= t.signals.stepping.enter_handler();
+    let frame = Frame {
+        restorer: a.restorer,
+        uc,
+        info: *info,
+    };
+    let area = t.area();
+    let image = &mut area.0;
+    mark_area(image, components, size);
+    // SAFETY: plain integers without padding.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const frame).cast::<u8>(), FRAME) };
+    let written = guard::write(fpstate, &image[..size])
+        .and_then(|()| guard::write(fpstate + size as u64, &MAGIC2.to_le_bytes()))
+        .and_then(|()| guard::write(frame_at, bytes));
+    image[SOFTWARE..HEADER].fill(0);
+    if written.is_err() {
+        return false;
+    }
+    match t.quiet {
+        true => crate::memory::regime::tell(t, frame_at, fpstate + size as u64 + 4 - frame_at),
+        // What lay there before would otherwise be taken for what the handler finds: the return
+        // address, above all. Vector registers are hardly ever looked at there.
+        false => {
+            let rest = frame_at + FRAME as u64;
+            crate::memory::regime::changed(t, rest, fpstate + size as u64 + 4 - rest);
+            t.put(frame_at, bytes);
+        }
+    }
+    if alt.flags & SS_AUTODISARM != 0 {
+        t.signals.alt = AltStack::NONE;
+    }
+    let mut cpu = t.cpu();
+    cpu.gpr[0] = 0;
+    cpu.gpr[2] = frame_at + 8;
+    cpu.gpr[4] = frame_at;
+    cpu.gpr[6] = frame_at + core::mem::offset_of!(Frame, info) as u64;
+    cpu.gpr[7] = info.signo as u64;
+    cpu.rip = a.handler;
+    cpu.rflags &= !0x400;
+    t.set_cpu(&cpu);
+    t.set_area(&Area::default());
+    true
+}
+
+/// Says in the stream what all registers are.
+pub fn emit_state(t: &mut Thread) {
+    let cpu = t.cpu().to_bytes();
+    let vec = t.vec().to_bytes();
+    t.event(&Event::SetState {
+        cpu: &cpu,
+        vec: &vec,
+    });
+}
+
+/// What `rt_sigreturn` found besides registers, which are set.
+pub struct Restored {
+    pub mask: u64,
+    /// Alternate stack: start, flags, size.
+    pub stack: [u64; 3],
+}
+
+/// Takes the registers from the frame above which the stack pointer stands. `None`: it cannot
+/// be read or the processor would not accept it.
+pub fn pop(t: &mut Thread) -> Option<Restored> {
+    let mut frame = Frame::default();
+    // SAFETY: plain integers, valid whatever the bytes.
+    let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut frame).cast::<u8>(), FRAME) };
+    guard::read(t.ctx.gpr[4].wrapping_sub(8), bytes).ok()?;
+    let area = read_area(t, frame.uc.fpstate)?;
+    let mut cpu = t.cpu();
+    frame.uc.to_cpu(&mut cpu);
+    t.signals.stepping.set = frame.uc.regs[EFLAGS] & TF != 0;
+    t.set_cpu(&cpu);
+    t.set_area(&area);
+    Some(Restored {
+        mask: frame.uc.mask,
+        stack: frame.uc.stack,
+    })
+}
+
+/// The vector state that a frame holds at `addr` (none if that is 0).
+fn read_area(t: &Thread, addr: u64) -> Option<Area> {
+    let mut area = Area::default();
+    if addr == 0 {
+        return Some(area);
+    }
+    let (components, size) = shape(t);
+    guard::read(addr, &mut area.0[..HEADER]).ok()?;
+    let word =
+        |a: &Area, at: usize| u32::from_le_bytes([a.0[at], a.0[at + 1], a.0[at + 2], a.0[at + 3]]);
+    let says = word(&area, SOFTWARE + 16) as usize;
+    let mut trailer = [0; 4];
+    let whole = word(&area, SOFTWARE) == MAGIC1
+        // The kernel's own frames have room for components that are not the recorder's.
+        && (HEADER + 64..=LARGEST).contains(&says)
+        && guard::read(addr + says as u64, &mut trailer).is_ok()
+        && u32::from_le_bytes(trailer) == MAGIC2;
+    let mut present = 3;
+    if whole {
+        guard::read(addr, &mut area.0[..says.min(size)]).ok()?;
+        let bits = |at: usize| word(&area, at) as u64 | (word(&area, at + 4) as u64) << 32;
+        present = bits(HEADER) & bits(SOFTWARE + 8) & components;
+    }
+    area.0[SOFTWARE..HEADER].fill(0);
+    area.0[HEADER..HEADER + 64].fill(0);
+    area.0[HEADER..HEADER + 8].copy_from_slice(&present.to_le_bytes());
+    // The reserved bits of MXCSR.
+    (word(&area, 24) & 0xffff_0000 == 0).then_some(area)
+}

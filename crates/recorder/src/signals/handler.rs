@@ -1,0 +1,251 @@
+//! The host's signal handler: sorts what arrives, and makes sure that translated code is left
+//! soon and between two guest instructions.
+//!
+//! * Fault in translated code: the thread continues in the exit trampoline; [`crate::signals::delivery`]
+//!   works out the guest's state and delivers.
+//! * Fault in an access of [`crate::sys::guard`]: continues at its failure exit.
+//! * Anything else waits in the [`Inbox`]. If the runtime was interrupted, `Ctx::resume` is
+//!   replaced by a trap, so that it cannot enter translated code unnoticed. In translated code,
+//!   instructions are stepped over until one begins a guest instruction.
+
+use crate::code::cache;
+use crate::line;
+use crate::signals::doom;
+use crate::sys::context::*;
+use crate::sys::{self, guard, stop, stub};
+use crate::thread::inbox::{Inbox, Left};
+use crate::thread::signal_state::SYNCHRONOUS;
+use crate::thread::{Thread, end};
+use core::arch::{asm, global_asm};
+use core::mem::offset_of;
+use core::ptr::{read_volatile, write_volatile};
+use core::sync::atomic::{Ordering::*, compiler_fence};
+use hindsight_isa::Ctx;
+use hindsight_isa::ctx::disp;
+use linux_raw_sys::general::SIGTRAP;
+
+global_asm!(
+    ".globl hindsight_handler, hindsight_restorer, hindsight_trap",
+    // The kernel clears the direction flag for handlers, but not the alignment check.
+    "hindsight_handler:",
+    "push 0x202",
+    "popfq",
+    "jmp {handle}",
+    "hindsight_restorer:",
+    "mov eax, 15",
+    "syscall",
+    "hindsight_trap:",
+    "int3",
+    "ud2",
+    handle = sym handle,
+);
+
+unsafe extern "C" {
+    fn hindsight_handler();
+    fn hindsight_restorer();
+    fn hindsight_trap();
+}
+
+/// `Ctx::desc` after a handler has left translated code.
+pub const LEFT: u64 = u64::MAX;
+
+/// How often a thread that must not overlook a boundary asks for the code cache that another one is using.
+const RETRIES: u32 = 10_000;
+
+/// Address of the handler.
+pub fn entry() -> u64 {
+    hindsight_handler as *const () as u64
+}
+
+/// Address of the code that returns from it.
+pub fn restorer() -> u64 {
+    hindsight_restorer as *const () as u64
+}
+
+fn trap() -> u64 {
+    hindsight_trap as *const () as u64
+}
+
+/// The calling thread. Only once its GS base has been set.
+pub fn current() -> *mut Thread {
+    let t;
+    // SAFETY: the GS base is the thread's window, below which its context block lies.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) t, const disp(offset_of!(Ctx, runtime)), options(nostack, readonly));
+    }
+    t
+}
+
+extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
+    let t = current();
+    // SAFETY: handlers are installed after the thread was made, which lives as long as the
+    // process. Only the inbox and fields of the context block that the interrupted code does
+    // not hold in registers are used.
+    let (inbox, ctx) = unsafe {
+        (
+            (&raw const (*t).inbox).read(),
+            (&raw const (*t).ctx).cast::<*mut Ctx>().read(),
+        )
+    };
+    let pc = uc.regs[RIP];
+    if signo as u32 == SIGTRAP && info.code > 0 && stepped(inbox, ctx, uc) {
+        return;
+    }
+    if stop::is_kick(signo, info) {
+        if cache::contains(pc) {
+            step(inbox, ctx, uc);
+        } else {
+            arm(inbox, ctx);
+        }
+        return;
+    }
+    if !info.is_fault() {
+        // SAFETY: as above; the table of actions stays as long as the thread.
+        let deadly = unsafe { (*t).signals.actions.deadly() };
+        doom::note(signo, deadly);
+        return queue(inbox, ctx, info, uc);
+    }
+    if let Some(exit) = guard::redirect(pc) {
+        uc.regs[RIP] = exit;
+        uc.regs[RDX] = info.addr();
+        uc.regs[RCX] = signo as u64 | (info.code as u64) << 32;
+        uc.regs[R8] = uc.regs[TRAPNO] | uc.regs[ERROR] << 32;
+    } else if cache::contains(pc) {
+        inbox.stepping.store(false, Relaxed);
+        uc.regs[EFLAGS] &= !TF;
+        inbox.set_left(Left::Fault, uc, info);
+        leave(ctx, uc);
+    } else {
+        let l = line!(
+            "internal fault {signo} at {pc:#x}, address {:#x}",
+            info.addr()
+        );
+        // SAFETY: the interrupted code never continues.
+        end::internal(unsafe { &mut *t }, &l)
+    }
+}
+
+/// Has the interrupted thread continue in the exit trampoline.
+fn leave(ctx: *mut Ctx, uc: &mut Context) {
+    // SAFETY: translated code was interrupted; the context block is the thread's own.
+    unsafe { write_volatile(&raw mut (*ctx).desc, LEFT) };
+    uc.regs[RIP] = hindsight_glue::exit_address();
+}
+
+/// Keeps a signal that did not come from the processor.
+fn queue(inbox: &Inbox, ctx: *mut Ctx, info: &Info, uc: &mut Context) {
+    if inbox.full.load(Relaxed) {
+        // One of those that are never blocked, sent while another waits: later, then.
+        uc.mask |= 1 << (info.signo - 1);
+        sys::queue_signal(info);
+        return;
+    }
+    inbox.put(info);
+    uc.mask = !SYNCHRONOUS;
+    let pc = uc.regs[RIP];
+    if cache::contains(pc) {
+        step(inbox, ctx, uc);
+    } else if let Some(at) = stub::cancel(pc) {
+        uc.regs[RIP] = at;
+    } else {
+        arm(inbox, ctx);
+    }
+}
+
+/// Puts the trap in the place where translated code would be entered.
+fn arm(inbox: &Inbox, ctx: *mut Ctx) {
+    // SAFETY: both sides use volatile accesses of a word of the thread's own context block.
+    unsafe {
+        let resume = read_volatile(&raw const (*ctx).resume);
+        if resume != trap() {
+            inbox.resume.store(resume, Relaxed);
+            compiler_fence(SeqCst);
+            write_volatile(&raw mut (*ctx).resume, trap());
+        }
+    }
+}
+
+/// Runtime, as the last thing before translated code is entered at `ctx.resume`: makes sure
+/// that neither a waiting signal nor the wish to stop soon is overlooked.
+pub fn before_enter(t: &mut Thread) {
+    if t.second.is_some() || t.signals.stepping.due {
+        t.inbox.wanted.store(true, Relaxed);
+    }
+    compiler_fence(SeqCst);
+    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) || stop::must_leave() {
+        arm(t.inbox, &raw mut *t.ctx);
+    }
+    compiler_fence(SeqCst);
+}
+
+/// Leaves translated code if the interrupted thread stands before a guest instruction, else lets
+/// it execute one host instruction.
+fn step(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) {
+    let pc = uc.regs[RIP];
+    let beyond = inbox.beyond.load(Relaxed);
+    let mut boundary = cache::boundary(pc, uc.regs[R11], beyond);
+    // Not one may be overlooked because another thread was looking something up.
+    let mut tries = if beyond == u64::MAX { 0 } else { RETRIES };
+    while boundary.is_err() && tries > 0 {
+        sys::sched_yield();
+        boundary = cache::boundary(pc, uc.regs[R11], beyond);
+        tries -= 1;
+    }
+    if let Ok(Some(b)) = boundary {
+        inbox.stepping.store(false, Relaxed);
+        // SAFETY: translated code was interrupted; the context block is the thread's own.
+        let kept = unsafe { read_volatile(&raw const (*ctx).flags) };
+        uc.regs[EFLAGS] = b.flags(uc.regs[EFLAGS], kept) & !TF;
+        uc.regs[R11] = uc.regs[R11].wrapping_sub(b.ahead as u64);
+        inbox.set_left(
+            Left::Boundary {
+                pc: b.guest_pc,
+                pos: uc.regs[R11],
+            },
+            uc,
+            &Info::default(),
+        );
+        return leave(ctx, uc);
+    }
+    inbox.stepping.store(true, Relaxed);
+    inbox.step_pc.store(pc, Relaxed);
+    uc.regs[EFLAGS] |= TF;
+}
+
+/// Handles SIGTRAP from the trap and from stepping. False: it is neither.
+fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
+    let pc = uc.regs[RIP];
+    if pc == trap() + 1 {
+        uc.regs[RIP] = inbox.resume.load(Relaxed);
+        let wanted = inbox.wanted.load(Relaxed);
+        inbox.wanted.store(false, Relaxed);
+        if wanted || inbox.full.load(Relaxed) || stop::must_leave() {
+            step(inbox, ctx, uc);
+        }
+        return true;
+    }
+    if !inbox.stepping.load(Relaxed) {
+        return false;
+    }
+    const PUSHF: u8 = 0x9c;
+    // SAFETY: the instruction there was just executed; if it was `pushf`, of 64 or 16 bits, it has
+    // just written the word at the top of the stack.
+    unsafe {
+        let was = inbox.step_pc.load(Relaxed) as *const u8;
+        if *was == PUSHF || (*was == 0x66 && *was.add(1) == PUSHF) {
+            let top = uc.regs[RSP] as *mut u16;
+            top.write_unaligned(top.read_unaligned() & !(TF as u16));
+        }
+    }
+    if cache::contains(pc) {
+        step(inbox, ctx, uc);
+    } else {
+        // On its way out; the trap will be waiting at the way back in.
+        inbox.stepping.store(false, Relaxed);
+        uc.regs[EFLAGS] &= !TF;
+        if hindsight_glue::in_order(pc) {
+            arm(inbox, ctx);
+        }
+    }
+    true
+}

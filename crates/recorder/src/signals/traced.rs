@@ -1,0 +1,109 @@
+//! Who is traced by a debugger: a recorded one finds the recorder in what it traces, if that is recorded too.
+
+use crate::line;
+use crate::memory::maps::read_file;
+use crate::stream::ring;
+use crate::sys::{self, fail, stop};
+use crate::thread::Thread;
+use alloc::borrow::ToOwned;
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use linux_raw_sys::general::__NR_ptrace;
+
+const PTRACE_TRACEME: u64 = 0;
+const PTRACE_ATTACH: u64 = 16;
+const PTRACE_SEIZE: u64 = 0x4206;
+
+/// The process, or one of whom it is a copy, has asked to be traced by its parent.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Longest time to wait for a process that is just being made, in milliseconds.
+const BIRTH: u32 = 500;
+
+/// Takes note of a system call. If it begins to trace a recorded process, that is left first and goes on by
+/// itself: its tracer would see the registers of translated code and the recorder's calls. `true`: this is the process,
+/// which makes the call when it has been left.
+pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
+    if nr != __NR_ptrace {
+        return false;
+    }
+    match a[0] {
+        PTRACE_TRACEME => {
+            ASKED.store(true, Relaxed);
+            // In memory that it shares with its tracer it can only be traced as it is.
+            if t.borrows || !ring::is_recorded() || ring::thread(sys::getppid()).is_none() {
+                return false;
+            }
+            if ring::foreign() {
+                say_why_not(sys::getpid());
+                return false;
+            }
+            ring::leave(sys::getpid());
+            stop::wanted()
+        }
+        PTRACE_ATTACH | PTRACE_SEIZE => {
+            let tid = a[1] as i32;
+            if ring::foreign() && ring::thread(tid).is_some() {
+                say_why_not(tid);
+            } else if let Some(pid) = born(tid)
+                && may_be_traced(tid)
+            {
+                ring::leave(pid);
+            }
+            false
+        }
+        _ => false,
+    }
+}
+
+/// The collector has no name for the process and cannot leave it.
+fn say_why_not(id: i32) {
+    let what = line!(
+        "process {id} is traced as it is, since it is in another namespace of process ids: \
+         its registers are those of translated code"
+    );
+    fail::say(what.as_bytes());
+}
+
+/// The recorded process that thread `tid` belongs to, if it has memory of its own.
+fn born(tid: i32) -> Option<i32> {
+    for _ in 0..BIRTH {
+        let found = ring::other_process(tid);
+        if found.is_some() || !ring::is_birth_near() || !sys::process_exists(tid) {
+            return found;
+        }
+        sys::sleep_ms(1);
+    }
+    None
+}
+
+/// Whether the kernel would let this process trace a thread, as far as that can be known before.
+fn may_be_traced(tid: i32) -> bool {
+    let path = |name| line!("/proc/{tid}/{name}\0");
+    let path = |name| CStr::from_bytes_until_nul(path(name).as_bytes()).map(CStr::to_owned);
+    let (Ok(status), Ok(memory)) = (path("status"), path("mem")) else {
+        return false;
+    };
+    // The kernel asks the same when the memory is opened.
+    let allowed = sys::open_read(&memory).map(sys::close).is_ok();
+    allowed && tracer(&status) == Some(false)
+}
+
+/// Whether this thread is traced. `None`: that cannot be known.
+pub fn is_traced() -> Option<bool> {
+    tracer(c"/proc/thread-self/status")
+}
+
+/// Whether the thread with this file of the kernel's is traced.
+fn tracer(status: &CStr) -> Option<bool> {
+    let status = read_file(status);
+    let mut lines = status.split(|b| *b == b'\n');
+    let tracer = lines.find_map(|l| l.strip_prefix(b"TracerPid:\t"))?;
+    Some(tracer != b"0")
+}
+
+/// Whether this thread is traced by a recorded process, as far as that can be known. Where nobody traces,
+/// which is nearly everywhere, that costs nothing.
+pub fn by_recorded() -> bool {
+    (ASKED.load(Relaxed) || ring::meddling() != 0) && is_traced() == Some(true)
+}

@@ -1,0 +1,62 @@
+//! The descriptor of the control file, which leads from this process to the collector.
+
+use crate::sys::{self, resources};
+use core::sync::atomic::{AtomicI32, Ordering::*};
+use linux_raw_sys::general::*;
+
+/// The descriptor; -1: none.
+static FD: AtomicI32 = AtomicI32::new(-1);
+
+/// Numbers from here on are out of most programs' way. Not higher: the kernel's table of descriptors,
+/// which each `fork` copies, is as long as the highest number.
+const HIGH: u64 = 900;
+
+/// A limit above which a number would make that table long.
+const LONG: u64 = 4096;
+
+/// Keeps `fd`, under another number if need be.
+pub fn keep(fd: i32) {
+    let (soft, _) = resources::get(RLIMIT_NOFILE);
+    let _raised = resources::Raised::new();
+    let (raised, _) = resources::get(RLIMIT_NOFILE);
+    // Above the program's limit, where no program looks, if that is allowed.
+    let from = if raised > soft && soft <= LONG {
+        soft
+    } else {
+        HIGH.min(soft.saturating_sub(1))
+    };
+    let high = if fd as u64 >= from {
+        Err(0)
+    } else {
+        sys::duplicate_from(fd, from as i32)
+    };
+    let kept = match high {
+        Ok(high) => {
+            sys::close(fd);
+            high
+        }
+        Err(_) => {
+            sys::set_close_on_exec(fd, true);
+            fd
+        }
+    };
+    FD.store(kept, Release);
+}
+
+/// The descriptor, if it is open.
+pub fn fd() -> Option<i32> {
+    Some(FD.load(Acquire)).filter(|fd| *fd >= 0)
+}
+
+/// Closes the descriptor: the process is not recorded.
+pub fn close() {
+    if let Some(fd) = fd() {
+        FD.store(-1, Release);
+        sys::close(fd);
+    }
+}
+
+/// It has another number now.
+pub fn replace(fd: i32) {
+    FD.store(fd, Release);
+}

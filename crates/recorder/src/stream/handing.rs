@@ -1,0 +1,44 @@
+//! Files that are in memory are handed to the collector, as descriptors: it reads what the program has mapped, even
+//! if the name leads elsewhere by then, or leads anywhere only for the program.
+//!
+//! The socket for that exists only for the moment, and only in processes of one thread: nobody sees it.
+
+use crate::stream::ring;
+use crate::{line, sys};
+use core::ffi::CStr;
+use linux_raw_sys::errno::{EAGAIN, EINTR};
+
+/// Times that it is tried, a millisecond apart, while the collector has not taken earlier files.
+const TRIES: u32 = 2000;
+
+/// Hands an open file over. `false`: there is no way to the collector from here, as in another network namespace.
+pub fn hand(fd: i32) -> bool {
+    let Some([name, token]) = ring::file_box() else {
+        return false;
+    };
+    // As a file opened anew: locks on the program's, and where it stands, are the program's.
+    let path = line!("/proc/self/fd/{fd}\0");
+    let path = CStr::from_bytes_until_nul(path.as_bytes()).unwrap_or(c"");
+    let opened = sys::open_read(path);
+    let sent = send(opened.unwrap_or(fd), name, token);
+    if let Ok(fd) = opened {
+        sys::close(fd);
+    }
+    sent
+}
+
+fn send(fd: i32, name: [u64; 2], token: [u64; 2]) -> bool {
+    let bytes = |[a, b]: [u64; 2]| ((b as u128) << 64 | a as u128).to_le_bytes();
+    let (name, token) = (bytes(name), bytes(token));
+    for _ in 0..TRIES {
+        match sys::send_descriptor(fd, &name, &token).map_err(|e| e as u32) {
+            Ok(()) => return true,
+            Err(EAGAIN | EINTR) => {
+                ring::nudge();
+                sys::sleep_ms(1);
+            }
+            Err(_) => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,504 @@
+//! The producer's side of the memory shared with the collector.
+
+mod emit;
+mod watch;
+
+use crate::line;
+use crate::stream::descriptor;
+use crate::sys::fail::{self, STATUS};
+use crate::sys::lock::Lock;
+use crate::sys::{self, PROT_READ, PROT_WRITE, arena, stop};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+pub use emit::Emitter;
+use hindsight_events::config::children;
+use hindsight_events::ring::{self, Ctl, Header, STRIPES_OFFSET, Stripe, kind, state};
+use hindsight_events::shelf::{self, Shelf};
+use hindsight_events::unborn::Unborn;
+use hindsight_events::{EndKind, Event};
+use linux_raw_sys::general::MAP_SHARED;
+pub use watch::Watch;
+
+/// Start of the mapped control file; null when nothing is recorded.
+static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+
+/// Number of this program image, and of the one it came from.
+static IMAGE: AtomicU32 = AtomicU32::new(0);
+static PARENT: AtomicU32 = AtomicU32::new(0);
+
+/// Argument vector of the program, until it runs.
+static COMMAND: Lock<&[u8]> = Lock::new(&[]);
+/// Nothing is recorded of this process, but what it executes may be.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// This image came by `execve`, not `fork`.
+static EXECUTED: AtomicBool = AtomicBool::new(false);
+
+/// The namespace of process ids, by the number that the recording gives it; 0: the collector's.
+static NAMESPACE: AtomicU32 = AtomicU32::new(0);
+
+/// The control file's number and length.
+static FILE: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
+
+/// Process id as the collector is told it.
+fn pid() -> i32 {
+    ring::name_in(namespace(), sys::getpid())
+}
+
+/// The namespace of process ids, by the number that the recording gives it; 0: the collector's.
+pub fn namespace() -> u32 {
+    NAMESPACE.load(Relaxed)
+}
+
+/// Whether the collector is in another namespace of process ids.
+pub fn foreign() -> bool {
+    namespace() != 0
+}
+
+/// Milliseconds in which [`hold_file`] tries.
+const HOLD_MS: u32 = 100;
+
+/// Seconds that a thread waits for a free ring when all are in use.
+const PATIENCE: u64 = 20;
+
+pub fn header() -> Option<&'static Header> {
+    let base = BASE.load(Acquire);
+    // SAFETY: non-null means a mapped control file, whose header consists of atomics.
+    (!base.is_null()).then(|| unsafe { &*base.cast::<Header>() })
+}
+
+/// Name and token of the collector's socket for files (see [`ring::FileBox`]), if it has one.
+pub fn file_box() -> Option<[[u64; 2]; 2]> {
+    let files = &header()?.files;
+    let [name, token] = [&files.name, &files.token].map(|w| [0, 1].map(|i| w[i].load(Relaxed)));
+    (name != [0, 0] && is_recorded()).then_some([name, token])
+}
+
+/// Has the collector look at what was sent to it.
+pub fn nudge() {
+    wake(true);
+}
+
+/// The control page of ring `i`.
+fn ctl_at(i: usize) -> *const Ctl {
+    BASE.load(Acquire).wrapping_add(ring::ctl_offset(i)).cast()
+}
+
+fn ctl(i: usize) -> Option<&'static Ctl> {
+    // SAFETY: as above; each control page consists of atomics.
+    header().map(|_| unsafe { &*ctl_at(i) })
+}
+
+/// Maps the control file for the rest of the process's life and closes its descriptor. Begins the
+/// image that came from `parent` (0: the first one) by an `execve` of the thread whose ring is `ring`.
+/// `command` is its argument vector.
+pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
+    *COMMAND.lock() = command;
+    let (number, len) = sys::fstat(fd).map_or((0, 0), |s| (s.st_ino, s.st_size as u64));
+    let base = match arena::map(len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
+        Ok(b) => b as *mut u8,
+        Err(e) => fail::die(
+            STATUS,
+            &line!("cannot map the memory shared with the collector (error {e})"),
+        ),
+    };
+    FILE.0.store(number, Relaxed);
+    FILE.1.store(len, Relaxed);
+    hold_file(fd);
+    descriptor::keep(fd);
+    BASE.store(base, Release);
+    let Some(h) = header() else { return };
+    if h.magic.load(Acquire) != ring::MAGIC {
+        fail::die(
+            STATUS,
+            &line!("the two halves of the recorder are of different versions"),
+        );
+    }
+    NAMESPACE.store(crate::sys::config::get().namespace, Relaxed);
+    h.namespaces.fetch_max(namespace(), Relaxed);
+    if parent == 0 {
+        h.guest_pid.store(sys::getpid(), Release);
+    } else {
+        succeed(parent, ring);
+    }
+    if crate::sys::config::get().plain != 0 {
+        SILENT.store(true, Relaxed);
+        // What it executes comes from the last one that was recorded.
+        return IMAGE.store(parent, Relaxed);
+    }
+    EXECUTED.store(parent != 0, Relaxed);
+    begin_image(parent);
+}
+
+/// Locks the control file, so that the collector knows as long as this process, or a copy of it, has it. The collector
+/// locks it now and then for a moment to find out.
+fn hold_file(fd: i32) {
+    for _ in 0..HOLD_MS {
+        if sys::lock_shared(fd) {
+            return;
+        }
+        sys::sleep_ms(1);
+    }
+}
+
+/// Ends the streams of the program that this one has replaced: its own end cannot be written by
+/// itself, since it goes on when `execve` fails.
+fn succeed(parent: u32, last: i32) {
+    let pid = pid();
+    // Others that share the memory of the program that is replaced go on in it, and tell of its code.
+    let is_shared = live().any(|(_, c)| {
+        c.image.load(Relaxed) == parent
+            && c.pid.load(Relaxed) != pid
+            && c.state.load(Acquire) == state::LIVE
+    });
+    for (i, c) in live() {
+        if c.image.load(Relaxed) != parent
+            || is_shared && c.kind.load(Relaxed) == kind::IMAGE
+            || c.pid.load(Relaxed) != pid
+            || c.state.load(Acquire) != state::LIVE
+        {
+            continue;
+        }
+        if i as i32 == last
+            && let Some(mut e) = Emitter::of(i)
+        {
+            // The last event was the system call, so the position is the same: a new encoder
+            // gives the same bytes.
+            e.emit(
+                0,
+                &Event::End {
+                    kind: EndKind::Exec,
+                    code: 0,
+                    message: if crate::sys::config::get().plain != 0 {
+                        b"it goes on unrecorded: the program's name does not match"
+                    } else {
+                        b""
+                    },
+                },
+            );
+            e.release();
+        }
+        c.state.store(state::ENDED, Release);
+        attention(i);
+    }
+    wake(true);
+}
+
+/// The rings that are taken.
+fn live() -> impl Iterator<Item = (usize, &'static Ctl)> {
+    let words = header().map_or(&[][..], |h| &h.live[..]);
+    words.iter().enumerate().flat_map(|(w, word)| {
+        let mut set = word.load(Acquire);
+        core::iter::from_fn(move || {
+            let i = w * 64 + set.trailing_zeros() as usize;
+            (set != 0).then(|| set &= set - 1)?;
+            Some((i, ctl(i)?))
+        })
+    })
+}
+
+/// Gives the process a new image number.
+fn begin_image(parent: u32) {
+    if let Some(h) = header() {
+        PARENT.store(parent, Relaxed);
+        IMAGE.store(h.next_image.fetch_add(1, AcqRel), Relaxed);
+    }
+}
+
+/// Number of this program image.
+pub fn image() -> u32 {
+    IMAGE.load(Relaxed)
+}
+
+/// In the child of a `fork`: a new image with streams of its own begins. `follow` is false if it is
+/// not to be recorded.
+pub fn forked(follow: bool) {
+    if let Some(mut e) = PROCESS.lock().take() {
+        e.release();
+    }
+    if sys::getppid() == 0 {
+        // The parent is outside, and so is the collector.
+        let number = header().map_or(0, |h| h.namespaces.fetch_add(1, Relaxed));
+        NAMESPACE.store(number + 1, Relaxed);
+    }
+    EXECUTED.store(false, Relaxed);
+    if follow {
+        begin_image(image());
+    } else if crate::sys::config::get().children == children::MATCHING {
+        SILENT.store(true, Relaxed);
+    } else {
+        BASE.store(null_mut(), Release);
+        descriptor::close();
+    }
+}
+
+/// Whether something is recorded of this process.
+pub fn is_recorded() -> bool {
+    header().is_some() && !SILENT.load(Relaxed)
+}
+
+/// Keeps the process stream from changing while the process is copied.
+pub fn hold() -> impl Sized {
+    PROCESS.lock()
+}
+
+/// Sets a word of the header to `said`, unless it is `noted`, and waits, not for ever, until the collector
+/// has made that of it.
+pub fn tell(word: impl Fn(&Header) -> &AtomicU32, said: u32, noted: u32) {
+    let Some(h) = header() else { return };
+    let word = word(h);
+    let mut alive = Watch::new();
+    for _ in 0..SETTLE_MS {
+        if word.load(Acquire) == noted {
+            return;
+        }
+        word.store(said, Release);
+        wake(true);
+        alive.check();
+        sys::sleep_ms(1);
+    }
+}
+
+/// Says that a process is about to be made which will have a ring: the collector waits for it.
+pub fn expect_process() -> Option<Unborn> {
+    // Otherwise each child would end, with a message, and the parent make ever more of them.
+    watch::insist();
+    header().map(Header::expect)
+}
+
+/// That process has been made, with this id.
+pub fn made_process(unborn: Option<Unborn>, pid: u64) {
+    if let (Some(h), Some(u), false) = (header(), unborn, foreign()) {
+        h.name(u, pid as i32);
+    }
+}
+
+/// That process has its ring, or could not be made.
+pub fn expected_process(unborn: Option<Unborn>) {
+    if let (Some(h), Some(u)) = (header(), unborn) {
+        h.born(u);
+    }
+}
+
+/// Whether ring `i` carries thread `tid` of this image.
+pub fn carries(i: usize, tid: i32) -> bool {
+    ctl(i).is_some_and(|c| {
+        c.state.load(Acquire) == state::LIVE
+            && c.kind.load(Relaxed) == kind::THREAD
+            && (c.image.load(Relaxed), c.tid.load(Relaxed)) == (image(), tid)
+    })
+}
+
+/// Whether a descriptor is of the control file.
+pub fn is_control(fd: i32) -> bool {
+    let known = (FILE.0.load(Relaxed), FILE.1.load(Relaxed));
+    sys::fstat(fd).is_ok_and(|s| (s.st_ino, s.st_size as u64) == known)
+}
+
+/// The collector's process id, and its descriptor of the control file.
+pub fn collector() -> Option<(i32, i32)> {
+    header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
+}
+
+/// The counter of sequence numbers, and the locks for atomic operations; `None` when nothing is
+/// recorded.
+pub fn order() -> Option<(&'static AtomicU64, *const Stripe)> {
+    let stripes = BASE.load(Acquire).wrapping_add(STRIPES_OFFSET);
+    header().map(|h| (&h.sequence, stripes.cast_const().cast()))
+}
+
+/// The recorder's executable image as it was before it ran.
+pub fn recorder() -> Option<&'static [u8]> {
+    let len = (header()?.image_len.load(Relaxed) as usize).min(ring::IMAGE_BYTES);
+    // SAFETY: in the mapping of the control file; nothing changes it after the first image began.
+    Some(unsafe { core::slice::from_raw_parts(BASE.load(Acquire).add(ring::IMAGE), len) })
+}
+
+/// Translated code that all images of the recording share.
+pub fn shelf() -> Option<Shelf<'static>> {
+    let at = ring::file_len(header()?.rings.load(Relaxed) as usize);
+    if !is_recorded() {
+        // Its translations are of another kind.
+        return None;
+    }
+    if FILE.1.load(Relaxed) < (at + shelf::LEN) as u64 {
+        return None;
+    }
+    // SAFETY: the file that long is mapped and stays so; this part of it is used through this only.
+    Some(unsafe { Shelf::new(BASE.load(Acquire).add(at)) })
+}
+
+/// The next number of the recording's order; 0 when nothing is recorded.
+pub fn next_sequence() -> u64 {
+    header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel))
+}
+
+/// The number that the next event of the recording's order will have, or one before.
+pub fn coming_sequence() -> u64 {
+    header().map_or(0, |h| h.sequence.load(Acquire))
+}
+
+/// Tells the command line that rule `i` of the selection has found what it names; `reached`: and that
+/// it was executed.
+pub fn note_rule(i: usize, reached: bool) {
+    let Some(h) = header() else { return };
+    let bit = 1 << (i & 63);
+    for word in [&h.matched, &h.reached]
+        .into_iter()
+        .take(1 + reached as usize)
+    {
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+}
+
+/// Says that this process may write to the memory of others; what [`meddling`] was before.
+pub fn meddle() -> u32 {
+    header().map_or(0, |h| h.meddling.fetch_add(1, AcqRel))
+}
+
+/// Changes when a recorded process may write to the memory of others.
+pub fn meddling() -> u32 {
+    header().map_or(0, |h| h.meddling.load(Acquire))
+}
+
+/// Asks the collector to take locks away from threads that are gone or stopped. `alive` is the caller's, of
+/// one wait.
+pub fn complain(alive: &mut Option<Watch>) {
+    if let Some(h) = header() {
+        h.stuck.fetch_add(1, AcqRel);
+        wake(true);
+        alive.get_or_insert_with(Watch::new).check();
+    }
+}
+
+/// The recorded process that thread `tid` belongs to, if it has memory of its own.
+pub fn other_process(tid: i32) -> Option<i32> {
+    let c = thread(tid)?;
+    let pid = c.pid.load(Relaxed);
+    (c.image.load(Relaxed) != image() && pid > 0).then_some(pid)
+}
+
+/// The control page of the ring of thread `tid`, if that is recorded and in the same namespace of ids.
+pub fn thread(tid: i32) -> Option<&'static Ctl> {
+    let of = |c: &Ctl| {
+        c.state.load(Acquire) == state::LIVE
+            && c.kind.load(Relaxed) == kind::THREAD
+            && c.tid.load(Relaxed) == tid
+            && ring::is_named_in(namespace(), c.pid.load(Relaxed))
+    };
+    live().map(|(_, c)| c).find(|c| of(c))
+}
+
+/// Whether a process is about to have a ring that has none yet.
+pub fn is_birth_near() -> bool {
+    header().is_some_and(|h| h.unborn.load(Acquire) > 0)
+}
+
+/// Has the collector leave a recorded process, and waits until it has tried; not without end, for that process
+/// may wait for this one.
+pub fn leave(pid: i32) {
+    let Some(h) = header() else { return };
+    let began = sys::seconds();
+    let mut alive = Watch::new();
+    let mut asked = false;
+    // Whoever is to be left itself must not wait for the collector.
+    while !stop::wanted() {
+        let now = h.traced.load(Acquire);
+        if asked && now != pid {
+            return;
+        }
+        if sys::seconds() - began > PATIENCE {
+            let what =
+                line!("process {pid} does not come to rest to be left; it is traced as it is");
+            return crate::sys::fail::say(what.as_bytes());
+        }
+        asked |= now <= 0 && h.traced.compare_exchange(now, pid, AcqRel, Relaxed).is_ok();
+        alive.check();
+        sys::sleep_ms(1);
+    }
+}
+
+/// Milliseconds that [`Emitter::settle`] waits at most.
+const SETTLE_MS: u32 = 5000;
+
+/// Takes a free ring, waiting for one if need be; only its state is set.
+fn find_free() -> Option<usize> {
+    // Without a collector it would go on, and on, until a ring is full.
+    watch::insist();
+    let mut began = sys::seconds();
+    let mut alive = Watch::new();
+    loop {
+        // SAFETY: ring numbers that `claim` asks for are of this file, as `ctl` wants them.
+        if let Some(i) = header()?.claim(|i| unsafe { &*ctl_at(i) }) {
+            return Some(i);
+        }
+        if sys::seconds() - began > PATIENCE {
+            // As long as the collector has some to give back, it is only slow.
+            let ended = |(_, c): (usize, &Ctl)| c.state.load(Acquire) == state::ENDED;
+            if !live().any(ended) {
+                return None;
+            }
+            began = sys::seconds();
+        }
+        wake(true);
+        sys::sleep_ms(1);
+        // Only the collector makes rings free again.
+        alive.check();
+    }
+}
+
+/// The process stream's emitter.
+static PROCESS: Lock<Option<Emitter>> = Lock::mended(None, |emitter| {
+    if let Some(e) = emitter {
+        e.resume();
+    }
+});
+
+/// Appends an event to the process stream.
+pub fn emit_process(ev: &Event) {
+    let mut p = PROCESS.lock();
+    p.get_or_insert_with(|| {
+        Emitter::claim(kind::IMAGE, sys::gettid()).unwrap_or_else(Emitter::silent)
+    })
+    .emit(0, ev);
+}
+
+/// Says that the process stream is complete.
+pub fn end_process() {
+    if let Some(e) = PROCESS.lock().as_mut() {
+        e.end();
+    }
+}
+
+/// Says that ring `i` wants the collector's attention.
+fn attention(i: usize) {
+    if let Some(h) = header() {
+        h.mark(i);
+    }
+}
+
+/// Wakes the collector if it sleeps (or whatever it does).
+fn wake(always: bool) {
+    if let Some(h) = header()
+        && (always || h.sleeping.load(Relaxed) != 0)
+    {
+        h.wake.fetch_add(1, AcqRel);
+        sys::futex_wake(&h.wake);
+    }
+}
+
+/// Marks all streams of this process as ended, for an end that cannot write events any more.
+pub fn abandon() {
+    let pid = pid();
+    for (i, c) in live() {
+        if c.pid.load(Relaxed) == pid && c.image.load(Relaxed) == image() {
+            let _ = c
+                .state
+                .compare_exchange(state::LIVE, state::ENDED, AcqRel, Relaxed);
+            attention(i);
+        }
+    }
+    wake(true);
+}

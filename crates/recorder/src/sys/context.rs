@@ -1,0 +1,140 @@
+//! The kernel's signal context, as it appears on a stack.
+
+use hindsight_isa::CpuState;
+use hindsight_isa::state::RFLAGS_MASK;
+
+/// Indices of [`Context::regs`].
+pub const R8: usize = 0;
+pub const R11: usize = 3;
+pub const RDX: usize = 12;
+pub const RCX: usize = 14;
+pub const RSP: usize = 15;
+pub const RIP: usize = 16;
+pub const EFLAGS: usize = 17;
+const SEGMENTS: usize = 18;
+pub const ERROR: usize = 19;
+pub const TRAPNO: usize = 20;
+pub const CR2: usize = 22;
+
+/// Index of each general purpose register, in hardware order.
+pub const HARDWARE: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+
+/// The trap flag in [`EFLAGS`].
+pub const TF: u64 = 0x100;
+/// The interrupt flag and the bit that is always set, as programs see them.
+pub const FLAGS_FIXED: u64 = 0x202;
+
+/// `struct ucontext` of x86-64.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Context {
+    pub flags: u64,
+    pub link: u64,
+    /// Alternate stack: start, flags, size.
+    pub stack: [u64; 3],
+    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, error code,
+    /// trap number, old mask, cr2.
+    pub regs: [u64; 23],
+    /// Address of the XSAVE area.
+    pub fpstate: u64,
+    pub reserved: [u64; 8],
+    /// Blocked signals.
+    pub mask: u64,
+}
+
+const _: () = assert!(size_of::<Context>() == 304);
+
+impl Context {
+    /// A context with the registers of `s` (segment bases are not part of it).
+    pub fn from_cpu(s: &CpuState) -> Context {
+        let mut c = Context::default();
+        for (i, at) in HARDWARE.iter().enumerate() {
+            c.regs[*at] = s.gpr[i];
+        }
+        c.regs[RIP] = s.rip;
+        c.regs[EFLAGS] = s.rflags & RFLAGS_MASK | FLAGS_FIXED;
+        // cs 0x33, ss 0x2b.
+        c.regs[SEGMENTS] = 0x2b << 48 | 0x33;
+        c
+    }
+
+    /// Takes the registers over into `s`.
+    pub fn to_cpu(self, s: &mut CpuState) {
+        for (i, at) in HARDWARE.iter().enumerate() {
+            s.gpr[i] = self.regs[*at];
+        }
+        s.rip = self.regs[RIP];
+        s.rflags = self.regs[EFLAGS] & RFLAGS_MASK;
+    }
+}
+
+/// The kernel's `siginfo_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Info {
+    pub signo: i32,
+    pub errno: i32,
+    pub code: i32,
+    pub pad: i32,
+    /// Address, or sender's pid and uid, or as the code says.
+    pub rest: [u64; 14],
+}
+
+const _: () = assert!(size_of::<Info>() == 128);
+
+/// An address that no value of the program's has.
+static HINT: u8 = 0;
+
+impl Info {
+    /// A fault at `addr`.
+    pub fn fault(signo: u8, code: i32, addr: u64) -> Info {
+        let mut i = Info {
+            signo: signo as i32,
+            code,
+            ..Info::default()
+        };
+        i.rest[0] = addr;
+        i
+    }
+
+    /// By which a thread tells another one of its process that there is a signal for it (see [`crate::thread::pending`]): the kernel
+    /// lets nobody send others a signal as `kill` does.
+    pub fn hint(signo: u32) -> Info {
+        const SI_QUEUE: i32 = -1;
+        let mut info = Info {
+            signo: signo as i32,
+            code: SI_QUEUE,
+            ..Info::default()
+        };
+        info.rest[0] = crate::sys::getpid() as u64 | (crate::sys::user() as u64) << 32;
+        info.rest[1] = &raw const HINT as u64;
+        info
+    }
+
+    /// Whether it is one of those.
+    pub fn is_hint(&self) -> bool {
+        self.code == Info::hint(1).code && self.rest[1] == &raw const HINT as u64
+    }
+
+    /// The one with these bytes.
+    pub fn from_bytes(bytes: &[u8; size_of::<Info>()]) -> Info {
+        // SAFETY: plain integers, valid whatever the bytes.
+        unsafe { bytes.as_ptr().cast::<Info>().read_unaligned() }
+    }
+
+    pub fn bytes(&self) -> [u8; size_of::<Info>()] {
+        // SAFETY: plain integers without padding.
+        unsafe { core::mem::transmute(*self) }
+    }
+
+    /// Whether the processor raised it, not another process or a timer.
+    pub fn is_fault(&self) -> bool {
+        use linux_raw_sys::general::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
+        self.code > 0 && [SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP].contains(&(self.signo as u32))
+    }
+
+    /// The address of a fault; 0 for other signals.
+    pub fn addr(&self) -> u64 {
+        if self.is_fault() { self.rest[0] } else { 0 }
+    }
+}

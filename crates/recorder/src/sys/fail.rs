@@ -1,0 +1,80 @@
+//! Ends that are not the program's own.
+
+use crate::sys;
+use core::fmt::Write;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// Exit status of a recording that could not go on.
+pub const STATUS: i32 = 125;
+
+/// A line of text without an allocator.
+pub struct Line {
+    buf: [u8; 512],
+    len: usize,
+}
+
+impl Line {
+    pub fn new() -> Line {
+        Line {
+            buf: [0; 512],
+            len: 0,
+        }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        let n = s.len().min(self.buf.len() - self.len);
+        self.buf[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        Ok(())
+    }
+}
+
+/// Formats into a [`Line`].
+#[macro_export]
+macro_rules! line {
+    ($($a:tt)*) => {{
+        let mut l = $crate::sys::fail::Line::new();
+        let _ = core::fmt::Write::write_fmt(&mut l, format_args!($($a)*));
+        l
+    }};
+}
+
+/// Writes `hindsight: ` and the message to descriptor 2.
+pub fn say(message: &[u8]) {
+    let mut out = [0u8; 560];
+    let mut n = 0;
+    for part in [b"hindsight: ", message, b"\n"] {
+        out[n..n + part.len()].copy_from_slice(part);
+        n += part.len();
+    }
+    sys::write(2, &out[..n]);
+}
+
+/// What is told why the process is about to end, and does something else instead.
+pub type Last = fn(&Line) -> !;
+
+static FIRST: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Has [`die`] call `last` before all else, or nothing any more.
+pub fn before_death(last: Option<Last>) {
+    let last = last.map_or(null_mut(), |f| f as *mut ());
+    FIRST.store(last, Relaxed);
+}
+
+/// Ends the process before the program has begun, or where no trace can be written any more.
+pub fn die(status: i32, message: &Line) -> ! {
+    let first = FIRST.load(Relaxed);
+    if !first.is_null() {
+        // SAFETY: `before_death` stored a function of this type.
+        unsafe { core::mem::transmute::<*mut (), Last>(first)(message) };
+    }
+    say(message.as_bytes());
+    sys::exit_group(status)
+}

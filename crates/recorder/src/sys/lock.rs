@@ -1,0 +1,207 @@
+//! A lock that needs no thread-local storage and no C library, and that survives its owner. Signal handlers take none.
+//!
+//! A process that shares the program's memory may be killed by itself, at any instruction, and whoever is left goes on.
+//! So a lock says whose it is, by an address on the owner's stack in the recorder (see [`crate::thread::owners`]), and whether
+//! the value may have been changed since it was taken. Who waits for long looks whether the owner still lives. If it does not,
+//! the lock goes to the one that waits: as it is where nothing was changed; where something may
+//! be half done, after the value has been made whole again. What cannot be made whole ends the recording with a message.
+
+use crate::line;
+use crate::sys::{self, fail};
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, compiler_fence};
+
+/// Bit of [`Lock::owner`]: the value may have been changed.
+const CHANGED: u64 = 1;
+
+/// Looks at the lock between two pauses in which another thread may run.
+const SPINS: u32 = 64;
+
+/// Such pauses before the first look at whether the owner lives. Each further look comes after twice as many: nearly always the
+/// owner was gone before anybody waited, and looks keep those that live from mapping memory.
+const PATIENCE: u32 = 4;
+const MOST_PATIENCE: u32 = 1024;
+
+/// Who owns a lock.
+pub trait Owner {
+    /// Whether it was named by this address.
+    fn is(&self, address: u64) -> bool;
+
+    /// Whether it does not run in this memory any more. `false` if that is not known.
+    fn is_gone(&self) -> bool;
+}
+
+/// Calls the function with the thread on whose stack an address lies, if there is one. Meanwhile no other thread gets that
+/// stack.
+pub type Find = fn(u64, &mut dyn FnMut(&dyn Owner));
+
+static FIND: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Says how owners are found. Before that, nobody is known to be gone.
+pub fn ask(find: Find) {
+    FIND.store(find as *mut (), Release);
+}
+
+/// A value that one thread at a time may use.
+pub struct Lock<T> {
+    /// An address on the owner's stack; 0: free.
+    owner: AtomicU64,
+    /// Makes the value whole, whoever was killed while changing it.
+    mend: Option<fn(&mut T)>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `owner` lets one thread at a time reach the value.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// Access to a locked value.
+pub struct Guard<'a, T>(&'a Lock<T>);
+
+impl<T> Lock<T> {
+    pub const fn new(value: T) -> Lock<T> {
+        Lock {
+            owner: AtomicU64::new(0),
+            mend: None,
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// As [`Lock::new`]; `mend` makes the value whole when an owner was killed while changing it. It must not look at
+    /// more of the value than can be relied on then.
+    pub const fn mended(value: T, mend: fn(&mut T)) -> Lock<T> {
+        Lock {
+            owner: AtomicU64::new(0),
+            mend: Some(mend),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    fn take(&self, me: u64) -> bool {
+        self.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok()
+    }
+
+    /// The value, if it is free.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.take(here()).then(|| Guard(self))
+    }
+
+    /// Waits until the value is free.
+    pub fn lock(&self) -> Guard<'_, T> {
+        let me = here();
+        if !self.take(me) {
+            self.wait(me);
+        }
+        Guard(self)
+    }
+
+    /// The value; it counts as changed from here on.
+    pub fn lock_to_change(&self) -> Guard<'_, T> {
+        let mut guard = self.lock();
+        let _: &mut T = &mut guard;
+        guard
+    }
+
+    #[cold]
+    fn wait(&self, me: u64) {
+        let (mut pauses, mut patience) = (0, PATIENCE);
+        loop {
+            for _ in 0..SPINS {
+                if self.take(me) {
+                    return;
+                }
+                core::hint::spin_loop();
+            }
+            sys::sched_yield();
+            pauses += 1;
+            if pauses == patience {
+                if self.inherit(me) {
+                    return;
+                }
+                (pauses, patience) = (0, (patience * 2).min(MOST_PATIENCE));
+            }
+        }
+    }
+
+    /// Takes the lock from an owner that is gone.
+    fn inherit(&self, me: u64) -> bool {
+        let find = FIND.load(Acquire);
+        if find.is_null() {
+            return false;
+        }
+        // SAFETY: `ask` stored a function of this type.
+        let find = unsafe { core::mem::transmute::<*mut (), Find>(find) };
+        let mut done = false;
+        find(self.owner.load(Acquire) & !CHANGED, &mut |owner| {
+            done = self.inherit_from(owner, me);
+        });
+        done
+    }
+
+    fn inherit_from(&self, owner: &dyn Owner, me: u64) -> bool {
+        // From here on its stack stays its own.
+        let word = self.owner.load(SeqCst);
+        if !owner.is(word & !CHANGED) || !owner.is_gone() {
+            return false;
+        }
+        let changed = word & CHANGED != 0;
+        // Changed as long as it is not whole: this thread may be killed as well.
+        let mine = me | word & CHANGED;
+        if self
+            .owner
+            .compare_exchange(word, mine, Acquire, Relaxed)
+            .is_err()
+        {
+            return false;
+        }
+        match (changed, self.mend) {
+            (false, _) => {}
+            // SAFETY: the lock is this thread's now.
+            (true, Some(mend)) => mend(unsafe { &mut *self.value.get() }),
+            (true, None) => fail::die(
+                fail::STATUS,
+                &line!(
+                    "a process that shared this one's memory was killed while it changed {}; the recording ends here",
+                    core::any::type_name::<T>()
+                ),
+            ),
+        }
+        true
+    }
+}
+
+/// An address on the stack at hand.
+#[inline]
+fn here() -> u64 {
+    let sp: u64;
+    // SAFETY: reads a register. It is a multiple of 8 in all code that a compiler made.
+    unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    sp & !7
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held while the guard lives.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        let word = self.0.owner.load(Relaxed);
+        self.0.owner.store(word | CHANGED, Relaxed);
+        // What kills a thread comes between two of its instructions.
+        compiler_fence(SeqCst);
+        // SAFETY: the lock is held while the guard lives, and the guard is borrowed mutably.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        self.0.owner.store(0, Release);
+    }
+}

@@ -1,0 +1,25 @@
+//! Whether reads of the program have to be checked.
+
+use crate::sys::{config, quiet, resources};
+use hindsight_events::config::regime;
+use linux_raw_sys::general::RLIMIT_STACK;
+
+/// Why the regime was left.
+pub type Reason = &'static str;
+
+/// Whether a program that begins now may be quiet.
+pub fn possible() -> bool {
+    let c = config::get();
+    let (soft, _) = resources::get(RLIMIT_STACK);
+    c.regime == regime::QUIET
+        && c.plain == 0
+        && c.predictor_bits == 32
+        && c.select[0] == 0
+        && soft <= quiet::STACK
+}
+
+/// Largest mapping for which the regime is kept.
+pub const MAX_MAPPING: u64 = 2 << 30;
+
+/// Most that the stack may need.
+pub const STACK: u64 = 1 << 30;

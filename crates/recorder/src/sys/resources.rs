@@ -1,0 +1,51 @@
+//! The kernel's limits on what a process may use.
+
+use crate::sys;
+use crate::sys::lock::Lock;
+use alloc::sync::Arc;
+use linux_raw_sys::general::*;
+
+/// The kernel's limit: soft and hard.
+pub fn get(resource: u32) -> (u64, u64) {
+    sys::limit(resource, None).unwrap_or((u64::MAX, u64::MAX))
+}
+
+/// While it lives, the recorder has as many descriptors and as large files as the hard limits allow,
+/// or more where it may.
+pub struct Raised([(u32, (u64, u64)); 2]);
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        for (resource, old) in self.0 {
+            if get(resource) != old {
+                let _ = sys::limit(resource, Some(old));
+            }
+        }
+    }
+}
+
+impl Raised {
+    pub fn new() -> Raised {
+        Raised([RLIMIT_NOFILE, RLIMIT_FSIZE].map(|resource| {
+            let old = get(resource);
+            let least = if resource == RLIMIT_NOFILE {
+                4096
+            } else {
+                1 << 30
+            };
+            let hard = old.1.max(least);
+            if old.0 < least
+                && (hard == old.1 || sys::limit(resource, Some((least, hard))).is_err())
+            {
+                let _ = sys::limit(resource, Some((least.min(old.1), old.1)));
+            }
+            (resource, old)
+        }))
+    }
+}
+
+/// Soft and hard limits: RLIMIT_AS, then RLIMIT_DATA.
+pub type Limits = [[u64; 2]; 2];
+
+/// Those of one process. A child that borrows its parent's memory has its own.
+pub type Shared = Arc<Lock<Limits>>;

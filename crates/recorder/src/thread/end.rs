@@ -1,0 +1,40 @@
+//! Last events: how a thread says that its process ends.
+
+use crate::stream::ring;
+use crate::sys;
+use crate::sys::fail::{Line, STATUS, say};
+use crate::thread::{Thread, threads};
+use hindsight_events::{EndKind, Event};
+
+/// Writes the last event of a thread that ends its process, and ends all streams that no other
+/// thread may be writing; the collector sees that the process is gone.
+pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
+    t.event(&Event::End {
+        kind,
+        code,
+        message,
+    });
+    t.publish();
+    t.ring.store(-1, core::sync::atomic::Ordering::Release);
+    t.emit.end();
+    if !t.borrows && threads::count() == 1 {
+        ring::end_process();
+    }
+}
+
+/// Ends the recording, and the program with it, where the recorder cannot go on. The command
+/// line shows the message.
+pub fn unsupported(t: &mut Thread, message: &Line) -> ! {
+    finish(t, EndKind::Unsupported, 0, message.as_bytes());
+    if t.emit.ctl().is_none() {
+        say(message.as_bytes());
+    }
+    sys::exit_group(STATUS)
+}
+
+/// Ends the recording because of an error of the recorder's own.
+pub fn internal(t: &mut Thread, message: &Line) -> ! {
+    say(message.as_bytes());
+    finish(t, EndKind::Unsupported, 0, message.as_bytes());
+    sys::exit_group(STATUS)
+}

@@ -1,0 +1,117 @@
+//! The filters of system calls that a thread has.
+
+use crate::sys;
+use crate::sys::bpf::Instruction;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+/// A filter and those that were there before it. Lives as long as the process.
+pub struct Filter {
+    pub code: Vec<Instruction>,
+    before: *const Filter,
+    /// Only reading, writing, returning from handlers and ending are allowed.
+    pub strict: bool,
+}
+
+/// Some thread has filters; the command line looks at it before it would leave the process.
+#[unsafe(no_mangle)]
+static HINDSIGHT_FILTERED: AtomicU32 = AtomicU32::new(0);
+
+/// The filters of a thread.
+pub struct Filters(AtomicPtr<Filter>);
+
+impl Filters {
+    pub const fn new() -> Filters {
+        Filters(AtomicPtr::new(null_mut()))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.load(Relaxed).is_null()
+    }
+
+    /// Takes over those of another thread.
+    pub fn copy(&self, other: &Filters) {
+        self.0.store(other.0.load(Acquire), Release);
+    }
+
+    /// From the newest to the oldest.
+    pub fn list(&self) -> impl Iterator<Item = &'static Filter> {
+        let mut next = self.0.load(Acquire).cast_const();
+        core::iter::from_fn(move || {
+            // SAFETY: filters are leaked boxes, or null at the end.
+            let f = unsafe { next.as_ref() }?;
+            next = f.before;
+            Some(f)
+        })
+    }
+
+    pub fn add(&self, code: Vec<Instruction>, strict: bool) {
+        let before = self.0.load(Acquire);
+        let f = Filter {
+            code,
+            before,
+            strict,
+        };
+        self.0.store(Box::leak(Box::new(f)), Release);
+        HINDSIGHT_FILTERED.store(1, Release);
+    }
+
+    /// The kernel's number for the mode, and the number of filters.
+    pub fn state(&self) -> (u32, usize) {
+        match self.list().next() {
+            None => (0, 0),
+            Some(f) if f.strict => (STRICT_MODE, 0),
+            Some(_) => (FILTER_MODE, self.list().count()),
+        }
+    }
+
+    /// For an executed program: from the oldest, each with its length.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut all: Vec<_> = self.list().collect();
+        all.reverse();
+        let mut out = Vec::new();
+        for f in all {
+            out.extend_from_slice(&(f.code.len() as u32).to_le_bytes());
+            for i in &f.code {
+                out.extend_from_slice(&i.code.to_le_bytes());
+                out.extend_from_slice(&i.jump);
+                out.extend_from_slice(&i.k.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Adds what [`Filters::to_bytes`] gave.
+    pub fn inherit(&self, mut bytes: &[u8]) {
+        while let Some((len, rest)) = bytes.split_first_chunk() {
+            let n = (u32::from_le_bytes(*len) as usize * 8).min(rest.len());
+            self.add(instructions(&rest[..n]), false);
+            bytes = &rest[n..];
+        }
+    }
+
+    /// Has the kernel apply them from now on: for a program that runs unrecorded.
+    pub fn install(&self) {
+        let mut all: Vec<_> = self.list().collect();
+        all.reverse();
+        for f in all {
+            sys::install_filter(f.code.len() as u16, f.code.as_ptr() as u64);
+        }
+    }
+}
+
+pub const STRICT_MODE: u32 = 1;
+
+pub const FILTER_MODE: u32 = 2;
+
+pub fn instructions(bytes: &[u8]) -> Vec<Instruction> {
+    let one = |b: &[u8; 8]| Instruction {
+        code: u16::from_le_bytes([b[0], b[1]]),
+        jump: [b[2], b[3]],
+        k: u32::from_le_bytes([b[4], b[5], b[6], b[7]]),
+    };
+    bytes.as_chunks().0.iter().map(one).collect()
+}

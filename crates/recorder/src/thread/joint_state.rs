@@ -1,0 +1,149 @@
+//! What a thread shares between its memory and its cells.
+
+use crate::line;
+use crate::sys::{self, config, fail};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use linux_raw_sys::general::*;
+
+/// Instructions until memory is looked at for the first time, and the longest time between two looks. Each is twice as
+/// long as the one before.
+pub const INTERVAL: u64 = 32 << 20;
+
+/// How many times all is made anonymous again before nothing is joined any more.
+pub const MAX_ENDS: u32 = 3;
+
+/// This process joins nothing any more. Its children know that too.
+pub static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// What is known of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It held this when it was looked at last, and at so many looks.
+    Held(u32, u8),
+    /// It has been joined with its cells. If it has been written since then, it is not worth doing it again.
+    Joined,
+}
+
+/// What a thread shares between its memory and its cells.
+#[derive(Debug)]
+pub struct Joint {
+    /// The program's memory that is mapped to a file. Parts may have been unmapped or replaced since.
+    pub memory: Vec<Range<u64>>,
+    /// Cells that are mapped to a file, as offsets in the window.
+    pub cells: Vec<Range<u64>>,
+    /// What was memory here, where mappings may meet that the kernel does not make one.
+    pub seams: Vec<Range<u64>>,
+    pub seen: BTreeMap<u64, Seen>,
+    /// Position from which on memory is looked at.
+    pub next: u64,
+    pub interval: u64,
+    /// Address at which the next look begins.
+    pub cursor: u64,
+    pub ends: u32,
+}
+
+impl Joint {
+    /// Nothing is shared, and memory not looked at before [`Joint::begin`].
+    pub const fn new() -> Joint {
+        Joint {
+            memory: Vec::new(),
+            cells: Vec::new(),
+            seams: Vec::new(),
+            seen: BTreeMap::new(),
+            next: u64::MAX,
+            interval: INTERVAL,
+            cursor: 0,
+            ends: 0,
+        }
+    }
+
+    /// Position from which on [`look`] has something to do.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Reads are not compared with the window until [`Joint::begin`].
+    pub fn pause(&mut self) {
+        self.next = u64::MAX;
+    }
+
+    /// The window is empty at position `pos`, from which on reads are compared with it.
+    pub fn begin(&mut self, pos: u64) {
+        self.seen.clear();
+        self.interval = INTERVAL;
+        let never = config::get().joint == 0 || NEVER.load(Relaxed);
+        self.next = match self.ends > MAX_ENDS || never {
+            true => u64::MAX,
+            false => pos.saturating_add(INTERVAL),
+        };
+    }
+
+    /// This memory is the program's no longer, or another.
+    pub fn forget(&mut self, addr: u64, len: u64) {
+        let range = addr..addr.saturating_add(len);
+        take(&mut self.memory, &range);
+        take(&mut self.seams, &range);
+        let pages: Vec<u64> = self.seen.range(range).map(|p| *p.0).collect();
+        for p in pages {
+            self.seen.remove(&p);
+        }
+    }
+
+    /// The cells at offsets `range` of `window` are to become zero: those that are mapped to a file are mapped anew,
+    /// since they cannot just be given back.
+    pub fn drop_cells(&mut self, window: u64, range: Range<u64>) {
+        if self.cells.is_empty() {
+            return;
+        }
+        for r in take(&mut self.cells, &range) {
+            fresh_cells(window + r.start, r.end - r.start);
+        }
+    }
+
+    pub fn is_joined(&self, page: u64) -> bool {
+        self.seen.get(&page) == Some(&Seen::Joined)
+    }
+
+    /// Whether any of this memory is, or was, mapped to a file.
+    pub fn touches(&self, addr: u64, len: u64) -> bool {
+        let meets = |r: &Range<u64>| r.start < addr.saturating_add(len) && addr < r.end;
+        self.memory.iter().chain(&self.seams).any(meets)
+    }
+}
+
+/// The part of `a` that lies in `b`.
+pub fn common(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
+    let r = a.start.max(b.start)..a.end.min(b.end);
+    (r.start < r.end).then_some(r)
+}
+
+/// Takes `range` out of a list; returns what of it was there.
+pub fn take(list: &mut Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let mut taken = Vec::new();
+    for r in core::mem::take(list) {
+        let Some(c) = common(&r, range) else {
+            list.push(r);
+            continue;
+        };
+        for rest in [r.start..c.start, c.end..r.end] {
+            if rest.start < rest.end {
+                list.push(rest);
+            }
+        }
+        taken.push(c);
+    }
+    taken
+}
+
+/// Maps cells of their own, zeroed, as all of the window are.
+pub fn fresh_cells(addr: u64, len: u64) {
+    if let Err(e) = sys::mmap_anon_noreserve(addr, len, PROT_READ | PROT_WRITE) {
+        let message = line!("cells of the predictor cannot be mapped again (error {e})");
+        fail::die(fail::STATUS, &message);
+    }
+    sys::madvise_dontdump(addr, len);
+    sys::madvise_wipe_on_fork(addr, len);
+}

@@ -1,0 +1,54 @@
+//! Who owns a lock, and whether the owner lives.
+
+use crate::sys::{self, lock};
+use crate::thread::Place;
+use core::sync::atomic::{AtomicBool, Ordering::*};
+
+/// Some of them are in another namespace of process ids, where numbers say nothing.
+static MIXED: AtomicBool = AtomicBool::new(false);
+
+/// The calling thread has begun to run in this memory, as a process of its own.
+pub fn arrive() {
+    if sys::getppid() == 0 {
+        MIXED.store(true, Release);
+    }
+}
+
+/// A thread, by an address on its stack in the recorder. As long as this exists, no other thread gets that stack.
+struct Owner {
+    address: u64,
+    place: &'static Place,
+}
+
+/// Has locks ask here whether their owners live.
+pub fn serve_locks() {
+    lock::ask(|address, then| {
+        if let Some(place) = Place::at(address) {
+            place.watched.fetch_add(1, SeqCst);
+            then(&Owner { address, place });
+        }
+    });
+}
+
+impl lock::Owner for Owner {
+    fn is(&self, address: u64) -> bool {
+        self.address == address
+    }
+
+    fn is_gone(&self) -> bool {
+        let tid = self.place.tid.load(SeqCst);
+        self.place.dead.load(Acquire) && (tid == 0 || sys::has_left(tid))
+            || tid > 0 && !is_mixed() && sys::has_left(tid)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.place.watched.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Whether some of those who share this memory are in another namespace of process ids.
+pub fn is_mixed() -> bool {
+    MIXED.load(Acquire)
+}

@@ -1,0 +1,60 @@
+//! Signals that were sent to the whole process while all of its threads had blocked them, as far as the kernel does not
+//! keep them: those that faults raise, which always come to the recorder.
+
+use crate::sys::context::Info;
+use crate::sys::lock::Lock;
+use crate::thread::signal_state::bit;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Of the threads of one process.
+pub type Shared = Arc<Pending>;
+
+/// There is never more than one with a number.
+pub struct Pending {
+    list: Lock<Vec<Info>>,
+    /// Their numbers, to be looked at without the lock.
+    set: AtomicU64,
+}
+
+impl Pending {
+    pub fn new() -> Shared {
+        Arc::new(Pending {
+            list: Lock::new(Vec::new()),
+            set: AtomicU64::new(0),
+        })
+    }
+
+    /// The numbers of those that are kept.
+    pub fn set(&self) -> u64 {
+        self.set.load(Relaxed)
+    }
+
+    pub fn put(&self, info: Info) {
+        let mut list = self.list.lock();
+        if self.set() & bit(info.signo as u32) == 0 {
+            list.push(info);
+            self.tell(&list);
+        }
+    }
+
+    /// Takes the one with the lowest number among `wanted`.
+    pub fn take(&self, wanted: u64) -> Option<Info> {
+        if self.set() & wanted == 0 {
+            return None;
+        }
+        let mut list = self.list.lock();
+        let all = list.iter().enumerate();
+        let matching = all.filter(|(_, i)| bit(i.signo as u32) & wanted != 0);
+        let (n, _) = matching.min_by_key(|(_, i)| i.signo)?;
+        let info = list.swap_remove(n);
+        self.tell(&list);
+        Some(info)
+    }
+
+    fn tell(&self, list: &[Info]) {
+        let set = list.iter().fold(0, |set, i| set | bit(i.signo as u32));
+        self.set.store(set, Relaxed);
+    }
+}
