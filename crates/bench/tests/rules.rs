@@ -123,3 +123,63 @@ fn dependencies_are_pinned_and_justified() {
         }
     }
 }
+
+/// Folders of `crates/recorder/src`: each may use those before it.
+const RECORDER: [&str; 10] = [
+    "sys", "stream", "thread", "memory", "code", "signals", "process", "calls", "run", "boot",
+];
+
+/// The folder, or file, of the crate's first level that `path` belongs to.
+fn room(path: &Path, src: &Path) -> String {
+    let first = path.strip_prefix(src).unwrap().components().next().unwrap();
+    let name = first.as_os_str().to_str().unwrap();
+    name.trim_end_matches(".rs").to_string()
+}
+
+/// All Rust files below a folder.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// What follows `crate::` in the code, comments left out.
+fn own_paths(text: &str) -> Vec<&str> {
+    let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+    code.flat_map(|l| l.split("crate::").skip(1))
+        .map(|rest| {
+            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+                .unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn folders_of_the_recorder_depend_one_way() {
+    let src = root().join("crates/recorder/src");
+    let rank = |room: &str| RECORDER.iter().position(|r| *r == room);
+    let mut seen = std::collections::BTreeSet::new();
+    for file in sources(&src) {
+        let of = room(&file, &src);
+        if of == "lib" {
+            continue;
+        }
+        let own =
+            rank(&of).unwrap_or_else(|| panic!("new folder {of}: give it a place in RECORDER"));
+        for used in own_paths(&fs::read_to_string(&file).unwrap()) {
+            if let Some(r) = rank(used) {
+                assert!(r <= own, "{}: {of} must not use {used}", file.display());
+                seen.insert((own, r));
+            }
+        }
+    }
+    assert!(seen.len() > RECORDER.len(), "the test sees next to nothing");
+}

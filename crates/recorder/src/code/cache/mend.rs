@@ -1,6 +1,7 @@
 //! Begins the cache anew when whoever was changing it was killed (see [`crate::sys::lock`]).
 
-use super::{Cache, EPOCH, code, confined, sets};
+use super::{Cache, EPOCH, confined, sets};
+use crate::code::epochs;
 use alloc::vec::Vec;
 use core::mem::{forget, replace, take};
 use core::sync::atomic::{Ordering::*, compiler_fence};
@@ -22,7 +23,7 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     forget(replace(&mut c.confined, confined::Confined::new()));
     // What the stream holds of the code is not known any more: it is told again, as of a new epoch.
     let epoch = c.code.epoch.max(EPOCH.load(SeqCst)) + 1;
-    forget(replace(&mut c.code, code::Recorder::new()));
+    forget(replace(&mut c.code, epochs::Recorder::new()));
     c.code.epoch = epoch;
     EPOCH.store(epoch, SeqCst);
     (c.mapped, c.refused) = (None, 0);
