@@ -36,6 +36,20 @@ pub struct Region {
 }
 
 impl Region {
+    /// Private memory that is no file's and that the program may read and write.
+    #[cfg(test)]
+    pub fn anonymous(range: core::ops::Range<u64>) -> Region {
+        Region {
+            start: range.start,
+            end: range.end,
+            prot: PROT_READ | PROT_WRITE,
+            flags: linux_raw_sys::general::MAP_PRIVATE | MAP_ANONYMOUS,
+            offset: 0,
+            object: 0,
+            path: 0,
+        }
+    }
+
     fn follows(&self, before: &Region) -> bool {
         before.end == self.start
             && (before.prot, before.flags, before.path) == (self.prot, self.flags, self.path)

@@ -298,3 +298,63 @@ pub fn stack_collides() -> bool {
     let limit = crate::sys::resources::get(RLIMIT_STACK).0;
     limit > STACK || stack.is_some_and(|(start, size)| collides(start, size))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Whether two ranges of addresses have low bits in common, by definition.
+    fn share(a: u64, len: u64, b: u64, other: u64) -> bool {
+        let (a, b) = (a % SPAN, b % SPAN);
+        // The second range as it lies, and one span lower and higher.
+        let at = |b: i128| b < a as i128 + len as i128 && (a as i128) < b + other as i128;
+        [-1, 0, 1].iter().any(|n| at(b as i128 + n * SPAN as i128))
+    }
+
+    fn pages(most: u64) -> impl Strategy<Value = u64> {
+        (1..most / PAGE).prop_map(|n| n * PAGE)
+    }
+
+    fn region(start: u64, len: u64) -> Region {
+        Region::anonymous(start..start + len)
+    }
+
+    proptest! {
+        /// Two ranges meet exactly if they share low bits, and the move that is asked for ends that.
+        #[test]
+        fn ranges_meet_if_they_share_low_bits(
+            a in pages(1 << 40), len in pages(1 << 31), b in pages(1 << 40), other in pages(1 << 31),
+        ) {
+            let down = meets(a, len, b, other);
+            prop_assert_eq!(down.is_some(), share(a, len, b, other));
+            if let Some(down) = down {
+                prop_assert!(!share(a.wrapping_sub(down), len, b, other));
+            }
+        }
+
+        /// What is chosen lies in the stretch, aligned, and shares low bits with nothing.
+        #[test]
+        fn chosen_places_keep_away_from_all(
+            others in proptest::collection::vec((pages(1 << 40), pages(1 << 29)), 0..8),
+            len in pages(1 << 28),
+            large in any::<bool>(),
+        ) {
+            let (bottom, top) = (1 << 41, (1 << 41) + 2 * SPAN);
+            let align = if large { LARGE } else { PAGE };
+            let list: Vec<Region> = others.iter().map(|(at, len)| region(*at, *len)).collect();
+            if let Some(at) = below(&list, bottom, top, len, align) {
+                prop_assert!(at >= bottom && at + len <= top && at % align == 0);
+                for (start, size) in others {
+                    prop_assert!(!share(at, len, start, size), "{at:#x} meets {start:#x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_free_span_is_found_whole() {
+        let at = below(&[], 1 << 41, (1 << 41) + SPAN, SPAN / 2, PAGE);
+        assert_eq!(at, Some((1 << 41) + SPAN / 2));
+    }
+}

@@ -154,3 +154,96 @@ pub fn run(code: &[Instruction], data: &Data) -> u32 {
     }
     0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn op(code: u16, yes: u8, no: u8, k: u32) -> Instruction {
+        Instruction {
+            code,
+            jump: [yes, no],
+            k,
+        }
+    }
+
+    const ALLOW: u32 = 0x7fff_0000;
+    const ERRNO: u32 = 0x0005_0001;
+    const JEQ: u16 = JMP | 0x10;
+
+    /// The usual kind: one system call fails, all others are allowed.
+    fn one_call(nr: u32) -> [Instruction; 4] {
+        [
+            op(LD | ABS, 0, 0, 0),
+            op(JEQ, 0, 1, nr),
+            op(RET, 0, 0, ERRNO),
+            op(RET, 0, 0, ALLOW),
+        ]
+    }
+
+    #[test]
+    fn a_filter_of_one_call_refuses_that_call_only() {
+        let filter = one_call(39);
+        assert!(is_valid(&filter));
+        let data = |nr| {
+            let mut d = Data::default();
+            d[0] = nr;
+            d
+        };
+        assert_eq!(run(&filter, &data(39)), ERRNO);
+        assert_eq!(run(&filter, &data(40)), ALLOW);
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_refused() {
+        let end = op(RET, 0, 0, ALLOW);
+        let bad = [
+            vec![],
+            // No return at the end.
+            vec![op(LD | IMM, 0, 0, 1)],
+            // A jump behind the end.
+            vec![op(JEQ, 0, 1, 0), end],
+            // An offset that is no word, and one behind the data.
+            vec![op(LD | ABS, 0, 0, 2), end],
+            vec![op(LD | ABS, 0, 0, 64), end],
+            // A cell that nothing has stored to, and one that is not there.
+            vec![op(LD | MEM, 0, 0, 3), end],
+            vec![op(ST, 0, 0, 16), end],
+            // Division by a constant zero, and a shift that is too long.
+            vec![op(ALU | DIV, 0, 0, 0), end],
+            vec![op(ALU | LSH, 0, 0, 32), end],
+        ];
+        for (i, filter) in bad.iter().enumerate() {
+            assert!(!is_valid(filter), "filter {i} was accepted");
+        }
+        let long = vec![end; MOST + 1];
+        assert!(!is_valid(&long) && is_valid(&long[1..]));
+    }
+
+    #[test]
+    fn division_by_a_zero_in_x_ends_with_the_harshest_answer() {
+        let filter = [
+            op(LDX | IMM, 0, 0, 0),
+            op(ALU | DIV | X, 0, 0, 0),
+            op(RET, 0, 0, ALLOW),
+        ];
+        assert!(is_valid(&filter));
+        assert_eq!(run(&filter, &Data::default()), 0);
+    }
+
+    proptest! {
+        /// Whatever is accepted ends, and touches nothing but its own cells.
+        #[test]
+        fn accepted_filters_run(
+            code in proptest::collection::vec((0u16..0x100, 0u8..4, 0u8..4, 0u32..70), 1..12),
+            data in proptest::array::uniform16(any::<u32>()),
+        ) {
+            let mut code: Vec<_> = code.into_iter().map(|(c, y, n, k)| op(c, y, n, k)).collect();
+            code.push(op(RET_A, 0, 0, 0));
+            if is_valid(&code) {
+                run(&code, &data);
+            }
+        }
+    }
+}

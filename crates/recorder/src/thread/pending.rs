@@ -58,3 +58,31 @@ impl Pending {
         self.set.store(set, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(signo: i32, code: i32) -> Info {
+        Info {
+            signo,
+            code,
+            ..Info::default()
+        }
+    }
+
+    #[test]
+    fn the_first_of_each_number_is_kept_and_the_lowest_comes_first() {
+        let p = Pending::new();
+        for (signo, code) in [(11, 1), (5, 1), (11, 2)] {
+            p.put(info(signo, code));
+        }
+        assert_eq!(p.set(), bit(5) | bit(11));
+        assert!(p.take(bit(7)).is_none());
+        let order: Vec<_> = core::iter::from_fn(|| p.take(!0))
+            .map(|i| (i.signo, i.code))
+            .collect();
+        assert_eq!(order, [(5, 1), (11, 1)]);
+        assert_eq!(p.set(), 0);
+    }
+}

@@ -93,6 +93,10 @@ impl Cells {
         if self.tangled || self.used.remove(&at) != Some((len, addr)) {
             return;
         }
+        if self.used.is_empty() {
+            // The free stretch has no beginning any more: it is none of the list.
+            return self.free.clear();
+        }
         let Some((begin, size)) = self.around(at) else {
             return self.tangle();
         };

@@ -177,3 +177,44 @@ impl Table {
         (self.bytes, self.data)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Sums and indexes are what a walk over all mappings finds.
+        #[test]
+        fn indexes_agree_with_the_list(
+            steps in proptest::collection::vec((0u64..64, 1u64..4, any::<bool>()), 1..60),
+            asked in (0u64..64, 1u64..8),
+        ) {
+            const PAGE: u64 = 4096;
+            let mut table = Table::new();
+            let mut model: BTreeMap<u64, Region> = BTreeMap::new();
+            for (at, pages, put) in steps {
+                let range = at * PAGE..(at + pages) * PAGE;
+                let meets = |r: &Region| r.start < range.end && range.start < r.end;
+                if put && !model.values().any(meets) {
+                    let r = Region::anonymous(range.clone());
+                    table.put(r);
+                    model.insert(range.start, r);
+                } else {
+                    prop_assert_eq!(table.drop(range.start), model.remove(&range.start));
+                }
+            }
+            let bytes: u64 = model.values().map(|r| r.end - r.start).sum();
+            prop_assert_eq!(table.bytes(), (bytes, bytes));
+            prop_assert!(table.all().eq(model.values()));
+            let range = asked.0 * PAGE..(asked.0 + asked.1) * PAGE;
+            let meets = |r: &&Region| r.start < range.end && range.start < r.end;
+            prop_assert!(table.overlapping(range.clone()).eq(model.values().filter(meets)));
+            let inside = |r: &&Region| (r.start..r.end).contains(&range.start);
+            prop_assert_eq!(table.find(range.start), model.values().find(inside));
+            // Free low bits and those in use are all there are.
+            let free: u64 = table.cells.free(1).map(|(_, len)| len).sum();
+            prop_assert_eq!(free + bytes, SPAN);
+        }
+    }
+}
