@@ -267,3 +267,28 @@ fn flags_that_only_later_code_takes() {
         scene.must_verify(&trace);
     }
 }
+
+/// A page becomes writable while two threads have it, and then changes: the second of them comes to what is new without
+/// passing the recorder.
+#[test]
+fn pages_that_become_writable_under_threads() {
+    let scene = Scene::new();
+    let program = scene.compile("flipped.c", &["-O1", "-pthread"]);
+    let done = scene.same(&words(&program, &[]));
+    assert_eq!(done.text(), "625 6 6\n");
+}
+
+/// Code of pages that may not be written is changed by way of files, and code is moved and replaced.
+#[test]
+fn code_that_changes_behind_its_mapping() {
+    let scene = Scene::new();
+    let program = scene.compile("behind.c", &["-O1"]);
+    for regime in ["quiet", "checked"] {
+        let native = scene.native(&[&program]);
+        let trace = scene.path("trace.hst");
+        let mut record = scene.hindsight(&["record", "--quiet", "--regime", regime, "-o"]);
+        let done = scene.run(record.arg(&trace).arg("--").arg(&program));
+        assert_eq!(done.text(), native.text(), "{}", done.messages());
+        scene.must_verify(&trace);
+    }
+}

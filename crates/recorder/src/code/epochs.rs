@@ -11,11 +11,19 @@ use hindsight_events::Event;
 use xxhash_rust::xxh3::xxh3_64;
 
 const PAGE: u64 = 4096;
+const LINE: u64 = 64;
+
+/// Hashes of a page's lines, which take less memory than the page.
+type Lines = Box<[u32; (PAGE / LINE) as usize]>;
 
 /// What the stream holds of one page.
 enum Page {
-    /// The whole page, as its hash; `stale` when the mapping may have changed since.
-    Whole { hash: u64, stale: bool },
+    /// The whole page, as its hash and those of its lines; `stale` when the mapping may have changed since.
+    Whole {
+        hash: u64,
+        lines: Lines,
+        stale: bool,
+    },
     /// Single bytes, of memory that the program may write.
     Bytes(Box<Bytes>),
 }
@@ -23,6 +31,8 @@ enum Page {
 struct Bytes {
     bytes: [u8; PAGE as usize],
     known: [u64; PAGE as usize / 64],
+    /// Of bytes that are not known, the stream may hold others, from when the page was known as a whole.
+    outdated: bool,
 }
 
 /// What the process stream holds.
@@ -86,7 +96,9 @@ impl Recorder {
     /// stream holds it.
     pub fn expect(&mut self, page: u64, wanted: u64) -> bool {
         match self.pages.get(&(page / PAGE)) {
-            Some(Page::Whole { hash, stale: false }) => return *hash == wanted,
+            Some(Page::Whole {
+                hash, stale: false, ..
+            }) => return *hash == wanted,
             Some(_) => return false,
             None => {}
         }
@@ -94,9 +106,7 @@ impl Recorder {
         if crate::sys::guard::read(page, &mut bytes).is_err() || xxh3_64(&bytes) != wanted {
             return false;
         }
-        let hash = wanted;
-        self.pages
-            .insert(page / PAGE, Page::Whole { hash, stale: false });
+        self.pages.insert(page / PAGE, Page::whole(&bytes, wanted));
         ring::emit_process(&Event::Code {
             epoch: self.epoch,
             addr: page,
@@ -118,7 +128,13 @@ impl Recorder {
     }
 
     fn whole(&mut self, page: u64, part: &[u8], at: u64) -> Option<Range<u64>> {
-        if let Some(Page::Whole { stale: false, .. }) = self.pages.get(&(page / PAGE)) {
+        if let Some(Page::Whole {
+            lines,
+            stale: false,
+            ..
+        }) = self.pages.get(&(page / PAGE))
+            && are(lines, at, part)
+        {
             return None;
         }
         let mut bytes = [0; PAGE as usize];
@@ -126,10 +142,10 @@ impl Recorder {
             // Execute-only or half a page: what was translated is what there is.
             return self.bytes(at, part);
         }
+        // Where the page changes just now, what was translated counts.
+        bytes[(at - page) as usize..][..part.len()].copy_from_slice(part);
         let hash = xxh3_64(&bytes);
-        let before = self
-            .pages
-            .insert(page / PAGE, Page::Whole { hash, stale: false });
+        let before = self.pages.insert(page / PAGE, Page::whole(&bytes, hash));
         let replaced = match before {
             None => None,
             Some(Page::Whole { hash: old, .. }) if old == hash => return None,
@@ -151,13 +167,20 @@ impl Recorder {
             .pages
             .entry(at / PAGE)
             .or_insert_with(|| Page::Bytes(Bytes::unknown()));
-        let mut replaced = None;
         if let Page::Whole { .. } = entry {
-            // What the whole page held is not known byte by byte any more: a new epoch.
-            *entry = Page::Bytes(Bytes::unknown());
             self.epoch += 1;
-            let page = at & !(PAGE - 1);
-            replaced = Some(page..page + PAGE);
+            let (bytes, replaced) = Bytes::of_page(at, part);
+            let (addr, told) = match bytes.outdated {
+                true => (at, part),
+                false => (replaced.start, &bytes.bytes[..]),
+            };
+            ring::emit_process(&Event::Code {
+                epoch: self.epoch,
+                addr,
+                bytes: told,
+            });
+            *entry = Page::Bytes(bytes);
+            return Some(replaced);
         }
         let Page::Bytes(b) = entry else { return None };
         let off = (at % PAGE) as usize;
@@ -167,7 +190,11 @@ impl Recorder {
             let o = off + i;
             let known = b.known[o / 64] & 1 << (o % 64) != 0;
             news |= !known;
-            if known && b.bytes[o] != *v {
+            let differs = match known {
+                true => b.bytes[o] != *v,
+                false => b.outdated,
+            };
+            if differs {
                 let here = at + i as u64;
                 conflict = Some(conflict.map_or(here, |c| c.start)..here + 1);
             }
@@ -184,8 +211,46 @@ impl Recorder {
                 bytes: part,
             });
         }
-        replaced.or(conflict)
+        conflict
     }
+}
+
+impl Page {
+    fn whole(bytes: &[u8; PAGE as usize], hash: u64) -> Page {
+        let mut lines = Box::new([0; (PAGE / LINE) as usize]);
+        for (hash, line) in lines.iter_mut().zip(bytes.chunks(LINE as usize)) {
+            *hash = of_line(line);
+        }
+        Page::Whole {
+            hash,
+            lines,
+            stale: false,
+        }
+    }
+}
+
+fn of_line(line: &[u8]) -> u32 {
+    xxh3_64(line) as u32
+}
+
+/// Whether the lines of a page are those that `part`, at `at`, was read from. Memory that the program may not write can
+/// change nevertheless: it may be a file's, or be written through `/proc/self/mem`.
+fn are(lines: &Lines, at: u64, part: &[u8]) -> bool {
+    let end = at + part.len() as u64;
+    let (mut from, mut line) = (at & !(LINE - 1), [0; LINE as usize]);
+    while from < end {
+        if crate::sys::guard::read(from, &mut line).is_err() {
+            return false;
+        }
+        let (a, b) = (at.max(from), end.min(from + LINE));
+        line[(a - from) as usize..(b - from) as usize]
+            .copy_from_slice(&part[(a - at) as usize..(b - at) as usize]);
+        if of_line(&line) != lines[(from % PAGE / LINE) as usize] {
+            return false;
+        }
+        from += LINE;
+    }
+    true
 }
 
 impl Bytes {
@@ -193,7 +258,27 @@ impl Bytes {
         Box::new(Bytes {
             bytes: [0; PAGE as usize],
             known: [0; PAGE as usize / 64],
+            outdated: false,
         })
+    }
+
+    /// The page that was known as a whole and of which `part`, at `at`, is executed now that it can be written; and its range.
+    /// All of it is known anew. Otherwise code that is written elsewhere in it would not be seen to replace what the stream
+    /// holds: its epoch would be one that threads have announced already.
+    fn of_page(at: u64, part: &[u8]) -> (Box<Bytes>, Range<u64>) {
+        let page = at & !(PAGE - 1);
+        let off = (at - page) as usize;
+        let mut b = Bytes::unknown();
+        b.outdated = crate::sys::guard::read(page, &mut b.bytes).is_err();
+        if !b.outdated {
+            b.known = [u64::MAX; PAGE as usize / 64];
+        }
+        // Another thread may be writing there: what was translated counts.
+        b.bytes[off..off + part.len()].copy_from_slice(part);
+        for o in off..off + part.len() {
+            b.known[o / 64] |= 1 << (o % 64);
+        }
+        (b, page..page + PAGE)
     }
 }
 
