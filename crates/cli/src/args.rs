@@ -577,7 +577,7 @@ pub struct Index {
     /// Only there, and with key frames as dense as `--interval` says (default here: 100000; at least 1024, and a
     /// 65536th of the range): two places, such as `40%..1A2:3F`. Parts that are there already are made anew if they
     /// are not as dense, and added to the file, which only becomes larger by a range.
-    #[arg(long, value_name = "FROM..TO", value_parser = crate::travel::range)]
+    #[arg(long, value_name = "FROM..TO", value_parser = crate::parse::range)]
     pub range: Option<(hindsight_timeline::Place, hindsight_timeline::Place)>,
     /// For scripts.
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! `hindsight at` and `hindsight backtrace`: a place of a recording in words.
 
 use crate::hex::hex;
-use crate::store::println;
+use crate::out::println;
 use crate::words::Spot;
 use crate::{args, os, travel};
 use anyhow::Result;

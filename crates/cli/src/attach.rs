@@ -1,8 +1,9 @@
 //! `hindsight attach`.
 
 use crate::os::Signals;
-use crate::record::{FAILED, await_others, collect, finish, machine, report, set_children, share};
+use crate::record::{await_others, collect, finish, machine, report, set_children, share};
 use crate::sink::Target;
+use crate::status::FAILED;
 use crate::takeover::Halted;
 use crate::{args, detach, image, say, store, symbols, target};
 use anyhow::{Context, Result};

@@ -1,7 +1,7 @@
 //! `hindsight breakpath`: how to bring a live program to a place of its recording in the fewest stops.
 
 use crate::hex::hex;
-use crate::store::println;
+use crate::out::println;
 use crate::{args, limits, travel};
 use anyhow::Result;
 use hindsight_text::line;

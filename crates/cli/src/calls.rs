@@ -1,7 +1,7 @@
 //! `hindsight calls`: every call of a function.
 
 use crate::hex::hex;
-use crate::store::println;
+use crate::out::println;
 use crate::{args, travel};
 use anyhow::{Result, bail};
 use hindsight_inspect::symbols::Place;
@@ -22,7 +22,7 @@ pub fn run(a: &args::Calls) -> Result<i32> {
         (None, None) => timeline.processes()?.first().map_or(0, |p| p.image),
     };
     let mut inspector = Inspector::new(timeline.clone());
-    let functions = match crate::travel::number(function) {
+    let functions = match crate::parse::number(function) {
         Ok(address) => vec![(address, function.clone())],
         Err(_) => inspector.functions(image, function)?,
     };

@@ -3,6 +3,7 @@
 //! The recording process listens on a socket named after its process id, in a folder of its user;
 //! whoever wants its ring asks all of them for the process.
 
+use crate::out;
 use crate::{args, os, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::{Control, Producer, Requests};
@@ -168,14 +169,14 @@ fn receive(a: &args::Dump, mut from: impl Read) -> Result<i32> {
             "complete": whole,
             "instructions": kept,
         });
-        store::println(&serde_json::to_string_pretty(&written)?);
+        out::println(&serde_json::to_string_pretty(&written)?);
         return Ok(!whole as i32);
     }
     say(&format!(
         "{}: {}, {} instructions: {}",
         t.header().command(),
         t.completeness(),
-        crate::record::grouped(kept),
+        crate::numbers::grouped(kept),
         path.display()
     ));
     Ok(!whole as i32)

@@ -1,6 +1,7 @@
 //! `hindsight export`.
 
-use crate::record::size;
+use crate::numbers::size;
+use crate::out;
 use crate::{args, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::private;
@@ -35,7 +36,7 @@ pub fn run(a: &args::Export) -> Result<i32> {
     match copy(&from, file) {
         Ok(n) if a.json => {
             let made = json!({"path": to, "bytes": n});
-            store::println(&serde_json::to_string_pretty(&made)?);
+            out::println(&serde_json::to_string_pretty(&made)?);
         }
         Ok(n) => say(&format!("{}: {}", size(n), to.display())),
         Err(e) => {

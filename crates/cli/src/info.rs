@@ -1,7 +1,7 @@
 //! `hindsight info`.
 
-use crate::record::{grouped, size};
-use crate::store::println;
+use crate::numbers::{grouped, size};
+use crate::out::println;
 use crate::tree::{self, Node};
 use crate::{args, limits, os, store};
 use anyhow::{Context, Result};

@@ -19,13 +19,17 @@ mod interrupts;
 mod keep;
 mod launch;
 mod limits;
+mod numbers;
 mod os;
+mod out;
+mod parse;
 mod printers;
 mod program;
 mod record;
 mod replay;
 mod select;
 mod sink;
+mod status;
 mod store;
 mod stream;
 mod symbols;
@@ -53,7 +57,7 @@ pub fn run() -> i32 {
                 .is_some_and(|a| a == "record" || a == "attach");
             return match (e.use_stderr(), recording) {
                 (false, _) => 0,
-                (true, true) => record::FAILED,
+                (true, true) => status::FAILED,
                 (true, false) => 2,
             };
         }
@@ -113,7 +117,7 @@ pub fn run() -> i32 {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "hindsight", &mut text);
-            store::put(String::from_utf8_lossy(&text).trim_end());
+            out::put(String::from_utf8_lossy(&text).trim_end());
             Ok(0)
         }
     };

@@ -6,7 +6,7 @@
 //! without one, and perhaps others with it. As long as that thread exists, signals such as Ctrl-C reach the process
 //! though other threads, which execute translated code, have blocked them.
 
-use crate::record::size;
+use crate::numbers::size;
 use crate::say;
 use hindsight_trace::Trace;
 use std::fs::File;

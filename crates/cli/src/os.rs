@@ -487,7 +487,7 @@ pub fn spawn(e: &Exec) -> io::Result<i32> {
             "the recorder could not be started: {}",
             io::Error::last_os_error()
         ));
-        libc::_exit(crate::record::FAILED)
+        libc::_exit(crate::status::FAILED)
     }
 }
 

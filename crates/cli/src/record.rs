@@ -2,8 +2,11 @@
 
 use crate::face::Run;
 use crate::launch::{BEAT, Watch};
+use crate::numbers::grouped;
+use crate::numbers::size;
 use crate::program::Program;
 use crate::sink::{Out, Target};
+use crate::status::FAILED;
 use crate::{args, image, os, program, say, select};
 use anyhow::{Context, Result, bail};
 use hindsight_collector::{Collected, Collector, Control, discard};
@@ -28,9 +31,6 @@ const KEYFRAME_INTERVAL: u64 = 1_000_000_000;
 fn keyframe_interval(a: &args::Record) -> u64 {
     a.keyframe_interval.unwrap_or(KEYFRAME_INTERVAL)
 }
-
-/// Exit status when the program was not recorded (to its end) for a reason of ours.
-pub const FAILED: i32 = 125;
 
 /// Records a program; this process's exit status is the program's.
 pub fn run(a: args::Record) -> i32 {
@@ -229,29 +229,6 @@ pub fn report(s: &Summary, file: &str) -> String {
         size(s.trace_bytes),
         size(s.peak_memory_kib << 10),
     )
-}
-
-/// A number with a space between each three digits.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(c);
-    }
-    out
-}
-
-/// A number of bytes for people.
-pub fn size(n: u64) -> String {
-    match n {
-        0..10_000 => format!("{n} B"),
-        10_000..10_000_000 => format!("{:.1} KiB", n as f64 / 1024.0),
-        10_000_000..10_000_000_000 => format!("{:.1} MiB", n as f64 / (1 << 20) as f64),
-        _ => format!("{:.1} GiB", n as f64 / (1u64 << 30) as f64),
-    }
 }
 
 /// Says what becomes of processes that the program makes.

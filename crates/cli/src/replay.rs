@@ -2,8 +2,8 @@
 
 use crate::bar::Bar;
 use crate::hex::hex;
-use crate::record::grouped;
-use crate::store::println;
+use crate::numbers::grouped;
+use crate::out::println;
 use crate::{args, confine, limits, say, store};
 use anyhow::{Context, Result};
 use hindsight_replay::End;

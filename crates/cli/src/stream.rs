@@ -1,7 +1,7 @@
 //! `hindsight receive`: the other end of `record -o tcp:HOST:PORT`. Anybody may connect, so nobody is waited for who says
 //! nothing, and no more is taken than was agreed to.
 
-use crate::record::size;
+use crate::numbers::size;
 use crate::{args, confine, say, store};
 use anyhow::{Context, Result};
 use hindsight_guard::{keep_alive, private};

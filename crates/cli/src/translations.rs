@@ -7,7 +7,7 @@
 //! accidents: each block has a checksum, and serves only code that is the same byte by byte. Files
 //! can be deleted at any time.
 
-use crate::store::println;
+use crate::out::println;
 use crate::{args, image, os, say};
 use anyhow::Result;
 use hindsight_collector::Control;
@@ -336,7 +336,7 @@ pub fn run(a: &args::Cache) -> Result<i32> {
         println(&format!("{all:#}"));
         return Ok(0);
     }
-    let size = crate::record::size;
+    let size = crate::numbers::size;
     if !a.clear {
         for (name, len, _) in files.iter().rev() {
             let program = program(name).unwrap_or_else(|| PathBuf::from("?"));

@@ -2,8 +2,10 @@
 
 use crate::bar::Bar;
 use crate::hex::hex;
-use crate::record::{grouped, size};
-use crate::store::{self, println};
+use crate::numbers::{grouped, size};
+use crate::out::println;
+use crate::parse::number;
+use crate::store;
 use crate::words::Spot;
 use crate::{args, limits, say};
 use anyhow::{Context, Result};
@@ -36,24 +38,6 @@ pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
         }
     });
     Ok(timeline)
-}
-
-/// A number as programmers write it: decimal, or hexadecimal with `0x`.
-pub fn number(text: &str) -> Result<u64, String> {
-    match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    }
-    .map_err(|_| "expected a number, hexadecimal with 0x before it".into())
-}
-
-/// Two places with `..` between them.
-pub fn range(text: &str) -> Result<(Place, Place), String> {
-    let (from, to) = text
-        .split_once("..")
-        .ok_or("expected two places with .. between them")?;
-    let place = |t: &str| t.parse::<Place>().map_err(|e| e.to_string());
-    Ok((place(from)?, place(to)?))
 }
 
 /// Instructions between key frames in a range.

@@ -1,6 +1,6 @@
 //! The processes of a recording as a tree.
 
-use crate::record::grouped;
+use crate::numbers::grouped;
 use hindsight_text::line;
 use hindsight_trace::{Image, StreamEnd, StreamSummary, Trace};
 use std::collections::BTreeMap;

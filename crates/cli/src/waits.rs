@@ -1,7 +1,7 @@
 //! `hindsight waits`: what threads wait for, and whom.
 
 use crate::at::{stack_json, stack_text};
-use crate::store::println;
+use crate::out::println;
 use crate::{args, travel};
 use anyhow::Result;
 use hindsight_inspect::{For, Inspector, Lock, Wait, waits};

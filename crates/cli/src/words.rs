@@ -1,5 +1,6 @@
 //! What stands on a command line without an option: a recording, which may be left out, and what is asked of it.
 
+use crate::parse;
 use crate::{args, store, travel};
 use anyhow::{Result, bail};
 use hindsight_inspect::Inspector;
@@ -45,7 +46,7 @@ impl Spot {
     /// The bytes that an address and perhaps a length stand for, in a frame.
     pub fn bytes(&mut self, words: &[String], frame: usize) -> Result<(u64, u64)> {
         let length = words.get(1).map(|l| length(l)).transpose()?;
-        if let Ok(address) = travel::number(&words[0]) {
+        if let Ok(address) = parse::number(&words[0]) {
             return Ok((address, length.unwrap_or(WORD)));
         }
         let named = (self.inspector).named(&mut self.cursor, &words[0], frame)?;
@@ -58,7 +59,7 @@ impl Spot {
 const MOST: u64 = 1 << 20;
 
 fn length(text: &str) -> Result<u64> {
-    match travel::number(text) {
+    match parse::number(text) {
         Ok(0) => bail!("{text}: expected at least one byte"),
         Ok(n) if n > MOST => bail!("{text}: at most a mebibyte at a time"),
         Ok(n) => Ok(n),

@@ -1,0 +1,24 @@
+//! Numbers for people.
+
+/// A number with a space between each three digits.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A number of bytes for people.
+pub fn size(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{n} B"),
+        10_000..10_000_000 => format!("{:.1} KiB", n as f64 / 1024.0),
+        10_000_000..10_000_000_000 => format!("{:.1} MiB", n as f64 / (1 << 20) as f64),
+        _ => format!("{:.1} GiB", n as f64 / (1u64 << 30) as f64),
+    }
+}
