@@ -40,6 +40,11 @@ pub enum DescKind {
 
 impl DescKind {
     #[inline]
+    fn is_long(self) -> bool {
+        matches!(self, DescKind::Slow | DescKind::PreCheck)
+    }
+
+    #[inline]
     fn from_u8(v: u8) -> DescKind {
         use DescKind::*;
         [
@@ -95,6 +100,17 @@ pub struct Desc {
     pub bytes: [u8; 15],
 }
 
+/// What a descriptor says of where it leads.
+pub struct Leads {
+    pub kind: DescKind,
+    /// Length of the stored form.
+    pub len: usize,
+    pub resume: u32,
+    pub patch: u32,
+    /// Length that it claims for the instruction that it carries.
+    pub ilen: u8,
+}
+
 impl Desc {
     /// Descriptor size without instruction bytes.
     pub const SHORT: usize = 20;
@@ -127,7 +143,7 @@ impl Desc {
     /// Whether the stored form carries instruction bytes.
     #[inline]
     pub fn is_long(&self) -> bool {
-        matches!(self.kind(), DescKind::Slow | DescKind::PreCheck)
+        self.kind().is_long()
     }
 
     /// Stored form; the first [`Desc::SHORT`] or [`Desc::LONG`] bytes count.
@@ -142,6 +158,30 @@ impl Desc {
         b[20] = self.ilen;
         b[21..36].copy_from_slice(&self.bytes);
         b
+    }
+
+    /// What the stored form at the start of `bytes` says of where it leads; `None` if that is cut or of no kind.
+    #[inline]
+    pub fn leads(bytes: &[u8]) -> Option<Leads> {
+        let short: &[u8; Desc::SHORT] = bytes.first_chunk()?;
+        if short[0] > DescKind::Watch as u8 {
+            return None;
+        }
+        let word = |at: usize| {
+            u32::from_le_bytes([short[at], short[at + 1], short[at + 2], short[at + 3]])
+        };
+        let kind = DescKind::from_u8(short[0]);
+        let long = kind.is_long();
+        Some(Leads {
+            kind,
+            len: if long { Desc::LONG } else { Desc::SHORT },
+            resume: word(4),
+            patch: word(16),
+            ilen: match long {
+                true => *bytes.first_chunk::<{ Desc::LONG }>()?.get(Desc::SHORT)?,
+                false => 0,
+            },
+        })
     }
 
     /// Takes apart the stored form at the start of `bytes`; `None` if that is cut or of no kind.
