@@ -52,8 +52,8 @@ global_asm!(
     "add rsp, 16",
     "pop rbx",
     "ret",
-    // void hindsight_enter_marking(u64 rdi, u64 rsi, u64 rdx): rdi is the FS base to run with, rsi
-    // the FS base afterwards. rdx is not 0 if wrfsbase can be used.
+    // void hindsight_enter_marking(u64 rdi, u64 rsi, u64 rdx). rdi: FS base to run with. rsi: FS
+    // base afterwards. rdx: not 0 if wrfsbase can be used.
     "hindsight_enter_marking:",
     "push rbx",
     "push rbp",
