@@ -47,16 +47,6 @@ impl Facts {
         }
     }
 
-    /// Nothing is known.
-    pub fn forget(&mut self) {
-        self.known = 0;
-    }
-
-    /// Register `n` has changed.
-    pub fn drop(&mut self, n: u8) {
-        self.known &= !(1 << (n & 15));
-    }
-
     /// Where `fact` of register `n` comes from, if it is known.
     pub fn of(&self, n: u8, fact: Fact) -> Option<u32> {
         let r = n as usize & 15;

@@ -23,6 +23,7 @@ mod context;
 mod decode;
 mod facts;
 mod operand;
+mod quick;
 mod shapes;
 mod sweep;
 

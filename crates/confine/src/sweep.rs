@@ -1,11 +1,12 @@
 //! From the first byte of a block to its last.
 
-use crate::allowed::{BARE, BOTH, IMMEDIATE, JUMP, MEM, ONE, STACK, STRING};
-use crate::decode::{Instr, Map, among, prefix, window};
+use crate::allowed::JUMP;
+use crate::decode::{Instr, Map, WINDOW, among, prefix, window};
 use crate::facts::{Facts, always_jumps};
+use crate::operand;
+use crate::quick::{AHEAD, GROUP, Quick, eight, mark, usual};
 use crate::shapes::{finds, flags_through_the_stack, word};
 use crate::{Code, Kind, Marks, Refusal, Rules, Wrong};
-use crate::{context, operand};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind};
@@ -13,20 +14,36 @@ use hindsight_isa::{Desc, DescKind};
 /// Reads blocks, one at a time, reusing its buffers.
 #[derive(Default)]
 pub struct Checker {
-    /// Instructions that may be entered: a bit for each byte of both parts, the cold one behind the hot one.
-    entries: Vec<u64>,
-    /// Jumps: where they are, and where they lead.
-    jumps: Vec<(u32, u32)>,
-    /// Where the distances of jumps in the hot part are, ascending.
-    distances: Vec<u32>,
+    /// Of both parts, each of which begins with a group of its own.
+    groups: Vec<Group>,
     /// Descriptors that code in the hot part names, ascending.
     named: Vec<u32>,
+    /// The jump that leads there is wanted.
+    wanted: Option<usize>,
+}
+
+/// So many bytes of code: a bit for each.
+#[derive(Clone, Copy, Default)]
+struct Group {
+    /// Instructions that may be entered.
+    entries: u64,
+    /// Where jumps lead.
+    targets: u64,
+    /// In the hot part, the distances of jumps that may be redirected.
+    distances: u64,
 }
 
 /// A pointer of the context block is jumped through: jmp qword gs:[disp].
 const THROUGH: [u8; 4] = [0x65, 0xff, 0x24, 0x25];
 /// mov dword gs:[DESC], constant.
 const SAYS: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
+/// The first four bytes of an instruction, and a displacement behind them.
+const fn with(begin: [u8; 4], disp: i32) -> u64 {
+    u32::from_le_bytes(begin) as u64 | (disp as u32 as u64) << 32
+}
+
+/// The latter.
+const SAYS_WHICH: u64 = with(SAYS, d::DESC);
 
 /// State while a part is read.
 struct Part<'a> {
@@ -34,12 +51,33 @@ struct Part<'a> {
     code: &'a Code<'a>,
     bytes: &'a [u8],
     cold: bool,
-    /// Where the part begins in `entries`.
-    first: u32,
+    /// Where the part begins in `groups`, in bytes.
+    first: usize,
+    /// The same of the other one, its length, and how far it is from this one.
+    other: usize,
+    other_len: usize,
+    distance: i64,
     at: usize,
-    facts: Facts,
-    /// They are followed.
-    follow: bool,
+    /// Execution came from here to what is at hand, instruction by instruction.
+    since: usize,
+}
+
+/// The end of a part, with zeros behind it.
+type Padded = [u8; GROUP + AHEAD];
+
+/// The bytes of the group at `start`, and those behind it.
+#[inline(always)]
+fn ahead<'a>(bytes: &'a [u8], start: usize, end: &'a Padded) -> Option<&'a [u8; AHEAD]> {
+    match bytes.get(start..)?.first_chunk() {
+        Some(whole) => Some(whole),
+        // It is the last group, or the one before.
+        None => end.get(start - last_groups(bytes.len())..)?.first_chunk(),
+    }
+}
+
+/// Where the first group begins that has less behind it than is looked at.
+fn last_groups(len: usize) -> usize {
+    (len + GROUP).saturating_sub(AHEAD) / GROUP * GROUP
 }
 
 impl Checker {
@@ -50,118 +88,163 @@ impl Checker {
 
     /// Whether the code of these blocks, which have been placed, does only what `rules` allow.
     pub fn check(&mut self, rules: &Rules, code: &Code) -> Result<(), Refusal> {
-        let replay = rules.kind == Kind::Replay;
-        let rests = rules.bits != 32 || rules.marks != Marks::None || rules.watch.is_some();
-        match self.sweep(rules, code, replay && rests) {
-            // What is known of registers takes time to follow, and is rarely needed elsewhere.
-            Err(r) if r.what == Wrong::Operand && replay && !rests => self.sweep(rules, code, true),
-            done => done,
-        }
-    }
-
-    /// The same, following what is known of registers or not.
-    fn sweep(&mut self, rules: &Rules, code: &Code, follow: bool) -> Result<(), Refusal> {
-        let len = code.hot.len() + code.cold.len();
-        self.entries.clear();
-        self.entries.resize(len / 64 + 1, 0);
-        self.jumps.clear();
-        self.distances.clear();
+        let groups = code.hot.len() / GROUP + code.cold.len() / GROUP + 2;
+        self.groups.clear();
+        self.groups.resize(groups, Group::default());
         self.named.clear();
-        self.part(rules, code, false, follow)?;
-        self.part(rules, code, true, follow)?;
+        self.part(rules, code, false)?;
+        self.part(rules, code, true)?;
         if !self.named.is_empty() {
             return Err(Refusal::new(Wrong::Descriptor, false, 0, code.hot));
         }
         if !self.is_entry(0) {
             return Err(Refusal::new(Wrong::Instruction, false, 0, code.hot));
         }
-        for (from, to) in &self.jumps {
-            if !self.is_entry(*to) {
-                let at = *from as usize;
-                return Err(match at.checked_sub(code.hot.len()) {
-                    None => Refusal::new(Wrong::Jump, false, at, code.hot),
-                    Some(at) => Refusal::new(Wrong::Jump, true, at, code.cold),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there is an instruction that may be entered at this offset of the hot part of what was checked last.
-    pub fn is_entry(&self, at: u32) -> bool {
-        let word = self.entries.get(at as usize / 64);
-        word.is_some_and(|w| w >> (at % 64) & 1 != 0)
-    }
-
-    fn part(
-        &mut self,
-        rules: &Rules,
-        code: &Code,
-        cold: bool,
-        follow: bool,
-    ) -> Result<(), Refusal> {
-        let mut p = Part {
-            rules,
-            code,
-            bytes: if cold { code.cold } else { code.hot },
-            cold,
-            first: if cold { code.hot.len() as u32 } else { 0 },
-            at: 0,
-            facts: Facts::new(),
-            follow,
-        };
-        // Whether execution comes from what is before: not to the first instruction.
-        let mut comes = false;
-        while p.at < p.bytes.len() {
-            if !comes {
-                p.facts.forget();
-                if cold && self.descriptor(&mut p)? {
-                    continue;
-                }
-                // Between blocks.
-                if p.bytes[p.at] == 0xcc {
-                    p.at += 1;
-                    continue;
-                }
-            }
-            let here = p.here();
-            self.entries[here as usize / 64] |= 1 << (here % 64);
-            comes = self.instruction(&mut p)?;
-        }
-        match comes {
-            true => Err(p.refuse(Wrong::End)),
+        match self.groups.iter().any(|g| g.targets & !g.entries != 0) {
+            true => Err(self.stray(rules, code)),
             false => Ok(()),
         }
     }
 
-    /// Reads one instruction, or some that belong together; whether execution comes to what is behind.
-    #[inline(always)]
-    fn instruction(&mut self, p: &mut Part) -> Result<bool, Refusal> {
-        let rest = &p.bytes[p.at..];
-        let first = window(rest);
-        if first[0] == 0x65 {
-            if first[1] == 0xc7 && says_which(&first) {
-                return self.says(p);
-            }
-            if let Some(len) = p.spills(&first) {
-                p.at += len;
-                return p.within();
-            }
-        }
-        if !p.follow
-            && let Some(len) = quick(p.rules, &first)
-        {
-            p.at += len;
-            return p.within();
-        }
-        self.any(p, &first)
+    /// What is to be said of a jump that leads to no instruction.
+    #[cold]
+    fn stray(&mut self, rules: &Rules, code: &Code) -> Refusal {
+        let mut groups = self.groups.iter().map(|g| g.targets & !g.entries);
+        self.wanted = groups.position(|g| g != 0).map(|n| {
+            let g = &self.groups[n];
+            n * GROUP + (g.targets & !g.entries).trailing_zeros() as usize
+        });
+        self.named.clear();
+        let found = self.part(rules, code, false);
+        let found = found.and_then(|()| self.part(rules, code, true));
+        self.wanted = None;
+        let unknown = Refusal::new(Wrong::Jump, false, 0, code.hot);
+        found.err().unwrap_or(unknown)
     }
 
-    /// The same of what is not the most frequent.
-    fn any(&mut self, p: &mut Part, first: &[u8; 16]) -> Result<bool, Refusal> {
+    /// Whether there is an instruction that may be entered at this offset of the hot part of what was checked last.
+    pub fn is_entry(&self, at: u32) -> bool {
+        let group = self.groups.get(at as usize / GROUP);
+        group.is_some_and(|g| g.entries >> (at as usize % GROUP) & 1 != 0)
+    }
+
+    fn part(&mut self, rules: &Rules, code: &Code, cold: bool) -> Result<(), Refusal> {
+        let mut p = Part::new(rules, code, cold);
+        let quick = Quick::new(rules);
+        let bytes = p.bytes;
+        let mut end: Padded = [0; GROUP + AHEAD];
+        let rest = &bytes[last_groups(bytes.len())..];
+        end[..rest.len()].copy_from_slice(rest);
+        if !self.lands(&mut p)? {
+            return Ok(());
+        }
+        let mut at = p.at;
+        while at < bytes.len() {
+            let start = at - at % GROUP;
+            let Some(ahead) = ahead(bytes, start, &end) else {
+                break;
+            };
+            let group = (p.first + start) / GROUP;
+            let next = GROUP.min(bytes.len() - start);
+            let (mut here, mut entries) = (at - start, 0);
+            while here < next {
+                let word = eight(ahead, here);
+                entries |= 1 << here;
+                if let Some(len) = quick.len(word, ahead[here + 8]) {
+                    here += len;
+                    continue;
+                }
+                at = start + here;
+                // jmp and jcc
+                let goes_on = if word as u16 & 0xf0ff == 0x800f {
+                    at = self.leaps(&p, at, 6, (word >> 16) as i32)?;
+                    true
+                } else if word as u8 == 0xe9 {
+                    at = self.leaps(&p, at, 5, (word >> 8) as i32)?;
+                    false
+                } else if word == SAYS_WHICH && cold {
+                    at = self.exits(&p, at)?;
+                    false
+                } else {
+                    self.groups[group].entries |= core::mem::take(&mut entries);
+                    p.at = at;
+                    let goes_on = self.any(&mut p)?;
+                    at = p.at;
+                    goes_on
+                };
+                if !goes_on {
+                    p.at = at;
+                    if !self.lands(&mut p)? {
+                        self.groups[group].entries |= entries;
+                        return Ok(());
+                    }
+                    at = p.at;
+                }
+                here = at - start;
+            }
+            self.groups[group].entries |= entries;
+            at = start + here;
+        }
+        let cut = (at > bytes.len()).then(|| (0..bytes.len()).rfind(|at| self.entered(&p, *at)));
+        Err(match cut.flatten() {
+            Some(last) => p.refuse_at(last, Wrong::Instruction),
+            None => p.refuse_at(bytes.len(), Wrong::End),
+        })
+    }
+
+    /// Notes the jump at `at`, which has `len` bytes, of which four are the distance; where its end is.
+    #[inline(always)]
+    fn leaps(&mut self, p: &Part, at: usize, len: usize, distance: i32) -> Result<usize, Refusal> {
+        let end = at + len;
+        if end > p.bytes.len() || !self.leads(p, end as i64 + distance as i64) {
+            return Err(p.refuse_at(at, Wrong::Jump));
+        }
+        if !p.cold {
+            let field = end - 4;
+            self.groups[field / GROUP].distances |= 1 << (field % GROUP);
+        }
+        Ok(end)
+    }
+
+    /// Where execution does not come from what is before: passes descriptors and what is between blocks; whether there is anything
+    /// behind.
+    #[inline(always)]
+    fn lands(&mut self, p: &mut Part) -> Result<bool, Refusal> {
+        match p.bytes.get(p.at) {
+            Some(0xcc) => self.passes(p),
+            Some(_) if p.cold && !self.named.is_empty() => self.passes(p),
+            Some(_) => {
+                p.since = p.at;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// The same where there may be something to pass.
+    #[inline(never)]
+    fn passes(&mut self, p: &mut Part) -> Result<bool, Refusal> {
+        while let Some(next) = p.bytes.get(p.at) {
+            if p.cold && self.descriptor(p)? {
+                continue;
+            }
+            if *next != 0xcc {
+                p.since = p.at;
+                return Ok(true);
+            }
+            p.at += 1;
+        }
+        Ok(false)
+    }
+
+    /// Reads one instruction, or some that belong together; whether execution comes to what is behind.
+    #[inline(never)]
+    fn any(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         let rest = &p.bytes[p.at..];
+        let first = &window(rest);
         let replay = p.rules.kind == Kind::Replay;
         match first[0] {
+            0x65 if !p.cold && first[..8] == SAYS_WHICH.to_le_bytes() => return self.says(p),
             0x65 if replay && first[3] == 0x24 => {
                 if let Some(len) = flags_through_the_stack(rest) {
                     p.at += len;
@@ -183,10 +266,24 @@ impl Checker {
             }
             _ => {}
         }
+        let usual = match first[0] {
+            0x64 => mark(p.rules, first),
+            _ => usual(p.rules, first),
+        };
+        if let Some(len) = usual {
+            p.at += len;
+            return Ok(true);
+        }
+        self.by_the_rules(p, first)
+    }
+
+    /// The same of one instruction, by its rules.
+    fn by_the_rules(&mut self, p: &mut Part, first: &[u8; WINDOW]) -> Result<bool, Refusal> {
+        let rest = &p.bytes[p.at..];
         let Some(i) = among(first, rest.len()) else {
             return Err(p.refuse(Wrong::Instruction));
         };
-        let Some(rests_on) = operand::check(p.rules, &p.facts, &i, rest) else {
+        let Some(rests_on) = self.operand(p, &i) else {
             return Err(p.refuse(Wrong::Operand));
         };
         if i.entry & JUMP != 0 {
@@ -196,11 +293,39 @@ impl Checker {
         if let Some(from) = rests_on {
             self.bar(from, p.here());
         }
-        if p.follow {
-            p.facts.pass(p.rules, &i, rest, p.here());
-        }
         p.at += i.len as usize;
         Ok(!always_jumps(&i) && !leaves(&i))
+    }
+
+    /// Whether the operand of `i`, which is at hand, is allowed, and what that rests on. What is known of registers is found out where
+    /// an operand needs it: first from few instructions before it.
+    fn operand(&self, p: &Part, i: &Instr) -> operand::Allowed {
+        let code = &p.bytes[p.at..];
+        let check = |facts: &Facts| operand::check(p.rules, facts, i, code);
+        let allowed = check(&Facts::new());
+        if allowed.is_some() || p.rules.kind != Kind::Replay {
+            return allowed;
+        }
+        // Marks beside the window need three instructions before them.
+        let near = match p.rules.marks {
+            Marks::Beside => 24,
+            _ => 9,
+        };
+        let mut last = p.at;
+        [near, 64, usize::MAX].into_iter().find_map(|distance| {
+            let from = p.at.saturating_sub(distance).max(p.since);
+            let from = (from..p.at).find(|at| self.entered(p, *at))?;
+            (from != last).then(|| {
+                last = from;
+                check(&p.facts(from))
+            })?
+        })
+    }
+
+    /// Whether an instruction has been found at this offset of the part.
+    fn entered(&self, p: &Part, at: usize) -> bool {
+        let at = p.first + at;
+        self.groups[at / GROUP].entries >> (at % GROUP) & 1 != 0
     }
 
     /// Notes a jump, whose distance is at `field` of the instruction at hand and counts from `end` of it; `links`: it may
@@ -213,49 +338,64 @@ impl Checker {
             _ => return Err(p.refuse(Wrong::Jump)),
         };
         if links && end - field == 4 && !p.cold {
-            self.distances.push((p.at + field) as u32);
+            let at = p.at + field;
+            self.groups[at / GROUP].distances |= 1 << (at % GROUP);
         }
-        let base = if p.cold {
-            p.code.cold_at
-        } else {
-            p.code.hot_at
-        };
-        let to = base as i64 + (p.at + end) as i64 + distance;
-        let Some(to) = p.code.index(to) else {
-            return Err(p.refuse(Wrong::Jump));
-        };
-        self.jumps.push((p.here(), to));
-        Ok(())
+        match self.leads(p, (p.at + end) as i64 + distance) {
+            true => Ok(()),
+            false => Err(p.refuse(Wrong::Jump)),
+        }
     }
 
-    /// `mov dword gs:[DESC], constant`, in replay with the exit that it is for.
+    /// Notes where something leads, as an offset in the part at hand; `false` if that is in neither part, or wanted.
+    #[inline(always)]
+    fn leads(&mut self, p: &Part, to: i64) -> bool {
+        let at = if (to as usize) < p.bytes.len() {
+            p.first + to as usize
+        } else if ((to + p.distance) as usize) < p.other_len {
+            p.other + (to + p.distance) as usize
+        } else {
+            return false;
+        };
+        self.groups[at / GROUP].targets |= 1 << (at % GROUP);
+        self.wanted != Some(at)
+    }
+
+    /// `mov dword gs:[DESC], constant` at `at`, in the cold part with the exit that it is for and its descriptor; where that ends.
+    #[inline(always)]
+    fn exits(&mut self, p: &Part, at: usize) -> Result<usize, Refusal> {
+        const LEN: usize = 12;
+        const EXIT: u64 = with(THROUGH, d::EXIT_PTR);
+        let whole: Option<&[u8; LEN + 8]> = p.bytes.get(at..).and_then(|e| e.first_chunk());
+        if let Some(&[_, _, _, _, _, _, _, _, a, b, c, d, ref exit @ ..]) = whole
+            && u64::from_le_bytes(*exit) == EXIT
+        {
+            let end = at + LEN + 8;
+            let desc = u32::from_le_bytes([a, b, c, d]);
+            if desc.wrapping_sub(p.code.cold_at) as usize == end {
+                return self.describe(p, end);
+            }
+            if desc as u64 == Desc::NOT_FOUND {
+                return Ok(end);
+            }
+        }
+        Err(p.refuse_at(at, Wrong::Descriptor))
+    }
+
+    /// The same in the hot part, where the exit may be elsewhere; whether execution comes to what is behind.
     fn says(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         const LEN: usize = 12;
         let rest = &p.bytes[p.at..];
         let Some(desc) = word(rest, 8) else {
             return Err(p.refuse(Wrong::Instruction));
         };
-        const EXIT: u64 = u32::from_le_bytes(THROUGH) as u64 | (d::EXIT_PTR as u32 as u64) << 32;
-        let exit = rest.get(LEN..).and_then(|e| e.first_chunk());
-        let leaves = exit.is_some_and(|e| u64::from_le_bytes(*e) == EXIT);
-        let end = p.at + LEN + THROUGH.len() + 4;
-        if leaves && desc as u64 == Desc::NOT_FOUND {
-            p.at = end;
+        let exit = with(THROUGH, d::EXIT_PTR).to_le_bytes();
+        if rest[LEN..].starts_with(&exit) && desc as u64 == Desc::NOT_FOUND {
+            p.at += LEN + exit.len();
             return Ok(false);
         }
-        if leaves && p.cold {
-            // Its descriptor is behind it.
-            if desc.wrapping_sub(p.code.cold_at) as usize != end {
-                return Err(p.refuse(Wrong::Descriptor));
-            }
-            p.at = end;
-            self.describe(p)?;
-            return Ok(false);
-        }
-        if leaves || p.cold || p.rules.kind == Kind::Replay {
-            return Err(p.refuse(Wrong::Descriptor));
-        }
-        if self.named.last().is_some_and(|last| *last >= desc) {
+        let order = self.named.last().is_none_or(|last| *last < desc);
+        if rest[LEN..].starts_with(&exit) || p.rules.kind == Kind::Replay || !order {
             return Err(p.refuse(Wrong::Descriptor));
         }
         self.named.push(desc);
@@ -264,179 +404,144 @@ impl Checker {
     }
 
     /// Reads a descriptor that code in the hot part names, if one is here.
+    #[inline(never)]
     fn descriptor(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         let here = p.code.cold_at.wrapping_add(p.at as u32);
         match self.named.binary_search(&here) {
             Ok(k) => {
                 self.named.remove(k);
-                self.describe(p)?;
+                p.at = self.describe(p, p.at)?;
                 Ok(true)
             }
             Err(_) => Ok(false),
         }
     }
 
-    /// Reads the descriptor that is here.
-    fn describe(&mut self, p: &mut Part) -> Result<(), Refusal> {
-        let bytes = &p.bytes[p.at..];
-        let bad = || Err(p.refuse(Wrong::Descriptor));
-        let Some(desc) = Desc::decode(bytes) else {
+    /// Reads the descriptor at `at`; where it ends.
+    #[inline(always)]
+    fn describe(&mut self, p: &Part, at: usize) -> Result<usize, Refusal> {
+        let bad = || Err(p.refuse_at(at, Wrong::Descriptor));
+        let Some(desc) = p.bytes.get(at..).and_then(Desc::leads) else {
             return bad();
         };
         use DescKind::*;
-        let replay = p.rules.kind == Kind::Replay;
-        let (allowed, goes_on) = match desc.kind() {
-            Exit | Raise | Syscall => (true, false),
-            Slow | PreCheck => (true, true),
-            Surprise | SurpriseValue | Order => (!replay, true),
-            Budget => (replay, false),
-            Watch => (replay, true),
-            Stale => (!replay, false),
-            Indirect => (false, false),
+        const fn set(kinds: &[DescKind]) -> u16 {
+            let (mut set, mut k) = (0, 0);
+            while k < kinds.len() {
+                set |= 1 << kinds[k] as u8;
+                k += 1;
+            }
+            set
+        }
+        // Those that stand in code, and those of them behind which it goes on.
+        const BOTH: u16 = set(&[Exit, Raise, Syscall, Slow, PreCheck]);
+        const REPLAY: u16 = BOTH | set(&[Budget, Watch]);
+        const RECORDING: u16 = BOTH | set(&[Surprise, SurpriseValue, Order, Stale]);
+        const GOES_ON: u16 = set(&[Slow, PreCheck, Surprise, SurpriseValue, Order, Watch]);
+        let kind = 1 << desc.kind as u8;
+        let kinds = match p.rules.kind {
+            Kind::Replay => REPLAY,
+            _ => RECORDING,
         };
-        if !allowed || desc.ilen as usize > desc.bytes.len() || goes_on != (desc.resume != 0) {
+        let goes_on = kind & GOES_ON != 0;
+        if kind & kinds == 0 || desc.ilen > 15 || goes_on != (desc.resume != 0) {
             return bad();
         }
-        if goes_on {
-            let Some(to) = p.code.index(desc.resume as i64) else {
-                return bad();
+        if goes_on && !self.leads(p, desc.resume as i64 - p.place()) {
+            // All lead to somewhere in the block when one is wanted.
+            return match self.wanted {
+                Some(_) => Err(p.refuse_at(at, Wrong::Jump)),
+                None => bad(),
             };
-            self.jumps.push((p.here(), to));
         }
         if desc.patch != 0 {
-            let at = desc.patch.wrapping_sub(p.code.hot_at);
-            let links = desc.kind() == Exit && self.distances.binary_search(&at).is_ok();
-            if !links {
+            let field = desc.patch.wrapping_sub(p.code.hot_at) as usize;
+            let links = field < p.code.hot.len()
+                && self.groups[field / GROUP].distances >> (field % GROUP) & 1 != 0;
+            if !links || desc.kind != Exit {
                 return bad();
             }
         }
-        p.at += if desc.is_long() {
-            Desc::LONG
-        } else {
-            Desc::SHORT
-        };
-        Ok(())
+        Ok(at + desc.len)
     }
 
     /// Nothing behind `from`, up to `to`, may be entered.
     fn bar(&mut self, from: u32, to: u32) {
-        for at in from + 1..=to {
-            self.entries[at as usize / 64] &= !(1 << (at % 64));
+        for at in from as usize + 1..=to as usize {
+            self.groups[at / GROUP].entries &= !(1 << (at % GROUP));
         }
     }
-}
-
-/// Whether it says which descriptor an exit has: mov dword gs:[DESC], constant.
-fn says_which(first: &[u8; 16]) -> bool {
-    const BEGIN: u64 = u32::from_le_bytes(SAYS) as u64 | (d::DESC as u32 as u64) << 32;
-    first.first_chunk().map(|b| u64::from_le_bytes(*b)) == Some(BEGIN)
 }
 
 impl Part<'_> {
-    /// A register and a field of the context block, which is what translated code does most: mov gs:[disp], register, and
-    /// the other way round. Its length; `None` if it is something else, or not allowed.
-    #[inline(always)]
-    fn spills(&mut self, first: &[u8; 16]) -> Option<usize> {
-        const LEN: usize = 9;
-        let [_, rex, opcode, modrm, sib, a, b, c, d, ..] = *first;
-        let form = rex & 0xfb == 0x48 && modrm & 0xc7 == 4 && sib == 0x25;
-        if !form || opcode & 0xfd != 0x89 {
-            return None;
-        }
-        let write = opcode == 0x89;
-        let disp = i32::from_le_bytes([a, b, c, d]);
-        if !context::may_word(disp, write, self.rules.kind == Kind::Replay) {
-            return None;
-        }
-        if !write {
-            self.facts.drop((rex & 4) << 1 | modrm >> 3);
-        }
-        Some(LEN)
-    }
-
-    /// Execution goes on, if the instruction that has been read is not cut.
-    #[inline(always)]
-    fn within(&self) -> Result<bool, Refusal> {
-        match self.at <= self.bytes.len() {
-            true => Ok(true),
-            false => Err(Refusal::new(
-                Wrong::End,
-                self.cold,
-                self.bytes.len(),
-                self.bytes,
-            )),
+    fn new<'a>(rules: &'a Rules, code: &'a Code<'a>, cold: bool) -> Part<'a> {
+        let (hot_len, cold_len) = (code.hot.len(), code.cold.len());
+        let cold_first = (hot_len / GROUP + 1) * GROUP;
+        let distance = code.hot_at as i64 - code.cold_at as i64;
+        let p = Part {
+            rules,
+            code,
+            bytes: code.hot,
+            cold,
+            first: 0,
+            other: cold_first,
+            other_len: cold_len,
+            distance,
+            at: 0,
+            since: 0,
+        };
+        match cold {
+            false => p,
+            true => Part {
+                bytes: code.cold,
+                first: cold_first,
+                other: 0,
+                other_len: hot_len,
+                distance: -distance,
+                ..p
+            },
         }
     }
 
-    /// Where the present instruction is in `entries`.
+    /// Where the part is, from the cache's base.
+    fn place(&self) -> i64 {
+        match self.cold {
+            true => self.code.cold_at as i64,
+            false => self.code.hot_at as i64,
+        }
+    }
+
+    /// What is known of registers at the instruction at hand, from those between `from` and it.
+    fn facts(&self, from: usize) -> Facts {
+        let mut facts = Facts::new();
+        let mut at = from;
+        while at < self.at {
+            let rest = &self.bytes[at..];
+            match among(&window(rest), rest.len()) {
+                Some(i) => {
+                    facts.pass(self.rules, &i, rest, (self.first + at) as u32);
+                    at += i.len as usize;
+                }
+                // It cannot be, since it has been read before.
+                None => return Facts::new(),
+            }
+        }
+        facts
+    }
+
+    /// Where the present instruction is in the groups.
     fn here(&self) -> u32 {
-        self.first + self.at as u32
+        (self.first + self.at) as u32
     }
 
     fn refuse(&self, what: Wrong) -> Refusal {
-        Refusal::new(what, self.cold, self.at, self.bytes)
+        self.refuse_at(self.at, what)
     }
-}
 
-impl Code<'_> {
-    /// Where an offset from the cache's base is in `entries`.
-    fn index(&self, at: i64) -> Option<u32> {
-        let within = |start: u32, part: &[u8]| {
-            let offset = usize::try_from(at - start as i64).ok()?;
-            (offset < part.len()).then_some(offset)
-        };
-        match within(self.hot_at, self.hot) {
-            Some(hot) => Some(hot as u32),
-            None => Some((self.hot.len() + within(self.cold_at, self.cold)?) as u32),
-        }
+    #[cold]
+    fn refuse_at(&self, at: usize, what: Wrong) -> Refusal {
+        Refusal::new(what, self.cold, at, self.bytes)
     }
-}
-
-/// Opcodes of one byte that have nothing behind their operands, with memory or without: 1; those of `lea`: 2.
-static QUICK: [u8; 256] = {
-    let mut quick = [0; 256];
-    let mut k = 0;
-    while k < 256 {
-        let operands = ONE[k] & 0xffff;
-        let more = ONE[k] & (IMMEDIATE | BARE | STACK | STRING | JUMP) != 0;
-        // Not what `operand` has rules for.
-        if operands == BOTH && !more && !(k >= 0xd8 && k <= 0xdf) {
-            quick[k] = 1;
-        }
-        if operands == MEM && !more {
-            quick[k] = 2;
-        }
-        k += 1;
-    }
-    quick
-};
-
-/// Length of the instruction at the start of `first`, if it is one of the most frequent kind and allowed: of one byte
-/// besides its operands, with registers, an operand in a window of 2^32 cells or, in a recording, any.
-#[inline(always)]
-fn quick(rules: &Rules, first: &[u8; 16]) -> Option<usize> {
-    let window = first[0] == 0x65 && first[1] == 0x67;
-    let mut k = if window { 2 } else { 0 };
-    if first[k] & 0xf0 == 0x40 {
-        k += 1;
-    }
-    let kind = QUICK[first[k] as usize];
-    let modrm = first[k + 1];
-    let mode = modrm >> 6;
-    if kind == 0 || mode == 3 {
-        return (kind == 1 && !window && mode == 3).then_some(k + 2);
-    }
-    let good = match (kind, window) {
-        (1, true) => rules.bits == 32 && rules.kind != Kind::Plain,
-        (1, false) => rules.kind != Kind::Replay,
-        (_, window) => !window,
-    };
-    let sib = modrm & 7 == 4;
-    let bare = mode == 0 && if sib { first[k + 2] & 7 } else { modrm & 7 } == 5;
-    if !good || bare {
-        return None;
-    }
-    Some(k + 2 + sib as usize + [0, 1, 4, 0][mode as usize])
 }
 
 /// Whether `i` leaves through the context block.

@@ -1,4 +1,5 @@
-//! One case: a random instruction (or several) in a random state, run in all ways and compared.
+//! One case: one or several random instructions in a random state. It is run in all ways, and the
+//! results are compared.
 
 use crate::compare::{compare_bytes, compare_cpu, compare_ends, compare_vec, known, restart_flags};
 use crate::generate::{encode, generate};
@@ -17,7 +18,7 @@ use iced_x86::{Code, Instruction, Mnemonic, Register};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Looks as if all flags were needed, or none.
+/// Code behind the case. At branch targets it needs all flags, or none.
 const TAILS: [&[u8]; 2] = [
     // pushfq
     &[0x9c, 0x90, 0x90, 0x90],
@@ -25,7 +26,7 @@ const TAILS: [&[u8]; 2] = [
     &[0x39, 0xc0, 0x90, 0x90],
 ];
 
-/// Predictor sizes that are tried.
+/// The sizes of the shadow memory that are tried, in bits.
 const BITS: [u8; 4] = [32, 16, 20, 12];
 
 /// Everything that is made once.
@@ -42,17 +43,17 @@ pub struct Rig {
 /// What became of a case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// Compared, equal.
+    /// All ways gave the same result.
     Same,
-    /// The processor does not have it.
+    /// The processor does not have the instruction.
     Illegal,
-    /// The runtime executes it, or it never returns to the program.
+    /// The runtime executes the instruction, or it never returns to the program.
     Slow,
-    /// Not supported under the shadow window.
+    /// Not supported with a window of 2^32 cells.
     Unsupported,
-    /// Not supported: a short address together with a segment that has a base.
+    /// Not supported: an address of 32 bits in a segment that has a base.
     SegmentWithShortAddress,
-    /// Not supported with this predictor size, or left to the runtime.
+    /// Not supported with this number of cells, or left to the runtime there.
     UnsupportedHere,
     /// No such instruction could be made.
     NotMade,
@@ -67,11 +68,11 @@ pub(crate) struct Case {
     pub(crate) vec: VecState,
     pub(crate) data: Vec<u8>,
     pub(crate) stale: Vec<u8>,
-    /// Page to make read-only, if any.
+    /// Number of the data page that is read-only, if there is one.
     pub(crate) read_only: Option<u64>,
 }
 
-/// How the processor ended.
+/// How the processor itself ended.
 pub(crate) struct Native {
     pub(crate) end: End,
     pub(crate) cpu: CpuState,
@@ -116,7 +117,8 @@ impl Rig {
         }
     }
 
-    /// Runs the case that `codes` and `seed` define.
+    /// Runs the case that `codes` and `seed` define. An error describes the case and how the
+    /// results differ.
     pub fn run(&mut self, codes: &[Code], seed: u64) -> Result<Verdict, String> {
         native::CASE.store(seed, Relaxed);
         native::CODE.store(codes.first().map_or(0, |c| *c as u64), Relaxed);
@@ -152,14 +154,16 @@ impl Rig {
         Ok(verdict)
     }
 
-    /// An instruction of this encoding as a case has it, and the state that it is to run in; nothing is run.
+    /// An instruction of this encoding as a case has it, and the state that it would run in.
+    /// Nothing is run. `None` if no such instruction can be made.
     pub fn example(&mut self, code: Code, seed: u64) -> Option<(Vec<u8>, CpuState, VecState)> {
         let case = self.prepare(&[code], &mut Rng(seed))?;
         Some((case.code, case.cpu, case.vec))
     }
 
     fn prepare(&mut self, codes: &[Code], rng: &mut Rng) -> Option<Case> {
-        // In a sequence addresses come from anywhere: not next to the harness's own memory.
+        // The addresses of a sequence are not controlled. So it must not lie beside the harness's
+        // own memory.
         let far = self.regions.len() - (codes.len() > 1) as usize;
         let region = rng.pick(&self.regions[..far]);
         let pc = region.code + rng.below(2048);
@@ -181,7 +185,7 @@ impl Rig {
                 && (i.memory_base() == Register::EIP
                     || i.memory_displ_size() == 4 && i.memory_base() == Register::None)
             {
-                // A bit offset may wrap such an address at 4 GiB, which is not followed.
+                // A bit offset may wrap such an address at 4 GiB. The harness does not follow that.
                 return None;
             }
             if codes.len() > 1 && unfit(&mut i) {
@@ -226,7 +230,7 @@ impl Rig {
         })
     }
 
-    /// Regions that a sequence may stray into.
+    /// Other regions, into which a sequence may stray.
     fn others<'a>(regions: &'a [Region], case: &'a Case) -> impl Iterator<Item = &'a Region> {
         let some = case.instrs.len() > 1;
         regions
@@ -334,28 +338,28 @@ impl Rig {
             return Ok(Verdict::Same);
         }
         if BITS[size] == 12 && case.instrs.iter().any(|i| i.mnemonic() == Mnemonic::Enter) {
-            // A nested frame's reads and writes share cells, which one position cannot tell apart.
+            // A nested frame's reads and writes share cells. One position cannot tell them apart.
             return Ok(Verdict::Same);
         }
-        // Replay from what was recorded.
+        // The replay of what was recorded.
         let step = if rng.one_in(2) { 1 } else { 64 };
         let tr = &mut self.translators[size][2];
         let (cpu, pvec) = replay::run(wp, self.caches[1], tr, self.layout, &p, &r, step)
             .map_err(|e| format!("{e}; {how}\n{:x?}", r.events))?;
         let flags = if faulted { 0 } else { live };
         compare_cpu(&mut diff, "record", &r.cpu, "replay", &cpu, flags);
-        // An instruction that faults may have changed its state before; replay takes that with the
-        // signal.
+        // An instruction that faults may have changed its state before. Replay gets that state with
+        // the signal.
         if !faulted || n.vec == case.vec {
             compare_vec(&mut diff, "record", &r.vec, "replay", &pvec);
         }
         let (cr, cp) = (wr.get_data(case.region.data), wp.get_data(case.region.data));
         compare_bytes(&mut diff, case, "cells (record, replay)", &cr, &cp);
-        // Cells either still hold what they held, or what memory holds.
+        // Each cell holds what it held before, or what memory holds.
         for (i, c) in cr.iter().enumerate() {
             let written = data[i] != case.data[i];
             let stray = *c != data[i] && (*c != case.stale[i] || written);
-            // In the smallest predictor the two pages share their cells.
+            // In the smallest shadow memory the two pages share their cells.
             if stray && !faulted && case.instrs.len() == 1 && BITS[size] > 12 {
                 let _ = writeln!(diff, "cell {i:#x}: {c:02x}, memory {:02x}", data[i]);
                 break;

@@ -1,4 +1,4 @@
-//! Comparison of two ways of running a case.
+//! Compares two ways of running a case.
 
 use crate::case::{Case, Native};
 use crate::prepare::short_string;
@@ -8,13 +8,14 @@ use hindsight_isa::{CpuState, VecState};
 use iced_x86::{FlowControl, Mnemonic};
 use std::fmt::Write;
 
-/// Status flags that must be intact at a fault: those that the instruction needs when it is run again.
+/// The status flags that must be intact at a fault: those that the instruction needs when it is run
+/// again.
 pub(crate) fn restart_flags(case: &Case, r: &Outcome) -> u64 {
     let i = case.instrs.iter().find(|i| i.ip() == r.cpu.rip);
     i.map_or(0, |i| i.rflags_read() as u64) & iced_to_hardware(i.map_or(0, |i| i.rflags_read()))
 }
 
-/// The hardware's positions of iced's flag bits.
+/// The hardware's bits of iced's flag bits.
 pub(crate) fn iced_to_hardware(f: u32) -> u64 {
     use iced_x86::RflagsBits as B;
     let pairs = [
@@ -32,7 +33,7 @@ pub(crate) fn iced_to_hardware(f: u32) -> u64 {
         .sum()
 }
 
-/// Ends that differ without harm, or in ways that are documented as not emulated.
+/// Whether the ends differ without harm, or in a way that is documented as not emulated.
 pub(crate) fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
     use Mnemonic::*;
     let at = |rip: u64| case.instrs.iter().find(|i| i.ip() == rip);
@@ -41,17 +42,21 @@ pub(crate) fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
         return false;
     };
     match (n.end, r.end) {
-        // Processors differ in whether no repetition at all truncates the address registers.
+        // Processors differ in whether a string instruction with no iterations truncates the
+        // address registers.
         (End::Boundary, End::Boundary) => short_string(i) && case.cpu.gpr[1] as u32 == 0,
-        // Whether a misaligned operand or its missing page is noticed first.
+        // Which is noticed first: that the operand is misaligned, or that its page is missing.
         (End::Fault(a), End::Fault(b)) if (a.code == 0x80) != (b.code == 0x80) => {
             a.signo == libc::SIGSEGV && b.signo == libc::SIGSEGV
         }
-        // A stack exception, told from a protection fault by the base register.
+        // The base register tells a stack exception from a protection fault.
         (End::Fault(a), End::Fault(b)) if a.code == 0x80 && b.code == 0x80 => a.signo != b.signo,
-        // Which element a string instruction faults at, and what it has done by then; where in
-        // their operand the slow x87 and state instructions fault first, and what they have stored;
-        // in which order `enter` goes over what it reads and writes.
+        // Processors differ in
+        //
+        // - the element at which a string instruction faults, and what it has done by then;
+        // - where slow x87 and state instructions fault first in their operand, and what they have
+        //   stored;
+        // - the order in which `enter` goes over what it reads and writes.
         (End::Fault(a), End::Fault(b)) => {
             let slow = matches!(
                 i.mnemonic(),
@@ -60,8 +65,11 @@ pub(crate) fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
             let slow = slow && i.memory_size().size() > 8 || i.mnemonic() == Enter;
             a.signo == b.signo && (i.is_string_instruction() || i.mnemonic() == Enter || slow)
         }
-        // Flushing a line that is not mapped; `enter` probes the room it makes; a branch to an
-        // address that is not canonical faults before it is taken.
+        // Only the processor faults
+        //
+        // - when it flushes a line that is not mapped;
+        // - in `enter`, which probes the room that it makes;
+        // - at a branch to an address that is not canonical, before it is taken.
         (End::Fault(_), End::Boundary) => {
             matches!(i.mnemonic(), Clflush | Clflushopt | Clwb | Cldemote | Enter)
                 || i.flow_control() != FlowControl::Next && r.cpu.rip >> 47 != 0
@@ -76,8 +84,8 @@ pub(crate) fn compare_ends(diff: &mut String, n: &Native, r: &Outcome, case: &Ca
             r.pos == case.instrs.len() as u64 || r.end != End::Boundary
         }
         (End::Fault(a), End::Fault(b)) => {
-            // An operand across two pages, of which the second faults: which of its bytes is named
-            // depends on the processor. For SIGFPE the address is that of the instruction.
+            // If the second page of an operand faults, processors differ in which of its bytes they
+            // name. The address of a SIGFPE is that of the instruction.
             let near = a.addr.abs_diff(b.addr) < 64;
             let code = a.signo != libc::SIGSEGV && a.signo != libc::SIGBUS;
             let place = a.addr == b.addr || near || code && a.addr == a.pc && b.addr == b.pc;

@@ -1,4 +1,4 @@
-//! Translated code is read before it runs, as the recorder and replay have it read.
+//! The code check reads translated code before it runs, as in recorder and replay.
 
 use hindsight_confine::{Checker, Code as Parts, Kind, Marks, Refusal, Rules, Wrong};
 use hindsight_translate::{Mode, Translator};
@@ -22,7 +22,8 @@ pub fn rules(t: &Translator) -> Rules {
     }
 }
 
-/// Reads the translator's block, which has been placed at these offsets from the cache's base.
+/// Has the code check read the translator's block, which is placed at these offsets from the code
+/// cache's base.
 pub fn check(t: &Translator, hot_at: u32, cold_at: u32) -> Result<(), Refusal> {
     let code = Parts {
         hot: &t.block.hot,
@@ -33,8 +34,9 @@ pub fn check(t: &Translator, hot_at: u32, cold_at: u32) -> Result<(), Refusal> {
     Checker::new().check(&rules(t), &code)
 }
 
-/// Whether it was refused for an instruction that the translator knows and that translated code never has: undocumented
-/// ones, and some that do nothing on any processor of today.
+/// Whether a block was refused for an instruction that no translated code has, although the
+/// translator knows it. These are undocumented ones, and some that do nothing on any of today's
+/// processors.
 pub fn is_unlisted(refusal: &Refusal) -> bool {
     let i = Decoder::with_ip(64, refusal.bytes(), 0, DecoderOptions::NONE).decode();
     use Mnemonic::*;

@@ -1,4 +1,4 @@
-//! Instructions with random operands, for each encoding the decoder knows.
+//! Instructions with random operands, of each encoding that the decoder knows.
 
 use crate::memory::{CODE, PAGE, Region};
 use crate::rng::Rng;
@@ -9,7 +9,7 @@ use iced_x86::{
     RoundingControl,
 };
 
-/// Whether an encoding is one that a 64-bit program may meet.
+/// Whether the tests cover an encoding: a 64-bit program may meet it, and it does no harm here.
 pub fn wanted(code: Code) -> bool {
     let o = code.op_code();
     o.is_instruction()
@@ -21,16 +21,17 @@ pub fn wanted(code: Code) -> bool {
         )
         && o.decoder_option() == DecoderOptions::NONE
         && !harmful(code)
-        // AMD's processors read four bytes of memory, Intel's two, which matters at the end of a page only.
+        // AMD's processors read four bytes of memory, Intel's two. That matters only at the end of
+        // a page.
         && code != Code::Movsxd_r16_rm16
 }
 
-/// Register `n` of a class of 16 or 32, starting at `first`.
+/// Register `n` of a class that begins at `first`.
 fn register(first: Register, n: u64) -> Register {
     first + n as u32
 }
 
-/// General purpose registers, with a liking for those that are treated differently.
+/// A general purpose register. Those that the translator treats differently are more likely.
 fn general(rng: &mut Rng, size: usize) -> Register {
     let special = [0, 1, 2, 4, 5, 10, 10, 11, 11, 12, 13, 15];
     let n = if rng.one_in(2) {
@@ -56,7 +57,8 @@ struct Builder<'a> {
     evex: bool,
 }
 
-/// An instruction of encoding `code` to run at `pc`, whose constant addresses lie in `region`.
+/// An instruction of encoding `code`, to run at `pc`. Its constant addresses lie in `region`.
+/// `None` if there is none that can be tested.
 pub fn generate(code: Code, rng: &mut Rng, region: &Region, pc: u64) -> Option<Instruction> {
     let o = code.op_code();
     let mut i = Instruction::default();
@@ -82,7 +84,7 @@ pub fn generate(code: Code, rng: &mut Rng, region: &Region, pc: u64) -> Option<I
             Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
         )
     {
-        // A pointer as bit offset would lead anywhere.
+        // A pointer as a bit offset would lead anywhere.
         let r = b.i.op1_register().full_register();
         if b.i.memory_base().full_register() == r || b.i.memory_index().full_register() == r {
             return None;
@@ -101,7 +103,7 @@ pub fn generate(code: Code, rng: &mut Rng, region: &Region, pc: u64) -> Option<I
     Some(b.i)
 }
 
-/// The encoded form and what it decodes to.
+/// The encoded form, and what it decodes to. `None` if it cannot be encoded.
 pub fn encode(i: &Instruction, pc: u64) -> Option<(Vec<u8>, Instruction)> {
     let mut e = Encoder::new(64);
     e.encode(i, pc).ok()?;
@@ -133,7 +135,7 @@ impl Builder<'_> {
     }
 
     fn either(&mut self, n: u32, reg: impl FnOnce(&mut Self)) {
-        // Memory forms are what this is about.
+        // Memory forms are what the tests are about.
         if self.rng.one_in(5) {
             reg(self)
         } else {
@@ -400,8 +402,8 @@ impl Builder<'_> {
     }
 }
 
-/// Whether running it here would leave the harness: system calls, changes of what the host uses,
-/// waits. Their templates are either refusals or the runtime's own.
+/// Whether running the instruction here would harm the harness: system calls, changes of what the
+/// host uses, waits. Translated code refuses these or leaves them to the runtime.
 fn harmful(code: Code) -> bool {
     use iced_x86::Mnemonic::*;
     matches!(

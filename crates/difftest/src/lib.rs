@@ -1,9 +1,11 @@
-//! Differential tests of the translator: one instruction (or a few) is run on the bare processor,
-//! translated for recording, and replayed from what that recorded; registers, flags, vector state,
-//! memory, predictor cells, faults and positions are compared.
+//! Differential tests of the translator.
 //!
-//! The runtime that serves translated code here calls the recorder where what that does decides the outcome:
-//! line fills, checks ahead of masked instructions, guarded access.
+//! A case is one instruction, or a few. It runs on the bare processor, translated for recording,
+//! and replayed from that recording. Then these are compared: registers, flags, vector state,
+//! memory, cells, faults and positions.
+//!
+//! A small runtime of its own serves translated code. It calls the recorder where that decides the
+//! outcome: recording mispredictions, checks before masked instructions, guarded access.
 
 extern crate alloc;
 
@@ -23,7 +25,7 @@ pub mod thread;
 
 pub use hindsight_recorder::guard;
 
-/// A number from the environment, decimal or after `0x` hexadecimal.
+/// A number from the environment: decimal, or hexadecimal behind `0x`. `None` if there is none.
 pub fn setting(name: &str) -> Option<u64> {
     let v = std::env::var(name).ok()?;
     match v.strip_prefix("0x") {

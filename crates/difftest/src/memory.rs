@@ -1,4 +1,4 @@
-//! Guest memory at chosen addresses, and predictor windows.
+//! Guest memory at chosen addresses, and windows.
 
 use hindsight_isa::ctx::{APART, CTX_SIZE};
 use hindsight_isa::predictor::ALIAS;
@@ -9,9 +9,9 @@ use hindsight_isa::{Ctx, Predictor};
 pub const PAGE: u64 = 4096;
 /// Bytes of data in a region.
 pub const DATA: usize = 2 * PAGE as usize;
-/// Bytes of code in a region: one page to run in, one of breakpoints to jump to.
+/// Bytes of code in a region: one page to run in, and one of breakpoints to jump to.
 pub const CODE: usize = 2 * PAGE as usize;
-/// Distance from code to data, which have different cells in every predictor but the smallest.
+/// Bytes from code to data. They have different cells in every shadow memory but the smallest.
 const GAP: u64 = 0x10_5000;
 /// Bytes of each code cache.
 pub const CACHE: usize = 256 << 10;
@@ -61,8 +61,15 @@ impl Region {
         Some(r)
     }
 
-    /// Regions at addresses with different properties: below 2 GiB; across 2 GiB; where the low
-    /// 32 bits wrap; near the FS base; high, with bit 31 set.
+    /// Regions at addresses with different properties:
+    ///
+    /// - below 2 GiB;
+    /// - across 2 GiB;
+    /// - where the low 32 bits wrap, once low and once high in the address space;
+    /// - high, with bit 31 set;
+    /// - near the FS base.
+    ///
+    /// Addresses that are taken are left out. At least three of the first five must be free.
     pub fn all(fs_base: u64) -> Vec<Region> {
         let near_fs = (1..4000).find_map(|k| {
             Region::new((fs_base & !(PAGE - 1)).wrapping_sub(k * 0x40_0000 + 0x3000))
@@ -80,27 +87,28 @@ impl Region {
         all
     }
 
-    /// Changes the protection of data page `page`.
+    /// Changes the protection of data page `page`, which is 0 or 1.
     pub fn protect(&self, page: u64, prot: i32) {
         // SAFETY: a page of this region, to which no reference exists.
         let r = unsafe { libc::mprotect((self.data + page * PAGE) as *mut _, PAGE as usize, prot) };
         assert_eq!(r, 0);
     }
 
-    /// Stores the data; both pages must be writable.
+    /// Stores the data. Both pages must be writable.
     pub fn set_data(&self, bytes: &[u8]) {
         assert_eq!(bytes.len(), DATA);
         // SAFETY: the region's data pages are mapped and writable.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data as *mut u8, DATA) }
     }
 
-    /// The data.
+    /// The data. Both pages must be readable.
     pub fn get_data(&self) -> Vec<u8> {
         // SAFETY: the region's data pages are mapped and readable, and nothing changes them now.
         unsafe { std::slice::from_raw_parts(self.data as *const u8, DATA) }.to_vec()
     }
 
-    /// Puts `code` where the region's code begins, followed by breakpoints.
+    /// Stores `code` at address `at`, which is in the first code page. The rest of the code pages
+    /// gets breakpoints.
     pub fn set_code(&self, at: u64, code: &[u8]) {
         let off = (at - self.code) as usize;
         assert!(off + code.len() + 32 < PAGE as usize);
@@ -120,7 +128,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Maps a window.
+    /// Maps a window with an empty context block.
     pub fn new(predictor: Predictor) -> Window {
         let size = predictor.size() as usize;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
@@ -155,7 +163,7 @@ impl Window {
         self.base + CTX_SIZE as u64
     }
 
-    /// What the GS base must be.
+    /// The GS base for code that uses this window.
     pub fn gs(&self) -> u64 {
         self.first() + APART as u64
     }
@@ -163,7 +171,8 @@ impl Window {
     /// The context block.
     #[allow(clippy::mut_from_ref)]
     pub fn ctx(&self) -> &'static mut Ctx {
-        // SAFETY: mapped for ever; the harness has one thread and keeps no two references in use.
+        // SAFETY: mapped for ever. The harness has one thread, and never uses two references at a
+        // time.
         unsafe { &mut *(self.base as *mut Ctx) }
     }
 
@@ -188,11 +197,11 @@ impl Window {
         }
     }
 
-    /// Stores a region's data, page by page.
+    /// Stores a region's data into its cells, page by page.
     pub fn set_data(&self, addr: u64, bytes: &[u8]) {
         for (k, page) in bytes.chunks(PAGE as usize).enumerate() {
             let to = self.cell(addr + k as u64 * PAGE);
-            // SAFETY: a page's cells are contiguous, since the window's size is whole pages.
+            // SAFETY: a page's cells are contiguous, since the window consists of whole pages.
             unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), to, page.len()) }
         }
     }
@@ -209,7 +218,7 @@ impl Window {
     }
 }
 
-/// Executable memory for translated code.
+/// Makes executable memory for translated code. Returns its address.
 pub fn code_cache() -> u64 {
     let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     map(0, CACHE, rwx, 0).expect("code cache")

@@ -17,7 +17,7 @@ pub struct Trap {
     pub code: i32,
     /// `si_addr`.
     pub addr: u64,
-    /// Where it was raised.
+    /// Address of the instruction that raised it.
     pub pc: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct Trap {
 pub struct Caught {
     /// How it ended.
     pub trap: Trap,
-    /// General purpose registers, in hardware order, and flags.
+    /// General purpose registers, in hardware order.
     pub gpr: [u64; 16],
     /// RFLAGS.
     pub rflags: u64,
@@ -34,22 +34,22 @@ pub struct Caught {
 }
 
 struct Shared(UnsafeCell<Option<Box<Caught>>>);
-// SAFETY: only the harness's one thread, which holds the crate's lock, uses it.
+// SAFETY: only the harness's one thread uses it.
 unsafe impl Sync for Shared {}
 
 static CAUGHT: Shared = Shared(UnsafeCell::new(None));
 static HOST_RSP: AtomicU64 = AtomicU64::new(0);
 static TARGET: AtomicU64 = AtomicU64::new(0);
-/// Where the handler continues; 0 while no test code runs.
+/// Where the handler continues. 0 while no test code runs.
 static CONTINUE: AtomicU64 = AtomicU64::new(0);
-/// Number of the (first) encoding at hand, for the same.
+/// Number of the current case's first encoding, for the watchdog's message.
 pub static CODE: AtomicU64 = AtomicU64::new(0);
-/// Seed of the case at hand, for the watchdog's message.
+/// Seed of the current case, for the watchdog's message.
 pub static CASE: AtomicU64 = AtomicU64::new(0);
 
 std::arch::global_asm!(
     ".globl hindsight_difftest_native, hindsight_difftest_native_exit",
-    // void native(Area *rdi, u64 *rsi): 16 registers and the flags
+    // void native(Area *rdi, u64 *rsi): rsi points to 16 registers and the flags.
     "hindsight_difftest_native:",
     "push rbx",
     "push rbp",
@@ -135,8 +135,8 @@ const ORDER: [i32; 16] = [
 ];
 
 extern "C" fn handler(signo: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes valid pointers; test code is left at a place that restores all
-    // that it may have changed.
+    // SAFETY: the kernel passes valid pointers. Execution continues at code that restores all that
+    // test code may have changed.
     unsafe {
         let uc = &mut *context.cast::<libc::ucontext_t>();
         let regs = &mut uc.uc_mcontext.gregs;
@@ -188,7 +188,7 @@ extern "C" fn handler(signo: i32, info: *mut libc::siginfo_t, context: *mut libc
 
 /// Installs the signal handler for the calling thread.
 pub fn install() {
-    // SAFETY: plain system calls; the stack is never freed.
+    // SAFETY: plain system calls. The stack is never freed.
     unsafe {
         let size = 256 << 10;
         let stack = Box::leak(vec![0u8; size].into_boxed_slice());
@@ -214,7 +214,7 @@ pub fn install() {
     }
 }
 
-/// Has the process die with a message when a case takes too long.
+/// Lets the process die with a message after so many seconds. 0: never.
 pub fn watchdog(seconds: u32) {
     // SAFETY: a plain system call.
     unsafe { libc::alarm(seconds) };
@@ -222,7 +222,7 @@ pub fn watchdog(seconds: u32) {
 
 /// Sets the GS base of this thread.
 pub fn set_gs(base: u64) {
-    // SAFETY: nothing in the process uses GS but the code under test.
+    // SAFETY: only the code under test uses GS in this process.
     let r = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
     assert_eq!(r, 0);
 }
@@ -235,7 +235,7 @@ pub fn fs_base() -> u64 {
     v
 }
 
-/// Runs `f` with signals leading to host address `next`; what was caught, if anything.
+/// Runs `f`. A signal in it continues at host address `next`. Returns what was caught, if anything.
 ///
 /// # Safety
 /// `next` restores what the code under test has changed, and returns from `f`.
@@ -255,7 +255,8 @@ pub unsafe fn catching(next: u64, f: impl FnOnce()) -> Option<Caught> {
     }
 }
 
-/// Runs the code at `cpu.rip` until it raises a signal.
+/// Runs the code at `cpu.rip` until it raises a signal. Returns the signal, and the registers as
+/// they then are.
 pub fn run(cpu: &CpuState, vec: &VecState, layout: &Layout) -> (Trap, CpuState, VecState) {
     let mut area = Area::default();
     layout.from_state(vec, &mut area);
@@ -265,8 +266,8 @@ pub fn run(cpu: &CpuState, vec: &VecState, layout: &Layout) -> (Trap, CpuState, 
     TARGET.store(cpu.rip, Relaxed);
     set_gs(cpu.gs_base);
     let exit = hindsight_difftest_native_exit as *const () as u64;
-    // SAFETY: the code ends in a breakpoint; the exit restores all callee-saved state, and vector
-    // registers are declared clobbered.
+    // SAFETY: the code ends in a breakpoint. The exit restores all state that the callee must
+    // preserve, and vector registers are declared as clobbered.
     let caught = unsafe {
         catching(exit, || {
             std::arch::asm!("call {f}", f = sym hindsight_difftest_native, in("rdi") &area,

@@ -1,4 +1,5 @@
-//! What an instruction needs so that it does something: operands in reach, contents that make sense.
+//! Prepares a state in which an instruction does something: operands within reach, and contents
+//! that make sense.
 
 use crate::memory::{PAGE, Region};
 use crate::rng::Rng;
@@ -6,7 +7,7 @@ use crate::state::{aim, random_target};
 use hindsight_isa::{CpuState, VecState};
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
-/// Makes the operand of `i`, explicit or not, lie in `region` and hold what makes sense.
+/// Lets the memory operands of `i`, explicit or not, lie in `region` and hold what makes sense.
 pub(crate) fn prepare_instruction(
     i: &Instruction,
     region: &Region,
@@ -49,7 +50,7 @@ pub(crate) fn prepare_instruction(
             }
         }
         Bt | Bts | Btr | Btc if explicit && i.op1_register().is_gpr() => {
-            // Not so far that the harness's own memory is hit.
+            // Near enough not to hit the harness's own memory.
             let r = i.op1_register();
             let offset = rng.below(4000).wrapping_sub(2000);
             cpu.gpr[r.full_register().number()] = match r.size() {
@@ -90,7 +91,7 @@ pub(crate) fn prepare_instruction(
         }
     }
     if matches!(i.mnemonic(), Popf | Popfq) {
-        // No single stepping, alignment checks or nested tasks.
+        // No single stepping, no alignment checks, no nested tasks.
         let phase = cpu.gpr[4] as usize % 8;
         for c in data[phase..].chunks_exact_mut(8) {
             let mut v = u64::from_le_bytes(c.try_into().unwrap_or_default());
@@ -100,8 +101,8 @@ pub(crate) fn prepare_instruction(
     }
 }
 
-/// Keeps an operand in FS or GS away from the harness's own memory, next to which FS points: what
-/// no register can aim gets an offset that leads into `region`, or no segment.
+/// Keeps an operand in FS or GS away from the harness's own memory, which is beside the FS base. If
+/// no register can aim the operand, it gets an offset into `region`, or loses its segment.
 pub(crate) fn settle_segment(i: &mut Instruction, region: &Region, cpu: &CpuState, rng: &mut Rng) {
     if !matches!(i.segment_prefix(), Register::FS | Register::GS) || !memory_operand(i) {
         return;
@@ -115,7 +116,7 @@ pub(crate) fn settle_segment(i: &mut Instruction, region: &Region, cpu: &CpuStat
         || index != Register::None && index.size() == 4
         || bare && i.memory_displ_size() == 4;
     if short {
-        // Short offsets are positive; the data lies behind the GS base.
+        // Offsets of 32 bits are positive. The data lies behind the GS base.
         i.set_segment_prefix(Register::GS);
     }
     if bare {
@@ -132,8 +133,8 @@ pub(crate) fn settle_segment(i: &mut Instruction, region: &Region, cpu: &CpuStat
     }
 }
 
-/// Whether `i` may not follow instructions that change what it needs; takes the thread's own segment
-/// away from it, where a wild offset would hit the harness.
+/// Whether `i` must not follow instructions that may change what it needs. Removes an FS prefix: a
+/// wild offset in FS would hit the harness.
 pub(crate) fn unfit(i: &mut Instruction) -> bool {
     use Mnemonic::*;
     if i.segment_prefix() == Register::FS {
@@ -157,13 +158,13 @@ pub(crate) fn unfit(i: &mut Instruction) -> bool {
         || matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op1_register().is_gpr()
 }
 
-/// Whether `i` is a string instruction with 32-bit addresses.
+/// Whether `i` is a string instruction with addresses of 32 bits.
 pub(crate) fn short_string(i: &Instruction) -> bool {
     use iced_x86::OpKind::*;
     (0..i.op_count()).any(|n| matches!(i.op_kind(n), MemorySegESI | MemoryESEDI))
 }
 
-/// Whether `i` uses a 32-bit address in FS or GS.
+/// Whether `i` uses an address of 32 bits in FS or GS.
 pub(crate) fn short_in_segment(i: &Instruction) -> bool {
     let short = i.memory_base().size() == 4 && i.memory_base() != Register::None
         || i.memory_index().size() == 4

@@ -25,7 +25,7 @@ pub enum End {
     Fault(Trap),
     /// At an instruction that raises an exception of [`raise`].
     Raise(u8),
-    /// At an instruction that the runtime of the recorder executes.
+    /// At an instruction that the recorder's runtime executes.
     Slow,
     /// At an instruction that is not supported.
     Unsupported,
@@ -33,41 +33,41 @@ pub enum End {
     Wrong(&'static str),
 }
 
-/// The state at the end.
+/// The state at the end of a run, and what was recorded.
 #[derive(Clone)]
 pub struct Outcome {
-    /// How it ended.
+    /// How the run ended.
     pub end: End,
-    /// Guest registers.
+    /// The guest's registers.
     pub cpu: CpuState,
-    /// Guest vector state.
+    /// The guest's vector state.
     pub vec: VecState,
-    /// Instructions completed.
+    /// Number of completed instructions.
     pub pos: u64,
-    /// What was recorded.
+    /// What was recorded: positions and events.
     pub events: Vec<(u64, crate::thread::Patch)>,
-    /// Exits of each kind.
+    /// Number of exits of each kind.
     pub exits: [u32; 16],
 }
 
 /// What to run.
 pub struct Program<'a> {
-    /// Registers, and where the code is.
+    /// The registers. `rip` says where the code is.
     pub cpu: &'a CpuState,
-    /// Vector state.
+    /// The vector state.
     pub vec: &'a VecState,
     /// The code, followed by what the translator may look at.
     pub code: &'a [u8],
-    /// What it finds at branch targets.
+    /// The code that the translator finds at branch targets.
     pub peek: &'static [u8],
-    /// Instructions to run.
+    /// Number of instructions to run.
     pub instrs: u64,
-    /// Compare the code with its source at each entry.
+    /// Compare the code with its source on each entry.
     pub self_check: bool,
 }
 
 impl<'a> Program<'a> {
-    /// Code bytes at `pc`, for the translator's look ahead.
+    /// The code bytes at `pc`, for the translator to look ahead.
     pub fn code_at(&self, pc: u64) -> &'a [u8] {
         let off = pc.wrapping_sub(self.cpu.rip) as usize;
         self.code
@@ -79,13 +79,14 @@ impl<'a> Program<'a> {
 
 /// Why a block was not installed.
 pub enum Refused {
-    /// It has an instruction that translated code never has.
+    /// The block has an instruction that translated code never has.
     Unlisted,
-    /// What it does is not allowed, and should not have been emitted.
+    /// The block does what is not allowed. The translator should not have emitted it.
     Wrong(String),
 }
 
-/// Copies the translated block into the cache at `cache`, if it may run; where its hot part is.
+/// Copies the translated block into the code cache at `cache`, if the code check allows it. Returns
+/// where the hot half is.
 pub fn install(t: &mut Translator, cache: u64, slide: u64) -> Result<u64, Refused> {
     let (hot, cold) = (cache + slide, cache + CACHE as u64 / 2);
     t.place(hot, cold, cache);
@@ -97,7 +98,7 @@ pub fn install(t: &mut Translator, cache: u64, slide: u64) -> Result<u64, Refuse
     }
     for (part, at) in [(&t.block.hot, hot), (&t.block.cold, cold)] {
         assert!(part.len() + 4096 < CACHE / 2);
-        // SAFETY: both parts lie in the cache's mapping, which no code runs in now.
+        // SAFETY: both halves lie in the cache's mapping, in which no code runs now.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) }
     }
     Ok(hot)
@@ -105,7 +106,7 @@ pub fn install(t: &mut Translator, cache: u64, slide: u64) -> Result<u64, Refuse
 
 const START: u64 = 1000;
 
-/// Runs `p` translated for recording.
+/// Runs `p`, translated for recording.
 pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Program) -> Outcome {
     let mut area: Box<Area> = Box::default();
     layout.from_state(p.vec, &mut area);
@@ -147,7 +148,8 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
             Ok(()) => {}
             Err(Error::Truncated) => break End::Wrong("truncated"),
         }
-        // As the recorder finds a place in a block again: with a map, from the block's own bytes.
+        // The recorder finds an instruction in a block again by translating the block's own bytes
+        // with a map. That must give the same code.
         let (first, peeked) = (tr.block.hot.clone(), tr.block.peeked.clone());
         tr.want_map = true;
         let code = &input.code[..tr.block.src_len as usize];
@@ -192,7 +194,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
     }
 }
 
-/// Runs one block to its end; `None`: go on at `Ctx::rip`.
+/// Runs one block to its end. `None`: continue at `Ctx::rip`.
 fn block(
     t: &mut Thread,
     p: &Program,
@@ -205,7 +207,7 @@ fn block(
     for _ in 0..100_000 {
         let ctx: *mut _ = t.ctx;
         let area = &mut t.area;
-        // SAFETY: `resume` is translated code for this window; a signal in it leads to the exit
+        // SAFETY: `resume` is translated code for this window. A signal in it continues at the exit
         // trampoline, which returns from `enter_xsave`.
         let caught = unsafe {
             native::catching(hindsight_glue::exit_address(), || {
@@ -272,7 +274,7 @@ fn at_runtime(f: guard::Fault, pc: u64) -> End {
     })
 }
 
-/// Acts on an exit; true: resume behind it.
+/// Serves an exit. True: resume behind it. False: the block has ended.
 fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
     match desc.kind() {
         DescKind::Exit => {
@@ -286,7 +288,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             }
             Ok(true)
         }
-        // One thread has nothing to be ordered against, and the tests do not ask for it.
+        // A single thread has no order, and the tests do not ask for it.
         DescKind::Order => Err(End::Wrong("atomic operation announced")),
         DescKind::SurpriseValue => {
             t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
@@ -334,7 +336,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
     }
 }
 
-/// Real memory and predictor together, as in the recorder.
+/// Real memory and shadow memory together, as in the recorder.
 struct Both<'a> {
     t: &'a mut Thread,
     done: u64,
@@ -427,7 +429,7 @@ pub fn string_regs(c: &hindsight_isa::Ctx) -> Regs {
     }
 }
 
-/// Stores them back.
+/// Stores the registers of a string instruction.
 pub fn store_string_regs(c: &mut hindsight_isa::Ctx, r: &Regs) {
     (c.gpr[0], c.gpr[1], c.gpr[6], c.gpr[7]) = (r.rax, r.rcx, r.rsi, r.rdi);
     c.rflags = r.rflags & RFLAGS_MASK;

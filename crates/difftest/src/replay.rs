@@ -1,4 +1,4 @@
-//! Replays what was recorded, on the window alone.
+//! Replays what was recorded, with nothing but the window.
 
 use crate::memory::Window;
 use crate::native;
@@ -20,8 +20,8 @@ fn apply(w: &Window, p: &Patch) {
     }
 }
 
-/// Replays the instructions that `r` completed, at most `step` at a time, and applies what was
-/// recorded at the position it stopped at.
+/// Replays the instructions that `r` completed, at most `step` at a time. Applies each event at its
+/// position.
 pub fn run(
     w: &Window,
     cache: u64,
@@ -69,7 +69,8 @@ pub fn run(
             Err(Refused::Unlisted) => return Err("replay: not on the list".into()),
             Err(Refused::Wrong(what)) => return Err(format!("replay: {what}")),
         };
-        // One instruction too few at first: the block must not begin; then exactly enough.
+        // First with a budget of one instruction too few: the block must not begin. Then with
+        // exactly enough.
         let block = tr.block.instrs as u64;
         let (short, start) = (0u64.wrapping_sub(block), (!0u64).wrapping_sub(block));
         let (entry, before) = (ctx.resume, ctx.gpr);
@@ -77,7 +78,7 @@ pub fn run(
         ctx.count = short;
         loop {
             let to: *mut _ = ctx;
-            // SAFETY: translated code for this window; signals lead to the exit trampoline.
+            // SAFETY: translated code for this window. A signal continues at the exit trampoline.
             let caught = unsafe {
                 native::catching(hindsight_glue::exit_address(), || {
                     hindsight_glue::enter_xsave(to, &mut area)
@@ -164,7 +165,7 @@ pub fn run(
     Ok((cpu, layout.to_state(&area)))
 }
 
-/// Cells, with the events of a string instruction between its chunks.
+/// The cells, with the events that were recorded between chunks of a string instruction.
 struct Cells<'a, 'q> {
     w: &'a Window,
     queue: &'a mut std::iter::Peekable<std::slice::Iter<'q, (u64, Patch)>>,
@@ -172,7 +173,7 @@ struct Cells<'a, 'q> {
 }
 
 impl Cells<'_, '_> {
-    /// Iterations up to the next chunk that something was recorded for.
+    /// Iterations up to the next chunk for which something was recorded.
     fn most(&mut self, done: u64) -> u64 {
         match self.queue.peek() {
             Some((at, Patch::Chunk(n))) if *at == self.at && *n > done => n - done,
@@ -206,7 +207,7 @@ impl StringMemory for Cells<'_, '_> {
         {
             apply(self.w, e);
         }
-        // A chunk that was filled may have failed nevertheless.
+        // A chunk whose cells were brought up to date may have faulted nevertheless.
         if self
             .queue
             .next_if(|e| e.0 == at && e.1 == Patch::Chunk(done))

@@ -1,4 +1,4 @@
-//! A small random number generator whose whole state is one seed.
+//! A small random number generator. Its whole state is one seed.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl Rng {
         items[self.below(items.len() as u64) as usize]
     }
 
-    /// A value with a liking for edge cases.
+    /// A value, with a preference for edge cases.
     pub fn value(&mut self) -> u64 {
         let v = self.u64();
         match v >> 61 {

@@ -8,30 +8,32 @@ use crate::setting;
 use iced_x86::{Code, EncodingKind, FlowControl, Instruction};
 use std::time::{Duration, Instant};
 
-/// An instruction with this encoding and no operands yet.
+/// An instruction of this encoding, without operands yet.
 pub fn named(c: Code) -> Instruction {
     let mut i = Instruction::default();
     i.set_code(c);
     i
 }
 
-/// All encodings that a program may meet and that `f` holds for.
+/// All encodings that the tests cover and that `f` holds for.
 pub fn select(f: impl Fn(&Code) -> bool) -> Vec<Code> {
     Code::values().filter(|c| wanted(*c) && f(c)).collect()
 }
 
-/// Whether it is an encoding without VEX and the like.
+/// Whether it is a legacy encoding: no VEX, EVEX and the like.
 pub fn plain(c: &Code) -> bool {
     c.op_code().encoding() == EncodingKind::Legacy
 }
 
-/// Whether the next instruction follows it.
+/// Whether the next instruction in memory follows it.
 pub fn next(c: &Code) -> bool {
     named(*c).flow_control() == FlowControl::Next
 }
 
-/// Runs sequences as `choose` makes them, for `seconds` unless `HINDSIGHT_DIFF_SECONDS` says otherwise, from
-/// this seed on or `HINDSIGHT_DIFF_SEED`. Panics if some differ. Once in a process.
+/// Runs sequences that `choose` makes, and panics if some differ. Only once in a process.
+///
+/// - `HINDSIGHT_DIFF_SECONDS` replaces `seconds`, the duration.
+/// - `HINDSIGHT_DIFF_SEED` replaces `seed`, from which all is made.
 pub fn compare(seconds: u64, seed: u64, choose: impl Fn(&mut Rng) -> Vec<Code>) {
     let budget = Duration::from_secs(setting("HINDSIGHT_DIFF_SECONDS").unwrap_or(seconds));
     let mut rig = Rig::new();

@@ -1,11 +1,12 @@
-//! Random register state, and aiming an instruction's operand at a place in memory.
+//! Random register state, and aiming an instruction's operand at an address.
 
 use crate::memory::{DATA, Region};
 use crate::rng::Rng;
 use hindsight_isa::{CpuState, VecState};
 use iced_x86::{Instruction, Mnemonic, Register};
 
-/// Value of general purpose register `r`.
+/// Value of general purpose register `r`, or of the part that `r` names. `None` for other
+/// registers.
 pub fn gpr_value(gpr: &[u64; 16], r: Register) -> Option<u64> {
     if !r.is_gpr() {
         return None;
@@ -20,12 +21,12 @@ pub fn gpr_value(gpr: &[u64; 16], r: Register) -> Option<u64> {
     })
 }
 
-/// Whether the host has AVX-512 registers.
+/// Whether the host has AVX-512 registers. `layout_mask` is the mask of its XSAVE layout.
 pub fn has_wide(layout_mask: u64) -> bool {
     layout_mask & 0xe0 == 0xe0
 }
 
-/// Random vector state.
+/// Random vector state, of the components in `mask`.
 pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
     let mut v = VecState::default();
     let wide = has_wide(mask);
@@ -75,7 +76,7 @@ pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
     v
 }
 
-/// Random general purpose state with some registers pointing into `region`.
+/// Random general purpose state. Some registers point into `region`.
 pub fn random_cpu(rng: &mut Rng, region: &Region, pc: u64, fs_base: u64) -> CpuState {
     let mut c = CpuState {
         rip: pc,
@@ -101,7 +102,7 @@ pub fn random_cpu(rng: &mut Rng, region: &Region, pc: u64, fs_base: u64) -> CpuS
     c
 }
 
-/// A place for an operand of `size` bytes.
+/// An address for an operand of `size` bytes, in `region` or across its edges.
 pub fn random_target(rng: &mut Rng, region: &Region, size: u64) -> u64 {
     let size = size.max(1);
     let last = DATA as u64 - size.min(4096);
@@ -115,7 +116,7 @@ pub fn random_target(rng: &mut Rng, region: &Region, size: u64) -> u64 {
     }
 }
 
-/// Sets registers so that the memory operand of `i` lies at `target` (as nearly as can be).
+/// Sets registers so that the memory operand of `i` lies at `target`, as nearly as possible.
 pub fn aim(i: &Instruction, cpu: &mut CpuState, vec: &mut VecState, target: u64, rng: &mut Rng) {
     let (base, index) = (i.memory_base(), i.memory_index());
     let scale = i.memory_index_scale() as u64;
@@ -185,7 +186,7 @@ pub fn aim(i: &Instruction, cpu: &mut CpuState, vec: &mut VecState, target: u64,
     }
 }
 
-/// Whether the vector index has 32-bit elements.
+/// Whether the vector index has elements of 32 bits.
 pub fn vsib32(m: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(

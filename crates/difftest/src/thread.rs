@@ -1,4 +1,4 @@
-//! The recorded thread as the recorder's modules know it.
+//! The recorded thread, as the recorder's modules see it.
 
 use hindsight_events::Event;
 use hindsight_isa::xsave::{Area, Layout};
@@ -15,11 +15,11 @@ pub enum Stop {
 /// One recorded event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patch {
-    /// A word of a line.
+    /// A word of a line: address and value.
     Word(u64, u64),
     /// Address, length, value.
     Bytes(u64, u8, u64),
-    /// A string instruction's completed iterations.
+    /// The number of iterations that a string instruction has completed.
     Chunk(u64),
 }
 
@@ -31,17 +31,18 @@ pub struct Thread {
     pub window: u64,
     /// Geometry of the window.
     pub predictor: Predictor,
-    /// Whether zmm31 and k7 are the translator's; the guest's are in the context block then.
+    /// Whether zmm31 and k7 are the translator's. The guest's values of both are then in the
+    /// context block.
     pub wide_checks: bool,
-    /// Line fills.
+    /// Number of mispredictions.
     pub surprises: u64,
-    /// Instructions completed.
+    /// Number of completed instructions.
     pub pos: u64,
-    /// Position and event.
+    /// Positions and events.
     pub events: Vec<(u64, Patch)>,
     /// Vector state outside translated code.
     pub area: Box<Area>,
-    /// Its layout.
+    /// Where the host has each component in `area`.
     pub layout: Layout,
 }
 
@@ -100,7 +101,7 @@ impl Shadow for Thread {
 }
 
 impl Thread {
-    /// Cells of `addr..addr+len`, one by one.
+    /// Reads the cells of `addr` and the following addresses.
     pub fn read_cells(&self, addr: u64, buf: &mut [u8]) {
         for (i, b) in buf.iter_mut().enumerate() {
             // SAFETY: a cell of the window.

@@ -1,4 +1,4 @@
-//! What the translator makes is read as code that runs is, and what it must not make is refused.
+//! The code check allows what the translator makes, and refuses what the translator must not make.
 
 use hindsight_confine::{Checker, Code as Parts, Refusal, Rules, decode};
 use hindsight_difftest::confined::{is_unlisted, rules};
@@ -17,7 +17,7 @@ const PC: u64 = 0x5123_9876_5120;
 const BASE: u64 = 0x6800_0000_0000;
 const HOT: u32 = 0x1000;
 const COLD: u32 = 0x20_0000;
-/// Where a table of watched places might be.
+/// Where a table of watched memory might be.
 const TABLE: u64 = 0x7e12_3456_7000;
 const REGION: Region = Region {
     data: PC + 0x20_3000,
@@ -64,7 +64,7 @@ fn ways() -> Vec<Way> {
 }
 
 impl Way {
-    /// Translates code, places it, and reads it.
+    /// Translates code, places it, and has it checked.
     fn check(&mut self, code: &[u8], max: u32, odd: bool) -> Result<(), Refusal> {
         let t = &mut self.translator;
         let input = Input {
@@ -93,7 +93,7 @@ fn read(checker: &mut Checker, rules: &Rules, hot: &[u8], cold: &[u8]) -> Result
     checker.check(rules, &parts)
 }
 
-/// An instruction of this encoding, with some behind it that end the block in one of several ways.
+/// An instruction of this encoding, and some behind it that end the block in one of several ways.
 fn block(c: Code, rng: &mut Rng) -> Option<Vec<u8>> {
     let i = generate(c, rng, &REGION, PC)?;
     let (mut bytes, _) = encode(&i, PC)?;
@@ -130,8 +130,8 @@ fn what_is_emitted_is_allowed() {
     assert!(blocks > 200_000, "{blocks}");
 }
 
-/// Instructions of any bytes, with all prefixes, of all maps: whatever the translator makes of them is allowed, or not on
-/// the list.
+/// Instructions of random bytes, with all prefixes and of all maps. What the translator makes of
+/// them is allowed, or is an instruction that is not on the list.
 #[test]
 fn any_bytes_become_what_is_allowed() {
     let seed = hindsight_difftest::setting("HINDSIGHT_DIFF_SEED");
@@ -163,7 +163,7 @@ fn any_bytes_become_what_is_allowed() {
             code.extend(rng.pick(&MAPS));
             code.extend(&rng.u64().to_le_bytes()[..rng.below(9) as usize]);
         }
-        // The one that led out of the window once.
+        // These bytes once led out of the window.
         if round == 0 {
             code = vec![0x64, 0x66, 0x0f, 0xf7, 0xc1, 0xc3];
         }
@@ -182,7 +182,7 @@ fn any_bytes_become_what_is_allowed() {
     );
 }
 
-/// A translator that forgets a prefix, or puts a wrong one, is found out wherever that matters.
+/// A translator that forgets a prefix, or emits a wrong one, is found out where that matters.
 #[test]
 fn other_prefixes_are_refused() {
     let mut rng = Rng(11);
@@ -211,7 +211,8 @@ fn other_prefixes_are_refused() {
                 let real = i.mem && !i.is_lea();
                 if real && first == Some(0x65) {
                     let long = instr.get(1) == Some(&0x67);
-                    // No segment, another, none by a prefix that means nothing; an address of 64 bits.
+                    // No segment; another segment; no segment, by a prefix that means nothing; an
+                    // address of 64 bits.
                     let others = [
                         (0, 0x64),
                         (0, 0x3e),
@@ -222,7 +223,7 @@ fn other_prefixes_are_refused() {
                         (1, 0x66),
                     ];
                     for (k, p) in others.into_iter().take(if long { 7 } else { 5 }) {
-                        // A store of ones may be that of a mark.
+                        // A store of ones may be that of an access mark.
                         if p == 0x64 && w.translator.observe {
                             continue;
                         }
@@ -240,16 +241,16 @@ fn other_prefixes_are_refused() {
     assert!(tried > 20_000, "{tried}");
 }
 
-/// A block as another decoder reads it, from its beginning on along all ways.
+/// A block as another decoder reads it, from its beginning along all ways.
 struct Other<'a> {
     hot: &'a [u8],
     cold: &'a [u8],
     /// The code before it was spoiled.
     sound: &'a [u8],
     seen: std::collections::BTreeSet<(bool, usize)>,
-    /// Where the distances of jumps are.
+    /// Where the displacements of jumps are.
     distances: Vec<u32>,
-    /// Where descriptors are, from the cache's base.
+    /// Where descriptors are, in bytes from the code cache's base.
     descriptors: Vec<u32>,
     todo: Vec<u64>,
     info: InstructionInfoFactory,
@@ -279,7 +280,7 @@ impl Other<'_> {
         }
     }
 
-    /// Reads the instruction at `at`; what is wrong with it.
+    /// Reads the instruction at `at`. Returns what is wrong with it.
     fn step(&mut self, at: u64) -> Option<String> {
         let offset = (at - BASE) as u32;
         let cold = offset >= COLD;
@@ -293,11 +294,12 @@ impl Other<'_> {
         if !self.seen.insert((cold, k)) {
             return None;
         }
-        // The search for a target is one whole: mov gs:[SAVED], rcx comes before it.
+        // The search for a target may only be entered at its beginning: mov gs:[SAVED], rcx comes
+        // before it.
         const FIND: [u8; 7] = [0x41, 0x0f, 0xb7, 0xca, 0x8d, 0x0c, 0x09];
         let same = |n: usize| self.sound.get(k..k + n) == code.get(..n);
         let rest = |from: usize, to: usize| self.sound.get(k + from..k + to) == code.get(from..to);
-        // But for where it goes if it finds nothing.
+        // All of it must be unchanged, except where it continues if it finds nothing.
         if !cold && code.starts_with(&FIND) && same(23) && rest(27, 55) {
             let miss = i32::from_le_bytes(*code[23..].first_chunk().unwrap());
             self.todo.push((at as i64 + 27 + miss as i64) as u64);
@@ -400,7 +402,7 @@ fn is_short(i: &Instruction) -> bool {
     i.memory_displ_size() == 4 || i.memory_index().is_vector_register()
 }
 
-/// Whether bytes of the context block are translated code's own.
+/// Whether translated code may use these bytes of the context block.
 fn is_own(at: i64, size: i64, write: bool) -> bool {
     use std::mem::offset_of;
     let own = [
@@ -424,7 +426,8 @@ fn is_own(at: i64, size: i64, write: bool) -> bool {
     own.iter().any(within) || !write && seen.iter().any(within)
 }
 
-/// Blocks with some bits changed: what is still accepted does no harm, as another decoder has it.
+/// Blocks with some bits changed. What the code check still accepts does no harm, as another
+/// decoder reads it.
 #[test]
 fn spoiled_blocks_are_refused_or_harmless() {
     let seed = hindsight_difftest::setting("HINDSIGHT_DIFF_SEED");
@@ -434,7 +437,7 @@ fn spoiled_blocks_are_refused_or_harmless() {
     let (mut accepted, mut refused) = (0, 0);
     for c in Code::values().filter(|c| wanted(*c)).step_by(3) {
         use iced_x86::Mnemonic::*;
-        // Those that rest on others, and that the test of rules is about.
+        // These rest on other instructions. The rules' own tests cover them.
         if matches!(
             c.mnemonic(),
             Popf | Popfq | Pushf | Pushfq | Xrstor | Xrstor64 | Maskmovq | Maskmovdqu | Vmaskmovdqu
@@ -455,7 +458,7 @@ fn spoiled_blocks_are_refused_or_harmless() {
                 cold: bad_cold,
                 sound: &hot,
                 seen: Default::default(),
-                // Jumps to which nothing comes any more may be linked.
+                // Jumps to which no execution leads any more may still be linked.
                 distances: known.to_vec(),
                 descriptors: Vec::new(),
                 todo: Vec::new(),

@@ -1,4 +1,4 @@
-//! What makes flags, then reads of memory, then what looks at the flags.
+//! An instruction that makes flags, then reads of memory, then an instruction that uses the flags.
 
 use hindsight_difftest::sequences::{compare, named, next, plain, select};
 use iced_x86::{Code, Mnemonic};

@@ -1,8 +1,9 @@
-//! Every encoding that a 64-bit program may meet, in random states.
+//! Every encoding that a 64-bit program may meet, in random states. Variables of the environment:
 //!
-//! `HINDSIGHT_DIFF_SECONDS` sets the duration, `HINDSIGHT_DIFF_SEED` the beginning,
-//! `HINDSIGHT_DIFF_CODE` the prefix of the encodings' names and `HINDSIGHT_DIFF_CASE` the seed of a
-//! single case for each.
+//! - `HINDSIGHT_DIFF_SECONDS`: the duration;
+//! - `HINDSIGHT_DIFF_SEED`: the seed from which all is made;
+//! - `HINDSIGHT_DIFF_CODE`: only encodings whose names begin with this;
+//! - `HINDSIGHT_DIFF_CASE`: the seed of a single case for each encoding.
 
 use hindsight_difftest::case::{Rig, Verdict};
 use hindsight_difftest::generate::wanted;
@@ -13,13 +14,13 @@ use iced_x86::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Encodings of which the recorder supports no form at all.
+/// Encodings of which the recorder supports no form.
 const UNSUPPORTED: &[&str] = &[
     "Call_m",
     "Clzero",
     "Jmp_m",
     "Enqcmd",
-    // Not on the list of what translated code may consist of.
+    // These are not on the code check's list.
     "Fcom_st0_sti_DCD0",
     "Fcomp_st0_sti_D",
     "Femms",
@@ -106,7 +107,7 @@ fn translated_instructions_do_what_the_processor_does() {
         println!("==== {c:?} ({n} times): {e}\n");
     }
     assert!(failures.is_empty(), "{} encodings differ", failures.len());
-    // Those of which enough forms were tried to be sure.
+    // Only encodings of which enough forms were tried.
     let sure = |c: &&Code| {
         seen.get(&Verdict::Unsupported)
             .is_some_and(|s| s.get(c) > Some(&12))

@@ -1,4 +1,4 @@
-//! A block that was kept and is restored for another address is what the translator makes there.
+//! A saved block that is restored for another address equals what the translator makes there.
 
 use hindsight_difftest::confined;
 use hindsight_difftest::generate::{encode, generate, wanted};
@@ -8,7 +8,7 @@ use hindsight_isa::Predictor;
 use hindsight_translate::{Gathered, Input, Mode, Policy, Saved, Set, Translator};
 use iced_x86::{Code, Instruction};
 
-/// The block at `pc`, saved and as its parts.
+/// The block at `pc`: its saved form, and its parts as text.
 fn translate(t: &mut Translator, pc: u64, code: &[u8], exits: &[u8]) -> (Vec<u8>, String) {
     let input = Input {
         pc,
@@ -25,7 +25,7 @@ fn translate(t: &mut Translator, pc: u64, code: &[u8], exits: &[u8]) -> (Vec<u8>
 }
 
 fn parts(t: &mut Translator) -> String {
-    // At some place, so that the fixups count.
+    // Placed somewhere, so that the fixups count.
     t.place(0x10_1000, 0x20_2000, 0x10_0000);
     let b = &t.block;
     format!(
@@ -34,7 +34,7 @@ fn parts(t: &mut Translator) -> String {
     )
 }
 
-/// The instruction of `code` at `pc` and a conditional jump, then a call.
+/// The instruction of `code` at `pc`, a conditional jump, and a call.
 fn block(code: Code, rng: &mut Rng, pc: u64) -> Option<(Instruction, Vec<u8>)> {
     let region = Region {
         data: pc + 0x20_3000,
@@ -50,7 +50,7 @@ fn block(code: Code, rng: &mut Rng, pc: u64) -> Option<(Instruction, Vec<u8>)> {
 #[test]
 fn kept_blocks_are_the_same_elsewhere() {
     const FROM: u64 = 0x5123_9876_5120;
-    // Also where adding to the low half carries.
+    // One is where an addition to the low half of an address carries.
     const TO: [u64; 3] = [0x7f12_fff0_0120, 0x7fff_0000_1120, 0x2_0000_4120];
     let exits = [0x48, 0x85, 0xc0, 0xc3];
     let mut rng = Rng(7);
@@ -90,12 +90,12 @@ fn kept_blocks_are_the_same_elsewhere() {
         }
     }
     assert!(made > 20_000, "only {made} blocks");
-    // All but those with an address of their own.
+    // All but those that hold an address of their own.
     assert!(served * 10 > made * 3 * 9, "{served} of three times {made}");
 }
 
-/// What is relative to a segment does not depend on where the block is: stack protectors and thread-local
-/// variables are in many.
+/// An operand in a segment does not depend on where the block is. Many blocks have one, for stack
+/// protectors and thread-local variables.
 #[test]
 fn operands_in_segments_serve_elsewhere() {
     const FROM: u64 = 0x5123_9876_5120;
@@ -151,12 +151,12 @@ fn any_bytes_are_a_block_or_none() {
     }
 }
 
-/// A set of blocks of some instructions, which begin 256 bytes apart from its origin on, and the kept form of
-/// each of them.
+/// A saved set of blocks of some instructions, and the saved form of each block. The blocks begin
+/// 256 bytes apart, from the set's origin on.
 fn set(t: &mut Translator, origin: u64, rng: &mut Rng) -> (Vec<u8>, Vec<Vec<u8>>) {
     let mut gathered = Gathered::new(origin);
     let mut all = Vec::new();
-    // Not those of which nothing is translated.
+    // Without instructions that translated code cannot have.
     let listed = |c: &Code| !format!("{c:?}").starts_with("Fcom_st0_sti_DC");
     for c in Code::values()
         .filter(|c| wanted(*c) && listed(c))
@@ -168,7 +168,7 @@ fn set(t: &mut Translator, origin: u64, rng: &mut Rng) -> (Vec<u8>, Vec<Vec<u8>>
             continue;
         };
         let (saved, _) = translate(t, pc, &code, &[0x48, 0x85, 0xc0, 0xc3]);
-        // As `parts` has placed it.
+        // At the addresses where `parts` has placed it.
         if confined::check(t, 0x1000, 0x10_2000).is_err() {
             continue;
         }
@@ -186,7 +186,7 @@ fn set(t: &mut Translator, origin: u64, rng: &mut Rng) -> (Vec<u8>, Vec<Vec<u8>>
     (bytes, all)
 }
 
-/// What is placed at once is what would be placed one by one.
+/// A set, placed at once, equals its blocks placed one by one.
 #[test]
 fn a_set_is_its_blocks() {
     const FROM: u64 = 0x5123_9876_5000;

@@ -1,5 +1,5 @@
-//! Short sequences of instructions in one block: flags that live from one to another, faults in
-//! the middle, positions.
+//! Short sequences of instructions in one block. They test flags that one instruction leaves to
+//! another, faults in the middle, and positions.
 
 use hindsight_difftest::sequences::{compare, next, plain, select};
 

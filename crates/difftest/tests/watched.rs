@@ -1,6 +1,8 @@
-//! Every store to a watched place is announced, whatever instruction makes it and whatever is due behind it.
+//! Replay stops before every store to watched memory, by whatever instruction, and whatever is
+//! recorded right behind it. Variables of the environment:
 //!
-//! `HINDSIGHT_DIFF_SEED` sets the beginning, `HINDSIGHT_DIFF_CODE` the prefix of the encodings' names.
+//! - `HINDSIGHT_DIFF_SEED`: the seed from which all is made;
+//! - `HINDSIGHT_DIFF_CODE`: only encodings whose names begin with this.
 
 use hindsight_difftest::case::Rig;
 use hindsight_difftest::generate::wanted;
@@ -15,12 +17,12 @@ use iced_x86::Code;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A table of watched places.
+/// A table of watched memory.
 struct Table(*mut u8);
 
 impl Table {
     fn new() -> Table {
-        // SAFETY: new memory, whose pages come into being as they are touched.
+        // SAFETY: new memory. Its pages come into being as they are touched.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -43,11 +45,11 @@ impl Table {
     }
 }
 
-/// How far the machine is in front of the instruction.
+/// Instructions that the machine executes before the one that is tested.
 const BEFORE: u64 = 2;
 
-/// What is recorded of a thread that executes two instructions that do nothing and then the one of interest, with or
-/// without something that is due right behind it.
+/// The recording of a thread that executes two instructions without effect, and then the one that
+/// is tested. With `behind`, an event stands right behind that.
 fn recording(cpu: &CpuState, vec: &VecState, behind: bool) -> Vec<u8> {
     let (cpu, vec) = (cpu.to_bytes(), vec.to_bytes());
     let begin = Event::KeyFrame {
@@ -79,8 +81,8 @@ fn recording(cpu: &CpuState, vec: &VecState, behind: bool) -> Vec<u8> {
     out
 }
 
-/// Whether a machine stops before the instruction in `code` if `word` is watched, and then goes past it; `None` if it
-/// cannot execute it at all.
+/// Whether a machine stops before the instruction in `code` if `word` is watched. Asserts that it
+/// then goes past it. `None` if it cannot execute the instruction.
 fn stops(
     table: &Table,
     word: u64,
@@ -107,7 +109,7 @@ fn stops(
             return None;
         }
     };
-    // Once.
+    // Only once.
     let again = stopped && matches!(machine.run_to(BEFORE + 1), Ok(Stop::Break));
     table.set(word, false);
     assert!(!again, "{code:02x?} is announced twice");
@@ -128,7 +130,8 @@ fn every_store_to_a_watched_place_is_announced() {
                 continue;
             };
             let i = decode(&code, cpu.rip).unwrap();
-            // How far a string instruction comes its registers say, which it has not changed yet.
+            // The instruction has not changed its registers yet. So what a string instruction will
+            // do is computed.
             let mut after = cpu;
             if i.is_string_instruction() {
                 after.gpr[7] = cpu.gpr[7].wrapping_add(cpu.gpr[1].wrapping_mul(8));

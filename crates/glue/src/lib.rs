@@ -1,8 +1,8 @@
-//! The few instructions between a runtime and translated code.
+//! The instructions between a runtime and translated code.
 //!
-//! [`enter`] loads the guest's registers from the context block and jumps to `Ctx::resume`; an
-//! exit stub jumps to `Ctx::exit_ptr`, which stores them again and returns from `enter`. The
-//! guest's r10 and r11 stay in the context block throughout.
+//! [`enter`] loads the guest's registers from the context block and jumps to `Ctx::resume`. An exit
+//! stub jumps to `Ctx::exit_ptr`. The code there stores the registers again and returns from
+//! [`enter`]. The guest's r10 and r11 stay in the context block all the time.
 #![no_std]
 
 mod lookup;
@@ -52,8 +52,8 @@ global_asm!(
     "add rsp, 16",
     "pop rbx",
     "ret",
-    // void hindsight_enter_marking(u64 rdi, u64 rsi, u64 rdx): with rdi as FS base, and rsi afterwards;
-    // rdx: wrfsbase can be used
+    // void hindsight_enter_marking(u64 rdi, u64 rsi, u64 rdx). rdi: FS base to run with. rsi: FS
+    // base afterwards. rdx: not 0 if wrfsbase can be used.
     "hindsight_enter_marking:",
     "push rbx",
     "push rbp",
@@ -77,7 +77,7 @@ global_asm!(
     "mov eax, 158",
     "syscall",
     "ret",
-    // void hindsight_enter(void): loads xmm0 to xmm15 too
+    // void hindsight_enter(void): loads xmm0 to xmm15 too.
     "hindsight_enter:",
     "movups xmm0, gs:[{xmm}]",
     "movups xmm1, gs:[{xmm} + 16]",
@@ -102,12 +102,12 @@ global_asm!(
     "push r13",
     "push r14",
     "push r15",
-    // Writing all flags is slow, so only when there is more than status flags.
+    // Writing all flags is slow. So it happens only if others than the status flags are set.
     "mov rax, gs:[{flags}]",
     "test eax, 0x240400",
     "jnz 5f",
     "mov ecx, eax",
-    // al: 1 for OF; ah: the others
+    // al: 1 if OF is set; ah: the other status flags.
     "shr ecx, 11",
     "and ecx, 1",
     "mov ah, al",
@@ -157,7 +157,7 @@ global_asm!(
     "pushfq",
     "pop rax",
     "mov gs:[{flags}], rax",
-    // The runtime needs DF and AC clear, and on the way back ID.
+    // The runtime needs DF and AC clear. ID must be clear for the way back.
     "cld",
     "test eax, 0x240000",
     "jz 4f",
@@ -197,16 +197,17 @@ global_asm!(
     mask = const COMPONENTS,
 );
 
-/// Runs translated code from `Ctx::resume` until an exit. Only xmm0 to xmm15 (low halves) are
-/// loaded and stored; all other vector, mask and x87 state stays in the processor, and the caller
-/// must not disturb it in between.
+/// Runs translated code from `Ctx::resume` until it exits.
+///
+/// Loads and stores only the low 128 bits of xmm0 to xmm15. All other vector, mask and x87 state
+/// stays in the processor. The caller must leave it alone between two runs.
 ///
 /// # Safety
-/// The GS base is the window of `ctx`, `ctx.resume` points to translated code for it, and
-/// everything that code may touch is valid.
+/// The GS base is that of the window of `ctx`. `ctx.resume` points to translated code made for that
+/// window. All memory that this code may touch is valid.
 pub unsafe fn enter(ctx: *mut Ctx) {
-    // SAFETY: the function obeys the C calling convention for general purpose registers; the
-    // vector registers are declared clobbered.
+    // SAFETY: the function keeps the C calling convention for general purpose registers. The vector
+    // registers are declared as clobbered.
     unsafe {
         (*ctx).rflags &= 0x24_0cd5;
         core::arch::asm!(
@@ -217,13 +218,14 @@ pub unsafe fn enter(ctx: *mut Ctx) {
     }
 }
 
-/// As [`enter`], for code that marks what it accesses (see [`hindsight_isa::observe`]): with `marks` as FS base.
-/// Afterwards that is `host` again.
+/// Like [`enter`], for code that makes access marks (see [`hindsight_isa::observe`]). The FS base
+/// is `marks` while it runs, and `host` again afterwards.
 ///
 /// # Safety
-/// As [`enter`]; `host` is the thread's FS base, and if `unprivileged` the kernel allows `wrfsbase`.
+/// As for [`enter`]. `host` is the thread's FS base. If `unprivileged` is set, the kernel allows
+/// `wrfsbase`.
 pub unsafe fn enter_marking(ctx: *mut Ctx, marks: u64, host: u64, unprivileged: bool) {
-    // SAFETY: see `enter`; nothing of the thread's own runs with the other FS base.
+    // SAFETY: see `enter`. None of the thread's own code runs with the other FS base.
     unsafe {
         (*ctx).rflags &= 0x24_0cd5;
         core::arch::asm!(
@@ -237,13 +239,13 @@ pub unsafe fn enter_marking(ctx: *mut Ctx, marks: u64, host: u64, unprivileged: 
     }
 }
 
-/// As [`enter`], with the whole vector, mask and x87 state kept in `area` between runs, so that
-/// the caller may use any instruction.
+/// Like [`enter`], but the whole vector, mask and x87 state is in `area` between two runs. So the
+/// caller may use any instruction.
 ///
 /// # Safety
-/// As [`enter`]; `area` holds a state that XRSTOR accepts.
+/// As for [`enter`]. `area` holds a state that XRSTOR accepts.
 pub unsafe fn enter_xsave(ctx: *mut Ctx, area: &mut Area) {
-    // SAFETY: see above; hindsight_enter_xsave restores the host's control words.
+    // SAFETY: see above. hindsight_enter_xsave restores the host's control words.
     unsafe {
         (*ctx).rflags &= 0x24_0cd5;
         hindsight_enter_xsave(area);
@@ -255,28 +257,30 @@ pub fn exit_address() -> u64 {
     hindsight_exit as *const () as u64
 }
 
-/// Whether a host address lies in the trampolines, where neither the guest's nor the runtime's
+/// Whether host address `pc` is in the trampolines. There neither the guest's nor the runtime's
 /// registers are complete.
 pub fn contains(pc: u64) -> bool {
     (hindsight_enter_xsave as *const () as u64..hindsight_exit_end as *const () as u64)
         .contains(&pc)
 }
 
-/// Loads `v` into the vector state of this processor, except for what `enter` loads.
+/// Loads the vector, mask and x87 state of `area` into this processor. `enter` overwrites the low
+/// 128 bits of xmm0 to xmm15.
 ///
 /// # Safety
 /// Only between runs of translated code.
 pub unsafe fn load_area(area: &Area) {
-    // SAFETY: XRSTOR of a valid area; all vector registers are declared clobbered.
+    // SAFETY: XRSTOR of a valid area. All vector registers are declared as clobbered.
     unsafe {
         core::arch::asm!("xrstor64 [{}]", in(reg) area, in("eax") COMPONENTS as u32, in("edx") 0, clobber_abi("C"));
     }
 }
 
-/// Stores the vector state of this processor (the low halves of xmm0 to xmm15 are the caller's).
+/// Stores the vector, mask and x87 state of this processor in `area`. The low 128 bits of xmm0 to
+/// xmm15 in it are the caller's.
 pub fn save_area(area: &mut Area) {
     area.0[512..576].fill(0);
-    // SAFETY: XSAVE into an area that is large enough and aligned; its header is zero.
+    // SAFETY: XSAVE into an area that is large enough and aligned. Its header is zero.
     unsafe {
         core::arch::asm!("xsave64 [{}]", in(reg) area, in("eax") COMPONENTS as u32, in("edx") 0);
     }

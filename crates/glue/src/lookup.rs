@@ -1,6 +1,8 @@
-//! Where indirect branches look for a target that is not in its first place ([`hindsight_isa::targets`]).
+//! The search in an indirect-branch lookup table, for targets that are not in a first entry
+//! ([`hindsight_isa::targets`]).
 //!
-//! Translated code comes here with the target in r10 and the guest's rcx in the context block.
+//! Translated code jumps here with the target's address in r10 and the guest's rcx in the context
+//! block.
 
 use core::arch::global_asm;
 use hindsight_isa::Desc;
@@ -24,7 +26,7 @@ macro_rules! search {
             "mov gs:[{rdx}], rdx",
             "movzx eax, r10w",
             "lea eax, [rax + rax]",
-            // Has anything ever been there?
+            // Zero: the other two entries have never been used.
             "mov rcx, gs:[rax * 8 + {first} + {host}]",
             "jrcxz 7f",
             "lea edx, [rax + rax]",
@@ -47,7 +49,8 @@ macro_rules! search {
             "mov gs:[{rip}], r10",
             "mov dword ptr gs:[{desc}], {not_found}",
             "jmp qword ptr gs:[{exit}]",
-            // Of the upper one of the two, as of the lower one.
+            // The target may need flags: no swap with the first entry. Label 5 is the third entry,
+            // 4 the second.
             "5:",
             "lea edx, [rdx + 2]",
             "4:",
@@ -56,8 +59,8 @@ macro_rules! search {
             "3:",
             "lea edx, [rdx + 2]",
             "2:",
-            // What is in the first place and what was found change places. No signal is looked at
-            // before they have.
+            // The first entry and the entry that was found are swapped. The runtime handles no
+            // signal before the swap is complete.
             "mov r10, gs:[rdx * 8 + {second} + {host}]",
             "mov rcx, gs:[rax * 8 + {first} + {host}]",
             "mov gs:[rax * 8 + {first} + {host}], r10",
@@ -88,14 +91,14 @@ macro_rules! search {
 
 search!("hindsight_search", table::CHECKED);
 search!("hindsight_search_plain", table::PLAIN);
-// With the guest's flags in the context block, too.
+// The same search, after restoring the guest's flags from the context block.
 global_asm!(
     ".balign 64",
     ".globl hindsight_search_kept",
     "hindsight_search_kept:",
     "mov gs:[{rax}], rax",
     "movzx eax, word ptr gs:[{flags}]",
-    // Overflows exactly if al is 1.
+    // This addition overflows exactly if al is 1.
     "add al, 0x7f",
     "sahf",
     "mov rax, gs:[{rax}]",
@@ -114,8 +117,8 @@ pub fn searches() -> [u64; 3] {
     ]
 }
 
-/// Whether a host address lies in one of them: on the way from translated code to translated code or to
-/// the exit trampoline.
+/// Whether host address `pc` is in one of the searches. The thread is then between two blocks, or
+/// on its way from a block to the exit trampoline.
 pub fn in_search(pc: u64) -> bool {
     (hindsight_search as *const () as u64..hindsight_search_end as *const () as u64).contains(&pc)
 }

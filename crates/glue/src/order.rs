@@ -1,16 +1,27 @@
-//! The way of an atomic operation into the order of all of them, without a full exit.
+//! The trampoline that gives an atomic operation its order number, without a full exit.
 //!
-//! Translated code jumps here with the operand's address in `Ctx::ea`, its size in `Ctx::size`, the
-//! position of the instruction in r10, the place to go on in `Ctx::resume` and, in `Ctx::desc`, the
-//! exit to take if this does not suffice. Here the operand's lock is taken, a number drawn while it
-//! is held, and a sequence event appended to the ring. The lock is released by translated code when
-//! the operation is done, by storing zero where `Ctx::stripe` says.
+//! Translated code jumps here with
 //!
-//! What is rare is left to the runtime: an operand that reaches into a second granule, a lock that stays
-//! taken, distances that need more bytes, a full ring. `Ctx::stripe` is then zero if the lock has not
-//! been taken; if it has, `Ctx::value` is the number.
+//! - the operand's address in `Ctx::ea` and its size in `Ctx::size`;
+//! - the position of the instruction in r10;
+//! - the host address to continue at in `Ctx::resume`;
+//! - the exit to take if the trampoline does not suffice, in `Ctx::desc`.
 //!
-//! A signal that arrives here replaces `Ctx::resume`, as one that arrives in the runtime does.
+//! The trampoline takes the operand's lock. While it holds that, it draws a number and appends a
+//! sequence event to the ring. Translated code releases the lock when the operation is done: it
+//! stores zero at the address in `Ctx::stripe`.
+//!
+//! Rare cases are left to the runtime:
+//!
+//! - an operand that reaches into a second granule;
+//! - a lock that stays taken;
+//! - a number or position so far from the last event's that it needs more bytes;
+//! - a full ring.
+//!
+//! Then `Ctx::stripe` is zero if the lock has not been taken. If it has been, `Ctx::value` is the
+//! number.
+//!
+//! A signal that arrives here replaces `Ctx::resume`, as a signal in the runtime does.
 
 use core::arch::global_asm;
 use hindsight_events::event::tag;
@@ -35,12 +46,12 @@ global_asm!(
     "mov gs:[{save} + 8], rax",
     "mov gs:[{save} + 16], rcx",
     "mov gs:[{save} + 24], rdx",
-    // Nobody is to wait for room with a lock in hand.
+    // Is there room in the ring? Nobody may wait for room while holding a lock.
     "mov rdx, gs:[{pen}]",
     "mov rcx, [rdx + {at}]",
     "cmp rcx, [rdx + {limit}]",
     "jae 9f",
-    // Within one granule?
+    // Is the operand within one granule?
     "mov eax, gs:[{ea}]",
     "mov ecx, eax",
     "and ecx, 15",
@@ -61,7 +72,7 @@ global_asm!(
     "mov eax, 1",
     "lock xadd [rdx], rax",
     "mov gs:[{value}], rax",
-    // Both distances must be small: one byte for that of numbers, two for that of positions.
+    // Both distances must be small: the number's fits one byte, the position's two.
     "mov rdx, gs:[{pen}]",
     "mov rcx, rax",
     "sub rcx, [rdx + {number}]",
@@ -75,7 +86,7 @@ global_asm!(
     "add [rdx + {number}], rcx",
     "cmp eax, 0x7f",
     "ja 4f",
-    // tag, position, number
+    // The event's bytes: tag, position, number.
     "shl ecx, 16",
     "shl eax, 8",
     "lea eax, [rax + rcx + {tag}]",
@@ -104,7 +115,7 @@ global_asm!(
     "lea eax, [rax + rcx + 0x8000 + {tag}]",
     "mov ecx, 4",
     "jmp 3b",
-    // The lock is taken: wait a moment for it.
+    // The lock is taken: spin for a moment.
     "7:",
     "mov eax, 200",
     "8:",
@@ -147,7 +158,7 @@ pub fn order_address() -> u64 {
     hindsight_order as *const () as u64
 }
 
-/// Whether a host address lies in the trampoline, where the guest's registers are not complete.
+/// Whether host address `pc` is in the trampoline. The guest's registers are not complete there.
 pub fn in_order(pc: u64) -> bool {
     (order_address()..hindsight_order_end as *const () as u64).contains(&pc)
 }

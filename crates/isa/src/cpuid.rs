@@ -1,29 +1,35 @@
-//! The virtual processor's CPUID: which features the guest is shown.
+//! CPUID of the virtual processor: which features the guest sees.
 
-/// A processor baseline that `--cpu` selects.
+/// The processor that the guest sees, as `--cpu` selects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Baseline {
     /// All features of this machine that the virtual processor supports.
     Host,
+    /// x86-64-v2: up to SSE4.2 and POPCNT.
     V2,
+    /// x86-64-v3: adds AVX2, BMI and FMA.
     V3,
+    /// x86-64-v4: adds AVX-512 F, DQ, CD, BW and VL.
     V4,
 }
 
 impl Baseline {
+    /// The names that `--cpu` takes, in the order of the variants.
     pub const NAMES: [&'static str; 4] = ["host", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
 
+    /// The baseline of this name, or `None` if there is no such name in [`Baseline::NAMES`].
     pub fn parse(s: &str) -> Option<Baseline> {
         use Baseline::*;
         let i = Self::NAMES.iter().position(|n| *n == s)?;
         Some([Host, V2, V3, V4][i])
     }
 
+    /// The name that [`Baseline::parse`] takes.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 
-    /// State components that `xgetbv` and leaf 0Dh show.
+    /// XCR0 as the guest sees it, through `xgetbv` and leaf 0Dh. `host` is the host's XCR0.
     pub fn xcr0(self, host: u64) -> u64 {
         host & match self {
             Baseline::V2 => 0x3,
@@ -32,9 +38,11 @@ impl Baseline {
         }
     }
 
-    /// Rewrites what the host's `cpuid` answered for (`leaf`, `sub`) — eax, ebx, ecx, edx — to
-    /// what the guest is shown. `xsave_size` is the size of an area with all of [`Self::xcr0`].
-    /// Leaf and bit numbers: Intel SDM volume 2, CPUID.
+    /// Turns the host's answer to `cpuid` into the guest's.
+    ///
+    /// `r` is the host's answer for `leaf` and `sub`: eax, ebx, ecx, edx. `xsave_size` is the
+    /// number of bytes of an XSAVE area with all components of [`Self::xcr0`]. The leaves and bits
+    /// are those of the Intel SDM, volume 2, CPUID.
     pub fn filter(
         self,
         leaf: u32,
@@ -47,27 +55,29 @@ impl Baseline {
         let bits = |list: &[u32]| list.iter().fold(0u32, |m, n| m | 1 << n);
         match (leaf, sub) {
             (1, _) => {
-                // Not shown: MONITOR, VMX, SMX, EST, TM2, SDBG, PCID, DCA, x2APIC, TSC deadline, hypervisor stays.
+                // Hidden: DTES64, MONITOR, VMX, SMX, EST, TM2, SDBG, PDCM, PCID, DCA, x2APIC and
+                // the TSC deadline. The hypervisor bit stays.
                 c &= !bits(&[2, 3, 5, 6, 7, 8, 11, 15, 17, 18, 21, 24]);
                 match self {
-                    // V2 keeps SSE3, SSSE3, SSE4.1, SSE4.2, CX16, POPCNT, XSAVE, OSXSAVE, hypervisor.
+                    // SSE3, SSSE3, CX16, SSE4.1, SSE4.2, POPCNT, XSAVE, OSXSAVE, hypervisor.
                     Baseline::V2 => c &= bits(&[0, 9, 13, 19, 20, 23, 26, 27, 31]),
-                    // V3 adds FMA, MOVBE, AVX, F16C.
+                    // The same, and FMA, MOVBE, AVX, F16C.
                     Baseline::V3 | Baseline::V4 => {
                         c &= bits(&[0, 9, 12, 13, 19, 20, 22, 23, 26, 27, 28, 29, 31])
                     }
                     Baseline::Host => {}
                 }
-                // The initial APIC id depends on the core the thread happens to run on.
+                // The initial APIC id depends on the core that the thread happens to run on.
                 b &= 0x00ff_ffff;
             }
             (7, 0) => {
                 a = a.min(1);
-                // Kept of EBX: FSGSBASE BMI1 AVX2 BMI2 ERMS AVX512F DQ RDSEED ADX IFMA CLFLUSHOPT CLWB CD SHA BW VL, FSRM elsewhere.
+                // EBX: FSGSBASE BMI1 AVX2 BMI2 ERMS AVX512F DQ RDSEED ADX IFMA CLFLUSHOPT CLWB CD
+                // SHA BW VL.
                 b &= bits(&[0, 3, 5, 8, 9, 16, 17, 18, 19, 21, 23, 24, 28, 29, 30, 31]);
-                // Kept of ECX: VBMI VBMI2 GFNI VAES VPCLMUL VNNI BITALG VPOPCNTDQ RDPID.
+                // ECX: VBMI VBMI2 GFNI VAES VPCLMUL VNNI BITALG VPOPCNTDQ RDPID.
                 c &= bits(&[1, 6, 8, 9, 10, 11, 12, 14, 22]);
-                // Kept of EDX: FSRM, VP2INTERSECT not, AVX512_FP16.
+                // EDX: FSRM and AVX512_FP16. VP2INTERSECT is hidden.
                 d &= bits(&[4, 23]);
                 match self {
                     Baseline::V2 => (b, c, d) = (b & bits(&[0]), 0, 0),
@@ -82,7 +92,7 @@ impl Baseline {
                     Baseline::Host => {}
                 }
             }
-            // Leaf 7.1: AVX_VNNI, AVX512_BF16 and nothing else.
+            // Only AVX_VNNI and AVX512_BF16.
             (7, 1) => {
                 (a, b, c, d) = (a & bits(&[4, 5]), 0, 0, 0);
                 if self != Baseline::Host {
@@ -94,29 +104,31 @@ impl Baseline {
                 let x = self.xcr0(host_xcr0);
                 (a, b, c, d) = (x as u32, xsave_size, xsave_size, (x >> 32) as u32);
             }
-            // XSAVEOPT, XSAVEC, XGETBV(1); no supervisor state, no XFD.
+            // XSAVEOPT, XSAVEC and XGETBV(1). Supervisor state and XFD are hidden.
             (0xd, 1) => (a, b, c, d) = (a & 0x7, xsave_size, 0, 0),
             (0xd, n) if n >= 63 || self.xcr0(host_xcr0) & (1 << n) == 0 => {
                 (a, b, c, d) = (0, 0, 0, 0)
             }
-            // Monitoring, resource direction, SGX, trace, AMX tiles, key locker: none.
+            // All hidden: monitoring, resource direction, SGX, processor trace, AMX tiles, key
+            // locker.
             (0x5 | 0xa | 0xf | 0x10 | 0x12 | 0x14 | 0x19 | 0x1d | 0x1e | 0x20..=0x24, _) => {
                 (a, b, c, d) = (0, 0, 0, 0)
             }
-            // x2APIC id of the current core.
+            // The x2APIC id depends on the current core.
             (0xb | 0x1f, _) => d = 0,
             (0x8000_0001, _) => {
-                // LAHF, LZCNT (ABM), PREFETCHW; no SVM, no XOP, FMA4, TBM, MONITORX.
+                // LAHF, LZCNT (ABM) and PREFETCHW. Hidden: SVM, XOP, FMA4, TBM, MONITORX.
                 c &= bits(&[0, 5, 8]);
                 if self == Baseline::V2 {
                     c &= bits(&[0]);
                 }
             }
-            // CLZERO, RDPRU, MCOMMIT and what only a kernel uses are not shown; that FXSAVE restores the x87's pointers is.
+            // Shown: that FXSAVE and FXRSTOR always handle the x87's error pointers. Hidden:
+            // CLZERO, RDPRU, MCOMMIT and what only a kernel uses.
             (0x8000_0008, _) => b &= bits(&[2]),
-            // AMD's: virtualization, sampling, profiling.
+            // AMD: virtualization, sampling, profiling.
             (0x8000_000a | 0x8000_001b | 0x8000_001c, _) => (a, b, c, d) = (0, 0, 0, 0),
-            // AMD's: numbers of the current core.
+            // AMD: numbers of the current core.
             (0x8000_001e, _) => (a, b, c) = (0, b & !0xff, c & !0xff),
             (0x8000_0026, _) => d = 0,
             _ => {}

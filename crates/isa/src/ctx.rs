@@ -1,7 +1,8 @@
-//! The per-thread context block: memory that translated code reaches as `gs:[negative]`.
+//! The context block of a thread: memory that translated code reaches as `gs:[negative]`.
 //!
-//! The GS base of a thread that runs translated code is the first byte of its predictor window.
-//! [`Ctx`] lies directly below it, in the [`CTX_SIZE`] bytes that end where the window begins.
+//! While a thread runs translated code, its GS base is [`APART`] bytes above the first cell of its
+//! window. The context block lies below the window: it begins [`CTX_SIZE`] bytes below the first
+//! cell.
 
 use crate::targets::Targets;
 use core::mem::offset_of;
@@ -9,160 +10,211 @@ use core::mem::offset_of;
 /// Bytes reserved for [`Ctx`] below the window.
 pub const CTX_SIZE: usize = 7 << 20;
 
-/// What translated code has executed, where it counts.
+/// How much translated code has executed, where the translator counts it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Executed {
-    /// Memory operands that were read; string instructions not counted.
+    /// Memory operands that were read. String instructions are not counted.
     pub reads: u64,
-    /// The same written.
+    /// Memory operands that were written. String instructions are not counted.
     pub writes: u64,
-    /// Segments: instructions up to and including a branch.
+    /// Segments: straight runs of instructions, each up to and including a branch.
     pub segments: u64,
-    /// Indirect jumps and calls, and returns.
+    /// Indirect jumps, indirect calls and returns.
     pub indirect: u64,
 }
 
-/// Hardware number of the general purpose register that holds the instruction counter in
-/// translated code (r11). The guest's own value lives in [`Ctx::gpr`].
+/// Hardware number of the register that holds the instruction counter in translated code: r11. The
+/// guest's own r11 is in [`Ctx::gpr`].
 pub const CNT_REG: usize = 11;
 
-/// Hardware number of the register translated code uses as scratch (r10). The guest's own value
-/// lives in [`Ctx::gpr`].
+/// Hardware number of the scratch register of translated code: r10. The guest's own r10 is in
+/// [`Ctx::gpr`].
 pub const SCR_REG: usize = 10;
 
-/// Context block of one thread. Registers are in hardware order: rax, rcx, rdx, rbx, rsp, rbp,
-/// rsi, rdi, r8 to r15.
+/// The context block of one thread.
+///
+/// Registers are in hardware order: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
 #[repr(C, align(64))]
 pub struct Ctx {
-    /// Guest general purpose registers. While translated code runs only the entries of
+    /// The guest's general purpose registers. While translated code runs, only the entries of
     /// [`CNT_REG`] and [`SCR_REG`] are current.
     pub gpr: [u64; 16],
-    /// Guest instruction pointer, where an exit defines one.
+    /// The guest's instruction pointer. Some kinds of exit set it.
     pub rip: u64,
-    /// Guest RFLAGS, current outside translated code.
+    /// The guest's RFLAGS. They are current outside translated code.
     pub rflags: u64,
-    /// Guest FS base.
+    /// The guest's FS base.
     pub fs_base: u64,
-    /// Guest GS base as the guest believes it to be (the real one is the window's).
+    /// The GS base that the guest believes to have. The real one points to the window.
     pub gs_base: u64,
-    /// Instruction counter outside translated code. Recording: number of instructions begun,
-    /// in whole segments. Replay: position minus limit minus one.
+    /// The instruction counter, outside translated code.
+    ///
+    /// - Recording: the instructions that were begun, in whole segments.
+    /// - Replay: position minus limit minus one. So it is negative until the limit is reached.
     pub count: u64,
     /// Host address at which to enter translated code.
     pub resume: u64,
-    /// Offset from the code cache's base of the [`crate::Desc`] of the last exit.
+    /// The last exit's [`crate::Desc`], as an offset from the code cache's base.
+    /// [`crate::Desc::NOT_FOUND`] stands for an indirect branch.
     pub desc: u64,
-    /// Effective address handed to the runtime by a stub.
+    /// An effective address that a stub hands to the runtime.
     pub ea: u64,
-    /// Address of the 32-bit lock word that an atomic operation in progress holds (it is stored 0 to
-    /// release it), or 0.
+    /// Address of the lock word (32 bits) that an atomic operation holds, or 0. Storing 0 there
+    /// releases the lock.
     pub stripe: u64,
-    /// Bytes that it covers.
+    /// Bytes of the atomic operation at `ea`.
     pub size: u64,
-    /// Address of the trampoline that finds an atomic operation its place in the order.
+    /// Address of the trampoline that gives an atomic operation its order number.
     pub order_ptr: u64,
-    /// What that trampoline needs: address of the first lock word, what a held one says, address of
-    /// the counter of sequence numbers, address of the thread's pen (`hindsight_events::Pen`).
+    /// For that trampoline: address of the first lock word.
     pub stripes: u64,
+    /// For that trampoline: what a lock word holds while this thread has the lock.
     pub owner: u64,
+    /// For that trampoline: address of the counter of order numbers.
     pub sequence: u64,
+    /// For that trampoline: address of the thread's `hindsight_events::Pen`.
     pub pen: u64,
-    /// Guest registers in that trampoline: rax, status flags, rcx, rdx.
+    /// Guest registers inside that trampoline: rax, status flags, rcx, rdx.
     pub order_save: [u64; 4],
-    /// Value handed to the runtime by a stub.
+    /// A value that a stub hands to the runtime.
     pub value: u64,
-    /// Host stack pointer while translated code runs; 0 otherwise.
+    /// The host's stack pointer while translated code runs, otherwise 0.
     pub host_rsp: u64,
     /// Address of the exit trampoline.
     pub exit_ptr: u64,
-    /// Predictor cells minus one (used when the predictor is not a power of 2^16).
+    /// The number of cells minus one. Translated code masks addresses with it, unless the predictor
+    /// has 2^32 or 2^16 cells.
     pub cell_mask: u64,
-    /// What has been executed so far, where the translator counts it.
+    /// How much has been executed, where the translator counts it.
     pub executed: Executed,
-    /// The runtime's own per-thread data; in replay the FS base that it has outside translated code.
+    /// The runtime's own data of this thread. In a replay: the FS base outside translated code.
     pub runtime: u64,
-    /// Saved guest registers of the instruction being executed (see the translator).
+    /// Guest registers that the current instruction's code has saved. `hindsight_translate` defines
+    /// the slots.
     pub spill: [u64; 16],
     /// Room for one operand of up to 64 bytes.
     pub scratch: [u8; 64],
-    /// The guest's zmm31 and k7 where those registers are the recorder's (see the translator).
+    /// The guest's zmm31, where the recorder uses that register itself.
     pub zmm31: [u8; 64],
+    /// The guest's k7, where the recorder uses that register itself.
     pub k7: u64,
-    /// Guest xmm0 to xmm15 outside translated code (low 128 bits only).
+    /// The low 128 bits of the guest's xmm0 to xmm15, outside translated code.
     pub xmm: [[u8; 16]; 16],
-    /// Guest status flags that translated code has put away: see [`crate::kept`].
+    /// The guest's lazy status flags: see [`crate::kept`].
     pub flags: u64,
-    /// Addresses of the code that looks into the other places of a target, for each of `targets`, and
-    /// ([`SEARCH_KEPT`]) for the first of them with the guest's flags in `flags`.
+    /// Addresses of the shared code that searches the other entries of an indirect-branch lookup
+    /// table.
+    ///
+    /// - The first two search the table of the same number in `targets`.
+    /// - The third ([`SEARCH_KEPT`]) searches the first table, and restores the guest's flags from
+    ///   `flags` before.
     pub search_ptr: [u64; 3],
-    /// Targets of indirect branches: of code that records or replays, and of plain code.
+    /// The indirect-branch lookup tables. [`table`] has their numbers.
     pub targets: [Targets; 2],
 }
 
 const _: () = assert!(size_of::<Ctx>() <= CTX_SIZE);
 
-/// Index in [`Ctx::search_ptr`].
+/// Index in [`Ctx::search_ptr`] of the search that restores lazy flags.
 pub const SEARCH_KEPT: usize = 2;
 
-/// Displacement from the GS base of byte `offset` of [`Ctx`].
+/// Displacement from the GS base of the byte at `offset` in [`Ctx`].
 pub const fn disp(offset: usize) -> i32 {
     offset as i32 - CTX_SIZE as i32 - APART
 }
 
-/// How far the GS base is above the first cell; displacements of cells make up for it, so that they are others than those of
-/// what the cells stand for. A processor that guesses by base, index and displacement, without the segment, that a load
-/// takes what a store before it has written (AMD's since Zen 2) would otherwise take what was written to the cell just after the
-/// memory, and be wrong. Few accesses have a distance of 21 from another by the same register.
+/// Bytes from the first cell up to the GS base.
 ///
-/// The first cells are so found behind the last ones, where they are mapped again ([`crate::predictor::ALIAS`]).
+/// A cell's displacement is smaller by this than that of the memory that the cell stands for. With
+/// equal displacements, some processors (AMD's since Zen 2) would be slow. They guess which earlier
+/// store a load takes its value from, by base, index and displacement. They leave out the segment.
+/// A load of memory would be given the value that was just stored to its cell. The guess is wrong,
+/// and the load is repeated. Two accesses by the same register are seldom 21 bytes apart.
+///
+/// The first cells are thus reached behind the last ones, where they are mapped again
+/// ([`crate::predictor::ALIAS`]).
 pub const APART: i32 = 21;
 
-/// Displacements of the fields, for code generators.
+/// Displacements from the GS base of the fields of [`Ctx`], for code generators. Each name is that
+/// of its field.
 pub mod d {
     use super::*;
+    /// [`Ctx::gpr`].
     pub const GPR: i32 = disp(offset_of!(Ctx, gpr));
+    /// [`Ctx::rip`].
     pub const RIP: i32 = disp(offset_of!(Ctx, rip));
+    /// [`Ctx::rflags`].
     pub const RFLAGS: i32 = disp(offset_of!(Ctx, rflags));
+    /// [`Ctx::fs_base`].
     pub const FS_BASE: i32 = disp(offset_of!(Ctx, fs_base));
+    /// [`Ctx::gs_base`].
     pub const GS_BASE: i32 = disp(offset_of!(Ctx, gs_base));
+    /// [`Ctx::count`].
     pub const COUNT: i32 = disp(offset_of!(Ctx, count));
+    /// [`Ctx::resume`].
     pub const RESUME: i32 = disp(offset_of!(Ctx, resume));
+    /// [`Ctx::desc`].
     pub const DESC: i32 = disp(offset_of!(Ctx, desc));
+    /// [`Ctx::ea`].
     pub const EA: i32 = disp(offset_of!(Ctx, ea));
+    /// [`Ctx::stripe`].
     pub const STRIPE: i32 = disp(offset_of!(Ctx, stripe));
+    /// [`Ctx::size`].
     pub const SIZE: i32 = disp(offset_of!(Ctx, size));
+    /// [`Ctx::order_ptr`].
     pub const ORDER_PTR: i32 = disp(offset_of!(Ctx, order_ptr));
+    /// [`Ctx::stripes`].
     pub const STRIPES: i32 = disp(offset_of!(Ctx, stripes));
+    /// [`Ctx::owner`].
     pub const OWNER: i32 = disp(offset_of!(Ctx, owner));
+    /// [`Ctx::sequence`].
     pub const SEQUENCE: i32 = disp(offset_of!(Ctx, sequence));
+    /// [`Ctx::pen`].
     pub const PEN: i32 = disp(offset_of!(Ctx, pen));
+    /// [`Ctx::order_save`].
     pub const ORDER_SAVE: i32 = disp(offset_of!(Ctx, order_save));
+    /// [`Ctx::value`].
     pub const VALUE: i32 = disp(offset_of!(Ctx, value));
+    /// [`Ctx::host_rsp`].
     pub const HOST_RSP: i32 = disp(offset_of!(Ctx, host_rsp));
+    /// [`Ctx::exit_ptr`].
     pub const EXIT_PTR: i32 = disp(offset_of!(Ctx, exit_ptr));
+    /// [`Ctx::cell_mask`].
     pub const CELL_MASK: i32 = disp(offset_of!(Ctx, cell_mask));
+    /// [`Executed::reads`].
     pub const READS: i32 = disp(offset_of!(Ctx, executed.reads));
+    /// [`Executed::writes`].
     pub const WRITES: i32 = disp(offset_of!(Ctx, executed.writes));
+    /// [`Executed::segments`].
     pub const SEGMENTS: i32 = disp(offset_of!(Ctx, executed.segments));
+    /// [`Executed::indirect`].
     pub const INDIRECT: i32 = disp(offset_of!(Ctx, executed.indirect));
+    /// [`Ctx::runtime`].
     pub const RUNTIME: i32 = disp(offset_of!(Ctx, runtime));
+    /// [`Ctx::spill`].
     pub const SPILL: i32 = disp(offset_of!(Ctx, spill));
-    /// Where rcx waits during checks and searches.
+    /// The slot of [`Ctx::spill`] that holds the guest's rcx during checks and searches.
     pub const SAVED: i32 = SPILL + 8 * 8;
+    /// [`Ctx::scratch`].
     pub const SCRATCH: i32 = disp(offset_of!(Ctx, scratch));
+    /// [`Ctx::zmm31`].
     pub const ZMM31: i32 = disp(offset_of!(Ctx, zmm31));
+    /// [`Ctx::k7`].
     pub const K7: i32 = disp(offset_of!(Ctx, k7));
+    /// [`Ctx::xmm`].
     pub const XMM: i32 = disp(offset_of!(Ctx, xmm));
+    /// [`Ctx::flags`].
     pub const FLAGS: i32 = disp(offset_of!(Ctx, flags));
+    /// [`Ctx::search_ptr`].
     pub const SEARCH_PTR: i32 = disp(offset_of!(Ctx, search_ptr));
-    /// Of one of the two tables of targets.
+    /// [`Ctx::targets`]: the lookup table of this number (see [`table`]).
     pub const fn targets(table: usize) -> i32 {
         disp(offset_of!(Ctx, targets)) + (table * size_of::<Targets>()) as i32
     }
 }
 
-/// Numbers of the tables in [`Ctx::targets`].
+/// Numbers of the lookup tables in [`Ctx::targets`].
 pub mod table {
     /// Of code that records or replays.
     pub const CHECKED: usize = 0;

@@ -1,44 +1,55 @@
-//! Exit descriptors: small records that the translator places next to each exit stub. A stub
-//! stores the descriptor's offset from the cache base in [`crate::Ctx::desc`] and jumps to the
-//! exit trampoline.
+//! Exit descriptors: small records beside the exit stubs, which tell why translated code was left.
+//!
+//! A stub stores the offset of its descriptor in [`crate::Ctx::desc`], and jumps to the exit
+//! trampoline. The offset counts from the code cache's base.
 
 /// Why translated code was left.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescKind {
-    /// Direct exit to guest address `pc`; the 32-bit displacement at cache offset `patch` may
-    /// be redirected to the translation of `pc`.
+    /// A direct branch to guest address `pc`. The runtime may link it: it redirects the 32-bit
+    /// displacement at cache offset `patch` to the translation of `pc`.
     Exit = 0,
-    /// Indirect branch whose target, in `Ctx::rip`, was not known ([`Desc::NOT_FOUND`]).
+    /// An indirect branch to the address in `Ctx::rip`, whose translation was not found
+    /// ([`Desc::NOT_FOUND`]).
     Indirect = 1,
-    /// A read of `size` bytes at `Ctx::ea` differs from the predictor; after the line has been
-    /// brought up to date, resume.
+    /// A misprediction: a read of `size` bytes at `Ctx::ea` differs from the shadow memory. The
+    /// runtime records it, brings the cells up to date, and resumes.
     Surprise = 2,
-    /// The same where the value that was read (`Ctx::value`, `size` at most 8) is no longer in memory.
+    /// A misprediction whose value may no longer be in memory. `Ctx::value` has it, in at most 8
+    /// bytes (`size`).
     SurpriseValue = 3,
-    /// The runtime executes the instruction in `bytes` at `pc`, then resumes. `size` is not zero if it is a
-    /// repeated string instruction that translated code has begun: `Ctx::spill` has the count at first.
+    /// The runtime executes the instruction in `bytes` at `pc`, then resumes.
+    ///
+    /// `size` is not zero where translated code has begun a repeated string instruction.
+    /// `Ctx::spill` then has the count from before it began.
     Slow = 4,
-    /// The runtime brings the predictor up to date for everything that the instruction in `bytes`
-    /// at `pc` reads, and proves what it writes writable; then resumes.
+    /// The runtime prepares the instruction in `bytes` at `pc`, then resumes. It brings the cells
+    /// of all that the instruction reads up to date. It also proves that the instruction may write
+    /// what it writes.
     PreCheck = 5,
-    /// System call; `pc` is the address of the instruction, `size` its length.
+    /// A system call. `pc` is the address of the instruction, `size` its length in bytes.
     Syscall = 6,
     /// The instruction at `pc` raises the exception in `size` (see [`raise`]).
     Raise = 7,
-    /// Replay: the segment at `pc` may not run in full within the limit. No instruction of it
-    /// has run and the counter stands before it.
+    /// Replay: the segment at `pc` has more instructions than the limit leaves. None of them has
+    /// run, and the counter stands before the segment.
     Budget = 8,
-    /// The code from which the block at `pc` was translated has changed.
+    /// The guest code of the block at `pc` has changed since it was translated.
     Stale = 9,
-    /// An atomic operation at `Ctx::ea` comes next: its place among the atomic operations of all
-    /// threads is to be fixed and recorded; then resume.
+    /// An atomic operation at `Ctx::ea` comes next. The runtime gives it an order number, records
+    /// that, and resumes.
     Order = 10,
-    /// Replay: the instruction at `pc` may write to a place that is watched.
+    /// Replay: the instruction at `pc` may write to watched memory.
     Watch = 11,
 }
 
 impl DescKind {
+    #[inline]
+    fn is_long(self) -> bool {
+        matches!(self, DescKind::Slow | DescKind::PreCheck)
+    }
+
     #[inline]
     fn from_u8(v: u8) -> DescKind {
         use DescKind::*;
@@ -59,7 +70,7 @@ impl DescKind {
     }
 }
 
-/// Exceptions of [`DescKind::Raise`].
+/// The exceptions of [`DescKind::Raise`].
 pub mod raise {
     /// Undefined instruction: SIGILL.
     pub const UD: u8 = 1;
@@ -67,27 +78,27 @@ pub mod raise {
     pub const BP: u8 = 2;
     /// Privileged instruction or bad interrupt: SIGSEGV.
     pub const GP: u8 = 3;
-    /// An instruction that the translator does not support; ends the recording.
+    /// The translator does not support the instruction. The recording ends.
     pub const UNSUPPORTED: u8 = 4;
     /// The code at `pc` cannot be read: SIGSEGV.
     pub const FETCH: u8 = 5;
 }
 
-/// One exit descriptor. `resume` and `patch` are offsets from the cache base.
+/// One exit descriptor. `resume` and `patch` are offsets from the code cache's base.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Desc {
     kind: u8,
-    /// Operand size in bytes, or as the kind says.
+    /// Operand size in bytes, or what the kind says.
     pub size: u8,
-    /// Instructions that have been counted but not executed: the position of the instruction at
-    /// hand is the counter minus this.
+    /// Instructions that have been counted but not executed. So the current instruction's position
+    /// is the counter minus this.
     pub ahead: u16,
-    /// Where to continue in the cache.
+    /// Where to continue in the code cache.
     pub resume: u32,
-    /// Guest address, as the kind says.
+    /// A guest address: what the kind says.
     pub pc: u64,
-    /// Cache offset of the displacement to redirect ([`DescKind::Exit`]).
+    /// Offset of the displacement that a link redirects ([`DescKind::Exit`]).
     pub patch: u32,
     /// Length of the instruction in `bytes`, or 0.
     pub ilen: u8,
@@ -95,17 +106,33 @@ pub struct Desc {
     pub bytes: [u8; 15],
 }
 
+/// Where a descriptor leads.
+pub struct Leads {
+    /// Why translated code is left.
+    pub kind: DescKind,
+    /// Bytes of the stored form.
+    pub len: usize,
+    /// [`Desc::resume`].
+    pub resume: u32,
+    /// [`Desc::patch`].
+    pub patch: u32,
+    /// Length of its instruction as it claims, unchecked. 0 if it has none.
+    pub ilen: u8,
+}
+
 impl Desc {
-    /// Descriptor size without instruction bytes.
+    /// Bytes of a stored descriptor without instruction.
     pub const SHORT: usize = 20;
     /// Offset of the guest address in the stored form.
     pub const PC: usize = 8;
-    /// Full descriptor size.
+    /// Bytes of a stored descriptor with instruction.
     pub const LONG: usize = 36;
-    /// What stands in `Ctx::desc` after the one exit that has no descriptor in the cache: that of an indirect
-    /// branch ([`DescKind::Indirect`]).
+    /// What `Ctx::desc` holds after the one exit that has no descriptor in the cache:
+    /// [`DescKind::Indirect`].
     pub const NOT_FOUND: u64 = u32::MAX as u64;
 
+    /// A descriptor of this kind at guest address `pc`, with `ahead` instructions counted but not
+    /// executed. The other fields are zero.
     pub fn new(kind: DescKind, pc: u64, ahead: u16) -> Desc {
         Desc {
             kind: kind as u8,
@@ -119,18 +146,19 @@ impl Desc {
         }
     }
 
+    /// Why translated code was left.
     #[inline]
     pub fn kind(&self) -> DescKind {
         DescKind::from_u8(self.kind)
     }
 
-    /// Whether the stored form carries instruction bytes.
+    /// Whether the stored form has an instruction.
     #[inline]
     pub fn is_long(&self) -> bool {
-        matches!(self.kind(), DescKind::Slow | DescKind::PreCheck)
+        self.kind().is_long()
     }
 
-    /// Stored form; the first [`Desc::SHORT`] or [`Desc::LONG`] bytes count.
+    /// The stored form. Only the first [`Desc::SHORT`] or [`Desc::LONG`] bytes count.
     pub fn encode(&self) -> [u8; Desc::LONG] {
         let mut b = [0; Desc::LONG];
         b[0] = self.kind;
@@ -144,23 +172,50 @@ impl Desc {
         b
     }
 
-    /// Takes apart the stored form at the start of `bytes`; `None` if that is cut or of no kind.
+    /// Reads where the stored form at the start of `bytes` leads. `None` if the bytes are too few or
+    /// the kind is unknown.
+    #[inline]
+    pub fn leads(bytes: &[u8]) -> Option<Leads> {
+        let short: &[u8; Desc::SHORT] = bytes.first_chunk()?;
+        if short[0] > DescKind::Watch as u8 {
+            return None;
+        }
+        let word = |at: usize| {
+            u32::from_le_bytes([short[at], short[at + 1], short[at + 2], short[at + 3]])
+        };
+        let kind = DescKind::from_u8(short[0]);
+        let long = kind.is_long();
+        Some(Leads {
+            kind,
+            len: if long { Desc::LONG } else { Desc::SHORT },
+            resume: word(4),
+            patch: word(16),
+            ilen: match long {
+                true => *bytes.first_chunk::<{ Desc::LONG }>()?.get(Desc::SHORT)?,
+                false => 0,
+            },
+        })
+    }
+
+    /// Reads the stored form at the start of `bytes`. `None` if the bytes are too few or the kind
+    /// is unknown.
     pub fn decode(bytes: &[u8]) -> Option<Desc> {
         let short: &[u8; Desc::SHORT] = bytes.first_chunk()?;
         if short[0] > DescKind::Watch as u8 {
             return None;
         }
-        // SAFETY: so many bytes are there, and as many more where the kind has them.
+        // SAFETY: SHORT bytes are there; `read` happens only if a long kind has its LONG bytes.
         unsafe {
             let long = Desc::new(DescKind::from_u8(short[0]), 0, 0).is_long();
             (!long || bytes.len() >= Desc::LONG).then(|| Desc::read(bytes.as_ptr()))
         }
     }
 
-    /// The descriptor of an exit that has left `offset` in `Ctx::desc`.
+    /// The descriptor of the exit that left `offset` in `Ctx::desc`.
     ///
     /// # Safety
-    /// There is one at this offset from `base`, the cache's, or the offset is [`Desc::NOT_FOUND`].
+    /// `base` is the code cache's base. A descriptor stands at `offset` from it, or `offset` is
+    /// [`Desc::NOT_FOUND`].
     #[inline]
     pub unsafe fn of_exit(base: u64, offset: u64) -> Desc {
         if offset == Desc::NOT_FOUND {
@@ -173,10 +228,11 @@ impl Desc {
     /// Reads the stored form at `p`.
     ///
     /// # Safety
-    /// `p` points to a descriptor that [`Desc::encode`] produced, with its 20 or 36 bytes readable.
+    /// `p` points to a descriptor that [`Desc::encode`] made. All its 20 or 36 bytes are readable.
     #[inline]
     pub unsafe fn read(p: *const u8) -> Desc {
-        // SAFETY: the caller guarantees at least SHORT readable bytes, and LONG for kinds that have them.
+        // SAFETY: SHORT bytes are readable, and LONG for kinds that have them: the caller
+        // guarantees it.
         unsafe {
             let mut b = [0u8; Desc::LONG];
             core::ptr::copy_nonoverlapping(p, b.as_mut_ptr(), Desc::SHORT);

@@ -1,27 +1,31 @@
-//! Status flags that translated code keeps in the context block as what they were made from.
+//! Lazy flags: status flags that translated code stores as the values they are computed from.
+//!
+//! Example: after `cmp rax, 5` the context block can hold rax in place of the flags.
+//! [`Kept::flags`] computes them when somebody needs them.
 
-/// How to make the flags.
+/// What the flags are computed from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum From {
-    /// They are there, as `lahf` and `seto al` have left them in ax.
+    /// The flags themselves, as `lahf` and `seto al` leave them in ax.
     Ax,
-    /// Of a bitwise operation: the result.
+    /// The result of a bitwise operation.
     Logic,
-    /// Of an addition of a constant: the sum.
+    /// The sum, of an addition of a constant.
     Sum,
-    /// Of a subtraction of a constant: the difference.
+    /// The difference, of a subtraction of a constant.
     Difference,
-    /// Of a comparison with a constant: what was compared.
+    /// The left operand, of a comparison with a constant.
     Comparison,
 }
 
-/// What [`crate::Ctx::flags`] holds.
+/// How to compute flags from the value in [`crate::Ctx::flags`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
+    /// What the value is.
     pub from: From,
-    /// Bytes of the operands.
+    /// Bytes of the operands: 1, 2, 4 or 8.
     pub size: u8,
-    /// The constant.
+    /// The constant, which is sign-extended to the operands' size.
     pub by: i32,
 }
 
@@ -36,13 +40,14 @@ const CF: u64 = 1;
 const STATUS: u64 = OF | SF | ZF | AF | PF | CF;
 
 impl Kept {
+    /// The value is the flags themselves.
     pub const AX: Kept = Kept {
         from: From::Ax,
         size: 2,
         by: 0,
     };
 
-    /// `rflags` with the status flags that `value` stands for.
+    /// `rflags` with its status flags replaced by those that `value` stands for.
     pub fn flags(&self, rflags: u64, value: u64) -> u64 {
         rflags & !STATUS | self.status(value)
     }
@@ -68,7 +73,7 @@ impl Kept {
         self.of_result(result) | half | if carry { CF } else { 0 } | if overflow { OF } else { 0 }
     }
 
-    /// Sign, zero and parity.
+    /// The sign, zero and parity flag of a result.
     fn of_result(&self, result: u64) -> u64 {
         let sign = result >> (8 * self.size as u32 - 1) & 1 != 0;
         let even = (result as u8).count_ones().is_multiple_of(2);
@@ -89,7 +94,7 @@ mod tests {
             let mut a: $t = $a as $t;
             let b: $t = $b as $t;
             let f: u64;
-            // SAFETY: changes registers and the stack's top only.
+            // SAFETY: it changes only registers and the word below the stack pointer.
             unsafe {
                 asm!($op, "pushfq", "pop {f}", a = inout(reg) a, b = in(reg) b, f = out(reg) f);
             }

@@ -1,9 +1,12 @@
-//! The virtual processor as recorder and replay see it: the layout of the per-thread context
-//! that translated code addresses, the register state in a form that does not depend on the
-//! host, the geometry of the read predictor and the reasons for leaving translated code.
+//! The virtual processor, as recorder and replay see it:
 //!
-//! Everything here is part of the trace's meaning: recorder and replay must be built from the
-//! same definitions. The crate needs neither `std` nor an allocator.
+//! - the context block of a thread, which translated code addresses ([`Ctx`]);
+//! - the register state, in a form that does not depend on the host ([`CpuState`], [`VecState`]);
+//! - the geometry of the shadow memory ([`Predictor`]);
+//! - the reasons for leaving translated code ([`Desc`]).
+//!
+//! All of it is part of the meaning of a trace: recorder and replay must be built from the same
+//! definitions. The crate needs neither `std` nor an allocator.
 #![no_std]
 
 pub mod cpuid;

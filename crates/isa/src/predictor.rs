@@ -1,24 +1,29 @@
-//! Geometry of the read predictor.
+//! Geometry of the shadow memory.
 //!
-//! The predictor is an array of byte cells without tags. The cell of guest address `a` has the
-//! offset `a mod 2^bits`. The first page of the array is mapped a second time behind its end, so
-//! an access that starts in the last cells continues in the first ones.
+//! The shadow memory is an array of cells, one byte each, without tags. The cell of guest address
+//! `a` has the offset `a mod 2^bits`. The first page is mapped a second time behind the end. So an
+//! access that begins in the last cells continues in the first ones.
 
 /// Bytes of the first page that are mapped again behind the end.
 pub const ALIAS: usize = 4096;
 
-/// A predictor of `2^bits` cells.
+/// A shadow memory of `2^bits` cells.
+///
+/// ```
+/// use hindsight_isa::Predictor;
+/// assert_eq!(Predictor::WINDOW.cell(0x7fff_1234_5678), 0x1234_5678);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Predictor {
-    /// 32 for the shadow window; 12 to 31 for a bounded cache.
+    /// 32 for the window, 12 to 31 for a smaller shadow memory.
     pub bits: u8,
 }
 
 impl Predictor {
-    /// The shadow window: 4 GiB of address space, committed as it is touched.
+    /// The window: 4 GiB of address space, committed page by page as it is touched.
     pub const WINDOW: Predictor = Predictor { bits: 32 };
 
-    /// Number of cells (bytes).
+    /// Number of cells, which is also the number of bytes.
     pub const fn size(self) -> u64 {
         1 << self.bits
     }
@@ -28,7 +33,8 @@ impl Predictor {
         a & (self.size() - 1)
     }
 
-    /// Parses `window` or `cache:SIZE` (SIZE a power of two from 4k to 2g, with suffix k, m or g).
+    /// Parses `window` or `cache:SIZE`. SIZE is a power of two from 4k to 2g, with suffix k, m, g
+    /// or none. `None` for anything else.
     pub fn parse(s: &str) -> Option<Predictor> {
         if s == "window" {
             return Some(Predictor::WINDOW);

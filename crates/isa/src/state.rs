@@ -1,28 +1,30 @@
-//! Guest register state, independent of how a host stores it, and digests of it.
+//! The guest's registers, independent of how a host stores them, and digests of them.
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// RFLAGS bits that a program can observe and that are part of its state:
-/// CF PF AF ZF SF DF OF, AC and ID.
+/// The RFLAGS bits that are part of a program's state: CF PF AF ZF SF DF OF, AC and ID.
 pub const RFLAGS_MASK: u64 = 0x24_0cd5;
 
-/// CF PF AF ZF SF OF.
+/// The status flags: CF PF AF ZF SF OF.
 pub const STATUS_FLAGS: u64 = 0x8d5;
 
-/// General purpose and segment base state.
+/// General purpose registers, flags and segment bases.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuState {
     /// In hardware order: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
     pub gpr: [u64; 16],
+    /// The instruction pointer.
     pub rip: u64,
     /// Only the bits in [`RFLAGS_MASK`].
     pub rflags: u64,
+    /// The FS base.
     pub fs_base: u64,
+    /// The GS base.
     pub gs_base: u64,
 }
 
-/// Number of bytes of a serialized [`CpuState`].
+/// Bytes of a serialized [`CpuState`].
 pub const CPU_STATE_LEN: usize = 20 * 8;
 
 impl CpuState {
@@ -52,8 +54,8 @@ impl CpuState {
         }
     }
 
-    /// The state without the status flags. Where no following instruction uses a status flag,
-    /// the recorder's checks may change it, so recording and replay are compared in this form.
+    /// The state without the status flags, which is how recording and replay are compared. Where no
+    /// instruction needs a status flag, the recorder's checks may change it.
     pub fn comparable(&self) -> CpuState {
         CpuState {
             rflags: self.rflags & RFLAGS_MASK & !STATUS_FLAGS,
@@ -67,7 +69,7 @@ impl CpuState {
     }
 }
 
-/// Vector, mask and x87 state. Unused parts are zero.
+/// Vector, mask and x87 registers. Unused parts are zero.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VecState {
@@ -75,20 +77,23 @@ pub struct VecState {
     pub zmm: [[u8; 64]; 32],
     /// Mask registers k0 to k7.
     pub k: [u64; 8],
-    /// st(0) to st(7), 80 bits each, zero-extended to 16 bytes.
+    /// st(0) to st(7): 80 bits each, zero-extended to 16 bytes.
     pub st: [[u8; 16]; 8],
+    /// Control and status of SSE.
     pub mxcsr: u32,
+    /// Control word of the x87.
     pub fcw: u16,
+    /// Status word of the x87.
     pub fsw: u16,
-    /// Abridged tag word as `fxsave` stores it (bit set: register not empty).
+    /// Abridged tag word of the x87, as `fxsave` stores it. A set bit: the register is not empty.
     pub ftw: u8,
 }
 
-/// Number of bytes of a serialized [`VecState`].
+/// Bytes of a serialized [`VecState`].
 pub const VEC_STATE_LEN: usize = 32 * 64 + 64 + 128 + 4 + 2 + 2 + 1;
 
 impl Default for VecState {
-    /// The state after process start.
+    /// The state when a process begins.
     fn default() -> Self {
         VecState {
             zmm: [[0; 64]; 32],
@@ -103,7 +108,7 @@ impl Default for VecState {
 }
 
 impl VecState {
-    /// zmm, k, st, mxcsr, fcw, fsw, ftw; little-endian, no padding.
+    /// The state as bytes: zmm, k, st, mxcsr, fcw, fsw, ftw. Little-endian, no padding.
     pub fn to_bytes(&self) -> [u8; VEC_STATE_LEN] {
         let mut out = [0; VEC_STATE_LEN];
         let mut at = 0;
@@ -153,11 +158,17 @@ impl VecState {
     }
 }
 
-/// Parts of a serialized [`VecState`], for [`change`].
+/// Number of parts of a serialized [`VecState`], for [`change`].
 pub const VEC_PARTS: usize = 51;
 
-/// Bytes of part `i`: 0 to 15 the low 16 bytes of zmm0 to zmm15, 16 to 31 the rest of these, 32 to 47
-/// zmm16 to zmm31, 48 mask registers, 49 x87 registers, 50 control and status words.
+/// First byte and end of part `i`.
+///
+/// - 0 to 15: the low 16 bytes of zmm0 to zmm15;
+/// - 16 to 31: the other bytes of zmm0 to zmm15;
+/// - 32 to 47: zmm16 to zmm31;
+/// - 48: the mask registers;
+/// - 49: the x87 registers;
+/// - 50: control and status words.
 const fn vec_part(i: usize) -> (usize, usize) {
     match i {
         0..16 => (64 * i, 64 * i + 16),
@@ -169,8 +180,8 @@ const fn vec_part(i: usize) -> (usize, usize) {
     }
 }
 
-/// Changes a serialized state in the parts of `mask`, to what [`crate::xsave::Layout::changes`] has
-/// found. False: `bytes` do not fit `mask`.
+/// Changes the parts in `mask` of a serialized state. `bytes` holds them one after the other, as
+/// [`crate::xsave::Layout::changes`] made them. Returns false if `bytes` do not fit `mask`.
 pub fn change(state: &mut [u8; VEC_STATE_LEN], mask: u64, bytes: &[u8]) -> bool {
     let mut rest = bytes;
     for i in (0..64).filter(|i| mask >> i & 1 != 0) {

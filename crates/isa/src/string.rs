@@ -1,15 +1,15 @@
-//! String instructions (`movs`, `stos`, `lods`, `cmps`, `scas`, with and without repetition),
-//! executed in chunks that recorder and replay cut at exactly the same places.
+//! String instructions: `movs`, `stos`, `lods`, `cmps` and `scas`, with and without repetition.
 //!
-//! The memory an instruction works on is the caller's business ([`StringMemory`]): real memory
-//! and the predictor in the recorder, the predictor alone in replay.
+//! They are executed in chunks. Recorder and replay cut the chunks at exactly the same iterations.
+//! The caller provides memory ([`StringMemory`]): the recorder real memory and the shadow memory, a
+//! replay only the window.
 
 use crate::Predictor;
 
-/// Bytes that no chunk crosses.
+/// Bytes of a page. No chunk crosses a page boundary.
 const PAGE: u64 = 4096;
-/// Most bytes of one chunk of `cmps` and `scas`, which may end early: what lies behind the end
-/// is read for nothing.
+/// Most bytes of one chunk of `cmps` or `scas`. These may end early, and have then read the bytes
+/// behind the end for nothing.
 const COMPARE: u64 = 256;
 
 /// Carry, parity, auxiliary carry, zero, sign and overflow.
@@ -17,7 +17,7 @@ const ARITHMETIC: u64 = 0x8d5;
 const DF: u64 = 0x400;
 const ZF: u64 = 0x40;
 
-/// What an instruction does.
+/// The instruction without its size and prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Movs,
@@ -31,13 +31,13 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
     No,
-    /// F3: while the count lasts; `cmps` and `scas` also end when the operands differ.
+    /// F3: repeats while the count lasts. `cmps` and `scas` also end when the operands differ.
     Equal,
-    /// F2: the same, ending when the operands are equal.
+    /// F2: the same, but `cmps` and `scas` end when the operands are equal.
     NotEqual,
 }
 
-/// Segment whose base is added to the source address.
+/// The segment whose base is added to the source address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Segment {
     Flat,
@@ -48,12 +48,15 @@ pub enum Segment {
 /// A decoded string instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StringOp {
+    /// What it does.
     pub kind: Kind,
     /// Bytes of an element: 1, 2, 4 or 8.
     pub size: u8,
+    /// Its repetition prefix.
     pub repeat: Repeat,
     /// Addresses and count have 32 bits.
     pub addr32: bool,
+    /// Segment of the source address.
     pub segment: Segment,
     /// Bytes of the instruction.
     pub len: u8,
@@ -62,29 +65,35 @@ pub struct StringOp {
 /// The registers that string instructions use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Regs {
+    /// The value of `stos` and `scas`, the result of `lods`.
     pub rax: u64,
+    /// The iterations that are left.
     pub rcx: u64,
+    /// Address of the source.
     pub rsi: u64,
+    /// Address of the destination, or of the second operand of a comparison.
     pub rdi: u64,
+    /// The direction flag tells the direction. Comparisons set the status flags.
     pub rflags: u64,
 }
 
-/// Memory as a string instruction sees it. An error stops the instruction with its registers as
-/// they are after the iterations completed so far.
+/// Memory as a string instruction sees it. An error stops the instruction. Its registers are then
+/// as the completed iterations have left them.
 pub trait StringMemory {
     type Stop;
-    /// Called before each chunk with the number of completed iterations. Returns the most iterations that
-    /// the chunk may have, at least one: where another must begin although nothing here tells.
+    /// Is called before each chunk, with the number of completed iterations. Returns the most
+    /// iterations that the chunk may have, which is at least one. So the caller can begin a new
+    /// chunk where it must.
     fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop>;
-    /// Reads at most 4096 bytes, which lie in one page unless they are a single element.
+    /// Reads at most 4096 bytes. They lie in one page, unless they are a single element.
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop>;
-    /// Writes under the same limits; nothing is written on error.
+    /// Writes under the same limits. On an error nothing has been written.
     fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Self::Stop>;
 }
 
 impl StringOp {
-    /// Decodes the instruction at the start of `code`; `None` when it is not a string instruction
-    /// (or one of the port instructions).
+    /// Decodes the instruction at the start of `code`. `None` if that is not a string instruction,
+    /// or reads or writes a port.
     pub fn decode(code: &[u8]) -> Option<StringOp> {
         let (mut repeat, mut addr32, mut segment, mut word, mut wide) =
             (Repeat::No, false, Segment::Flat, false, false);
@@ -130,9 +139,9 @@ impl StringOp {
         None
     }
 
-    /// Whether the two operands of a `cmps` may fall into the same cells of `predictor` although
-    /// their addresses differ. One cell cannot hold both then, and the recorder has to record the
-    /// instruction's outcome instead of what it read.
+    /// Whether the two operands of a `cmps` may share cells of `predictor` although their addresses
+    /// differ. One cell cannot hold both values. So the recorder then records the outcome in place
+    /// of what was read.
     pub fn operands_collide(&self, regs: &Regs, source_base: u64, predictor: Predictor) -> bool {
         if self.kind != Kind::Cmps {
             return false;
@@ -141,12 +150,12 @@ impl StringOp {
         let delta = self.offset(regs.rdi).wrapping_sub(src) as i64;
         let unused = 64 - predictor.bits as u32;
         let cells = (delta << unused) >> unused;
-        // A chunk's reads, widened to whole lines.
+        // The reads of a chunk, widened to whole lines.
         cells != delta && cells.unsigned_abs() < COMPARE + 256
     }
 
-    /// Executes the instruction, of which the iterations before `from` have been executed already (zero
-    /// where it does not repeat). `source_base` is the base of [`StringOp::segment`].
+    /// Executes the instruction. `from` iterations have been executed already; it is zero without a
+    /// repetition. `source_base` is the base of [`StringOp::segment`].
     pub fn execute<M: StringMemory>(
         &self,
         regs: &mut Regs,
@@ -154,7 +163,7 @@ impl StringOp {
         from: u64,
         mem: &mut M,
     ) -> Result<(), M::Stop> {
-        // Most are short, and a large buffer costs more to clear than they to execute.
+        // Most are short. Clearing a large buffer would cost more than executing them.
         let total = self.left(regs).saturating_mul(self.size as u64);
         if total <= COMPARE {
             self.run::<M, { COMPARE as usize }>(regs, source_base, from, mem)
@@ -171,7 +180,7 @@ impl StringOp {
         }
     }
 
-    /// As `execute`, with chunks of at most `BUF` bytes.
+    /// Like `execute`, with chunks of at most `BUF` bytes.
     fn run<M: StringMemory, const BUF: usize>(
         &self,
         regs: &mut Regs,
@@ -258,7 +267,7 @@ impl StringOp {
         }
     }
 
-    /// The part of an address register or the count that this address size uses.
+    /// The part of an address or count register that this address size uses.
     fn offset(&self, r: u64) -> u64 {
         if self.addr32 { r as u32 as u64 } else { r }
     }
@@ -278,7 +287,8 @@ impl StringOp {
         }
     }
 
-    /// Elements from here that lie in the page of the first one; 1 if that one crosses its end.
+    /// The elements from `addr` on that lie in the page of the first one. 1 if the first one
+    /// crosses the page's end.
     fn in_page(&self, addr: u64, down: bool) -> u64 {
         let at = addr % PAGE;
         let size = self.size as u64;
@@ -308,7 +318,7 @@ impl StringOp {
         if reads_src {
             n = n.min(self.in_page(src, down));
             if self.addr32 {
-                // The offset wraps at 4 GiB, wherever in a page a segment base puts that.
+                // The offset wraps at 4 GiB. With a segment base, that may be anywhere in a page.
                 n = n.min(self.in_page(self.offset(regs.rsi), down));
             }
         }
@@ -316,7 +326,8 @@ impl StringOp {
             n = n.min(self.in_page(dst, down));
         }
         if self.kind == Kind::Movs {
-            // An element that a later one of the same chunk would overwrite before it is read.
+            // A chunk reads everything before it writes. So it must end before an element that it
+            // would itself overwrite.
             let ahead = if down {
                 src.wrapping_sub(dst)
             } else {
@@ -344,7 +355,7 @@ impl StringOp {
     }
 }
 
-/// Flags of comparing the low `size` bytes of `a` with those of `b`.
+/// The status flags of comparing the low `size` bytes of `a` with those of `b`.
 fn compare_flags(a: u64, b: u64, size: u8) -> u64 {
     let shift = 64 - 8 * size as u32;
     let (x, y) = (a << shift, b << shift);

@@ -1,35 +1,39 @@
-//! Where indirect branches go: guest addresses and their translations.
+//! The indirect-branch lookup table: guest addresses and the host addresses of their translations.
 
 use core::ops::Range;
 
-/// Different low halves of addresses.
+/// Number of slots. The low 16 bits of an address choose its slot.
 const SLOTS: usize = 1 << 16;
 
-/// One known target.
+/// One entry: a known target.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Found {
-    /// Two's complement negation of the guest address (so that a flag-free `lea` and `jrcxz`
-    /// can test for equality); one less, its complement, if some flags may be needed there.
+    /// The negated guest address. So `lea` and `jrcxz` can test for equality without changing
+    /// flags. If the target's code may need flags on entry, it is one less: the address's
+    /// complement.
     neg_pc: u64,
-    /// Address of its translation.
+    /// Address of the translation.
     host: u64,
 }
 
-/// A table of targets, which go by the low 16 bits of their addresses.
+/// A lookup table. Each slot has three entries.
 ///
-/// Translated code looks at one place. Code that all of it shares (`glue`) looks at two more: what it finds
-/// there goes to the first place, where the next look will find it, and what was there takes its place. As
-/// long as the `host` of the first place is zero, nothing has ever been in the others, and nobody looks there:
-/// most of their memory is never touched.
+/// - Translated code looks at the first entry.
+/// - Shared code (`hindsight_glue`) looks at the two others. It swaps what it finds there with the
+///   first entry, where the next lookup finds it. It does not swap targets that may need flags.
+///
+/// While `host` of the first entry is zero, the other two have never been used, and nobody looks
+/// there. So most of their memory is never touched.
 #[repr(C)]
 pub struct Targets {
     first: [Found; SLOTS],
     second: [[Found; 2]; SLOTS],
 }
 
-/// What stands in empty places of `slot`, and is nothing that is looked for there: as far as possible zero,
-/// which fresh memory holds, and is the negation of the lowest and the complement of the highest address.
+/// `neg_pc` of an empty entry of `slot`: a value that no lookup in this slot compares equal. It is
+/// zero, as in fresh memory, except in two slots. Zero is the negation of the lowest address and
+/// the complement of the highest one.
 const fn none(slot: usize) -> u64 {
     match slot {
         0 | 0xffff => 3,
@@ -41,21 +45,21 @@ const fn slot(pc: u64) -> usize {
     pc as usize & (SLOTS - 1)
 }
 
-/// Bytes of a place.
+/// Bytes of an entry.
 pub const PLACE: usize = size_of::<Found>();
 
-/// Offset in [`Targets`] of the first place of `pc`.
+/// Offset in [`Targets`] of the first entry of `pc`'s slot.
 pub const fn place(pc: u64) -> usize {
     slot(pc) * PLACE
 }
 
-/// Offset in a place of the address of the translation.
+/// Offset in an entry of the translation's address.
 pub const HOST: usize = core::mem::offset_of!(Found, host);
 
-/// `host` of a first place that is empty, while there may be something in the others.
+/// `host` of an empty first entry, while the other two may be in use.
 const OTHERS: u64 = 1;
 
-/// Offset in [`Targets`] of the other places.
+/// Offset in [`Targets`] of the second and third entries.
 pub const SECOND: usize = core::mem::offset_of!(Targets, second);
 
 fn addresses<T>(places: &[T]) -> Range<u64> {
@@ -64,19 +68,19 @@ fn addresses<T>(places: &[T]) -> Range<u64> {
 }
 
 impl Found {
-    /// Whether it is the one of `pc`.
+    /// Whether this is the entry of `pc`.
     fn is(&self, pc: u64) -> bool {
         self.neg_pc == pc.wrapping_neg() || self.neg_pc == !pc
     }
 
-    /// Whether it is a target: those are in the lower half of the address space.
+    /// Whether the entry is in use. Targets are in the lower half of the address space.
     fn is_used(&self) -> bool {
         self.neg_pc >> 63 != 0
     }
 }
 
 impl Targets {
-    /// Makes an empty table of memory that is all zero.
+    /// Makes an empty table. All of its memory must be zero.
     pub fn begin(&mut self) {
         for slot in [0, SLOTS - 1] {
             let neg_pc = none(slot);
@@ -85,12 +89,12 @@ impl Targets {
         }
     }
 
-    /// Addresses of the first places.
+    /// Host addresses of the first entries.
     pub fn first_places(&self) -> Range<u64> {
         addresses(&self.first)
     }
 
-    /// Addresses of memory that is all zero in an empty table, which is nearly all of it.
+    /// Host addresses of the memory that is all zero in an empty table. That is nearly all of it.
     pub fn zero_when_empty(&self) -> [Range<u64>; 2] {
         let inner = 1..SLOTS - 1;
         [
@@ -99,7 +103,7 @@ impl Targets {
         ]
     }
 
-    /// Forgets all targets, writing to no more memory than it must.
+    /// Forgets all targets. Writes to no more memory than it must.
     pub fn clear(&mut self) {
         for slot in 0..SLOTS {
             for f in self.places(slot).filter(|f| f.is_used()) {
@@ -108,7 +112,7 @@ impl Targets {
         }
     }
 
-    /// The places of a slot that can be in use.
+    /// The entries of a slot that may be in use.
     fn places(&mut self, slot: usize) -> impl Iterator<Item = &mut Found> {
         let first = &mut self.first[slot];
         let others = match first.host {
@@ -118,7 +122,8 @@ impl Targets {
         core::iter::once(first).chain(others)
     }
 
-    /// Enters `pc` with its translation `host`, at whose beginning some flags may be needed or not.
+    /// Enters the translation `host` of `pc`. `takes_flags` says whether its code may need flags on
+    /// entry.
     pub fn set(&mut self, pc: u64, host: u64, takes_flags: bool) {
         self.forget(pc);
         let neg_pc = pc.wrapping_neg().wrapping_sub(takes_flags as u64);
@@ -127,7 +132,8 @@ impl Targets {
             return;
         }
         let first = &mut self.first[slot(pc)];
-        // On some ways to a first place flags have been changed.
+        // Code that looks at the first entry may have changed flags on the way. So a target that
+        // may need flags never goes there.
         let mut old = match takes_flags {
             true => new,
             false => core::mem::replace(first, new),
@@ -169,7 +175,7 @@ mod tests {
     use alloc::boxed::Box;
 
     fn table() -> Box<Targets> {
-        // SAFETY: zeros are a valid table, of plain integers.
+        // SAFETY: the table consists of plain integers, for which zeros are valid.
         let mut t = unsafe { Box::<Targets>::new_zeroed().assume_init() };
         t.begin();
         t
@@ -208,14 +214,15 @@ mod tests {
         }
     }
 
-    /// Memory that nobody needs is not touched: the first place says whether there can be anything.
+    /// The first entry says whether the others can be in use. So their memory is not touched for
+    /// nothing.
     #[test]
     fn the_other_places_are_used_when_one_does_not_do() {
         let mut t = table();
         assert_eq!((t.places(0x5432).count(), t.find(0x1_5432)), (1, None));
         t.forget(0x1_5432);
         assert_eq!(t.places(0x5432).count(), 1);
-        // Where flags may be needed, the first place stays empty.
+        // Where flags may be needed, the first entry stays empty.
         t.set(0x1_5432, 300, true);
         assert_eq!((t.places(0x5432).count(), t.find(0x1_5432)), (3, Some(300)));
         t.clear();
@@ -223,7 +230,8 @@ mod tests {
         assert_eq!((t.find(0x1_5432), t.find(0x2_5432)), (None, Some(400)));
     }
 
-    /// Translated code, which looks at one place, must not find what may need flags.
+    /// Translated code looks only at the first entry. It must not find a target there that may need
+    /// flags.
     #[test]
     fn flags_are_not_forgotten() {
         let mut t = table();
@@ -232,7 +240,7 @@ mod tests {
         assert_eq!(t.find(0x1_2345), Some(100));
     }
 
-    /// Against a map, which it forgets from but is never wrong about.
+    /// The table may forget what a map remembers, but what it finds is right.
     #[test]
     fn what_is_found_is_right() {
         let mut t = table();

@@ -1,18 +1,18 @@
-//! The host's XSAVE area (standard format) and its conversion to [`VecState`].
+//! The host's XSAVE area (standard format), and its conversion to [`VecState`].
 //!
-//! Source: Intel SDM volume 1, chapter 13; component offsets are read from CPUID leaf 0Dh.
+//! Source: Intel SDM volume 1, chapter 13. Leaf 0Dh of CPUID tells where the components are.
 
 use crate::VecState;
 use crate::state::VEC_STATE_LEN;
 use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
-/// State components that belong to the guest: x87, SSE, AVX, and the three of AVX-512.
+/// The state components of the guest: x87, SSE, AVX, and the three of AVX-512.
 pub const COMPONENTS: u64 = 0xe7;
 
 /// Bytes of an [`Area`].
 pub const AREA_LEN: usize = 4096;
 
-/// An XSAVE area in standard format, large enough for [`COMPONENTS`] on known processors.
+/// An XSAVE area in standard format. It is large enough for [`COMPONENTS`] on all known processors.
 #[repr(C, align(64))]
 #[derive(Clone)]
 pub struct Area(pub [u8; AREA_LEN]);
@@ -26,7 +26,7 @@ impl Default for Area {
     }
 }
 
-/// Where this host keeps each component.
+/// Where this host has each component in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Components to save and restore: those of [`COMPONENTS`] that the system has enabled.
@@ -38,12 +38,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Asks this processor. `None` if it has no XSAVE or places a component outside [`Area`].
+    /// Asks this processor. `None` if it has no XSAVE, or has a component behind the end of
+    /// [`Area`].
     pub fn detect() -> Option<Layout> {
         Layout::detect_with(__cpuid_count)
     }
 
-    /// The same, where `ask` knows what `cpuid` answers of this processor, by leaf and subleaf.
+    /// The same. `ask` answers what `cpuid` answers on this processor, given leaf and subleaf.
     pub fn detect_with(ask: impl Fn(u32, u32) -> CpuidResult) -> Option<Layout> {
         // Leaf 1 exists on every x86-64 processor.
         let l1 = ask(1, 0);
@@ -74,7 +75,8 @@ impl Layout {
         ends.iter().all(|(o, n)| o + n <= AREA_LEN).then_some(l)
     }
 
-    /// Where an area in the standard format has one of [`COMPONENTS`] from AVX on.
+    /// Offset of a component in an area of standard format. `component` is its number in XCR0: AVX
+    /// or one of AVX-512. `None` for others, and if the system has not enabled it.
     pub fn offset(&self, component: u32) -> Option<usize> {
         let at = match component {
             2 => self.ymm,
@@ -86,10 +88,11 @@ impl Layout {
         (self.mask & 1 << component != 0).then_some(at)
     }
 
-    /// Sets zmm31 and k7 in an area that XSAVE wrote, which holds the recorder's.
+    /// Sets zmm31 and k7 in an area that XSAVE wrote. XSAVE stored the recorder's values of these
+    /// registers.
     pub fn set_wide(&self, a: &mut Area, zmm31: &[u8; 64], k7: u64) {
         let bv = u64::from_le_bytes(core::array::from_fn(|i| a.0[512 + i]));
-        // A component in its initial state was not written: what the area holds of it is stale.
+        // XSAVE does not write a component in its initial state. What the area has of it is stale.
         if bv & 0x80 == 0 {
             a.0[self.hi16..self.hi16 + 1024].fill(0);
         }
@@ -114,14 +117,14 @@ impl Layout {
         (zmm31, u64::from_le_bytes(k7))
     }
 
-    /// Reads the guest's state out of an area that XSAVE wrote (components it left in their
-    /// initial state have their bit in XSTATE_BV clear).
+    /// The guest's state in an area that XSAVE wrote. Components in their initial state have their
+    /// bit in XSTATE_BV clear.
     pub fn to_state(&self, a: &Area) -> VecState {
         let a = &a.0;
         let u16at = |o: usize| u16::from_le_bytes([a[o], a[o + 1]]);
         let bv = u64::from_le_bytes(core::array::from_fn(|i| a[512 + i])) & self.mask;
         let mut v = VecState {
-            // Saved with SSE or AVX whatever XSTATE_BV says.
+            // XSAVE stores it with SSE or AVX, whatever XSTATE_BV says.
             mxcsr: u32::from_le_bytes([a[24], a[25], a[26], a[27]]),
             ..VecState::default()
         };
@@ -156,12 +159,13 @@ impl Layout {
         v
     }
 
-    /// The parts (see [`crate::state::change`]) in which the state of `to` differs from that of `from`:
-    /// their mask, and the number of their bytes, which are in `out`.
+    /// Compares the states of two areas by parts (see [`crate::state::change`]). Writes the parts
+    /// of `to` that differ from `from` to `out`. Returns their mask and the number of bytes
+    /// written.
     pub fn changes(&self, from: &Area, to: &Area, out: &mut [u8; VEC_STATE_LEN]) -> (u64, usize) {
         let bits = |a: &Area| u64::from_le_bytes(core::array::from_fn(|i| a.0[512 + i]));
         let (old, new) = (bits(from) & self.mask, bits(to) & self.mask);
-        // Components that both have in their initial state are not looked at.
+        // Components that are in their initial state in both areas are not compared.
         let of = |i: u32, at: usize, size: usize| Component {
             at,
             size,
@@ -176,7 +180,7 @@ impl Layout {
             of(5, self.opmask, 64),
         ];
         let (mut mask, mut len) = (0, 0);
-        // One after the other, in the order of the parts.
+        // Called in the order of the parts, and appends.
         let mut part = |number: usize, components: &[(&Component, usize)]| {
             if components.iter().any(|(c, i)| c.differs(from, to, *i, 1)) {
                 mask |= 1 << number;
@@ -197,7 +201,7 @@ impl Layout {
             (0..16).for_each(|i| part(32 + i, &[(&hi16, i)]));
         }
         part(48, &[(&k, 0)]);
-        // The rest is seldom used and in another form.
+        // The x87's registers and the control words seldom change, and are stored differently.
         let x87 = of(0, 0, 160).differs(from, to, 0, 1);
         let mxcsr = from.0[24..28] != to.0[24..28];
         if x87 || mxcsr {
@@ -219,8 +223,8 @@ impl Layout {
         (mask, len)
     }
 
-    /// Writes `v` into an area from which XRSTOR with [`Layout::mask`] loads it. Parts the host
-    /// does not have are dropped.
+    /// Writes `v` into an area that XRSTOR can load with [`Layout::mask`]. Drops what the host does
+    /// not have.
     pub fn from_state(&self, v: &VecState, area: &mut Area) {
         *area = Area::default();
         let a = &mut area.0;
@@ -251,13 +255,14 @@ impl Layout {
     }
 }
 
-/// Registers of one kind in two areas.
+/// The registers of one component in two areas.
 struct Component {
     at: usize,
     /// Bytes of one register.
     size: usize,
-    /// Whether the areas hold them; otherwise they are zero.
+    /// Whether the old area holds the component. If not, all its registers are zero.
     old: bool,
+    /// The same of the new area.
     new: bool,
 }
 
@@ -267,7 +272,7 @@ impl Component {
         &a.0[at..at + n * self.size]
     }
 
-    /// Whether any of `n` registers from number `i` on differs.
+    /// Whether any of `n` registers differs, from register `i` on.
     fn differs(&self, from: &Area, to: &Area, i: usize, n: usize) -> bool {
         let (a, b) = (self.slice(from, i, n), self.slice(to, i, n));
         let word = |w: &[u8; 8]| u64::from_le_bytes(*w);
@@ -280,7 +285,7 @@ impl Component {
         }
     }
 
-    /// Copies register `i`.
+    /// Copies register `i` of the new area.
     fn put(&self, to: &Area, i: usize, out: &mut [u8]) {
         if self.new {
             out.copy_from_slice(self.slice(to, i, 1));
@@ -310,7 +315,7 @@ mod tests {
         let Some(layout) = Layout::detect() else {
             return;
         };
-        // Only what this processor has: the rest cannot be in an area.
+        // Drops what this processor does not have: an area cannot hold it.
         let reduce = |v: &VecState| {
             let mut area = Area::default();
             layout.from_state(v, &mut area);
@@ -324,7 +329,7 @@ mod tests {
             let (want, to) = reduce(&VecState::from_bytes(&bytes));
             let mut out = [0; VEC_STATE_LEN];
             for (a, b, first, last) in [(&from, &to, &start, &want), (&to, &from, &want, &start)] {
-                // Components in their initial state need not be there.
+                // Components in their initial state need not be stored.
                 for (bits, other) in [(!0, !0), (3, !0), (!0, 3)] {
                     let clear = |a: &Area, v: &VecState, bits: u64| {
                         let mut a = a.clone();

@@ -38,10 +38,10 @@ impl Drop for Low {
     }
 }
 
-/// Runs `code` (ended by `ret`) with these registers.
+/// Runs `code`, which ends with `ret`, with these registers.
 fn run_native(code: *const u8, r: &mut Regs) {
-    // SAFETY: the code is one string instruction whose operands lie in the test's arena; direction
-    // and arithmetic flags are restored.
+    // SAFETY: the code is one string instruction, and its operands lie in the test's arena.
+    // Direction and arithmetic flags are restored.
     unsafe {
         asm!(
             "push rbx",
@@ -69,7 +69,7 @@ fn run_native(code: *const u8, r: &mut Regs) {
     r.rflags &= FLAGS;
 }
 
-/// A copy of the arena, and the chunk boundaries seen.
+/// A copy of the arena, and the chunk boundaries that were seen.
 struct Copy {
     base: u64,
     bytes: Vec<u8>,
@@ -174,7 +174,7 @@ fn operands(r: &mut Rng, op: &StringOp, base: u64) -> Regs {
     let src = place();
     let mut dst = place();
     if r.below(2) == 0 {
-        // Close to the source, overlapping it.
+        // Close to the source, and overlapping it.
         let near = (src + r.below(24)).wrapping_sub(12);
         let lowest = if down {
             near.wrapping_sub((run - 1) * size)
@@ -200,7 +200,7 @@ fn operands(r: &mut Rng, op: &StringOp, base: u64) -> Regs {
         rflags: (r.next() & 0x8d5) | if down { 0x400 } else { 0 },
     };
     if !(op.repeat != Repeat::No && count == 0) {
-        // Without an iteration, what becomes of the upper halves depends on the processor's make.
+        // Processors differ in the upper halves if there is no iteration.
         regs.rsi |= junk(r);
         regs.rdi |= junk(r);
         if op.repeat != Repeat::No {
@@ -224,7 +224,7 @@ fn agrees_with_the_processor() {
         let op = StringOp::decode(&bytes).unwrap();
         assert_eq!(op.len as usize, bytes.len());
         let regs = operands(&mut r, &op, base);
-        // Few distinct values, so that comparisons go on for a while.
+        // Few distinct values: comparisons go on for a while.
         let alphabet = [1, 2, 256][r.below(3) as usize];
         let rare = r.below(2000) + 1;
         for b in arena.bytes() {
@@ -310,7 +310,7 @@ fn decodes_prefixes() {
         (op.kind, op.size, op.repeat, op.segment, op.len),
         (Kind::Movs, 8, Repeat::Equal, Segment::Fs, 4)
     );
-    // A REX prefix that another prefix follows has no effect.
+    // A REX prefix has no effect if another prefix follows it.
     let op = StringOp::decode(&[0x48, 0x66, 0xaf]).unwrap();
     assert_eq!((op.kind, op.size), (Kind::Scas, 2));
     assert_eq!(StringOp::decode(&[0x0f, 0xa4]), None);

@@ -1,28 +1,36 @@
-//! Addresses of a block's operands in terms of the values that registers have had, so that two operands can be compared.
+//! Addresses of a block's operands, in terms of the values that registers have had. So two operands
+//! of different instructions can be compared.
+//!
+//! Example: after `add rdi, 32`, the operand `[rdi - 32]` has the address that `[rdi]` had before.
 
 use crate::regs::{RSP, number};
 use iced_x86::{
     Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register, UsedMemory, UsedRegister,
 };
 
-/// A register's value: which of those that it has had, and how much more.
+/// A value that a register has had. A register gets a new version when its value is replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Value {
+    /// Hardware number of the register.
     pub register: u8,
     version: u32,
 }
 
-/// An address in terms of values of registers.
+/// An address in terms of registers' values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
+    /// The value of the base register, if there is one.
     pub base: Option<Value>,
+    /// The value of the index register and its scale, if there is one.
     pub index: Option<(Value, u32)>,
+    /// FS, GS or none.
     pub segment: Register,
+    /// What is added, together with all constants added to the registers so far.
     pub displacement: i64,
 }
 
 impl Address {
-    /// How far `self` lies behind `other`, if all but their displacements is the same.
+    /// How many bytes `self` lies behind `other`. `None` unless only their displacements differ.
     pub fn behind(&self, other: &Address) -> Option<i64> {
         let same = Address {
             displacement: other.displacement,
@@ -32,11 +40,11 @@ impl Address {
     }
 }
 
-/// The registers while a stretch of instructions is gone through.
+/// What is known of the registers while a run of instructions is gone through.
 #[derive(Default)]
 pub(crate) struct Registers {
     versions: [u32; 16],
-    /// What has been added to each since.
+    /// The constants added to each register since its present version began.
     pub sums: [i64; 16],
 }
 
@@ -47,7 +55,8 @@ impl Registers {
         Some(Value { register, version })
     }
 
-    /// `None`: it is not followed.
+    /// The address of an operand. `None` if one of its registers is not followed: that has fewer
+    /// than 64 bits, or is a vector.
     pub fn address(&self, m: &UsedMemory) -> Option<Address> {
         let mut displacement = m.displacement() as i64;
         let mut part = |r: Register, scale: u32| match r {
@@ -60,7 +69,7 @@ impl Registers {
             }
         };
         let base = match m.base() {
-            // The displacement is the address.
+            // With RIP as base, the displacement is the address.
             Register::RIP => None,
             r => part(r, 1)?,
         };
@@ -77,7 +86,7 @@ impl Registers {
         })
     }
 
-    /// `i` has been executed.
+    /// Follows the execution of `i`.
     pub fn pass(&mut self, i: &Instruction, info: &InstructionInfo) {
         let sum = sum(i);
         let mut written = 0u16;
@@ -98,13 +107,13 @@ impl Registers {
     }
 }
 
-/// The number of a register that is written.
+/// Hardware number of a register that the instruction writes.
 fn changed(r: &UsedRegister) -> Option<u8> {
     use OpAccess::{CondRead, NoMemAccess, None, Read};
     number(r.register()).filter(|_| !matches!(r.access(), Read | CondRead | None | NoMemAccess))
 }
 
-/// `i` adds a constant to a register: which, and that.
+/// The register to which `i` adds a constant, and the constant.
 fn sum(i: &Instruction) -> Option<(u8, i64)> {
     let to = || number(i.op0_register()).filter(|_| i.op0_register().size() == 8);
     match i.mnemonic() {

@@ -1,4 +1,4 @@
-//! Emission into the two parts of a block, with internal references resolved at placement.
+//! Emits the two halves of a block. References inside a block are resolved when it is placed.
 
 use crate::regs::{self, gpr};
 use alloc::vec::Vec;
@@ -6,52 +6,63 @@ use hindsight_isa::Desc;
 use hindsight_isa::ctx::{APART, d};
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-/// A place in a block: part and offset.
+/// A position in a block: the half and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
+    /// In the cold half, otherwise in the hot one.
     pub cold: bool,
+    /// Bytes from the beginning of the half.
     pub at: u32,
 }
 
-/// Something that depends on where the block is placed.
+/// A field whose value depends on where the block is placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixup {
-    /// Where four bytes are to be written.
+    /// Where the field's four bytes are.
     pub at: Place,
+    /// What the field refers to.
     pub target: Place,
-    /// True: distance from behind the field. False: offset from the cache base.
+    /// What the field holds. True: the distance of `target` from the field's end. False: the offset
+    /// of `target` from the code cache's base.
     pub relative: bool,
 }
 
 /// A field whose value depends on the block's guest address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moving {
+    /// Where the field begins.
     pub at: Place,
+    /// What it holds.
     pub what: Field,
 }
 
-/// What such a field holds.
+/// What a [`Moving`] field holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
-    /// The low four bytes of an address.
+    /// The low four bytes of a guest address.
     Low,
-    /// An address.
+    /// A guest address, in eight bytes.
     Wide,
-    /// The displacement of an address's place in a table of targets.
+    /// The displacement of an address's entry in an indirect-branch lookup table.
     Target,
 }
 
-/// Writes host code. The current part is switched with [`Asm::cold`].
+/// Writes host code. [`Asm::cold`] switches between the halves.
 pub struct Asm {
-    /// Made when it is needed: its tables take a program that finds all its code translated longer than all
-    /// the rest.
+    /// Made when it is first needed. A short program may find all of its code translated. Building
+    /// the encoder's tables would take longer than all the rest of its run.
     enc: Option<Encoder>,
+    /// Code of the hot half so far.
     pub hot: Vec<u8>,
+    /// Code of the cold half so far.
     pub cold: Vec<u8>,
     in_cold: bool,
+    /// Fields that depend on where the block is placed.
     pub fixups: Vec<Fixup>,
+    /// Fields that depend on the block's guest address.
     pub moving: Vec<Moving>,
-    /// The code depends on the block's guest address in another way than [`Asm::moving`] says.
+    /// The code depends on the block's guest address in a way that [`Asm::moving`] does not say. So
+    /// the block serves only there.
     pub bound: bool,
     /// Something could not be encoded since [`Asm::mark`].
     pub failed: bool,
@@ -77,7 +88,7 @@ pub fn based(base: u8, disp: i32) -> MemoryOperand {
         Register::None,
         1,
         disp as i64,
-        // One byte, if it fits.
+        // One byte, if the value fits.
         (disp != 0) as u32,
         false,
         Register::None,
@@ -85,6 +96,7 @@ pub fn based(base: u8, disp: i32) -> MemoryOperand {
 }
 
 impl Asm {
+    /// An empty assembler.
     pub fn new() -> Asm {
         Asm {
             enc: None,
@@ -98,6 +110,7 @@ impl Asm {
         }
     }
 
+    /// Throws away everything emitted.
     pub fn clear(&mut self) {
         self.hot.clear();
         self.cold.clear();
@@ -107,7 +120,8 @@ impl Asm {
         self.in_cold = false;
     }
 
-    /// Where emission stands: lengths of both parts, the fixups and the moving fields. Clears `failed`.
+    /// A savepoint for [`Asm::rewind`]: lengths of both halves, of the fixups and of the moving
+    /// fields. Clears `failed`.
     pub fn mark(&mut self) -> [usize; 4] {
         self.failed = false;
         [
@@ -118,7 +132,7 @@ impl Asm {
         ]
     }
 
-    /// Takes back everything since the mark.
+    /// Takes back everything emitted since the savepoint `mark`.
     pub fn rewind(&mut self, mark: [usize; 4]) {
         self.hot.truncate(mark[0]);
         self.cold.truncate(mark[1]);
@@ -136,11 +150,12 @@ impl Asm {
         }
     }
 
-    /// Emits what follows into the cold part (true) or the hot part.
+    /// Emits what follows into the cold half (true) or the hot half.
     pub fn cold(&mut self, cold: bool) {
         self.in_cold = cold;
     }
 
+    /// Where the next byte goes.
     pub fn here(&mut self) -> Place {
         let at = self.buf().len() as u32;
         Place {
@@ -149,24 +164,27 @@ impl Asm {
         }
     }
 
+    /// Emits these bytes.
     pub fn bytes(&mut self, b: &[u8]) {
         self.buf().extend_from_slice(b);
     }
 
-    /// An instruction that ends with a displacement.
+    /// Emits an instruction whose last four bytes are a displacement.
     pub fn at(&mut self, b: &[u8], disp: i32) {
         self.bytes(b);
         self.bytes(&disp.to_le_bytes());
     }
 
-    /// An instruction that ends with the displacement of a place in a table of targets.
+    /// Emits an instruction that ends with the displacement of an entry in an indirect-branch
+    /// lookup table.
     pub fn place_of_target(&mut self, b: &[u8], disp: i32) {
         self.at(b, disp);
         let end = self.here().at as usize;
         self.moves(end - 4, Field::Target);
     }
 
-    /// Emits an instruction. `false` if it cannot be encoded (a high-byte register next to REX).
+    /// Emits an instruction. Returns false if it cannot be encoded, as with a high-byte register
+    /// beside a REX prefix.
     #[must_use]
     pub fn try_put(&mut self, i: &Instruction) -> bool {
         let mut buf = core::mem::take(self.buf());
@@ -187,7 +205,8 @@ impl Asm {
         ok
     }
 
-    /// Notes that the field at offset `at` of the present part moves with the block.
+    /// Notes that the field at offset `at` of the current half moves with the block's guest
+    /// address.
     fn moves(&mut self, at: usize, what: Field) {
         let at = Place {
             cold: self.in_cold,
@@ -196,7 +215,7 @@ impl Asm {
         self.moving.push(Moving { at, what });
     }
 
-    /// Emits an instruction that is known to be encodable.
+    /// Emits an instruction that is known to be encodable. Sets `failed` otherwise.
     pub fn put(&mut self, i: &Instruction) {
         self.failed |= !self.try_put(i);
     }
@@ -228,7 +247,7 @@ impl Asm {
         self.put_r(Instruction::with1(code, a));
     }
 
-    /// Loads `size` bytes zero-extended.
+    /// Loads `size` bytes, zero-extended.
     pub fn load(&mut self, reg: u8, size: usize, mem: MemoryOperand) {
         let (code, s) = match size {
             1 => (Code::Movzx_r32_rm8, 4),
@@ -239,6 +258,7 @@ impl Asm {
         self.rm(code, gpr(reg, s), mem);
     }
 
+    /// Stores the low `size` bytes of `reg`.
     pub fn store(&mut self, mem: MemoryOperand, reg: u8, size: usize) {
         let code = match size {
             1 => Code::Mov_rm8_r8,
@@ -260,12 +280,12 @@ impl Asm {
         self.rm(code, gpr(reg, size), mem);
     }
 
-    /// 64-bit register move.
+    /// Copies a 64-bit register.
     pub fn mov(&mut self, to: u8, from: u8) {
         self.rr(Code::Mov_r64_rm64, gpr(to, 8), gpr(from, 8));
     }
 
-    /// Loads a constant with the shortest form.
+    /// Loads a constant in the shortest form.
     pub fn imm(&mut self, reg: u8, v: u64) {
         let r = if v <= u32::MAX as u64 {
             Instruction::with2(Code::Mov_r32_imm32, gpr(reg, 4), v as u32)
@@ -277,19 +297,20 @@ impl Asm {
         self.put_r(r);
     }
 
-    /// Loads a guest address that is a constant distance from the block.
+    /// Loads the guest address `v`, which lies at a constant distance from the block's guest
+    /// address.
     pub fn guest_address(&mut self, reg: u8, v: u64) {
         self.imm(reg, v);
         if v > u32::MAX as u64 && v >> 63 == 0 {
             let end = self.here().at as usize;
             self.moves(end - 8, Field::Wide);
         } else {
-            // Encoded in a form for small numbers.
+            // A form for small numbers was used. It does not fit every other address.
             self.bound = true;
         }
     }
 
-    /// Loads the low 32 bits of such an address.
+    /// Loads the low 32 bits of a guest address that lies at a constant distance from the block's.
     pub fn short_guest_address(&mut self, reg: u8, v: u32) {
         self.imm(reg, v as u64);
         let end = self.here().at as usize;
@@ -306,11 +327,12 @@ impl Asm {
         self.store(ctx(disp), reg, 8);
     }
 
+    /// Loads a register from the context block.
     pub fn unspill(&mut self, reg: u8, disp: i32) {
         self.load(reg, 8, ctx(disp));
     }
 
-    /// `opcode rel32` to a place known now or later; returns where the displacement is.
+    /// Emits `opcode rel32`, a jump to `target`. Returns where the displacement is.
     pub fn jump(&mut self, opcode: &[u8], target: Place) -> Place {
         self.bytes(opcode);
         let at = self.here();
@@ -323,26 +345,27 @@ impl Asm {
         at
     }
 
-    /// A jump whose target is set later with [`Asm::aim`]; returns the fixup's index.
+    /// Emits a jump whose target [`Asm::aim`] sets later. Returns the fixup's index.
     pub fn jump_later(&mut self, opcode: &[u8]) -> usize {
         let here = self.here();
         self.jump(opcode, here);
         self.fixups.len() - 1
     }
 
+    /// Sets the target of a fixup.
     pub fn aim(&mut self, fixup: usize, target: Place) {
         self.fixups[fixup].target = target;
     }
 
-    /// A short jump (`opcode` includes any prefix) forward within the present part; returns what
-    /// [`Asm::land`] needs.
+    /// Emits a short jump forward within the current half. `opcode` includes any prefix. Returns
+    /// what [`Asm::land`] takes.
     pub fn short(&mut self, opcode: &[u8]) -> u32 {
         self.bytes(opcode);
         self.bytes(&[0]);
         self.here().at
     }
 
-    /// Sets the short jump to here.
+    /// Lets the short jump lead here.
     pub fn land(&mut self, from: u32) {
         let b = self.buf();
         let dist = b.len() - from as usize;
@@ -350,14 +373,14 @@ impl Asm {
         b[from as usize - 1] = dist as u8;
     }
 
-    /// `lea reg, [rip + …]` of a place set later with [`Asm::aim`]; returns the fixup's index.
+    /// Emits `lea reg, [rip + …]`. [`Asm::aim`] sets the target later. Returns the fixup's index.
     pub fn address(&mut self, reg: u8) -> usize {
         let rex = 0x48 | (reg >> 3) << 2;
         self.jump_later(&[rex, 0x8d, 0x05 | (reg & 7) << 3])
     }
 
-    /// Leaves translated code with a descriptor that the caller appends with [`Asm::desc`];
-    /// returns what that needs. In the cold part only.
+    /// Leaves translated code. The caller appends the descriptor with [`Asm::desc`], which takes
+    /// what this returns. Only in the cold half.
     pub fn exit(&mut self) -> usize {
         let index = self.exit_desc();
         // jmp qword gs:[EXIT_PTR]
@@ -366,7 +389,7 @@ impl Asm {
         index
     }
 
-    /// Only says which descriptor a later exit is to have.
+    /// Says which descriptor a later exit has, without leaving.
     pub fn exit_desc(&mut self) -> usize {
         // mov dword gs:[DESC], imm32
         self.bytes(&[0x65, 0xc7, 0x04, 0x25]);
@@ -381,7 +404,8 @@ impl Asm {
         self.fixups.len() - 1
     }
 
-    /// Appends the descriptor of `exit`. `resume` and `patch` become offsets from the cache base.
+    /// Appends the descriptor of `exit`. `resume` and `patch` are stored as offsets from the code
+    /// cache's base.
     pub fn desc(&mut self, exit: usize, desc: &Desc, resume: Option<Place>, patch: Option<Place>) {
         let here = self.here();
         self.fixups[exit].target = here;
@@ -408,7 +432,7 @@ impl Asm {
         }
     }
 
-    /// Redirects the resume field of the descriptor whose bytes start at `desc`.
+    /// Sets the resume field of the descriptor that begins at `desc`.
     pub fn desc_resume(&mut self, desc: Place, target: Place) {
         let at = Place {
             cold: desc.cold,
@@ -422,7 +446,7 @@ impl Asm {
     }
 }
 
-/// The predictor's cell of a constant guest address (see `Translator::mem`).
+/// The cell of a constant guest address, as an operand (see `Translator::mem`).
 pub fn fixed_cell(at: u64) -> MemoryOperand {
     MemoryOperand::new(
         Register::None,
@@ -435,8 +459,8 @@ pub fn fixed_cell(at: u64) -> MemoryOperand {
     )
 }
 
-/// Whether `i` has a [`fixed_cell`]: fields of the context block, the other operands without
-/// registers, have wide displacements.
+/// Whether the operand of `i` is a [`fixed_cell`]. Fields of the context block are the only other
+/// operands without registers. They have displacements of eight bytes.
 fn is_fixed_cell(i: &Instruction) -> bool {
     i.segment_prefix() == Register::GS
         && i.memory_displ_size() == 4
@@ -444,12 +468,12 @@ fn is_fixed_cell(i: &Instruction) -> bool {
         && i.memory_index() == Register::None
 }
 
-/// The counter's `lea`.
+/// Adds `n` to the instruction counter, without changing flags.
 pub fn count(a: &mut Asm, n: i32) {
     a.lea(regs::CNT, based(regs::CNT, n));
 }
 
-/// The same in seven bytes: a jump may take the place of part of it.
+/// The same in seven bytes, so that a jump can replace part of it.
 pub fn count_wide(a: &mut Asm, n: i32) {
     let sum = MemoryOperand {
         displ_size: 8,
@@ -458,7 +482,8 @@ pub fn count_wide(a: &mut Asm, n: i32) {
     a.lea(regs::CNT, sum);
 }
 
-/// Resolves `fixups` for parts placed at `hot_addr` and `cold_addr`.
+/// Resolves `fixups` for halves that are placed at host addresses `hot_addr` and `cold_addr`.
+/// `base` is the code cache's base.
 pub fn resolve(
     hot: &mut [u8],
     cold: &mut [u8],

@@ -1,5 +1,5 @@
-//! Templates of read-modify-write instructions that other threads must see as one step. The value
-//! that was read is compared after the fact.
+//! Read-modify-write instructions, which other threads must see as one step. So the value that was
+//! read is compared after the instruction.
 
 use crate::asm;
 use crate::block::{Translator, slot};
@@ -13,8 +13,8 @@ use hindsight_isa::{Desc, DescKind};
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 impl Translator {
-    /// Before an atomic operation on `size` bytes at `m`: fixes its place in the order of all of them
-    /// (see `hindsight_glue`'s trampoline for that).
+    /// Emits the code before an atomic operation on `size` bytes at `m`. It takes the operand's
+    /// lock and draws an order number (see the trampoline in `hindsight_glue`).
     fn order(&mut self, m: &Mem, size: usize) {
         if !self.ordered {
             return;
@@ -48,7 +48,7 @@ impl Translator {
         }
     }
 
-    /// After it: the next one may follow.
+    /// Emits the code behind an atomic operation, which releases the lock.
     fn ordered(&mut self) {
         if !self.ordered {
             return;
@@ -69,7 +69,7 @@ impl Translator {
         self.copy(&i);
     }
 
-    /// A copy of general purpose register `r` widened to 64 bits, zero-extended from `size`.
+    /// Copies the low `size` bytes of register `from` to `to`, zero-extended to 64 bits.
     fn zero_extend(&mut self, to: u8, from: Register, size: usize) {
         match (size, number(from)) {
             (1, _) => self.a.rr(Code::Movzx_r32_rm8, gpr(to, 4), from),
@@ -80,15 +80,16 @@ impl Translator {
         }
     }
 
-    /// Compares the value read (in the low bytes of `value`) with the cell; flags in `needed` survive.
+    /// Compares the value that was read, in the low bytes of `value`, with the cell. Preserves the
+    /// flags in `needed`.
     fn check_value(&mut self, value: u8, size: usize, m: &Mem, needed: u32) {
         let mut c = self.check_begin(needed);
         self.check_word(&mut c, value, size, m);
         self.check_end_value(c, m, size, value);
     }
 
-    /// A register with the value of `r` that can be named beside any other: AH, BH, CH and DH cannot
-    /// beside r8 to r15.
+    /// A register with the value of `r` that an instruction can name beside any other register. AH,
+    /// BH, CH and DH cannot stand beside r8 to r15.
     fn beside(&mut self, r: Register) -> Register {
         let Some(whole) = number(r).filter(|_| is_high_byte(r)) else {
             return r;
@@ -99,7 +100,7 @@ impl Translator {
         gpr(copy, 1)
     }
 
-    /// Sets AH, BH, CH or DH to the low byte of register `from`; no flags change.
+    /// Sets AH, BH, CH or DH to the low byte of register `from`, without changing flags.
     fn set_high(&mut self, r: Register, from: u8) {
         let Some(whole) = number(r) else {
             return self.unsupported();
@@ -110,13 +111,14 @@ impl Translator {
         self.a.rr(Code::Xchg_rm8_r8, low, r);
     }
 
-    /// Register operand of a two-operand form and whether it may be handled by the templates here.
+    /// The register operand of a two-operand instruction, and its number among the operands.
     fn reg_operand(i: &Instruction) -> Option<(u32, Register)> {
         let op = (0..2).find(|n| i.op_kind(*n) == OpKind::Register)?;
         Some((op, i.op_register(op)))
     }
 
-    /// `xchg [m], r`: the new value is kept, the old one checked, then the cell gets the new one.
+    /// `xchg [m], r`. The new value is saved and the old one checked. Then the cell gets the new
+    /// value.
     pub(crate) fn xchg(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
         let (Some(m), Some((op, r))) = (self.mem(i), Self::reg_operand(i)) else {
@@ -126,7 +128,8 @@ impl Translator {
         let high = is_high_byte(r);
         let new = self.beside(r);
         self.order(&m, size);
-        // The old value goes through the scratch register, so that the guest's register changes last.
+        // The old value goes through the scratch register, so that the guest's register changes
+        // last.
         self.zero_extend(SCR, new, size);
         let mut x = *i;
         x.set_op_register(op, gpr(SCR, size));
@@ -176,7 +179,8 @@ impl Translator {
             self.zero_extend(SCR, gpr(SCR, size), size);
         }
         self.check_value(SCR, size, &m, 0);
-        // The same on the cell gives the same flags and leaves the old value in the register.
+        // The same `xadd` on the cell gives the same flags, and leaves the old value in the
+        // register.
         x.set_op_register(op, named);
         self.put_with(&x, &m.cell, false);
         if named != r
@@ -187,7 +191,8 @@ impl Translator {
         self.ordered();
     }
 
-    /// `cmpxchg [m], r`: afterwards the accumulator holds what was read, whatever the outcome.
+    /// `cmpxchg [m], r`. Afterwards the accumulator holds what was read, whether it was equal or
+    /// not.
     pub(crate) fn cmpxchg(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
         let (Some(m), Some((_, r))) = (self.mem(i), Self::reg_operand(i)) else {
@@ -198,7 +203,7 @@ impl Translator {
         i.set_op_register(1, self.beside(r));
         let i = &i;
         if m.uses(RAX) {
-            // The address must survive the accumulator's change.
+            // The accumulator changes before the address is used for the last time.
             let at = self.borrow_reg();
             self.a.lea(at, m.real);
             let real = asm::based(at, 0);
@@ -257,8 +262,8 @@ impl Translator {
         }
         self.order(&m, 2 * size);
         let high = self.borrow_reg();
-        // Only ZF changes: the other flags must survive, so everything here is flag-free except
-        // the operation itself, done twice with the same outcome.
+        // Only ZF may change. So nothing here changes flags but the operation itself, which is done
+        // twice with the same outcome.
         self.a.spill(slot::VALUE, RAX);
         self.a.mov(high, RDX);
         self.put_with(i, &m.real, i.has_lock_prefix());
@@ -272,17 +277,17 @@ impl Translator {
         self.ordered();
     }
 
-    /// `lock op [m], …` without a result: add, sub, inc and dec through `xadd`, the others through a
-    /// compare-exchange loop, so that the value that was read is in hand.
+    /// `lock op [m], …` without a result. A compare-exchange loop does it, so that the value that
+    /// was read is known.
     pub(crate) fn locked_rmw(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
-        // The accumulator of the exchange must not hold an address.
+        // rax is the accumulator of the exchange, so it must not hold an address.
         self.cur.used.add(RAX);
         let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else {
             return self.unsupported();
         };
         let size = i.memory_size().size();
-        // address in `at`, accumulator rax and one work register borrowed
+        // The address is in `at`, the accumulator is rax.
         let at = self.borrow_reg();
         self.a.lea(at, m.real);
         let real = asm::based(at, 0);
@@ -294,11 +299,11 @@ impl Translator {
             cell,
             fixed: None,
         };
-        // The source operand, should it be rax, is read from its spilled copy by renaming.
+        // If the source operand is rax, it is read from a copy, by renaming.
         let mut work_op = *i;
         let src_rax = (0..i.op_count())
             .any(|n| i.op_kind(n) == OpKind::Register && number(i.op_register(n)) == Some(RAX));
-        // adc and sbb.
+        // adc and sbb read the carry flag.
         let carry = flags::reads(i) != 0;
         let high = (0..i.op_count())
             .find(|n| i.op_kind(*n) == OpKind::Register && is_high_byte(i.op_register(*n)));
@@ -312,7 +317,8 @@ impl Translator {
             self.a.mov(copy, RAX);
             crate::regs::rename(&mut work_op, RAX, copy);
         }
-        // Flags that it leaves alone survive in the accumulator's form.
+        // The exchange changes flags that the operation leaves alone. They survive in the context
+        // block, in the form of lahf and seto.
         let keep = carry || self.cur.before & flags::ALL != 0;
         if keep {
             // lahf; seto al
@@ -324,16 +330,16 @@ impl Translator {
         self.check_value(SCR, size, &m, 0);
         if keep {
             self.a.unspill(RAX, slot::VALUE);
-            // add al, 127 (overflows for 1); sahf
+            // add al, 127 (overflows if al is 1); sahf
             self.a.bytes(&[0x04, 0x7f, 0x9e]);
         }
-        // On the cell, for the flags and the new value.
+        // The operation on the cell sets the flags and the cell's new value.
         self.put_with(&work_op, &m.cell, false);
         self.ordered();
     }
 
-    /// `lock bts [m], r` and its kin, whose offset reaches beyond the operand: as [`Self::locked_rmw`] on
-    /// the word that holds the bit.
+    /// `lock bts [m], r`, `btr` and `btc`. The bit may lie outside the operand. So the word that
+    /// holds the bit is found first. The rest is as in [`Self::locked_rmw`].
     pub(crate) fn locked_bit(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
         let offset = i.op_register(1);
@@ -371,7 +377,7 @@ impl Translator {
         } else {
             self.a.lea(at, word);
         }
-        // add al, 127; sahf: a fault shows the guest's flags.
+        // add al, 127; sahf: if the access faults, the guest's flags are in place.
         self.a.bytes(&[0x04, 0x7f, 0x9e]);
         let real = asm::based(at, 0);
         let Some(cell) = self.cell_of(&real) else {
@@ -389,21 +395,21 @@ impl Translator {
         self.check_value(SCR, size, &m, 0);
         self.a.unspill(RAX, slot::VALUE);
         self.a.bytes(&[0x04, 0x7f, 0x9e]);
-        // On the cell, for the carry and the new value.
+        // The operation on the cell sets the carry flag and the cell's new value.
         self.a.load(SCR, size, m.cell);
         self.copy(&body);
         self.a.store(m.cell, SCR, size);
         self.ordered();
     }
 
-    /// Does `body`, on the scratch register, to the memory at `m` as one step, with rax as accumulator;
-    /// what was read is in the scratch register afterwards. `carry`: it needs the carry, which is among
-    /// the flags in [`slot::VALUE`].
+    /// Applies `body`, on the scratch register, to the memory at `m` as one step, with rax as
+    /// accumulator. Afterwards the scratch register holds the value that was read. `carry`: the
+    /// operation needs the carry flag, which is in [`slot::VALUE`].
     fn exchange(&mut self, body: &Instruction, m: &Mem, size: usize, carry: bool) {
         self.a.load(RAX, size, m.real);
         let retry = self.place_here();
         if carry {
-            // Bit 0 of what `lahf` has put in ah.
+            // Bit 0 of ah, which `lahf` has stored.
             self.put2(asm::ctx(slot::VALUE), Code::Bt_rm32_imm8, 8);
         }
         self.a.mov(SCR, RAX);

@@ -1,4 +1,4 @@
-//! The translation of one block: decoding, segments, and the frame around each instruction.
+//! Translates one block: decoding, segments, and what surrounds each instruction.
 
 use crate::asm::{self, Asm, Place};
 use crate::join::Joins;
@@ -15,19 +15,23 @@ use iced_x86::{
     OpKind, Register,
 };
 
-/// Most instructions in one block.
+/// Most instructions of one block.
 const MAX_INSTRS: usize = 64;
-/// Most conditional branches in one block.
+/// Most branches of one block.
 const MAX_BRANCHES: usize = 6;
 
-/// Context slots for spilled registers: eight for temporaries, one for rcx in a check, one for a
-/// value across an instruction, one for the scratch register in a stub.
+/// Slots of [`hindsight_isa::Ctx::spill`]. The first eight hold the guest's values of borrowed
+/// registers.
 pub(crate) mod slot {
     use super::d;
+    /// The guest's rcx, during a check.
     pub const CHECK: i32 = d::SAVED;
+    /// A value that must survive an instruction.
     pub const VALUE: i32 = d::SPILL + 9 * 8;
+    /// The scratch register, inside a stub.
     pub const STUB: i32 = d::SPILL + 11 * 8;
-    /// Four slots for the contents of borrowed registers while the runtime sees the guest's.
+    /// Four slots for the present contents of borrowed registers, while the runtime sees the
+    /// guest's.
     pub const LENT: i32 = d::SPILL + 12 * 8;
     /// Number of a slot in [`hindsight_isa::Ctx::spill`].
     pub const fn index(slot: i32) -> usize {
@@ -35,86 +39,119 @@ pub(crate) mod slot {
     }
 }
 
-/// State while one instruction is translated.
+/// What is known while one instruction is translated.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cur {
+    /// Guest address of the instruction.
     pub pc: u64,
     /// Its number in the block.
     pub index: usize,
+    /// Its length in bytes.
     pub len: u8,
+    /// Instructions counted but not executed before it (see [`hindsight_isa::Desc::ahead`]).
     pub ahead: u16,
+    /// Its bytes.
     pub bytes: [u8; 15],
-    /// Status flags needed before and after the instruction.
+    /// Status flags needed before the instruction.
     pub before: u32,
+    /// Status flags needed behind it.
     pub after: u32,
-    /// Registers that the instruction uses or that are taken.
+    /// Registers that the instruction uses or that are borrowed.
     pub used: Set,
-    /// Registers that it changes.
+    /// Registers that it writes.
     pub written: Set,
-    /// The check at hand changes the flags, which are made again in this way.
+    /// The current check changes flags. They are computed again in this way.
     pub redo: Option<Redo>,
+    /// The scratch register is in use.
     pub scr_taken: bool,
-    /// The scratch register holds something a stub must preserve.
+    /// The scratch register holds something that a stub must preserve.
     pub scr_live: bool,
-    /// The instruction names a high-byte register, so no temporary may need a REX prefix.
+    /// The instruction names a high-byte register. So no temporary may need a REX prefix.
     pub low_only: bool,
-    /// The guest's flags are kept in the context block.
+    /// The guest's flags are in the context block, in this form.
     pub kept: Option<Kept>,
-    /// rcx has been overwritten by a check; the guest's is in `slot::CHECK`.
+    /// A check has overwritten rcx. The guest's is in `slot::CHECK`.
     pub rcx_checks: bool,
+    /// Registers that are borrowed, in the order of their slots.
     pub victims: [u8; 8],
+    /// Number of borrowed registers.
     pub nvictims: usize,
-    /// Victims that have been given back already.
+    /// How many of them have been given back already.
     pub released: usize,
 }
 
-/// Translates blocks one at a time, reusing its buffers.
+/// Translates one block at a time. It reuses its buffers.
+///
+/// ```
+/// use hindsight_isa::Predictor;
+/// use hindsight_translate::{Input, Mode, Policy, Translator};
+///
+/// let mut translator = Translator::new(Policy {
+///     mode: Mode::Record,
+///     predictor: Predictor::WINDOW,
+///     wide_checks: false,
+/// });
+/// // mov rax, [rbx+8]; ret
+/// let input = Input {
+///     pc: 0x1000,
+///     code: &[0x48, 0x8b, 0x43, 0x08, 0xc3],
+///     max_instrs: 64,
+///     self_check: false,
+///     peeked: &[],
+/// };
+/// translator.translate(&input, &mut |_| &[]).unwrap();
+/// assert_eq!(translator.block.instrs, 2);
+/// ```
 pub struct Translator {
+    /// How to translate.
     pub policy: Policy,
     /// Fill [`Block::map`].
     pub want_map: bool,
-    /// Replay: the code may have become other code between two segments of a block. Then all flags count as needed there,
-    /// whatever comes next by now.
+    /// Replay: the guest's code may change between two segments of a block. So all flags count as
+    /// needed at each segment, whatever code is there now.
     pub changing: bool,
-    /// Replay: add what each segment consists of that is begun to [`hindsight_isa::Ctx::executed`].
+    /// Replay: add what each segment that is begun consists of to [`hindsight_isa::Ctx::executed`].
     pub count: bool,
-    /// Recording several threads: each atomic operation is announced to the runtime
-    /// ([`DescKind::Order`]), which holds a lock for it until it is done.
+    /// Recording several threads: each atomic operation takes an order number, and a lock that it
+    /// holds until it is done ([`DescKind::Order`]).
     pub ordered: bool,
-    /// Recording: vectors that are read next to each other in a loop are compared as one (see [`crate::join`]). A fault
-    /// of such a read ([`MapEntry::joined`]) says nothing; the block is to be made without.
+    /// Recording: fuse adjacent vector reads of a loop into one comparison (see [`crate::join`]). A
+    /// fused read may fault where the program does not ([`MapEntry::joined`]). Then the block must
+    /// be translated again without this.
     pub join: bool,
-    /// Replay: mark all memory that is accessed (see [`hindsight_isa::observe`]). What cannot be marked
-    /// by a few instructions is announced to the runtime ([`DescKind::PreCheck`]). Only with a
-    /// predictor of 32 bits.
+    /// Replay: mark all memory that is accessed (see [`hindsight_isa::observe`]). The runtime marks
+    /// what a few instructions cannot mark ([`DescKind::PreCheck`]). Needs a predictor of 32 bits.
     pub observe: bool,
-    /// There marks of writes are at [`hindsight_isa::observe::NEAR`].
+    /// With `observe`: the map of writes is at [`hindsight_isa::observe::NEAR`].
     pub near: bool,
-    /// Guest addresses, ascending, at which a block may begin but which it does not go past: there
-    /// the runtime is to have a say.
+    /// Guest addresses, ascending. A block may begin at one, but does not go past it: the runtime
+    /// wants to be asked there.
     pub breaks: Vec<u64>,
-    /// Guest addresses of instructions that are not to be translated, since what they become is refused: the runtime is
-    /// told that they are not supported, when they are reached.
+    /// Guest addresses of instructions whose translation the code check refused. When execution
+    /// reaches one, the runtime is told that it is not supported.
     pub refused: Vec<u64>,
-    /// Replay: every atomic operation that is met is added to `breaks`.
+    /// Replay: every atomic operation begins a block, and is added to `breaks`.
     pub atomics: bool,
-    /// Replay: address of a table ([`crate::watch_indices`]) of places; an instruction that may write to one
-    /// of them is announced to the runtime ([`DescKind::Watch`]), or is added to `breaks` if where it writes is not
-    /// plain from its operands.
+    /// Replay: host address of the table of watched memory ([`crate::watch_indices`]).
+    ///
+    /// - An instruction that may write to watched memory leaves for the runtime before
+    ///   ([`DescKind::Watch`]).
+    /// - An instruction whose operands do not tell where it writes is added to `breaks`.
     pub watch: Option<u64>,
-    /// Replay: the block has one instruction, and leads nowhere but to the runtime.
+    /// Replay: the block has one instruction, and leads only to the runtime.
     pub(crate) alone: bool,
-    /// Recording: from this instruction on the guest's flags are in the context block (see [`crate::keep`]).
+    /// Recording: from this instruction on, the guest's flags are lazy (see [`crate::keep`]).
     pub(crate) kept_from: usize,
-    /// As what, and which register holds that at first.
+    /// Their form.
     pub(crate) kept: Kept,
+    /// The register that holds their value at first.
     pub(crate) kept_reg: u8,
-    /// Recording: how the flags before the instruction at hand can be made again.
+    /// Recording: how the flags before the current instruction can be computed again.
     pub(crate) redo: Option<Redo>,
-    /// Replay: index behind the last instruction that the budget at hand covers.
+    /// Replay: index behind the last instruction that the current budget check covers.
     pub(crate) covered: usize,
-    /// Replay: exits in the middle of what a budget covers: their jumps, the instructions that are not
-    /// executed, and where they lead.
+    /// Replay: exits in the middle of what a budget check covers. For each: its jump's fixup, the
+    /// number of covered instructions that are not executed, and the guest address where it leads.
     pub(crate) early: Vec<(usize, u16, u64)>,
     /// The result of the last [`Translator::translate`].
     pub block: Block,
@@ -123,13 +160,14 @@ pub struct Translator {
     pub(crate) cur: Cur,
     pub(crate) instrs: Vec<Instruction>,
     pub(crate) needed: Vec<u32>,
-    /// With marks: which of them are made together.
+    /// With `observe`: which access marks are made together.
     pub(crate) together: Together,
-    /// Recording: which reads are compared together.
+    /// Recording: which reads are fused.
     pub(crate) joins: Joins,
 }
 
 impl Translator {
+    /// A translator for this policy, with all options off but `join`.
     pub fn new(policy: Policy) -> Translator {
         Translator {
             policy,
@@ -170,14 +208,15 @@ impl Translator {
         self.policy.mode == Mode::Record
     }
 
-    /// Code of the instruction at hand.
+    /// The bytes of the current instruction.
     pub(crate) fn code(&self) -> &[u8] {
         &self.cur.bytes[..self.cur.len as usize]
     }
 
-    /// Translates one block into [`Translator::block`]. `peek` gives the code bytes at a guest address
-    /// that the block may jump to, as far as known (it may answer an empty slice); they serve only
-    /// to find out which flags are still needed there.
+    /// Translates one block into [`Translator::block`].
+    ///
+    /// `peek` returns the code bytes at a guest address to which the block may jump, or none if
+    /// they are not known. They serve only to find out which flags are needed there.
     pub fn translate<'a>(
         &mut self,
         input: &Input,
@@ -225,9 +264,9 @@ impl Translator {
         Ok(())
     }
 
-    /// Resolves the block's internal references for its place: `hot` and `cold` are the host
-    /// addresses at which [`Block::hot`] and [`Block::cold`] will be copied, `base` the cache's base
-    /// address (below both, all within 2 GiB).
+    /// Resolves the references inside the block. `hot` and `cold` are the host addresses to which
+    /// [`Block::hot`] and [`Block::cold`] will be copied. `base` is the code cache's base: below
+    /// both, all within 2 GiB.
     pub fn place(&mut self, hot: u64, cold: u64, base: u64) {
         let b = &mut self.block;
         asm::resolve(&mut b.hot, &mut b.cold, &b.fixups, hot, cold, base);
@@ -307,7 +346,7 @@ impl Translator {
                     self.add_counts(&instrs[start..end]);
                 }
             }
-            // The runtime makes a block unreachable by a jump in place of its first instruction.
+            // The runtime makes a block unreachable by writing a jump over this first instruction.
             _ if start == 0 => asm::count_wide(&mut self.a, n as i32),
             _ => asm::count(&mut self.a, n as i32),
         }
@@ -357,7 +396,7 @@ impl Translator {
         });
     }
 
-    /// From here on the guest's registers are where [`Cur`] says.
+    /// Adds a map entry: from here on, the guest's registers are where [`Cur`] says.
     pub(crate) fn map_spills(&mut self) {
         if !self.want_map || self.a.here().cold {
             return;
@@ -369,7 +408,7 @@ impl Translator {
             e.joined = self.joins.leads(self.cur.index);
             e.spilled[..n].copy_from_slice(&self.cur.victims[..n]);
             if self.cur.rcx_checks {
-                // The slot behind the temporaries' is `slot::CHECK`.
+                // This slot follows those of the temporaries. It is `slot::CHECK`.
                 e.spilled[8] = RCX;
             }
         }
@@ -413,7 +452,8 @@ impl Translator {
             self.watch_stores(i, table);
         }
         if self.policy.wide_checks && names_wide(i) {
-            // The guest's zmm31 and k7 for this instruction; its own checks do without them.
+            // Loads the guest's zmm31 and k7 for this instruction. Its own checks do without these
+            // registers.
             self.load_wide();
             self.policy.wide_checks = false;
             self.template(p, i, written);
@@ -423,7 +463,8 @@ impl Translator {
             self.template(p, i, written);
         }
         if self.a.failed {
-            // No encoding for some form of it: said when, and if, it is reached.
+            // Some form of the instruction has no encoding. The runtime is told only if execution
+            // reaches it.
             self.a.rewind(mark);
             while self.block.map.pop_if(|e| !e.begins).is_some() {}
             self.unsupported();
@@ -433,10 +474,11 @@ impl Translator {
         self.redo_after(i, written);
     }
 
-    /// `opcode rel32` to the translation of `pc`: at first to a stub that asks the runtime.
+    /// Emits `opcode rel32` to the translation of `pc`. Until it is linked, the jump leads to a
+    /// stub that asks the runtime.
     pub(crate) fn exit_to(&mut self, opcode: &[u8], pc: u64) {
-        // The displacement is patched while other threads may run the jump: it must not straddle a
-        // boundary of eight bytes. Blocks are placed at multiples of eight.
+        // The displacement is patched while other threads may execute the jump. So it must not
+        // cross a multiple of eight bytes. Blocks are placed at such multiples.
         let at = self.a.hot.len() + opcode.len();
         match at % 8 {
             5 => self.a.bytes(&[0x0f, 0x1f, 0x00]),
@@ -448,7 +490,7 @@ impl Translator {
         self.exit_stub(jump, pc);
     }
 
-    /// The stub of a direct exit whose jump has been emitted.
+    /// Emits the stub of a direct exit whose jump has been emitted.
     pub(crate) fn exit_stub(&mut self, jump: usize, pc: u64) {
         let patch = self.a.fixups[jump].at;
         self.a.cold(true);
@@ -460,7 +502,7 @@ impl Translator {
         self.a.cold(false);
     }
 
-    /// Leaves for the runtime, which continues at the returned fixups' place behind this.
+    /// Leaves for the runtime. With `resume`, execution can continue behind this.
     pub(crate) fn runtime(&mut self, kind: DescKind, size: u8, resume: bool) {
         let jump = self.a.jump_later(&[0xe9]);
         let back = self.a.here();
@@ -476,9 +518,11 @@ impl Translator {
         self.a.cold(false);
     }
 
-    /// In the cold part: asks the runtime to look at the whole instruction while some of its
-    /// registers are borrowed. The runtime sees the guest's values; the borrowed registers have
-    /// their present ones again when execution continues at `back`.
+    /// Asks the runtime to look at the whole instruction while some registers are borrowed. Only in
+    /// the cold half.
+    ///
+    /// The runtime sees the guest's values. When execution continues at `back`, the borrowed
+    /// registers have their present values again.
     pub(crate) fn around_runtime(&mut self, kind: DescKind, back: Place) {
         let (n, scr_live) = (self.cur.nvictims, self.cur.scr_live || self.cur.scr_taken);
         if scr_live {
@@ -507,7 +551,7 @@ impl Translator {
         self.a.jump(&[0xe9], back);
     }
 
-    /// The instruction cannot be translated in this form.
+    /// Tells the runtime that the instruction cannot be translated in this form.
     pub(crate) fn unsupported(&mut self) {
         self.runtime(DescKind::Raise, raise::UNSUPPORTED, false);
     }
@@ -517,7 +561,7 @@ impl Translator {
     }
 }
 
-/// Conditional branches end a segment; so does everything that ends a block.
+/// Whether `i` ends a segment: conditional branches, and everything that ends a block.
 pub(crate) fn ends_segment(i: &Instruction) -> bool {
     i.flow_control() == FlowControl::ConditionalBranch || ends_block(i)
 }
@@ -532,12 +576,12 @@ fn ends_block(i: &Instruction) -> bool {
         || sets_segment_base(i)
 }
 
-/// Whether operands in segments are elsewhere behind `i`, with which the program goes on.
+/// Whether `i` changes a segment's base. Operands behind it are then elsewhere, so the block ends.
 fn sets_segment_base(i: &Instruction) -> bool {
     matches!(i.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase)
 }
 
-/// Whether `i` uses zmm31 (or a part of it) or k7.
+/// Whether `i` uses zmm31, a part of it, or k7.
 pub(crate) fn names_wide(i: &Instruction) -> bool {
     use iced_x86::Mnemonic::*;
     if matches!(i.mnemonic(), Xrstor | Xrstor64) {

@@ -1,16 +1,16 @@
-//! Registers that an instruction's translation borrows from the guest.
+//! Registers that the translation of an instruction borrows from the guest.
 
 use crate::block::Translator;
 use crate::regs::{self, CNT, RSP, SCR, Set};
 use hindsight_isa::ctx::d;
 use iced_x86::Instruction;
 
-/// Order in which registers are borrowed as temporaries: those that high-byte instructions can
-/// live with first, rcx (which checks use) last.
+/// Order in which registers are borrowed. Registers that can stand beside AH, BH, CH and DH come
+/// first. rcx is last, because checks use it.
 const VICTIMS: [u8; 13] = [3, 5, 6, 7, 0, 2, 8, 9, 12, 13, 14, 15, 1];
 
 impl Translator {
-    /// Gives borrowed registers back: at the end of an instruction, and before leaving the block.
+    /// Gives borrowed registers back: behind an instruction, and before leaving the block.
     pub(crate) fn release(&mut self) {
         for k in self.cur.released..self.cur.nvictims {
             let v = self.cur.victims[k];
@@ -19,7 +19,7 @@ impl Translator {
         self.cur.released = self.cur.nvictims;
     }
 
-    /// Runs `body` with the guest's r10 and r11 (where `i` names them) in borrowed registers.
+    /// Runs `body` with the guest's r10 and r11, where `i` names them, in other registers.
     pub(crate) fn renamed(
         &mut self,
         i: &Instruction,
@@ -45,7 +45,7 @@ impl Translator {
             loans[n] = (reg, to);
             n += 1;
         }
-        // A loan may itself be r10: rename through numbers that do not clash.
+        // r10 may itself be a loan, but not the second of two.
         let clash = n == 2 && loans[1].1 == SCR;
         debug_assert!(!clash);
         for (from, to) in &loans[..n] {
@@ -71,7 +71,7 @@ impl Translator {
         self.borrow_reg()
     }
 
-    /// A register other than the scratch register.
+    /// Borrows a register other than the scratch register.
     pub(crate) fn borrow_reg(&mut self) -> u8 {
         let taken = self.cur.used;
         let v = VICTIMS
@@ -83,7 +83,7 @@ impl Translator {
         v
     }
 
-    /// Borrows register `v` itself, even if the instruction uses it; returns its slot.
+    /// Borrows register `v` itself, even if the instruction uses it. Returns its slot.
     pub(crate) fn borrow_this(&mut self, v: u8) -> i32 {
         let k = self.cur.nvictims;
         let slot = d::SPILL + 8 * k as i32;

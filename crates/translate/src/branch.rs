@@ -10,7 +10,8 @@ use hindsight_isa::ctx::{d, table};
 use hindsight_isa::targets;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
-/// `movzx ecx, r10w; lea ecx, [rcx + rcx]`: the first place of the address in the scratch register, times eight.
+/// `movzx ecx, r10w; lea ecx, [rcx + rcx]`. r10 holds an address. Eight times the result is the
+/// offset of its first entry in a lookup table.
 const INDEX: [u8; 7] = [0x41, 0x0f, 0xb7, 0xca, 0x8d, 0x0c, 0x09];
 
 impl Translator {
@@ -51,7 +52,7 @@ impl Translator {
                 return self.leave_to(&[0x0f, 0x80 + cc - 1], target);
             }
         };
-        // These only jump short: over a jump around a long one.
+        // These have only short forms. So they jump over a jump around a long one.
         let narrow = !matches!(
             i.code(),
             Code::Loopne_rel8_64_RCX
@@ -69,7 +70,7 @@ impl Translator {
         self.a.land(over);
     }
 
-    /// An exit, perhaps in the middle of what a budget covers.
+    /// Emits an exit to `target`. It may be in the middle of what a budget check covers.
     fn leave_to(&mut self, opcode: &[u8], target: u64) {
         match self.cur.ahead - 1 {
             0 => self.exit_to(opcode, target),
@@ -93,7 +94,7 @@ impl Translator {
         }
     }
 
-    /// Brings the target of an indirect branch into the scratch register.
+    /// Loads the target of an indirect branch into the scratch register.
     fn target(&mut self, i: &Instruction) {
         self.cur.scr_taken = true;
         match i.op_kind(0) {
@@ -154,7 +155,7 @@ impl Translator {
         self.find();
     }
 
-    /// Number of the table in which indirect branches look.
+    /// Number of the lookup table that indirect branches of this code use.
     fn table(&self) -> usize {
         match self.policy.mode {
             Mode::Plain => table::PLAIN,
@@ -162,8 +163,8 @@ impl Translator {
         }
     }
 
-    /// Has the processor fetch what the return to `pc` will look at: in a program with much code that is in
-    /// none of its caches.
+    /// Prefetches the lookup table's entry for the return to `pc`. That helps programs whose code
+    /// does not fit the processor's caches.
     fn expect(&mut self, pc: u64) {
         // prefetcht0 gs:[at]
         let at = d::targets(self.table()) + targets::place(pc) as i32;
@@ -175,7 +176,7 @@ impl Translator {
         let table = self.table();
         let at = d::targets(table);
         if self.alone {
-            // To the runtime: mov gs:[RIP], r10; mov dword gs:[DESC], not found; jmp gs:[EXIT_PTR]
+            // mov gs:[RIP], r10; mov dword gs:[DESC], not found; jmp gs:[EXIT_PTR]
             self.a.spill(d::RIP, SCR);
             self.a.at(&[0x65, 0xc7, 0x04, 0x25], d::DESC);
             self.a.bytes(&(Desc::NOT_FOUND as u32).to_le_bytes());
@@ -205,7 +206,7 @@ impl Translator {
         self.a.cold(false);
     }
 
-    /// Goes on to look in the other places of a table.
+    /// Continues the search in the other entries of a lookup table.
     pub(crate) fn search(&mut self, which: usize) {
         // jmp gs:[SEARCH_PTR + ...]
         let at = d::SEARCH_PTR + 8 * which as i32;

@@ -1,4 +1,4 @@
-//! The comparison of a value that was read with its predictor cell, and its stub.
+//! Checks: the comparison of a value that was read with its cell, and the stub for a misprediction.
 
 use crate::asm::Place;
 use crate::block::{Translator, slot};
@@ -9,16 +9,18 @@ use alloc::vec::Vec;
 use hindsight_isa::{Desc, DescKind};
 use iced_x86::{Code, MemoryOperand};
 
-/// A comparison with the predictor, from its first word to its stub.
+/// A check that is being emitted.
 pub(crate) struct Check {
-    /// Flags may be overwritten.
+    /// No flags need to survive the check.
     pub dead: bool,
+    /// rcx has been overwritten.
     pub rcx_gone: bool,
+    /// Fixups of the jumps that are taken on a misprediction.
     pub misses: Vec<usize>,
 }
 
 impl Translator {
-    /// Starts a check; `needed` are the flags that must survive it.
+    /// Begins a check. `needed` are the flags that must survive it.
     pub(crate) fn check_begin(&mut self, needed: u32) -> Check {
         let dead = needed & flags::ALL == 0;
         if !dead {
@@ -31,8 +33,9 @@ impl Translator {
         }
     }
 
-    /// Starts a check before which the instruction at hand has changed neither flags nor registers that it does not
-    /// change at all: the flags before it survive, if they are needed.
+    /// Begins a check at which all flags still are as before the current instruction. They survive,
+    /// if they are needed. So far the translation may have changed only registers that the
+    /// instruction itself changes.
     pub(crate) fn check_before(&mut self) -> Check {
         let needed = self.cur.before;
         if needed & flags::ALL == 0 {
@@ -45,7 +48,8 @@ impl Translator {
         }
     }
 
-    /// Compares `size` bytes in `s` (zero-extended to 64 bits when flags are needed) with a cell.
+    /// Compares `size` bytes of register `s` with a cell. If flags must survive, `s` must be
+    /// zero-extended to 64 bits.
     pub(crate) fn check_word(&mut self, c: &mut Check, s: u8, size: usize, m: &Mem) {
         if c.dead {
             self.a.cmp(s, size, m.cell);
@@ -55,7 +59,7 @@ impl Translator {
         if c.rcx_gone && m.uses(RCX) {
             self.a.unspill(RCX, slot::CHECK);
         }
-        // rcx := not cell; rcx + s + 1 is zero exactly when they are equal.
+        // rcx := not cell. Then rcx + s + 1 is zero exactly if both are equal.
         if s == RCX {
             let t = if m.uses(SCR) || self.cur.scr_live {
                 self.borrow_reg()
@@ -82,8 +86,9 @@ impl Translator {
         self.a.land(same);
     }
 
-    /// Ends a check of `size` bytes at `m`: `reload` fetches again, from the cell, what the runtime
-    /// has brought up to date. Execution continues here either way.
+    /// Ends a check of `size` bytes at `m`. After a misprediction the runtime brings the cells up
+    /// to date. Then `reload` loads the value again from them. Execution continues here in both
+    /// cases.
     pub(crate) fn check_end(
         &mut self,
         c: Check,
@@ -104,7 +109,7 @@ impl Translator {
         }
     }
 
-    /// As [`Translator::check_end`] where the value that was read is in `value` and no longer in memory.
+    /// Like [`Translator::check_end`], for a value in register `value` that is no longer in memory.
     pub(crate) fn check_end_value(&mut self, c: Check, m: &Mem, size: usize, value: u8) {
         if !c.dead {
             self.a.unspill(RCX, slot::CHECK);
@@ -177,8 +182,8 @@ impl Translator {
         self.check_end(c, m, size, |t| t.a.load(s, size, cell));
     }
 
-    /// Reads the byte at `m`, so that a miss in an earlier part of an operand does not keep a later
-    /// part from faulting.
+    /// Reads the byte at `m`. Without this, a misprediction in one part of an operand would be
+    /// recorded before a later part faults.
     pub(crate) fn touch(&mut self, c: &mut Check, m: &Mem) {
         if c.dead {
             return self.a.cmp(SCR, 1, m.real);

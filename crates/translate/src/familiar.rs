@@ -1,10 +1,15 @@
-//! Instructions that every program executes when it starts, decoded without the decoder, whose tables
-//! take longer to make than all that such a program needs of it.
+//! Decodes the instructions that every program executes when it starts, without the decoder.
+//!
+//! A short program may find all of its code translated. Building the decoder's tables would take
+//! longer than all that it needs of the decoder.
 
 use iced_x86::{Code, CodeSize, Instruction, MemoryOperand, Register};
 
-/// The instruction that `bytes` are, at `ip`, if it is one of these: `cpuid`, `rdtsc`, `xgetbv`, and what
-/// the dynamic linker saves and restores registers with when it resolves a function.
+/// Decodes `bytes` at guest address `ip`. `None` unless it is one of these:
+///
+/// - `cpuid`, `rdtsc`, `xgetbv`;
+/// - `xsavec` and `xrstor`, with which the dynamic linker saves registers while it resolves a
+///   function.
 pub fn familiar(bytes: &[u8], ip: u64) -> Option<Instruction> {
     let on_stack = |code, at: u8| {
         let operand = MemoryOperand::with_base_displ_size(Register::RSP, at as i8 as i64, 1);

@@ -1,4 +1,4 @@
-//! Which status flags are needed at a place. A flag that is not needed may be changed by a check.
+//! Which status flags are needed somewhere. A check may change a flag that is not needed.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
 
@@ -10,7 +10,7 @@ pub const ALL: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// Instructions looked at beyond a block's exit.
+/// Most instructions that [`peek`] looks at.
 const PEEK: usize = 8;
 
 /// Flags needed before `i`, if `after` are needed behind it.
@@ -27,7 +27,7 @@ pub fn reads(i: &Instruction) -> u32 {
     }
 }
 
-/// Flags that `i` certainly overwrites, whatever its operands.
+/// Flags that `i` certainly overwrites, whatever its operands are.
 fn killed(i: &Instruction) -> u32 {
     use Mnemonic::*;
     let defined = (i.rflags_written() | i.rflags_cleared() | i.rflags_set()) & ALL;
@@ -49,7 +49,8 @@ fn killed(i: &Instruction) -> u32 {
         {
             0
         }
-        // What the manual calls undefined, processors compute. Of products and counted zeros AMD's leave some as they were.
+        // The manual calls some flags undefined that processors compute. Not so with products and
+        // with counts of zeros (lzcnt, tzcnt): AMD's processors leave some flags as they were.
         And | Or | Xor | Test | Andn | Bzhi | Blsi | Blsr | Blsmsk | Bextr | Popcnt => {
             defined | (i.rflags_undefined() & ALL)
         }
@@ -57,11 +58,11 @@ fn killed(i: &Instruction) -> u32 {
     }
 }
 
-/// What the code at a place does with flags.
+/// What some code does with flags.
 pub struct Seen {
-    /// Flags that are needed there.
+    /// Flags that the code needs.
     pub needed: u32,
-    /// Others of which nothing is known.
+    /// Flags of which nothing is known yet.
     pub undecided: u32,
     /// Bytes that were looked at.
     pub len: usize,
@@ -69,7 +70,8 @@ pub struct Seen {
     pub next: [Option<u64>; 2],
 }
 
-/// Looks at the code at `pc`, which begins with `code`, as to the flags in `of`.
+/// Finds out what the code at `pc` does with the flags in `of`. `code` is the beginning of that
+/// code, as far as it is known.
 pub fn peek(pc: u64, code: &[u8], of: u32) -> Seen {
     let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
     let mut seen = Seen {
@@ -84,7 +86,7 @@ pub fn peek(pc: u64, code: &[u8], of: u32) -> Seen {
         }
         let i = decoder.decode();
         if i.is_invalid() {
-            // Cut off, or undecided, whatever it is.
+            // The instruction is cut off. Its flags stay undecided.
             seen.next = [Some(i.ip()), None];
             return seen;
         }

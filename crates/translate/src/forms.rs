@@ -1,6 +1,7 @@
-//! Which instructions take a general purpose register where they have a memory operand. The decoder
-//! library knows, but only in a table of everything about every instruction, which takes longer to
-//! build than a short program runs; so the encoder is asked, once per encoding.
+//! Which instructions can take a general purpose register in place of their memory operand.
+//!
+//! `iced_x86` knows it, but only in a table of everything about every instruction. Building that
+//! takes longer than a short program runs. So the encoder is asked, once for each encoding.
 
 use crate::regs::{RAX, gpr};
 use crate::simple::with_register;
@@ -10,13 +11,13 @@ use iced_x86::{Encoder, Instruction};
 const UNKNOWN: u8 = 0;
 const NONE: u8 = 0xff;
 
-/// More than the library has encodings.
+/// More than `iced_x86` has encodings.
 const CODES: usize = 8192;
 
 static FORMS: [AtomicU8; CODES] = [const { AtomicU8::new(UNKNOWN) }; CODES];
 
-/// Size in bytes of the general purpose register that may stand for memory operand `op` of `i`, if
-/// one may.
+/// Size in bytes of the general purpose register that can replace memory operand `op` of `i`.
+/// `None` if none can.
 pub fn register_size(i: &Instruction, op: u32) -> Option<usize> {
     let Some(form) = FORMS.get(i.code() as usize) else {
         return ask(i, op);

@@ -1,6 +1,7 @@
-//! Instructions with a vector in memory that has been loaded into zmm31 to be compared: the form in which
-//! that register stands for the operand, so that memory need not be read once more. Registers from 16 on
-//! can only be named in EVEX encodings, which not every instruction has.
+//! Lets an instruction take its vector operand from zmm31, where a check has loaded it. So memory
+//! is read only once.
+//!
+//! Only EVEX encodings can name the registers from 16 on. Not every instruction has one.
 
 use crate::simple::with_register;
 use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -9,16 +10,16 @@ use iced_x86::{Code, CpuidFeature, Encoder, EncodingKind, Instruction, Mnemonic,
 const UNKNOWN: u16 = 0;
 const NONE: u16 = u16::MAX;
 
-/// More than the library has encodings.
+/// More than `iced_x86` has encodings.
 const CODES: usize = 8192;
 
-/// The EVEX encoding of an instruction stands at most so many places behind its VEX encoding.
+/// How far the EVEX encoding of an instruction may follow its VEX encoding in [`Code`].
 const NEAR: usize = 16;
 
 static FORMS: [AtomicU16; CODES] = [const { AtomicU16::new(UNKNOWN) }; CODES];
 
-/// `i` with `held`, one of xmm31, ymm31 and zmm31, in place of memory operand `op`, all of which is read;
-/// `None` if there is no such form that does the same, on every host with wide checks.
+/// `i` with `held` in place of memory operand `op`. `held` is xmm31, ymm31 or zmm31, and has all
+/// that the operand reads. `None` if no encoding does the same on every host with wide checks.
 pub fn on_register(i: &Instruction, op: u32, held: Register) -> Option<Instruction> {
     if i.is_broadcast() || i.op_mask() != Register::None {
         return None;
@@ -43,7 +44,8 @@ fn with_code(i: &Instruction, op: u32, held: Register, code: Code) -> Instructio
 }
 
 fn ask(i: &Instruction, op: u32, held: Register) -> Option<Code> {
-    // Both clear what lies above the result in its register; the older SSE encodings leave that as it is.
+    // Both kinds clear the destination above the result. The older SSE encodings leave that part as
+    // it is.
     if !matches!(i.code().encoding(), EncodingKind::VEX | EncodingKind::EVEX) {
         return None;
     }
@@ -59,8 +61,8 @@ fn ask(i: &Instruction, op: u32, held: Register) -> Option<Code> {
         })
 }
 
-/// Whether VEX instruction `a` is called `b` in EVEX, where operations on bits have an element size for
-/// the mask's sake.
+/// Whether EVEX names the VEX instruction `a` `b`. In EVEX, bitwise operations have an element
+/// size, for the mask.
 fn same(a: Mnemonic, b: Mnemonic) -> bool {
     use Mnemonic::*;
     a == b
@@ -70,7 +72,7 @@ fn same(a: Mnemonic, b: Mnemonic) -> bool {
         )
 }
 
-/// What every host with wide checks has.
+/// The features that every host with wide checks has.
 fn everywhere(f: CpuidFeature) -> bool {
     matches!(
         f,
@@ -86,11 +88,11 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions};
 
-    /// The form of the instruction with these bytes, decoded anew from its encoding.
+    /// The register form of the instruction `code`, encoded and decoded again.
     fn form(code: &[u8], op: u32, held: Register) -> Option<Instruction> {
         let i = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).decode();
         assert_eq!(i.op_kind(op), iced_x86::OpKind::Memory);
-        // Twice: what has been asked once is remembered.
+        // Asked twice, because the first answer is remembered.
         assert_eq!(
             on_register(&i, op, held).is_some(),
             on_register(&i, op, held).is_some()
@@ -135,12 +137,12 @@ mod tests {
     fn what_differs_has_no_form() {
         // addpd xmm1, [rax] leaves the upper halves alone.
         assert!(form(&[0x66, 0x0f, 0x58, 0x08], 1, Register::XMM31).is_none());
-        // vptest ymm1, [rax] and vpcmpeqb ymm1, ymm2, [rax] have none.
+        // vptest ymm1, [rax] and vpcmpeqb ymm1, ymm2, [rax] have no such form.
         assert!(form(&[0xc4, 0xe2, 0x7d, 0x17, 0x08], 1, Register::YMM31).is_none());
         assert!(form(&[0xc5, 0xed, 0x74, 0x08], 2, Register::YMM31).is_none());
-        // vaesenc xmm1, xmm2, [rax] needs more of the host in EVEX.
+        // vaesenc xmm1, xmm2, [rax] in EVEX needs another feature.
         assert!(form(&[0xc4, 0xe2, 0x69, 0xdc, 0x08], 2, Register::XMM31).is_none());
-        // vaddpd zmm1, zmm2, [rax]{1to8} reads less.
+        // vaddpd zmm1, zmm2, [rax]{1to8} reads only one element.
         let broadcast = [0x62, 0xf1, 0xed, 0x58, 0x58, 0x08];
         assert!(form(&broadcast, 2, Register::ZMM31).is_none());
     }

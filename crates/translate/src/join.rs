@@ -1,21 +1,24 @@
-//! Vectors read next to each other in a loop, which are compared with the predictor as one.
+//! Fused vectors: two adjacent vector reads of a loop are compared with their cells as one.
 //!
-//! A comparison of vectors and its branch take four operations of the processor for each vector, more than what a loop over arrays does with it.
-//! Compilers unroll such loops, so that one instruction reads what lies directly before or behind what another has
-//! read. The first of them, the *lead*, then compares what both read; the other takes it from the cells.
+//! A comparison of vectors and its branch take four operations of the processor. A loop over arrays
+//! needs fewer for its own work on a vector. Compilers unroll such loops. So one instruction often
+//! reads what lies directly before or behind what another has read. The first of the two, the
+//! *lead*, compares what both read. The second takes its operand from the cells.
 //!
-//! That is right as long as what the other reads could as well have been read with the lead:
+//! That is right as long as the lead could have read what the second reads:
 //!
-//! * Between the two nothing else accesses memory, whose cells could be the same, and nothing leads elsewhere or to the runtime.
-//! * A surprise of either is recorded at the lead. Replay patches the cells there.
-//! * If memory of the second cannot be read, the lead faults, which it must not. The runtime knows by
-//!   [`crate::MapEntry::joined`], and has no reads joined from then on.
-//! * The second is never entered with what the lead has compared some time ago: whoever leaves translated code between the two
-//!   comes back by a block that begins there.
-//! * Neither demands that its operand is aligned: the form of an instruction that has a register for it does not.
+//! - Between the two, no other instruction accesses memory, which could share the cells. None
+//!   branches or goes to the runtime.
+//! - A misprediction of either is recorded at the lead. Replay patches the cells there.
+//! - If the second's memory cannot be read, the lead faults although it must not. The runtime sees
+//!   that by [`crate::MapEntry::joined`], and fuses no reads from then on.
+//! - The second never runs with an old comparison of the lead. Whoever leaves translated code
+//!   between the two comes back through a block that begins there.
+//! - Neither demands an aligned operand: the form with a register has no such demand.
 //!
-//! Only before a branch that leads to the block's beginning: elsewhere such reads are mostly of what has just been written
-//! in pieces, which a processor cannot forward to a read of more.
+//! Reads are fused only in front of a branch back to the block's beginning. Elsewhere they mostly
+//! read what has just been written in pieces. A processor cannot forward such pieces to a larger
+//! read.
 
 use crate::addresses::{Address, Registers};
 use crate::block::{Translator, ends_segment, names_wide};
@@ -28,7 +31,7 @@ use iced_x86::{Instruction, OpKind, Register, UsedMemory};
 struct Lead {
     /// Its number in the block.
     at: usize,
-    /// Where what is compared begins, from what it reads.
+    /// Where the comparison begins, in bytes from what the instruction reads.
     offset: i64,
     /// Bytes that are compared.
     size: usize,
@@ -39,11 +42,11 @@ struct Lead {
 pub(crate) struct Second {
     /// Its number in the block.
     at: usize,
-    /// It reads the upper half of that.
+    /// It reads the upper half of what was compared.
     pub upper: bool,
 }
 
-/// Which reads of a block are joined.
+/// Which reads of a block are fused.
 #[derive(Default)]
 pub(crate) struct Joins {
     leads: Vec<Lead>,
@@ -56,13 +59,14 @@ impl Joins {
         self.leads.iter().any(|l| l.at == k)
     }
 
-    /// What instruction `k` reads, if another has compared that.
+    /// Which half instruction `k` reads, if its lead has compared that.
     pub fn second(&self, k: usize) -> Option<Second> {
         self.seconds.iter().find(|s| s.at == k).copied()
     }
 }
 
-/// Bytes that `i` reads, if it does nothing else with memory than to read a vector, wherever that is.
+/// Bytes of the vector that `i` reads. `None` if it does anything else with memory, or demands an
+/// alignment.
 fn reads_vector(i: &Instruction, p: Plan) -> Option<usize> {
     use iced_x86::Mnemonic::*;
     let aligned = matches!(
@@ -78,7 +82,7 @@ fn reads_vector(i: &Instruction, p: Plan) -> Option<usize> {
 }
 
 impl Translator {
-    /// Finds the reads to join in the block at `pc` that consists of `instrs`.
+    /// Finds the reads to fuse in the block at `pc` that consists of `instrs`.
     pub(crate) fn find_joins(&mut self, pc: u64, instrs: &[Instruction]) -> Joins {
         let mut out = Joins::default();
         let leads_back = |i: &Instruction| {
@@ -116,7 +120,8 @@ impl Translator {
         out
     }
 
-    /// What the instruction at hand compares, of which it reads `size` bytes at `m`.
+    /// What the current instruction compares: operand and size. It reads `size` bytes at `m`
+    /// itself.
     pub(crate) fn compared_with(&self, m: &Mem, size: usize) -> (Mem, usize) {
         match self.joins.leads.iter().find(|l| l.at == self.cur.index) {
             Some(l) => (m.plus(l.offset), l.size),
@@ -125,12 +130,12 @@ impl Translator {
     }
 }
 
-/// Whether reads may be joined across `i`.
+/// Whether reads may be fused across `i`.
 fn passes(i: &Instruction, p: Plan) -> bool {
     matches!(p, Plan::Plain | Plan::Lea | Plan::Nop) && !ends_segment(i) && !names_wide(i)
 }
 
-/// Whether the operand `m` at `a` is in no segment and not constant.
+/// Whether the operand `m` at `a` has a register, but no segment.
 fn follows(m: &UsedMemory, a: &Address) -> bool {
     a.segment == Register::None
         && m.base() != Register::RIP
@@ -138,7 +143,7 @@ fn follows(m: &UsedMemory, a: &Address) -> bool {
 }
 
 impl Joins {
-    /// Joins two reads (number, address, size), if they are next to each other.
+    /// Fuses two reads (number, address, size), if they are adjacent.
     fn join(
         &mut self,
         (at, lead, size): (usize, Address, usize),
@@ -170,8 +175,8 @@ mod tests {
     type Leads = Vec<(usize, i64, usize)>;
     type Seconds = Vec<(usize, bool)>;
 
-    /// Numbers, offsets and sizes of the leads in a block, and numbers of the seconds and whether they read upper
-    /// halves.
+    /// For each lead in a block: number, offset, size. For each second: number, and whether it
+    /// reads the upper half.
     fn joined(code: &[u8]) -> (Leads, Seconds) {
         let mut t = Translator::new(Policy {
             mode: Mode::Record,
@@ -196,7 +201,7 @@ mod tests {
         let code: &[&[u8]] = &[
             &[0x66, 0x41, 0x0f, 0x10, 0x14, 0x31], // movupd xmm2, [r9+rsi]
             &[0x66, 0x41, 0x0f, 0x10, 0x4c, 0x31, 0x10], // movupd xmm1, [r9+rsi+10h]
-            &[0x66, 0x41, 0x0f, 0x10, 0x44, 0x31, 0x20], // movupd xmm0, [r9+rsi+20h]: of no pair
+            &[0x66, 0x41, 0x0f, 0x10, 0x44, 0x31, 0x20], // movupd xmm0, [r9+rsi+20h]: in no pair
             &[0x66, 0x0f, 0x10, 0x7f, 0x10],       // movupd xmm7, [rdi+10h]
             &[0x48, 0x83, 0xc7, 0x20],             // add rdi, 20h
             &[0x66, 0x0f, 0x10, 0x7f, 0xe0],       // movupd xmm7, [rdi-20h]: where rdi was
@@ -208,7 +213,7 @@ mod tests {
         let (leads, seconds) = joined(&[&body[..], &back(body.len())].concat());
         assert_eq!(leads, [(0, 0, 32), (3, -16, 32)]);
         assert_eq!(seconds, [(1, true), (5, false)]);
-        // To the second instruction, so not a loop of this block.
+        // A branch to the second instruction: no loop of this block.
         let (leads, _) = joined(&[&body[..], &back(body.len() - 6)].concat());
         assert_eq!(leads, []);
     }

@@ -1,9 +1,12 @@
-//! Flags that are kept in the context block up to an indirect branch.
+//! Lazy flags in front of an indirect branch.
 //!
-//! Where such a branch leads is not known, so all flags are needed behind it, though nearly no target looks at
-//! them. Between the last instruction that touches the flags and the branch they are kept in a form that
-//! costs little: what they were made from. Checks there are free to change them. The branch finds only
-//! targets that need no flags ([`crate::Block::takes_flags`]); on the way to any other they are made again.
+//! Nobody knows what the code at the branch's target does with the flags. So all of them are
+//! needed, though nearly no target reads any. Checks in front of the branch would have to preserve
+//! them. Therefore translated code stores them behind the last instruction that touches them. It
+//! stores the value that they are computed from, which is cheap. Checks may then change the flags.
+//!
+//! The branch itself finds only targets that need no flags ([`crate::Block::takes_flags`]). On the
+//! way to any other target the flags are computed again.
 
 use crate::asm::ctx;
 use crate::block::Translator;
@@ -15,8 +18,9 @@ use hindsight_isa::kept::From;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpAccess, OpKind};
 
 impl Translator {
-    /// Decides from which instruction on the flags are kept, if the block ends with an indirect branch behind
-    /// reads that have to be checked: keeping them costs less than checks without them.
+    /// Decides from which instruction on the flags are lazy. They are if the block ends with an
+    /// indirect branch behind reads that must be checked. Storing the flags then costs less than
+    /// checks that preserve them.
     pub(crate) fn keep_flags(&mut self) {
         self.kept_from = usize::MAX;
         let instrs = core::mem::take(&mut self.instrs);
@@ -37,8 +41,8 @@ impl Translator {
         self.instrs = instrs;
     }
 
-    /// Whether `i` has nothing to do with the flags and its translation does not ask the runtime to
-    /// execute it. The last instruction must be an indirect branch.
+    /// Whether `i` neither reads nor changes flags, and its translation does not have the runtime
+    /// execute it. The last instruction must be an indirect branch, and no other may be a branch.
     fn leaves_flags(&mut self, i: &Instruction, last: bool) -> bool {
         let flow = i.flow_control();
         let indirect = matches!(
@@ -68,7 +72,7 @@ impl Translator {
         }
     }
 
-    /// What the flags behind `instrs` can be made from, and the register that holds it.
+    /// What the flags behind `instrs` can be computed from, and the register that holds it.
     fn origin(&mut self, instrs: &[Instruction]) -> (Kept, u8) {
         let other = (Kept::AX, RAX);
         for (k, i) in instrs.iter().enumerate().rev() {
@@ -88,7 +92,7 @@ impl Translator {
         other
     }
 
-    /// Puts what the guest's flags are made from into the context block, between two instructions.
+    /// Stores the value that the guest's flags are computed from. Goes between two instructions.
     pub(crate) fn put_flags(&mut self) {
         if self.kept.from != From::Ax {
             return self.a.spill(d::FLAGS, self.kept_reg);
@@ -96,7 +100,7 @@ impl Translator {
         self.put_ax();
     }
 
-    /// Puts the flags into the context block as [`Kept::AX`]. Uses the scratch register.
+    /// Stores the flags as [`Kept::AX`]. Uses the scratch register.
     pub(crate) fn put_ax(&mut self) {
         self.a.mov(SCR, RAX);
         // lahf; seto al
@@ -105,15 +109,16 @@ impl Translator {
         self.a.mov(RAX, SCR);
     }
 
-    /// Makes the flags again from what [`Translator::put_ax`] has put away. Overwrites rax.
+    /// Restores the flags that [`Translator::put_ax`] has stored. Overwrites rax.
     pub(crate) fn take_ax(&mut self) {
         self.a.load(RAX, 2, ctx(d::FLAGS));
-        // add al, 127: overflow, if al is one; sahf
+        // add al, 127 (overflows if al is 1); sahf
         self.a.bytes(&[0x04, 0x7f, 0x9e]);
     }
 
-    /// Jumps to the translation of the address in the scratch register, where the flags are kept; `at` is
-    /// the table of targets. Only those that do not need the flags are in their first place.
+    /// Jumps to the translation of the address in the scratch register, where flags are lazy. `at`
+    /// is the displacement of the lookup table. Its first entries have only targets that need no
+    /// flags.
     pub(crate) fn find_freely(&mut self, at: i32) {
         self.a.spill(crate::block::slot::CHECK, RCX);
         // movzx ecx, r10w; shl ecx, 4
@@ -142,7 +147,7 @@ impl Translator {
         self.a.cold(false);
     }
 
-    /// Makes the flags by doing once more what made them, in rcx.
+    /// Computes the flags by repeating what made them, in rcx.
     fn make_flags(&mut self) {
         let Kept { from, size, by } = self.kept;
         let size = size as usize;
@@ -178,15 +183,15 @@ impl Translator {
     }
 }
 
-/// The number of the register that is operand `op` of `i`: not one that the translator uses, nor the second byte of
-/// one.
+/// Hardware number of the register that is operand `op` of `i`. `None` for AH, BH, CH and DH, and
+/// for the registers that the translator uses.
 pub(crate) fn whole(i: &Instruction, op: u32) -> Option<u8> {
     let r = i.op_register(op);
     let known = i.op_kind(op) == OpKind::Register && !regs::is_high_byte(r);
     number(r).filter(|n| known && *n != SCR && *n != CNT)
 }
 
-/// What the flags that `i` leaves can be made from: how, and from which register's contents behind it.
+/// What the flags behind `i` can be computed from: how, and from which register's value.
 fn made_from(i: &Instruction) -> Option<(Kept, u8)> {
     use Mnemonic::*;
     let reg = whole(i, 0)?;

@@ -1,14 +1,15 @@
-//! Translates blocks of guest code to host code under a policy.
+//! Translates blocks of guest code to host code, under a policy.
 //!
-//! The guest's registers live in the same host registers, except r10 and r11, which live in the
-//! context block ([`hindsight_isa::Ctx::gpr`]): r11 counts instructions, r10 is scratch. Each
-//! segment of a block (up to and including a branch) adds its length to the counter first.
+//! The guest's registers stay in the same host registers, except two. r11 counts instructions, r10
+//! is scratch. The guest's values of both are in the context block ([`hindsight_isa::Ctx::gpr`]).
+//! Each segment of a block begins by adding its length to the counter. A segment goes up to and
+//! including a branch.
 //!
-//! * [`Mode::Record`]: guest memory is real; every read is compared with the predictor and every
-//!   write is repeated to it.
-//! * [`Mode::Replay`]: every memory operand is the predictor's cell; the counter runs from a
-//!   negative budget and a segment that would pass zero is not begun.
-//! * [`Mode::Plain`]: guest memory is real and nothing is recorded.
+//! - [`Mode::Record`]: guest memory is real. Every read is compared with its cell, and every write
+//!   is repeated to its cell.
+//! - [`Mode::Replay`]: every memory operand is its cell. The counter runs up from a negative
+//!   budget. A segment that would reach zero is not begun.
+//! - [`Mode::Plain`]: guest memory is real, and nothing is recorded.
 #![no_std]
 extern crate alloc;
 
@@ -54,21 +55,26 @@ pub use set::{Gathered, Member, Set};
 pub use string::completed;
 pub use watch::{WATCH_TABLE, is_atomic, watch_indices};
 
-/// What translated code does besides what the guest asked for.
+/// What translated code does beside what the guest asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
+    /// It checks reads and repeats writes to the cells.
     Record,
+    /// It uses only the cells, and counts instructions against a budget.
     Replay,
+    /// It only counts instructions.
     Plain,
 }
 
 /// How to translate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
+    /// What translated code does beside what the guest asked for.
     pub mode: Mode,
+    /// The geometry of the shadow memory.
     pub predictor: Predictor,
-    /// Recording on a host with AVX-512 (F, BW, DQ, VL): zmm31 and k7 are the translator's, for wide
-    /// compares; the guest's live in the context block.
+    /// zmm31 and k7 are the translator's, for comparisons of whole vectors. The guest's values of
+    /// both are in the context block. Only in recordings, on a host with AVX-512 F, BW, DQ and VL.
     pub wide_checks: bool,
 }
 
@@ -76,78 +82,83 @@ pub struct Policy {
 pub struct Input<'a> {
     /// Guest address of the block.
     pub pc: u64,
-    /// Bytes at `pc`, as many as are readable, at least 15 more than will be needed if possible.
+    /// The bytes at `pc`, as many as can be read. If possible, at least 15 more than the block will
+    /// need.
     pub code: &'a [u8],
-    /// At most this many instructions (at least 1).
+    /// Most instructions to translate, at least 1.
     pub max_instrs: u32,
-    /// Compare the code with `code` on each entry, and end the block at each store: for code in
-    /// memory that the program may write.
+    /// For code in memory that the program may write. The block compares its source with `code` on
+    /// each entry, and ends behind each store.
     pub self_check: bool,
-    /// What [`Block::peeked`] was when the same block was translated before: makes the result the same
-    /// whatever lies at its exits now. Empty: look.
+    /// [`Block::peeked`] from an earlier translation of the same block. The result is then the
+    /// same, whatever code is at the block's exits now. Empty: look at that code.
     pub peeked: &'a [u8],
 }
 
 /// Why a block was not translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// No whole instruction within `code`.
+    /// `code` has no whole instruction.
     Truncated,
 }
 
-/// A translated block, before placement.
+/// A translated block, before it is placed.
 #[derive(Default)]
 pub struct Block {
-    /// Host code that runs in the usual case; entered at its start.
+    /// Host code of what runs usually. Execution enters at its start.
     pub hot: Vec<u8>,
     /// Stubs and descriptors.
     pub cold: Vec<u8>,
-    /// Guest instructions.
+    /// Number of guest instructions.
     pub instrs: u32,
-    /// Guest bytes `pc..pc + src_len` that were translated.
+    /// Number of guest bytes that were translated, from `pc` on.
     pub src_len: u32,
-    /// Flags found to be needed at the block's exits, in the order in which they were looked at.
+    /// The flags found to be needed at the block's exits, in the order in which they were looked
+    /// up.
     pub peeked: Vec<u8>,
-    /// What was looked at to find them, outside the block's own code.
+    /// Where the translator looked to find them, outside the block's own code.
     pub looks: Vec<Look>,
-    /// The bytes that were seen there, one look's after the other's.
+    /// The bytes that it saw there, one look's after the other's.
     pub looked: Vec<u8>,
-    /// Some flags may be needed at the block's beginning.
+    /// The block's code may need some flags on entry.
     pub takes_flags: bool,
     fixups: Vec<Fixup>,
     moving: Vec<Moving>,
-    /// The block serves only where it was translated.
+    /// The block serves only at the address where it was translated.
     bound: bool,
-    /// Guest instruction boundaries, filled when [`Translator::want_map`] is set.
+    /// Where guest instructions begin in the host code. Filled if [`Translator::want_map`] is set.
     pub map: Vec<MapEntry>,
 }
 
-/// Code at an exit of a block.
+/// A look at the code behind an exit of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
-    /// From the block's start.
+    /// Where it looked, in bytes from the block's start.
     pub distance: i64,
-    /// Bytes that were looked at.
+    /// Number of bytes it looked at.
     pub len: u8,
 }
 
-/// One guest instruction, or the rest of one, in the hot part of a block.
+/// One guest instruction, or the rest of one, in the hot half of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct MapEntry {
     /// Offset in `hot` where its host code begins.
     pub hot: u32,
     /// Offset in `cold` where its stubs begin.
     pub cold: u32,
+    /// Guest address of the instruction.
     pub pc: u64,
-    /// Whether the instruction begins here; else more of its registers are in the context block
-    /// from here on.
+    /// Whether the instruction begins here. If not, this is a later point of the same instruction,
+    /// from which on more of its registers are in the context block.
     pub begins: bool,
     /// Counter minus position while it executes (see [`hindsight_isa::Desc::ahead`]).
     pub ahead: u16,
-    /// Where the guest's flags are in `Ctx::flags`: what stands there.
+    /// If the guest's flags are lazy here: how to compute them from `Ctx::flags`.
     pub kept: Option<Kept>,
-    /// The instruction reads more than it has to ([`Translator::join`]): it may fault where it must not.
+    /// The instruction reads more than the guest's ([`Translator::join`]). So it may fault where it
+    /// must not.
     pub joined: bool,
-    /// Guest registers (hardware numbers) whose value is in `Ctx::spill[i]` from here on; 0xff: none.
+    /// Guest registers (hardware numbers) whose values are in `Ctx::spill[i]` from here on. 0xff:
+    /// none.
     pub spilled: [u8; 9],
 }

@@ -4,16 +4,20 @@ use crate::block::Translator;
 use crate::{Input, Look, flags};
 use iced_x86::{FlowControl, OpKind};
 
-/// Places looked at, one behind the other, to find out whether a block needs flags.
+/// How many stretches of code, one behind the other, are looked at for
+/// [`crate::Block::takes_flags`].
 const LOOKS: u32 = 5;
 
 impl Translator {
-    /// Fills `needed[k]` with the flags needed behind instruction `k`. Behind an indirect branch that is all of
-    /// them; but none where they are kept (see [`crate::keep`]). All behind an instruction translated alone.
+    /// Fills `needed[k]` with the flags that are needed behind instruction `k`.
+    ///
+    /// - Behind an indirect branch all flags are needed, or none where they are lazy (see
+    ///   [`crate::keep`]).
+    /// - Behind an instruction that is translated alone all flags are needed.
     pub(crate) fn liveness<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) {
         self.needed.clear();
         self.needed.resize(self.instrs.len(), flags::ALL);
-        // Also where nothing is looked at: what the block before has left is not this one's.
+        // Cleared even if nothing is looked at: the last block's must not remain.
         self.block.peeked.clear();
         self.block.looks.clear();
         self.block.looked.clear();
@@ -26,7 +30,8 @@ impl Translator {
         if self.checked() {
             self.keep_flags();
         }
-        // The block's own code is certain, unless it is changing; what lies behind it is somebody else's.
+        // The block's own code is certain, unless it is changing. The code behind its exits belongs
+        // to other blocks.
         let changing = self.changing;
         let own = self
             .instrs
@@ -84,7 +89,7 @@ impl Translator {
                 live = flags::ALL;
             }
         }
-        // What stands there may be replaced at any time, which is noticed only in the block itself.
+        // Writable code may change at any time, and only the block itself notices.
         self.block.takes_flags = input.self_check
             || changing
             || live != 0
@@ -92,8 +97,8 @@ impl Translator {
                     || self.may_need(input.pc, flags::ALL, LOOKS, input, peek));
     }
 
-    /// Whether some of the flags in `of` may be needed at `pc`, as far as can be seen: at most `looks` places
-    /// are looked at one behind the other.
+    /// Whether some flags in `of` may be needed at `pc`, as far as can be seen. Looks at most at
+    /// `looks` further stretches of code, one behind the other.
     fn may_need<'a>(
         &mut self,
         pc: u64,

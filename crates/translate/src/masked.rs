@@ -1,5 +1,5 @@
-//! `maskmovq`, `maskmovdqu` and `vmaskmovdqu`: the only instructions besides those on strings whose operand, at rdi in
-//! any segment, stands nowhere in their encoding but in prefixes.
+//! `maskmovq`, `maskmovdqu` and `vmaskmovdqu`. Their memory operand is at rdi. Their encoding names
+//! only its segment and address size, by prefixes. The same is true only of string instructions.
 
 use crate::Mode;
 use crate::block::Translator;
@@ -15,7 +15,8 @@ pub(crate) fn is_masked_move(i: &Instruction) -> bool {
 }
 
 impl Translator {
-    /// To memory, to the cells, or to both. What is emitted has the prefixes that it needs, and none of the guest's.
+    /// Emits the instruction on memory, on the cells, or on both, as the mode needs. The emitted
+    /// code has the prefixes that it needs, and none of the guest's.
     pub(crate) fn masked_move(&mut self, i: &Instruction) {
         let segment = match i.segment_prefix() {
             Register::FS => Some(d::FS_BASE),
@@ -54,7 +55,7 @@ impl Translator {
         self.put_masked(i, Register::GS, OpKind::MemorySegRDI);
     }
 
-    /// The same at rdi or edi in `segment`.
+    /// Emits the instruction on memory at rdi or edi in `segment`.
     fn put_masked(&mut self, i: &Instruction, segment: Register, at: OpKind) {
         let mut i = *i;
         i.set_op0_kind(at);

@@ -1,8 +1,9 @@
-//! Marks of what is accessed: for each byte of the window one byte in each of two further stretches,
-//! for reads and for writes. They say which memory an execution touched, at full speed.
+//! Access marks of an observing replay. Each byte of the window has one byte in each of two access
+//! maps, one for reads and one for writes. They tell which memory was accessed, at full speed.
 //!
-//! Marks of reads are where an operand with the FS base in place of its segment's is: one instruction. Those of
-//! writes, which are fewer, take four: there is no third segment base. Where they are at an absolute address they take two.
+//! - A mark of a read is one instruction: the same operand, with the FS base.
+//! - A mark of a write is four instructions, since there is no third segment base. It is two if the
+//!   map is at an absolute address. Writes are rarer than reads.
 
 use crate::asm::{based, ctx};
 use crate::block::{Translator, slot};
@@ -14,13 +15,13 @@ use iced_x86::{
     Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
-/// Longest operand that is marked inline, in bytes.
+/// Longest operand that translated code marks itself, in bytes.
 const INLINE: usize = 64;
 
 /// One term of an address.
 #[derive(Clone, Copy)]
 enum Term {
-    /// A host register that holds the guest's.
+    /// A host register that holds the guest's value.
     Host(Register),
     /// A field of the context block.
     Field(i32),
@@ -58,7 +59,7 @@ impl Translator {
         }
     }
 
-    /// Where the marks of reads of an operand are.
+    /// The operand at which the marks of reads of `m` are.
     fn read_marks(&mut self, m: &UsedMemory) -> MemoryOperand {
         let lent = |r: Register| {
             let n = regs::number(r).map(usize::from);
@@ -75,7 +76,7 @@ impl Translator {
         let low = |r: Register| regs::number(r).map_or(Register::None, |n| gpr(n, 4));
         let (base, index) = (low(m.base()), low(m.index()));
         let displacement = (m.displacement() as u32 as i32).wrapping_add(APART);
-        // An address in the instruction itself does not move with the block.
+        // A constant address in the instruction does not move with the block.
         self.a.bound |= base == Register::None && index == Register::None;
         MemoryOperand {
             segment_prefix: Register::FS,
@@ -89,36 +90,36 @@ impl Translator {
             displacement: displacement as i64,
             displ_size: match base {
                 Register::None => 4,
-                // One byte, if it fits.
+                // One byte, if the value fits.
                 _ => (displacement != 0) as u32,
             },
             is_broadcast: false,
         }
     }
 
-    /// Where the marks of writes of an operand are; takes the scratch register.
+    /// The operand at which the marks of writes of `m` are. Uses the scratch register.
     fn write_marks(&mut self, m: &UsedMemory) -> MemoryOperand {
         self.address(m);
         self.written_from()
     }
 
-    /// The same of what is so far from what a host register holds.
+    /// The operand at which the marks of writes are, for memory at `base` plus `displacement`.
     pub(crate) fn write_marks_from(&mut self, base: Register, displacement: i32) -> MemoryOperand {
         self.lea32(MemoryOperand::with_base_displ_size(
             base,
             displacement as i64,
-            // One byte, if it fits.
+            // One byte, if the value fits.
             (displacement != 0) as u32,
         ));
         self.written_from()
     }
 
-    /// Where the marks of writes are of the address in the scratch register.
+    /// The operand at which the marks of writes are, for the address in the scratch register.
     fn written_from(&mut self) -> MemoryOperand {
         if self.near {
             return based(SCR, NEAR);
         }
-        // A displacement has 32 bits and a sign; they are further away.
+        // The map is further away than a displacement of 32 bits can say.
         let mut left = WRITES - hindsight_isa::ctx::APART as i64;
         while i32::try_from(left).is_err() {
             self.a.lea(SCR, based(SCR, i32::MIN));
@@ -130,7 +131,7 @@ impl Translator {
         }
     }
 
-    /// The low 32 bits of an operand's address, in the scratch register.
+    /// Computes the low 32 bits of an operand's address in the scratch register.
     fn address(&mut self, m: &UsedMemory) {
         let low = |r: Register| match regs::number(r) {
             Some(n) if n as usize == SCR_REG || n as usize == CNT_REG => {
@@ -147,7 +148,7 @@ impl Translator {
             _ => None,
         };
         let disp = m.displacement() as u32 as i32;
-        // Index and base in host registers: one instruction.
+        // Base and index are in host registers: one instruction.
         if segment.is_none()
             && !matches!(base, Some(Term::Field(_)))
             && !matches!(index, Some(Term::Field(_)))
@@ -163,7 +164,7 @@ impl Translator {
             let scale = if x == Register::None { 1 } else { m.scale() };
             let size = match b {
                 Register::None => 8,
-                // One byte, if it fits.
+                // One byte, if the value fits.
                 _ => (disp != 0) as u32,
             };
             self.lea32(MemoryOperand::new(
@@ -178,7 +179,7 @@ impl Translator {
             return;
         }
         let scr = gpr(SCR, 8);
-        // One that is in memory goes to where the sum will be.
+        // A term that is in memory is loaded to where the sum will be.
         let mut terms = [(segment, 1), (base, 1), (index, m.scale())];
         let field = |t: &(Option<Term>, u32)| match t.0 {
             Some(Term::Field(at)) => Some((at, t.1)),
@@ -190,7 +191,7 @@ impl Translator {
         {
             self.a.load(SCR, 4, ctx(at));
             terms[k].0 = None;
-            // The next term and what the instruction itself adds take no instruction of their own.
+            // The next term and the displacement can be added by the same `lea`.
             let next = terms
                 .iter()
                 .position(|t| matches!(t.0, Some(Term::Host(_))));
@@ -227,7 +228,7 @@ impl Translator {
         } else {
             self.a.imm(SCR, disp as u32 as u64);
         }
-        // The others, one by one, through a borrowed register where they are in memory.
+        // The other terms follow one by one. Those in memory go through a borrowed register.
         for (term, scale) in terms {
             match term {
                 None => {}
@@ -252,7 +253,7 @@ impl Translator {
         self.a.rm(Code::Lea_r32_m, gpr(SCR, 4), m);
     }
 
-    /// Marks the elements that a mask register selects: with a store of ones under the same mask.
+    /// Marks the elements that a mask register selects, with a store of ones under the same mask.
     fn mark_masked(&mut self, marks: MemoryOperand, store: Code, mask: Register) {
         let ones = Register::ZMM31;
         self.a
@@ -284,7 +285,7 @@ impl Translator {
             .rm(Code::EVEX_Vmovdqu64_zmm_k1z_zmmm512, ones, ctx(d::ZMM31));
     }
 
-    /// Marks `size` bytes from `from` on.
+    /// Marks `size` bytes, beginning `from` bytes behind `marks`.
     pub(crate) fn mark(&mut self, marks: MemoryOperand, from: usize, size: usize) {
         let mut at = from;
         while at < from + size {
@@ -323,7 +324,7 @@ pub(crate) fn accesses(m: &UsedMemory) -> (bool, bool) {
     }
 }
 
-/// Whether a mask register selects what of the memory operand is accessed.
+/// Whether a mask register selects which elements of the memory operand are accessed.
 fn by_mask(i: &Instruction) -> bool {
     i.op_mask() != Register::None && !i.is_broadcast()
 }
@@ -367,11 +368,11 @@ fn masked_store(i: &Instruction, m: &UsedMemory) -> Option<Code> {
     })
 }
 
-/// Whether the addresses and lengths of all operands are plain.
+/// Whether translated code can tell the addresses and lengths of all operands.
 pub(crate) fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
     use Mnemonic::*;
     let far = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op1_kind() == OpKind::Register;
-    // Its address counts from the stack pointer after the pop.
+    // The address counts from the stack pointer after the pop.
     let pop =
         i.mnemonic() == Pop && i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RSP;
     let masked = list

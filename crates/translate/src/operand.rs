@@ -1,4 +1,4 @@
-//! A memory operand in its two forms: the guest's own and the predictor's cell.
+//! A memory operand in its two forms: the guest's own, and its cell.
 
 use crate::asm::{self, based, ctx};
 use crate::block::Translator;
@@ -9,9 +9,11 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 /// Both forms of one operand.
 #[derive(Clone, Copy)]
 pub struct Mem {
+    /// The guest's own memory.
     pub real: MemoryOperand,
+    /// The cell in the window.
     pub cell: MemoryOperand,
-    /// The address, where it is a constant.
+    /// The address, if it is a constant.
     pub fixed: Option<u64>,
 }
 
@@ -23,11 +25,11 @@ impl Mem {
         for o in [&mut m.real, &mut m.cell] {
             o.displacement += n;
             if o.base.size() == 4 && o.base != Register::None {
-                // Short addresses wrap.
+                // Addresses of 32 bits wrap.
                 o.displacement = o.displacement as i32 as i64;
             }
             if n != 0 && o.displ_size == 0 {
-                // One byte, if it fits.
+                // One byte, if the value fits.
                 o.displ_size = 1;
             }
         }
@@ -60,8 +62,8 @@ fn to32(r: Register) -> Register {
 }
 
 impl Translator {
-    /// Both forms of the explicit memory operand of `i` (stolen registers already renamed).
-    /// `None` for the few combinations that are not supported.
+    /// Both forms of the explicit memory operand of `i`, in which r10 and r11 have already been
+    /// renamed. `None` for the few combinations that are not supported.
     pub fn mem(&mut self, i: &Instruction) -> Option<Mem> {
         let (base, index) = (i.memory_base(), i.memory_index());
         let seg = match i.segment_prefix() {
@@ -83,8 +85,8 @@ impl Translator {
             displ_size: i.memory_displ_size(),
             is_broadcast: false,
         };
-        // An address in the instruction itself does not move with the block. What is relative to a segment
-        // has nothing to do with where the block is.
+        // A constant address in the instruction does not move with the block. An address relative
+        // to a segment does not depend on where the block is.
         self.a.bound |= absolute && base != Register::RIP && (ip || seg == Register::None);
         let fixed = absolute.then_some(if ip { i.ip_rel_memory_address() } else { disp });
         if seg != Register::None {
@@ -168,7 +170,7 @@ impl Translator {
         })
     }
 
-    /// The predictor's form of `m`, which has no segment.
+    /// The cell of `m`, which has no segment.
     pub fn cell_of(&mut self, m: &MemoryOperand) -> Option<MemoryOperand> {
         if self.policy.mode == crate::Mode::Plain {
             return Some(*m);
@@ -178,7 +180,7 @@ impl Translator {
             let displ_size = match m.displ_size {
                 8 => 4,
                 0 if m.base == Register::None => 4,
-                // One byte, if it fits.
+                // One byte, if the value fits.
                 0 => 1,
                 size => size,
             };
@@ -216,7 +218,7 @@ impl Translator {
     /// Both forms of `[rsp + disp]`.
     pub fn stack(&mut self, disp: i32) -> Mem {
         let real = based(regs::RSP, disp);
-        // A register base always has a cell form.
+        // An operand with a base register always has a cell form.
         let cell = self.cell_of(&real).unwrap_or(real);
         Mem {
             real,

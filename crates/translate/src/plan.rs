@@ -9,39 +9,40 @@ use iced_x86::{
 /// How an instruction is translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// Has no effect for the guest.
+    /// It has no effect for the guest.
     Nop,
-    /// Copied.
+    /// It is copied.
     Plain,
+    /// `lea`.
     Lea,
-    /// Load of a whole 32- or 64-bit register, zero- or sign-extending.
+    /// It loads a whole 32-bit or 64-bit register, with zero or sign extension.
     Load,
-    /// Reads memory of at most 8 bytes where a general purpose register may stand instead.
+    /// It reads at most 8 bytes of memory. A general purpose register can replace the operand.
     GprRead,
-    /// The same, read and written.
+    /// It reads and writes at most 8 bytes. A general purpose register can replace the operand.
     GprRmw,
-    /// Only writes memory, and can be done twice.
+    /// It only writes memory, and can be done twice.
     Store,
-    /// As [`Plan::Store`] where the second time needs the mask register restored.
+    /// The same, but the mask register must be restored before the second time.
     Scatter,
-    /// Store that pops the x87 stack; the first of the two is this code.
+    /// A store that pops the x87 stack. The first time is this code, which does not pop.
     PopStore(Code),
-    /// Reads this many bytes.
+    /// It reads this many bytes.
     Read(usize),
-    /// Loads a vector register from this many bytes.
+    /// It loads a vector register from this many bytes.
     VecLoad(usize),
-    /// Reads in a way that the runtime has to follow.
+    /// The runtime must find out what it reads.
     PreRead,
-    /// Writes this many bytes and can be done only once.
+    /// It writes this many bytes, and can be done only once.
     PreStore(usize),
-    /// Bit test with a register offset, which reaches beyond the operand.
+    /// A bit test whose offset is in a register, and can reach beyond the operand.
     BitMem,
     Xchg,
     Xadd,
     Cmpxchg,
-    /// cmpxchg8b and cmpxchg16b.
+    /// `cmpxchg8b` and `cmpxchg16b`.
     CmpxchgWide,
-    /// Locked read-modify-write without a result.
+    /// A locked read-modify-write without a result.
     LockedRmw,
     Push,
     Pop,
@@ -51,17 +52,19 @@ pub enum Plan {
     Leave,
     Xlat,
     Branch,
+    /// The runtime executes it.
     Slow,
     Syscall,
+    /// It raises this exception of [`hindsight_isa::desc::raise`].
     Raise(u8),
 }
 
-/// Index of the operand that is the explicit memory operand.
+/// Number of the operand that is the explicit memory operand.
 pub fn mem_op(i: &Instruction) -> Option<u32> {
     (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory)
 }
 
-/// Whether a general purpose register may replace the memory operand.
+/// Whether a general purpose register can replace the memory operand.
 fn takes_gpr(i: &Instruction, op: u32) -> bool {
     crate::forms::register_size(i, op).is_some()
 }
@@ -70,10 +73,10 @@ fn takes_gpr(i: &Instruction, op: u32) -> bool {
 pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
     use Mnemonic::*;
     match i.mnemonic() {
-        // The last two as long as nobody has enabled them, which is no program's business.
+        // The last three are undefined unless the system has enabled them, which no program can.
         INVALID | Ud0 | Ud1 | Ud2 | Getsec | Getsecq | Vmfunc => return Plan::Raise(raise::UD),
         Int3 => return Plan::Raise(raise::BP),
-        // Allowed to programs only by systems that say so, and never to one that has no counter.
+        // Only some systems allow it to programs, and the virtual processor has no counter.
         Rdpmc => return Plan::Raise(raise::GP),
         Int | Into | Int1 => return Plan::Raise(raise::UNSUPPORTED),
         Syscall => return Plan::Syscall,
@@ -143,7 +146,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         return Plan::Raise(raise::UNSUPPORTED);
     }
     let Some(op) = mem_op(i) else {
-        // Implicit memory that no template above knows.
+        // It accesses implicit memory, and no template above knows it.
         return match info.used_memory().is_empty() {
             true => Plan::Plain,
             false if crate::masked::is_masked_move(i) => Plan::Store,
@@ -172,7 +175,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         _ => {}
     }
     let masked = i.op_mask() != Register::None;
-    // A vector instruction that uses a mask register as a vector register's index.
+    // Its index is a vector register: a gather or a scatter.
     let vsib = i.memory_index().is_vector_register();
     match op_access(info, op) {
         OpAccess::NoMemAccess | OpAccess::None => Plan::Nop,
@@ -212,7 +215,8 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
             } else if size <= 8 && takes_gpr(i, op) {
                 Plan::GprRmw
             } else {
-                // A masked vector store merges into memory: not read, as processors do it.
+                // A masked vector store writes only the selected elements. Processors do not read
+                // the others.
                 if masked {
                     Plan::Store
                 } else {
@@ -223,7 +227,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
     }
 }
 
-/// See [`hindsight_isa::mark`].
+/// Whether `i` is the instruction of [`hindsight_isa::mark`].
 fn asks_recorder(i: &Instruction) -> bool {
     i.code() == Code::Nop_rm32
         && i.len() == CODE.len()
@@ -241,7 +245,8 @@ fn op_access(info: &InstructionInfo, op: u32) -> OpAccess {
     }
 }
 
-/// Plain moves of a whole vector from memory, where the destination can be compared afterwards.
+/// Whether `i` is a plain move of a whole vector from memory, so that its destination can be
+/// compared afterwards.
 fn vec_load(i: &Instruction) -> bool {
     use Mnemonic::*;
     i.op_kind(0) == OpKind::Register
@@ -286,7 +291,7 @@ fn far(i: &Instruction) -> bool {
         )
 }
 
-/// Instructions whose meaning depends on things the virtual processor does not have.
+/// Instructions that depend on what the virtual processor does not have.
 fn unsupported(i: &Instruction) -> bool {
     use Mnemonic::*;
     let segment_load = i.op_count() > 0

@@ -1,7 +1,7 @@
-//! Translated blocks in a form that can be kept, and placed again for the same code, at the same or
-//! another address.
+//! Translated blocks in a saved form. They can be placed again for the same guest code, at the same
+//! address or another.
 //!
-//! Of a block's translation only some fields depend on where its code is: those grow with its address.
+//! Only some fields of the host code depend on the guest address. They grow with it.
 
 use crate::asm::{Field, Fixup, Moving, Place};
 use crate::block::Translator;
@@ -10,20 +10,20 @@ use alloc::vec::Vec;
 use hindsight_isa::ctx::{d, table};
 use hindsight_isa::targets;
 
-/// Blocks whose addresses are all above this have all of them encoded in the same form.
+/// Above this, the encoding of a block does not depend on how large its addresses are.
 pub(crate) const LOW: u64 = 1 << 33;
 /// End of the addresses that programs have.
 pub(crate) const HIGH: u64 = 1 << 47;
 
-/// A block in kept form.
+/// A block in saved form.
 pub struct Saved<'a> {
     pub(crate) pc: u64,
     pub(crate) bound: bool,
     pub(crate) takes_flags: bool,
     pub(crate) instrs: u32,
-    /// The code that was translated.
+    /// The guest code that was translated.
     pub source: &'a [u8],
-    /// What [`Block::peeked`] was.
+    /// [`Block::peeked`] of the translation.
     pub peeked: &'a [u8],
     looks: &'a [u8],
     looked: &'a [u8],
@@ -38,11 +38,11 @@ const LOOK: usize = 9;
 pub(crate) const FIXUP: usize = 8;
 pub(crate) const MOVING: usize = 4;
 
-/// The cold part's bit in a packed place.
+/// The bit of a packed offset that says: in the cold half.
 pub(crate) const COLD: u32 = 1 << 30;
-/// The bit of a field that holds a place in a table of targets.
+/// The bit of a packed field that holds the displacement of a lookup table's entry.
 pub(crate) const TARGET: u32 = 1 << 29;
-/// The additional bit of a packed field.
+/// The additional bit of a packed field: relative, or eight bytes wide.
 pub(crate) const MORE: u32 = 1 << 31;
 
 pub(crate) fn pack(p: Place, more: bool) -> [u8; 4] {
@@ -60,7 +60,8 @@ pub(crate) fn unpack(b: &[u8; 4]) -> (Place, bool) {
 }
 
 impl Block {
-    /// Appends the kept form of the block at `pc`, which was translated from `source` and not placed.
+    /// Appends the saved form of the block at `pc`. It was translated from `source`, and has not
+    /// been placed.
     pub fn save(&self, pc: u64, source: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&pc.to_le_bytes());
         out.extend_from_slice(&(self.instrs as u16).to_le_bytes());
@@ -102,7 +103,7 @@ impl Block {
 }
 
 impl<'a> Saved<'a> {
-    /// Takes apart what [`Block::save`] wrote; `None` if it is something else.
+    /// Reads what [`Block::save`] wrote. `None` if it is something else.
     pub fn read(bytes: &'a [u8]) -> Option<Saved<'a>> {
         let (head, mut rest) = bytes.split_at_checked(HEADER)?;
         let word = |at: usize| {
@@ -132,18 +133,19 @@ impl<'a> Saved<'a> {
         rest.is_empty().then_some(saved)
     }
 
-    /// Bytes of its hot part.
+    /// Bytes of its hot half.
     pub fn hot_len(&self) -> usize {
         self.hot.len()
     }
 
-    /// Whether the block serves at `pc`, if the same code is there.
+    /// Whether the block serves at `pc`, provided that the same guest code is there.
     pub fn serves(&self, pc: u64) -> bool {
         let range = LOW..HIGH;
         pc == self.pc || !self.bound && range.contains(&pc) && range.contains(&self.pc)
     }
 
-    /// What was looked at besides the source: distance from the block, and what was there.
+    /// The code outside the block that its translation depends on: distance from the block, and
+    /// bytes.
     pub fn looks(&self) -> impl Iterator<Item = (i64, &'a [u8])> {
         let mut rest = self.looked;
         self.looks.as_chunks::<LOOK>().0.iter().map_while(move |l| {
@@ -156,8 +158,8 @@ impl<'a> Saved<'a> {
 }
 
 impl Translator {
-    /// Makes the block at `pc`, where it [serves](Saved::serves), the translator's present one. `None`
-    /// if it is not whole.
+    /// Makes this the translator's present block, at `pc`, where it must [serve](Saved::serves).
+    /// `None` if the saved form is not whole.
     pub fn restore(&mut self, pc: u64, s: &Saved) -> Option<()> {
         let b = &mut self.block;
         b.map.clear();
@@ -214,8 +216,8 @@ impl Translator {
     }
 }
 
-/// Has the fields at these packed places of `hot` and `cold` hold what they must if the guest's code is `delta`
-/// further up. `None` if there are none.
+/// Adapts the fields at these packed offsets, for guest code that is `delta` bytes further up.
+/// `None` if `hot` or `cold` ends before such a field.
 pub(crate) fn shift(hot: &mut [u8], cold: &mut [u8], moving: &[u8], delta: u64) -> Option<()> {
     for m in moving.as_chunks::<MOVING>().0 {
         let (at, wide) = unpack(m);
@@ -237,7 +239,8 @@ pub(crate) fn shift(hot: &mut [u8], cold: &mut [u8], moving: &[u8], delta: u64) 
     Some(())
 }
 
-/// The displacement of the place of an address that is `delta` beyond the one whose place is at `disp`.
+/// `disp` is the displacement of some address's entry in a lookup table. Returns that of the
+/// address `delta` bytes further up.
 fn moved_target(disp: i32, delta: u64) -> i32 {
     let tables = [table::CHECKED, table::PLAIN].map(d::targets);
     let Some(first) = tables.into_iter().rev().find(|t| disp >= *t) else {

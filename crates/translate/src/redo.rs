@@ -1,27 +1,28 @@
-//! Flags that a check may change because what made them can be done once more behind it.
+//! Flags that a check may change, because code behind the check computes them again.
 //!
-//! Between a comparison and what looks at its outcome programs often read memory. A check there that leaves the
-//! flags alone costs four instructions more than one that changes them; the comparison, done again on the
-//! same registers, costs one.
+//! Programs often read memory between a comparison and the instruction that uses its outcome. A
+//! check there that preserves flags costs four instructions more than one that changes them.
+//! Repeating the comparison on the same registers costs one.
 
 use crate::block::Translator;
 use crate::keep::whole;
 use crate::regs::{self, Set, gpr, number};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
-/// How the guest's flags can be made again from the registers as they are.
+/// How to compute the guest's flags again from the present registers.
 #[derive(Clone, Copy)]
 pub(crate) enum Redo {
-    /// By the instruction itself, which changes nothing else.
+    /// By the instruction itself, which changes only flags.
     Same(Instruction),
-    /// From the result of an operation on bits.
+    /// From the result of a bitwise operation: register and size in bytes.
     Result(u8, u8),
-    /// By taking a sum or difference back and doing it again.
+    /// By undoing an addition or subtraction and doing it again. The code is that of the inverse
+    /// operation.
     Back(Instruction, Code),
 }
 
 impl Redo {
-    /// For the flags behind `i`; `None` if it is none of these.
+    /// How to compute the flags behind `i` again. `None` if it cannot be done.
     pub(crate) fn of(i: &Instruction) -> Option<Redo> {
         use Mnemonic::*;
         if i.op_count() != 2 || i.has_lock_prefix() {
@@ -35,7 +36,8 @@ impl Redo {
         if i.op_kind(0) != OpKind::Register || !general(0) || !general(1) {
             return None;
         }
-        // A segment means nothing without a memory operand, and would mean something behind another prefix.
+        // A segment prefix means nothing without a memory operand. Behind another prefix it would
+        // mean something.
         let mut i = *i;
         i.set_segment_prefix(Register::None);
         let i = &i;
@@ -49,7 +51,7 @@ impl Redo {
         }
     }
 
-    /// Whether it still serves when the registers in `changed` have other values.
+    /// Whether this still works when the registers in `changed` have other values.
     fn survives(&self, changed: Set) -> bool {
         let same = |r| !number(r).is_some_and(|n| changed.has(n));
         match self {
@@ -62,7 +64,7 @@ impl Redo {
     }
 }
 
-/// The instruction that takes back what the addition or subtraction `code` does to its first operand.
+/// The code that undoes what the addition or subtraction `code` does to its first operand.
 fn inverse(code: Code) -> Option<Code> {
     use Code::*;
     const PAIRS: [(Code, Code); 15] = [
@@ -90,7 +92,7 @@ fn inverse(code: Code) -> Option<Code> {
 }
 
 impl Translator {
-    /// Notes the flags behind `i`, which changes the registers `written`.
+    /// Notes the flags behind `i`, which writes the registers `written`.
     pub(crate) fn redo_after(&mut self, i: &Instruction, written: Set) {
         self.redo = match i.rflags_modified() {
             0 => self.redo.filter(|r| r.survives(written)),
@@ -98,8 +100,9 @@ impl Translator {
         };
     }
 
-    /// How a check in the instruction at hand may have the flags before it made again: if the registers that
-    /// they are made from are neither changed by the instruction nor lent to its translation.
+    /// How a check inside the current instruction can have the flags before it computed again. The
+    /// registers that they are computed from must not be written by the instruction, nor be
+    /// borrowed.
     pub(crate) fn redo_at_hand(&self) -> Option<Redo> {
         let mut taken = self.cur.written;
         let lent = &self.cur.victims[..self.cur.nvictims];
@@ -107,7 +110,7 @@ impl Translator {
         self.redo.filter(|r| r.survives(taken))
     }
 
-    /// Makes the flags again.
+    /// Computes the flags again.
     pub(crate) fn make_again(&mut self, redo: Redo) {
         match redo {
             Redo::Same(i) => self.a.put(&i),

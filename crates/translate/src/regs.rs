@@ -1,17 +1,24 @@
-//! General purpose registers by hardware number, and renaming of the two the translator owns.
+//! General purpose registers by hardware number, and renaming of the two that the translator uses.
 
 use iced_x86::{Instruction, OpKind, Register};
 
+/// Hardware number of rax.
 pub const RAX: u8 = 0;
+/// Hardware number of rcx.
 pub const RCX: u8 = 1;
+/// Hardware number of rdx.
 pub const RDX: u8 = 2;
+/// Hardware number of rsp.
 pub const RSP: u8 = 4;
+/// Hardware number of rbp.
 pub const RBP: u8 = 5;
+/// Hardware number of rsi.
 pub const RSI: u8 = 6;
+/// Hardware number of rdi.
 pub const RDI: u8 = 7;
-/// Scratch.
+/// Hardware number of the scratch register.
 pub const SCR: u8 = hindsight_isa::ctx::SCR_REG as u8;
-/// Instruction counter.
+/// Hardware number of the instruction counter.
 pub const CNT: u8 = hindsight_isa::ctx::CNT_REG as u8;
 
 const R8: [Register; 16] = [
@@ -103,19 +110,21 @@ pub fn number(r: Register) -> Option<u8> {
     r.is_gpr().then(|| r.full_register().number() as u8)
 }
 
-/// Whether `r` is AH, BH, CH or DH, which no instruction with a REX prefix can name.
+/// Whether `r` is AH, BH, CH or DH. No instruction with a REX prefix can name these.
 pub fn is_high_byte(r: Register) -> bool {
     matches!(r, Register::AH | Register::BH | Register::CH | Register::DH)
 }
 
-/// A set of general purpose registers.
+/// A set of general purpose registers, as bits by hardware number.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Set(pub u16);
 
 impl Set {
+    /// Adds register `n`.
     pub fn add(&mut self, n: u8) {
         self.0 |= 1 << n;
     }
+    /// Whether register `n` is in the set.
     pub fn has(self, n: u8) -> bool {
         self.0 & (1 << n) != 0
     }

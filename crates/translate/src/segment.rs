@@ -1,5 +1,8 @@
-//! What stands before a segment's instructions: the budget, what is counted, the check that the
-//! code has not changed.
+//! What is emitted in front of a segment:
+//!
+//! - the budget check of a replay;
+//! - the counts of what is executed;
+//! - the check that the guest's code has not changed.
 
 use crate::asm;
 use crate::block::{Translator, ends_segment, slot};
@@ -11,9 +14,11 @@ use hindsight_isa::{Desc, DescKind};
 use iced_x86::{FlowControl, Instruction, MemoryOperand, OpAccess};
 
 impl Translator {
-    /// Replay: sets `covered` for the segment that ends at `end`. Where flags are needed at the next one,
-    /// so that looking at the budget would cost more, it is covered too: then the exit between them takes
-    /// its length back.
+    /// Replay: sets `covered`, the end of what the next budget check covers. That is at least the
+    /// segment that ends at `end`.
+    ///
+    /// Where the next segment needs flags, a budget check would be dear. So that segment is covered
+    /// too. An exit between the two takes back its length.
     pub(crate) fn cover(&mut self, instrs: &[Instruction], end: usize) {
         self.covered = end;
         while let Some(next) = instrs.get(self.covered)
@@ -26,7 +31,7 @@ impl Translator {
         }
     }
 
-    /// The exits between two segments that one budget covers.
+    /// Emits the exits in the middle of what one budget check covers.
     pub(crate) fn early_exits(&mut self) {
         for (jump, rest, pc) in core::mem::take(&mut self.early) {
             let here = self.a.here();
@@ -36,8 +41,8 @@ impl Translator {
         }
     }
 
-    /// Replay: adds the length of what is covered to the negative budget; leaves before it when
-    /// that passes zero.
+    /// Replay: adds the length of what is covered to the negative budget. If the sum reaches zero,
+    /// execution leaves before the covered instructions.
     pub(crate) fn budget(&mut self, pc: u64, n: u16, live: u32) {
         let stub = if live == 0 {
             // add r11, n; jc. A block has fewer than 128 instructions.
@@ -45,7 +50,8 @@ impl Translator {
             self.a.jump_later(&[0x0f, 0x82])
         } else {
             asm::count(&mut self.a, n as i32);
-            // The upper half, without flags: all ones, to which one is added, as long as it is negative.
+            // Without changing flags: while the sum is negative, its upper half is all ones. One
+            // more makes that zero.
             self.a.mov(SCR, RCX);
             self.a.mov(RCX, CNT);
             // bswap rcx; lea ecx, [rcx + 1]
@@ -67,7 +73,7 @@ impl Translator {
         self.a.cold(false);
     }
 
-    /// Adds what the instructions of a segment are to [`hindsight_isa::Ctx::executed`].
+    /// Adds what the instructions of a segment consist of to [`hindsight_isa::Ctx::executed`].
     pub(crate) fn add_counts(&mut self, instrs: &[Instruction]) {
         let (mut reads, mut writes, mut indirect) = (0, 0, 0);
         for i in instrs {
@@ -99,7 +105,7 @@ impl Translator {
         }
     }
 
-    /// Compares the block's source with what it was translated from.
+    /// Compares the block's guest code with what was translated.
     pub(crate) fn self_check(&mut self, input: &Input) {
         let last = self.instrs[self.instrs.len() - 1];
         let len = (last.next_ip() - input.pc) as usize;

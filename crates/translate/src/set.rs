@@ -1,7 +1,9 @@
-//! The kept forms of many blocks of one file as one, which is placed at once: with the jumps between its
-//! blocks, so that what has been executed before takes one copy and not an exit for each block and each jump.
+//! A set: the saved forms of many blocks of one file, as one. A set is placed at once, with the
+//! jumps between its blocks. So code that has been executed before takes one copy, and no exit for
+//! each block and each jump.
 //!
-//! Addresses in a set count from its *origin*, which is where the file's first byte is or would be.
+//! Addresses in a set count from its *origin*: the address of the file's first byte, whether that
+//! is mapped or not.
 
 use crate::asm::Place;
 use crate::portable::{COLD, FIXUP, HIGH, LOW, MORE, MOVING, Saved, TARGET, pack, shift, unpack};
@@ -11,12 +13,13 @@ use alloc::vec::Vec;
 const BLOCK: usize = 20;
 /// Bytes of a page's record.
 const PAGE: usize = 16;
-/// Bytes of the number of a block.
+/// Bytes of a block's number.
 const NUMBER: usize = 4;
-/// Words before the parts: origin, then whether it serves elsewhere, then the length of each part.
+/// Number of parts. The header has words of eight bytes: the origin, whether the set serves only
+/// there, and the length of each part.
 const PARTS: usize = 8;
 const HEADER: usize = 8 * (2 + PARTS);
-/// Most bytes of a part, which packed places can name.
+/// Most bytes of a half of the code. Packed offsets cannot say more.
 const MOST: usize = 1 << 28;
 
 /// A set that is being made.
@@ -37,16 +40,20 @@ pub struct Gathered {
 /// A block of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Address of its code, from the origin.
+    /// Guest address of the block, in bytes from the origin.
     pub pc: u32,
-    /// Where its hot part is in that of the set.
+    /// Where its hot half is in that of the set.
     pub hot: u32,
+    /// Bytes of its hot half.
     pub hot_len: u32,
+    /// Number of its guest instructions.
     pub instrs: u16,
-    /// Bytes of its code, and of what the translator saw at its exits, which follow each other in
-    /// [`Set::bytes`].
+    /// Bytes of its guest code. They are in [`Set::bytes`], followed by `peeked` bytes. All blocks'
+    /// bytes follow each other there.
     pub src_len: u16,
+    /// Bytes of [`crate::Saved::peeked`].
     pub peeked: u8,
+    /// Its code may need flags on entry.
     pub takes_flags: bool,
 }
 
@@ -64,8 +71,15 @@ impl Gathered {
         self.blocks.is_empty()
     }
 
-    /// Adds a kept block, which serves at `pc`: its number in the set, and where its hot part is. `None` if it
-    /// is not whole or cannot be part of a set that serves elsewhere.
+    /// Adds a saved block, which serves at `pc`. Returns its number in the set and where its hot
+    /// half is.
+    ///
+    /// `None` if
+    ///
+    /// - the block is not whole;
+    /// - a half of the set would become too long;
+    /// - the block serves only where it was made, although its address is of those between which
+    ///   blocks can move.
     pub fn add(&mut self, pc: u64, s: &Saved) -> Option<(u32, u32)> {
         let moves = (LOW..HIGH).contains(&pc) && (LOW..HIGH).contains(&s.pc);
         if s.bound && moves {
@@ -119,15 +133,17 @@ impl Gathered {
         Some((number, hot as u32))
     }
 
-    /// Has the jump whose displacement is at `at` of the hot part lead to `target` of it.
+    /// Links a jump: the jump whose displacement is at `at` leads to `target`. Both are offsets in
+    /// the hot half.
     pub fn link(&mut self, at: u32, target: u32) {
         let place = |at| Place { cold: false, at };
         self.fixups.extend_from_slice(&pack(place(at), true));
         self.fixups.extend_from_slice(&pack(place(target), false));
     }
 
-    /// The set serves only where the page `number` (from the origin) has content with this `hash`, which the
-    /// blocks with these numbers depend on.
+    /// Makes the set depend on a page: it serves only where the page's content has this `hash`.
+    /// `number` counts pages from the origin. `users` are the numbers of the blocks that depend on
+    /// the page.
     pub fn page(&mut self, number: u32, hash: u64, users: &[u32]) {
         self.pages.extend_from_slice(&number.to_le_bytes());
         self.pages
@@ -138,7 +154,7 @@ impl Gathered {
         }
     }
 
-    /// Bytes of it.
+    /// Bytes of the saved set.
     pub fn len(&self) -> usize {
         HEADER + self.parts().iter().map(|p| p.len()).sum::<usize>()
     }
@@ -156,7 +172,7 @@ impl Gathered {
         ]
     }
 
-    /// Gives the set in bytes to `save`, in parts that follow each other.
+    /// Gives the saved set to `save`, as slices that follow each other.
     pub fn save(&self, save: impl FnOnce(&[&[u8]])) {
         let parts = self.parts();
         let mut head = Vec::with_capacity(HEADER);
@@ -171,7 +187,8 @@ impl Gathered {
     }
 }
 
-/// A packed place in the parts of a set, of one in those of a block that are at `hot` and `cold` of it.
+/// Turns a packed offset in a block into one in a set that has the block's halves at `hot` and
+/// `cold`.
 fn further(packed: &[u8; 4], hot: usize, cold: usize) -> [u8; 4] {
     let v = u32::from_le_bytes(*packed);
     let by = if v & COLD != 0 { cold } else { hot };
@@ -183,6 +200,7 @@ pub struct Set<'a> {
     origin: u64,
     bound: bool,
     blocks: &'a [u8],
+    /// Guest code and `peeked` bytes of all blocks (see [`Member`]).
     pub bytes: &'a [u8],
     pages: &'a [u8],
     users: &'a [u8],
@@ -193,7 +211,7 @@ pub struct Set<'a> {
 }
 
 impl<'a> Set<'a> {
-    /// Takes apart what [`Gathered::save`] gave; `None` if it is something else.
+    /// Reads what [`Gathered::save`] gave. `None` if it is something else.
     pub fn read(content: &'a [u8]) -> Option<Set<'a>> {
         let (head, mut rest) = content.split_at_checked(HEADER)?;
         let mut words = head
@@ -223,7 +241,7 @@ impl<'a> Set<'a> {
         (fits && set.is_consistent()).then_some(set)
     }
 
-    /// Whether what blocks and pages say lies within the parts.
+    /// Whether all that blocks and pages name lies within the parts.
     fn is_consistent(&self) -> bool {
         let mut bytes = 0;
         let mut end = 0;
@@ -247,19 +265,19 @@ impl<'a> Set<'a> {
         self.blocks.len() / BLOCK
     }
 
-    /// Bytes of the hot and of the cold part.
+    /// Bytes of the hot and of the cold half.
     pub fn sizes(&self) -> (usize, usize) {
         (self.hot.len(), self.cold.len())
     }
 
-    /// Whether it serves for code whose origin is at `origin`.
+    /// Whether the set serves for code whose origin is at `origin`.
     pub fn serves(&self, origin: u64) -> bool {
         let range = LOW..HIGH;
         origin == self.origin
             || !self.bound && range.contains(&origin) && range.contains(&self.origin)
     }
 
-    /// The blocks, in the order of their hot parts.
+    /// The blocks, in the order of their hot halves.
     pub fn members(&self) -> impl Iterator<Item = Member> + 'a {
         self.blocks.as_chunks::<BLOCK>().0.iter().map(|b| {
             let word = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
@@ -284,7 +302,8 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// The pages that it depends on: number from the origin, hash, and the numbers of the blocks that do.
+    /// The pages that the set depends on: number from the origin, hash, and the numbers of the
+    /// blocks that depend on the page.
     pub fn pages(&self) -> impl Iterator<Item = (u32, u64, impl Iterator<Item = u32> + 'a)> + 'a {
         let mut rest = self.users.as_chunks::<NUMBER>().0;
         self.raw_pages().map_while(move |(number, n, hash)| {
@@ -294,9 +313,10 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// Puts the code for the origin `origin`, where it [serves](Set::serves), into `hot` and `cold`, which have
-    /// [its sizes](Set::sizes) and will be executed at these addresses; `base`: as for
-    /// [`crate::Translator::place`]. `None` if it is not whole.
+    /// Copies the code to `hot` and `cold`, and adapts it to the origin `origin`, where it must
+    /// [serve](Set::serves). The slices have [its sizes](Set::sizes). Beside each is the host
+    /// address at which it will be executed. `base` is as for [`crate::Translator::place`]. `None`
+    /// if the set is not whole.
     pub fn place(
         &self,
         origin: u64,

@@ -1,4 +1,4 @@
-//! Templates of instructions that touch memory through one explicit operand.
+//! Templates of instructions that access memory through one explicit operand.
 
 use crate::Mode;
 use crate::asm;
@@ -13,7 +13,7 @@ use hindsight_isa::DescKind;
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 impl Translator {
-    /// Applies template `p` to `i`; `written` are the registers it changes.
+    /// Applies template `p` to `i`, which writes the registers `written`.
     pub(crate) fn template(&mut self, p: Plan, i: &Instruction, written: Set) {
         if self.policy.mode == Mode::Plain
             && !matches!(
@@ -96,7 +96,8 @@ impl Translator {
     pub(crate) fn copy(&mut self, i: &Instruction) {
         let mut i = *i;
         if mem_op(&i).is_none() {
-            // It means nothing here, and must mean nothing behind what is emitted before it either.
+            // A segment prefix means nothing here. It must not mean something behind other emitted
+            // prefixes either.
             i.set_segment_prefix(Register::None);
         }
         if !self.a.try_put(&i) {
@@ -110,7 +111,7 @@ impl Translator {
         self.copy(&i);
     }
 
-    /// `mov rax, [moffs]` and its kin in their ordinary form.
+    /// Turns `mov rax, [moffs]` and the like into their ordinary form.
     pub(crate) fn plain_form(i: &Instruction) -> Instruction {
         let mut i = *i;
         i.set_code(match i.code() {
@@ -145,7 +146,7 @@ impl Translator {
         }
     }
 
-    /// The instruction on the predictor's cell.
+    /// The instruction on its cell.
     pub(crate) fn cell_op(&mut self, i: &Instruction) {
         let mut i = *i;
         i.set_has_lock_prefix(false);
@@ -163,10 +164,10 @@ impl Translator {
         }
     }
 
-    /// `xrstor`, limited to the state that the virtual processor has: whatever else the program (or a
-    /// forged trace) asks for, such as protection keys, is the host's.
+    /// `xrstor`, limited to the state that the virtual processor has. A program, or a forged trace,
+    /// may ask for more. Other state, as protection keys, is the host's.
     fn restore_state(&mut self, i: &Instruction, m: Mem) {
-        // A fixed cell's address is not noted as one that moves with the block.
+        // The address of a fixed cell in a `lea` is not noted as a field that moves with the block.
         self.a.bound |= m.fixed.is_some();
         let at = self.borrow_reg();
         self.a.lea(
@@ -178,7 +179,7 @@ impl Translator {
         );
         self.borrow_this(RAX);
         self.borrow_this(RDX);
-        // The components are all in the low byte of the mask.
+        // All components are in the low byte of the mask.
         self.a.rr(Code::Movzx_r32_rm8, gpr(RAX, 4), gpr(RAX, 1));
         self.a.imm(RDX, 0);
         let cell = MemoryOperand {
@@ -215,14 +216,16 @@ impl Translator {
         self.copy(&i);
     }
 
-    /// Load into a whole register: into the destination first when nothing stands against it.
+    /// A load of a whole register. It goes straight into the destination, if nothing stands against
+    /// that.
     fn load(&mut self, i: &Instruction, written: Set) {
         let zero_ext = matches!(i.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx);
         let dest = number(i.op_register(0)).unwrap_or(RAX);
         let in_address = [i.memory_base(), i.memory_index()]
             .iter()
             .any(|r| number(*r) == Some(dest));
-        // Nothing is lent to the translation of such a load, which could be what the flags are made from.
+        // This load needs no borrowed register. So no register that the flags are computed from is
+        // lent.
         let alone = !self.cur.used.has(SCR)
             && !self.cur.used.has(regs::CNT)
             && !matches!(i.segment_prefix(), Register::FS | Register::GS);
@@ -247,9 +250,9 @@ impl Translator {
         });
     }
 
-    /// Reads into the scratch register, which then stands for the operand.
+    /// Reads into the scratch register, which then replaces the operand.
     fn gpr_read(&mut self, i: &Instruction) {
-        // A constant address may stand in the scratch register until the value replaces it.
+        // A constant address may be in the scratch register until the value overwrites it.
         self.cur.scr_taken = !constant_address(i);
         let (Some(op), Some(m)) = (mem_op(i), self.mem(i)) else {
             return self.unsupported();
@@ -276,7 +279,7 @@ impl Translator {
         let size = i.memory_size().size();
         self.checked_read(SCR, size, &m);
         if flags::reads(i) != 0 {
-            // Fault before the flags that a repetition needs have changed.
+            // The store must fault before flags change that a repetition needs.
             self.a.store(m.real, SCR, size);
         }
         let high = (0..i.op_count())
@@ -287,7 +290,7 @@ impl Translator {
             Mnemonic::Rol | Mnemonic::Ror | Mnemonic::Rcl | Mnemonic::Rcr
         );
         if high || rotates {
-            // `op [m], ah`: on the cell, whose result is then copied.
+            // `op [m], ah`: done on the cell, whose result is copied to memory.
             self.a.store(m.real, SCR, size);
             self.copy_with(i, &m.cell);
             self.a.load(SCR, size, m.cell);
@@ -299,7 +302,7 @@ impl Translator {
         self.a.store(m.cell, SCR, size);
     }
 
-    /// Stores twice; the first time as `first`.
+    /// Stores twice: to memory, with the code `first` if there is one, and to the cell.
     fn store(&mut self, i: &Instruction, first: Option<Code>) {
         if mem_op(i).is_none() {
             return self.masked_move(i);
@@ -327,7 +330,7 @@ impl Translator {
         self.copy_with(i, &m.cell);
     }
 
-    /// Checks `size` bytes in words, then lets the instruction read the cell.
+    /// Checks `size` bytes word by word. Then the instruction reads the cell.
     fn read(&mut self, i: &Instruction, size: usize) {
         let wide = self.policy.wide_checks && matches!(size, 16 | 32 | 64);
         self.cur.scr_taken = !wide && !constant_address(i);
@@ -372,7 +375,8 @@ impl Translator {
         self.copy_with(i, &m.cell);
     }
 
-    /// Runs on the cell (the runtime has proven the memory writable), then copies the cell out.
+    /// The instruction runs on the cell, which is then copied to memory. The runtime has proven
+    /// that the memory can be written.
     fn pre_store(&mut self, i: &Instruction, size: usize) {
         let Some(m) = self.mem(i) else {
             return self.unsupported();
@@ -381,7 +385,7 @@ impl Translator {
         self.copy_cells(&m, size);
     }
 
-    /// Copies cells to memory through the scratch register or a borrowed one.
+    /// Copies cells to memory, through the scratch register or a borrowed one.
     fn copy_cells(&mut self, m: &Mem, size: usize) {
         let t = if m.uses(SCR) { self.borrow_reg() } else { SCR };
         let mut at = 0;
@@ -403,15 +407,16 @@ impl Translator {
         };
         if self.checked() && i.mnemonic() != Mnemonic::Bt {
             self.copy_with(i, &m.real);
-            // The same again on the cell, from the same flags: only CF changes, and to the same.
+            // Now the same on the cell, from the same flags: it changes only CF, to the same value.
         }
         if self.checked() && self.policy.predictor.bits == 32 {
             let mut cell = *i;
             cell.set_has_lock_prefix(false);
             return self.copy_with(&cell, &m.cell);
         }
-        // The cell is found from the address of the word that holds the bit: what a processor adds to an address by itself
-        // is not left to it in a replay, and a small predictor has no such cell.
+        // The cell is found from the address of the word that holds the bit. In a replay the
+        // processor must not add anything to an address itself. In a small predictor the operand's
+        // cell would be the wrong one.
         let size = i.op_register(1).size();
         let (at, word, bits) = (self.borrow_reg(), self.borrow_reg(), self.borrow_reg());
         match m.fixed {
@@ -447,7 +452,7 @@ impl Translator {
     }
 }
 
-/// Whether the operand of `i` is a constant address without segment.
+/// Whether the operand of `i` is a constant address without a segment.
 fn constant_address(i: &Instruction) -> bool {
     let none = i.memory_base() == Register::None && i.memory_index() == Register::None;
     (none || i.is_ip_rel_memory_operand())

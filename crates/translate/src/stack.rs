@@ -1,4 +1,4 @@
-//! Templates of instructions that use the stack, and `xlat`.
+//! Templates of instructions that use the stack, and of `xlat`.
 
 use crate::Mode;
 use crate::asm::{based, ctx};
@@ -51,7 +51,7 @@ impl Translator {
         }
     }
 
-    /// Moves the low 2 or all 8 bytes of a register.
+    /// Copies the low 2 or all 8 bytes of a register.
     fn mov_low(&mut self, to: u8, from: u8, size: usize) {
         if size == 2 {
             self.a.rr(Code::Mov_r16_rm16, gpr(to, 2), gpr(from, 2));
@@ -60,7 +60,8 @@ impl Translator {
         }
     }
 
-    /// Reads `size` bytes into `s`: from memory, checked, or from the cell in replay.
+    /// Reads `size` bytes into `s`: from memory, with a check when recording; from the cell in a
+    /// replay.
     pub(crate) fn fetch(&mut self, s: u8, size: usize, m: &Mem) {
         match self.policy.mode {
             Mode::Replay => self.a.load(s, size, m.cell),
@@ -147,7 +148,7 @@ impl Translator {
         }
     }
 
-    /// `pop rsp`, `pop [m]` and all of 16 bits.
+    /// `pop rsp`, `pop [m]`, and all pops of 16 bits.
     fn pop_other(&mut self, i: &Instruction, size: usize) {
         self.cur.scr_taken = true;
         let top = self.stack(0);
@@ -156,7 +157,7 @@ impl Translator {
             let Some(r) = number(i.op_register(0)) else {
                 return self.unsupported();
             };
-            // Before the destination changes, which may be the stack pointer.
+            // Before the destination changes: that may be the stack pointer.
             self.a.lea(RSP, based(RSP, size as i32));
             return self.mov_low(r, SCR, size);
         }
@@ -186,7 +187,7 @@ impl Translator {
             self.a.bytes(&[0x9c]);
             self.a.load(SCR, size, based(RSP, 0));
         } else {
-            // The flags can only be had through a stack: the runtime's.
+            // Only a stack can hold all flags: the host's is used.
             self.a.spill(slot::VALUE, RSP);
             self.a.load(RSP, 8, ctx(d::HOST_RSP));
             self.a.bytes(&[0x9c]);
@@ -223,8 +224,8 @@ impl Translator {
         }
     }
 
-    /// Single steps would be those of the host code: the runtime does it if the trap flag is among what is taken.
-    /// The flags are free: they are about to be set.
+    /// Leaves for the runtime if the trap flag is among the flags to load: the processor would
+    /// single-step the host code. The test may change flags, since they are about to be set.
     fn leave_trap_flag(&mut self) {
         if let Ok(i) = Instruction::with2(Code::Test_rm16_imm16, gpr(SCR, 2), 0x100u32) {
             self.a.put(&i);
@@ -233,7 +234,8 @@ impl Translator {
         self.a.cold(true);
         let here = self.a.here();
         self.a.aim(traps, here);
-        // The runtime goes on with the guest's registers, and what follows here has yet to give them back.
+        // The runtime continues with the guest's registers. The code that follows here has yet to
+        // give borrowed ones back.
         let released = self.cur.released;
         self.release();
         self.cur.released = released;
@@ -250,8 +252,8 @@ impl Translator {
         }
     }
 
-    /// Builds a stack frame. Both registers change at the end, so that a fault on the way finds the
-    /// state before the instruction.
+    /// Builds a stack frame. Both registers change last, so that a fault on the way finds the state
+    /// from before the instruction.
     fn enter(&mut self, i: &Instruction, size: usize) {
         self.cur.scr_taken = true;
         let level = (i.immediate8_2nd() & 31) as i32;
@@ -262,7 +264,7 @@ impl Translator {
         }
         let place = |t: &mut Self, base, disp| {
             let real = based(base, disp);
-            // A register base always has a cell form.
+            // An operand with a base register always has a cell form.
             let cell = t.cell_of(&real).unwrap_or(real);
             Mem {
                 real,
@@ -281,8 +283,9 @@ impl Translator {
         };
         let used = step * (level + 1);
         if self.checked() {
-            // Replay learns what is read before anything is written: so here too. And cells may
-            // change only if nothing faults later: the places to be written are tried.
+            // A replay patches all that is read before anything is written. So all reads are
+            // checked first here too. Cells may change only if nothing faults later. So the memory
+            // to be written is probed.
             for k in 1..level {
                 let outer = place(self, RBP, -step * k);
                 self.fetch(SCR, size, &outer);

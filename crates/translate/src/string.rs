@@ -1,13 +1,16 @@
-//! String instructions that translated code executes by itself.
+//! String instructions that translated code executes itself.
 //!
-//! With a repetition prefix the processor may be interrupted, or meet a fault, between two iterations. A
-//! fault's place is known from the count that the instruction began with, which stands in the context
-//! block. A signal waits until the instruction is done, which is executed step by step for that: so only
-//! short ones stay here, and what is longer goes to the runtime, where getting there costs little.
+//! Between two iterations of a repeated instruction, a fault or a signal may come.
 //!
-//! Plain code has them as they are. Where reads are checked, an iteration is a load, a comparison, and a `stos`, which
-//! knows the direction; after each the guest's registers are what they are between two iterations. What
-//! was not predicted is left to the runtime, with the rest of the instruction.
+//! - Fault: the context block has the count that the instruction began with. That tells how many
+//!   iterations are complete.
+//! - Signal: it waits until the instruction is done, which is stepped through for that. So only
+//!   short repetitions stay here. Long ones go to the runtime, where the way there matters little.
+//!
+//! Plain code has the instructions as they are. Where reads are checked, an iteration is a load, a
+//! comparison and a `stos`, which knows the direction. After each iteration the guest's registers
+//! are as between two iterations of the instruction. On a misprediction the runtime does the rest
+//! of the instruction.
 
 use crate::asm::based;
 use crate::block::{Translator, slot};
@@ -18,7 +21,7 @@ use hindsight_isa::string::{Kind, Repeat, Segment, StringOp};
 use hindsight_isa::{Ctx, Desc, DescKind, Kept};
 use iced_x86::{Code, MemoryOperand};
 
-/// Whether translated code executes the string instruction with this code itself.
+/// Whether translated code executes the string instruction with these bytes itself.
 pub(crate) fn is_native(code: &[u8], policy: Policy) -> bool {
     let Some(op) = StringOp::decode(code) else {
         return false;
@@ -31,9 +34,9 @@ pub(crate) fn is_native(code: &[u8], policy: Policy) -> bool {
     kind && op.segment == Segment::Flat && !op.addr32
 }
 
-/// Iterations that the string instruction `code`, which translated code executes, has completed when it
-/// raises a fault or leaves for the runtime with `rcx` in that register; `None`: it is none, or one without
-/// repetition.
+/// Iterations that a string instruction has completed when translated code faults in it, or leaves
+/// in the middle of it. `code` has its bytes, `rcx` the value of that register. `None` if it is no
+/// string instruction, or has no repetition.
 pub fn completed(code: &[u8], ctx: &Ctx, rcx: u64) -> Option<u64> {
     let op = StringOp::decode(code).filter(|op| op.repeat != Repeat::No)?;
     debug_assert!(!op.addr32);
@@ -41,7 +44,7 @@ pub fn completed(code: &[u8], ctx: &Ctx, rcx: u64) -> Option<u64> {
 }
 
 impl Translator {
-    /// The instruction at hand, if it makes less than 256 iterations.
+    /// Emits the current instruction. It is executed here if it has less than 256 iterations.
     pub(crate) fn native_string(&mut self) {
         let (bytes, len) = (self.cur.bytes, self.cur.len as usize);
         let Some(op) = StringOp::decode(&bytes[..len]) else {
@@ -58,7 +61,7 @@ impl Translator {
         }
     }
 
-    /// The instruction itself, without the prefixes that mean nothing.
+    /// Emits the instruction itself, without prefixes that mean nothing.
     fn emit_string(&mut self, op: &StringOp) {
         match op.repeat {
             Repeat::No => {}
@@ -80,11 +83,11 @@ impl Translator {
         self.a.bytes(&[opcode + (op.size > 1) as u8]);
     }
 
-    /// Puts the count away and jumps, by the fixup that is returned, if it has more than one byte. Then rcx is
-    /// still to be fetched.
+    /// Saves the count, and jumps if that is 256 or more. Returns the jump's fixup. Where it leads,
+    /// rcx must be restored.
     fn unless_short(&mut self) -> usize {
         self.a.spill(slot::CHECK, RCX);
-        // movzx r10d, cl; not r10; lea rcx, [rcx + r10 + 1]: zero if the count has one byte. jrcxz
+        // movzx r10d, cl; not r10; lea rcx, [rcx + r10 + 1]: zero if the count is below 256. jrcxz
         self.a.bytes(&[0x44, 0x0f, 0xb6, 0xd1, 0x49, 0xf7, 0xd2]);
         self.a.bytes(&[0x4a, 0x8d, 0x4c, 0x11, 0x01]);
         let short = self.a.short(&[0xe3]);
@@ -94,8 +97,8 @@ impl Translator {
         long
     }
 
-    /// Has the runtime execute the rest of the instruction (`begun`) or all of it, on the way of the fixup `jump`,
-    /// where `before` brings the registers back; it continues here.
+    /// Has the runtime execute the rest of the instruction (`begun`) or all of it. The fixup `jump`
+    /// leads to the exit, where `before` restores registers. Execution continues here.
     fn leave_string(&mut self, jump: usize, begun: bool, before: impl FnOnce(&mut Self)) {
         let back = self.place_here();
         self.a.cold(true);
@@ -145,7 +148,7 @@ impl Translator {
         });
         self.a.store(cell(SCR), RAX, size);
         if copies {
-            // As far as rdi went.
+            // rsi goes as far as rdi went.
             self.a.rr(Code::Add_r64_rm64, gpr(RSI, 8), gpr(RDI, 8));
             self.a.rr(Code::Sub_r64_rm64, gpr(RSI, 8), gpr(SCR, 8));
         }

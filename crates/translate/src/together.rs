@@ -1,8 +1,9 @@
-//! Which marks an instruction need not make, because one before it in the same block does.
+//! Which access marks an instruction need not make, because an earlier one in the block makes them.
 //!
-//! What a budget covers is executed from its beginning, as far as it is: where it stops, or is interrupted for an event
-//! that may change marks, it goes on in a block of its own. So what has been marked stays so to its end, and within a
-//! segment what will be written may be marked ahead: one address serves for all writes through the same register.
+//! A budget check covers a run of instructions. They execute from the beginning of the run. If
+//! execution stops inside, or an event that may change marks interrupts it, it continues in another
+//! block. So what has been marked stays marked to the end of the run. Within a segment, later
+//! writes may be marked ahead: one address serves for all writes through the same register.
 
 use crate::addresses::{Address, Registers, Value};
 use crate::block::{Translator, ends_segment};
@@ -13,29 +14,31 @@ use alloc::vec::Vec;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
 use iced_x86::{Instruction, Register, UsedMemory};
 
-/// From the first to the last byte that are marked through one address at most; fewer than the slack of marks.
+/// Most bytes from the first to the last mark that one address serves. Fewer than the slack of an
+/// access map.
 const REACH: i64 = 256;
 
 /// Writes through one register that are marked together.
 struct Lead {
-    /// The instruction that does it.
+    /// The instruction that marks them.
     at: usize,
+    /// The register's value.
     value: Value,
-    /// Where the writes are, from what the register then holds, and their sizes.
+    /// For each write, its offset from what the register holds at that instruction, and its size.
     writes: Vec<(i64, usize)>,
-    /// What the register had been added to then.
+    /// The constants added to the register by then.
     sum: i64,
 }
 
-/// What is known of marks in a stretch that a budget covers.
+/// Which marks are made together, in a run that a budget check covers.
 #[derive(Default)]
 pub(crate) struct Together {
-    /// Instructions whose reads, and whose writes, are marked by others: a bit for each.
+    /// Instructions whose reads (first) and writes (second) are marked by others: a bit for each.
     done: [u64; 2],
     leads: Vec<Lead>,
 }
 
-/// Registers and what is marked, while a stretch is gone through.
+/// What is known while a run is gone through: the registers, and what has been marked.
 #[derive(Default)]
 struct Walk {
     registers: Registers,
@@ -43,7 +46,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Whether a mark of this kind has been made; from now on it has.
+    /// Whether a mark of this kind has been made. From now on it has.
     fn mark(&mut self, write: bool, address: Address, size: usize) -> bool {
         let same = |m: &&(bool, Address, usize)| (m.0, m.1) == (write, address) && m.2 >= size;
         let had = self.marked.iter().any(|m| same(&m));
@@ -55,11 +58,11 @@ impl Walk {
 }
 
 impl Translator {
-    /// Finds out which marks of these instructions, which a budget covers, are made by which.
+    /// Finds out which marks of these instructions are made by which. A budget check covers them.
     pub(crate) fn marks_together(&mut self, instrs: &[Instruction], start: usize, end: usize) {
         let mut out = Together::default();
         let mut walk = Walk::default();
-        // The first lead of the segment at hand.
+        // The first lead of the current segment.
         let mut open = 0;
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
             let i = &Self::plain_form(i);
@@ -96,12 +99,13 @@ impl Translator {
         self.together = out;
     }
 
-    /// Whether what instruction `k` reads, or writes, is marked already.
+    /// Whether what instruction `k` reads, or writes, is already marked.
     pub(crate) fn is_marked(&self, k: usize, write: bool) -> bool {
         self.together.done[write as usize] & (1 << k) != 0
     }
 
-    /// Marks all writes of which instruction `k` is the first, if there are others.
+    /// If other writes are marked together with that of instruction `k`, marks all of them and
+    /// returns true.
     pub(crate) fn mark_together(&mut self, k: usize) -> bool {
         let lead = self.together.leads.iter().find(|l| l.at == k);
         let Some(lead) = lead.filter(|l| l.writes.len() > 1) else {
@@ -126,8 +130,8 @@ impl Translator {
 }
 
 impl Together {
-    /// Lets a write be marked by one before it in the segment, whose leads are those from `open` on; else it may be
-    /// that for others.
+    /// Lets a write be marked by an earlier one of the segment, whose leads begin at `open`. If
+    /// there is none, the write becomes a lead for later ones.
     fn join(&mut self, open: usize, at: usize, address: Address, size: usize, walk: &Walk) -> bool {
         let Some(value) = address.base.filter(|v| {
             let r = v.register as usize;
@@ -174,7 +178,7 @@ mod tests {
         let code: &[&[u8]] = &[
             &[0x55],                         // push rbp: marks both pushes
             &[0x53],                         // push rbx
-            &[0x48, 0x89, 0x44, 0x24, 0x08], // mov [rsp+8], rax: the first push's place
+            &[0x48, 0x89, 0x44, 0x24, 0x08], // mov [rsp+8], rax: where the first push wrote
             &[0x48, 0x8b, 0x4c, 0x24, 0x08], // mov rcx, [rsp+8]
             &[0x8b, 0x44, 0x24, 0x08],       // mov eax, [rsp+8]: part of it
             &[0x48, 0x89, 0x03],             // mov [rbx], rax
@@ -184,7 +188,7 @@ mod tests {
             &[0x48, 0x89, 0x03],             // mov [rbx], rax
             &[0x74, 0x00],                   // je: what follows may not be executed
             &[0x48, 0x89, 0x43, 0x08],       // mov [rbx+8], rax
-            &[0x48, 0x89, 0x03],             // mov [rbx], rax: it was before
+            &[0x48, 0x89, 0x03],             // mov [rbx], rax: marked before the branch
         ];
         let bytes = code.concat();
         let instrs: Vec<Instruction> = Decoder::with_ip(64, &bytes, 0, DecoderOptions::NONE)

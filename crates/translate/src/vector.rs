@@ -13,8 +13,8 @@ use hindsight_isa::DescKind;
 use hindsight_isa::ctx::d;
 use iced_x86::{Code, Instruction, Mnemonic, Register};
 
-/// Bytes of an element of the masked memory operand of `i`, for instructions whose mask has one
-/// bit for each element of a whole vector in memory, and that do nothing with it but read.
+/// Bytes of an element of the masked memory operand of `i`. Only for instructions that just read
+/// the operand, and whose mask has one bit for each element of a whole vector in memory.
 pub fn lanes_of_mask(i: &Instruction) -> Option<usize> {
     use Mnemonic::*;
     if i.op_mask() == Register::None || i.is_broadcast() || i.memory_index().is_vector_register() {
@@ -36,7 +36,7 @@ pub fn lanes_of_mask(i: &Instruction) -> Option<usize> {
     matches!(i.memory_size().size(), 16 | 32 | 64).then_some(size)
 }
 
-/// The low `size` bytes of zmm31.
+/// The part of zmm31 that holds `size` bytes.
 fn low(size: usize) -> Register {
     match size {
         16 => Register::XMM31,
@@ -66,8 +66,9 @@ impl Translator {
         self.a.mr(Code::VEX_Kmovq_m64_kr, ctx(d::K7), Register::K7);
     }
 
-    /// A read under a mask: the active elements are loaded and compared; what differs is brought up
-    /// to date by the runtime, which looks at the mask. Then the instruction reads the cells.
+    /// A read under a mask. The selected elements are loaded and compared. After a misprediction
+    /// the runtime brings the cells up to date, for which it looks at the mask. Then the
+    /// instruction reads the cells.
     pub(crate) fn masked_read(&mut self, i: &Instruction) {
         let (Some(element), Some(m)) = (lanes_of_mask(i), self.mem(i)) else {
             return self.unsupported();
@@ -147,8 +148,8 @@ impl Translator {
         self.copy_with(i, &m.cell);
     }
 
-    /// The runtime follows the instruction itself, so it needs the guest's registers: those that
-    /// are borrowed come back for that time.
+    /// The stub of a masked read. The runtime looks at the instruction itself, so it needs the
+    /// guest's registers. Borrowed ones come back for that time.
     fn masked_stub(&mut self, miss: usize, dead: bool) {
         let done = self.a.here();
         self.a.cold(true);
@@ -161,8 +162,9 @@ impl Translator {
         self.a.cold(false);
     }
 
-    /// Checks a whole vector through zmm31, which then stands for the operand where there is such a
-    /// form; else the instruction reads the cells. What has been checked with another vector is not checked again.
+    /// Checks a whole vector through zmm31. Then zmm31 replaces the operand, if the instruction has
+    /// such a form. If not, the instruction reads the cells. What was compared with another vector
+    /// is not compared again.
     pub(crate) fn wide_read(&mut self, i: &Instruction, size: usize, m: &Mem) {
         let on = |part: Register| mem_op(i).and_then(|op| held::on_register(i, op, part));
         let part = low(size);
@@ -199,7 +201,8 @@ impl Translator {
         }
     }
 
-    /// Moves the upper one of the two vectors of `size` bytes in zmm31 to the lower one's place.
+    /// Moves the upper of the two vectors in zmm31 to the place of the lower. Each has `size`
+    /// bytes.
     fn upper_half(&mut self, size: usize) {
         let i = match size {
             16 => Instruction::with3(

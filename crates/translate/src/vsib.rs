@@ -1,5 +1,5 @@
-//! Gathers and scatters for runtimes that execute them element by element: under a small predictor
-//! the cells of a vector of addresses cannot be addressed.
+//! Gathers and scatters, for runtimes that execute them element by element. That is needed with a
+//! small predictor: no operand can name the cells of a vector of addresses.
 
 use alloc::vec::Vec;
 use hindsight_isa::VecState;
@@ -9,7 +9,7 @@ use iced_x86::{Instruction, OpCodeOperandKind, OpKind, Register};
 pub struct Elements {
     /// Bytes of an element.
     pub size: usize,
-    /// Element number and address of those that the mask selects, in order.
+    /// Number and address of each element that the mask selects, in order.
     pub active: Vec<(usize, u64)>,
     count: usize,
     data: usize,
@@ -17,15 +17,15 @@ pub struct Elements {
 }
 
 enum Mask {
-    /// Bits of a mask register.
+    /// The bits of a mask register.
     Bits(usize),
-    /// Sign bits of a vector register's elements.
+    /// The sign bits of a vector register's elements.
     Signs(usize),
 }
 
 impl Elements {
-    /// What `i` goes over in this state; `value` gives the registers that take part in addresses.
-    /// `None`: not a gather or scatter.
+    /// The elements that `i` accesses in this state. `value` gives the values of the address
+    /// registers. `None` if `i` is no gather or scatter.
     pub fn of(
         i: &Instruction,
         v: &VecState,
@@ -33,7 +33,7 @@ impl Elements {
     ) -> Option<Elements> {
         let index = i.memory_index();
         let op = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory)?;
-        // The prefetching forms have no register.
+        // The forms that prefetch have no register.
         let register = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Register)?;
         let data = i.op_register(register);
         let size = i.memory_size().size();
@@ -84,7 +84,7 @@ impl Elements {
         &mut v.zmm[self.data][e * self.size..(e + 1) * self.size]
     }
 
-    /// Element `e` is done: it is no longer selected.
+    /// Notes that element `e` is done: the mask no longer selects it.
     pub fn deselect(&self, v: &mut VecState, e: usize) {
         match self.mask {
             Mask::Bits(k) => v.k[k] &= !(1 << e),
@@ -92,7 +92,8 @@ impl Elements {
         }
     }
 
-    /// The instruction is done: nothing is selected any more, and the rest of a gather's result is zero.
+    /// Notes that the instruction is done. The mask selects nothing any more. The rest of a
+    /// gather's result is zero.
     pub fn finish(&self, v: &mut VecState, gather: bool) {
         match self.mask {
             Mask::Bits(k) => v.k[k] = 0,
@@ -104,7 +105,7 @@ impl Elements {
     }
 }
 
-/// Whether `i` gathers: its data register is written.
+/// Whether `i` is a gather: it writes its data register.
 pub fn gathers(i: &Instruction) -> bool {
     i.op0_kind() == OpKind::Register
 }

@@ -1,5 +1,5 @@
-//! Replay for the sake of finding out who changes what: atomic operations begin blocks of their own, and
-//! stores look into a table whether their place is watched.
+//! Replay that finds out who changes certain memory. Atomic operations begin blocks of their own.
+//! Stores look into a table whether their memory is watched.
 
 use crate::asm;
 use crate::block::{Translator, slot};
@@ -20,19 +20,20 @@ pub fn is_atomic(i: &Instruction) -> bool {
             || matches!(i.mnemonic(), Xchg | Xadd | Cmpxchg | Cmpxchg8b | Cmpxchg16b))
 }
 
-/// Bytes of the table of watched places: one for each 256 bytes of the 40 lowest bits of an address.
+/// Bytes of the table of watched memory: one for each 256 bytes of address space, by the low 40
+/// bits of the address.
 pub const WATCH_TABLE: usize = 1 << 32;
 
-/// Bytes of the longest store that is looked up in that table. Longer ones are opaque.
+/// Bytes of the longest store that is looked up in the table. Longer ones are opaque.
 const LONGEST: u64 = 64;
 
-/// What has to be set in that table so that all stores to the word of eight bytes at `word` are seen: where the
-/// word is, and where a store that reaches it may begin.
+/// The entries to set so that no store to the eight bytes at `word` is missed. A store may begin at
+/// the word, or as far before it as the longest store reaches.
 pub fn watch_indices(word: u64) -> [usize; 2] {
     [word, word.wrapping_sub(LONGEST - 1)].map(watch_index)
 }
 
-/// Index in that table of an address at which a store begins.
+/// The table's entry for a store that begins at `addr`.
 fn watch_index(addr: u64) -> usize {
     (addr >> 8) as u32 as usize
 }
@@ -44,8 +45,8 @@ fn writes(access: OpAccess) -> bool {
     )
 }
 
-/// How far behind the place that an operand of `i` names it is. The address of what is popped to counts from the stack
-/// pointer after the pop.
+/// Bytes to add to the operand's address as `i` states it. A pop to memory counts its address from
+/// the stack pointer after the pop.
 fn popped(i: &Instruction, m: &UsedMemory) -> u64 {
     let to_memory = i.mnemonic() == Mnemonic::Pop && i.op0_kind() == OpKind::Memory;
     match to_memory && i.memory_base().full_register() == Register::RSP {
@@ -55,12 +56,12 @@ fn popped(i: &Instruction, m: &UsedMemory) -> u64 {
 }
 
 impl Translator {
-    /// Whether its stores cannot be found from its operands alone.
+    /// Whether the operands of `i` do not tell where it writes.
     pub(crate) fn is_opaque(&mut self, i: &Instruction) -> bool {
         let far = matches!(i.mnemonic(), Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
             && i.op_kind(1) == OpKind::Register
             && i.op_kind(0) == OpKind::Memory;
-        // Those that save the processor's state are longer, and some of unknown length.
+        // Instructions that save the processor's state write more, or an unknown number of bytes.
         let short = 1..=LONGEST as usize;
         let long = |m: &UsedMemory| writes(m.access()) && !short.contains(&m.memory_size().size());
         far || i.is_string_instruction()
@@ -68,7 +69,7 @@ impl Translator {
             || self.info.info(i).used_memory().iter().any(long)
     }
 
-    /// Leaves for the runtime before `i` if the table says that it may write what is watched.
+    /// Leaves for the runtime before `i` if the table says that `i` may write watched memory.
     pub(crate) fn watch_stores(&mut self, i: &Instruction, table: u64) {
         let writes: Vec<UsedMemory> = {
             let all = self.info.info(i).used_memory().iter();
@@ -111,7 +112,8 @@ impl Translator {
             self.a
                 .lea(at, MemoryOperand::with_base_index(gpr(at, 8), gpr(v, 8)));
         }
-        // Bits 8 to 39, without touching flags: from memory, a byte further on.
+        // Bits 8 to 39 of the address, without changing flags: they are loaded from memory, one
+        // byte further on.
         self.a.spill(slot::VALUE, at);
         self.a.load(v, 4, asm::ctx(slot::VALUE + 1));
         self.a.imm(at, table);
