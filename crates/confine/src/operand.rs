@@ -4,7 +4,7 @@ use crate::allowed::{STRING, VSIB};
 use crate::decode::{IP, Instr, Map, NONE, prefix};
 use crate::facts::{Fact, Facts, SCR};
 use crate::{Kind, Marks, Rules, context};
-use hindsight_isa::ctx::{APART, SEARCH_KEPT, d, table};
+use hindsight_isa::ctx::{APART, SEARCH_LAZY, d, table};
 use hindsight_isa::observe;
 
 /// Number of rdi.
@@ -192,7 +192,7 @@ fn is_exit(disp: i32, replay: bool) -> bool {
     let search = |n: usize| d::SEARCH_PTR + 8 * n as i32;
     disp == d::EXIT_PTR && !replay
         || disp == search(table::CHECKED)
-        || disp == search(SEARCH_KEPT)
+        || disp == search(SEARCH_LAZY)
         || (disp == search(table::PLAIN) || disp == d::ORDER_PTR) && !replay
 }
 

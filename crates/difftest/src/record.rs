@@ -238,7 +238,9 @@ fn block(
             if let Some(iterations) = completed(p.code_at(e.pc), t.ctx, gpr[1]) {
                 t.event(&Event::RepChunk { iterations });
             }
-            let rflags = e.kept.map_or(c.rflags, |k| k.flags(c.rflags, t.ctx.flags));
+            let rflags = e
+                .lazy_flags
+                .map_or(c.rflags, |k| k.flags(c.rflags, t.ctx.flags));
             *fault = Some(CpuState {
                 gpr,
                 rip: e.pc,

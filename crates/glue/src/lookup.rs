@@ -12,7 +12,7 @@ use hindsight_isa::targets::{HOST, SECOND};
 unsafe extern "C" {
     fn hindsight_search();
     fn hindsight_search_plain();
-    fn hindsight_search_kept();
+    fn hindsight_search_lazy();
     fn hindsight_search_end();
 }
 
@@ -94,8 +94,8 @@ search!("hindsight_search_plain", table::PLAIN);
 // The same search, after restoring the guest's flags from the context block.
 global_asm!(
     ".balign 64",
-    ".globl hindsight_search_kept",
-    "hindsight_search_kept:",
+    ".globl hindsight_search_lazy",
+    "hindsight_search_lazy:",
     "mov gs:[{rax}], rax",
     "movzx eax, word ptr gs:[{flags}]",
     // This addition overflows exactly if al is 1.
@@ -113,7 +113,7 @@ pub fn searches() -> [u64; 3] {
     [
         hindsight_search as *const () as u64,
         hindsight_search_plain as *const () as u64,
-        hindsight_search_kept as *const () as u64,
+        hindsight_search_lazy as *const () as u64,
     ]
 }
 

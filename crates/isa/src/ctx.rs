@@ -101,13 +101,13 @@ pub struct Ctx {
     pub k7: u64,
     /// The low 128 bits of the guest's xmm0 to xmm15, outside translated code.
     pub xmm: [[u8; 16]; 16],
-    /// The guest's lazy status flags: see [`crate::kept`].
+    /// The guest's lazy status flags: see [`crate::lazy_flags`].
     pub flags: u64,
     /// Addresses of the shared code that searches the other entries of an indirect-branch lookup
     /// table.
     ///
     /// - The first two search the table of the same number in `targets`.
-    /// - The third ([`SEARCH_KEPT`]) searches the first table, and restores the guest's flags from
+    /// - The third ([`SEARCH_LAZY`]) searches the first table, and restores the guest's flags from
     ///   `flags` before.
     pub search_ptr: [u64; 3],
     /// The indirect-branch lookup tables. [`table`] has their numbers.
@@ -117,7 +117,7 @@ pub struct Ctx {
 const _: () = assert!(size_of::<Ctx>() <= CTX_SIZE);
 
 /// Index in [`Ctx::search_ptr`] of the search that restores lazy flags.
-pub const SEARCH_KEPT: usize = 2;
+pub const SEARCH_LAZY: usize = 2;
 
 /// Displacement from the GS base of the byte at `offset` in [`Ctx`].
 pub const fn disp(offset: usize) -> i32 {

@@ -12,7 +12,7 @@
 pub mod cpuid;
 pub mod ctx;
 pub mod desc;
-pub mod kept;
+pub mod lazy_flags;
 pub mod mark;
 pub mod observe;
 pub mod predictor;
@@ -23,6 +23,6 @@ pub mod xsave;
 
 pub use ctx::{Ctx, Executed};
 pub use desc::{Desc, DescKind};
-pub use kept::Kept;
+pub use lazy_flags::LazyFlags;
 pub use predictor::Predictor;
 pub use state::{CpuState, VecState};

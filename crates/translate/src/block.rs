@@ -9,7 +9,7 @@ use crate::together::Together;
 use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags, watch};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
-use hindsight_isa::{Desc, DescKind, Kept, desc::raise};
+use hindsight_isa::{Desc, DescKind, LazyFlags, desc::raise};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register,
@@ -69,7 +69,7 @@ pub(crate) struct Cur {
     /// The instruction names a high-byte register. So no temporary may need a REX prefix.
     pub low_only: bool,
     /// The guest's flags are in the context block, in this form.
-    pub kept: Option<Kept>,
+    pub lazy_flags: Option<LazyFlags>,
     /// A check has overwritten rcx. The guest's is in `slot::CHECK`.
     pub rcx_checks: bool,
     /// Registers that are borrowed, in the order of their slots.
@@ -140,12 +140,12 @@ pub struct Translator {
     pub watch: Option<u64>,
     /// Replay: the block has one instruction, and leads only to the runtime.
     pub(crate) alone: bool,
-    /// Recording: from this instruction on, the guest's flags are lazy (see [`crate::keep`]).
-    pub(crate) kept_from: usize,
+    /// Recording: from this instruction on, the guest's flags are lazy (see [`crate::lazy_flags`]).
+    pub(crate) lazy_from: usize,
     /// Their form.
-    pub(crate) kept: Kept,
+    pub(crate) lazy_flags: LazyFlags,
     /// The register that holds their value at first.
-    pub(crate) kept_reg: u8,
+    pub(crate) lazy_register: u8,
     /// Recording: how the flags before the current instruction can be computed again.
     pub(crate) redo: Option<Redo>,
     /// Replay: index behind the last instruction that the current budget check covers.
@@ -183,9 +183,9 @@ impl Translator {
             atomics: false,
             watch: None,
             alone: false,
-            kept_from: usize::MAX,
-            kept: Kept::AX,
-            kept_reg: regs::RAX,
+            lazy_from: usize::MAX,
+            lazy_flags: LazyFlags::AX,
+            lazy_register: regs::RAX,
             redo: None,
             covered: 0,
             early: Vec::new(),
@@ -352,18 +352,18 @@ impl Translator {
         }
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
             let ahead = (end.max(self.covered) - k) as u16;
-            if k == self.kept_from {
+            if k == self.lazy_from {
                 if self.want_map {
                     self.map_entry(i.ip(), ahead);
                 }
-                self.put_flags();
+                self.store_flags();
             }
             let mut bytes = [0; 15];
             let off = (i.ip() - input.pc) as usize;
             bytes[..i.len()].copy_from_slice(&input.code[off..off + i.len()]);
             let after = self.needed[k];
             self.cur = Cur {
-                kept: (k >= self.kept_from).then_some(self.kept),
+                lazy_flags: (k >= self.lazy_from).then_some(self.lazy_flags),
                 pc: i.ip(),
                 index: k,
                 len: i.len() as u8,
@@ -390,7 +390,7 @@ impl Translator {
             pc,
             begins: true,
             ahead,
-            kept: self.cur.kept,
+            lazy_flags: self.cur.lazy_flags,
             joined: false,
             spilled: [0xff; 9],
         });

@@ -182,8 +182,8 @@ impl Translator {
             self.a.bytes(&(Desc::NOT_FOUND as u32).to_le_bytes());
             return self.a.at(&[0x65, 0xff, 0x24, 0x25], d::EXIT_PTR);
         }
-        if self.cur.kept.is_some() {
-            return self.find_freely(at);
+        if self.cur.lazy_flags.is_some() {
+            return self.find_lazily(at);
         }
         self.a.spill(slot::CHECK, RCX);
         self.a.bytes(&INDEX);

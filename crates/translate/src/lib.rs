@@ -25,7 +25,7 @@ mod flags;
 mod forms;
 mod held;
 mod join;
-mod keep;
+mod lazy_flags;
 mod liveness;
 mod masked;
 mod observe;
@@ -46,7 +46,7 @@ mod watch;
 
 use alloc::vec::Vec;
 use asm::{Fixup, Moving};
-use hindsight_isa::{Kept, Predictor};
+use hindsight_isa::{LazyFlags, Predictor};
 
 pub use block::Translator;
 pub use familiar::familiar;
@@ -154,7 +154,7 @@ pub struct MapEntry {
     /// Counter minus position while it executes (see [`hindsight_isa::Desc::ahead`]).
     pub ahead: u16,
     /// If the guest's flags are lazy here: how to compute them from `Ctx::flags`.
-    pub kept: Option<Kept>,
+    pub lazy_flags: Option<LazyFlags>,
     /// The instruction reads more than the guest's ([`Translator::join`]). So it may fault where it
     /// must not.
     pub joined: bool,

@@ -12,7 +12,7 @@ impl Translator {
     /// Fills `needed[k]` with the flags that are needed behind instruction `k`.
     ///
     /// - Behind an indirect branch all flags are needed, or none where they are lazy (see
-    ///   [`crate::keep`]).
+    ///   [`crate::lazy_flags`]).
     /// - Behind an instruction that is translated alone all flags are needed.
     pub(crate) fn liveness<'a>(&mut self, input: &Input, peek: &mut dyn FnMut(u64) -> &'a [u8]) {
         self.needed.clear();
@@ -21,14 +21,14 @@ impl Translator {
         self.block.peeked.clear();
         self.block.looks.clear();
         self.block.looked.clear();
-        self.kept_from = usize::MAX;
+        self.lazy_from = usize::MAX;
         self.block.takes_flags = false;
         let counts = self.checked() || self.replay();
         if !counts || self.alone {
             return;
         }
         if self.checked() {
-            self.keep_flags();
+            self.choose_lazy_flags();
         }
         // The block's own code is certain, unless it is changing. The code behind its exits belongs
         // to other blocks.
@@ -80,12 +80,12 @@ impl Translator {
                 FlowControl::ConditionalBranch if i.op0_kind() == OpKind::NearBranch64 => {
                     at(i.near_branch64()) | if last { at(i.next_ip()) } else { live }
                 }
-                _ if self.kept_from < usize::MAX => 0,
+                _ if self.lazy_from < usize::MAX => 0,
                 _ => flags::ALL,
             };
             self.needed[k] = live;
             live = flags::before(i, live);
-            if k == self.kept_from {
+            if k == self.lazy_from {
                 live = flags::ALL;
             }
         }

@@ -5,7 +5,7 @@
 //! Repeating the comparison on the same registers costs one.
 
 use crate::block::Translator;
-use crate::keep::whole;
+use crate::lazy_flags::whole;
 use crate::regs::{self, Set, gpr, number};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 

@@ -18,7 +18,7 @@ use crate::regs::{RAX, RCX, RDI, RSI, SCR, gpr};
 use crate::{Mode, Policy, flags};
 use hindsight_isa::ctx::{APART, d};
 use hindsight_isa::string::{Kind, Repeat, Segment, StringOp};
-use hindsight_isa::{Ctx, Desc, DescKind, Kept};
+use hindsight_isa::{Ctx, Desc, DescKind, LazyFlags};
 use iced_x86::{Code, MemoryOperand};
 
 /// Whether translated code executes the string instruction with these bytes itself.
@@ -122,7 +122,7 @@ impl Translator {
         let live = copies && self.cur.before & flags::ALL != 0;
         if live {
             self.put_ax();
-            self.cur.kept = Some(Kept::AX);
+            self.cur.lazy_flags = Some(LazyFlags::AX);
         }
         if copies {
             self.borrow_this(RAX);
@@ -168,7 +168,7 @@ impl Translator {
             }
         };
         restore(self);
-        self.cur.kept = None;
+        self.cur.lazy_flags = None;
         self.cur.released = self.cur.nvictims;
         if let Some(miss) = miss {
             self.leave_string(miss, repeats, restore);

@@ -4,7 +4,7 @@ use super::{CACHE, Cache, SIZE, base, cache, mode};
 use crate::sys::context::{Context, R11, RIP};
 use crate::thread::Thread;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
-use hindsight_isa::{CpuState, Kept};
+use hindsight_isa::{CpuState, LazyFlags};
 use hindsight_translate::{Input, MapEntry, completed};
 
 /// Number of rcx.
@@ -17,7 +17,7 @@ pub struct Boundary {
     /// Counter minus position.
     pub ahead: u16,
     /// Where the guest's flags are in `Ctx::flags`: what stands there.
-    kept: Option<Kept>,
+    lazy_flags: Option<LazyFlags>,
     /// See [`MapEntry::joined`].
     joined: bool,
     /// Guest registers that are in the context block's spill slots (see the translator).
@@ -25,9 +25,10 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// The guest's flags here, if the host's are `flags` and `kept` stands in `Ctx::flags`.
-    pub fn flags(&self, flags: u64, kept: u64) -> u64 {
-        self.kept.map_or(flags, |k| k.flags(flags, kept))
+    /// The guest's flags here, if the host's are `flags` and `lazy_flags` stands in `Ctx::flags`.
+    pub fn flags(&self, flags: u64, lazy_flags: u64) -> u64 {
+        self.lazy_flags
+            .map_or(flags, |k| k.flags(flags, lazy_flags))
     }
 }
 
@@ -118,7 +119,7 @@ impl Cache {
         Some(Boundary {
             guest_pc: e.pc,
             ahead: e.ahead,
-            kept: e.kept,
+            lazy_flags: e.lazy_flags,
             joined: e.joined,
             spilled: e.spilled,
         })

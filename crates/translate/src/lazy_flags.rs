@@ -12,17 +12,17 @@ use crate::asm::ctx;
 use crate::block::Translator;
 use crate::plan::{Plan, plan};
 use crate::regs::{self, CNT, RAX, RCX, SCR, gpr, number};
-use hindsight_isa::Kept;
-use hindsight_isa::ctx::{SEARCH_KEPT, d, table};
-use hindsight_isa::kept::From;
+use hindsight_isa::LazyFlags;
+use hindsight_isa::ctx::{SEARCH_LAZY, d, table};
+use hindsight_isa::lazy_flags::Origin;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpAccess, OpKind};
 
 impl Translator {
     /// Decides from which instruction on the flags are lazy. They are if the block ends with an
     /// indirect branch behind reads that must be checked. Storing the flags then costs less than
     /// checks that preserve them.
-    pub(crate) fn keep_flags(&mut self) {
-        self.kept_from = usize::MAX;
+    pub(crate) fn choose_lazy_flags(&mut self) {
+        self.lazy_from = usize::MAX;
         let instrs = core::mem::take(&mut self.instrs);
         let mut reads = 0;
         let mut from = instrs.len();
@@ -35,8 +35,8 @@ impl Translator {
             from = k;
         }
         if reads > 0 && from < instrs.len() {
-            self.kept_from = from;
-            (self.kept, self.kept_reg) = self.origin(&instrs[..from]);
+            self.lazy_from = from;
+            (self.lazy_flags, self.lazy_register) = self.origin(&instrs[..from]);
         }
         self.instrs = instrs;
     }
@@ -73,13 +73,13 @@ impl Translator {
     }
 
     /// What the flags behind `instrs` can be computed from, and the register that holds it.
-    fn origin(&mut self, instrs: &[Instruction]) -> (Kept, u8) {
-        let other = (Kept::AX, RAX);
+    fn origin(&mut self, instrs: &[Instruction]) -> (LazyFlags, u8) {
+        let other = (LazyFlags::AX, RAX);
         for (k, i) in instrs.iter().enumerate().rev() {
             if i.rflags_modified() == 0 {
                 continue;
             }
-            let Some((kept, reg)) = made_from(i) else {
+            let Some((lazy, reg)) = made_from(i) else {
                 return other;
             };
             let changed = instrs[k + 1..].iter().any(|i| {
@@ -87,20 +87,20 @@ impl Translator {
                 used.filter(|r| number(r.register()) == Some(reg))
                     .any(|r| !matches!(r.access(), OpAccess::Read | OpAccess::CondRead))
             });
-            return if changed { other } else { (kept, reg) };
+            return if changed { other } else { (lazy, reg) };
         }
         other
     }
 
     /// Stores the value that the guest's flags are computed from. Goes between two instructions.
-    pub(crate) fn put_flags(&mut self) {
-        if self.kept.from != From::Ax {
-            return self.a.spill(d::FLAGS, self.kept_reg);
+    pub(crate) fn store_flags(&mut self) {
+        if self.lazy_flags.from != Origin::Ax {
+            return self.a.spill(d::FLAGS, self.lazy_register);
         }
         self.put_ax();
     }
 
-    /// Stores the flags as [`Kept::AX`]. Uses the scratch register.
+    /// Stores the flags as [`LazyFlags::AX`]. Uses the scratch register.
     pub(crate) fn put_ax(&mut self) {
         self.a.mov(SCR, RAX);
         // lahf; seto al
@@ -119,7 +119,7 @@ impl Translator {
     /// Jumps to the translation of the address in the scratch register, where flags are lazy. `at`
     /// is the displacement of the lookup table. Its first entries have only targets that need no
     /// flags.
-    pub(crate) fn find_freely(&mut self, at: i32) {
+    pub(crate) fn find_lazily(&mut self, at: i32) {
         self.a.spill(crate::block::slot::CHECK, RCX);
         // movzx ecx, r10w; shl ecx, 4
         self.a.bytes(&[0x41, 0x0f, 0xb7, 0xca, 0xc1, 0xe1, 4]);
@@ -136,10 +136,10 @@ impl Translator {
         self.a.aim(miss, here);
         // sub r10, gs:[rcx + at]
         self.a.at(&[0x65, 0x4c, 0x2b, 0x91], at);
-        let search = match self.kept.from {
-            From::Ax => SEARCH_KEPT,
+        let search = match self.lazy_flags.from {
+            Origin::Ax => SEARCH_LAZY,
             _ => {
-                self.make_flags();
+                self.compute_flags();
                 table::CHECKED
             }
         };
@@ -148,15 +148,15 @@ impl Translator {
     }
 
     /// Computes the flags by repeating what made them, in rcx.
-    fn make_flags(&mut self) {
-        let Kept { from, size, by } = self.kept;
+    fn compute_flags(&mut self) {
+        let LazyFlags { from, size, by } = self.lazy_flags;
         let size = size as usize;
         self.a.unspill(RCX, d::FLAGS);
         let r = gpr(RCX, size);
         let mut put = |code: [Code; 4]| {
             let code = code[size.trailing_zeros() as usize];
             let i = match from {
-                From::Logic => Instruction::with2(code, r, r),
+                Origin::Logic => Instruction::with2(code, r, r),
                 _ => Instruction::with2(code, r, by),
             };
             match i {
@@ -168,17 +168,17 @@ impl Translator {
         let add = [Add_rm8_imm8, Add_rm16_imm16, Add_rm32_imm32, Add_rm64_imm32];
         let sub = [Sub_rm8_imm8, Sub_rm16_imm16, Sub_rm32_imm32, Sub_rm64_imm32];
         match from {
-            From::Logic => put([Test_rm8_r8, Test_rm16_r16, Test_rm32_r32, Test_rm64_r64]),
-            From::Sum => {
+            Origin::Logic => put([Test_rm8_r8, Test_rm16_r16, Test_rm32_r32, Test_rm64_r64]),
+            Origin::Sum => {
                 put(sub);
                 put(add);
             }
-            From::Difference => {
+            Origin::Difference => {
                 put(add);
                 put(sub);
             }
-            From::Comparison => put(sub),
-            From::Ax => {}
+            Origin::Comparison => put(sub),
+            Origin::Ax => {}
         }
     }
 }
@@ -192,7 +192,7 @@ pub(crate) fn whole(i: &Instruction, op: u32) -> Option<u8> {
 }
 
 /// What the flags behind `i` can be computed from: how, and from which register's value.
-fn made_from(i: &Instruction) -> Option<(Kept, u8)> {
+fn made_from(i: &Instruction) -> Option<(LazyFlags, u8)> {
     use Mnemonic::*;
     let reg = whole(i, 0)?;
     let immediate = matches!(
@@ -206,17 +206,17 @@ fn made_from(i: &Instruction) -> Option<(Kept, u8)> {
             | OpKind::Immediate32to64
     );
     let from = match i.mnemonic() {
-        And | Or | Xor => From::Logic,
-        Test if whole(i, 1) == Some(reg) => From::Logic,
-        Add if immediate => From::Sum,
-        Sub if immediate => From::Difference,
-        Cmp if immediate => From::Comparison,
+        And | Or | Xor => Origin::Logic,
+        Test if whole(i, 1) == Some(reg) => Origin::Logic,
+        Add if immediate => Origin::Sum,
+        Sub if immediate => Origin::Difference,
+        Cmp if immediate => Origin::Comparison,
         _ => return None,
     };
-    let kept = Kept {
+    let lazy = LazyFlags {
         from,
         size: i.op_register(0).size() as u8,
         by: if immediate { i.immediate(1) as i32 } else { 0 },
     };
-    Some((kept, reg))
+    Some((lazy, reg))
 }

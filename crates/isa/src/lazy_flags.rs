@@ -1,11 +1,11 @@
 //! Lazy flags: status flags that translated code stores as the values they are computed from.
 //!
 //! Example: after `cmp rax, 5` the context block can hold rax in place of the flags.
-//! [`Kept::flags`] computes them when somebody needs them.
+//! [`LazyFlags::flags`] computes them when somebody needs them.
 
 /// What the flags are computed from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum From {
+pub enum Origin {
     /// The flags themselves, as `lahf` and `seto al` leave them in ax.
     Ax,
     /// The result of a bitwise operation.
@@ -20,9 +20,9 @@ pub enum From {
 
 /// How to compute flags from the value in [`crate::Ctx::flags`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct LazyFlags {
     /// What the value is.
-    pub from: From,
+    pub from: Origin,
     /// Bytes of the operands: 1, 2, 4 or 8.
     pub size: u8,
     /// The constant, which is sign-extended to the operands' size.
@@ -39,10 +39,10 @@ const CF: u64 = 1;
 /// All status flags.
 const STATUS: u64 = OF | SF | ZF | AF | PF | CF;
 
-impl Kept {
+impl LazyFlags {
     /// The value is the flags themselves.
-    pub const AX: Kept = Kept {
-        from: From::Ax,
+    pub const AX: LazyFlags = LazyFlags {
+        from: Origin::Ax,
         size: 2,
         by: 0,
     };
@@ -57,11 +57,11 @@ impl Kept {
         let by = self.by as i64 as u64 & mask;
         let value = value & mask;
         let (a, result, subtraction) = match self.from {
-            From::Ax => return value >> 8 & (STATUS & !OF) | if value & 1 != 0 { OF } else { 0 },
-            From::Logic => return self.of_result(value),
-            From::Sum => (value.wrapping_sub(by) & mask, value, false),
-            From::Difference => (value.wrapping_add(by) & mask, value, true),
-            From::Comparison => (value, value.wrapping_sub(by) & mask, true),
+            Origin::Ax => return value >> 8 & (STATUS & !OF) | if value & 1 != 0 { OF } else { 0 },
+            Origin::Logic => return self.of_result(value),
+            Origin::Sum => (value.wrapping_sub(by) & mask, value, false),
+            Origin::Difference => (value.wrapping_add(by) & mask, value, true),
+            Origin::Comparison => (value, value.wrapping_sub(by) & mask, true),
         };
         let (carry, second) = match subtraction {
             false => (result < a, by),
@@ -107,14 +107,14 @@ mod tests {
             let size = size_of::<$t>() as u8;
             let (a, by) = ($a, $b as i32);
             let b = by as i64 as u64;
-            let made = |from, value| Kept { from, size, by }.flags(0, value);
+            let made = |from, value| LazyFlags { from, size, by }.flags(0, value);
             let (sum, f) = real!(concat!("add {a", $m, "}, {b", $m, "}"), a, b, $t);
-            assert_eq!(made(From::Sum, sum), f, "{a:#x} + {b:#x}");
+            assert_eq!(made(Origin::Sum, sum), f, "{a:#x} + {b:#x}");
             let (difference, f) = real!(concat!("sub {a", $m, "}, {b", $m, "}"), a, b, $t);
-            assert_eq!(made(From::Difference, difference), f, "{a:#x} - {b:#x}");
-            assert_eq!(made(From::Comparison, a), f, "{a:#x} cmp {b:#x}");
+            assert_eq!(made(Origin::Difference, difference), f, "{a:#x} - {b:#x}");
+            assert_eq!(made(Origin::Comparison, a), f, "{a:#x} cmp {b:#x}");
             let (result, f) = real!(concat!("xor {a", $m, "}, {b", $m, "}"), a, b, $t);
-            assert_eq!(made(From::Logic, result), f, "{a:#x} ^ {b:#x}");
+            assert_eq!(made(Origin::Logic, result), f, "{a:#x} ^ {b:#x}");
         }};
     }
 
