@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use hindsight_isa::Ctx;
 use hindsight_isa::ctx::{APART, CNT_REG, CTX_SIZE, SCR_REG};
-use hindsight_isa::targets::{PLACE, SECOND, Targets};
+use hindsight_isa::ibl::{ENTRY, LookupTable, SECOND};
 
 /// Reading and writing in a replay, and in a recording.
 const READ: u8 = 1;
@@ -12,8 +12,8 @@ const RECORD_READ: u8 = 4;
 const RECORD_WRITE: u8 = 8;
 const ALL: u8 = READ | WRITE | RECORD_READ | RECORD_WRITE;
 
-/// Bytes before the tables of targets, in words.
-const WORDS: usize = offset_of!(Ctx, targets) / 8;
+/// Words before the indirect-branch lookup tables.
+const WORDS: usize = offset_of!(Ctx, ibl) / 8;
 
 /// A bit for each right, of each word.
 static RIGHTS: [u8; WORDS] = {
@@ -84,9 +84,9 @@ fn offset(disp: i32) -> Option<usize> {
 
 /// Whether the displacement is that of the first place of a target.
 pub(crate) fn is_target(disp: i32) -> bool {
-    let Some(at) = offset(disp).and_then(|o| o.checked_sub(offset_of!(Ctx, targets))) else {
+    let Some(at) = offset(disp).and_then(|o| o.checked_sub(offset_of!(Ctx, ibl))) else {
         return false;
     };
-    let (table, within) = (at / size_of::<Targets>(), at % size_of::<Targets>());
-    table < 2 && within < SECOND && within.is_multiple_of(PLACE)
+    let (table, within) = (at / size_of::<LookupTable>(), at % size_of::<LookupTable>());
+    table < 2 && within < SECOND && within.is_multiple_of(ENTRY)
 }

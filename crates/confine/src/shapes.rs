@@ -1,7 +1,7 @@
 //! Instructions that are allowed only one behind the other, as if they were one.
 
 use hindsight_isa::ctx::{d, table};
-use hindsight_isa::targets::HOST;
+use hindsight_isa::ibl::HOST;
 
 /// The four bytes at `at`.
 pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -47,7 +47,7 @@ pub(crate) fn finds(bytes: &[u8], replay: bool) -> Option<(usize, u32)> {
             continue;
         }
         let at = word(bytes, place)? as i32;
-        let known = at == d::targets(table::CHECKED) || at == d::targets(table::PLAIN) && !replay;
+        let known = at == d::ibl(table::CHECKED) || at == d::ibl(table::PLAIN) && !replay;
         let good = known
             && word(bytes, host)? as i32 == at + HOST as i32
             && word(bytes, saved)? as i32 == d::SAVED;

@@ -207,9 +207,9 @@ fn fields_of_the_context_block() {
         d::XMM,
         d::GPR,
         d::GPR + 32,
-        d::targets(table::CHECKED),
-        d::targets(table::CHECKED) + 8,
-        d::targets(table::PLAIN),
+        d::ibl(table::CHECKED),
+        d::ibl(table::CHECKED) + 8,
+        d::ibl(table::PLAIN),
         // Half of it is of another field.
         d::VALUE + 4,
         d::GPR - 8,
@@ -241,12 +241,9 @@ fn fields_of_the_context_block() {
     let says = [&with(&[0x65, 0xc7, 0x04, 0x25], d::DESC)[..], &[0; 4]].concat();
     all(&[Kind::Replay], &says, Err(Wrong::Descriptor));
     // jmp gs:[rax * 8 + targets]; mov r10, gs:[rcx * 8 + targets]
-    let jump = with(&[0x65, 0xff, 0x24, 0xc5], d::targets(table::CHECKED) + 8);
+    let jump = with(&[0x65, 0xff, 0x24, 0xc5], d::ibl(table::CHECKED) + 8);
     all(&[Kind::Replay], &jump, Err(Wrong::Operand));
-    let look = with(
-        &[0x65, 0x4c, 0x8b, 0x14, 0xcd],
-        d::targets(table::CHECKED) + 8,
-    );
+    let look = with(&[0x65, 0x4c, 0x8b, 0x14, 0xcd], d::ibl(table::CHECKED) + 8);
     all(&[Kind::Replay], &look, Err(Wrong::Operand));
 }
 

@@ -1,8 +1,8 @@
 //! Guest memory at chosen addresses, and windows.
 
 use hindsight_isa::ctx::{APART, CTX_SIZE};
+use hindsight_isa::ibl::LookupTable;
 use hindsight_isa::predictor::ALIAS;
-use hindsight_isa::targets::Targets;
 use hindsight_isa::{Ctx, Predictor};
 
 /// Bytes of a page.
@@ -151,7 +151,7 @@ impl Window {
         }
         let w = Window { base, predictor };
         let ctx = w.ctx();
-        ctx.targets.iter_mut().for_each(Targets::begin);
+        ctx.ibl.iter_mut().for_each(LookupTable::begin);
         ctx.search_ptr = hindsight_glue::searches();
         ctx.exit_ptr = hindsight_glue::exit_address();
         ctx.cell_mask = predictor.size() - 1;

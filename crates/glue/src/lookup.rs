@@ -1,5 +1,5 @@
 //! The search in an indirect-branch lookup table, for targets that are not in a first entry
-//! ([`hindsight_isa::targets`]).
+//! ([`hindsight_isa::ibl`]).
 //!
 //! Translated code jumps here with the target's address in r10 and the guest's rcx in the context
 //! block.
@@ -7,7 +7,7 @@
 use core::arch::global_asm;
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::{d, table};
-use hindsight_isa::targets::{HOST, SECOND};
+use hindsight_isa::ibl::{HOST, SECOND};
 
 unsafe extern "C" {
     fn hindsight_search();
@@ -75,8 +75,8 @@ macro_rules! search {
             "mov rdx, gs:[{rdx}]",
             "mov rcx, gs:[{save}]",
             "jmp r10",
-            first = const d::targets($table),
-            second = const d::targets($table) + SECOND as i32,
+            first = const d::ibl($table),
+            second = const d::ibl($table) + SECOND as i32,
             host = const HOST,
             rax = const d::SPILL,
             rdx = const d::SPILL + 8,

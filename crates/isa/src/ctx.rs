@@ -4,7 +4,7 @@
 //! window. The context block lies below the window: it begins [`CTX_SIZE`] bytes below the first
 //! cell.
 
-use crate::targets::Targets;
+use crate::ibl::LookupTable;
 use core::mem::offset_of;
 
 /// Bytes reserved for [`Ctx`] below the window.
@@ -106,12 +106,12 @@ pub struct Ctx {
     /// Addresses of the shared code that searches the other entries of an indirect-branch lookup
     /// table.
     ///
-    /// - The first two search the table of the same number in `targets`.
+    /// - The first two search the table of the same number in `ibl`.
     /// - The third ([`SEARCH_LAZY`]) searches the first table, and restores the guest's flags from
     ///   `flags` before.
     pub search_ptr: [u64; 3],
     /// The indirect-branch lookup tables. [`table`] has their numbers.
-    pub targets: [Targets; 2],
+    pub ibl: [LookupTable; 2],
 }
 
 const _: () = assert!(size_of::<Ctx>() <= CTX_SIZE);
@@ -208,13 +208,13 @@ pub mod d {
     pub const FLAGS: i32 = disp(offset_of!(Ctx, flags));
     /// [`Ctx::search_ptr`].
     pub const SEARCH_PTR: i32 = disp(offset_of!(Ctx, search_ptr));
-    /// [`Ctx::targets`]: the lookup table of this number (see [`table`]).
-    pub const fn targets(table: usize) -> i32 {
-        disp(offset_of!(Ctx, targets)) + (table * size_of::<Targets>()) as i32
+    /// [`Ctx::ibl`]: the lookup table of this number (see [`table`]).
+    pub const fn ibl(table: usize) -> i32 {
+        disp(offset_of!(Ctx, ibl)) + (table * size_of::<LookupTable>()) as i32
     }
 }
 
-/// Numbers of the lookup tables in [`Ctx::targets`].
+/// Numbers of the lookup tables in [`Ctx::ibl`].
 pub mod table {
     /// Of code that records or replays.
     pub const CHECKED: usize = 0;

@@ -12,13 +12,13 @@
 pub mod cpuid;
 pub mod ctx;
 pub mod desc;
+pub mod ibl;
 pub mod lazy_flags;
 pub mod mark;
 pub mod observe;
 pub mod predictor;
 pub mod state;
 pub mod string;
-pub mod targets;
 pub mod xsave;
 
 pub use ctx::{Ctx, Executed};

@@ -38,8 +38,8 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_events::unborn::Unborn;
 use hindsight_isa::ctx::{CTX_SIZE, table};
+use hindsight_isa::ibl::LookupTable;
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::targets::Targets;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Ctx, Predictor, VecState};
 
@@ -160,7 +160,7 @@ impl Thread {
         let base = window - CTX_SIZE as u64;
         // SAFETY: a free place has CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
         let ctx = unsafe { &mut *(base as *mut Ctx) };
-        ctx.targets.iter_mut().for_each(Targets::begin);
+        ctx.ibl.iter_mut().for_each(LookupTable::begin);
         ctx.search_ptr = hindsight_glue::searches();
         ctx.exit_ptr = hindsight_glue::exit_address();
         ctx.cell_mask = predictor.size() - 1;
@@ -224,10 +224,10 @@ impl Thread {
     /// has a page for each 256 bytes of code, and most are needed soon.
     pub fn prepare_lookup(&self) {
         let table = match crate::sys::quiet::possible() || config::get().plain != 0 {
-            true => &self.ctx.targets[table::PLAIN],
-            false => &self.ctx.targets[table::CHECKED],
+            true => &self.ctx.ibl[table::PLAIN],
+            false => &self.ctx.ibl[table::CHECKED],
         };
-        let range = table.first_places();
+        let range = table.first_entries();
         let start = range.start & !(sys::PAGE - 1);
         let end = range.end.next_multiple_of(sys::PAGE);
         sys::madvise_populate(start, end - start);
@@ -239,7 +239,7 @@ impl Thread {
     /// Has the table of plain code empty in the child of a `fork`, which rarely runs such code, instead of
     /// copying it (see [`crate::memory::regime::forked`]).
     fn wipe_lookup(&self) {
-        for range in self.ctx.targets[table::PLAIN].zero_when_empty() {
+        for range in self.ctx.ibl[table::PLAIN].zero_when_empty() {
             let start = range.start.next_multiple_of(sys::PAGE);
             let end = range.end & !(sys::PAGE - 1);
             sys::madvise_wipe_on_fork(start, end - start);

@@ -220,7 +220,7 @@ impl Cache {
                 self.map.replace(l.patch as usize, l.before);
                 link = l.next;
             }
-            ctx.targets[table::CHECKED].forget(b.key.pc);
+            ctx.ibl[table::CHECKED].forget(b.key.pc);
             self.index.remove(&b.key);
         }
         code_was_written();
@@ -236,7 +236,7 @@ impl Cache {
 
     /// Drops everything.
     pub fn flush(&mut self, ctx: &mut Ctx) {
-        ctx.targets[table::CHECKED].clear();
+        ctx.ibl[table::CHECKED].clear();
         self.hot = 0;
         self.cold = PART;
         self.blocks.clear();

@@ -425,7 +425,7 @@ impl Cpu {
                             }
                         }
                         if std::mem::take(&mut self.lookup) {
-                            self.window.ctx_mut().targets[table::CHECKED].set(key.pc, entry, false);
+                            self.window.ctx_mut().ibl[table::CHECKED].set(key.pc, entry, false);
                         }
                     }
                     (entry, self.pos)

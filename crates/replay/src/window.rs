@@ -127,7 +127,7 @@ impl Window {
             dirty: Dirty::Any,
             in_use: HashSet::new(),
         };
-        w.ctx_mut().targets[table::CHECKED].begin();
+        w.ctx_mut().ibl[table::CHECKED].begin();
         w.ctx_mut().search_ptr = hindsight_glue::searches();
         w.ctx_mut().exit_ptr = hindsight_glue::exit_address();
         w.ctx_mut().cell_mask = predictor.size() - 1;

@@ -44,7 +44,7 @@ pub enum Field {
     /// A guest address, in eight bytes.
     Wide,
     /// The displacement of an address's entry in an indirect-branch lookup table.
-    Target,
+    Entry,
 }
 
 /// Writes host code. [`Asm::cold`] switches between the halves.
@@ -177,10 +177,10 @@ impl Asm {
 
     /// Emits an instruction that ends with the displacement of an entry in an indirect-branch
     /// lookup table.
-    pub fn place_of_target(&mut self, b: &[u8], disp: i32) {
+    pub fn lookup_entry(&mut self, b: &[u8], disp: i32) {
         self.at(b, disp);
         let end = self.here().at as usize;
-        self.moves(end - 4, Field::Target);
+        self.moves(end - 4, Field::Entry);
     }
 
     /// Emits an instruction. Returns false if it cannot be encoded, as with a high-byte register

@@ -7,7 +7,7 @@ use crate::plan::mem_op;
 use crate::regs::{RCX, RSP, SCR, Set, gpr, number};
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::{d, table};
-use hindsight_isa::targets;
+use hindsight_isa::ibl;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
 /// `movzx ecx, r10w; lea ecx, [rcx + rcx]`. r10 holds an address. Eight times the result is the
@@ -167,14 +167,14 @@ impl Translator {
     /// does not fit the processor's caches.
     fn expect(&mut self, pc: u64) {
         // prefetcht0 gs:[at]
-        let at = d::targets(self.table()) + targets::place(pc) as i32;
-        self.a.place_of_target(&[0x65, 0x0f, 0x18, 0x0c, 0x25], at);
+        let at = d::ibl(self.table()) + ibl::first_entry(pc) as i32;
+        self.a.lookup_entry(&[0x65, 0x0f, 0x18, 0x0c, 0x25], at);
     }
 
     /// Jumps to the translation of the address in the scratch register.
     fn find(&mut self) {
         let table = self.table();
-        let at = d::targets(table);
+        let at = d::ibl(table);
         if self.alone {
             // mov gs:[RIP], r10; mov dword gs:[DESC], not found; jmp gs:[EXIT_PTR]
             self.a.spill(d::RIP, SCR);

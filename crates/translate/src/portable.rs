@@ -8,7 +8,7 @@ use crate::block::Translator;
 use crate::{Block, Look};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::{d, table};
-use hindsight_isa::targets;
+use hindsight_isa::ibl;
 
 /// Above this, the encoding of a block does not depend on how large its addresses are.
 pub(crate) const LOW: u64 = 1 << 33;
@@ -41,7 +41,7 @@ pub(crate) const MOVING: usize = 4;
 /// The bit of a packed offset that says: in the cold half.
 pub(crate) const COLD: u32 = 1 << 30;
 /// The bit of a packed field that holds the displacement of a lookup table's entry.
-pub(crate) const TARGET: u32 = 1 << 29;
+pub(crate) const ENTRY: u32 = 1 << 29;
 /// The additional bit of a packed field: relative, or eight bytes wide.
 pub(crate) const MORE: u32 = 1 << 31;
 
@@ -54,7 +54,7 @@ pub(crate) fn unpack(b: &[u8; 4]) -> (Place, bool) {
     let v = u32::from_le_bytes(*b);
     let place = Place {
         cold: v & COLD != 0,
-        at: v & (TARGET - 1),
+        at: v & (ENTRY - 1),
     };
     (place, v & MORE != 0)
 }
@@ -92,8 +92,8 @@ impl Block {
         }
         for m in &self.moving {
             let mut packed = pack(m.at, m.what == Field::Wide);
-            if m.what == Field::Target {
-                packed[3] |= (TARGET >> 24) as u8;
+            if m.what == Field::Entry {
+                packed[3] |= (ENTRY >> 24) as u8;
             }
             out.extend_from_slice(&packed);
         }
@@ -205,8 +205,8 @@ impl Translator {
             if !fits(at, if wide { 8 } else { 4 }) {
                 return None;
             }
-            let what = match u32::from_le_bytes(*m) & TARGET != 0 {
-                true => Field::Target,
+            let what = match u32::from_le_bytes(*m) & ENTRY != 0 {
+                true => Field::Entry,
                 false if wide => Field::Wide,
                 false => Field::Low,
             };
@@ -223,9 +223,9 @@ pub(crate) fn shift(hot: &mut [u8], cold: &mut [u8], moving: &[u8], delta: u64) 
         let (at, wide) = unpack(m);
         let part = if at.cold { &mut *cold } else { &mut *hot };
         let field = part.get_mut(at.at as usize..)?;
-        if u32::from_le_bytes(*m) & TARGET != 0 {
+        if u32::from_le_bytes(*m) & ENTRY != 0 {
             let f = field.first_chunk_mut::<4>()?;
-            *f = moved_target(i32::from_le_bytes(*f), delta).to_le_bytes();
+            *f = moved_entry(i32::from_le_bytes(*f), delta).to_le_bytes();
         } else if wide {
             let f = field.first_chunk_mut::<8>()?;
             *f = u64::from_le_bytes(*f).wrapping_add(delta).to_le_bytes();
@@ -241,11 +241,11 @@ pub(crate) fn shift(hot: &mut [u8], cold: &mut [u8], moving: &[u8], delta: u64) 
 
 /// `disp` is the displacement of some address's entry in a lookup table. Returns that of the
 /// address `delta` bytes further up.
-fn moved_target(disp: i32, delta: u64) -> i32 {
-    let tables = [table::CHECKED, table::PLAIN].map(d::targets);
+fn moved_entry(disp: i32, delta: u64) -> i32 {
+    let tables = [table::CHECKED, table::PLAIN].map(d::ibl);
     let Some(first) = tables.into_iter().rev().find(|t| disp >= *t) else {
         return disp;
     };
-    let pc = (disp - first) as u64 / targets::PLACE as u64;
-    first + targets::place(pc.wrapping_add(delta)) as i32
+    let pc = (disp - first) as u64 / ibl::ENTRY as u64;
+    first + ibl::first_entry(pc.wrapping_add(delta)) as i32
 }

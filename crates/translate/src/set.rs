@@ -6,7 +6,7 @@
 //! is mapped or not.
 
 use crate::asm::Place;
-use crate::portable::{COLD, FIXUP, HIGH, LOW, MORE, MOVING, Saved, TARGET, pack, shift, unpack};
+use crate::portable::{COLD, ENTRY, FIXUP, HIGH, LOW, MORE, MOVING, Saved, pack, shift, unpack};
 use alloc::vec::Vec;
 
 /// Bytes of a block's record.
@@ -344,4 +344,4 @@ impl<'a> Set<'a> {
     }
 }
 
-const _: () = assert!(MOST as u32 <= TARGET && TARGET < COLD && COLD < MORE);
+const _: () = assert!(MOST as u32 <= ENTRY && ENTRY < COLD && COLD < MORE);

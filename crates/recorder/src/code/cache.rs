@@ -549,7 +549,7 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     {
         return None;
     }
-    t.ctx.targets[t.table()].find(pc)
+    t.ctx.ibl[t.table()].find(pc)
 }
 
 /// Takes note of the present generation, before the thread runs code of it.
@@ -557,9 +557,9 @@ fn notice(t: &mut Thread) {
     let now = generation::present();
     if t.generation != now {
         t.generation = now;
-        t.ctx.targets[table::CHECKED].clear();
+        t.ctx.ibl[table::CHECKED].clear();
         if t.is_plain() || t.quiet || t.spare_gap.is_some() {
-            t.ctx.targets[table::PLAIN].clear();
+            t.ctx.ibl[table::PLAIN].clear();
         }
     }
     t.seen.store(now, Release);

@@ -171,7 +171,7 @@ fn returns(t: &mut Thread) -> Option<Return> {
     let sp = t.ctx.gpr[4];
     let pc = guard::load_u64(sp).ok()?;
     let stack = regions().find(sp).map_or(0..0, |r| r.start..r.end);
-    for targets in &mut t.ctx.targets {
+    for targets in &mut t.ctx.ibl {
         targets.forget(pc);
     }
     Some(Return {

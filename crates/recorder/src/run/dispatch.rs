@@ -121,7 +121,7 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
             DescKind::Indirect | DescKind::Syscall => {
                 let table = t.table();
                 let takes_flags = cache.takes_flags(t, pc);
-                t.ctx.targets[table].set(pc, host, takes_flags);
+                t.ctx.ibl[table].set(pc, host, takes_flags);
             }
             _ => {}
         }

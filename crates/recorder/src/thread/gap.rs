@@ -46,7 +46,7 @@ pub fn begin(t: &mut Thread, reason: GapReason) {
     t.event(&Event::GapBegin { reason });
     if t.spare_gap.is_none() {
         // New generations of code have not been noted there since plain code was last run.
-        t.ctx.targets[table::PLAIN].clear();
+        t.ctx.ibl[table::PLAIN].clear();
     }
     let mut gap = t.spare_gap.take().unwrap_or_else(|| {
         Box::new(Gap {

@@ -97,8 +97,8 @@ impl Cache {
         if self.by_pc.get(&key) == Some(&index) {
             self.by_pc.remove(&key);
         }
-        t.ctx.targets[table::CHECKED].forget(pc);
-        t.ctx.targets[table::PLAIN].forget(pc);
+        t.ctx.ibl[table::CHECKED].forget(pc);
+        t.ctx.ibl[table::PLAIN].forget(pc);
         let seg = &mut self.segments[self.current];
         if seg.cold < seg.hot + MARGIN / 2 {
             return self.flush(t);

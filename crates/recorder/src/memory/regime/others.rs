@@ -23,7 +23,7 @@ pub fn before_fork(t: &mut Thread) {
 /// In a child that has a copy of the memory: it is checked. Its stream begins so.
 pub fn forked(t: &mut Thread) {
     // Empty where it was wiped.
-    t.ctx.targets[table::PLAIN].begin();
+    t.ctx.ibl[table::PLAIN].begin();
     if t.quiet {
         (t.quiet, t.in_vdso, t.files_told) = (false, false, false);
         (t.ends_quiet, t.leaves_after) = (None, 0);

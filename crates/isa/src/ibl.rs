@@ -8,7 +8,7 @@ const SLOTS: usize = 1 << 16;
 /// One entry: a known target.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Found {
+struct Entry {
     /// The negated guest address. So `lea` and `jrcxz` can test for equality without changing
     /// flags. If the target's code may need flags on entry, it is one less: the address's
     /// complement.
@@ -26,9 +26,9 @@ struct Found {
 /// While `host` of the first entry is zero, the other two have never been used, and nobody looks
 /// there. So most of their memory is never touched.
 #[repr(C)]
-pub struct Targets {
-    first: [Found; SLOTS],
-    second: [[Found; 2]; SLOTS],
+pub struct LookupTable {
+    first: [Entry; SLOTS],
+    second: [[Entry; 2]; SLOTS],
 }
 
 /// `neg_pc` of an empty entry of `slot`: a value that no lookup in this slot compares equal. It is
@@ -46,28 +46,28 @@ const fn slot(pc: u64) -> usize {
 }
 
 /// Bytes of an entry.
-pub const PLACE: usize = size_of::<Found>();
+pub const ENTRY: usize = size_of::<Entry>();
 
-/// Offset in [`Targets`] of the first entry of `pc`'s slot.
-pub const fn place(pc: u64) -> usize {
-    slot(pc) * PLACE
+/// Offset in [`LookupTable`] of the first entry of `pc`'s slot.
+pub const fn first_entry(pc: u64) -> usize {
+    slot(pc) * ENTRY
 }
 
 /// Offset in an entry of the translation's address.
-pub const HOST: usize = core::mem::offset_of!(Found, host);
+pub const HOST: usize = core::mem::offset_of!(Entry, host);
 
 /// `host` of an empty first entry, while the other two may be in use.
 const OTHERS: u64 = 1;
 
-/// Offset in [`Targets`] of the second and third entries.
-pub const SECOND: usize = core::mem::offset_of!(Targets, second);
+/// Offset in [`LookupTable`] of the second and third entries.
+pub const SECOND: usize = core::mem::offset_of!(LookupTable, second);
 
-fn addresses<T>(places: &[T]) -> Range<u64> {
-    let all = places.as_ptr_range();
+fn addresses<T>(entries: &[T]) -> Range<u64> {
+    let all = entries.as_ptr_range();
     all.start as u64..all.end as u64
 }
 
-impl Found {
+impl Entry {
     /// Whether this is the entry of `pc`.
     fn is(&self, pc: u64) -> bool {
         self.neg_pc == pc.wrapping_neg() || self.neg_pc == !pc
@@ -79,7 +79,7 @@ impl Found {
     }
 }
 
-impl Targets {
+impl LookupTable {
     /// Makes an empty table. All of its memory must be zero.
     pub fn begin(&mut self) {
         for slot in [0, SLOTS - 1] {
@@ -90,7 +90,7 @@ impl Targets {
     }
 
     /// Host addresses of the first entries.
-    pub fn first_places(&self) -> Range<u64> {
+    pub fn first_entries(&self) -> Range<u64> {
         addresses(&self.first)
     }
 
@@ -106,14 +106,14 @@ impl Targets {
     /// Forgets all targets. Writes to no more memory than it must.
     pub fn clear(&mut self) {
         for slot in 0..SLOTS {
-            for f in self.places(slot).filter(|f| f.is_used()) {
+            for f in self.entries(slot).filter(|f| f.is_used()) {
                 f.neg_pc = none(slot);
             }
         }
     }
 
     /// The entries of a slot that may be in use.
-    fn places(&mut self, slot: usize) -> impl Iterator<Item = &mut Found> {
+    fn entries(&mut self, slot: usize) -> impl Iterator<Item = &mut Entry> {
         let first = &mut self.first[slot];
         let others = match first.host {
             0 => [].iter_mut(),
@@ -127,7 +127,7 @@ impl Targets {
     pub fn set(&mut self, pc: u64, host: u64, takes_flags: bool) {
         self.forget(pc);
         let neg_pc = pc.wrapping_neg().wrapping_sub(takes_flags as u64);
-        let new = Found { neg_pc, host };
+        let new = Entry { neg_pc, host };
         if !new.is_used() {
             return;
         }
@@ -155,13 +155,13 @@ impl Targets {
 
     /// The translation of `pc`, if it is known.
     pub fn find(&mut self, pc: u64) -> Option<u64> {
-        let mut all = self.places(slot(pc));
+        let mut all = self.entries(slot(pc));
         Some(all.find(|f| f.is_used() && f.is(pc))?.host)
     }
 
     /// Forgets `pc`.
     pub fn forget(&mut self, pc: u64) {
-        for f in self.places(slot(pc)).filter(|f| f.is(pc)) {
+        for f in self.entries(slot(pc)).filter(|f| f.is(pc)) {
             f.neg_pc = none(slot(pc));
         }
     }
@@ -174,9 +174,9 @@ mod tests {
     use super::*;
     use alloc::boxed::Box;
 
-    fn table() -> Box<Targets> {
+    fn table() -> Box<LookupTable> {
         // SAFETY: the table consists of plain integers, for which zeros are valid.
-        let mut t = unsafe { Box::<Targets>::new_zeroed().assume_init() };
+        let mut t = unsafe { Box::<LookupTable>::new_zeroed().assume_init() };
         t.begin();
         t
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_share_a_place() {
+    fn targets_share_a_slot() {
         let mut t = table();
         let targets = [
             (0x1_2345, 100),
@@ -217,14 +217,17 @@ mod tests {
     /// The first entry says whether the others can be in use. So their memory is not touched for
     /// nothing.
     #[test]
-    fn the_other_places_are_used_when_one_does_not_do() {
+    fn the_other_entries_are_used_when_one_does_not_do() {
         let mut t = table();
-        assert_eq!((t.places(0x5432).count(), t.find(0x1_5432)), (1, None));
+        assert_eq!((t.entries(0x5432).count(), t.find(0x1_5432)), (1, None));
         t.forget(0x1_5432);
-        assert_eq!(t.places(0x5432).count(), 1);
+        assert_eq!(t.entries(0x5432).count(), 1);
         // Where flags may be needed, the first entry stays empty.
         t.set(0x1_5432, 300, true);
-        assert_eq!((t.places(0x5432).count(), t.find(0x1_5432)), (3, Some(300)));
+        assert_eq!(
+            (t.entries(0x5432).count(), t.find(0x1_5432)),
+            (3, Some(300))
+        );
         t.clear();
         t.set(0x2_5432, 400, false);
         assert_eq!((t.find(0x1_5432), t.find(0x2_5432)), (None, Some(400)));
