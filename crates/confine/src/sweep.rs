@@ -436,8 +436,15 @@ impl Checker {
         // Those that stand in code, and those of them behind which it goes on.
         const BOTH: u16 = set(&[Exit, Raise, Syscall, Slow, PreCheck]);
         const REPLAY: u16 = BOTH | set(&[Budget, Watch]);
-        const RECORDING: u16 = BOTH | set(&[Surprise, SurpriseValue, Order, Stale]);
-        const GOES_ON: u16 = set(&[Slow, PreCheck, Surprise, SurpriseValue, Order, Watch]);
+        const RECORDING: u16 = BOTH | set(&[Mispredicted, MispredictedValue, Order, Stale]);
+        const GOES_ON: u16 = set(&[
+            Slow,
+            PreCheck,
+            Mispredicted,
+            MispredictedValue,
+            Order,
+            Watch,
+        ]);
         let kind = 1 << desc.kind as u8;
         let kinds = match p.rules.kind {
             Kind::Replay => REPLAY,

@@ -405,7 +405,11 @@ fn jumps_and_descriptors() {
     assert_eq!(desc(DescKind::Slow, 0, 0), Err(Wrong::Descriptor));
     assert_eq!(desc(DescKind::Budget, HOT, 0), Err(Wrong::Descriptor));
     // Those of a recording.
-    for kind in [DescKind::Surprise, DescKind::SurpriseValue, DescKind::Order] {
+    for kind in [
+        DescKind::Mispredicted,
+        DescKind::MispredictedValue,
+        DescKind::Order,
+    ] {
         assert_eq!(desc(kind, HOT, 0), Err(Wrong::Descriptor));
     }
     // A descriptor that is not where the exit says, or may be executed.

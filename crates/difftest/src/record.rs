@@ -115,7 +115,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         window: w.first(),
         predictor: w.predictor,
         wide_checks: tr.policy.wide_checks,
-        surprises: 0,
+        mispredictions: 0,
         pos: 0,
         events: Vec::new(),
         area,
@@ -146,7 +146,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         tr.want_map = false;
         match tr.translate(&input, &mut |pc| p.code_at(pc)) {
             Ok(()) => {}
-            Err(Error::Truncated) => break End::Wrong("truncated"),
+            Err(Error::Truncated) => break End::Wrong("the code has no whole instruction"),
         }
         // The recorder finds an instruction in a block again by translating the block's own bytes
         // with a map. That must give the same code.
@@ -227,7 +227,9 @@ fn block(
                 ));
             }
             let Some(e) = entry else {
-                return Some(End::Wrong("no boundary for a fault"));
+                return Some(End::Wrong(
+                    "a fault before the first instruction of a block",
+                ));
             };
             let mut gpr = c.gpr;
             (gpr[10], gpr[11]) = (t.ctx.gpr[10], t.ctx.gpr[11]);
@@ -264,7 +266,7 @@ fn block(
             Err(end) => return Some(end),
         }
     }
-    Some(End::Wrong("does not end"))
+    Some(End::Wrong("translated code does not end"))
 }
 
 fn at_runtime(f: guard::Fault, pc: u64) -> End {
@@ -284,15 +286,15 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             Ok(false)
         }
         DescKind::Indirect => Ok(false),
-        DescKind::Surprise => {
+        DescKind::Mispredicted => {
             if t.fill(t.ctx.ea, desc.size as u64).is_err() {
-                return Err(End::Wrong("surprise where nothing can be read"));
+                return Err(End::Wrong("a misprediction where memory cannot be read"));
             }
             Ok(true)
         }
         // A single thread has no order, and the tests do not ask for it.
-        DescKind::Order => Err(End::Wrong("atomic operation announced")),
-        DescKind::SurpriseValue => {
+        DescKind::Order => Err(End::Wrong("an atomic operation asks for an order number")),
+        DescKind::MispredictedValue => {
             t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
             Ok(true)
         }
@@ -306,7 +308,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
                 Ok(Err(f)) => Err(at_runtime(f, desc.pc)),
                 Err(e) => Err(match e.downcast_ref::<Stop>() {
                     Some(Stop::Unsupported) => End::Unsupported,
-                    None => End::Wrong("the check ahead panics"),
+                    None => End::Wrong("the check before an instruction panics"),
                 }),
             }
         }

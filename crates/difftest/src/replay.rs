@@ -66,7 +66,9 @@ pub fn run(
             .map_err(|e| format!("replay: {e:?}"))?;
         ctx.resume = match install(tr, cache, (p.cpu.rip & 3) * 16) {
             Ok(hot) => hot,
-            Err(Refused::Unlisted) => return Err("replay: not on the list".into()),
+            Err(Refused::Unlisted) => {
+                return Err("replay: an instruction that no translated code has".into());
+            }
             Err(Refused::Wrong(what)) => return Err(format!("replay: {what}")),
         };
         // First with a budget of one instruction too few: the block must not begin. Then with
@@ -92,7 +94,9 @@ pub fn run(
             if std::mem::take(&mut probing) {
                 let same = ctx.gpr == before && ctx.count == short && desc.pc == ctx.rip;
                 if desc.kind() != DescKind::Budget || !same {
-                    return Err(format!("replay began {block} instructions without budget"));
+                    return Err(format!(
+                        "replay began {block} instructions that its budget does not cover"
+                    ));
                 }
                 (ctx.count, ctx.resume) = (start, entry);
                 continue;
@@ -102,7 +106,7 @@ pub fn run(
                 DescKind::Indirect => {}
                 DescKind::Slow => {
                     let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) else {
-                        return Err("replay: slow".into());
+                        return Err("replay: the runtime must execute an instruction".into());
                     };
                     let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
                     let mut regs = string_regs(ctx);

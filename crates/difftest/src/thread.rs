@@ -35,7 +35,7 @@ pub struct Thread {
     /// context block.
     pub wide_checks: bool,
     /// Number of mispredictions.
-    pub surprises: u64,
+    pub mispredictions: u64,
     /// Number of completed instructions.
     pub pos: u64,
     /// Positions and events.
@@ -91,7 +91,7 @@ impl Shadow for Thread {
     }
 
     fn count_misprediction(&mut self) {
-        self.surprises += 1;
+        self.mispredictions += 1;
     }
 
     /// Ends the case.

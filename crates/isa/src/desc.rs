@@ -15,10 +15,10 @@ pub enum DescKind {
     Indirect = 1,
     /// A misprediction: a read of `size` bytes at `Ctx::ea` differs from the shadow memory. The
     /// runtime records it, brings the cells up to date, and resumes.
-    Surprise = 2,
+    Mispredicted = 2,
     /// A misprediction whose value may no longer be in memory. `Ctx::value` has it, in at most 8
     /// bytes (`size`).
-    SurpriseValue = 3,
+    MispredictedValue = 3,
     /// The runtime executes the instruction in `bytes` at `pc`, then resumes.
     ///
     /// `size` is not zero where translated code has begun a repeated string instruction.
@@ -56,8 +56,8 @@ impl DescKind {
         [
             Exit,
             Indirect,
-            Surprise,
-            SurpriseValue,
+            Mispredicted,
+            MispredictedValue,
             Slow,
             PreCheck,
             Syscall,

@@ -103,7 +103,7 @@ impl Translator {
             }
         }
         let done = self.a.here();
-        self.stub(c, m, size, DescKind::Surprise, done, |_| {}, reload);
+        self.stub(c, m, size, DescKind::Mispredicted, done, |_| {}, reload);
         if let Some(redo) = self.cur.redo.take() {
             self.make_again(redo);
         }
@@ -122,7 +122,7 @@ impl Translator {
             c,
             m,
             size,
-            DescKind::SurpriseValue,
+            DescKind::MispredictedValue,
             done,
             |t| t.a.spill(hindsight_isa::ctx::d::VALUE, value),
             |_| {},
@@ -148,7 +148,7 @@ impl Translator {
         if c.rcx_gone {
             self.a.unspill(RCX, slot::CHECK);
         }
-        let keep = self.cur.scr_live || m.uses(SCR) || kind == DescKind::SurpriseValue;
+        let keep = self.cur.scr_live || m.uses(SCR) || kind == DescKind::MispredictedValue;
         if keep {
             self.a.spill(slot::STUB, SCR);
         }

@@ -130,7 +130,10 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
 }
 
 fn exit(t: &mut Thread, desc: &Desc) -> Next {
-    if !matches!(desc.kind(), DescKind::Surprise | DescKind::SurpriseValue) {
+    if !matches!(
+        desc.kind(),
+        DescKind::Mispredicted | DescKind::MispredictedValue
+    ) {
         // Another instruction is at hand by now.
         t.release_second();
     }
@@ -140,14 +143,14 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             Next::Boundary
         }
         DescKind::Indirect => Next::Boundary,
-        DescKind::Surprise => {
+        DescKind::Mispredicted => {
             // The real access has succeeded: a fault here means that the memory went away since,
             // and the predictor's old value is as good as any other moment's.
             let _ = t.fill(t.ctx.ea, desc.size as u64);
             chaos::point(t);
             resume(t, desc)
         }
-        DescKind::SurpriseValue => {
+        DescKind::MispredictedValue => {
             t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
             chaos::point(t);
             resume(t, desc)
