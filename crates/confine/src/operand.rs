@@ -193,7 +193,7 @@ fn is_exit(disp: i32, replay: bool) -> bool {
     disp == d::EXIT_PTR && !replay
         || disp == search(table::CHECKED)
         || disp == search(SEARCH_LAZY)
-        || (disp == search(table::PLAIN) || disp == d::ORDER_PTR) && !replay
+        || (disp == search(table::PLAIN) || disp == d::SEQUENCE_PTR) && !replay
 }
 
 /// How far down marks of writes are beside the window: in steps of 2^31, and a displacement.

@@ -436,13 +436,13 @@ impl Checker {
         // Those that stand in code, and those of them behind which it goes on.
         const BOTH: u16 = set(&[Exit, Raise, Syscall, Slow, PreCheck]);
         const REPLAY: u16 = BOTH | set(&[Budget, Watch]);
-        const RECORDING: u16 = BOTH | set(&[Mispredicted, MispredictedValue, Order, Stale]);
+        const RECORDING: u16 = BOTH | set(&[Mispredicted, MispredictedValue, Sequence, Stale]);
         const GOES_ON: u16 = set(&[
             Slow,
             PreCheck,
             Mispredicted,
             MispredictedValue,
-            Order,
+            Sequence,
             Watch,
         ]);
         let kind = 1 << desc.kind as u8;

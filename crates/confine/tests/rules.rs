@@ -195,7 +195,7 @@ fn fields_of_the_context_block() {
     }
     let mut never = vec![
         d::EXIT_PTR,
-        d::ORDER_PTR,
+        d::SEQUENCE_PTR,
         d::SEARCH_PTR,
         d::SEARCH_PTR + 16,
         d::HOST_RSP,
@@ -408,7 +408,7 @@ fn jumps_and_descriptors() {
     for kind in [
         DescKind::Mispredicted,
         DescKind::MispredictedValue,
-        DescKind::Order,
+        DescKind::Sequence,
     ] {
         assert_eq!(desc(kind, HOT, 0), Err(Wrong::Descriptor));
     }

@@ -293,7 +293,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             Ok(true)
         }
         // A single thread has no order, and the tests do not ask for it.
-        DescKind::Order => Err(End::Wrong("an atomic operation asks for an order number")),
+        DescKind::Sequence => Err(End::Wrong("an atomic operation asks for an order number")),
         DescKind::MispredictedValue => {
             t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
             Ok(true)

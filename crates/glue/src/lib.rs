@@ -6,10 +6,10 @@
 #![no_std]
 
 mod lookup;
-mod order;
+mod sequence;
 
 pub use lookup::{in_search, searches};
-pub use order::{in_order, order_address};
+pub use sequence::{in_sequence, sequence_address};
 
 use core::arch::global_asm;
 use hindsight_isa::Ctx;

@@ -66,7 +66,7 @@ pub struct Ctx {
     /// Bytes of the atomic operation at `ea`.
     pub size: u64,
     /// Address of the trampoline that gives an atomic operation its order number.
-    pub order_ptr: u64,
+    pub sequence_ptr: u64,
     /// For that trampoline: address of the first lock word.
     pub stripes: u64,
     /// For that trampoline: what a lock word holds while this thread has the lock.
@@ -76,7 +76,7 @@ pub struct Ctx {
     /// For that trampoline: address of the thread's `hindsight_events::Pen`.
     pub pen: u64,
     /// Guest registers inside that trampoline: rax, status flags, rcx, rdx.
-    pub order_save: [u64; 4],
+    pub sequence_save: [u64; 4],
     /// A value that a stub hands to the runtime.
     pub value: u64,
     /// The host's stack pointer while translated code runs, otherwise 0.
@@ -162,8 +162,8 @@ pub mod d {
     pub const STRIPE: i32 = disp(offset_of!(Ctx, stripe));
     /// [`Ctx::size`].
     pub const SIZE: i32 = disp(offset_of!(Ctx, size));
-    /// [`Ctx::order_ptr`].
-    pub const ORDER_PTR: i32 = disp(offset_of!(Ctx, order_ptr));
+    /// [`Ctx::sequence_ptr`].
+    pub const SEQUENCE_PTR: i32 = disp(offset_of!(Ctx, sequence_ptr));
     /// [`Ctx::stripes`].
     pub const STRIPES: i32 = disp(offset_of!(Ctx, stripes));
     /// [`Ctx::owner`].
@@ -172,8 +172,8 @@ pub mod d {
     pub const SEQUENCE: i32 = disp(offset_of!(Ctx, sequence));
     /// [`Ctx::pen`].
     pub const PEN: i32 = disp(offset_of!(Ctx, pen));
-    /// [`Ctx::order_save`].
-    pub const ORDER_SAVE: i32 = disp(offset_of!(Ctx, order_save));
+    /// [`Ctx::sequence_save`].
+    pub const SEQUENCE_SAVE: i32 = disp(offset_of!(Ctx, sequence_save));
     /// [`Ctx::value`].
     pub const VALUE: i32 = disp(offset_of!(Ctx, value));
     /// [`Ctx::host_rsp`].

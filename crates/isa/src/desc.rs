@@ -39,7 +39,7 @@ pub enum DescKind {
     Stale = 9,
     /// An atomic operation at `Ctx::ea` comes next. The runtime gives it an order number, records
     /// that, and resumes.
-    Order = 10,
+    Sequence = 10,
     /// Replay: the instruction at `pc` may write to watched memory.
     Watch = 11,
 }
@@ -64,7 +64,7 @@ impl DescKind {
             Raise,
             Budget,
             Stale,
-            Order,
+            Sequence,
             Watch,
         ][(v as usize).min(11)]
     }

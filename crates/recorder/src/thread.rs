@@ -215,7 +215,7 @@ impl Thread {
             joint: Joint::new(),
         }));
         t.ctx.runtime = t as *mut Thread as u64;
-        t.ctx.order_ptr = hindsight_glue::order_address();
+        t.ctx.sequence_ptr = hindsight_glue::sequence_address();
         t.attach_order();
         Ok(t)
     }

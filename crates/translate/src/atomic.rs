@@ -29,13 +29,13 @@ impl Translator {
         let resume = self.a.address(SCR);
         self.a.spill(d::RESUME, SCR);
         self.a.lea(SCR, asm::based(CNT, -(self.cur.ahead as i32)));
-        // jmp qword gs:[ORDER_PTR]
+        // jmp qword gs:[SEQUENCE_PTR]
         self.a.bytes(&[0x65, 0xff, 0x24, 0x25]);
-        self.a.bytes(&d::ORDER_PTR.to_le_bytes());
+        self.a.bytes(&d::SEQUENCE_PTR.to_le_bytes());
         let back = self.place_here();
         self.a.aim(resume, back);
         self.a.cold(true);
-        let mut desc = Desc::new(DescKind::Order, self.cur.pc, self.cur.ahead);
+        let mut desc = Desc::new(DescKind::Sequence, self.cur.pc, self.cur.ahead);
         desc.size = size as u8;
         self.a.desc(exit, &desc, Some(back), None);
         self.a.cold(false);

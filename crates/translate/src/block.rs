@@ -113,7 +113,7 @@ pub struct Translator {
     /// Replay: add what each segment that is begun consists of to [`hindsight_isa::Ctx::executed`].
     pub count: bool,
     /// Recording several threads: each atomic operation takes an order number, and a lock that it
-    /// holds until it is done ([`DescKind::Order`]).
+    /// holds until it is done ([`DescKind::Sequence`]).
     pub ordered: bool,
     /// Recording: fuse adjacent vector reads of a loop into one comparison (see [`crate::join`]). A
     /// fused read may fault where the program does not ([`MapEntry::joined`]). Then the block must

@@ -163,7 +163,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             t.ctx.rip = desc.pc;
             slow::precheck(t, desc)
         }
-        DescKind::Order => {
+        DescKind::Sequence => {
             t.order_atomic(desc.size);
             resume(t, desc)
         }

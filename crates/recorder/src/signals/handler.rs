@@ -243,7 +243,7 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
         // On its way out; the trap will be waiting at the way back in.
         inbox.stepping.store(false, Relaxed);
         uc.regs[EFLAGS] &= !TF;
-        if hindsight_glue::in_order(pc) {
+        if hindsight_glue::in_sequence(pc) {
             arm(inbox, ctx);
         }
     }

@@ -30,16 +30,16 @@ use hindsight_events::ring::{GRANULE, STRIPES, Stripe};
 use hindsight_isa::ctx::d;
 
 unsafe extern "C" {
-    fn hindsight_order();
-    fn hindsight_order_end();
+    fn hindsight_sequence();
+    fn hindsight_sequence_end();
 }
 
 const _: () = assert!(GRANULE == 16 && STRIPES == 256 && size_of::<Stripe>() == 64);
 
 global_asm!(
     ".balign 64",
-    ".globl hindsight_order, hindsight_order_end",
-    "hindsight_order:",
+    ".globl hindsight_sequence, hindsight_sequence_end",
+    "hindsight_sequence:",
     "mov gs:[{save}], rax",
     "lahf",
     "seto al",
@@ -133,8 +133,8 @@ global_asm!(
     "sahf",
     "mov rax, gs:[{save}]",
     "jmp qword ptr gs:[{exit}]",
-    "hindsight_order_end:",
-    save = const d::ORDER_SAVE,
+    "hindsight_sequence_end:",
+    save = const d::SEQUENCE_SAVE,
     ea = const d::EA,
     size = const d::SIZE,
     stripes = const d::STRIPES,
@@ -153,12 +153,12 @@ global_asm!(
     tag = const tag::SEQ,
 );
 
-/// Address of the trampoline, for `Ctx::order_ptr`.
-pub fn order_address() -> u64 {
-    hindsight_order as *const () as u64
+/// Address of the trampoline, for `Ctx::sequence_ptr`.
+pub fn sequence_address() -> u64 {
+    hindsight_sequence as *const () as u64
 }
 
 /// Whether host address `pc` is in the trampoline. The guest's registers are not complete there.
-pub fn in_order(pc: u64) -> bool {
-    (order_address()..hindsight_order_end as *const () as u64).contains(&pc)
+pub fn in_sequence(pc: u64) -> bool {
+    (sequence_address()..hindsight_sequence_end as *const () as u64).contains(&pc)
 }
