@@ -89,7 +89,7 @@ pub enum Refused {
 /// where the hot half is.
 pub fn install(t: &mut Translator, cache: u64, slide: u64) -> Result<u64, Refused> {
     let (hot, cold) = (cache + slide, cache + CACHE as u64 / 2);
-    t.place(hot, cold, cache);
+    t.relocate(hot, cold, cache);
     if let Err(refusal) = confined::check(t, slide as u32, CACHE as u32 / 2) {
         return Err(match confined::is_unlisted(&refusal) {
             true => Refused::Unlisted,

@@ -77,7 +77,7 @@ impl Way {
         if t.translate(&input, &mut |_| &[0x9c, 0x90]).is_err() {
             return Ok(());
         }
-        t.place(BASE + HOT as u64, BASE + COLD as u64, BASE);
+        t.relocate(BASE + HOT as u64, BASE + COLD as u64, BASE);
         let (rules, b) = (rules(t), &t.block);
         read(&mut self.checker, &rules, &b.hot, &b.cold)
     }

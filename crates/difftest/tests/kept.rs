@@ -26,7 +26,7 @@ fn translate(t: &mut Translator, pc: u64, code: &[u8], exits: &[u8]) -> (Vec<u8>
 
 fn parts(t: &mut Translator) -> String {
     // Placed somewhere, so that the fixups count.
-    t.place(0x10_1000, 0x20_2000, 0x10_0000);
+    t.relocate(0x10_1000, 0x20_2000, 0x10_0000);
     let b = &t.block;
     format!(
         "{:02x?} {:02x?} {:?} {:?} {} {}",
@@ -145,7 +145,7 @@ fn any_bytes_are_a_block_or_none() {
         if let Some(s) = Saved::read(&b) {
             s.looks().count();
             if t.restore(0x6000_0000_0000, &s).is_some() {
-                t.place(0x10_1000, 0x20_2000, 0x10_0000);
+                t.relocate(0x10_1000, 0x20_2000, 0x10_0000);
             }
         }
     }
@@ -209,7 +209,7 @@ fn a_set_is_its_blocks() {
         for to in [FROM, TO] {
             assert!(set.serves(to));
             let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
-            set.place(to, (&mut hot, hot_at), (&mut cold, cold_at), base)
+            set.relocate(to, (&mut hot, hot_at), (&mut cold, cold_at), base)
                 .unwrap();
             let code = hindsight_confine::Code {
                 hot: &hot,
@@ -225,7 +225,7 @@ fn a_set_is_its_blocks() {
                 let pc = to + m.pc as u64;
                 assert_eq!(m.pc, 256 * i);
                 t.restore(pc, &Saved::read(saved).unwrap()).unwrap();
-                t.place(hot_at + m.hot as u64, cold_at + own_cold as u64, base);
+                t.relocate(hot_at + m.hot as u64, cold_at + own_cold as u64, base);
                 let b = &t.block;
                 assert_eq!(hot[m.hot as usize..][..m.hot_len as usize], b.hot);
                 assert_eq!(cold[own_cold..][..b.cold.len()], b.cold);
@@ -258,7 +258,7 @@ fn jumps_in_a_set_are_linked() {
     gathered.save(|parts| bytes = parts.concat());
     let set = Set::read(&bytes).unwrap();
     let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
-    set.place(PC, (&mut hot, 0x1000), (&mut cold, 0x9000), 0)
+    set.relocate(PC, (&mut hot, 0x1000), (&mut cold, 0x9000), 0)
         .unwrap();
     let distance = hot[end as usize - 4..].first_chunk().unwrap();
     assert_eq!(u32::from_le_bytes(*distance), second - end);
@@ -286,6 +286,6 @@ fn any_bytes_are_a_set_or_none() {
         let _users: usize = set.pages().map(|(_, _, users)| users.count()).sum();
         let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
         let origin = 0x6000_0000_0000;
-        let _ = set.place(origin, (&mut hot, 0x1000), (&mut cold, 0x9000), 0);
+        let _ = set.relocate(origin, (&mut hot, 0x1000), (&mut cold, 0x9000), 0);
     }
 }

@@ -94,7 +94,7 @@ impl Cpu {
             return Err(self.unsupported("its translation is larger than the code cache"));
         };
         let base = self.cache.base();
-        self.translator.place(hot, cold, base);
+        self.translator.relocate(hot, cold, base);
         let block = &self.translator.block;
         let parts = Parts {
             hot: &block.hot,

@@ -8,7 +8,7 @@ use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 /// A position in a block: the half and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct BlockOffset {
     /// In the cold half, otherwise in the hot one.
     pub cold: bool,
     /// Bytes from the beginning of the half.
@@ -19,9 +19,9 @@ pub struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Fixup {
     /// Where the field's four bytes are.
-    pub at: Place,
+    pub at: BlockOffset,
     /// What the field refers to.
-    pub target: Place,
+    pub target: BlockOffset,
     /// What the field holds. True: the distance of `target` from the field's end. False: the offset
     /// of `target` from the code cache's base.
     pub relative: bool,
@@ -31,7 +31,7 @@ pub struct Fixup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moving {
     /// Where the field begins.
-    pub at: Place,
+    pub at: BlockOffset,
     /// What it holds.
     pub what: Field,
 }
@@ -64,7 +64,7 @@ pub struct Asm {
     /// The code depends on the block's guest address in a way that [`Asm::moving`] does not say. So
     /// the block serves only there.
     pub bound: bool,
-    /// Something could not be encoded since [`Asm::mark`].
+    /// Something could not be encoded since [`Asm::savepoint`].
     pub failed: bool,
 }
 
@@ -122,7 +122,7 @@ impl Asm {
 
     /// A savepoint for [`Asm::rewind`]: lengths of both halves, of the fixups and of the moving
     /// fields. Clears `failed`.
-    pub fn mark(&mut self) -> [usize; 4] {
+    pub fn savepoint(&mut self) -> [usize; 4] {
         self.failed = false;
         [
             self.hot.len(),
@@ -132,12 +132,12 @@ impl Asm {
         ]
     }
 
-    /// Takes back everything emitted since the savepoint `mark`.
-    pub fn rewind(&mut self, mark: [usize; 4]) {
-        self.hot.truncate(mark[0]);
-        self.cold.truncate(mark[1]);
-        self.fixups.truncate(mark[2]);
-        self.moving.truncate(mark[3]);
+    /// Takes back everything emitted since the savepoint.
+    pub fn rewind(&mut self, savepoint: [usize; 4]) {
+        self.hot.truncate(savepoint[0]);
+        self.cold.truncate(savepoint[1]);
+        self.fixups.truncate(savepoint[2]);
+        self.moving.truncate(savepoint[3]);
         self.in_cold = false;
         self.failed = false;
     }
@@ -156,9 +156,9 @@ impl Asm {
     }
 
     /// Where the next byte goes.
-    pub fn here(&mut self) -> Place {
+    pub fn here(&mut self) -> BlockOffset {
         let at = self.buf().len() as u32;
-        Place {
+        BlockOffset {
             cold: self.in_cold,
             at,
         }
@@ -208,7 +208,7 @@ impl Asm {
     /// Notes that the field at offset `at` of the current half moves with the block's guest
     /// address.
     fn moves(&mut self, at: usize, what: Field) {
-        let at = Place {
+        let at = BlockOffset {
             cold: self.in_cold,
             at: at as u32,
         };
@@ -333,7 +333,7 @@ impl Asm {
     }
 
     /// Emits `opcode rel32`, a jump to `target`. Returns where the displacement is.
-    pub fn jump(&mut self, opcode: &[u8], target: Place) -> Place {
+    pub fn jump(&mut self, opcode: &[u8], target: BlockOffset) -> BlockOffset {
         self.bytes(opcode);
         let at = self.here();
         self.bytes(&[0; 4]);
@@ -353,7 +353,7 @@ impl Asm {
     }
 
     /// Sets the target of a fixup.
-    pub fn aim(&mut self, fixup: usize, target: Place) {
+    pub fn aim(&mut self, fixup: usize, target: BlockOffset) {
         self.fixups[fixup].target = target;
     }
 
@@ -406,7 +406,13 @@ impl Asm {
 
     /// Appends the descriptor of `exit`. `resume` and `patch` are stored as offsets from the code
     /// cache's base.
-    pub fn desc(&mut self, exit: usize, desc: &Desc, resume: Option<Place>, patch: Option<Place>) {
+    pub fn desc(
+        &mut self,
+        exit: usize,
+        desc: &Desc,
+        resume: Option<BlockOffset>,
+        patch: Option<BlockOffset>,
+    ) {
         let here = self.here();
         self.fixups[exit].target = here;
         let b = desc.encode();
@@ -419,7 +425,7 @@ impl Asm {
         self.moves(here.at as usize + Desc::PC, Field::Wide);
         for (offset, target) in [(4, resume), (16, patch)] {
             if let Some(target) = target {
-                let at = Place {
+                let at = BlockOffset {
                     cold: here.cold,
                     at: here.at + offset,
                 };
@@ -433,8 +439,8 @@ impl Asm {
     }
 
     /// Sets the resume field of the descriptor that begins at `desc`.
-    pub fn desc_resume(&mut self, desc: Place, target: Place) {
-        let at = Place {
+    pub fn desc_resume(&mut self, desc: BlockOffset, target: BlockOffset) {
+        let at = BlockOffset {
             cold: desc.cold,
             at: desc.at + 4,
         };
@@ -492,7 +498,7 @@ pub fn resolve(
     cold_addr: u64,
     base: u64,
 ) {
-    let addr = |p: Place| {
+    let addr = |p: BlockOffset| {
         if p.cold {
             cold_addr + p.at as u64
         } else {

@@ -32,7 +32,7 @@ impl Translator {
         // jmp qword gs:[SEQUENCE_PTR]
         self.a.bytes(&[0x65, 0xff, 0x24, 0x25]);
         self.a.bytes(&d::SEQUENCE_PTR.to_le_bytes());
-        let back = self.place_here();
+        let back = self.a.here();
         self.a.aim(resume, back);
         self.a.cold(true);
         let mut desc = Desc::new(DescKind::Sequence, self.cur.pc, self.cur.ahead);
@@ -407,7 +407,7 @@ impl Translator {
     /// operation needs the carry flag, which is in [`slot::VALUE`].
     fn exchange(&mut self, body: &Instruction, m: &Mem, size: usize, carry: bool) {
         self.a.load(RAX, size, m.real);
-        let retry = self.place_here();
+        let retry = self.a.here();
         if carry {
             // Bit 0 of ah, which `lahf` has stored.
             self.put2(asm::ctx(slot::VALUE), Code::Bt_rm32_imm8, 8);

@@ -1,6 +1,6 @@
 //! Translates one block: decoding, segments, and what surrounds each instruction.
 
-use crate::asm::{self, Asm, Place};
+use crate::asm::{self, Asm, BlockOffset};
 use crate::join::Joins;
 use crate::plan::{Plan, plan};
 use crate::redo::Redo;
@@ -267,7 +267,7 @@ impl Translator {
     /// Resolves the references inside the block. `hot` and `cold` are the host addresses to which
     /// [`Block::hot`] and [`Block::cold`] will be copied. `base` is the code cache's base: below
     /// both, all within 2 GiB.
-    pub fn place(&mut self, hot: u64, cold: u64, base: u64) {
+    pub fn relocate(&mut self, hot: u64, cold: u64, base: u64) {
         let b = &mut self.block;
         asm::resolve(&mut b.hot, &mut b.cold, &b.fixups, hot, cold, base);
     }
@@ -444,7 +444,7 @@ impl Translator {
             self.unsupported();
             return self.redo_after(i, written);
         }
-        let mark = self.a.mark();
+        let savepoint = self.a.savepoint();
         if self.observe && self.replay() {
             self.observe(i);
         }
@@ -465,7 +465,7 @@ impl Translator {
         if self.a.failed {
             // Some form of the instruction has no encoding. The runtime is told only if execution
             // reaches it.
-            self.a.rewind(mark);
+            self.a.rewind(savepoint);
             while self.block.map.pop_if(|e| !e.begins).is_some() {}
             self.unsupported();
             return;
@@ -523,7 +523,7 @@ impl Translator {
     ///
     /// The runtime sees the guest's values. When execution continues at `back`, the borrowed
     /// registers have their present values again.
-    pub(crate) fn around_runtime(&mut self, kind: DescKind, back: Place) {
+    pub(crate) fn around_runtime(&mut self, kind: DescKind, back: BlockOffset) {
         let (n, scr_live) = (self.cur.nvictims, self.cur.scr_live || self.cur.scr_taken);
         if scr_live {
             self.a.spill(slot::STUB, SCR);
@@ -554,10 +554,6 @@ impl Translator {
     /// Tells the runtime that the instruction cannot be translated in this form.
     pub(crate) fn unsupported(&mut self) {
         self.runtime(DescKind::Raise, raise::UNSUPPORTED, false);
-    }
-
-    pub(crate) fn place_here(&mut self) -> Place {
-        self.a.here()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks: the comparison of a value that was read with its cell, and the stub for a misprediction.
 
-use crate::asm::Place;
+use crate::asm::BlockOffset;
 use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::Mem;
@@ -136,12 +136,12 @@ impl Translator {
         m: &Mem,
         size: usize,
         kind: DescKind,
-        done: Place,
+        done: BlockOffset,
         before: impl FnOnce(&mut Self),
         reload: impl FnOnce(&mut Self),
     ) {
         self.a.cold(true);
-        let here = self.place_here();
+        let here = self.a.here();
         for f in &c.misses {
             self.a.aim(*f, here);
         }
@@ -161,9 +161,9 @@ impl Translator {
         let exit = self.a.exit();
         let mut desc = Desc::new(kind, self.cur.pc, self.cur.ahead);
         desc.size = size as u8;
-        let at = self.place_here();
+        let at = self.a.here();
         self.a.desc(exit, &desc, None, None);
-        let back = self.place_here();
+        let back = self.a.here();
         self.a.desc_resume(at, back);
         if keep {
             self.a.unspill(SCR, slot::STUB);
@@ -184,7 +184,7 @@ impl Translator {
 
     /// Reads the byte at `m`. Without this, a misprediction in one part of an operand would be
     /// recorded before a later part faults.
-    pub(crate) fn touch(&mut self, c: &mut Check, m: &Mem) {
+    pub(crate) fn emit_probe(&mut self, c: &mut Check, m: &Mem) {
         if c.dead {
             return self.a.cmp(SCR, 1, m.real);
         }

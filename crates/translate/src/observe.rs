@@ -35,11 +35,11 @@ impl Translator {
             return;
         }
         let list: alloc::vec::Vec<UsedMemory> = self.info.info(i).used_memory().to_vec();
-        if list.iter().any(|m| touched(&m)) && !inline(i, &list) {
+        if list.iter().any(|m| is_accessed(&m)) && !inline(i, &list) {
             return self.runtime(DescKind::PreCheck, 0, true);
         }
         let k = self.cur.index;
-        for m in list.iter().filter(touched) {
+        for m in list.iter().filter(is_accessed) {
             let (reads, writes) = accesses(m);
             if reads && !self.is_marked(k, false) {
                 let marks = self.read_marks(m);
@@ -55,7 +55,7 @@ impl Translator {
     fn mark_operand(&mut self, i: &Instruction, m: &UsedMemory, marks: MemoryOperand) {
         match masked_store(i, m) {
             Some(code) => self.mark_masked(marks, code, i.op_mask()),
-            None => self.mark(marks, 0, m.memory_size().size()),
+            None => self.emit_access_marks(marks, 0, m.memory_size().size()),
         }
     }
 
@@ -286,7 +286,7 @@ impl Translator {
     }
 
     /// Marks `size` bytes, beginning `from` bytes behind `marks`.
-    pub(crate) fn mark(&mut self, marks: MemoryOperand, from: usize, size: usize) {
+    pub(crate) fn emit_access_marks(&mut self, marks: MemoryOperand, from: usize, size: usize) {
         let mut at = from;
         while at < from + size {
             let (n, code) = match from + size - at {
@@ -311,7 +311,7 @@ impl Translator {
 }
 
 /// Whether the operand is accessed.
-pub(crate) fn touched(m: &&UsedMemory) -> bool {
+pub(crate) fn is_accessed(m: &&UsedMemory) -> bool {
     !matches!(m.access(), OpAccess::None | OpAccess::NoMemAccess)
 }
 

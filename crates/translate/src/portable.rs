@@ -3,7 +3,7 @@
 //!
 //! Only some fields of the host code depend on the guest address. They grow with it.
 
-use crate::asm::{Field, Fixup, Moving, Place};
+use crate::asm::{BlockOffset, Field, Fixup, Moving};
 use crate::block::Translator;
 use crate::{Block, Look};
 use alloc::vec::Vec;
@@ -45,18 +45,18 @@ pub(crate) const ENTRY: u32 = 1 << 29;
 /// The additional bit of a packed field: relative, or eight bytes wide.
 pub(crate) const MORE: u32 = 1 << 31;
 
-pub(crate) fn pack(p: Place, more: bool) -> [u8; 4] {
+pub(crate) fn pack(p: BlockOffset, more: bool) -> [u8; 4] {
     let bits = p.at | if p.cold { COLD } else { 0 } | if more { MORE } else { 0 };
     bits.to_le_bytes()
 }
 
-pub(crate) fn unpack(b: &[u8; 4]) -> (Place, bool) {
+pub(crate) fn unpack(b: &[u8; 4]) -> (BlockOffset, bool) {
     let v = u32::from_le_bytes(*b);
-    let place = Place {
+    let offset = BlockOffset {
         cold: v & COLD != 0,
         at: v & (ENTRY - 1),
     };
-    (place, v & MORE != 0)
+    (offset, v & MORE != 0)
 }
 
 impl Block {
@@ -180,7 +180,7 @@ impl Translator {
             distance,
             len: l.len() as u8,
         }));
-        let fits = |p: Place, n: usize| {
+        let fits = |p: BlockOffset, n: usize| {
             let len = if p.cold { s.cold.len() } else { s.hot.len() };
             p.at as usize + n <= len
         };

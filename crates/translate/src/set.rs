@@ -5,7 +5,7 @@
 //! Addresses in a set count from its *origin*: the address of the file's first byte, whether that
 //! is mapped or not.
 
-use crate::asm::Place;
+use crate::asm::BlockOffset;
 use crate::portable::{COLD, ENTRY, FIXUP, HIGH, LOW, MORE, MOVING, Saved, pack, shift, unpack};
 use alloc::vec::Vec;
 
@@ -94,7 +94,7 @@ impl Gathered {
         let (mut own_hot, mut own_cold) = (s.hot.to_vec(), s.cold.to_vec());
         let delta = pc.wrapping_sub(s.pc);
         shift(&mut own_hot, &mut own_cold, s.moving, delta)?;
-        let within = |p: Place, len: usize| {
+        let within = |p: BlockOffset, len: usize| {
             let part = if p.cold { s.cold } else { s.hot };
             p.at as usize + len <= part.len()
         };
@@ -136,9 +136,9 @@ impl Gathered {
     /// Links a jump: the jump whose displacement is at `at` leads to `target`. Both are offsets in
     /// the hot half.
     pub fn link(&mut self, at: u32, target: u32) {
-        let place = |at| Place { cold: false, at };
-        self.fixups.extend_from_slice(&pack(place(at), true));
-        self.fixups.extend_from_slice(&pack(place(target), false));
+        let offset = |at| BlockOffset { cold: false, at };
+        self.fixups.extend_from_slice(&pack(offset(at), true));
+        self.fixups.extend_from_slice(&pack(offset(target), false));
     }
 
     /// Makes the set depend on a page: it serves only where the page's content has this `hash`.
@@ -315,9 +315,9 @@ impl<'a> Set<'a> {
 
     /// Copies the code to `hot` and `cold`, and adapts it to the origin `origin`, where it must
     /// [serve](Set::serves). The slices have [its sizes](Set::sizes). Beside each is the host
-    /// address at which it will be executed. `base` is as for [`crate::Translator::place`]. `None`
+    /// address at which it will be executed. `base` is as for [`crate::Translator::relocate`]. `None`
     /// if the set is not whole.
-    pub fn place(
+    pub fn relocate(
         &self,
         origin: u64,
         (hot, hot_addr): (&mut [u8], u64),
@@ -327,7 +327,7 @@ impl<'a> Set<'a> {
         hot.copy_from_slice(self.hot);
         cold.copy_from_slice(self.cold);
         shift(hot, cold, self.moving, origin.wrapping_sub(self.origin))?;
-        let addr = |p: Place| match p.cold {
+        let addr = |p: BlockOffset| match p.cold {
             true => cold_addr + p.at as u64,
             false => hot_addr + p.at as u64,
         };

@@ -366,7 +366,7 @@ impl Translator {
                 _ => self.a.load(SCR, n, part.real),
             }
             if at == 0 && size > 8 && m.fixed.is_none() {
-                self.touch(&mut c, &last);
+                self.emit_probe(&mut c, &last);
             }
             self.check_word(&mut c, SCR, n, &part);
             at += n;

@@ -262,7 +262,7 @@ impl Translator {
             // What it reads may share cells with what it writes.
             return self.unsupported();
         }
-        let place = |t: &mut Self, base, disp| {
+        let operand = |t: &mut Self, base, disp| {
             let real = based(base, disp);
             // An operand with a base register always has a cell form.
             let cell = t.cell_of(&real).unwrap_or(real);
@@ -273,7 +273,7 @@ impl Translator {
             }
         };
         let put = |t: &mut Self, disp, r| {
-            let m = place(t, RSP, disp);
+            let m = operand(t, RSP, disp);
             if !t.replay() {
                 t.a.store(m.real, r, size);
             }
@@ -287,7 +287,7 @@ impl Translator {
             // checked first here too. Cells may change only if nothing faults later. So the memory
             // to be written is probed.
             for k in 1..level {
-                let outer = place(self, RBP, -step * k);
+                let outer = operand(self, RBP, -step * k);
                 self.fetch(SCR, size, &outer);
             }
             if level > 0 {
@@ -299,7 +299,7 @@ impl Translator {
         }
         put(self, -step, RBP);
         for k in 1..level {
-            let outer = place(self, RBP, -step * k);
+            let outer = operand(self, RBP, -step * k);
             let from = if self.replay() {
                 outer.cell
             } else {

@@ -100,9 +100,9 @@ impl Translator {
     /// Has the runtime execute the rest of the instruction (`begun`) or all of it. The fixup `jump`
     /// leads to the exit, where `before` restores registers. Execution continues here.
     fn leave_string(&mut self, jump: usize, begun: bool, before: impl FnOnce(&mut Self)) {
-        let back = self.place_here();
+        let back = self.a.here();
         self.a.cold(true);
-        let here = self.place_here();
+        let here = self.a.here();
         self.a.aim(jump, here);
         before(self);
         let exit = self.a.exit();

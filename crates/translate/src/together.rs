@@ -7,7 +7,7 @@
 
 use crate::addresses::{Address, Registers, Value};
 use crate::block::{Translator, ends_segment};
-use crate::observe::{accesses, inline, touched};
+use crate::observe::{accesses, inline, is_accessed};
 use crate::plan::{Plan, plan};
 use crate::regs;
 use alloc::vec::Vec;
@@ -67,8 +67,12 @@ impl Translator {
         for (k, i) in instrs.iter().enumerate().take(end).skip(start) {
             let i = &Self::plain_form(i);
             let info = self.info.info(i);
-            let list: Vec<UsedMemory> =
-                info.used_memory().iter().filter(touched).copied().collect();
+            let list: Vec<UsedMemory> = info
+                .used_memory()
+                .iter()
+                .filter(is_accessed)
+                .copied()
+                .collect();
             let leaves = matches!(plan(i, info), Plan::Slow | Plan::Syscall | Plan::Raise(_))
                 || i.is_string_instruction()
                 || !list.is_empty() && !inline(i, info.used_memory());
@@ -121,7 +125,7 @@ impl Translator {
             let end = at + size as i64;
             let from = at.max(done);
             if end > from {
-                self.mark(marks, (from - first) as usize, (end - from) as usize);
+                self.emit_access_marks(marks, (from - first) as usize, (end - from) as usize);
                 done = end;
             }
         }
@@ -143,15 +147,15 @@ impl Together {
             return false;
         };
         for lead in self.leads[open..].iter_mut().filter(|l| l.value == value) {
-            let place = address.displacement.wrapping_sub(lead.sum);
+            let offset = address.displacement.wrapping_sub(lead.sum);
             let ends = lead
                 .writes
                 .iter()
                 .map(|(at, size)| (*at, at + *size as i64));
-            let mine = (place, place.saturating_add(size as i64));
+            let mine = (offset, offset.saturating_add(size as i64));
             let (from, to) = ends.fold(mine, |a, b| (a.0.min(b.0), a.1.max(b.1)));
             if to.saturating_sub(from) <= REACH && i32::try_from(from).is_ok() {
-                lead.writes.push((place, size));
+                lead.writes.push((offset, size));
                 return true;
             }
         }

@@ -388,7 +388,7 @@ impl Cache {
         let s = &mut self.segments[self.current];
         let before = (s.hot, s.cold);
         let (hot, cold) = s.take(hot_len, cold_len);
-        self.translator.place(hot, cold, base());
+        self.translator.relocate(hot, cold, base());
         if let Err(refusal) = self.read(hot, cold) {
             let s = &mut self.segments[self.current];
             (s.hot, s.cold) = before;

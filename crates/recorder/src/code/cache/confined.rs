@@ -62,7 +62,10 @@ impl Cache {
         let place = |at: usize| base() + at as u64;
         let hot_place = (&mut hot[..], place(hot_at));
         let cold_place = (&mut cold[..], place(cold_at));
-        if set.place(origin, hot_place, cold_place, base()).is_none() {
+        if set
+            .relocate(origin, hot_place, cold_place, base())
+            .is_none()
+        {
             return false;
         }
         let code = Code {

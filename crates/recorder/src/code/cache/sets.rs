@@ -176,7 +176,7 @@ impl Cache {
         // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
         let [to_hot, to_cold] = [(hot, hot_len), (cold, cold_len)]
             .map(|(at, len)| unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) });
-        set.place(origin, (to_hot, hot), (to_cold, cold), base())?;
+        set.relocate(origin, (to_hot, hot), (to_cold, cold), base())?;
         let first = s.blocks.len() as u32;
         let mut bytes = s.bytes.len() as u32;
         mend::make_room(&mut s.bytes, set.bytes.len());
