@@ -50,7 +50,7 @@ fn ways() -> Vec<Way> {
                             (t.atomics, t.watch) = (true, Some(TABLE));
                         }
                     }
-                    _ => (t.ordered, t.join) = (k & 2 != 0, k & 4 == 0),
+                    _ => (t.ordered, t.fuse) = (k & 2 != 0, k & 4 == 0),
                 }
                 all.push(Way {
                     name: format!("{mode:?}, 2^{bits} cells, {k}"),

@@ -1,7 +1,7 @@
 //! Translates one block: decoding, segments, and what surrounds each instruction.
 
 use crate::asm::{self, Asm, BlockOffset};
-use crate::join::Joins;
+use crate::fuse::FusedReads;
 use crate::plan::{Plan, plan};
 use crate::redo::Redo;
 use crate::regs::{self, RCX, SCR, Set, number};
@@ -115,10 +115,10 @@ pub struct Translator {
     /// Recording several threads: each atomic operation takes an order number, and a lock that it
     /// holds until it is done ([`DescKind::Sequence`]).
     pub ordered: bool,
-    /// Recording: fuse adjacent vector reads of a loop into one comparison (see [`crate::join`]). A
-    /// fused read may fault where the program does not ([`MapEntry::joined`]). Then the block must
+    /// Recording: fuse adjacent vector reads of a loop into one comparison (see [`crate::fuse`]). A
+    /// fused read may fault where the program does not ([`MapEntry::fused`]). Then the block must
     /// be translated again without this.
-    pub join: bool,
+    pub fuse: bool,
     /// Replay: mark all memory that is accessed (see [`hindsight_isa::observe`]). The runtime marks
     /// what a few instructions cannot mark ([`DescKind::PreCheck`]). Needs a predictor of 32 bits.
     pub observe: bool,
@@ -163,11 +163,11 @@ pub struct Translator {
     /// With `observe`: which access marks are made together.
     pub(crate) together: Together,
     /// Recording: which reads are fused.
-    pub(crate) joins: Joins,
+    pub(crate) fused_reads: FusedReads,
 }
 
 impl Translator {
-    /// A translator for this policy, with all options off but `join`.
+    /// A translator for this policy, with all options off but `fuse`.
     pub fn new(policy: Policy) -> Translator {
         Translator {
             policy,
@@ -175,7 +175,7 @@ impl Translator {
             changing: false,
             count: false,
             ordered: false,
-            join: true,
+            fuse: true,
             observe: false,
             near: false,
             breaks: Vec::new(),
@@ -196,7 +196,7 @@ impl Translator {
             instrs: Vec::new(),
             needed: Vec::new(),
             together: Together::default(),
-            joins: Joins::default(),
+            fused_reads: FusedReads::default(),
         }
     }
 
@@ -234,9 +234,9 @@ impl Translator {
             self.self_check(input);
         }
         let instrs = core::mem::take(&mut self.instrs);
-        self.joins = match self.checked() {
-            true => self.find_joins(input.pc, &instrs),
-            false => Joins::default(),
+        self.fused_reads = match self.checked() {
+            true => self.find_fused_reads(input.pc, &instrs),
+            false => FusedReads::default(),
         };
         let mut start = 0;
         self.covered = 0;
@@ -376,7 +376,7 @@ impl Translator {
             if self.want_map {
                 self.map_entry(i.ip(), ahead);
                 if let Some(e) = self.block.map.last_mut() {
-                    e.joined = self.joins.leads(k);
+                    e.fused = self.fused_reads.leads(k);
                 }
             }
             self.instr(i);
@@ -391,7 +391,7 @@ impl Translator {
             begins: true,
             ahead,
             lazy_flags: self.cur.lazy_flags,
-            joined: false,
+            fused: false,
             spilled: [0xff; 9],
         });
     }
@@ -405,7 +405,7 @@ impl Translator {
         let n = self.cur.nvictims;
         if let Some(e) = self.block.map.last_mut() {
             e.begins = false;
-            e.joined = self.joins.leads(self.cur.index);
+            e.fused = self.fused_reads.leads(self.cur.index);
             e.spilled[..n].copy_from_slice(&self.cur.victims[..n]);
             if self.cur.rcx_checks {
                 // This slot follows those of the temporaries. It is `slot::CHECK`.

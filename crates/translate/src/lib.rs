@@ -23,13 +23,13 @@ mod check;
 mod familiar;
 mod flags;
 mod forms;
-mod held;
-mod join;
+mod fuse;
 mod lazy_flags;
 mod liveness;
 mod masked;
 mod observe;
 mod operand;
+mod operand_reuse;
 mod plan;
 mod portable;
 mod redo;
@@ -155,9 +155,9 @@ pub struct MapEntry {
     pub ahead: u16,
     /// If the guest's flags are lazy here: how to compute them from `Ctx::flags`.
     pub lazy_flags: Option<LazyFlags>,
-    /// The instruction reads more than the guest's ([`Translator::join`]). So it may fault where it
+    /// The instruction reads more than the guest's ([`Translator::fuse`]). So it may fault where it
     /// must not.
-    pub joined: bool,
+    pub fused: bool,
     /// Guest registers (hardware numbers) whose values are in `Ctx::spill[i]` from here on. 0xff:
     /// none.
     pub spilled: [u8; 9],

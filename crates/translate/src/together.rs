@@ -90,7 +90,8 @@ impl Translator {
                     out.done[0] |= 1 << k;
                 }
                 if writes
-                    && (walk.mark(true, address, size) || out.join(open, k, address, size, &walk))
+                    && (walk.mark(true, address, size)
+                        || out.add_write(open, k, address, size, &walk))
                 {
                     out.done[1] |= 1 << k;
                 }
@@ -136,7 +137,14 @@ impl Translator {
 impl Together {
     /// Lets a write be marked by an earlier one of the segment, whose leads begin at `open`. If
     /// there is none, the write becomes a lead for later ones.
-    fn join(&mut self, open: usize, at: usize, address: Address, size: usize, walk: &Walk) -> bool {
+    fn add_write(
+        &mut self,
+        open: usize,
+        at: usize,
+        address: Address,
+        size: usize,
+        walk: &Walk,
+    ) -> bool {
         let Some(value) = address.base.filter(|v| {
             let r = v.register as usize;
             address.index.is_none()

@@ -4,8 +4,8 @@ use crate::asm::ctx;
 use crate::block::{Translator, slot};
 use crate::check::Check;
 use crate::flags;
-use crate::held;
 use crate::operand::Mem;
+use crate::operand_reuse;
 use crate::plan::mem_op;
 use crate::regs::{RCX, gpr};
 use alloc::vec::Vec;
@@ -166,9 +166,9 @@ impl Translator {
     /// such a form. If not, the instruction reads the cells. What was compared with another vector
     /// is not compared again.
     pub(crate) fn wide_read(&mut self, i: &Instruction, size: usize, m: &Mem) {
-        let on = |part: Register| mem_op(i).and_then(|op| held::on_register(i, op, part));
+        let on = |part: Register| mem_op(i).and_then(|op| operand_reuse::on_register(i, op, part));
         let part = low(size);
-        let held = match self.joins.second(self.cur.index) {
+        let held = match self.fused_reads.second(self.cur.index) {
             Some(second) => {
                 let held = on(part);
                 if second.upper && held.is_some() {
@@ -260,7 +260,9 @@ impl Translator {
         let Some(m) = self.mem(i) else {
             return self.unsupported();
         };
-        if self.joins.leads(self.cur.index) || self.joins.second(self.cur.index).is_some() {
+        if self.fused_reads.leads(self.cur.index)
+            || self.fused_reads.second(self.cur.index).is_some()
+        {
             return self.wide_read(i, size, &m);
         }
         let again = *i;

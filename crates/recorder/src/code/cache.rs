@@ -72,8 +72,8 @@ struct Block {
     plain: bool,
     /// As [`Translator::ordered`] was.
     ordered: bool,
-    /// As [`Translator::join`] was.
-    join: bool,
+    /// As [`Translator::fuse`] was.
+    fuse: bool,
     live: bool,
     /// Some flags may be needed at its beginning.
     takes_flags: bool,
@@ -419,7 +419,7 @@ impl Cache {
             self_check: writable,
             plain,
             ordered: self.translator.ordered,
-            join: self.translator.join,
+            fuse: self.translator.fuse,
             live: true,
             takes_flags: self.translator.block.takes_flags,
             since,

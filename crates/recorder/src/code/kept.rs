@@ -21,7 +21,7 @@ pub fn place(path: &[u8], offset: u64) -> u64 {
 
 /// Under what name a block is kept whose [`place`] is known.
 pub fn key(translator: &Translator, pc: u64, source: &[u8], place: u64) -> u64 {
-    let ways = [translator.ordered, !translator.join];
+    let ways = [translator.ordered, !translator.fuse];
     let way = ways
         .iter()
         .fold(translator.policy.mode as u64, |n, w| 2 * n + *w as u64);

@@ -18,8 +18,8 @@ pub struct Boundary {
     pub ahead: u16,
     /// Where the guest's flags are in `Ctx::flags`: what stands there.
     lazy_flags: Option<LazyFlags>,
-    /// See [`MapEntry::joined`].
-    joined: bool,
+    /// See [`MapEntry::fused`].
+    fused: bool,
     /// Guest registers that are in the context block's spill slots (see the translator).
     pub spilled: [u8; 9],
 }
@@ -52,7 +52,7 @@ pub struct GuestFault {
     pub cpu: CpuState,
     /// Iterations that a repeated string instruction had completed, if it was one.
     pub iterations: Option<u64>,
-    /// The program itself may not have faulted: the instruction is to be done again, by a block without joined reads.
+    /// The program itself may not have faulted: the instruction is to be done again, by a block without fused reads.
     pub again: bool,
 }
 
@@ -72,15 +72,15 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
     cpu.rip = b.guest_pc;
     let code = cache.mapped_code(b.guest_pc)?;
     let iterations = completed(code, t.ctx, cpu.gpr[RCX_REG]);
-    if b.joined && cache.translator.join {
+    if b.fused && cache.translator.fuse {
         // There will hardly be many such faults; but a program that makes them may make them on purpose, and often.
-        cache.translator.join = false;
+        cache.translator.fuse = false;
         cache.flush(t);
     }
     Some(GuestFault {
         pos: at.regs[R11].wrapping_sub(b.ahead as u64),
         iterations,
-        again: b.joined,
+        again: b.fused,
         cpu,
     })
 }
@@ -120,7 +120,7 @@ impl Cache {
             guest_pc: e.pc,
             ahead: e.ahead,
             lazy_flags: e.lazy_flags,
-            joined: e.joined,
+            fused: e.fused,
             spilled: e.spilled,
         })
     }
@@ -149,13 +149,13 @@ impl Cache {
             self_check: b.self_check,
             peeked,
         };
-        let present = (self.translator.ordered, self.translator.join);
-        (self.translator.ordered, self.translator.join) = (b.ordered, b.join);
+        let present = (self.translator.ordered, self.translator.fuse);
+        (self.translator.ordered, self.translator.fuse) = (b.ordered, b.fuse);
         self.translator.policy.mode = mode(b.plain);
         self.translator.want_map = true;
         let made = self.translator.translate(&input, &mut |_| &[]);
         self.translator.want_map = false;
-        (self.translator.ordered, self.translator.join) = present;
+        (self.translator.ordered, self.translator.fuse) = present;
         made.ok()?;
         if self.translator.block.hot.len() != b.hot_len as usize {
             return None;

@@ -14,7 +14,7 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     let mut translator = Translator::new(c.translator.policy);
     // Others share the memory, so it has long been wanted.
     translator.ordered = true;
-    translator.join = c.translator.join;
+    translator.fuse = c.translator.fuse;
     forget(replace(&mut c.translator, translator));
     forget(take(&mut c.by_pc));
     forget(take(&mut c.by_page));

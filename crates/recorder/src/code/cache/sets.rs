@@ -193,7 +193,7 @@ impl Cache {
                 self_check: false,
                 plain: file.plain,
                 ordered: self.translator.ordered,
-                join: self.translator.join,
+                fuse: self.translator.fuse,
                 live: true,
                 takes_flags: m.takes_flags,
                 since: 0,

@@ -11,7 +11,7 @@
 //!   branches or goes to the runtime.
 //! - A misprediction of either is recorded at the lead. Replay patches the cells there.
 //! - If the second's memory cannot be read, the lead faults although it must not. The runtime sees
-//!   that by [`crate::MapEntry::joined`], and fuses no reads from then on.
+//!   that by [`crate::MapEntry::fused`], and fuses no reads from then on.
 //! - The second never runs with an old comparison of the lead. Whoever leaves translated code
 //!   between the two comes back through a block that begins there.
 //! - Neither demands an aligned operand: the form with a register has no such demand.
@@ -48,12 +48,12 @@ pub(crate) struct Second {
 
 /// Which reads of a block are fused.
 #[derive(Default)]
-pub(crate) struct Joins {
+pub(crate) struct FusedReads {
     leads: Vec<Lead>,
     seconds: Vec<Second>,
 }
 
-impl Joins {
+impl FusedReads {
     /// Whether instruction `k` compares more than it reads.
     pub fn leads(&self, k: usize) -> bool {
         self.leads.iter().any(|l| l.at == k)
@@ -83,8 +83,8 @@ fn reads_vector(i: &Instruction, p: Plan) -> Option<usize> {
 
 impl Translator {
     /// Finds the reads to fuse in the block at `pc` that consists of `instrs`.
-    pub(crate) fn find_joins(&mut self, pc: u64, instrs: &[Instruction]) -> Joins {
-        let mut out = Joins::default();
+    pub(crate) fn find_fused_reads(&mut self, pc: u64, instrs: &[Instruction]) -> FusedReads {
+        let mut out = FusedReads::default();
         let leads_back = |i: &Instruction| {
             ends_segment(i) && i.op0_kind() == OpKind::NearBranch64 && i.near_branch_target() == pc
         };
@@ -92,7 +92,7 @@ impl Translator {
         let Some(end) = instrs
             .iter()
             .rposition(leads_back)
-            .filter(|_| self.join && usual)
+            .filter(|_| self.fuse && usual)
         else {
             return out;
         };
@@ -111,7 +111,7 @@ impl Translator {
                     _ => None,
                 };
                 previous = match (previous, read) {
-                    (Some(lead), Some(second)) if out.join(lead, second) => None,
+                    (Some(lead), Some(second)) if out.fuse(lead, second) => None,
                     _ => read,
                 };
             }
@@ -123,7 +123,12 @@ impl Translator {
     /// What the current instruction compares: operand and size. It reads `size` bytes at `m`
     /// itself.
     pub(crate) fn compared_with(&self, m: &Mem, size: usize) -> (Mem, usize) {
-        match self.joins.leads.iter().find(|l| l.at == self.cur.index) {
+        match self
+            .fused_reads
+            .leads
+            .iter()
+            .find(|l| l.at == self.cur.index)
+        {
             Some(l) => (m.plus(l.offset), l.size),
             None => (*m, size),
         }
@@ -142,9 +147,9 @@ fn follows(m: &UsedMemory, a: &Address) -> bool {
         && a.base.or(a.index.map(|x| x.0)).is_some()
 }
 
-impl Joins {
+impl FusedReads {
     /// Fuses two reads (number, address, size), if they are adjacent.
-    fn join(
+    fn fuse(
         &mut self,
         (at, lead, size): (usize, Address, usize),
         (k, second, other): (usize, Address, usize),
@@ -177,7 +182,7 @@ mod tests {
 
     /// For each lead in a block: number, offset, size. For each second: number, and whether it
     /// reads the upper half.
-    fn joined(code: &[u8]) -> (Leads, Seconds) {
+    fn fused(code: &[u8]) -> (Leads, Seconds) {
         let mut t = Translator::new(Policy {
             mode: Mode::Record,
             predictor: Predictor::WINDOW,
@@ -191,8 +196,8 @@ mod tests {
             peeked: &[],
         };
         t.translate(&input, &mut |_| &[]).unwrap();
-        let leads = t.joins.leads.iter().map(|l| (l.at, l.offset, l.size));
-        let seconds = t.joins.seconds.iter().map(|s| (s.at, s.upper));
+        let leads = t.fused_reads.leads.iter().map(|l| (l.at, l.offset, l.size));
+        let seconds = t.fused_reads.seconds.iter().map(|s| (s.at, s.upper));
         (leads.collect(), seconds.collect())
     }
 
@@ -210,11 +215,11 @@ mod tests {
         ];
         let body = code.concat();
         let back = |n: usize| [0x75, (n as u8 + 2).wrapping_neg()];
-        let (leads, seconds) = joined(&[&body[..], &back(body.len())].concat());
+        let (leads, seconds) = fused(&[&body[..], &back(body.len())].concat());
         assert_eq!(leads, [(0, 0, 32), (3, -16, 32)]);
         assert_eq!(seconds, [(1, true), (5, false)]);
         // A branch to the second instruction: no loop of this block.
-        let (leads, _) = joined(&[&body[..], &back(body.len() - 6)].concat());
+        let (leads, _) = fused(&[&body[..], &back(body.len() - 6)].concat());
         assert_eq!(leads, []);
     }
 
@@ -233,13 +238,13 @@ mod tests {
             (&[0x74, 0x00], 0),             // je
             (&[0x62, 0x01, 0x85, 0x40, 0xef, 0xff], 0), // vpxorq zmm31, zmm31, zmm31
         ];
-        for (between, joins) in between {
+        for (between, fused_reads) in between {
             let mut code = [&lead[..], between, &second].concat();
             code.extend([0x75, (code.len() as u8 + 2).wrapping_neg()]);
-            assert_eq!(joined(&code).0.len(), *joins, "{between:x?}");
+            assert_eq!(fused(&code).0.len(), *fused_reads, "{between:x?}");
         }
         // vmovaps ymm0, [rdi]; vmovaps ymm1, [rdi+20h]
         let aligned = [0xc5, 0xfc, 0x28, 0x07, 0xc5, 0xfc, 0x28, 0x4f, 0x20];
-        assert_eq!(joined(&[&aligned[..], &[0x75, 0xf5]].concat()).0, []);
+        assert_eq!(fused(&[&aligned[..], &[0x75, 0xf5]].concat()).0, []);
     }
 }
