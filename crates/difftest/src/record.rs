@@ -7,7 +7,7 @@ use crate::thread::{Stop, Thread};
 use hindsight_events::Event;
 use hindsight_isa::desc::raise;
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
+use hindsight_isa::string::{Regs, SegmentRegister, StringMemory, StringOp};
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
 use hindsight_recorder::shadow::Shadow;
@@ -415,9 +415,9 @@ fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, End> {
 /// The base that `op` adds to its source address.
 pub fn segment_base(op: &StringOp, fs: u64, gs: u64) -> u64 {
     match op.segment {
-        Segment::Flat => 0,
-        Segment::Fs => fs,
-        Segment::Gs => gs,
+        SegmentRegister::Flat => 0,
+        SegmentRegister::Fs => fs,
+        SegmentRegister::Gs => gs,
     }
 }
 

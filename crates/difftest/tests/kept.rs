@@ -5,7 +5,9 @@ use hindsight_difftest::generate::{encode, generate, wanted};
 use hindsight_difftest::memory::Region;
 use hindsight_difftest::rng::Rng;
 use hindsight_isa::Predictor;
-use hindsight_translate::{Gathered, Input, Mode, Policy, Saved, Set, Translator};
+use hindsight_translate::{
+    FileTranslation, FileTranslationBuilder, Input, Mode, Policy, Saved, Translator,
+};
 use iced_x86::{Code, Instruction};
 
 /// The block at `pc`: its saved form, and its parts as text.
@@ -154,7 +156,7 @@ fn any_bytes_are_a_block_or_none() {
 /// A saved set of blocks of some instructions, and the saved form of each block. The blocks begin
 /// 256 bytes apart, from the set's origin on.
 fn set(t: &mut Translator, origin: u64, rng: &mut Rng) -> (Vec<u8>, Vec<Vec<u8>>) {
-    let mut gathered = Gathered::new(origin);
+    let mut gathered = FileTranslationBuilder::new(origin);
     let mut all = Vec::new();
     // Without instructions that translated code cannot have.
     let listed = |c: &Code| !format!("{c:?}").starts_with("Fcom_st0_sti_DC");
@@ -199,7 +201,7 @@ fn a_set_is_its_blocks() {
             wide_checks: mode == Mode::Record,
         });
         let (bytes, blocks) = set(&mut t, FROM, &mut Rng(11));
-        let set = Set::read(&bytes).unwrap();
+        let set = FileTranslation::read(&bytes).unwrap();
         assert!(blocks.len() > 50 && set.count() == blocks.len());
         let pages: Vec<_> = set
             .pages()
@@ -249,14 +251,14 @@ fn jumps_in_a_set_are_linked() {
     // nop; jmp
     let (saved, _) = translate(&mut t, PC, &[0x90, 0xe9, 0, 1, 0, 0], &[]);
     let saved = Saved::read(&saved).unwrap();
-    let mut gathered = Gathered::new(PC);
+    let mut gathered = FileTranslationBuilder::new(PC);
     let (_, first) = gathered.add(PC, &saved).unwrap();
     let (_, second) = gathered.add(PC, &saved).unwrap();
     let end = first + saved.hot_len() as u32;
     gathered.link(end - 4, second);
     let mut bytes = Vec::new();
     gathered.save(|parts| bytes = parts.concat());
-    let set = Set::read(&bytes).unwrap();
+    let set = FileTranslation::read(&bytes).unwrap();
     let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
     set.relocate(PC, (&mut hot, 0x1000), (&mut cold, 0x9000), 0)
         .unwrap();
@@ -274,7 +276,7 @@ fn any_bytes_are_a_set_or_none() {
     let mut rng = Rng(5);
     let (bytes, _) = set(&mut t, 0x5123_9876_5000, &mut rng);
     for len in (0..bytes.len()).step_by(13) {
-        assert!(Set::read(&bytes[..len]).is_none());
+        assert!(FileTranslation::read(&bytes[..len]).is_none());
     }
     for _ in 0..2000 {
         let mut b = bytes.clone();
@@ -282,7 +284,9 @@ fn any_bytes_are_a_set_or_none() {
             let at = rng.below(b.len() as u64) as usize;
             b[at] = rng.u64() as u8;
         }
-        let Some(set) = Set::read(&b) else { continue };
+        let Some(set) = FileTranslation::read(&b) else {
+            continue;
+        };
         let _users: usize = set.pages().map(|(_, _, users)| users.count()).sum();
         let (mut hot, mut cold) = (vec![0; set.sizes().0], vec![0; set.sizes().1]);
         let origin = 0x6000_0000_0000;

@@ -39,7 +39,7 @@ pub enum Repeat {
 
 /// The segment whose base is added to the source address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Segment {
+pub enum SegmentRegister {
     Flat,
     Fs,
     Gs,
@@ -57,7 +57,7 @@ pub struct StringOp {
     /// Addresses and count have 32 bits.
     pub addr32: bool,
     /// Segment of the source address.
-    pub segment: Segment,
+    pub segment: SegmentRegister,
     /// Bytes of the instruction.
     pub len: u8,
 }
@@ -96,7 +96,7 @@ impl StringOp {
     /// or reads or writes a port.
     pub fn decode(code: &[u8]) -> Option<StringOp> {
         let (mut repeat, mut addr32, mut segment, mut word, mut wide) =
-            (Repeat::No, false, Segment::Flat, false, false);
+            (Repeat::No, false, SegmentRegister::Flat, false, false);
         for (i, &b) in code.iter().enumerate().take(15) {
             // A REX prefix counts only directly before the opcode.
             let rex_w = core::mem::take(&mut wide);
@@ -105,8 +105,8 @@ impl StringOp {
                 0xf3 => repeat = Repeat::Equal,
                 0x66 => word = true,
                 0x67 => addr32 = true,
-                0x64 => segment = Segment::Fs,
-                0x65 => segment = Segment::Gs,
+                0x64 => segment = SegmentRegister::Fs,
+                0x65 => segment = SegmentRegister::Gs,
                 // CS, DS, ES and SS have base 0 and do not undo an earlier FS or GS.
                 0x26 | 0x2e | 0x36 | 0x3e => {}
                 0x40..=0x4f => wide = b & 8 != 0,

@@ -1,6 +1,6 @@
 //! The string instructions against the real processor.
 
-use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
+use hindsight_isa::string::{Kind, Regs, Repeat, SegmentRegister, StringMemory, StringOp};
 use std::arch::asm;
 
 const ARENA: usize = 5 * 4096;
@@ -308,7 +308,7 @@ fn decodes_prefixes() {
     let op = StringOp::decode(&[0x64, 0xf3, 0x48, 0xa5]).unwrap();
     assert_eq!(
         (op.kind, op.size, op.repeat, op.segment, op.len),
-        (Kind::Movs, 8, Repeat::Equal, Segment::Fs, 4)
+        (Kind::Movs, 8, Repeat::Equal, SegmentRegister::Fs, 4)
     );
     // A REX prefix has no effect if another prefix follows it.
     let op = StringOp::decode(&[0x48, 0x66, 0xaf]).unwrap();

@@ -5,7 +5,7 @@ use crate::cpu::Cpu;
 use crate::queue::{Op, Queue};
 use crate::window::Marks;
 use hindsight_events::Event;
-use hindsight_isa::string::{Regs, Segment, StringMemory, StringOp};
+use hindsight_isa::string::{Regs, SegmentRegister, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
@@ -116,9 +116,9 @@ pub(crate) fn string(
 ) -> Result<bool, Error> {
     let c = cpu.window.ctx();
     let base = match op.segment {
-        Segment::Flat => 0,
-        Segment::Fs => c.fs_base,
-        Segment::Gs => c.gs_base,
+        SegmentRegister::Flat => 0,
+        SegmentRegister::Fs => c.fs_base,
+        SegmentRegister::Gs => c.gs_base,
     };
     let mut regs = Regs {
         rax: c.gpr[RAX],

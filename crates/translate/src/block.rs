@@ -4,7 +4,7 @@ use crate::asm::{self, Asm, BlockOffset};
 use crate::fuse::FusedReads;
 use crate::plan::{Plan, plan};
 use crate::redo::Redo;
-use crate::regs::{self, RCX, SCR, Set, number};
+use crate::regs::{self, RCX, RegisterSet, SCR, number};
 use crate::together::Together;
 use crate::{Block, Error, Input, MapEntry, Mode, Policy, flags, watch};
 use alloc::vec::Vec;
@@ -57,9 +57,9 @@ pub(crate) struct Cur {
     /// Status flags needed behind it.
     pub after: u32,
     /// Registers that the instruction uses or that are borrowed.
-    pub used: Set,
+    pub used: RegisterSet,
     /// Registers that it writes.
-    pub written: Set,
+    pub written: RegisterSet,
     /// The current check changes flags. They are computed again in this way.
     pub redo: Option<Redo>,
     /// The scratch register is in use.
@@ -419,7 +419,7 @@ impl Translator {
         let i = &Self::plain_form(i);
         let (p, used, written) = {
             let info = self.info.info(i);
-            let (mut used, mut written) = (Set::default(), Set::default());
+            let (mut used, mut written) = (RegisterSet::default(), RegisterSet::default());
             for r in info.used_registers() {
                 if let Some(n) = number(r.register()) {
                     used.add(n);

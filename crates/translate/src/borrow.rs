@@ -1,7 +1,7 @@
 //! Registers that the translation of an instruction borrows from the guest.
 
 use crate::block::Translator;
-use crate::regs::{self, CNT, RSP, SCR, Set};
+use crate::regs::{self, CNT, RSP, RegisterSet, SCR};
 use hindsight_isa::ctx::d;
 use iced_x86::Instruction;
 
@@ -23,7 +23,7 @@ impl Translator {
     pub(crate) fn renamed(
         &mut self,
         i: &Instruction,
-        written: Set,
+        written: RegisterSet,
         needs_scratch: bool,
         body: impl FnOnce(&mut Self, &Instruction),
     ) {

@@ -4,7 +4,7 @@ use crate::Mode;
 use crate::asm::based;
 use crate::block::{Translator, slot};
 use crate::plan::mem_op;
-use crate::regs::{RCX, RSP, SCR, Set, gpr, number};
+use crate::regs::{RCX, RSP, RegisterSet, SCR, gpr, number};
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::{d, table};
 use hindsight_isa::ibl;
@@ -15,7 +15,7 @@ use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 const INDEX: [u8; 7] = [0x41, 0x0f, 0xb7, 0xca, 0x8d, 0x0c, 0x09];
 
 impl Translator {
-    pub(crate) fn branch(&mut self, i: &Instruction, written: Set) {
+    pub(crate) fn branch(&mut self, i: &Instruction, written: RegisterSet) {
         match i.flow_control() {
             FlowControl::ConditionalBranch => self.conditional(i),
             FlowControl::UnconditionalBranch => self.exit_to(&[0xe9], i.near_branch64()),

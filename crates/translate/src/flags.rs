@@ -59,7 +59,7 @@ fn killed(i: &Instruction) -> u32 {
 }
 
 /// What some code does with flags.
-pub struct Seen {
+pub struct FlagUse {
     /// Flags that the code needs.
     pub needed: u32,
     /// Flags of which nothing is known yet.
@@ -72,9 +72,9 @@ pub struct Seen {
 
 /// Finds out what the code at `pc` does with the flags in `of`. `code` is the beginning of that
 /// code, as far as it is known.
-pub fn peek(pc: u64, code: &[u8], of: u32) -> Seen {
+pub fn peek(pc: u64, code: &[u8], of: u32) -> FlagUse {
     let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
-    let mut seen = Seen {
+    let mut seen = FlagUse {
         needed: 0,
         undecided: of,
         len: 0,

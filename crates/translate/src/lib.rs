@@ -21,6 +21,7 @@ mod borrow;
 mod branch;
 mod check;
 mod familiar;
+mod file_translation;
 mod flags;
 mod forms;
 mod fuse;
@@ -35,7 +36,6 @@ mod portable;
 mod redo;
 mod regs;
 mod segment;
-mod set;
 mod simple;
 mod stack;
 mod string;
@@ -50,8 +50,8 @@ use hindsight_isa::{LazyFlags, Predictor};
 
 pub use block::Translator;
 pub use familiar::familiar;
+pub use file_translation::{FileBlock, FileTranslation, FileTranslationBuilder};
 pub use portable::Saved;
-pub use set::{Gathered, Member, Set};
 pub use string::completed;
 pub use watch::{WATCH_TABLE, is_atomic, watch_indices};
 
@@ -117,7 +117,7 @@ pub struct Block {
     /// up.
     pub peeked: Vec<u8>,
     /// Where the translator looked to find them, outside the block's own code.
-    pub looks: Vec<Look>,
+    pub looks: Vec<Lookahead>,
     /// The bytes that it saw there, one look's after the other's.
     pub looked: Vec<u8>,
     /// The block's code may need some flags on entry.
@@ -132,7 +132,7 @@ pub struct Block {
 
 /// A look at the code behind an exit of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
+pub struct Lookahead {
     /// Where it looked, in bytes from the block's start.
     pub distance: i64,
     /// Number of bytes it looked at.

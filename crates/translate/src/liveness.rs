@@ -1,7 +1,7 @@
 //! Which flags are needed behind each instruction of a block.
 
 use crate::block::Translator;
-use crate::{Input, Look, flags};
+use crate::{Input, Lookahead, flags};
 use iced_x86::{FlowControl, OpKind};
 
 /// How many stretches of code, one behind the other, are looked at for
@@ -56,7 +56,7 @@ impl Translator {
                 let code = peek(pc);
                 let seen = flags::peek(pc, code, flags::ALL);
                 let (needed, len) = (seen.needed | seen.undecided, seen.len);
-                looks.push(Look {
+                looks.push(Lookahead {
                     distance: off as i64,
                     len: len as u8,
                 });
@@ -116,7 +116,7 @@ impl Translator {
             let code = peek(pc);
             let seen = flags::peek(pc, code, of);
             let len = seen.len;
-            self.block.looks.push(Look {
+            self.block.looks.push(Lookahead {
                 distance: distance as i64,
                 len: len as u8,
             });

@@ -5,7 +5,7 @@
 
 use crate::asm::{BlockOffset, Field, Fixup, Moving};
 use crate::block::Translator;
-use crate::{Block, Look};
+use crate::{Block, Lookahead};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::{d, table};
 use hindsight_isa::ibl;
@@ -176,7 +176,7 @@ impl Translator {
         set(&mut b.cold, s.cold);
         set(&mut b.looked, s.looked);
         b.looks.clear();
-        b.looks.extend(s.looks().map(|(distance, l)| Look {
+        b.looks.extend(s.looks().map(|(distance, l)| Lookahead {
             distance,
             len: l.len() as u8,
         }));

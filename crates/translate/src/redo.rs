@@ -6,7 +6,7 @@
 
 use crate::block::Translator;
 use crate::lazy_flags::whole;
-use crate::regs::{self, Set, gpr, number};
+use crate::regs::{self, RegisterSet, gpr, number};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// How to compute the guest's flags again from the present registers.
@@ -52,7 +52,7 @@ impl Redo {
     }
 
     /// Whether this still works when the registers in `changed` have other values.
-    fn survives(&self, changed: Set) -> bool {
+    fn survives(&self, changed: RegisterSet) -> bool {
         let same = |r| !number(r).is_some_and(|n| changed.has(n));
         match self {
             Redo::Result(r, _) => !changed.has(*r),
@@ -93,7 +93,7 @@ fn inverse(code: Code) -> Option<Code> {
 
 impl Translator {
     /// Notes the flags behind `i`, which writes the registers `written`.
-    pub(crate) fn redo_after(&mut self, i: &Instruction, written: Set) {
+    pub(crate) fn redo_after(&mut self, i: &Instruction, written: RegisterSet) {
         self.redo = match i.rflags_modified() {
             0 => self.redo.filter(|r| r.survives(written)),
             _ => Redo::of(i),

@@ -117,9 +117,9 @@ pub fn is_high_byte(r: Register) -> bool {
 
 /// A set of general purpose registers, as bits by hardware number.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Set(pub u16);
+pub struct RegisterSet(pub u16);
 
-impl Set {
+impl RegisterSet {
     /// Adds register `n`.
     pub fn add(&mut self, n: u8) {
         self.0 |= 1 << n;

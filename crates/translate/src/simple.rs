@@ -6,7 +6,7 @@ use crate::block::{Translator, slot};
 use crate::masked::is_masked_move;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
-use crate::regs::{self, RAX, RCX, RDX, SCR, Set, gpr, number};
+use crate::regs::{self, RAX, RCX, RDX, RegisterSet, SCR, gpr, number};
 use crate::vector;
 use crate::{flags, forms, string};
 use hindsight_isa::DescKind;
@@ -14,7 +14,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 impl Translator {
     /// Applies template `p` to `i`, which writes the registers `written`.
-    pub(crate) fn template(&mut self, p: Plan, i: &Instruction, written: Set) {
+    pub(crate) fn template(&mut self, p: Plan, i: &Instruction, written: RegisterSet) {
         if self.policy.mode == Mode::Plain
             && !matches!(
                 p,
@@ -218,7 +218,7 @@ impl Translator {
 
     /// A load of a whole register. It goes straight into the destination, if nothing stands against
     /// that.
-    fn load(&mut self, i: &Instruction, written: Set) {
+    fn load(&mut self, i: &Instruction, written: RegisterSet) {
         let zero_ext = matches!(i.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx);
         let dest = number(i.op_register(0)).unwrap_or(RAX);
         let in_address = [i.memory_base(), i.memory_index()]

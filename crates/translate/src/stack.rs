@@ -5,13 +5,13 @@ use crate::asm::{based, ctx};
 use crate::block::{Translator, slot};
 use crate::operand::Mem;
 use crate::plan::{Plan, mem_op};
-use crate::regs::{RAX, RBP, RSP, SCR, Set, gpr, number};
+use crate::regs::{RAX, RBP, RSP, RegisterSet, SCR, gpr, number};
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind, desc::raise};
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 impl Translator {
-    pub(crate) fn stack_op(&mut self, p: Plan, i: &Instruction, written: Set) {
+    pub(crate) fn stack_op(&mut self, p: Plan, i: &Instruction, written: RegisterSet) {
         let size = match p {
             Plan::Push | Plan::Pop | Plan::Pushf | Plan::Popf => {
                 i.stack_pointer_increment().unsigned_abs() as usize

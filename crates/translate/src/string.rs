@@ -17,7 +17,7 @@ use crate::block::{Translator, slot};
 use crate::regs::{RAX, RCX, RDI, RSI, SCR, gpr};
 use crate::{Mode, Policy, flags};
 use hindsight_isa::ctx::{APART, d};
-use hindsight_isa::string::{Kind, Repeat, Segment, StringOp};
+use hindsight_isa::string::{Kind, Repeat, SegmentRegister, StringOp};
 use hindsight_isa::{Ctx, Desc, DescKind, LazyFlags};
 use iced_x86::{Code, MemoryOperand};
 
@@ -31,7 +31,7 @@ pub(crate) fn is_native(code: &[u8], policy: Policy) -> bool {
         Mode::Record => matches!(op.kind, Kind::Movs | Kind::Stos) && policy.predictor.bits == 32,
         Mode::Replay => false,
     };
-    kind && op.segment == Segment::Flat && !op.addr32
+    kind && op.segment == SegmentRegister::Flat && !op.addr32
 }
 
 /// Iterations that a string instruction has completed when translated code faults in it, or leaves

@@ -8,7 +8,7 @@ use crate::signals::{exceptions, stepping};
 use crate::sys::guard::{self, Fault};
 use crate::thread::{Thread, end, pass};
 use hindsight_events::Event;
-use hindsight_isa::string::{Kind, Regs, Repeat, Segment, StringMemory, StringOp};
+use hindsight_isa::string::{Kind, Regs, Repeat, SegmentRegister, StringMemory, StringOp};
 use hindsight_isa::{Ctx, VecState};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
 use hindsight_translate::{completed, familiar};
@@ -261,9 +261,9 @@ pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
 /// Base of the source's segment, and registers, for a string instruction.
 fn operands(t: &Thread, op: StringOp) -> (u64, Regs) {
     let base = match op.segment {
-        Segment::Flat => 0,
-        Segment::Fs => t.ctx.fs_base,
-        Segment::Gs => t.ctx.gs_base,
+        SegmentRegister::Flat => 0,
+        SegmentRegister::Fs => t.ctx.fs_base,
+        SegmentRegister::Gs => t.ctx.gs_base,
     };
     let g = &t.ctx.gpr;
     let regs = Regs {

@@ -5,7 +5,7 @@ use crate::line;
 use crate::sys::fail;
 use alloc::vec::Vec;
 use hindsight_confine::{Checker, Code, Kind, Marks, Refusal, Rules};
-use hindsight_translate::{Gathered, Input, Mode, Set};
+use hindsight_translate::{FileTranslation, FileTranslationBuilder, Input, Mode};
 
 /// What reading it takes.
 pub struct Confined {
@@ -49,10 +49,15 @@ impl Cache {
     /// Whether the blocks of a set of code whose origin is at `origin` may run: read once, when it is made. Each image that takes
     /// it only looks at its checksum, since reading it takes as long as half of all else that a short program does. It does not
     /// outlive the recording, and is in memory of the recorded processes alone.
-    pub(super) fn may_leave(&mut self, made: &Gathered, origin: u64, plain: bool) -> bool {
+    pub(super) fn may_leave(
+        &mut self,
+        made: &FileTranslationBuilder,
+        origin: u64,
+        plain: bool,
+    ) -> bool {
         let mut content = Vec::with_capacity(made.len());
         made.save(|parts| parts.iter().for_each(|p| content.extend_from_slice(p)));
-        let Some(set) = Set::read(&content) else {
+        let Some(set) = FileTranslation::read(&content) else {
             return false;
         };
         let (hot_len, cold_len) = set.sizes();

@@ -14,7 +14,7 @@ use crate::thread::Thread;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use hindsight_events::shelf::kind;
-use hindsight_translate::{Gathered, Set};
+use hindsight_translate::{FileTranslation, FileTranslationBuilder};
 use linux_raw_sys::general::{PROT_EXEC, PROT_READ};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -140,10 +140,13 @@ impl Cache {
             self.sets.missing.push(*file);
             return false;
         }
-        found.any(|f| Set::read(f.content).is_some_and(|set| self.install(t, file, &set).is_some()))
+        found.any(|f| {
+            FileTranslation::read(f.content)
+                .is_some_and(|set| self.install(t, file, &set).is_some())
+        })
     }
 
-    fn install(&mut self, t: &Thread, file: &File, set: &Set) -> Option<()> {
+    fn install(&mut self, t: &Thread, file: &File, set: &FileTranslation) -> Option<()> {
         let (region, origin) = (&file.region, file.origin);
         let within = |at: u64, len: u64| region.start <= at && at + len <= region.end;
         let mut members = set.members();
@@ -230,7 +233,7 @@ impl Cache {
     }
 
     /// The set of a file, of what this image has executed.
-    fn gather(&mut self, file: &File) -> Option<Gathered> {
+    fn gather(&mut self, file: &File) -> Option<FileTranslationBuilder> {
         const NONE: (u32, u32) = (u32::MAX, 0);
         let (region, origin) = (file.region, file.origin);
         let path: Vec<u8> = {
@@ -240,7 +243,7 @@ impl Cache {
         };
         (self.mapped, self.translator.policy.mode) = (None, mode(file.plain));
         let s = &self.segments[self.current];
-        let mut set = Gathered::new(origin);
+        let mut set = FileTranslationBuilder::new(origin);
         // Where each block is in the set: number, and offset of its hot part.
         let mut places = alloc::vec![NONE; s.blocks.len()];
         let mut pages: HashMap<u32, Vec<u32>, foldhash::fast::FixedState> = HashMap::default();

@@ -24,7 +24,7 @@ const MOST: usize = 1 << 28;
 
 /// A set that is being made.
 #[derive(Default)]
-pub struct Gathered {
+pub struct FileTranslationBuilder {
     origin: u64,
     bound: bool,
     blocks: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct Gathered {
 
 /// A block of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Member {
+pub struct FileBlock {
     /// Guest address of the block, in bytes from the origin.
     pub pc: u32,
     /// Where its hot half is in that of the set.
@@ -48,7 +48,7 @@ pub struct Member {
     pub hot_len: u32,
     /// Number of its guest instructions.
     pub instrs: u16,
-    /// Bytes of its guest code. They are in [`Set::bytes`], followed by `peeked` bytes. All blocks'
+    /// Bytes of its guest code. They are in [`FileTranslation::bytes`], followed by `peeked` bytes. All blocks'
     /// bytes follow each other there.
     pub src_len: u16,
     /// Bytes of [`crate::Saved::peeked`].
@@ -57,12 +57,12 @@ pub struct Member {
     pub takes_flags: bool,
 }
 
-impl Gathered {
+impl FileTranslationBuilder {
     /// An empty set of code whose origin is at `origin`.
-    pub fn new(origin: u64) -> Gathered {
-        Gathered {
+    pub fn new(origin: u64) -> FileTranslationBuilder {
+        FileTranslationBuilder {
             origin,
-            ..Gathered::default()
+            ..FileTranslationBuilder::default()
         }
     }
 
@@ -195,12 +195,12 @@ fn further(packed: &[u8; 4], hot: usize, cold: usize) -> [u8; 4] {
     (v + by as u32).to_le_bytes()
 }
 
-/// A set that was [saved](Gathered::save).
-pub struct Set<'a> {
+/// A set that was [saved](FileTranslationBuilder::save).
+pub struct FileTranslation<'a> {
     origin: u64,
     bound: bool,
     blocks: &'a [u8],
-    /// Guest code and `peeked` bytes of all blocks (see [`Member`]).
+    /// Guest code and `peeked` bytes of all blocks (see [`FileBlock`]).
     pub bytes: &'a [u8],
     pages: &'a [u8],
     users: &'a [u8],
@@ -210,9 +210,9 @@ pub struct Set<'a> {
     cold: &'a [u8],
 }
 
-impl<'a> Set<'a> {
-    /// Reads what [`Gathered::save`] gave. `None` if it is something else.
-    pub fn read(content: &'a [u8]) -> Option<Set<'a>> {
+impl<'a> FileTranslation<'a> {
+    /// Reads what [`FileTranslationBuilder::save`] gave. `None` if it is something else.
+    pub fn read(content: &'a [u8]) -> Option<FileTranslation<'a>> {
         let (head, mut rest) = content.split_at_checked(HEADER)?;
         let mut words = head
             .as_chunks::<8>()
@@ -225,7 +225,7 @@ impl<'a> Set<'a> {
             rest = more;
             Some(part)
         };
-        let set = Set {
+        let set = FileTranslation {
             origin,
             bound,
             blocks: take()?,
@@ -278,11 +278,11 @@ impl<'a> Set<'a> {
     }
 
     /// The blocks, in the order of their hot halves.
-    pub fn members(&self) -> impl Iterator<Item = Member> + 'a {
+    pub fn members(&self) -> impl Iterator<Item = FileBlock> + 'a {
         self.blocks.as_chunks::<BLOCK>().0.iter().map(|b| {
             let word = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
             let half = |i: usize| u16::from_le_bytes([b[i], b[i + 1]]);
-            Member {
+            FileBlock {
                 pc: word(0),
                 hot: word(4),
                 hot_len: word(8),
@@ -314,7 +314,7 @@ impl<'a> Set<'a> {
     }
 
     /// Copies the code to `hot` and `cold`, and adapts it to the origin `origin`, where it must
-    /// [serve](Set::serves). The slices have [its sizes](Set::sizes). Beside each is the host
+    /// [serve](FileTranslation::serves). The slices have [its sizes](FileTranslation::sizes). Beside each is the host
     /// address at which it will be executed. `base` is as for [`crate::Translator::relocate`]. `None`
     /// if the set is not whole.
     pub fn relocate(
