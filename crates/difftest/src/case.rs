@@ -6,7 +6,7 @@ use crate::generate::{encode, generate};
 use crate::memory::{DATA, Region, Window, code_cache};
 use crate::native;
 use crate::prepare::{prepare_instruction, settle_segment, short_in_segment, unfit};
-use crate::record::{self, End, Program};
+use crate::record::{self, Outcome, Program};
 use crate::replay;
 use crate::rng::Rng;
 use crate::state::{has_wide, random_cpu, random_vec};
@@ -74,7 +74,7 @@ pub(crate) struct Case {
 
 /// How the processor itself ended.
 pub(crate) struct Native {
-    pub(crate) end: End,
+    pub(crate) end: Outcome,
     pub(crate) cpu: CpuState,
     pub(crate) vec: VecState,
     pub(crate) data: Vec<u8>,
@@ -127,7 +127,7 @@ impl Rig {
             return Ok(Verdict::NotMade);
         };
         let n = self.native(&case);
-        if matches!(n.end, End::Fault(t) if t.signo == libc::SIGILL) {
+        if matches!(n.end, Outcome::Fault(t) if t.signo == libc::SIGILL) {
             return Ok(Verdict::Illegal);
         }
         let mut verdict = Verdict::Same;
@@ -258,11 +258,11 @@ impl Rig {
         });
         let end = if trap.signo == libc::SIGTRAP {
             cpu.rip -= 1;
-            End::Boundary
+            Outcome::Boundary
         } else if trap.signo == libc::SIGSEGV && trap.addr == trap.pc {
-            End::Boundary
+            Outcome::Boundary
         } else {
-            End::Fault(trap)
+            Outcome::Fault(trap)
         };
         Native {
             end,
@@ -305,9 +305,9 @@ impl Rig {
             r.exits
         );
         match r.end {
-            End::Unsupported => return Ok(Verdict::Unsupported),
-            End::Slow => return Ok(Verdict::Slow),
-            End::Wrong(what) => return Err(format!("{what}; {how}")),
+            Outcome::Unsupported => return Ok(Verdict::Unsupported),
+            Outcome::Slow => return Ok(Verdict::Slow),
+            Outcome::Wrong(what) => return Err(format!("{what}; {how}")),
             _ => {}
         }
         let live = if dead && !plain { 0 } else { STATUS_FLAGS };
@@ -316,7 +316,7 @@ impl Rig {
             return Ok(Verdict::Same);
         }
         compare_ends(&mut diff, n, &r, case);
-        let faulted = matches!(r.end, End::Fault(_));
+        let faulted = matches!(r.end, Outcome::Fault(_));
         let flags = if faulted {
             restart_flags(case, &r)
         } else {

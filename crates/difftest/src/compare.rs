@@ -2,7 +2,7 @@
 
 use crate::case::{Case, Native};
 use crate::prepare::short_string;
-use crate::record::{End, Outcome};
+use crate::record::{Outcome, RunResult};
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::{CpuState, VecState};
 use iced_x86::{FlowControl, Mnemonic};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 /// The status flags that must be intact at a fault: those that the instruction needs when it is run
 /// again.
-pub(crate) fn restart_flags(case: &Case, r: &Outcome) -> u64 {
+pub(crate) fn restart_flags(case: &Case, r: &RunResult) -> u64 {
     let i = case.instrs.iter().find(|i| i.ip() == r.cpu.rip);
     i.map_or(0, |i| i.rflags_read() as u64) & iced_to_hardware(i.map_or(0, |i| i.rflags_read()))
 }
@@ -34,7 +34,7 @@ pub(crate) fn iced_to_hardware(f: u32) -> u64 {
 }
 
 /// Whether the ends differ without harm, or in a way that is documented as not emulated.
-pub(crate) fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
+pub(crate) fn known(n: &Native, r: &RunResult, case: &Case) -> bool {
     use Mnemonic::*;
     let at = |rip: u64| case.instrs.iter().find(|i| i.ip() == rip);
     let last = case.instrs.last();
@@ -44,20 +44,22 @@ pub(crate) fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
     match (n.end, r.end) {
         // Processors differ in whether a string instruction with no iterations truncates the
         // address registers.
-        (End::Boundary, End::Boundary) => short_string(i) && case.cpu.gpr[1] as u32 == 0,
+        (Outcome::Boundary, Outcome::Boundary) => short_string(i) && case.cpu.gpr[1] as u32 == 0,
         // Which is noticed first: that the operand is misaligned, or that its page is missing.
-        (End::Fault(a), End::Fault(b)) if (a.code == 0x80) != (b.code == 0x80) => {
+        (Outcome::Fault(a), Outcome::Fault(b)) if (a.code == 0x80) != (b.code == 0x80) => {
             a.signo == libc::SIGSEGV && b.signo == libc::SIGSEGV
         }
         // The base register tells a stack exception from a protection fault.
-        (End::Fault(a), End::Fault(b)) if a.code == 0x80 && b.code == 0x80 => a.signo != b.signo,
+        (Outcome::Fault(a), Outcome::Fault(b)) if a.code == 0x80 && b.code == 0x80 => {
+            a.signo != b.signo
+        }
         // Processors differ in
         //
         // - the element at which a string instruction faults, and what it has done by then;
         // - where slow x87 and state instructions fault first in their operand, and what they have
         //   stored;
         // - the order in which `enter` goes over what it reads and writes.
-        (End::Fault(a), End::Fault(b)) => {
+        (Outcome::Fault(a), Outcome::Fault(b)) => {
             let slow = matches!(
                 i.mnemonic(),
                 Fbstp | Fstp | Frstor | Fldenv | Fxrstor | Fxrstor64
@@ -70,7 +72,7 @@ pub(crate) fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
         // - when it flushes a line that is not mapped;
         // - in `enter`, which probes the room that it makes;
         // - at a branch to an address that is not canonical, before it is taken.
-        (End::Fault(_), End::Boundary) => {
+        (Outcome::Fault(_), Outcome::Boundary) => {
             matches!(i.mnemonic(), Clflush | Clflushopt | Clwb | Cldemote | Enter)
                 || i.flow_control() != FlowControl::Next && r.cpu.rip >> 47 != 0
         }
@@ -78,12 +80,12 @@ pub(crate) fn known(n: &Native, r: &Outcome, case: &Case) -> bool {
     }
 }
 
-pub(crate) fn compare_ends(diff: &mut String, n: &Native, r: &Outcome, case: &Case) {
+pub(crate) fn compare_ends(diff: &mut String, n: &Native, r: &RunResult, case: &Case) {
     let same = match (n.end, r.end) {
-        (End::Boundary, End::Boundary) => {
-            r.pos == case.instrs.len() as u64 || r.end != End::Boundary
+        (Outcome::Boundary, Outcome::Boundary) => {
+            r.pos == case.instrs.len() as u64 || r.end != Outcome::Boundary
         }
-        (End::Fault(a), End::Fault(b)) => {
+        (Outcome::Fault(a), Outcome::Fault(b)) => {
             // If the second page of an operand faults, processors differ in which of its bytes they
             // name. The address of a SIGFPE is that of the instruction.
             let near = a.addr.abs_diff(b.addr) < 64;
@@ -91,7 +93,9 @@ pub(crate) fn compare_ends(diff: &mut String, n: &Native, r: &Outcome, case: &Ca
             let place = a.addr == b.addr || near || code && a.addr == a.pc && b.addr == b.pc;
             (a.signo, a.code) == (b.signo, b.code) && place
         }
-        (End::Fault(a), End::Raise(hindsight_isa::desc::raise::GP)) => a.signo == libc::SIGSEGV,
+        (Outcome::Fault(a), Outcome::Raise(hindsight_isa::desc::raise::GP)) => {
+            a.signo == libc::SIGSEGV
+        }
         _ => false,
     };
     if !same {

@@ -10,7 +10,7 @@ use iced_x86::{
 };
 
 /// Whether the tests cover an encoding: a 64-bit program may meet it, and it does no harm here.
-pub fn wanted(code: Code) -> bool {
+pub fn is_tested(code: Code) -> bool {
     let o = code.op_code();
     o.is_instruction()
         && o.mode64()

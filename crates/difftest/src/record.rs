@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum Outcome {
     /// Between two instructions, at the address in the state.
     Boundary,
     /// At an instruction that raised a signal.
@@ -35,9 +35,9 @@ pub enum End {
 
 /// The state at the end of a run, and what was recorded.
 #[derive(Clone)]
-pub struct Outcome {
+pub struct RunResult {
     /// How the run ended.
-    pub end: End,
+    pub end: Outcome,
     /// The guest's registers.
     pub cpu: CpuState,
     /// The guest's vector state.
@@ -107,7 +107,7 @@ pub fn install(t: &mut Translator, cache: u64, slide: u64) -> Result<u64, Refuse
 const START: u64 = 1000;
 
 /// Runs `p`, translated for recording.
-pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Program) -> Outcome {
+pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Program) -> RunResult {
     let mut area: Box<Area> = Box::default();
     layout.from_state(p.vec, &mut area);
     let mut t = Thread {
@@ -134,7 +134,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
     let end = loop {
         let off = t.ctx.rip.wrapping_sub(p.cpu.rip) as usize;
         if t.pos >= p.instrs || off >= p.code.len() {
-            break End::Boundary;
+            break Outcome::Boundary;
         }
         let input = Input {
             pc: t.ctx.rip,
@@ -146,7 +146,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         tr.want_map = false;
         match tr.translate(&input, &mut |pc| p.code_at(pc)) {
             Ok(()) => {}
-            Err(Error::Truncated) => break End::Wrong("the code has no whole instruction"),
+            Err(Error::Truncated) => break Outcome::Wrong("the code has no whole instruction"),
         }
         // The recorder finds an instruction in a block again by translating the block's own bytes
         // with a map. That must give the same code.
@@ -160,14 +160,14 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
             ..input
         };
         if tr.translate(&again, &mut |_| &[]).is_err() || tr.block.hot != first {
-            break End::Wrong("the translation with a map differs");
+            break Outcome::Wrong("the translation with a map differs");
         }
         let hot = match install(tr, cache, (p.cpu.rip & 3) * 16) {
             Ok(hot) => hot,
-            Err(Refused::Unlisted) => break End::Unsupported,
+            Err(Refused::Unlisted) => break Outcome::Unsupported,
             Err(Refused::Wrong(what)) => {
                 eprintln!("{what}");
-                break End::Wrong("a translation that is not allowed");
+                break Outcome::Wrong("a translation that is not allowed");
             }
         };
         t.ctx.count = START + t.pos;
@@ -184,7 +184,7 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         gs_base: t.ctx.gs_base,
     });
     cpu.rflags &= RFLAGS_MASK;
-    Outcome {
+    RunResult {
         end,
         cpu,
         vec: t.vec(),
@@ -203,7 +203,7 @@ fn block(
     hot: u64,
     exits: &mut [u32; 16],
     fault: &mut Option<CpuState>,
-) -> Option<End> {
+) -> Option<Outcome> {
     for _ in 0..100_000 {
         let ctx: *mut _ = t.ctx;
         let area = &mut t.area;
@@ -218,7 +218,7 @@ fn block(
             let within = c.trap.pc.wrapping_sub(hot);
             let entry = b.map.iter().rev().find(|e| e.hot as u64 <= within);
             if within >= b.hot.len() as u64 {
-                return Some(End::Wrong(
+                return Some(Outcome::Wrong(
                     if c.trap.pc.wrapping_sub(cache) < CACHE as u64 {
                         "fault in a stub"
                     } else {
@@ -227,7 +227,7 @@ fn block(
                 ));
             }
             let Some(e) = entry else {
-                return Some(End::Wrong(
+                return Some(Outcome::Wrong(
                     "a fault before the first instruction of a block",
                 ));
             };
@@ -250,7 +250,7 @@ fn block(
                 fs_base: t.ctx.fs_base,
                 gs_base: t.ctx.gs_base,
             });
-            return Some(End::Fault(c.trap));
+            return Some(Outcome::Fault(c.trap));
         }
         // SAFETY: exit stubs store the offsets of descriptors in the cache.
         let desc = unsafe { Desc::of_exit(cache, t.ctx.desc) };
@@ -266,11 +266,11 @@ fn block(
             Err(end) => return Some(end),
         }
     }
-    Some(End::Wrong("translated code does not end"))
+    Some(Outcome::Wrong("translated code does not end"))
 }
 
-fn at_runtime(f: guard::Fault, pc: u64) -> End {
-    End::Fault(Trap {
+fn at_runtime(f: guard::Fault, pc: u64) -> Outcome {
+    Outcome::Fault(Trap {
         signo: f.signo as i32,
         code: f.code,
         addr: f.addr,
@@ -279,7 +279,7 @@ fn at_runtime(f: guard::Fault, pc: u64) -> End {
 }
 
 /// Serves an exit. True: resume behind it. False: the block has ended.
-fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
+fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, Outcome> {
     match desc.kind() {
         DescKind::Exit => {
             t.ctx.rip = desc.pc;
@@ -288,12 +288,16 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
         DescKind::Indirect => Ok(false),
         DescKind::Mispredicted => {
             if t.fill(t.ctx.ea, desc.size as u64).is_err() {
-                return Err(End::Wrong("a misprediction where memory cannot be read"));
+                return Err(Outcome::Wrong(
+                    "a misprediction where memory cannot be read",
+                ));
             }
             Ok(true)
         }
         // A single thread has no order, and the tests do not ask for it.
-        DescKind::Sequence => Err(End::Wrong("an atomic operation asks for an order number")),
+        DescKind::Sequence => Err(Outcome::Wrong(
+            "an atomic operation asks for an order number",
+        )),
         DescKind::MispredictedValue => {
             t.fill_value(t.ctx.ea, desc.size, t.ctx.value);
             Ok(true)
@@ -304,11 +308,11 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             let i = Decoder::with_ip(64, &desc.bytes[..n], desc.pc, DecoderOptions::NONE).decode();
             match catch_unwind(AssertUnwindSafe(|| precheck::run(t, &i, desc.size as u64))) {
                 Ok(Ok(true)) => Ok(true),
-                Ok(Ok(false)) => Err(End::Wrong("elements share cells")),
+                Ok(Ok(false)) => Err(Outcome::Wrong("elements share cells")),
                 Ok(Err(f)) => Err(at_runtime(f, desc.pc)),
                 Err(e) => Err(match e.downcast_ref::<Stop>() {
-                    Some(Stop::Unsupported) => End::Unsupported,
-                    None => End::Wrong("the check before an instruction panics"),
+                    Some(Stop::Unsupported) => Outcome::Unsupported,
+                    None => Outcome::Wrong("the check before an instruction panics"),
                 }),
             }
         }
@@ -316,26 +320,26 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, End> {
             t.ctx.rip = desc.pc;
             match StringOp::decode(&desc.bytes[..desc.ilen as usize]) {
                 Some(op) => string(t, desc, &op),
-                None => Err(End::Slow),
+                None => Err(Outcome::Slow),
             }
         }
         DescKind::Raise => {
             t.ctx.rip = desc.pc;
             Err(match desc.size {
-                raise::UNSUPPORTED => End::Unsupported,
+                raise::UNSUPPORTED => Outcome::Unsupported,
                 raise::BP => {
                     t.pos += 1;
-                    End::Boundary
+                    Outcome::Boundary
                 }
-                n => End::Raise(n),
+                n => Outcome::Raise(n),
             })
         }
         DescKind::Syscall => {
             t.ctx.rip = desc.pc;
-            Err(End::Slow)
+            Err(Outcome::Slow)
         }
         DescKind::Stale | DescKind::Budget | DescKind::Watch => {
-            Err(End::Wrong("an exit of replay, or stale code"))
+            Err(Outcome::Wrong("an exit of replay, or stale code"))
         }
     }
 }
@@ -382,11 +386,11 @@ impl StringMemory for Both<'_> {
     }
 }
 
-fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, End> {
+fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, Outcome> {
     let base = segment_base(op, t.ctx.fs_base, t.ctx.gs_base);
     let mut regs = string_regs(t.ctx);
     if op.operands_collide(&regs, base, t.predictor) {
-        return Err(End::Slow);
+        return Err(Outcome::Slow);
     }
     let from = match desc.size {
         0 => 0,

@@ -3,7 +3,7 @@
 use crate::memory::Window;
 use crate::native;
 use crate::record::{
-    Outcome, Program, Refused, install, segment_base, store_string_regs, string_regs,
+    Program, Refused, RunResult, install, segment_base, store_string_regs, string_regs,
 };
 use crate::thread::Patch;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -28,7 +28,7 @@ pub fn run(
     tr: &mut Translator,
     layout: Layout,
     p: &Program,
-    r: &Outcome,
+    r: &RunResult,
     step: u64,
 ) -> Result<(CpuState, VecState), String> {
     let mut area: Box<Area> = Box::default();

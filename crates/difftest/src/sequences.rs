@@ -1,7 +1,7 @@
 //! Many sequences of instructions, compared one by one.
 
 use crate::case::Rig;
-use crate::generate::wanted;
+use crate::generate::is_tested;
 use crate::native::watchdog;
 use crate::rng::Rng;
 use crate::setting;
@@ -17,7 +17,7 @@ pub fn named(c: Code) -> Instruction {
 
 /// All encodings that the tests cover and that `f` holds for.
 pub fn select(f: impl Fn(&Code) -> bool) -> Vec<Code> {
-    Code::values().filter(|c| wanted(*c) && f(c)).collect()
+    Code::values().filter(|c| is_tested(*c) && f(c)).collect()
 }
 
 /// Whether it is a legacy encoding: no VEX, EVEX and the like.

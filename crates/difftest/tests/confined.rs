@@ -2,7 +2,7 @@
 
 use hindsight_confine::{Checker, Code as Parts, Refusal, Rules, decode};
 use hindsight_difftest::confined::{is_unlisted, rules};
-use hindsight_difftest::generate::{encode, generate, wanted};
+use hindsight_difftest::generate::{encode, generate, is_tested};
 use hindsight_difftest::memory::Region;
 use hindsight_difftest::rng::Rng;
 use hindsight_isa::ctx::{APART, d, table};
@@ -111,7 +111,7 @@ fn what_is_emitted_is_allowed() {
     let mut rng = Rng(seed.unwrap_or(5));
     let mut ways = ways();
     let (mut blocks, mut refused) = (0, Vec::new());
-    for c in Code::values().filter(|c| wanted(*c)) {
+    for c in Code::values().filter(|c| is_tested(*c)) {
         let Some(bytes) = block(c, &mut rng) else {
             continue;
         };
@@ -188,7 +188,7 @@ fn other_prefixes_are_refused() {
     let mut rng = Rng(11);
     let mut ways = ways();
     let mut tried = 0;
-    for c in Code::values().filter(|c| wanted(*c)).step_by(5) {
+    for c in Code::values().filter(|c| is_tested(*c)).step_by(5) {
         let Some(bytes) = block(c, &mut rng) else {
             continue;
         };
@@ -435,7 +435,7 @@ fn spoiled_blocks_are_refused_or_harmless() {
     let mut way = ways().swap_remove(0);
     let rules = rules(&way.translator);
     let (mut accepted, mut refused) = (0, 0);
-    for c in Code::values().filter(|c| wanted(*c)).step_by(3) {
+    for c in Code::values().filter(|c| is_tested(*c)).step_by(3) {
         use iced_x86::Mnemonic::*;
         // These rest on other instructions. The rules' own tests cover them.
         if matches!(

@@ -1,7 +1,7 @@
 //! A saved block that is restored for another address equals what the translator makes there.
 
 use hindsight_difftest::confined;
-use hindsight_difftest::generate::{encode, generate, wanted};
+use hindsight_difftest::generate::{encode, generate, is_tested};
 use hindsight_difftest::memory::Region;
 use hindsight_difftest::rng::Rng;
 use hindsight_isa::Predictor;
@@ -50,7 +50,7 @@ fn block(code: Code, rng: &mut Rng, pc: u64) -> Option<(Instruction, Vec<u8>)> {
 }
 
 #[test]
-fn kept_blocks_are_the_same_elsewhere() {
+fn saved_blocks_are_the_same_elsewhere() {
     const FROM: u64 = 0x5123_9876_5120;
     // One is where an addition to the low half of an address carries.
     const TO: [u64; 3] = [0x7f12_fff0_0120, 0x7fff_0000_1120, 0x2_0000_4120];
@@ -72,7 +72,7 @@ fn kept_blocks_are_the_same_elsewhere() {
             let mut translators = [Translator::new(policy), Translator::new(policy)];
             translators.iter_mut().for_each(|t| t.ordered = ordered);
             let [first, second] = &mut translators;
-            for c in Code::values().filter(|c| wanted(*c)) {
+            for c in Code::values().filter(|c| is_tested(*c)) {
                 let Some((i, bytes)) = block(c, &mut rng, FROM) else {
                     continue;
                 };
@@ -161,7 +161,7 @@ fn set(t: &mut Translator, origin: u64, rng: &mut Rng) -> (Vec<u8>, Vec<Vec<u8>>
     // Without instructions that translated code cannot have.
     let listed = |c: &Code| !format!("{c:?}").starts_with("Fcom_st0_sti_DC");
     for c in Code::values()
-        .filter(|c| wanted(*c) && listed(c))
+        .filter(|c| is_tested(*c) && listed(c))
         .step_by(7)
         .take(100)
     {
