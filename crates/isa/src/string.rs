@@ -20,16 +20,22 @@ const ZF: u64 = 0x40;
 /// The instruction without its size and prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
+    /// Copies from the source to the destination.
     Movs,
+    /// Stores the accumulator.
     Stos,
+    /// Loads the accumulator.
     Lods,
+    /// Compares the source with the destination.
     Cmps,
+    /// Compares the accumulator with the destination.
     Scas,
 }
 
 /// Repetition prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
+    /// None: one iteration.
     No,
     /// F3: repeats while the count lasts. `cmps` and `scas` also end when the operands differ.
     Equal,
@@ -40,8 +46,11 @@ pub enum Repeat {
 /// The segment whose base is added to the source address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentRegister {
+    /// One whose base is zero.
     Flat,
+    /// FS.
     Fs,
+    /// GS.
     Gs,
 }
 

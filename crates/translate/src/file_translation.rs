@@ -48,8 +48,8 @@ pub struct FileBlock {
     pub hot_len: u32,
     /// Number of its guest instructions.
     pub instrs: u16,
-    /// Bytes of its guest code. They are in [`FileTranslation::bytes`], followed by `peeked` bytes. All blocks'
-    /// bytes follow each other there.
+    /// Bytes of its guest code. They are in [`FileTranslation::bytes`], followed by `peeked` bytes.
+    /// All blocks' bytes follow each other there.
     pub src_len: u16,
     /// Bytes of [`crate::Saved::peeked`].
     pub peeked: u8,
@@ -314,9 +314,13 @@ impl<'a> FileTranslation<'a> {
     }
 
     /// Copies the code to `hot` and `cold`, and adapts it to the origin `origin`, where it must
-    /// [serve](FileTranslation::serves). The slices have [its sizes](FileTranslation::sizes). Beside each is the host
-    /// address at which it will be executed. `base` is as for [`crate::Translator::relocate`]. `None`
-    /// if the set is not whole.
+    /// [serve](FileTranslation::serves).
+    ///
+    /// - The slices have [its sizes](FileTranslation::sizes).
+    /// - Beside each slice is the host address at which it will be executed.
+    /// - `base` is as for [`crate::Translator::relocate`].
+    ///
+    /// `None` if the set is not whole.
     pub fn relocate(
         &self,
         origin: u64,
