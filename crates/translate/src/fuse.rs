@@ -3,7 +3,8 @@
 //! A comparison of vectors and its branch take four operations of the processor. A loop over arrays
 //! needs fewer for its own work on a vector. Compilers unroll such loops. So one instruction often
 //! reads what lies directly before or behind what another has read. The first of the two, the
-//! *lead*, compares what both read. The second takes its operand from the cells.
+//! *lead*, compares what both read. The second takes its operand from the register in which that
+//! was compared, or from the cells.
 //!
 //! That is right as long as the lead could have read what the second reads:
 //!
