@@ -2,12 +2,12 @@
 //! read is compared after the instruction.
 
 use crate::asm;
-use crate::block::{Translator, slot};
 use crate::flags;
+use crate::kinds::with_register;
 use crate::operand::{Mem, apply};
 use crate::plan::mem_op;
 use crate::regs::{CNT, RAX, RDX, SCR, gpr, is_high_byte, number};
-use crate::simple::with_register;
+use crate::translator::{Translator, slot};
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind};
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};

@@ -1,7 +1,7 @@
 //! Registers that the translation of an instruction borrows from the guest.
 
-use crate::block::Translator;
 use crate::regs::{self, CNT, RSP, RegisterSet, SCR};
+use crate::translator::Translator;
 use hindsight_isa::ctx::d;
 use iced_x86::Instruction;
 

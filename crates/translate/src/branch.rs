@@ -2,9 +2,9 @@
 
 use crate::Mode;
 use crate::asm::based;
-use crate::block::{Translator, slot};
 use crate::plan::mem_op;
 use crate::regs::{RCX, RSP, RegisterSet, SCR, gpr, number};
+use crate::translator::{Translator, slot};
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::{d, table};
 use hindsight_isa::ibl;

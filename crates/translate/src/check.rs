@@ -1,10 +1,10 @@
 //! Checks: the comparison of a value that was read with its cell, and the stub for a misprediction.
 
 use crate::asm::BlockOffset;
-use crate::block::{Translator, slot};
 use crate::flags;
 use crate::operand::Mem;
 use crate::regs::{RCX, SCR, gpr};
+use crate::translator::{Translator, slot};
 use alloc::vec::Vec;
 use hindsight_isa::{Desc, DescKind};
 use iced_x86::{Code, MemoryOperand};

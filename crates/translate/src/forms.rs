@@ -3,8 +3,8 @@
 //! `iced_x86` knows it, but only in a table of everything about every instruction. Building that
 //! takes longer than a short program runs. So the encoder is asked, once for each encoding.
 
+use crate::kinds::with_register;
 use crate::regs::{RAX, gpr};
-use crate::simple::with_register;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use iced_x86::{Encoder, Instruction};
 

@@ -22,49 +22,12 @@
 //! read.
 
 use crate::addresses::{Address, Registers};
-use crate::block::{Translator, ends_segment, names_wide};
+use crate::fused_reads::FusedReads;
+use crate::kinds::{ends_segment, names_wide};
 use crate::operand::Mem;
 use crate::plan::{Plan, plan};
-use alloc::vec::Vec;
+use crate::translator::Translator;
 use iced_x86::{Instruction, OpKind, Register, UsedMemory};
-
-/// An instruction that compares more than it reads.
-struct Lead {
-    /// Its number in the block.
-    at: usize,
-    /// Where the comparison begins, in bytes from what the instruction reads.
-    offset: i64,
-    /// Bytes that are compared.
-    size: usize,
-}
-
-/// An instruction that reads what its lead has compared.
-#[derive(Clone, Copy)]
-pub(crate) struct Second {
-    /// Its number in the block.
-    at: usize,
-    /// It reads the upper half of what was compared.
-    pub upper: bool,
-}
-
-/// Which reads of a block are fused.
-#[derive(Default)]
-pub(crate) struct FusedReads {
-    leads: Vec<Lead>,
-    seconds: Vec<Second>,
-}
-
-impl FusedReads {
-    /// Whether instruction `k` compares more than it reads.
-    pub fn leads(&self, k: usize) -> bool {
-        self.leads.iter().any(|l| l.at == k)
-    }
-
-    /// Which half instruction `k` reads, if its lead has compared that.
-    pub fn second(&self, k: usize) -> Option<Second> {
-        self.seconds.iter().find(|s| s.at == k).copied()
-    }
-}
 
 /// Bytes of the vector that `i` reads. `None` if it does anything else with memory, or demands an
 /// alignment.
@@ -146,30 +109,6 @@ fn follows(m: &UsedMemory, a: &Address) -> bool {
     a.segment == Register::None
         && m.base() != Register::RIP
         && a.base.or(a.index.map(|x| x.0)).is_some()
-}
-
-impl FusedReads {
-    /// Fuses two reads (number, address, size), if they are adjacent.
-    fn fuse(
-        &mut self,
-        (at, lead, size): (usize, Address, usize),
-        (k, second, other): (usize, Address, usize),
-    ) -> bool {
-        let behind = second.behind(&lead).unwrap_or_default();
-        if other != size || behind.unsigned_abs() != size as u64 {
-            return false;
-        }
-        self.leads.push(Lead {
-            at,
-            offset: behind.min(0),
-            size: 2 * size,
-        });
-        self.seconds.push(Second {
-            at: k,
-            upper: behind > 0,
-        });
-        true
-    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@
 //! way to any other target the flags are computed again.
 
 use crate::asm::ctx;
-use crate::block::Translator;
 use crate::plan::{Plan, plan};
 use crate::regs::{self, CNT, RAX, RCX, SCR, gpr, number};
+use crate::translator::Translator;
 use hindsight_isa::LazyFlags;
 use hindsight_isa::ctx::{SEARCH_LAZY, d, table};
 use hindsight_isa::lazy_flags::Origin;
@@ -120,7 +120,7 @@ impl Translator {
     /// is the displacement of the lookup table. Its first entries have only targets that need no
     /// flags.
     pub(crate) fn find_lazily(&mut self, at: i32) {
-        self.a.spill(crate::block::slot::CHECK, RCX);
+        self.a.spill(crate::translator::slot::CHECK, RCX);
         // movzx ecx, r10w; shl ecx, 4
         self.a.bytes(&[0x41, 0x0f, 0xb7, 0xca, 0xc1, 0xe1, 4]);
         // add r10, gs:[rcx + at]; jne
@@ -128,7 +128,7 @@ impl Translator {
         let miss = self.a.jump_later(&[0x0f, 0x85]);
         // mov r10, gs:[rcx + at + 8]
         self.a.at(&[0x65, 0x4c, 0x8b, 0x91], at + 8);
-        self.a.unspill(RCX, crate::block::slot::CHECK);
+        self.a.unspill(RCX, crate::translator::slot::CHECK);
         // jmp r10
         self.a.bytes(&[0x41, 0xff, 0xe2]);
         self.a.cold(true);

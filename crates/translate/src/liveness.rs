@@ -1,6 +1,6 @@
 //! Which flags are needed behind each instruction of a block.
 
-use crate::block::Translator;
+use crate::translator::Translator;
 use crate::{Input, Lookahead, flags};
 use iced_x86::{FlowControl, OpKind};
 

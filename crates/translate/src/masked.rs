@@ -2,17 +2,10 @@
 //! only its segment and address size, by prefixes. The same is true only of string instructions.
 
 use crate::Mode;
-use crate::block::Translator;
 use crate::regs::{RDI, SCR, gpr};
+use crate::translator::Translator;
 use hindsight_isa::ctx::d;
-use iced_x86::{Instruction, MemoryOperand, Mnemonic, OpKind, Register};
-
-pub(crate) fn is_masked_move(i: &Instruction) -> bool {
-    matches!(
-        i.mnemonic(),
-        Mnemonic::Maskmovq | Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu
-    )
-}
+use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
 
 impl Translator {
     /// Emits the instruction on memory, on the cells, or on both, as the mode needs. The emitted

@@ -6,8 +6,8 @@
 //!   map is at an absolute address. Writes are rarer than reads.
 
 use crate::asm::{based, ctx};
-use crate::block::{Translator, slot};
 use crate::regs::{self, SCR, gpr};
+use crate::translator::{Translator, slot};
 use hindsight_isa::ctx::d;
 use hindsight_isa::observe::{APART, NEAR, WRITES};
 use hindsight_isa::{DescKind, ctx::CNT_REG, ctx::SCR_REG};

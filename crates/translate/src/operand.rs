@@ -1,8 +1,8 @@
 //! A memory operand in its two forms: the guest's own, and its cell.
 
 use crate::asm::{self, based, ctx};
-use crate::block::Translator;
 use crate::regs::{self, gpr};
+use crate::translator::Translator;
 use hindsight_isa::ctx::{APART, d};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 

@@ -3,7 +3,7 @@
 //!
 //! Only EVEX encodings can name the registers from 16 on. Not every instruction has one.
 
-use crate::simple::with_register;
+use crate::kinds::with_register;
 use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use iced_x86::{Code, CpuidFeature, Encoder, EncodingKind, Instruction, Mnemonic, Register};
 

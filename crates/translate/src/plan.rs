@@ -149,7 +149,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         // It accesses implicit memory, and no template above knows it.
         return match info.used_memory().is_empty() {
             true => Plan::Plain,
-            false if crate::masked::is_masked_move(i) => Plan::Store,
+            false if crate::kinds::is_masked_move(i) => Plan::Store,
             false => Plan::Raise(raise::UNSUPPORTED),
         };
     };

@@ -4,7 +4,7 @@
 //! Only some fields of the host code depend on the guest address. They grow with it.
 
 use crate::asm::{BlockOffset, Field, Fixup, Moving};
-use crate::block::Translator;
+use crate::translator::Translator;
 use crate::{Block, Lookahead};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::{d, table};

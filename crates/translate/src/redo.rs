@@ -4,9 +4,8 @@
 //! check there that preserves flags costs four instructions more than one that changes them.
 //! Repeating the comparison on the same registers costs one.
 
-use crate::block::Translator;
 use crate::lazy_flags::whole;
-use crate::regs::{self, RegisterSet, gpr, number};
+use crate::regs::{self, RegisterSet, number};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// How to compute the guest's flags again from the present registers.
@@ -52,7 +51,7 @@ impl Redo {
     }
 
     /// Whether this still works when the registers in `changed` have other values.
-    fn survives(&self, changed: RegisterSet) -> bool {
+    pub(crate) fn survives(&self, changed: RegisterSet) -> bool {
         let same = |r| !number(r).is_some_and(|n| changed.has(n));
         match self {
             Redo::Result(r, _) => !changed.has(*r),
@@ -89,47 +88,4 @@ fn inverse(code: Code) -> Option<Code> {
         c if c == *b => Some(*a),
         _ => None,
     })
-}
-
-impl Translator {
-    /// Notes the flags behind `i`, which writes the registers `written`.
-    pub(crate) fn redo_after(&mut self, i: &Instruction, written: RegisterSet) {
-        self.redo = match i.rflags_modified() {
-            0 => self.redo.filter(|r| r.survives(written)),
-            _ => Redo::of(i),
-        };
-    }
-
-    /// How a check inside the current instruction can have the flags before it computed again. The
-    /// registers that they are computed from must not be written by the instruction, nor be
-    /// borrowed.
-    pub(crate) fn redo_at_hand(&self) -> Option<Redo> {
-        let mut taken = self.cur.written;
-        let lent = &self.cur.victims[..self.cur.nvictims];
-        lent.iter().for_each(|v| taken.add(*v));
-        self.redo.filter(|r| r.survives(taken))
-    }
-
-    /// Computes the flags again.
-    pub(crate) fn make_again(&mut self, redo: Redo) {
-        match redo {
-            Redo::Same(i) => self.a.put(&i),
-            Redo::Result(r, size) => {
-                let code = match size {
-                    1 => Code::Test_rm8_r8,
-                    2 => Code::Test_rm16_r16,
-                    4 => Code::Test_rm32_r32,
-                    _ => Code::Test_rm64_r64,
-                };
-                self.a
-                    .rr(code, gpr(r, size as usize), gpr(r, size as usize));
-            }
-            Redo::Back(i, inverse) => {
-                let mut back = i;
-                back.set_code(inverse);
-                self.a.put(&back);
-                self.a.put(&i);
-            }
-        }
-    }
 }

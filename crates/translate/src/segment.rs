@@ -5,8 +5,9 @@
 //! - the check that the guest's code has not changed.
 
 use crate::asm;
-use crate::block::{Translator, ends_segment, slot};
+use crate::kinds::ends_segment;
 use crate::regs::{CNT, RCX, SCR, gpr};
+use crate::translator::{Translator, slot};
 use crate::{Input, flags};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;

@@ -2,11 +2,12 @@
 
 use crate::Mode;
 use crate::asm;
-use crate::block::{Translator, slot};
-use crate::masked::is_masked_move;
+use crate::kinds::is_masked_move;
+use crate::kinds::with_register;
 use crate::operand::{Mem, apply};
 use crate::plan::{Plan, mem_op};
 use crate::regs::{self, RAX, RCX, RDX, RegisterSet, SCR, gpr, number};
+use crate::translator::{Translator, slot};
 use crate::vector;
 use crate::{flags, forms, string};
 use hindsight_isa::DescKind;
@@ -457,22 +458,6 @@ fn constant_address(i: &Instruction) -> bool {
     let none = i.memory_base() == Register::None && i.memory_index() == Register::None;
     (none || i.is_ip_rel_memory_operand())
         && !matches!(i.segment_prefix(), Register::FS | Register::GS)
-}
-
-/// `i` with a register in place of memory operand `op`.
-pub(crate) fn with_register(i: &Instruction, op: u32, r: Register) -> Instruction {
-    let mut i = *i;
-    i.set_op_kind(op, OpKind::Register);
-    i.set_op_register(op, r);
-    i.set_segment_prefix(Register::None);
-    i.set_memory_base(Register::None);
-    i.set_memory_index(Register::None);
-    i.set_memory_displ_size(0);
-    i.set_memory_displacement64(0);
-    i.set_has_lock_prefix(false);
-    i.set_has_xacquire_prefix(false);
-    i.set_has_xrelease_prefix(false);
-    i
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use crate::Mode;
 use crate::asm::{based, ctx};
-use crate::block::{Translator, slot};
 use crate::operand::Mem;
 use crate::plan::{Plan, mem_op};
 use crate::regs::{RAX, RBP, RSP, RegisterSet, SCR, gpr, number};
+use crate::translator::{Translator, slot};
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind, desc::raise};
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};

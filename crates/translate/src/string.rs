@@ -13,8 +13,8 @@
 //! of the instruction.
 
 use crate::asm::based;
-use crate::block::{Translator, slot};
 use crate::regs::{RAX, RCX, RDI, RSI, SCR, gpr};
+use crate::translator::{Translator, slot};
 use crate::{Mode, Policy, flags};
 use hindsight_isa::ctx::{APART, d};
 use hindsight_isa::string::{Kind, Repeat, SegmentRegister, StringOp};

@@ -5,11 +5,13 @@
 //! block. So what has been marked stays marked to the end of the run. Within a segment, later
 //! writes may be marked ahead: one address serves for all writes through the same register.
 
-use crate::addresses::{Address, Registers, Value};
-use crate::block::{Translator, ends_segment};
+use crate::addresses::{Address, Registers};
+use crate::kinds::ends_segment;
+use crate::mark_groups::{Lead, Together};
 use crate::observe::{accesses, inline, is_accessed};
 use crate::plan::{Plan, plan};
 use crate::regs;
+use crate::translator::Translator;
 use alloc::vec::Vec;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
 use iced_x86::{Instruction, Register, UsedMemory};
@@ -17,26 +19,6 @@ use iced_x86::{Instruction, Register, UsedMemory};
 /// Most bytes from the first to the last mark that one address serves. Fewer than the slack of an
 /// access map.
 const REACH: i64 = 256;
-
-/// Writes through one register that are marked together.
-struct Lead {
-    /// The instruction that marks them.
-    at: usize,
-    /// The register's value.
-    value: Value,
-    /// For each write, its offset from what the register holds at that instruction, and its size.
-    writes: Vec<(i64, usize)>,
-    /// The constants added to the register by then.
-    sum: i64,
-}
-
-/// Which marks are made together, in a run that a budget check covers.
-#[derive(Default)]
-pub(crate) struct Together {
-    /// Instructions whose reads (first) and writes (second) are marked by others: a bit for each.
-    done: [u64; 2],
-    leads: Vec<Lead>,
-}
 
 /// What is known while a run is gone through: the registers, and what has been marked.
 #[derive(Default)]

@@ -1,13 +1,13 @@
 //! Checks of whole vectors, on hosts where zmm31 and k7 are the translator's.
 
 use crate::asm::ctx;
-use crate::block::{Translator, slot};
 use crate::check::Check;
 use crate::flags;
 use crate::operand::Mem;
 use crate::operand_reuse;
 use crate::plan::mem_op;
 use crate::regs::{RCX, gpr};
+use crate::translator::{Translator, slot};
 use alloc::vec::Vec;
 use hindsight_isa::DescKind;
 use hindsight_isa::ctx::d;

@@ -2,8 +2,8 @@
 //! Stores look into a table whether their memory is watched.
 
 use crate::asm;
-use crate::block::{Translator, slot};
 use crate::regs::{CNT, RCX, SCR, gpr, number};
+use crate::translator::{Translator, slot};
 use alloc::vec::Vec;
 use hindsight_isa::DescKind;
 use hindsight_isa::ctx::d;
