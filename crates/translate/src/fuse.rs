@@ -115,6 +115,7 @@ fn follows(m: &UsedMemory, a: &Address) -> bool {
 mod tests {
     use super::*;
     use crate::{Input, Mode, Policy};
+    use alloc::vec::Vec;
     use hindsight_isa::Predictor;
 
     type Leads = Vec<(usize, i64, usize)>;

@@ -303,8 +303,7 @@ impl Group<'_, '_> {
         for p in &self.members {
             let mut words: Vec<u64> = keys.iter().flat_map(|k| self.addresses(p, *k)).collect();
             words.sort_unstable();
-            let table =
-                Table::new(words.iter().copied().collect()).map_err(OrderError::Table)?;
+            let table = Table::new(words.iter().copied().collect()).map_err(OrderError::Table)?;
             let log = p.play(Some(&table), &|_, _| false)?;
             for s in log.stores {
                 if let Some(key) = self.key(p, s.word, (s.open, s.close)) {
