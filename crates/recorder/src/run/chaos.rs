@@ -25,6 +25,8 @@ const VISITS: u64 = 64;
 
 /// Microseconds that may be slept in any case: short programs are to be disturbed, too.
 const GRANT: u64 = 20_000;
+/// Microseconds that can be left at once.
+const MOST: u64 = 200_000;
 /// Less is not worth it: sleeping itself takes about that long.
 const LEAST: u64 = 50;
 
@@ -46,8 +48,8 @@ pub fn point(t: &mut Thread) {
     s.left -= 1;
     // Microseconds, seldom many.
     let sleep = match (s.is_slow, s.below(256)) {
-        (true, 0..8) => 1000 + s.below(8000),
-        (true, 8..128) => 20 + s.below(500),
+        (true, 0..2) => 1000 + s.below(4000),
+        (true, 2..128) => 20 + s.below(500),
         (false, 0) => 100 + s.below(2000),
         (false, 1..16) => 0,
         _ => return,
@@ -58,7 +60,11 @@ pub fn point(t: &mut Thread) {
 /// Microseconds that somebody may sleep now.
 fn may_sleep(header: &Header, now: u64) -> u64 {
     let passed = now.saturating_sub(since(header, now));
-    (GRANT + passed / 2).saturating_sub(header.chaos_slept.load(Relaxed))
+    let all = GRANT + passed / 2;
+    // What was not slept while the program waited for something counts as slept, or all that it does next would be slow.
+    let forfeited = all.saturating_sub(MOST);
+    let slept = header.chaos_slept.fetch_max(forfeited, Relaxed);
+    all - slept.clamp(forfeited, all)
 }
 
 /// Sleeps that long, or as long as is left; 0: lets others come first, which takes time where there are many.
