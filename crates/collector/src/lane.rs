@@ -115,12 +115,24 @@ impl Open {
         if !thread || !(due || ends || self.end.is_some()) {
             return;
         }
+        self.say_when(origin, now);
+        (self.since, self.timed, self.fresh) = (before, Some(now), false);
+    }
+
+    /// A chunk is full, and more has come with what is in it: says when. Without that, whoever gets no more than this chunk
+    /// would not know how long what it holds can have taken.
+    pub fn full(&mut self, origin: Instant) {
+        if self.info.kind == StreamKind::Thread && self.builder.events() > 0 {
+            self.say_when(origin, Instant::now());
+        }
+    }
+
+    fn say_when(&mut self, origin: Instant, now: Instant) {
         let micros = |t: Instant| (t.saturating_duration_since(origin)).as_micros() as u64;
         self.builder.add(&Event::Time {
             since: micros(self.since),
             until: micros(now),
         });
-        (self.since, self.timed, self.fresh) = (before, Some(now), false);
     }
 
     /// Takes note of an event that [`ChunkBuilder::push`] shows.

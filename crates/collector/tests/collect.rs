@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use hindsight_collector::Control;
 use hindsight_events::ring::RING_BYTES;
-use hindsight_events::{EndKind, Event};
+use hindsight_events::{Decoder, EndKind, Event};
 use hindsight_trace::{Completeness, Summary, Trace};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Duration;
@@ -37,6 +37,26 @@ fn rings_become_streams() {
         (3 * (N - 1), 3 * N)
     );
     assert!(o.told.is_empty(), "{:?}", o.told);
+}
+
+/// However much comes at once: a recording that is cut then still says how long it took, and replay may ask for that.
+#[test]
+fn each_chunk_says_when_it_came() {
+    let mut o = collect(Disk::default(), |control, _| {
+        let mut p = Producer::new(control, 1);
+        (0..600_000).for_each(|i| p.emit(i, &patch(i)));
+        p.end();
+    });
+    let t = o.trace();
+    assert!(t.chunks(1).len() > 1);
+    for c in t.chunks(1) {
+        let b = t.load(c).unwrap();
+        let (mut dec, mut at, mut last) = (Decoder::default(), 0, None);
+        while let Some((_, e, n)) = dec.decode(&b[at..]) {
+            (at, last) = (at + n, Some(matches!(e, Event::Time { .. })));
+        }
+        assert_eq!(last, Some(true));
+    }
 }
 
 #[test]

@@ -184,7 +184,12 @@ impl<W: Write> Collector<'_, W> {
             }
             match pushed {
                 Pushed::More => break,
-                Pushed::Full => self.write(i),
+                Pushed::Full => {
+                    if let Some(open) = &mut self.lanes[i].open {
+                        open.full(self.origin);
+                    }
+                    self.write(i);
+                }
                 Pushed::Bad => {
                     self.damaged(i);
                     break;
