@@ -1,0 +1,322 @@
+//! What is asked of a recording.
+
+use super::values::{jobs, seconds};
+use clap::Args as ClapArgs;
+use hindsight_timeline::{KindOf, Place};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What `replay --verify` compares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Checks {
+    /// All that the recording says twice: registers, system calls with their arguments, what was written,
+    /// the order of all threads, copies of files
+    Full,
+    /// Registers at digests and key frames
+    Digests,
+}
+
+#[derive(ClapArgs)]
+pub struct Replay {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, `syscall:N`,
+    /// `time:1.5s`, 12:34:56.
+    #[arg(long, value_name = "PLACE", conflicts_with = "verify")]
+    pub at: Option<Place>,
+    /// The program image to debug, by its number in `info`; default: the first, or that of --at.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "verify")]
+    pub process: Option<u32>,
+    /// Replay everything and compare; `full`, if nothing is said: all that was recorded; `digests`: only
+    /// the registers. Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be
+    /// read; 3: it has no instruction that could be replayed, so that nothing is known.
+    #[arg(
+        long,
+        value_name = "CHECKS",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "full"
+    )]
+    pub verify: Option<Checks>,
+    /// Also prove the order of atomic operations: each must have read what the one before it left, or
+    /// what something else that may have come in between wrote. Exit status 1 if one did not.
+    #[arg(long, requires = "verify")]
+    pub check_order: bool,
+    /// Also count what is executed, which takes a little longer: reads and writes of memory, segments (instructions up to a
+    /// branch) and indirect branches.
+    #[arg(long, requires = "verify")]
+    pub count: bool,
+    /// Processors to use, where the recording has key frames; default: all.
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+    /// Arguments for gdb.
+    #[arg(last = true, value_name = "GDB ARGS", conflicts_with = "verify")]
+    pub gdb: Vec<OsString>,
+}
+
+#[derive(ClapArgs)]
+pub struct Gdbserver {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Listen on this port of the loopback interface; 0 takes a free one, which is printed. Up to eight clients
+    /// are served at the same time, each for itself.
+    #[arg(
+        long,
+        value_name = "PORT",
+        required_unless_present = "stdio",
+        conflicts_with = "stdio"
+    )]
+    pub port: Option<u16>,
+    /// Listen on this address instead of loopback. The protocol is neither encrypted nor
+    /// authenticated: whoever can connect can read the recording.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1",
+        requires = "port"
+    )]
+    pub host: String,
+    /// Leave a client that has not said a word within this time.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, requires = "port")]
+    pub timeout: std::time::Duration,
+    /// Leave a client that has said nothing for this time; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value = "86400", value_parser = seconds, requires = "port")]
+    pub idle: std::time::Duration,
+    /// Serve one client on standard input and output: `target remote | hindsight gdbserver …`.
+    #[arg(long)]
+    pub stdio: bool,
+    /// Each byte that can be read there interrupts what the client cannot interrupt by itself.
+    #[arg(long, hide = true, value_name = "DESCRIPTOR", requires = "stdio")]
+    pub interrupts: Option<i32>,
+    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, `syscall:N`,
+    /// `time:1.5s`, 12:34:56.
+    #[arg(long, value_name = "PLACE")]
+    pub at: Option<Place>,
+    /// The program image to debug, by its number in `info`; default: the first, or that of --at.
+    #[arg(long, value_name = "IMAGE")]
+    pub process: Option<u32>,
+}
+
+/// Whose place is meant, where several run at the same time.
+#[derive(ClapArgs)]
+pub struct Within {
+    /// In this program image, by its number in `info`: where it then is. Places are counted in it.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// In this thread (the number of its stream): where it then is.
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// In this frame of the call stack, as `backtrace` counts them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub frame: usize,
+}
+
+#[derive(ClapArgs)]
+pub struct At {
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56); default:
+    /// the crash, or else the end.
+    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub at: Within,
+    /// Instructions to show.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub instructions: usize,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Breakpath {
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56).
+    #[arg(value_name = "[FILE] PLACE", num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
+    /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
+    #[arg(long)]
+    pub gdb: bool,
+    /// Most instructions from the start that are looked at; each takes about ten bytes of memory.
+    #[arg(long, value_name = "N", default_value_t = 64_000_000)]
+    pub limit: u64,
+    /// For scripts.
+    #[arg(long, conflicts_with = "gdb")]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Backtrace {
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56); default:
+    /// the crash, or else the end.
+    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub at: Within,
+    /// Those of all threads of the process.
+    #[arg(long, conflicts_with_all = ["thread", "frame"])]
+    pub threads: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Waits {
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56); default: the end.
+    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    pub words: Vec<String>,
+    /// With their call stacks.
+    #[arg(long)]
+    pub stacks: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Events {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Only these kinds: syscall, signal, exception, thread, process, module, gap, mark or regime.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<KindOf>,
+    /// Only these system calls, by name or number.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub syscall: Vec<String>,
+    /// Only of this thread (the number of its stream).
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// Only of this program image.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// Not before this position.
+    #[arg(long, value_name = "POSITION")]
+    pub from: Option<Place>,
+    /// Before this position.
+    #[arg(long, value_name = "POSITION")]
+    pub until: Option<Place>,
+    /// Show when they happened, in seconds since the start of the recording.
+    #[arg(long)]
+    pub time: bool,
+    /// Show system calls that were asked for (by --kind or --syscall) with their arguments as numbers, not in words as
+    /// strace does, which replays the recording.
+    #[arg(long)]
+    pub raw: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Mem {
+    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
+    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
+    /// (since the start) or a time of day (12:34:56). Then what is to
+    /// be shown: an address, or a variable or what leads to one (`p->next`, `table[3]`, `*p`, `$rsp+8`), and how many
+    /// bytes; default: as many as the variable has, or 8.
+    #[arg(value_name = "[FILE] PLACE ADDRESS [LENGTH]", num_args = 2..=4, required = true)]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub at: Within,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Writes {
+    /// The recording, a file or a name in the store (default: the latest in the store). Then where was written: an address,
+    /// or a variable or what leads to one, as of the place before which is searched (`p->next`, `table[3]`, `*p`,
+    /// `$rsp+8`), and how many bytes; default: as many as the variable has, or 8.
+    #[arg(value_name = "[FILE] ADDRESS [LENGTH]", num_args = 1..=3, required = true)]
+    pub words: Vec<String>,
+    /// Only before this position, in the program image that is there; default: the end.
+    #[arg(long, value_name = "POSITION")]
+    pub before: Option<String>,
+    /// The program image whose memory is meant; default: that which ends last.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// What is written names variables as of this thread there (the number of its stream).
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// The same of this frame of the call stack, as `backtrace` counts them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub frame: usize,
+    /// At most this many; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub count: usize,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Calls {
+    /// The recording, a file or a name in the store (default: the latest in the store), and the function: its name,
+    /// `MODULE!NAME` (libc!malloc), or its address (0x…).
+    #[arg(value_name = "[FILE] FUNCTION", num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
+    /// Only of this thread (the number of its stream).
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// The program image whose function is meant; default: the one of --thread, or the first.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// Not before this place.
+    #[arg(long, value_name = "PLACE")]
+    pub from: Option<Place>,
+    /// Before this place.
+    #[arg(long, value_name = "PLACE")]
+    pub until: Option<Place>,
+    /// Without arguments, which is quicker.
+    #[arg(long)]
+    pub no_args: bool,
+    /// At most this many; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub count: usize,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Index {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Processors to use, where the recording has key frames or threads; default: all.
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+    /// Instructions between the index's own key frames; 0: about 32 million, and
+    /// 8 million, with steps of two million between them, where threads share memory. They are made rarer where the index would be larger than twice the recording and 256 MiB. Parts that
+    /// are there already stay as they are, also those that were saved for a question.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub interval: u64,
+    /// Only there, and with key frames as dense as `--interval` says (default here: 100000; at least 1024, and a
+    /// 65536th of the range): two places, such as `40%..1A2:3F`. Parts that are there already are made anew if they
+    /// are not as dense, and added to the file, which only becomes larger by a range.
+    #[arg(long, value_name = "FROM..TO", value_parser = crate::parse::range)]
+    pub range: Option<(hindsight_timeline::Place, hindsight_timeline::Place)>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Info {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,228 @@
+//! How programs are recorded, and where recordings go and come from.
+
+use super::values::{
+    baseline, bytes, children, destination, duration, function, pattern, predictor, seconds,
+    system_call,
+};
+use crate::keep::{self, KeepOn, Retry};
+use clap::Args as ClapArgs;
+use hindsight_isa::Predictor;
+use hindsight_isa::cpuid::Baseline;
+use hindsight_trace::Limit;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(ClapArgs)]
+pub struct Record {
+    /// Where the recording goes: a file, `-` for standard output (the program's own standard
+    /// output then goes to standard error), or `tcp:HOST:PORT`. Default: a new file in the store.
+    #[arg(short, long, value_name = "FILE", value_parser = destination())]
+    pub output: Option<OsString>,
+    /// Copy the files that the program uses into the recording, also in the store, where recordings
+    /// otherwise share one copy. With `-o` they always are in it.
+    #[arg(long)]
+    pub self_contained: bool,
+    /// What predicts the values that the program reads: `window` (a full shadow of its memory) or
+    /// a bounded cache such as `cache:64k`, for a program with little memory to spare.
+    #[arg(long, default_value = "window", value_parser = predictor)]
+    pub predictor: Predictor,
+    /// How reads are recorded: `quiet` does not check them as long as a process has one thread, shares
+    /// no memory, and all that the kernel changes is known, and checks them from then on; `checked`
+    /// checks them from the beginning. Default: quiet, unless key frames are asked for.
+    #[arg(long, value_enum, value_name = "REGIME")]
+    pub regime: Option<Regime>,
+    /// The processor that the program is shown: `host`, or `x86-64-v2`, `-v3`, `-v4` for a
+    /// recording that is to be replayed on other machines.
+    #[arg(long, default_value = "host", value_parser = baseline)]
+    pub cpu: Baseline,
+    /// Instructions between points from which replay can start, of what is checked; 0: only from the
+    /// beginning. They are at least 64 instructions apart for each byte of memory that the process has had, since
+    /// behind each of them all that is read is recorded anew; for travel, see `index --range`. [default: 1000000000]
+    #[arg(long, value_name = "N")]
+    pub keyframe_interval: Option<u64>,
+    /// Instructions between digests of all registers, which replay compares; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub digest_interval: u64,
+    /// Processes that the program makes: `follow` records them too, `none` lets them run
+    /// unrecorded, `only-matching=GLOB` records those whose program's name (or path, if GLOB has a
+    /// slash) matches.
+    #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]
+    pub children: Children,
+    /// Record only the code of modules that match: by path, file name, or file name up to `.so`, with
+    /// `*` and `?`; `[vdso]` and `[anonymous]` (code made at run time) are names too. May be repeated.
+    #[arg(long, value_name = "GLOB", value_parser = pattern, conflicts_with = "plain")]
+    pub only_module: Vec<String>,
+    /// Do not record the code of modules that match; wins over --only-module. May be repeated.
+    #[arg(long, value_name = "GLOB", value_parser = pattern, conflicts_with = "plain")]
+    pub skip_module: Vec<String>,
+    /// Record each thread only from where it enters this function (until it returns, or --to):
+    /// `name`, `module!name`, or `module+0x123` with an address as `nm` shows it.
+    #[arg(long, value_name = "FUNCTION", value_parser = function, conflicts_with = "plain")]
+    pub from: Vec<String>,
+    /// Record each thread only to where it enters this function.
+    #[arg(long, value_name = "FUNCTION", value_parser = function, conflicts_with = "plain")]
+    pub to: Vec<String>,
+    /// Record nothing until the program asks for it (`hindsight.h`, or the crate `hindsight-mark`).
+    #[arg(long, conflicts_with = "plain")]
+    pub start_stopped: bool,
+    /// Keep only the latest part of the recording, in memory: this many bytes, such as `64M`, or what
+    /// happened in the last seconds, such as `10s`. It is written when the program ends (see
+    /// `--keep-on`) and by `hindsight dump`.
+    #[arg(long, value_name = "SIZE|SECONDS", value_parser = keep::limit, conflicts_with = "plain")]
+    pub ring: Option<Limit>,
+    /// Hold the ring in a file without a name, where the recording is to go.
+    #[arg(long, requires = "ring")]
+    pub ring_on_disk: bool,
+    /// Keep the recording only if the program ends like this: `failure` (by a signal, with a
+    /// status other than 0, or by --timeout), `crash` (by a signal), `signal=N`, `hang` (by --timeout), or `always`.
+    /// Default: `failure` with `--ring` or `--retry`, otherwise `always`.
+    #[arg(long, value_name = "END", value_parser = KeepOn::parse, conflicts_with = "plain")]
+    pub keep_on: Option<KeepOn>,
+    /// Run the program again, at most N times, until a recording is kept. The status is then that of
+    /// this run, otherwise 0.
+    #[arg(long, value_name = "N|until-failure", value_parser = Retry::parse, conflicts_with = "plain")]
+    pub retry: Option<Retry>,
+    /// End a run that takes longer, such as `10s` or `2m`: all its processes are killed, and what its threads wait
+    /// for is shown (see `waits`). The status is then 124, as that of timeout(1). With --retry, each run has this time.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "plain")]
+    pub timeout: Option<std::time::Duration>,
+    /// Disturb the timing of threads and processes, to bring rare interleavings out. Every SEED
+    /// disturbs in another way; with `--retry`, each run takes the next one. Threads sleep for half of the time at most.
+    #[arg(long, value_name = "SEED")]
+    pub chaos: Option<u32>,
+    /// Recordings of the same program that are kept in the store, this one included.
+    #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
+    pub keep: usize,
+    /// Neither use nor keep translated code of earlier recordings (see `hindsight cache`).
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Run the program translated, but record nothing (to measure).
+    #[arg(long)]
+    pub plain: bool,
+    /// For tests: every program image ends its quiet regime when it has come to the runtime N times.
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    pub leave_quiet_after: u64,
+    /// For tests: every quiet thread restates its memory each N instructions, if it can.
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    pub restate_every: u64,
+    /// For tests: leave out what this system call wrote, as if the table of calls were wrong.
+    #[arg(long, value_name = "CALL", hide = true, value_parser = system_call)]
+    pub untold: Option<u64>,
+    /// For tests: whether memory that is only read shares its pages with what it is compared with; else by the processor.
+    #[arg(long, value_name = "BOOL", hide = true)]
+    pub joint: Option<bool>,
+    /// No line about the recording at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+impl Record {
+    /// Which recordings are kept.
+    pub fn keep_on(&self) -> KeepOn {
+        self.keep_on.unwrap_or(match (self.ring, self.retry) {
+            (None, None) => KeepOn::Always,
+            _ => KeepOn::Failure,
+        })
+    }
+}
+
+#[derive(ClapArgs)]
+#[command(
+    after_help = "Ctrl-C detaches: the process goes on by itself, and the recording ends. \
+    Exit status 0: the process was recorded until it was detached or ended; 125: it was not."
+)]
+pub struct Attach {
+    /// The process. All its threads are recorded.
+    pub pid: i32,
+    /// Where the recording goes: a file, `-` for standard output, or `tcp:HOST:PORT`. Default: a
+    /// new file in the store.
+    #[arg(short, long, value_name = "FILE", value_parser = destination())]
+    pub output: Option<OsString>,
+    /// Copy the files that the program uses into the recording, also in the store, where recordings
+    /// otherwise share one copy. With `-o` they always are in it.
+    #[arg(long)]
+    pub self_contained: bool,
+    /// Detach after this time.
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    pub time: Option<std::time::Duration>,
+    /// What predicts the values that the program reads: see `record`.
+    #[arg(long, default_value = "window", value_parser = predictor)]
+    pub predictor: Predictor,
+    /// Instructions between points from which replay can start; 0: only from the beginning. See `record`.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
+    pub keyframe_interval: u64,
+    /// Instructions between digests of all registers, which replay compares; 0: none.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub digest_interval: u64,
+    /// Processes that the program makes from now on: see `record`.
+    #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]
+    pub children: Children,
+    /// Recordings of the same program that are kept in the store, this one included.
+    #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
+    pub keep: usize,
+    /// No lines about the recording.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs)]
+#[command(after_help = "Exit status 0: it goes on by itself; 1: it could not be detached.")]
+pub struct Detach {
+    /// The process, recorded by `record` or `attach`.
+    pub pid: i32,
+}
+
+/// How reads are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Regime {
+    Quiet,
+    Checked,
+}
+
+/// What becomes of processes that the program makes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Children {
+    Follow,
+    None,
+    Matching(String),
+}
+
+#[derive(ClapArgs)]
+pub struct Dump {
+    /// A recorded process, or the `hindsight` that records it.
+    pub pid: i32,
+    /// File to write; default: a new file in the store.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// For scripts: what was written, on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Receive {
+    /// Address to listen on; port 0 takes a free one. The connection is neither encrypted nor
+    /// authenticated.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7890")]
+    pub listen: String,
+    /// File to write; default: a new file in the store.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Take at most so many bytes, such as `500M`; what has come until then stays.
+    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
+    pub max_size: u64,
+    /// Leave whoever does not begin with a recording within this time, and wait for the next one.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub timeout: std::time::Duration,
+    /// End when nothing has come for this time, as of a program that sleeps; 0: only when the other machine is gone.
+    #[arg(long, value_name = "SECONDS", default_value = "86400", value_parser = seconds)]
+    pub idle: std::time::Duration,
+}
