@@ -23,6 +23,8 @@ pub struct Wanted {
     pub forks: bool,
     pub vforks: bool,
     pub execs: bool,
+    /// It tells processes apart, in the names of threads.
+    pub processes: bool,
 }
 
 impl Wanted {
@@ -30,6 +32,7 @@ impl Wanted {
     pub fn of(packet: &[u8]) -> Wanted {
         let says = |feature: &[u8]| packet.windows(feature.len()).any(|w| w == feature);
         Wanted {
+            processes: says(b"multiprocess+"),
             forks: says(b";fork-events+"),
             vforks: says(b";vfork-events+"),
             execs: says(b";exec-events+"),
@@ -170,6 +173,16 @@ impl Session {
         Ok(self.told(event))
     }
 
+    /// Goes to the beginning of another program image, in the process that it belongs to: the one that the client has is
+    /// left where it is, if the client knows several.
+    pub fn turn(&mut self, image: u32, at: Position) -> Result<Told> {
+        let pid = inferior::number(inferior::process(&self.timeline, image)?.pid);
+        if self.wanted.processes && self.activate(pid)? {
+            self.leave_side()?;
+        }
+        self.enter(image, at)
+    }
+
     /// Has the next step or run go to the beginning of another program image.
     pub fn choose(&mut self, image: u32) -> Result<()> {
         let found = self.process(|p| p.image == image)?;
@@ -252,8 +265,8 @@ mod tests {
     #[test]
     fn features_are_told_apart() {
         let w = Wanted::of(b"$qSupported:multiprocess+;vfork-events+;exec-events+#00");
-        assert!(!w.forks && w.vforks && w.execs);
-        let w = Wanted::of(b"$qSupported:multiprocess+;fork-events+#00");
-        assert!(w.forks && !w.vforks && !w.execs);
+        assert!(!w.forks && w.vforks && w.execs && w.processes);
+        let w = Wanted::of(b"$qSupported:swbreak+;fork-events+#00");
+        assert!(w.forks && !w.vforks && !w.execs && !w.processes);
     }
 }

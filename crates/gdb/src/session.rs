@@ -251,7 +251,7 @@ impl Session {
         if let Some((image, at)) = self.inferior.chosen.take() {
             // gdb goes on by itself behind an `execve`, and is to stop right there.
             self.showing = self.wanted.execs;
-            return self.enter(image, at);
+            return self.turn(image, at);
         }
         if self.inferior.side.is_some() {
             if let Some(told) = self.go_aside()? {

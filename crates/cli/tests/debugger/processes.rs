@@ -238,6 +238,58 @@ fn another_process_is_chosen() {
     }
 }
 
+/// Threads have the names of the processes that they belong to, also where one goes to those by oneself.
+#[test]
+fn threads_are_named_with_their_own_processes() {
+    let s = Scene::new();
+    let trace = record(&s, TREE, &[]);
+    let out = gdb(
+        &s,
+        &trace,
+        "seek 50%\nwhen\nprocess 2\ninfo threads\nbreak after\nprocess 1\ninfo threads\ncontinue\nprint $_inferior\n\
+         process 3\ninfo threads\nprocess 2\ncontinue\ninferior 1\ninfo threads\n",
+    );
+    let pid_of = |image: &str| {
+        let rest = out
+            .split(&format!("image {image} process "))
+            .nth(1)
+            .expect(&out);
+        rest.split(' ').next().unwrap().to_string()
+    };
+    let (one, two) = (pid_of("1"), pid_of("2"));
+    assert_ne!(one, two);
+    assert_eq!(one, pid_of("3"));
+    // The chosen one is marked, and the other one stays where it was.
+    let (chosen, left) = ([&one, &two].map(|p| format!("Thread {p}.{p} ")), "* ");
+    expect(
+        &out,
+        &[
+            "% of the thread",
+            "image 2 process",
+            &chosen[0],
+            left,
+            &chosen[1],
+            "image 1 process",
+            left,
+            &chosen[0],
+            &chosen[1],
+            "after (n=2)",
+            "= 1",
+            "image 3 process",
+            left,
+            &chosen[0],
+            &chosen[1],
+            "image 2 process",
+            "exit status 3",
+            "Switching to inferior 1",
+            left,
+            &chosen[0],
+        ],
+    );
+    let wrong = format!("Thread {one}.{two}");
+    assert!(!out.contains(&wrong), "{out}");
+}
+
 /// Both kinds of children, of which one executes a program, and a process that does so itself.
 const CHILDREN: &str = r#"
 #include <unistd.h>
