@@ -1,5 +1,6 @@
 //! How far something is.
 
+use crate::numbers::size;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,13 @@ impl Bar {
         ));
     }
 
+    /// Bytes that have come, where nobody knows how many there will be.
+    pub fn bytes(&mut self, come: u64) {
+        let speed = come as f64 / self.begin.elapsed().as_secs_f64();
+        let (come, speed) = (size(come), size(speed as u64));
+        self.tell(&format!("{come} received, {speed} per second "));
+    }
+
     fn tell(&mut self, text: &str) {
         let now = Instant::now();
         // Nothing flashes up for what takes a moment.
@@ -53,7 +61,8 @@ impl Bar {
             return;
         }
         self.shown = Some(now);
-        let _ = std::io::stderr().write_all(format!("\r{}", hindsight_text::line(text)).as_bytes());
+        let _ = std::io::stderr()
+            .write_all(format!("\r{}\x1b[K", hindsight_text::line(text)).as_bytes());
     }
 
     /// Takes it away.

@@ -1,6 +1,7 @@
 //! `hindsight receive`: the other end of `record -o tcp:HOST:PORT`. Anybody may connect, so nobody is waited for who says
 //! nothing, and no more is taken than was agreed to.
 
+use crate::bar::Bar;
 use crate::numbers::size;
 use crate::{args, confine, say, store};
 use anyhow::{Context, Result};
@@ -31,7 +32,9 @@ pub fn receive(a: &args::Receive) -> Result<i32> {
     let idle = Some(a.idle).filter(|t| !t.is_zero());
     let set = keep_alive(&from).and_then(|()| from.set_read_timeout(idle));
     // A connection that breaks leaves a trace that is readable up to there.
-    let copied = set.and_then(|()| copy(&begin, &mut from, &mut file, a.max_size));
+    let mut bar = Bar::new(true);
+    let copied = set.and_then(|()| copy(&begin, &mut from, &mut file, a.max_size, &mut bar));
+    bar.clear();
     if let Err(e) = copied {
         say(&match e.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
@@ -89,8 +92,14 @@ fn begin(from: &mut TcpStream, timeout: Duration) -> Result<Vec<u8>> {
     }
 }
 
-/// Copies at most so much; more is an error.
-fn copy(begin: &[u8], from: &mut impl Read, to: &mut impl Write, most: u64) -> io::Result<()> {
+/// Copies at most so much, and shows how far it is; more is an error.
+fn copy(
+    begin: &[u8],
+    from: &mut impl Read,
+    to: &mut impl Write,
+    most: u64,
+    bar: &mut Bar,
+) -> io::Result<()> {
     let mut left = most;
     let mut part = vec![0; 1 << 16];
     part[..begin.len()].copy_from_slice(begin);
@@ -102,6 +111,7 @@ fn copy(begin: &[u8], from: &mut impl Read, to: &mut impl Write, most: u64) -> i
             return Err(ErrorKind::FileTooLarge.into());
         }
         left -= n as u64;
+        bar.bytes(most - left);
         n = loop {
             match from.read(&mut part) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

@@ -1,10 +1,12 @@
 //! Peers that say nothing, too much, or nothing that makes sense.
 
 use crate::harness::{Running, Scene, kill};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::FromRawFd;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -185,6 +187,80 @@ fn receive_waits_for_a_recording() {
             received.text()
         );
     }
+}
+
+/// A terminal: what is written to the second is read from the first.
+fn terminal() -> (File, File) {
+    let (mut ours, mut theirs) = (-1, -1);
+    let none = std::ptr::null_mut();
+    // SAFETY: two places for descriptors, which nobody else owns then; no name, settings or size is wanted.
+    unsafe {
+        assert_eq!(
+            libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast()),
+            0
+        );
+        (File::from_raw_fd(ours), File::from_raw_fd(theirs))
+    }
+}
+
+/// Waits until something has been said, and does something meanwhile.
+fn hear(said: &Mutex<String>, what: &str, meanwhile: &mut dyn FnMut()) {
+    let since = Instant::now();
+    while !said.lock().unwrap().contains(what) {
+        assert!(since.elapsed() < LIMIT, "{what}: {}", said.lock().unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+        meanwhile();
+    }
+}
+
+#[test]
+fn receive_shows_on_a_terminal_how_far_it_is() {
+    let s = Scene::new();
+    let (_, trace) = s.record(&["/bin/true"]);
+    let whole = fs::read(&trace).unwrap();
+    let out = s.path("out.hst");
+    let (mut ours, theirs) = terminal();
+    let mut receive = s.hindsight(&["receive", "--listen", "127.0.0.1:0", "-o"]);
+    let mut receiver = receive.arg(&out).stderr(theirs).spawn().unwrap();
+    drop(receive);
+    let said = Arc::new(Mutex::new(String::new()));
+    let heard = Arc::clone(&said);
+    let reader = std::thread::spawn(move || {
+        let mut part = [0; 4096];
+        // Reading fails when the other side is closed.
+        while let Ok(n @ 1..) = ours.read(&mut part) {
+            heard
+                .lock()
+                .unwrap()
+                .push_str(&String::from_utf8_lossy(&part[..n]));
+        }
+    });
+    hear(&said, "127.0.0.1:", &mut || ());
+    hear(&said, "\n", &mut || ());
+    let text = said.lock().unwrap().clone();
+    let port = text.split("127.0.0.1:").nth(1).unwrap().trim();
+    let mut c = connect(port.parse().expect(&text));
+    // Byte by byte, and the rest once it is shown.
+    let mut sent = 0;
+    let mut send = |n: usize| {
+        let to = whole.len().min(sent + n);
+        c.write_all(&whole[sent..to]).unwrap();
+        sent = to;
+    };
+    send(whole.len() / 2);
+    hear(&said, "received, ", &mut || send(1));
+    send(whole.len());
+    drop(c);
+    assert!(receiver.wait().unwrap().success());
+    reader.join().unwrap();
+    s.must_verify(&out);
+    // It is taken away again, in front of what is said in the end.
+    let said = said.lock().unwrap();
+    let end = said.rsplit("per second").next().unwrap();
+    assert!(
+        end.contains("\r\x1b[K") && end.contains("out.hst"),
+        "{said}"
+    );
 }
 
 #[test]
