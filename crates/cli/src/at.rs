@@ -141,13 +141,16 @@ impl Shown {
         // Of a caller the call that it is in.
         let mut look = cpu.rip;
         if frame > 0 {
-            let r = inspector.frame(cursor, frame)?;
-            (cpu.gpr, cpu.rip, look) = (r.gpr, r.rip, r.rip);
+            let (r, pc) = inspector.frame(cursor, frame)?;
+            (cpu.gpr, cpu.rip, look) = (r.gpr, pc, r.rip);
         }
         let (timeline, position) = (cursor.timeline(), cursor.position()?);
         let thread = timeline.thread(cursor.thread())?;
         let names = timeline.names(thread.image)?;
-        let call = cursor.system_call_here()?;
+        let call = match frame {
+            0 => cursor.system_call_here()?,
+            _ => None,
+        };
         let timeline = cursor.timeline();
         Ok(Shown {
             call,
@@ -359,8 +362,12 @@ fn variable_text(v: &Value) -> String {
         false => format!(" = {}", line(&v.text)),
     };
     let x = &v.variable;
+    let passed = match &v.passed {
+        Some(text) => format!("; {} when it was called", line(text)),
+        None => String::new(),
+    };
     format!(
-        "{} {}{value}  ({})",
+        "{} {}{value}  ({}{passed})",
         line(&x.type_name),
         line(&x.name),
         location(&x.location)
@@ -373,6 +380,6 @@ fn variable_json(v: &Value) -> Json {
         "name": x.name, "type": x.type_name, "size": x.size, "parameter": x.parameter,
         "location": location(&x.location),
         "bytes": bytes_text(v.bytes.iter().copied()),
-        "integer": v.integer().map(hex), "text": v.text,
+        "integer": v.integer().map(hex), "text": v.text, "passed": v.passed,
     })
 }

@@ -1,10 +1,13 @@
 //! What somebody means who names memory: `0x404060`, `table`, `p->next`, `nodes[2].value`, `*p`, `$rsp+8`.
 
+mod tokens;
+
 use crate::arguments::{bytes_at, registers};
 use crate::{Error, Inspector, Result};
-use hindsight_symbols::{Location, Module, Registers, Shape, Type};
+use hindsight_symbols::{AtEntry, CallFrame, Location, Module, Registers, Shape, Type, Variable};
 use hindsight_timeline::Cursor;
 use std::sync::Arc;
+use tokens::{Token, tokens};
 
 /// Names of the general registers by hardware number.
 const NAMES: [&str; 16] = [
@@ -43,14 +46,10 @@ struct Parser<'a, 'b> {
     inspector: &'a mut Inspector,
     cursor: &'b mut Cursor,
     registers: Registers,
-}
-
-#[derive(Clone, PartialEq, Debug)]
-enum Token {
-    Number(u64),
-    Register(String),
-    Name(String),
-    Sign(&'static str),
+    /// Where the frame goes on.
+    pc: u64,
+    /// The number of the frame.
+    frame: usize,
 }
 
 impl Inspector {
@@ -58,8 +57,11 @@ impl Inspector {
     /// variable stands for where it is; a number, a register and what is computed are addresses.
     pub fn named(&mut self, cursor: &mut Cursor, text: &str, frame: usize) -> Result<Named> {
         let words = tokens(text)?;
-        let registers = match frame {
-            0 => registers(cursor)?,
+        let (registers, pc) = match frame {
+            0 => {
+                let here = registers(cursor)?;
+                (here, here.rip)
+            }
             n => self.frame(cursor, n)?,
         };
         let mut parser = Parser {
@@ -69,6 +71,8 @@ impl Inspector {
             inspector: self,
             cursor,
             registers,
+            pc,
+            frame,
         };
         let part = parser.sum()?;
         if let Some(rest) = parser.words.get(parser.at) {
@@ -86,72 +90,46 @@ impl Inspector {
         })
     }
 
-    /// The registers in a frame of the call stack, counted as it is shown, as far as they are known there; of a caller rip is
-    /// in the call.
-    pub fn frame(&mut self, cursor: &mut Cursor, frame: usize) -> Result<Registers> {
+    /// The registers in a frame of the call stack, counted as it is shown, as far as they are known there, and the address
+    /// at which it goes on; of a caller rip is in the call before that.
+    pub fn frame(&mut self, cursor: &mut Cursor, frame: usize) -> Result<(Registers, u64)> {
         let stack = self.backtrace(cursor)?;
-        let mut n = 0;
-        for (i, f) in stack.iter().enumerate() {
-            n += if f.signal { 1 } else { f.frames.len().max(1) };
-            if frame < n {
-                let called = i > 0 && !stack[i - 1].signal;
-                let mut registers = f.registers;
-                registers.rip = registers.rip.wrapping_sub(called as u64);
-                return Ok(registers);
-            }
-        }
-        bad(format!(
-            "the call stack has no frame {frame}: there are {n}"
-        ))
+        let i = level(&stack, frame)?;
+        let called = i > 0 && !stack[i - 1].signal;
+        let mut registers = stack[i].registers;
+        registers.rip = registers.rip.wrapping_sub(called as u64);
+        Ok((registers, stack[i].pc))
     }
+
+    /// The registers with which the function in a frame of the call stack began, as far as its caller says.
+    pub(crate) fn at_entry(
+        &mut self,
+        cursor: &mut Cursor,
+        frame: usize,
+    ) -> Result<Option<AtEntry>> {
+        let stack = self.backtrace(cursor)?;
+        let space = self.here(cursor)?;
+        let mut read = |addr: u64| crate::word(cursor, addr).unwrap_or(None);
+        Ok(space.at_entry(&stack, level(&stack, frame)?, &mut read))
+    }
+}
+
+/// The place in a call stack of a frame, counted as it is shown: inlined functions have frames of their own.
+fn level(stack: &[CallFrame], frame: usize) -> Result<usize> {
+    let mut n = 0;
+    for (i, f) in stack.iter().enumerate() {
+        n += if f.signal { 1 } else { f.frames.len().max(1) };
+        if frame < n {
+            return Ok(i);
+        }
+    }
+    bad(format!(
+        "the call stack has no frame {frame}: there are {n}"
+    ))
 }
 
 fn bad<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Expression(why.into()))
-}
-
-fn tokens(text: &str) -> Result<Vec<Token>> {
-    const SIGNS: [&str; 9] = ["->", ".", "[", "]", "(", ")", "&", "*", "+"];
-    let (mut out, mut rest) = (Vec::new(), text.trim_start());
-    while let Some(first) = rest.chars().next() {
-        let word = |more: &str| {
-            let is = |c: char| c.is_alphanumeric() || more.contains(c);
-            rest.find(|c| !is(c)).unwrap_or(rest.len())
-        };
-        let len = if first.is_ascii_digit() {
-            let len = word("");
-            let number = &rest[..len];
-            let value = match number.strip_prefix("0x") {
-                Some(hex) => u64::from_str_radix(hex, 16),
-                None => number.parse(),
-            };
-            match value {
-                Ok(v) => out.push(Token::Number(v)),
-                Err(_) => return bad(format!("{number} is no number")),
-            }
-            len
-        } else if first == '$' {
-            let len = 1 + rest[1..]
-                .find(|c: char| !c.is_alphanumeric())
-                .unwrap_or(rest.len() - 1);
-            out.push(Token::Register(rest[1..len].to_string()));
-            len
-        } else if first.is_alphabetic() || first == '_' {
-            let len = word("_:!@");
-            out.push(Token::Name(rest[..len].to_string()));
-            len
-        } else if rest.starts_with('-') && !rest.starts_with("->") {
-            out.push(Token::Sign("-"));
-            1
-        } else if let Some(sign) = SIGNS.iter().find(|s| rest.starts_with(**s)) {
-            out.push(Token::Sign(sign));
-            sign.len()
-        } else {
-            return bad(format!("{text}: {first:?} is not understood"));
-        };
-        rest = rest[len..].trim_start();
-    }
-    Ok(out)
 }
 
 impl Parser<'_, '_> {
@@ -273,7 +251,7 @@ impl Parser<'_, '_> {
                 let n = NAMES.iter().position(|r| *r == name);
                 match (n, name.as_str()) {
                     (Some(n), _) => Ok(Part::Word(self.registers.gpr[n], None)),
-                    (_, "rip" | "pc") => Ok(Part::Word(self.registers.rip, None)),
+                    (_, "rip" | "pc") => Ok(Part::Word(self.pc, None)),
                     (_, "sp") => Ok(Part::Word(self.registers.gpr[4], None)),
                     (_, "fp") => Ok(Part::Word(self.registers.gpr[5], None)),
                     (_, "fs_base") => Ok(Part::Word(self.registers.fs_base, None)),
@@ -292,18 +270,49 @@ impl Parser<'_, '_> {
         }
     }
 
+    /// A variable of the frame's function, of the innermost scope that has one of this name; `passed`: with what was passed.
+    fn local(
+        &mut self,
+        module: &Module,
+        bias: u64,
+        name: &str,
+        passed: bool,
+    ) -> Result<Option<Variable>> {
+        let find = |cursor: &mut Cursor, entry: Option<&AtEntry>| -> Result<_> {
+            let mut read = |at: u64| crate::word(cursor, at).unwrap_or(None);
+            let all = module.variables(&self.registers, entry, bias, &mut read)?;
+            // The innermost scope comes last.
+            Ok(all.into_iter().rfind(|v| v.name == name))
+        };
+        let found = find(self.cursor, None)?;
+        let unknown = |v: &Variable| matches!(v.location, Location::Complex);
+        if !found.as_ref().is_some_and(|v| passed || unknown(v)) {
+            return Ok(found);
+        }
+        // It may be made from what the caller says.
+        match self.inspector.at_entry(self.cursor, self.frame)? {
+            Some(entry) => find(self.cursor, Some(&entry)),
+            None => Ok(found),
+        }
+    }
+
     /// A variable of the frame, or else of a file, or a function.
     fn name(&mut self, name: &str) -> Result<Part> {
         let space = self.inspector.here(self.cursor)?;
         if let Some(m) = space.mapping(self.registers.rip) {
             let (module, bias) = (Arc::clone(&m.module), m.bias);
-            let mut read = |at: u64| crate::word(self.cursor, at).unwrap_or(None);
-            let mut local = module.variables(&self.registers, None, bias, &mut read)?;
-            // The innermost scope comes last.
-            local.retain(|v| v.name == name);
-            if let Some(v) = local.pop() {
+            // As gdb has it: what was passed as a parameter, which it need not be any more.
+            let (own, passed) = match name.strip_suffix("@entry") {
+                Some(own) => (own, true),
+                None => (name, false),
+            };
+            if let Some(v) = self.local(&module, bias, own, passed)? {
                 let kind = (v.shape, Some(module));
-                return match v.location {
+                let place = match passed {
+                    true => v.passed.unwrap_or(Location::OptimizedOut),
+                    false => v.location,
+                };
+                return match place {
                     Location::Memory(at) => Ok(Part::Memory(at, kind)),
                     Location::Complex | Location::OptimizedOut => {
                         bad(format!("{name} is not known here: it is optimized out"))

@@ -58,6 +58,8 @@ pub struct Value {
     pub bytes: Vec<Option<u8>>,
     /// As debuggers show it.
     pub text: String,
+    /// Of a parameter: the same of what was passed, where the caller says that.
+    pub passed: Option<String>,
 }
 
 impl Value {
@@ -236,22 +238,34 @@ impl Inspector {
         let space = self.here(cursor)?;
         let registers = match frame {
             0 => arguments::registers(cursor)?,
-            n => self.frame(cursor, n)?,
+            n => self.frame(cursor, n)?.0,
         };
         let Some(m) = space.mapping(registers.rip) else {
             return Ok(Vec::new());
         };
+        let (module, bias) = (Arc::clone(&m.module), m.bias);
         let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
-        let found = m.module.variables(&registers, None, m.bias, &mut read)?;
+        let mut found = module.variables(&registers, None, bias, &mut read)?;
+        if found.iter().any(|v| v.parameter)
+            && let Some(entry) = self.at_entry(cursor, frame)?
+        {
+            let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
+            found = module.variables(&registers, Some(&entry), bias, &mut read)?;
+        }
         let mut out = Vec::new();
         for variable in found {
             let len = variable.size.unwrap_or(0).min(1 << 16);
             let bytes = arguments::bytes_at(cursor, &variable.location, len, &registers);
             let text = arguments::text(cursor, &variable.shape, &bytes);
+            let passed = variable.passed.as_ref().map(|place| {
+                let bytes = arguments::bytes_at(cursor, place, len, &registers);
+                arguments::text(cursor, &variable.shape, &bytes)
+            });
             out.push(Value {
                 variable,
                 bytes,
                 text,
+                passed,
             });
         }
         Ok(out)

@@ -13,7 +13,7 @@ use gimli::{
 
 /// Evaluations longer than this are given up.
 const MAX_STEPS: u32 = 1000;
-/// Entry values in entry values.
+/// AtEntry values in entry values.
 const MAX_NESTED: u32 = 2;
 
 /// The registers of a thread that locations refer to.
@@ -41,6 +41,114 @@ impl Registers {
     }
 }
 
+/// The registers with which a function began, as far as they are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtEntry {
+    pub(crate) registers: Registers,
+    pub(crate) known: Known,
+}
+
+/// A set of registers: bits 0 to 15 are the general ones by hardware number, 16 is rip, from 17 on are the vector
+/// registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Known(u64);
+
+impl Known {
+    pub const ALL: Known = Known(!0);
+    const VECTORS: u16 = 17;
+
+    fn bit(register: Register) -> u16 {
+        match register.0 {
+            n @ 0..16 => DWARF_ORDER[n as usize] as u16,
+            n => n.min(63),
+        }
+    }
+
+    fn has(self, bit: u16) -> bool {
+        self.0 >> bit & 1 != 0
+    }
+}
+
+impl AtEntry {
+    /// All are known.
+    pub fn all(registers: Registers) -> AtEntry {
+        AtEntry {
+            registers,
+            known: Known::ALL,
+        }
+    }
+
+    /// None is.
+    pub(crate) fn none() -> AtEntry {
+        AtEntry {
+            registers: Registers::default(),
+            known: Known::default(),
+        }
+    }
+
+    /// Notes what a register held.
+    pub(crate) fn set(&mut self, register: Register, value: u64) {
+        match register.0 {
+            n @ 0..=15 => self.registers.gpr[DWARF_ORDER[n as usize]] = value,
+            n @ 17..=32 => self.registers.xmm[n as usize - 17] = value.into(),
+            _ => return,
+        }
+        self.known.0 |= 1 << Known::bit(register);
+    }
+
+    /// Whether anything is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.0 == 0
+    }
+
+    /// A frame in which only these registers are known.
+    fn frame<'a>(&'a self, bias: u64, read: &'a mut dyn FnMut(u64) -> Option<u64>) -> Frame<'a> {
+        Frame {
+            registers: &self.registers,
+            known: self.known,
+            entry: None,
+            bias,
+            cfa: None,
+            base: None,
+            read,
+        }
+    }
+
+    /// What was at a place that is in registers; `None` if they are not known, or it is elsewhere.
+    fn value(&self, place: &Location) -> Option<Location> {
+        match place {
+            Location::Register(n) if self.known.has(u16::from(*n)) => {
+                Some(Location::Value(self.registers.gpr[*n as usize & 15]))
+            }
+            Location::Vector(n) if self.known.has(Known::VECTORS + u16::from(*n)) => {
+                Some(Location::Value(self.registers.xmm[*n as usize & 15] as u64))
+            }
+            Location::Pieces(list) => {
+                let one = |(place, n): &(Location, u64)| Some((self.value(place)?, *n));
+                let all: Option<Vec<_>> = list.iter().map(one).collect();
+                all.map(Location::Pieces)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a parameter was when the function began, which it did at file address `begin`: where that is known, and it was
+/// passed in registers.
+pub(crate) fn value_at_entry(
+    unit: UnitRef<Reader>,
+    entry: &gimli::DebuggingInformationEntry<Reader>,
+    begin: u64,
+    bias: u64,
+    known: &AtEntry,
+) -> Result<Option<Location>, Error> {
+    // What memory held then is not known now.
+    let mut read = |_| None;
+    let mut frame = known.frame(bias, &mut read);
+    let place = location(unit, entry, begin, &mut frame)?;
+    Ok(known.value(&place))
+}
+
 /// Where a variable is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
@@ -65,8 +173,10 @@ pub enum Location {
 /// What an evaluation may look at.
 pub(crate) struct Frame<'a> {
     pub registers: &'a Registers,
-    /// Those with which the function began, if they are known.
-    pub entry: Option<&'a Registers>,
+    /// Which of them are known.
+    pub known: Known,
+    /// Those with which the function began, if any of them is known.
+    pub entry: Option<&'a AtEntry>,
     /// Guest address minus file address.
     pub bias: u64,
     pub cfa: Option<u64>,
@@ -147,9 +257,11 @@ fn try_evaluate(
                 register,
                 base_type,
             } => {
-                let (Some(v), Some(kind)) =
-                    (frame.registers.dwarf(register), value_type(unit, base_type))
-                else {
+                let (Some(v), Some(kind), true) = (
+                    frame.registers.dwarf(register),
+                    value_type(unit, base_type),
+                    frame.known.has(Known::bit(register)),
+                ) else {
                     return Ok(None);
                 };
                 eval.resume_with_register(typed(kind, v)?)?
@@ -252,23 +364,19 @@ fn entry_value(
     frame: &mut Frame,
     depth: u32,
 ) -> Result<Option<u64>, gimli::Error> {
-    let Some(registers) = frame.entry.filter(|_| depth < MAX_NESTED) else {
+    let Some(entry) = frame.entry.filter(|_| depth < MAX_NESTED) else {
         return Ok(None);
     };
-    let mut before = Frame {
-        registers,
-        entry: None,
-        bias: frame.bias,
-        cfa: None,
-        base: None,
-        // What memory held then is not known now.
-        read: &mut |_| None,
-    };
+    // What memory held then is not known now.
+    let mut read = |_| None;
+    let mut before = entry.frame(frame.bias, &mut read);
     Ok(match try_evaluate(unit, e, &mut before, depth + 1)? {
-        Some(Location::Register(n)) => Some(registers.gpr[n as usize & 15]),
-        Some(Location::Vector(n)) => Some(registers.xmm[n as usize & 15] as u64),
         Some(Location::Value(v) | Location::Memory(v)) => Some(v),
-        _ => None,
+        Some(place) => match entry.value(&place) {
+            Some(Location::Value(v)) => Some(v),
+            _ => None,
+        },
+        None => None,
     })
 }
 

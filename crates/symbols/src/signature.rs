@@ -4,7 +4,7 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
-use crate::locations::{Frame, Location, Registers, frame_base, location};
+use crate::locations::{AtEntry, Frame, Known, Location, Registers, frame_base, location};
 use crate::types::{Shape, shape};
 use crate::variables::{describe, text};
 use crate::{Error, Module};
@@ -114,9 +114,11 @@ impl Module {
         let Some(unit) = dwarf.find_dwarf_and_unit(function).skip_all_loads() else {
             return Ok(Vec::new());
         };
+        let entry = AtEntry::all(*entry);
         let mut frame = Frame {
             registers,
-            entry: Some(entry),
+            known: Known::ALL,
+            entry: Some(&entry),
             bias,
             cfa: self.frame_address(pc, registers),
             base: None,

@@ -21,6 +21,28 @@ pub struct Mapping {
     pub bias: u64,
 }
 
+impl Mapping {
+    /// File address of the symbol of a frame's function.
+    pub(crate) fn symbol_of(&self, frame: &CallFrame) -> Option<u64> {
+        let (_, distance) = frame.place.as_ref()?.function.as_ref()?;
+        Some(frame.pc.wrapping_sub(self.bias).wrapping_sub(*distance))
+    }
+
+    /// The file address in another mapping's module of the function that a call in this one calls.
+    pub(crate) fn target(&self, called: &Called, of: &Mapping) -> Option<u64> {
+        match called {
+            Called::Here(at) => {
+                let same = Arc::ptr_eq(&self.module, &of.module) && self.bias == of.bias;
+                same.then_some(*at)
+            }
+            Called::Elsewhere(name) => match of.module.named(name)[..] {
+                [at] => Some(at),
+                _ => None,
+            },
+        }
+    }
+}
+
 /// What lies at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -364,21 +386,14 @@ impl Space {
         let (Some(m), Some(of)) = (self.mapping(caller.pc), self.mapping(callee.pc)) else {
             return Vec::new();
         };
-        let Some((_, distance)) = callee.place.as_ref().and_then(|p| p.function.clone()) else {
+        let called = m.module.called(caller.pc.wrapping_sub(m.bias));
+        let (Some(symbol), Some(called)) = (of.symbol_of(callee), called) else {
             return Vec::new();
         };
-        let first = match m.module.called(caller.pc.wrapping_sub(m.bias)) {
-            Some(Called::Here(at)) if Arc::ptr_eq(&m.module, &of.module) && m.bias == of.bias => at,
-            Some(Called::Elsewhere(name)) => match of.module.named(&name)[..] {
-                [at] => at,
-                _ => return Vec::new(),
-            },
+        let first = match m.target(&called, of) {
+            Some(first) if first != symbol => first,
             _ => return Vec::new(),
         };
-        let symbol = callee.pc.wrapping_sub(of.bias).wrapping_sub(distance);
-        if first == symbol {
-            return Vec::new();
-        }
         let begin = of.module.begin_of(symbol).unwrap_or(symbol);
         let chain = of.module.tail_calls(first, begin);
         let one = |behind: u64| {

@@ -20,7 +20,7 @@ const DEPTH: u32 = 64;
 pub(crate) struct Tails {
     /// By return address.
     called: HashMap<u64, Option<Called>>,
-    /// By the function that was called, and the one that runs.
+    /// By the function that was called, and the one that runs; where they are the same, a way from it back to it.
     chains: HashMap<(u64, u64), Vec<u64>>,
 }
 
@@ -85,14 +85,21 @@ impl Module {
         chain
     }
 
+    /// Whether the function that begins there may go on as itself by tail calls.
+    pub(crate) fn repeats(&self, function: u64) -> bool {
+        let key = (function, function);
+        if let Some(known) = self.found(|t| t.chains.get(&key).cloned()) {
+            return !known.is_empty();
+        }
+        let mut search = Search::new(self, function);
+        search.follow(function, &mut Vec::new(), &mut Vec::new());
+        let way = search.found.unwrap_or_default();
+        self.found(|t| t.chains.insert(key, way.clone()));
+        !way.is_empty()
+    }
+
     fn find_tail_calls(&self, first: u64, callee: u64) -> Vec<u64> {
-        let mut search = Search {
-            module: self,
-            wanted: callee,
-            looks: 0,
-            found: None,
-            several: false,
-        };
+        let mut search = Search::new(self, callee);
         search.follow(first, &mut Vec::new(), &mut vec![first]);
         match (search.found, search.several || search.looks >= LOOKS) {
             (Some(mut chain), false) => {
@@ -226,7 +233,7 @@ impl Module {
 }
 
 /// The entry of the function in which a file address is.
-fn subprogram(
+pub(crate) fn subprogram(
     unit: UnitRef<Reader>,
     node: EntriesTreeNode<Reader>,
     addr: u64,
@@ -256,7 +263,17 @@ fn subprogram(
     Ok(None)
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(module: &'a Module, wanted: u64) -> Search<'a> {
+        Search {
+            module,
+            wanted,
+            looks: 0,
+            found: None,
+            several: false,
+        }
+    }
+
     /// Follows the tail calls of a function. `passed`: the functions on the way.
     fn follow(&mut self, function: u64, chain: &mut Vec<u64>, passed: &mut Vec<u64>) {
         self.looks += 1;

@@ -4,7 +4,9 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
-use crate::locations::{Frame, Location, Registers, frame_base, location};
+use crate::locations::{
+    AtEntry, Frame, Known, Location, Registers, frame_base, location, value_at_entry,
+};
 use crate::types::{Shape, shape};
 use crate::{Error, Module};
 use gimli::constants::*;
@@ -23,6 +25,8 @@ pub struct Variable {
     pub size: Option<u64>,
     pub parameter: bool,
     pub location: Location,
+    /// Of a parameter: what was passed, as far as the caller says that.
+    pub passed: Option<Location>,
     /// What its bytes mean.
     pub shape: Shape,
 }
@@ -30,12 +34,12 @@ pub struct Variable {
 impl Module {
     /// The parameters and local variables in scope at `registers.rip` (a guest address; the module
     /// is mapped with `bias`), outermost scope first. `entry`: the registers with which the function
-    /// began, if they are known. `read` gives the 8 bytes at a guest address,
+    /// began, if any is known. `read` gives the 8 bytes at a guest address,
     /// if they are known. Empty without debug information.
     pub fn variables(
         &self,
         registers: &Registers,
-        entry: Option<&Registers>,
+        entry: Option<&AtEntry>,
         bias: u64,
         read: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Result<Vec<Variable>, Error> {
@@ -49,6 +53,7 @@ impl Module {
         let cfa = self.frame_address(pc, registers);
         let mut frame = Frame {
             registers,
+            known: Known::ALL,
             entry,
             bias,
             cfa,
@@ -57,16 +62,25 @@ impl Module {
         };
         let mut out = Vec::new();
         let mut tree = unit.unit.entries_tree(None)?;
-        walk(unit, tree.root()?, pc, &mut frame, &mut out, 0)?;
+        let at = At { pc, begin: None };
+        walk(unit, tree.root()?, at, &mut frame, &mut out, 0)?;
         Ok(out)
     }
 }
 
-/// Visits the scopes that contain `pc`.
+/// Where variables are looked for, by file addresses.
+#[derive(Clone, Copy)]
+struct At {
+    pc: u64,
+    /// Where the function begins, outside of what is inlined there.
+    begin: Option<u64>,
+}
+
+/// Visits the scopes that contain an address.
 fn walk(
     unit: UnitRef<Reader>,
     node: EntriesTreeNode<Reader>,
-    pc: u64,
+    mut at: At,
     frame: &mut Frame,
     out: &mut Vec<Variable>,
     depth: u32,
@@ -78,19 +92,26 @@ fn walk(
     match entry.tag() {
         DW_TAG_subprogram | DW_TAG_lexical_block | DW_TAG_inlined_subroutine => {
             let mut ranges = unit.die_ranges(entry)?;
-            let mut inside = false;
+            let (mut inside, mut begin) = (false, None);
             while let Some(r) = ranges.next()? {
-                inside |= (r.begin..r.end).contains(&pc);
+                // Of several parts the first is the one that is called.
+                begin.get_or_insert(r.begin);
+                inside |= (r.begin..r.end).contains(&at.pc);
             }
             if !inside {
                 return Ok(());
             }
-            if entry.tag() == DW_TAG_subprogram {
-                frame.base = frame_base(unit, entry, frame);
+            match entry.tag() {
+                DW_TAG_subprogram => {
+                    frame.base = frame_base(unit, entry, frame);
+                    at.begin = begin;
+                }
+                DW_TAG_inlined_subroutine => at.begin = None,
+                _ => {}
             }
         }
         DW_TAG_variable | DW_TAG_formal_parameter => {
-            if let Some(v) = variable(unit, &node, pc, frame)? {
+            if let Some(v) = variable(unit, &node, at, frame)? {
                 out.push(v);
             }
             return Ok(());
@@ -109,7 +130,7 @@ fn walk(
         if !local && child.entry().tag() == DW_TAG_variable {
             continue;
         }
-        walk(unit, child, pc, frame, out, depth + 1)?;
+        walk(unit, child, at, frame, out, depth + 1)?;
     }
     Ok(())
 }
@@ -117,7 +138,7 @@ fn walk(
 fn variable(
     unit: UnitRef<Reader>,
     node: &EntriesTreeNode<Reader>,
-    pc: u64,
+    at: At,
     frame: &mut Frame,
 ) -> Result<Option<Variable>, Error> {
     let entry = node.entry();
@@ -126,9 +147,9 @@ fn variable(
     let mut name = entry.attr_value(DW_AT_name);
     let mut kind = entry.attr_value(DW_AT_type);
     if let Some(AttributeValue::UnitRef(origin)) = entry.attr_value(DW_AT_abstract_origin) {
-        let mut at = unit.unit.entries_at_offset(origin)?;
-        if at.next_entry()?
-            && let Some(original) = at.current()
+        let mut there = unit.unit.entries_at_offset(origin)?;
+        if there.next_entry()?
+            && let Some(original) = there.current()
         {
             name = name.or(original.attr_value(DW_AT_name));
             kind = kind.or(original.attr_value(DW_AT_type));
@@ -144,13 +165,18 @@ fn variable(
         Some(_) => ("?".into(), None),
         None => ("void".into(), None),
     };
-    let location = location(unit, entry, pc, frame)?;
+    let location = location(unit, entry, at.pc, frame)?;
+    let passed = match (at.begin.filter(|_| parameter), frame.entry) {
+        (Some(begin), Some(known)) => value_at_entry(unit, entry, begin, frame.bias, known)?,
+        _ => None,
+    };
     Ok(Some(Variable {
         name,
         type_name,
         size,
         parameter,
         location,
+        passed,
         shape,
     }))
 }

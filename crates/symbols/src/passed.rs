@@ -1,0 +1,207 @@
+//! What functions were called with, as the calls say: a function need not keep its arguments, but who has called it
+//! often still has what they were made from.
+
+// The names of DWARF constants are as in the standard.
+#![allow(non_upper_case_globals)]
+
+use crate::Module;
+use crate::dwarf::Reader;
+use crate::locations::{AtEntry, Frame, Known, Location, evaluate, frame_base};
+use crate::space::{CallFrame, Space};
+use crate::tailcalls::subprogram;
+use gimli::constants::*;
+use gimli::{DebuggingInformationEntry, EntriesTreeNode, Operation, Register, UnitOffset, UnitRef};
+use std::cell::OnceCell;
+
+/// Callers that are asked for what their callers passed to them.
+const MOST: u32 = 8;
+/// Scopes in each other.
+const DEPTH: u32 = 64;
+
+/// What a call passes.
+struct Passed {
+    registers: AtEntry,
+    /// Some of it is made from what was passed to the caller itself, or else is not known.
+    lacks: bool,
+}
+
+impl Space {
+    /// The registers with which the function of a frame began, as far as its caller says: `n` is the number of the frame
+    /// in a call stack. As [`Module::variables`]. `None` where nothing is said, or another function may have
+    /// been called first, which went on as this one.
+    pub fn at_entry(
+        &self,
+        stack: &[CallFrame],
+        n: usize,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Option<AtEntry> {
+        self.passed_to(stack, n, read, MOST)
+    }
+
+    fn passed_to(
+        &self,
+        stack: &[CallFrame],
+        n: usize,
+        read: &mut dyn FnMut(u64) -> Option<u64>,
+        left: u32,
+    ) -> Option<AtEntry> {
+        let (callee, caller) = (stack.get(n)?, stack.get(n + 1)?);
+        if callee.signal || caller.signal || left == 0 {
+            return None;
+        }
+        let (of, m) = (self.mapping(callee.pc)?, self.mapping(caller.pc)?);
+        let symbol = of.symbol_of(callee)?;
+        // Where the function has parts that are elsewhere, the first one is called.
+        let begin = of.module.begin_of(symbol).unwrap_or(symbol);
+        let behind = caller.pc.wrapping_sub(m.bias);
+        // What was passed to the caller itself, once it is needed.
+        let before = OnceCell::new();
+        let mut frame = Frame {
+            registers: &caller.registers,
+            known: Known::ALL,
+            entry: None,
+            bias: m.bias,
+            cfa: m
+                .module
+                .frame_address(behind.wrapping_sub(1), &caller.registers),
+            base: None,
+            read,
+        };
+        let first = match m.module.called(behind) {
+            Some(called) => m.target(&called, of)?,
+            None => {
+                let mut target = m.module.call_target(behind, &mut frame);
+                if target.is_none() {
+                    let found = self.passed_to(stack, n + 1, frame.read, left - 1)?;
+                    frame.entry = Some(before.get_or_init(|| found));
+                    target = m.module.call_target(behind, &mut frame);
+                }
+                target?.wrapping_sub(of.bias)
+            }
+        };
+        // It may have begun anew since, with other arguments.
+        if ![symbol, begin].contains(&first) || of.module.repeats(begin) {
+            return None;
+        }
+        let mut passed = m.module.passed(behind, &mut frame)?;
+        if passed.lacks
+            && frame.entry.is_none()
+            && let Some(found) = self.passed_to(stack, n + 1, frame.read, left - 1)
+        {
+            frame.entry = Some(before.get_or_init(|| found));
+            passed = m.module.passed(behind, &mut frame)?;
+        }
+        Some(passed.registers).filter(|r| !r.is_empty())
+    }
+}
+
+impl Module {
+    /// What the call in front of a file address passes in registers, in the frame of the caller.
+    fn passed(&self, behind: u64, frame: &mut Frame) -> Option<Passed> {
+        self.at_call(behind, frame, |unit, node, frame| {
+            let mut out = Passed {
+                registers: AtEntry::none(),
+                lacks: false,
+            };
+            let mut children = node.children();
+            while let Ok(Some(child)) = children.next() {
+                let Some((register, value)) = parameter(unit, child.entry()) else {
+                    continue;
+                };
+                // What it computes is the value itself.
+                match evaluate(unit, value, frame) {
+                    Location::Value(v) | Location::Memory(v) => out.registers.set(register, v),
+                    _ => out.lacks = true,
+                }
+            }
+            Some(out)
+        })
+    }
+
+    /// The guest address that the call in front of a file address calls, where it says how that can still be known.
+    fn call_target(&self, behind: u64, frame: &mut Frame) -> Option<u64> {
+        self.at_call(behind, frame, |unit, node, frame| {
+            let e = node.entry();
+            let target = e
+                .attr_value(DW_AT_call_target)
+                .or_else(|| e.attr_value(DW_AT_GNU_call_site_target))?;
+            match evaluate(unit, target.exprloc_value()?, frame) {
+                Location::Value(v) | Location::Memory(v) => Some(v),
+                _ => None,
+            }
+        })
+    }
+
+    /// Looks at the entry of the call in front of a file address.
+    fn at_call<T>(
+        &self,
+        behind: u64,
+        frame: &mut Frame,
+        look: impl FnOnce(UnitRef<Reader>, EntriesTreeNode<Reader>, &mut Frame) -> Option<T>,
+    ) -> Option<T> {
+        let inside = behind.wrapping_sub(1);
+        let dwarf = self.dwarf()?;
+        let unit = dwarf.find_dwarf_and_unit(inside).skip_all_loads()?;
+        let mut tree = unit.unit.entries_tree(None).ok()?;
+        let function = subprogram(unit, tree.root().ok()?, inside, 0).ok()??;
+        let mut tree = unit.unit.entries_tree(Some(function)).ok()?;
+        let node = tree.root().ok()?;
+        frame.base = frame_base(unit, node.entry(), frame);
+        let call = call(unit, node, behind, 0)?;
+        let mut tree = unit.unit.entries_tree(Some(call)).ok()?;
+        look(unit, tree.root().ok()?, frame)
+    }
+}
+
+/// The entry of the call in front of a file address.
+fn call(
+    unit: UnitRef<Reader>,
+    node: EntriesTreeNode<Reader>,
+    behind: u64,
+    depth: u32,
+) -> Option<UnitOffset<usize>> {
+    let mut children = node.children();
+    while let Ok(Some(child)) = children.next() {
+        let e = child.entry();
+        match e.tag() {
+            DW_TAG_call_site | DW_TAG_GNU_call_site => {
+                let at = e
+                    .attr_value(DW_AT_call_return_pc)
+                    .or_else(|| e.attr_value(DW_AT_low_pc))?;
+                if unit.attr_address(at).ok().flatten() == Some(behind) {
+                    return Some(e.offset());
+                }
+            }
+            DW_TAG_lexical_block | DW_TAG_inlined_subroutine if depth < DEPTH => {
+                let found = call(unit, child, behind, depth + 1);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The register in which a parameter of a call is passed, and what computes it.
+fn parameter(
+    unit: UnitRef<Reader>,
+    e: &DebuggingInformationEntry<Reader>,
+) -> Option<(Register, gimli::Expression<Reader>)> {
+    if !matches!(
+        e.tag(),
+        DW_TAG_call_site_parameter | DW_TAG_GNU_call_site_parameter
+    ) {
+        return None;
+    }
+    let place = e.attr_value(DW_AT_location)?.exprloc_value()?;
+    let mut parts = place.operations(unit.unit.encoding());
+    let Ok(Some(Operation::Register { register })) = parts.next() else {
+        return None;
+    };
+    let value = e
+        .attr_value(DW_AT_call_value)
+        .or_else(|| e.attr_value(DW_AT_GNU_call_site_value))?;
+    Some((register, value.exprloc_value()?))
+}
