@@ -76,7 +76,8 @@ fn main() {
 }
 "#;
 
-fn build(s: &Scene, name: &str, source: &str, command: &[&str]) -> PathBuf {
+/// Compiles a program that is given as text, by a command.
+pub fn build(s: &Scene, name: &str, source: &str, command: &[&str]) -> PathBuf {
     let (file, program) = (s.path(name), s.path(&name.replace('.', "_")));
     std::fs::write(&file, source).unwrap();
     let mut compiler = Command::new(command[0]);
@@ -90,7 +91,7 @@ fn build(s: &Scene, name: &str, source: &str, command: &[&str]) -> PathBuf {
 }
 
 /// The compiler beside the build tool that runs the tests.
-fn rustc() -> PathBuf {
+pub fn rustc() -> PathBuf {
     let cargo = std::env::var_os("CARGO").map(PathBuf::from);
     let beside = cargo.map(|c| c.with_file_name("rustc"));
     beside.filter(|p| p.exists()).unwrap_or("rustc".into())

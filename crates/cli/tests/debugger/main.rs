@@ -5,6 +5,7 @@ mod breakpath;
 mod common;
 mod ends;
 mod everybody;
+mod frames;
 #[path = "../real_programs/harness.rs"]
 #[allow(dead_code)]
 mod harness;
