@@ -43,6 +43,25 @@ pub fn running(pid: i32, tid: i32) -> bool {
     )
 }
 
+/// Sends a recorded thread the signal by which the recorder leaves translated code.
+pub fn kick(pid: i32, tid: i32) {
+    const SI_QUEUE: i32 = -1;
+    let mut info = [0i32; 32];
+    // Signal, error, code, and behind a gap the sender's process and user.
+    (info[0], info[2], info[4]) = (libc::SIGTRAP, SI_QUEUE, std::process::id() as i32);
+    // SAFETY: as much memory as a `siginfo_t` has. The thread may have ended: then nothing is sent.
+    unsafe {
+        info[5] = libc::getuid() as i32;
+        let _ = libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            pid,
+            tid,
+            libc::SIGTRAP,
+            info.as_ptr(),
+        );
+    }
+}
+
 /// Whether the recorder's image still runs in a process. Where that cannot be known, there may be no
 /// `/proc`, or it is another user's program.
 pub fn recorded(pid: i32) -> bool {

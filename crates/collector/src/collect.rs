@@ -1,4 +1,5 @@
 mod cut;
+mod places;
 mod prune;
 mod reap;
 
@@ -286,7 +287,7 @@ impl<'c, W: Write> Collector<'c, W> {
     fn answer(&mut self, stop: &AtomicBool) {
         let waiting = self.requests.take();
         if !waiting.is_empty() {
-            self.look(true, stop);
+            self.locate(stop);
             (0..self.lanes.len()).for_each(|i| self.write(i));
         }
         let Some(Output::Ring(ring)) = &mut self.out.output else {

@@ -33,6 +33,8 @@ pub struct Open {
     gaps: Gaps,
     /// The gap at hand: where it began, and whether it is a big one.
     gap: Option<(u64, bool)>,
+    /// It is in a system call, as far as it says.
+    pub calls: bool,
     /// Instructions in gaps as [`Open::tell`] has told.
     told: u64,
     /// Of a thread: the epoch of the code that it executes.
@@ -82,6 +84,7 @@ impl Open {
             end: None,
             gaps: Gaps::default(),
             gap: None,
+            calls: false,
             told: 0,
             epoch: None,
             inherited: None,
@@ -139,6 +142,11 @@ impl Open {
     pub fn see(&mut self, pos: u64, event: &Event) {
         self.first.get_or_insert(pos);
         match *event {
+            Event::Syscall { .. } => self.calls = true,
+            // All of these complete one, or come in its place.
+            Event::SyscallRet { .. } | Event::SetState { .. } | Event::Signal { .. } => {
+                self.calls = false;
+            }
             Event::End {
                 kind,
                 code,

@@ -4,7 +4,9 @@
 //! collector looks at a ring: here each word is read once and checked, what belongs to the collector is kept
 //! where the program does not reach, and bytes are copied before anybody looks at them.
 
-use crate::ring::{COMMAND, Ctl, Header, PAGE, RING_BYTES, ctl_offset, data_offset, kind, state};
+use crate::ring::{
+    COMMAND, Ctl, Header, PAGE, RING_BYTES, ctl_offset, data_offset, kind, state, wish,
+};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -168,7 +170,22 @@ impl Consumer {
 
     /// Asks the thread for a key frame.
     pub fn want_keyframe(&self) {
-        self.ctl().keyframe.store(1, Relaxed);
+        self.ctl().wishes.fetch_or(wish::KEYFRAME, Relaxed);
+    }
+
+    /// Asks the thread for an event where it stands.
+    pub fn want_place(&self) {
+        self.ctl().wishes.fetch_or(wish::PLACE, Release);
+    }
+
+    /// Whether the thread has not yet done so.
+    pub fn wants_place(&self) -> bool {
+        self.ctl().wishes.load(Acquire) & wish::PLACE != 0
+    }
+
+    /// Does not want that any more.
+    pub fn forget_place(&self) {
+        self.ctl().wishes.fetch_and(!wish::PLACE, Relaxed);
     }
 
     /// Copies what is unread behind `to`, if anybody wants it, hands to `release` what of the ring's memory nobody
@@ -254,7 +271,7 @@ impl Consumer {
             &c.image,
             &c.parent,
             &c.waiting,
-            &c.keyframe,
+            &c.wishes,
             &c.executed,
             &c.burst,
             &c.lost_file,

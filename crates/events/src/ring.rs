@@ -246,6 +246,14 @@ pub mod confined {
     pub const NOTED: u32 = 2;
 }
 
+/// What the collector wants of a thread; one bit each.
+pub mod wish {
+    /// A key frame, as soon as it can.
+    pub const KEYFRAME: u32 = 1;
+    /// An event where it stands, as soon as it can: one that only computes has none otherwise.
+    pub const PLACE: u32 = 2;
+}
+
 /// Life of a ring.
 pub mod state {
     pub const FREE: u32 = 0;
@@ -298,9 +306,8 @@ pub struct Ctl {
     pub translated: AtomicU64,
     /// Times the code cache was emptied.
     pub flushes: AtomicU64,
-    /// Set by the collector when the thread is to make a key frame as soon as it can, and cleared
-    /// by the thread when it has.
-    pub keyframe: AtomicU32,
+    /// [`wish`]es: set by the collector, and cleared by the thread when it has done what is wished.
+    pub wishes: AtomicU32,
     /// Nonzero: the image came by `execve`, not `fork`.
     pub executed: AtomicU32,
     /// Bytes consumed, and whatever they asked for is done.

@@ -36,6 +36,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
+use hindsight_events::ring::wish;
 use hindsight_events::unborn::Unborn;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::ibl::LookupTable;
@@ -363,7 +364,7 @@ impl Thread {
         let late = self
             .next_digest
             .saturating_add(config::get().digest_interval.saturating_mul(LATE));
-        self.pos >= self.next_keyframe || self.pos >= late || self.emit.wants_keyframe()
+        self.pos >= self.next_keyframe || self.pos >= late || self.emit.wishes() != 0
     }
 
     /// Says when [`Thread::observe`] has something to do.
@@ -389,9 +390,7 @@ impl Thread {
     pub fn keyframe(&mut self) {
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
         let code_epoch = self.code_epoch;
-        if let Some(c) = self.emit.ctl() {
-            c.keyframe.store(0, Relaxed);
-        }
+        self.emit.grant(wish::KEYFRAME);
         self.event(&Event::KeyFrame {
             code_epoch,
             cpu: &cpu,

@@ -4,7 +4,7 @@ use crate::harness::{Done, Scene, end, kill, words};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Records with `options` into `trace`.
 fn record(scene: &Scene, options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Done {
@@ -101,6 +101,42 @@ fn what_a_ring_holds_can_be_had_while_it_goes_on() {
     assert_eq!(scene.info(&trace)["ring"]["running"], false);
     let done = scene.run(&mut scene.hindsight(&["dump", &pid.to_string()]));
     assert_eq!(done.status.code(), Some(2), "{}", done.messages());
+}
+
+/// A loop that never comes to the recorder has no events. What a ring holds of it goes on all the same.
+#[test]
+fn what_only_computes_is_counted_to_where_it_is() {
+    let scene = Scene::new();
+    let program = scene.compile("spins.c", &["-pthread"]);
+    for args in [&[][..], &["threads"]] {
+        let trace = scene.path("end.hst");
+        let mut c = scene.hindsight(&["record", "--quiet", "--ring", "64M", "-o"]);
+        let running = scene.start(c.arg(&trace).arg("--").args(words(&program, args)));
+        let pid: i32 = running.first_line().parse().unwrap();
+        let dump = scene.path("dump.hst");
+        let held = || {
+            let mut c = scene.hindsight(&["dump", &pid.to_string(), "--json", "-o"]);
+            let done = scene.run(c.arg(&dump));
+            assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+            let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+            told["instructions"].as_u64().unwrap()
+        };
+        let (first, began) = (held(), Instant::now());
+        // The loop has five instructions or so.
+        while held() < first + 10_000_000 {
+            assert!(began.elapsed() < Duration::from_secs(60), "{first}");
+        }
+        scene.must_verify(&dump);
+        let mut c = scene.hindsight(&["backtrace", "--threads"]);
+        let stacks = scene.run(c.arg(&dump).arg("end")).text();
+        assert!(stacks.contains(" spin at "), "{stacks}");
+        if !args.is_empty() {
+            assert!(stacks.contains(" wait_for_ever at "), "{stacks}");
+        }
+        assert!(kill(pid, 0), "{}", running.so_far());
+        assert!(kill(pid, libc::SIGKILL));
+        assert_eq!(end(running.finish().status), (None, Some(libc::SIGKILL)));
+    }
 }
 
 #[test]

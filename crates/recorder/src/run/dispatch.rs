@@ -13,6 +13,7 @@ use crate::thread::{Thread, pass};
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use hindsight_events::Event;
+use hindsight_events::ring::wish;
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::{Desc, DescKind, desc::raise};
 
@@ -240,7 +241,10 @@ fn fetch_fault(t: &mut Thread) {
 
 /// Whether a key frame or digest is due.
 fn due(t: &Thread) -> bool {
-    t.pos >= t.next_observation || t.emit.wants_keyframe() && !t.is_plain() && !t.quiet
+    let wishes = t.emit.wishes();
+    let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.quiet;
+    let place = wishes & wish::PLACE != 0 && !t.is_unrecorded();
+    t.pos >= t.next_observation || keyframe || place
 }
 
 /// Writes key frames and digests when they are due.

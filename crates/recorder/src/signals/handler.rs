@@ -11,6 +11,7 @@
 use crate::code::cache;
 use crate::line;
 use crate::signals::doom;
+use crate::stream::ring;
 use crate::sys::context::*;
 use crate::sys::{self, guard, stop, stub};
 use crate::thread::inbox::{Inbox, Left};
@@ -91,7 +92,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     if signo as u32 == SIGTRAP && info.code > 0 && stepped(inbox, ctx, uc) {
         return;
     }
-    if stop::is_kick(signo, info) {
+    if stop::is_kick(signo, info, ring::collector().map(|c| c.0)) {
         if cache::contains(pc) {
             step(inbox, ctx, uc);
         } else {

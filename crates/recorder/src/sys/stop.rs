@@ -23,9 +23,13 @@ pub fn must_leave() -> bool {
 /// Code of signals that a process sends with a value.
 const SI_QUEUE: i32 = -1;
 
-/// Whether a signal is the wish of the command line, or of a thread that dies, that translated code be left.
-pub fn is_kick(signo: i32, info: &Info) -> bool {
-    signo as u32 == SIGTRAP && info.code == SI_QUEUE && must_leave()
+/// Whether a signal is the wish of the command line, of a thread that dies, or of the process `collector`, that translated
+/// code be left. That of the collector may come when the thread has already done what was wished.
+pub fn is_kick(signo: i32, info: &Info, collector: Option<i32>) -> bool {
+    let sender = info.rest[0] as i32;
+    signo as u32 == SIGTRAP
+        && info.code == SI_QUEUE
+        && (must_leave() || sender > 0 && collector == Some(sender))
 }
 
 /// A thread of this process is dying, and the others are to come to rest.

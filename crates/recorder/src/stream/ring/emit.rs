@@ -7,7 +7,7 @@ use super::{
 use crate::sys;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
-use hindsight_events::ring::{self, Ctl, LEAST_ROOM, RING_BYTES, kind, state};
+use hindsight_events::ring::{self, Ctl, LEAST_ROOM, RING_BYTES, kind, state, wish};
 use hindsight_events::{Event, MAX_EVENT, Pen};
 
 /// Bytes that may be in a ring when an event is begun.
@@ -94,7 +94,7 @@ impl Emitter {
             &[]
         };
         c.set_command(command);
-        c.keyframe.store(0, Relaxed);
+        c.wishes.store(0, Relaxed);
         c.lost_file.store(0, Relaxed);
         c.executed.store(EXECUTED.load(Relaxed) as u32, Relaxed);
         c.state.store(state::LIVE, Release);
@@ -131,9 +131,21 @@ impl Emitter {
         self.pen.encoder.pos
     }
 
+    /// What the collector wants ([`wish`]).
+    pub fn wishes(&self) -> u32 {
+        self.ctl.map_or(0, |c| c.wishes.load(Relaxed))
+    }
+
     /// Whether the collector wants a key frame.
     pub fn wants_keyframe(&self) -> bool {
-        self.ctl.is_some_and(|c| c.keyframe.load(Relaxed) != 0)
+        self.wishes() & wish::KEYFRAME != 0
+    }
+
+    /// What the collector wanted is done.
+    pub fn grant(&self, wish: u32) {
+        if let Some(c) = self.ctl {
+            c.wishes.fetch_and(!wish, Release);
+        }
     }
 
     /// Whether the collector could not have the content of a file of which it was told.
