@@ -138,8 +138,8 @@ impl<W: Write> Collected<W> {
 pub struct Requests(Arc<Mutex<Vec<mpsc::Sender<Snapshot>>>>);
 
 impl Requests {
-    /// The answer comes when the collector looks at the rings next (see [`Control::wake`]);
-    /// none if it holds no ring, or has ended.
+    /// The answer comes when the collector looks at the rings next (see [`Control::wake`]), and all threads have said where
+    /// they stand. None comes if it holds no ring, or has ended; then nobody is left to send one.
     pub fn ask(&self) -> mpsc::Receiver<Snapshot> {
         let (answer, receiver) = mpsc::channel();
         self.lock().push(answer);

@@ -3,15 +3,19 @@
 use crate::launch::Watch;
 use crate::os;
 use anyhow::{Context, Result};
-use hindsight_collector::Control;
-use hindsight_trace::Text;
-use std::cell::Cell;
+use hindsight_collector::{Control, Requests};
+use hindsight_trace::{Snapshot, Text};
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// Exit status when a run took too long, as timeout(1) has it.
 pub const STATUS: i32 = 124;
+
+/// Longest time to wait for threads that are asked where they stand.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// Time in which processes that are killed are gone.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,6 +26,8 @@ pub struct Deadline {
     own: [i32; 2],
     limit: Option<Duration>,
     since: Instant,
+    /// The threads have been asked where they stand, and since when the answer is waited for.
+    asked: OnceCell<(Receiver<Snapshot>, Instant)>,
     /// When the processes were killed first.
     killed: Cell<Option<Instant>>,
 }
@@ -33,13 +39,26 @@ impl Deadline {
             own: [front, os::own_id()],
             limit,
             since: Instant::now(),
+            asked: OnceCell::new(),
             killed: Cell::new(None),
         }
     }
 
     /// To be called a few times a second: kills the program and all recorded processes when the time is over.
-    pub fn look(&self, program: i32, program_lives: bool, control: &Control) {
+    pub fn look(&self, program: i32, program_lives: bool, control: &Control, requests: &Requests) {
         if self.limit.is_none_or(|l| self.since.elapsed() < l) {
+            return;
+        }
+        // One that only computes is not known to have come farther than where it last had an event.
+        let (answer, since) = self.asked.get_or_init(|| {
+            let answer = requests.ask();
+            control.wake();
+            (answer, Instant::now())
+        });
+        if self.killed.get().is_none()
+            && since.elapsed() < ANSWER
+            && matches!(answer.try_recv(), Err(TryRecvError::Empty))
+        {
             return;
         }
         self.killed.set(self.killed.get().or(Some(Instant::now())));

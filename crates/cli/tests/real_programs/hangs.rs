@@ -95,6 +95,20 @@ fn what_stands_for_ever_is_ended_and_says_what_for() {
     assert_eq!(reader[0]["waits_for"]["holder"], main[0]["tid"], "{all}");
 }
 
+/// A loop that never comes to the recorder has no events.
+#[test]
+fn what_computes_for_ever_is_ended_where_it_is() {
+    let scene = Scene::new();
+    let program = scene.compile("spins.c", &[]);
+    let trace = scene.path("spins.hst");
+    let done = stand(&scene, &program, "threads", &trace);
+    let messages = done.messages();
+    for words in ["does not wait", " spin at ", "wait_for_ever at "] {
+        assert!(messages.contains(words), "{words}: {messages}");
+    }
+    assert_eq!(of_kind(&waits(&scene, &trace), "nothing").len(), 1);
+}
+
 #[test]
 fn a_time_that_is_not_reached_changes_nothing() {
     let scene = Scene::new();
