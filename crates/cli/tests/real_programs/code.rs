@@ -53,6 +53,61 @@ fn code_that_changes_under_threads_and_processes() {
     assert_eq!(done.text().lines().count(), 16);
 }
 
+/// Nowhere in a recorded process is memory that can be written and executed, also where threads and children have made or changed
+/// translations of their own.
+#[test]
+fn memory_is_never_written_where_it_runs() {
+    const SCRIPT: &str = "
+import os, sys, threading
+def work(n):
+    return sum(len(str(eval('%d+i*%d' % (n, i)))) for i in range(200))
+def child(n):
+    print(os.getpid(), work(n), flush=True)
+    os.read(0, 1)
+    os._exit(0)
+threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+[t.start() for t in threads]
+for n in range(4):
+    work(n)
+    if os.fork() == 0:
+        if n % 2 and os.fork() == 0:
+            child(n)
+        child(n)
+[t.join() for t in threads]
+child(9)";
+    let scene = Scene::new();
+    let trace = scene.path("rights.hst");
+    let mut command = scene.recording(&trace, &["/usr/bin/python3", "-c", SCRIPT]);
+    let mut running = scene.start(command.stdin(std::process::Stdio::piped()));
+    let input = running.input();
+    let shown = || {
+        running
+            .so_far()
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    while shown().len() < 7 && running.is_running() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let lines = shown();
+    assert_eq!(lines.len(), 7, "{}", running.messages());
+    let mut runs = 0;
+    for pid in lines.iter().map(|l| l.split(' ').next().unwrap()) {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        let rights = maps.lines().map(|l| l.split(' ').nth(1).unwrap());
+        for rights in rights {
+            assert!(!rights.contains("wx"), "{maps}");
+            runs += (rights == "r-xs") as usize;
+        }
+    }
+    assert!(runs >= lines.len(), "{runs}");
+    drop(input);
+    let done = running.finish();
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    scene.must_verify(&trace);
+}
+
 /// Other code at the same addresses: libraries, replaced and moved pages, two views of the same page.
 #[test]
 fn code_that_comes_and_goes() {

@@ -8,6 +8,7 @@
 mod boundary;
 mod confined;
 mod invalidate;
+pub mod memory;
 mod mend;
 mod sets;
 
@@ -18,7 +19,7 @@ use crate::line;
 use crate::memory::maps::regions;
 use crate::stream::ring;
 use crate::sys::lock::{Guard, Lock};
-use crate::sys::{self, arena, fail, generation, guard};
+use crate::sys::{self, fail, generation, guard};
 use crate::thread::{Thread, borrowers, end, threads};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -28,9 +29,7 @@ use hindsight_events::Event;
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::table;
 use hindsight_translate::{Input, Mode, Policy, Translator};
-use linux_raw_sys::general::{
-    MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE,
-};
+use linux_raw_sys::general::PROT_EXEC;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
@@ -113,12 +112,12 @@ impl Segment {
         let cold = self.cold - cold_len;
         (self.hot, self.cold) = (hot + hot_len, cold);
         while self.hot > self.bare.start && self.bare.end - self.bare.start >= STEP {
-            sys::madvise_populate(self.bare.start, STEP);
+            memory::populate(self.bare.start, STEP);
             self.bare.start += STEP;
         }
         while self.cold < self.bare.end && self.bare.end - self.bare.start >= STEP {
             self.bare.end -= STEP;
-            sys::madvise_populate(self.bare.end, STEP);
+            memory::populate(self.bare.end, STEP);
         }
         (hot, cold)
     }
@@ -218,14 +217,7 @@ pub fn cache() -> Held {
 
 /// Makes the cache.
 pub fn init(policy: Policy) {
-    let prot = PROT_READ | PROT_WRITE | PROT_EXEC;
-    let base = match arena::map(
-        SIZE * SEGMENTS as u64,
-        prot,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-        -1,
-        0,
-    ) {
+    let base = match memory::map() {
         Ok(b) => b,
         Err(e) => fail::die(
             fail::STATUS,
@@ -233,7 +225,7 @@ pub fn init(policy: Policy) {
         ),
     };
     RANGE[0].store(base, Relaxed);
-    RANGE[1].store(base + SIZE * SEGMENTS as u64, Relaxed);
+    RANGE[1].store(base + memory::LEN, Relaxed);
     let segment = |i: usize| Segment::new(base + i as u64 * SIZE);
     *CACHE.lock() = Some(Cache {
         segments: (0..SEGMENTS).map(segment).collect(),
@@ -400,8 +392,12 @@ impl Cache {
         let b = &self.translator.block;
         // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
         unsafe {
-            core::ptr::copy_nonoverlapping(b.hot.as_ptr(), hot as *mut u8, b.hot.len());
-            core::ptr::copy_nonoverlapping(b.cold.as_ptr(), cold as *mut u8, b.cold.len());
+            let (to_hot, to_cold) = (
+                memory::writable(hot, hot_len),
+                memory::writable(cold, cold_len),
+            );
+            core::ptr::copy_nonoverlapping(b.hot.as_ptr(), to_hot, b.hot.len());
+            core::ptr::copy_nonoverlapping(b.cold.as_ptr(), to_cold, b.cold.len());
         }
         self.translated += b.instrs as u64;
         if let Some(c) = t.emit.ctl() {
@@ -530,7 +526,7 @@ impl Cache {
         // SAFETY: `patch` comes from a descriptor in the cache and names a displacement there, which
         // the translator keeps within eight aligned bytes, so that other threads see the old or
         // the new one.
-        unsafe { core::ptr::write_volatile(at as *mut [u8; 4], rel.to_le_bytes()) }
+        unsafe { core::ptr::write_volatile(memory::writable(at, 4).cast(), rel.to_le_bytes()) }
     }
 }
 

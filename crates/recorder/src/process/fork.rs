@@ -117,6 +117,7 @@ fn follows(t: &Thread) -> bool {
 /// Makes the call while no other thread changes what the child is to find consistent.
 fn copy(t: &Thread, r: &Request) -> u64 {
     let held = sharers::hold(t);
+    cache::memory::share();
     // SAFETY: the child has a copy of this stack, and `r` names no other.
     let ret = unsafe { sys::raw(r.nr, r.args) };
     drop(held);
@@ -125,6 +126,7 @@ fn copy(t: &Thread, r: &Request) -> u64 {
 
 /// The child's first acts.
 fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
+    cache::memory::leave();
     threads::alone(t);
     let follow = follows(t);
     t.is_silent = !follow;

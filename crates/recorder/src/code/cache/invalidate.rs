@@ -1,6 +1,6 @@
 //! How translations become unreachable, when the code that they were made from has changed.
 
-use super::{Cache, MARGIN, SOURCE, base, key};
+use super::{Cache, MARGIN, SOURCE, base, key, memory};
 use crate::sys::guard;
 use crate::thread::Thread;
 use alloc::vec::Vec;
@@ -121,8 +121,9 @@ impl Cache {
         // or more, so no thread stands inside the five that change; blocks are aligned, so that
         // other threads see all of them or none.
         unsafe {
-            core::ptr::copy_nonoverlapping(stub.as_ptr(), seg.cold as *mut u8, stub.len());
-            let word = hot as *mut u64;
+            let to = memory::writable(seg.cold, stub.len() as u64);
+            core::ptr::copy_nonoverlapping(stub.as_ptr(), to, stub.len());
+            let word: *mut u64 = memory::writable(hot, 8).cast();
             let mut bytes = word.read_volatile().to_le_bytes();
             bytes[0] = 0xe9;
             bytes[1..5].copy_from_slice(&rel);

@@ -5,7 +5,7 @@
 //! remembers which jumps it links, and leaves a set of each file when it ends; those after it take them. So a
 //! program that is executed once costs nothing.
 
-use super::{Block, Cache, MARGIN, SIZE, base, key, mend, mode};
+use super::{Block, Cache, MARGIN, SIZE, base, key, memory, mend, mode};
 use crate::code::{epochs, kept};
 use crate::memory::maps::{Region, regions};
 use crate::stream::ring;
@@ -177,8 +177,9 @@ impl Cache {
         s.prepare();
         let (hot, cold) = s.take(hot_len as u64, cold_len as u64);
         // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
-        let [to_hot, to_cold] = [(hot, hot_len), (cold, cold_len)]
-            .map(|(at, len)| unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) });
+        let [to_hot, to_cold] = [(hot, hot_len), (cold, cold_len)].map(|(at, len)| unsafe {
+            core::slice::from_raw_parts_mut(memory::writable(at, len as u64), len)
+        });
         set.relocate(origin, (to_hot, hot), (to_cold, cold), base())?;
         let first = s.blocks.len() as u32;
         let mut bytes = s.bytes.len() as u32;

@@ -1,0 +1,183 @@
+//! Memory for translated code, mapped twice: where it is executed nobody can write, and where it is written nobody can execute.
+//!
+//! Both mappings have the same pages, so a child that `fork` makes has them as well. Neither it nor the process that made it may change
+//! them from then on: whoever is about to write a piece makes a copy of that first, and maps it in place of the piece at both
+//! addresses. Threads that run there meanwhile find the same code before and behind the one system call that replaces it. Pieces in
+//! which there was nothing yet stay the parent's; the child maps fresh ones before it writes anything. So a child that is about to
+//! execute another program costs little, and no process waits for another.
+//!
+//! All this is done by those who hold the cache.
+
+use crate::line;
+use crate::sys::{self, arena, fail};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use linux_raw_sys::general::*;
+
+/// Bytes that are copied at a time.
+const PIECE: u64 = 16 << 10;
+
+/// Bytes of the whole.
+pub const LEN: u64 = super::SIZE * super::SEGMENTS as u64;
+
+const PIECES: usize = (LEN / PIECE) as usize;
+
+/// A bit for each piece.
+type Pieces = [AtomicU64; PIECES.div_ceil(64)];
+
+/// Pieces in which there is something.
+static USED: Pieces = [const { AtomicU64::new(0) }; PIECES.div_ceil(64)];
+
+/// Pieces that other processes may have too.
+static SHARED: Pieces = [const { AtomicU64::new(0) }; PIECES.div_ceil(64)];
+
+/// Where it is executed, where it is written, and room for a piece.
+static PLACES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+const READ_WRITE: u32 = PROT_READ | PROT_WRITE;
+const READ_EXEC: u32 = PROT_READ | PROT_EXEC;
+const FRESH: u32 = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
+
+fn places() -> [u64; 3] {
+    [0, 1, 2].map(|i| PLACES[i].load(Relaxed))
+}
+
+/// Maps the memory; where it is executed.
+pub fn map() -> sys::Result<u64> {
+    let reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let run = arena::map(LEN, READ_EXEC, FRESH, -1, 0)?;
+    let write = arena::map(LEN, PROT_NONE, reserved, -1, 0)?;
+    let room = arena::map(PIECE, PROT_NONE, reserved, -1, 0)?;
+    sys::duplicate_shared(run, LEN, write)?;
+    sys::mprotect(write, LEN, READ_WRITE)?;
+    for (to, place) in PLACES.iter().zip([run, write, room]) {
+        to.store(place, Relaxed);
+    }
+    Ok(run)
+}
+
+fn die(what: &str, e: i32) -> ! {
+    fail::die(
+        fail::STATUS,
+        &line!("cannot {what} memory for translated code (error {e})"),
+    )
+}
+
+/// Gives pages memory that are sure to be written.
+pub fn populate(at: u64, len: u64) {
+    let [run, write, _] = places();
+    sys::madvise_populate(at - run + write, len);
+}
+
+/// Where the `len` bytes are written that are executed at `at`; from here on they are this process's own.
+pub fn writable(at: u64, len: u64) -> *mut u8 {
+    let [run, write, _] = places();
+    let (first, last) = ((at - run) / PIECE, (at - run + len.max(1) - 1) / PIECE);
+    for piece in first..=last {
+        let (word, bit) = (piece as usize / 64, 1 << (piece % 64));
+        if SHARED[word].load(Relaxed) & bit != 0 {
+            copy(piece);
+            SHARED[word].fetch_and(!bit, Relaxed);
+        }
+        if USED[word].load(Relaxed) & bit == 0 {
+            USED[word].fetch_or(bit, Relaxed);
+        }
+    }
+    (at - run + write) as *mut u8
+}
+
+/// Maps a copy of a piece in its place.
+fn copy(piece: u64) {
+    let [run, write, room] = places();
+    let (run, write) = (run + piece * PIECE, write + piece * PIECE);
+    // What cannot be executed may have to stay so: a program can ask for that. So it is first mapped to be executed.
+    let done = sys::mmap(room, PIECE, READ_EXEC, FRESH | MAP_FIXED, -1, 0).and_then(|_| {
+        sys::madvise_dontdump(room, PIECE);
+        sys::duplicate_shared(room, PIECE, write)?;
+        sys::mprotect(write, PIECE, READ_WRITE)?;
+        sys::madvise_populate(write, PIECE);
+        // SAFETY: the piece can be read where it is executed, and nobody else writes here.
+        unsafe {
+            core::ptr::copy_nonoverlapping(run as *const u8, write as *mut u8, PIECE as usize);
+        }
+        sys::move_mapping(room, PIECE, run)
+    });
+    if let Err(e) = done {
+        die("copy", e);
+    }
+}
+
+/// A child is about to have the same pages: what they hold does not change from here on. The cache is held until it has been made.
+pub fn share() {
+    for (shared, used) in SHARED.iter().zip(&USED) {
+        let used = used.load(Relaxed);
+        if used != 0 {
+            shared.fetch_or(used, Relaxed);
+        }
+    }
+}
+
+/// In a child that has a copy of the memory: what is not used yet stays the parent's.
+pub fn leave() {
+    let mut from = 0;
+    while from < PIECES {
+        let end = next(from, true);
+        if from < end
+            && let Err(e) = fresh(from as u64 * PIECE, (end - from) as u64 * PIECE)
+        {
+            die("map", e);
+        }
+        from = next(end, false);
+    }
+}
+
+/// The first piece from `from` on that is used, or is not.
+fn next(mut from: usize, used: bool) -> usize {
+    while from < PIECES {
+        let word = USED[from / 64].load(Relaxed);
+        let found = if used { word } else { !word };
+        let wanted = found >> (from % 64);
+        if wanted != 0 {
+            return (from + wanted.trailing_zeros() as usize).min(PIECES);
+        }
+        from = (from / 64 + 1) * 64;
+    }
+    PIECES
+}
+
+/// Maps fresh memory where nobody is.
+fn fresh(at: u64, len: u64) -> sys::Result<()> {
+    let [run, write, _] = places();
+    sys::mmap(run + at, len, READ_EXEC, FRESH | MAP_FIXED, -1, 0)?;
+    sys::madvise_dontdump(run + at, len);
+    sys::duplicate_shared(run + at, len, write + at)?;
+    sys::mprotect(write + at, len, READ_WRITE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs of pieces that are used, and that are not, across words.
+    #[test]
+    fn runs_of_pieces() {
+        for used in [0usize, 5, 6, 62, 63, 64, 65, 127, 200, PIECES - 1] {
+            USED[used / 64].fetch_or(1 << (used % 64), Relaxed);
+        }
+        let (mut at, mut runs) = (0, alloc::vec::Vec::new());
+        while at < PIECES {
+            let end = next(at, true);
+            runs.push((at, end));
+            at = next(end, false);
+        }
+        let wanted = [
+            (0, 0),
+            (1, 5),
+            (7, 62),
+            (66, 127),
+            (128, 200),
+            (201, PIECES - 1),
+        ];
+        assert_eq!(runs, wanted);
+        assert_eq!(next(PIECES, true), PIECES);
+    }
+}
