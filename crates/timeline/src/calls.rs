@@ -6,9 +6,10 @@
 //! then it was left in another way, by `longjmp` or an exception. A thread is replayed with breakpoints at the function and at the addresses
 //! behind the calls of it that were met, in several stretches at the same time where there is an index.
 
+use crate::base::sync::{joined, lock};
+use crate::engine::Inner;
 use crate::index::{self, Reader, put};
-use crate::player::Player;
-use crate::timeline::{Inner, joined, lock};
+use crate::play::Player;
 use crate::{
     Breakpoint, Cancel, Cursor, Direction, Error, Filter, Position, Reason, Result, Scope, Stops,
     ThreadId, Timeline,

@@ -22,12 +22,13 @@ mod maker;
 mod pages;
 mod part;
 mod pieces;
+pub mod sidecar;
 mod split;
 mod steps;
 mod touched;
 
+use crate::engine::Inner;
 use crate::scan::Scan;
-use crate::timeline::Inner;
 use crate::{Error, Result, ThreadId};
 use hindsight_events::varint;
 use std::collections::BTreeMap;

@@ -33,62 +33,47 @@
 //! Everything is replayed on virtual processors that touch no memory but their own and make no
 //! system call for the program. The trace is never changed.
 
-mod branch;
+mod access;
+mod base;
 pub mod breakpath;
 mod calls;
-mod cursor;
-mod describe;
-mod doubts;
-mod error;
+mod engine;
+mod extras;
 mod index;
-mod kept;
-mod maps;
-mod memory;
 mod model;
-mod names;
-mod past;
-mod place;
-mod player;
-mod position;
-mod range;
-mod registers;
+mod play;
+mod recording;
 mod scan;
 mod search;
-mod sidecar;
-mod similar;
-mod steps;
-mod stops;
-mod system;
-mod time;
-mod timeline;
+mod travel;
 mod value;
-mod within;
 
-pub use branch::{Branch, Halted};
+pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
-pub use cursor::Cursor;
-pub use describe::{ParseKindError, syscall_name, syscall_number};
-pub use error::{Error, Result};
+pub use engine::INDEX_CONSTANT;
+pub use extras::branch::{Branch, Halted};
+pub use extras::names::Names;
+pub use extras::registers::Changed;
+pub use extras::route::{Halt, Route, Setting};
+pub use extras::system::SystemCall;
 pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState};
 pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
-pub use memory::{Candidate, Found, Ground, Known, Memory, Unnamed, Why, Written};
-pub use model::{
+pub use index::sidecar::path as index_path;
+pub use model::contents::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
 };
-pub use names::Names;
-pub use place::{ParsePlaceError, Place};
-pub use position::{ParsePositionError, Position};
-pub use registers::Changed;
-pub use search::Writes;
-pub use sidecar::path as index_path;
-pub use similar::{did_you_mean, similar};
-pub use steps::{Halt, Route, Setting};
-pub use stops::{
+pub use model::describe::{ParseKindError, syscall_name, syscall_number};
+pub use model::error::{Error, Result};
+pub use model::memory::{Candidate, Found, Ground, Known, Memory, Unnamed, Why, Written};
+pub use model::moment::{Moment, in_order};
+pub use model::place::{ParsePlaceError, Place};
+pub use model::position::{ParsePositionError, Position};
+pub use model::stops::{
     Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
     Watchpoint,
 };
-pub use system::SystemCall;
-pub use time::{Moment, in_order};
-pub use timeline::{INDEX_CONSTANT, IndexStatus, Options, Timeline};
+pub use search::Writes;
+pub use travel::cursor::Cursor;
+pub use travel::timeline::{IndexStatus, Options, Timeline};

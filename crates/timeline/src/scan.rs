@@ -2,10 +2,11 @@
 
 mod segments;
 mod sources;
+mod times;
 mod waits;
 
 use crate::Kind;
-use crate::doubts::Doubt;
+use crate::recording::clobbers::Doubt;
 use crate::{Direction, Ending, Error, Result, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};

@@ -1,30 +1,21 @@
 //! Runs to the next or previous stop.
 
 mod changes;
-mod done;
 mod effects;
 mod known;
-mod last;
 mod list;
 mod out;
-mod several;
-mod swept;
 
-use crate::player::Player;
+use crate::model::stops::*;
+use crate::play::Player;
 use crate::scan::Raw;
-use crate::stops::*;
 use crate::{Cursor, Filter, Kind, KindOf, Position, Result, ThreadId};
 use changes::Writers;
 use effects::Wants;
 use std::sync::Arc;
 
-pub use changes::Learned;
-pub use done::Done;
-pub use last::{Last, Lasts, Target, last_effects};
 pub use list::Writes;
 pub use out::step_out;
-pub use several::{Asked, last_of_several};
-pub use swept::Swept;
 
 /// Something to stop at.
 #[derive(Clone, PartialEq, Eq, Debug)]

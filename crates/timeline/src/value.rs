@@ -10,18 +10,19 @@ mod exposed;
 mod files;
 mod just;
 mod others;
+mod past;
 mod races;
 
 pub use condition::read;
 pub use just::{behind, nothing_between, stays};
 
-use crate::doubts::{Doubts, Instant, When};
-use crate::maps;
-use crate::memory::{Candidate, Memory, Why};
-use crate::player::Player;
+use crate::engine::Inner;
+use crate::model::memory::{Candidate, Memory, Why};
+use crate::model::stops::Cancel;
+use crate::play::Player;
+use crate::recording::clobbers::{Doubts, Instant, When};
+use crate::recording::maps;
 use crate::scan::Raw;
-use crate::stops::Cancel;
-use crate::timeline::Inner;
 use crate::{Cursor, Error, Position, Result, ThreadId, Timeline};
 use std::sync::Arc;
 
@@ -392,9 +393,9 @@ fn code(p: &Player, m: &mut Memory) {
         let at = m.address.wrapping_add(i as u64);
         let doubted = |c: &Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
         if !m.candidates.iter().any(doubted) && p.code(at, &mut one) == 1 {
-            m.bytes[i] = Some(crate::memory::Known {
+            m.bytes[i] = Some(crate::model::memory::Known {
                 value: one[0],
-                ground: crate::memory::Ground::Code,
+                ground: crate::model::memory::Ground::Code,
             });
         }
     }

@@ -12,7 +12,7 @@ pub use content::OpenedEnds;
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
 use super::{LINE, PAGE, Page, Reader};
-use crate::timeline::lock;
+use crate::base::sync::lock;
 use hindsight_replay::State;
 use std::sync::{Arc, Mutex};
 

@@ -7,8 +7,9 @@
 
 use super::by_page::{SECTION, sections};
 use super::{Draft, Ends, Frame, History, LINE, PAGE, Place, Reader, Touched, put, unpack};
-use crate::sidecar::For;
-use crate::timeline::{Inner, lock};
+use crate::base::sync::lock;
+use crate::engine::Inner;
+use crate::index::sidecar::For;
 use crate::{Result, ThreadId};
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -171,7 +171,7 @@ impl Pieces {
         let work = || -> Option<()> {
             let mut with = Decompressor::new().ok()?;
             loop {
-                let next = crate::timeline::lock(&rest).next();
+                let next = crate::base::sync::lock(&rest).next();
                 let Some((i, to)) = next else {
                     return Some(());
                 };
@@ -242,7 +242,7 @@ impl Pieces {
         if at.checked_add(N)? > self.len {
             return None;
         }
-        let mut last = crate::timeline::lock(&self.last);
+        let mut last = crate::base::sync::lock(&self.last);
         if last.as_ref().is_none_or(|l| l.0 != i) {
             let (piece, size) = self.piece(i);
             let mut raw = last.take().map_or_else(Vec::new, |l| l.1);

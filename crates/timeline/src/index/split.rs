@@ -3,10 +3,12 @@
 
 use super::build::{Budget, Progress, Start, build};
 use super::{Draft, Place};
-use crate::player::{Chunks, STRIDE};
+use crate::base::sync::{joined, lock};
+use crate::engine::Inner;
+use crate::index::sidecar::Stream;
+use crate::model::error::replay;
+use crate::play::{Chunks, STRIDE};
 use crate::scan::Scan;
-use crate::sidecar::Stream;
-use crate::timeline::{Inner, joined, lock, replay};
 use crate::{Error, Result};
 use hindsight_isa::Predictor;
 use hindsight_replay::{Machine, Stop};

@@ -8,11 +8,12 @@
 //! The instructions that write are learned on the way, and then met as breakpoints.
 
 use super::Hit;
-use super::done::Done;
-use super::effects::{Wants, check};
+
+use super::effects::Wants;
 use super::{Stretch, forward};
-use crate::player::Player;
-use crate::stops::*;
+use crate::access::Done;
+use crate::model::stops::*;
+use crate::play::{Learned, Player};
 use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Access;
@@ -47,12 +48,6 @@ pub struct Writers {
     met: BTreeMap<u64, (u64, u64)>,
     /// Instructions to look at next on the way back; 0: the first time.
     piece: u64,
-}
-
-/// The same for these watchpoints, as a search leaves it for the next one.
-pub struct Learned {
-    watches: Vec<Watchpoint>,
-    met: BTreeMap<u64, (u64, u64)>,
 }
 
 /// How far a look at a stretch came.
@@ -139,7 +134,7 @@ impl Writers {
     ) -> Result<Option<Hit>> {
         let (mut at, mut last) = (lo, None);
         while at < hi {
-            check(cancel)?;
+            cancel.check()?;
             let met = (&mut *stops, first);
             let skimmed = self.skim(wants, player, (at, hi), direction, &mut last, met, cancel);
             match skimmed {
@@ -205,7 +200,7 @@ impl Writers {
         let done = loop {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(256) {
-                check(cancel)?;
+                cancel.check()?;
             }
             let halt = player.run(hi)?;
             let (pc, count) = (player.registers().rip, player.count());

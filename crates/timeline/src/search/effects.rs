@@ -1,11 +1,11 @@
 //! Which instructions of one thread stop, and what they access.
 
-use super::done::Done;
 use super::{Hit, Stretch, changes};
+use crate::access::{Done, FEW};
+use crate::engine::Inner;
 use crate::index::{Ends, Part, Set};
-use crate::player::{Player, STRIDE};
-use crate::stops::*;
-use crate::timeline::Inner;
+use crate::model::stops::*;
+use crate::play::{Player, STRIDE};
 use crate::{Cursor, Result, ThreadId};
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Access;
@@ -15,8 +15,6 @@ use std::sync::Arc;
 const SLICES: u64 = 128;
 /// Instructions that a part has at least.
 const LEAST: u64 = 16;
-/// Instructions that are looked at one by one.
-pub const FEW: u64 = 24;
 /// Bytes of what is watched, of which it is asked of each line whether a step accessed it.
 const SMALL: u64 = 1 << 16;
 
@@ -167,14 +165,14 @@ impl Wants {
         cancel: &Cancel,
         found: &mut dyn FnMut(Hit) -> bool,
     ) -> Result<()> {
-        check(cancel)?;
+        cancel.check()?;
         player.seek(lo)?;
         player.set_breaks(self.addresses());
         let mut looks = 0u32;
         while player.run(hi)? == Halt::Break {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(256) {
-                check(cancel)?;
+                cancel.check()?;
             }
             if let Some(h) = self.stops_here(player, stops)
                 && !found(h)
@@ -194,7 +192,7 @@ impl Wants {
         direction: Direction,
         cancel: &Cancel,
     ) -> Result<Option<Hit>> {
-        check(cancel)?;
+        cancel.check()?;
         if hi <= lo {
             return Ok(None);
         }
@@ -328,7 +326,7 @@ impl Wants {
         let thread = player.thread;
         let mut last = None;
         while player.count() < hi {
-            check(cancel)?;
+            cancel.check()?;
             let count = player.count();
             let (cpu, vec) = (player.registers(), player.vectors());
             match done.step(player, hi)? {
@@ -390,12 +388,5 @@ impl Wants {
             }
         }
         None
-    }
-}
-
-pub fn check(cancel: &Cancel) -> Result<()> {
-    match cancel.is_cancelled() {
-        true => Err(crate::Error::Cancelled),
-        false => Ok(()),
     }
 }

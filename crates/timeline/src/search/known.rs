@@ -2,8 +2,8 @@
 //! returns of functions that were found before.
 
 use super::Stretch;
+use crate::model::stops::*;
 use crate::scan::Scan;
-use crate::stops::*;
 use crate::{Cursor, Result, Timeline};
 
 /// Finds the calls from which returns are wanted.

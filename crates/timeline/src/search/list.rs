@@ -1,12 +1,12 @@
 //! All writes to some bytes, the last one first: those of a piece of a thread are found together, on one way forward.
 
-use super::done::Done;
-use super::effects::check;
-use super::last::{Piece, Target, cut};
-use crate::memory::{Found, Written};
-use crate::player::Player;
-use crate::stops::{Cancel, Scope, Watch};
-use crate::{Cursor, Position, Result, ThreadId, value};
+use crate::access::Done;
+use crate::access::last::{Piece, Target, cut};
+use crate::model::memory::{Found, Written};
+use crate::model::stops::{Cancel, Scope, Watch};
+use crate::play::Player;
+use crate::value;
+use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_replay::access::Access;
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ impl Writes {
     pub fn next(&mut self, cancel: &Cancel) -> Result<Option<Written>> {
         let timeline = self.cursor.timeline().clone();
         loop {
-            check(cancel)?;
+            cancel.check()?;
             let mut best: Option<(Position, usize)> = None;
             // The thread that may have the last one among what has not been looked at.
             let mut open: Option<(Position, usize)> = None;
@@ -321,7 +321,7 @@ fn all_in(
         player.prepared(|player| {
             let hi = p.hi.min(target.hi);
             while player.count() < hi {
-                check(cancel)?;
+                cancel.check()?;
                 let count = player.count();
                 match done.step(player, hi)? {
                     Some(true) => {}

@@ -9,8 +9,8 @@
 
 mod stack;
 
-use crate::cursor::Doing;
-use crate::stops::*;
+use crate::model::stops::*;
+use crate::travel::cursor::Doing;
 use crate::{Cursor, Result};
 use iced_x86::Mnemonic;
 use stack::{Words, words};

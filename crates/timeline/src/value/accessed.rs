@@ -1,12 +1,12 @@
 //! The last access to each byte, of one thread or several.
 
+use super::past;
 use super::{Query, agreed, floor, shares_cells};
-use crate::doubts::When;
-use crate::memory::{Ground, Known};
-use crate::past;
-use crate::player::Player;
-use crate::search;
-use crate::stops::Watch;
+use crate::access;
+use crate::model::memory::{Ground, Known};
+use crate::model::stops::Watch;
+use crate::play::Player;
+use crate::recording::clobbers::When;
 use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
         // Otherwise it was lost by what happened since.
         if when.from <= floor && floor <= when.to {
             bytes.push((i, when));
-            targets.push(search::Target {
+            targets.push(access::Target {
                 address: q.m.address.wrapping_add(i as u64),
                 len: 1,
                 lo: floor,
@@ -108,7 +108,7 @@ pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
         return Ok(());
     }
     let cancel = q.cancel.clone();
-    let ask = |h: &mut Player| search::last_effects(h, &targets, Watch::Access, 1, &cancel);
+    let ask = |h: &mut Player| access::last_effects(h, &targets, Watch::Access, 1, &cancel);
     let found = p.with_helper(ask)?;
     for ((i, when), mut found) in bytes.into_iter().zip(found) {
         q.lost[i] = false;
@@ -120,7 +120,7 @@ pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
 }
 
 /// Fills in a byte of which it is known who accessed it last.
-fn put(q: &mut Query, i: usize, thread: ThreadId, last: &search::Last) {
+fn put(q: &mut Query, i: usize, thread: ThreadId, last: &access::Last) {
     let e = &last.effect;
     match last.bytes.first() {
         Some((value, true)) => {
@@ -395,7 +395,7 @@ struct Wanted {
     threads: Vec<(ThreadId, u64)>,
     /// Accesses before count for nothing.
     after: Option<Position>,
-    best: Option<(Position, ThreadId, search::Last)>,
+    best: Option<(Position, ThreadId, access::Last)>,
 }
 
 /// The last access of several threads to each of some bytes.
@@ -426,7 +426,7 @@ fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<(
                 Some(k) => timeline.count_at(t, k)?.unwrap_or(from),
                 None => from,
             };
-            targets.push(search::Target {
+            targets.push(access::Target {
                 address: address(&all[*i]),
                 len: 1,
                 lo,
@@ -434,7 +434,7 @@ fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<(
             });
         }
         let p = cursor.player(t)?;
-        let found = search::last_effects(p, &targets, Watch::Access, 1, &q.cancel)?;
+        let found = access::last_effects(p, &targets, Watch::Access, 1, &q.cancel)?;
         for ((i, _, _), mut found) in list.into_iter().zip(found) {
             let Some(last) = found.all.pop() else {
                 continue;

@@ -9,13 +9,13 @@
 mod left;
 
 use super::accessed::Mapped;
+use super::past;
 use super::{Query, certain, floor};
-use crate::doubts::{Instant, When};
+use crate::engine::Inner;
 use crate::index::{LINE, PAGE};
-use crate::maps::What;
-use crate::memory::{Ground, Known};
-use crate::past;
-use crate::timeline::Inner;
+use crate::model::memory::{Ground, Known};
+use crate::recording::clobbers::{Instant, When};
+use crate::recording::maps::What;
 use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use left::{Left, Stretch, View};

@@ -1,7 +1,7 @@
 //! What was in memory when a program began.
 
 use super::Query;
-use crate::memory::Ground;
+use crate::model::memory::Ground;
 use crate::{Cursor, Result};
 
 /// Answers at the first instant of a program. What the recording says there of memory is known to the

@@ -1,12 +1,12 @@
 //! What may have been changed by something that is not recorded since it was accessed is not known.
 
 use super::{FORKS, Query};
-use crate::doubts::When;
-use crate::memory::Why;
-use crate::player::Player;
+use crate::access;
+use crate::model::memory::Why;
+use crate::model::stops::Watch;
+use crate::play::Player;
+use crate::recording::clobbers::When;
 use crate::scan::Raw;
-use crate::search;
-use crate::stops::Watch;
 use crate::{Cursor, Mapping, Position, Result, ThreadId, Timeline};
 use std::ops::Range;
 
@@ -94,7 +94,7 @@ pub fn pinpoint(
             .filter(|(_, (_, w))| w.thread == t && !w.is_exact())
             .flat_map(|(g, (bytes, w))| bytes.clone().map(move |i| (g, i, *w)));
         let wanted: Vec<(usize, usize, When)> = wanted.collect();
-        let target = |(_, i, when): &(usize, usize, When)| search::Target {
+        let target = |(_, i, when): &(usize, usize, When)| access::Target {
             address: q.m.address.wrapping_add(*i as u64),
             len: 1,
             lo: when.from,
@@ -103,7 +103,7 @@ pub fn pinpoint(
         let targets: Vec<_> = wanted.iter().map(target).collect();
         let home = cursor.thread() == t;
         let p = cursor.player(t)?;
-        let ask = |p: &mut Player| search::last_effects(p, &targets, Watch::Access, 1, &q.cancel);
+        let ask = |p: &mut Player| access::last_effects(p, &targets, Watch::Access, 1, &q.cancel);
         // The cursor's own stays where it is; others are searched for writes there next.
         let found = if home { p.with_helper(ask) } else { ask(p) }?;
         for ((g, i, when), found) in wanted.into_iter().zip(found) {

@@ -1,12 +1,12 @@
 //! Memory as a condition sees it, which is asked for often.
 
 use super::accessed::{settle, take};
+use super::past;
 use super::{Query, code, floor};
 use crate::Result;
-use crate::memory::Known;
-use crate::past;
-use crate::player::Player;
-use crate::stops::Cancel;
+use crate::model::memory::Known;
+use crate::model::stops::Cancel;
+use crate::play::Player;
 use std::sync::Arc;
 
 /// Words whose earlier values are kept.

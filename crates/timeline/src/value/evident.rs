@@ -3,8 +3,8 @@
 //! beginning.
 
 use super::Query;
-use crate::maps::{Change, What};
-use crate::memory::{Ground, Known};
+use crate::model::memory::{Ground, Known};
+use crate::recording::maps::{Change, What};
 use crate::scan::{Raw, Scan};
 use crate::{Cursor, Mapping, Position, Result, Timeline};
 use hindsight_trace::Completeness;

@@ -2,7 +2,7 @@
 
 use super::{Query, shares_cells};
 use crate::index;
-use crate::memory::{Candidate, Ground, Known};
+use crate::model::memory::{Candidate, Ground, Known};
 use crate::{Cursor, Error, Result};
 use hindsight_isa::observe::MARK;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! What was in memory before anybody accessed it: zeros, files.
 
 use super::Query;
-use crate::doubts::When;
-use crate::maps;
-use crate::memory::{Ground, Known};
+use crate::model::memory::{Ground, Known};
+use crate::recording::clobbers::When;
+use crate::recording::maps;
 use crate::scan::{Origin, Source};
 use crate::{Cursor, Mapping, Position, Result, ThreadId};
 

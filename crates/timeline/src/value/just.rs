@@ -2,7 +2,7 @@
 
 use super::certain::changes_by_itself;
 use super::unborn;
-use crate::doubts::{Instant, When};
+use crate::recording::clobbers::{Instant, When};
 use crate::scan::Scan;
 use crate::{Position, Result, ThreadId, Timeline};
 

@@ -1,8 +1,8 @@
 //! Whether memory may also have other values, since the order of threads is not determined: as far as can be told
 //! without finding out which.
 
+use super::past;
 use super::{Query, races};
-use crate::past;
 use crate::{Cursor, Position, Result, ThreadId};
 
 /// Says which threads may have given memory other values at the same time, and leaves the same known and unknown as

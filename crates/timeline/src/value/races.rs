@@ -1,13 +1,13 @@
 //! Values that memory may also have, since the order of threads is not determined.
 
 use super::certain::pinpoint;
+use super::past;
 use super::{Query, accessed, files};
-use crate::doubts::{Instant, When};
-use crate::memory::{Candidate, Unnamed, Why};
-use crate::past;
+use crate::access;
+use crate::model::memory::{Candidate, Unnamed, Why};
+use crate::model::stops::Watch;
+use crate::recording::clobbers::{Instant, When};
 use crate::scan::Scan;
-use crate::search;
-use crate::stops::Watch;
 use crate::{Cursor, Position, Result, Segment, ThreadId};
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ struct Part {
 /// What is to be found out about a part.
 struct Wanted {
     thread: ThreadId,
-    target: search::Target,
+    target: access::Target,
     /// Only whether a byte was written.
     whether: bool,
 }
@@ -150,8 +150,8 @@ fn parts(
     Ok(out)
 }
 
-fn target(q: &Query, bytes: &Range<usize>, lo: u64, hi: u64) -> search::Target {
-    search::Target {
+fn target(q: &Query, bytes: &Range<usize>, lo: u64, hi: u64) -> access::Target {
+    access::Target {
         address: q.m.address.wrapping_add(bytes.start as u64),
         len: bytes.len() as u64,
         lo,
@@ -289,12 +289,12 @@ pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
 }
 
 /// The last values that threads gave to bytes, in the order in which they are asked for.
-fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<search::Lasts>> {
+fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<access::Lasts>> {
     // What a thread may have written before something, and what behind it, are far from one another.
     let key = |w: &Wanted| (w.thread, w.target.hi);
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|i| key(&wanted[*i]));
-    let mut asked: Vec<search::Asked> = Vec::new();
+    let mut asked: Vec<access::Asked> = Vec::new();
     let mut which: Vec<Vec<usize>> = Vec::new();
     for i in order {
         let (t, w) = (wanted[i].thread, wanted[i].target);
@@ -304,7 +304,7 @@ fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<sear
                 list.push(i);
             }
             _ => {
-                asked.push(search::Asked {
+                asked.push(access::Asked {
                     thread: t,
                     targets: vec![w],
                 });
@@ -312,8 +312,8 @@ fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<sear
             }
         }
     }
-    let mut out = vec![search::Lasts::default(); wanted.len()];
-    let found = search::last_of_several(cursor, &asked, Watch::Write, VALUES, &q.cancel)?;
+    let mut out = vec![access::Lasts::default(); wanted.len()];
+    let found = access::last_of_several(cursor, &asked, Watch::Write, VALUES, &q.cancel)?;
     for (which, found) in which.into_iter().zip(found) {
         for (i, found) in which.into_iter().zip(found) {
             out[i] = found;
@@ -327,8 +327,8 @@ fn offer(
     cursor: &Cursor,
     q: &mut Query,
     t: ThreadId,
-    word: &search::Target,
-    value: &search::Last,
+    word: &access::Target,
+    value: &access::Last,
 ) -> Result<()> {
     let e = &value.effect;
     let start = e.address.max(word.address);

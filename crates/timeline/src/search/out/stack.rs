@@ -1,6 +1,6 @@
 //! The words of a stack, and which of them may be return addresses.
 
-use crate::stops::{Cancel, Watch};
+use crate::model::stops::{Cancel, Watch};
 use crate::{Cursor, Mapping, Result};
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! What a thread left of a byte in an interval.
 
+use super::past;
 use crate::Result;
+use crate::engine::Inner;
 use crate::index::{Ends, LINE, Part};
-use crate::past;
-use crate::timeline::Inner;
 use hindsight_isa::observe::MARK;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;

@@ -1,0 +1,13 @@
+//! Which instruction accessed memory last, in one thread.
+
+mod done;
+pub mod last;
+mod several;
+
+pub use crate::play::Last;
+pub use done::Done;
+pub use last::{Lasts, Target, last_effects};
+pub use several::{Asked, last_of_several};
+
+/// Instructions that are looked at one by one.
+pub const FEW: u64 = 24;

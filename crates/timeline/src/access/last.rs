@@ -1,0 +1,507 @@
+//! The last accesses to several stretches of memory, found together: each stretch of instructions is
+//! replayed once for all of them.
+
+use super::FEW;
+use super::done::Done;
+use crate::index::{PAGE, Set};
+use crate::model::stops::{Cancel, Watch};
+use crate::play::{Effect, Last, Player};
+use crate::recording::maps;
+use crate::{Result, Timeline};
+use hindsight_isa::observe::MARK;
+use hindsight_replay::Stop as Halt;
+use std::sync::Arc;
+
+/// Parts into which a stretch is cut: to look at the marks of a few bytes takes little of the time that going back takes.
+const SLICES: u64 = 256;
+/// Pieces that are looked at one after the other: for each memory is kept, and gone back to, once.
+const SINGLY: usize = 12;
+/// How many times as many are looked at next, where that was not enough.
+const GROWTH: usize = 8;
+
+/// Bytes to which accesses by instructions `lo..hi` are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    pub address: u64,
+    pub len: u64,
+    pub lo: u64,
+    pub hi: u64,
+}
+
+/// The last accesses to a target, the last one first.
+#[derive(Clone, Default, Debug)]
+pub struct Lasts {
+    pub all: Vec<Last>,
+    /// There are others before them; not said where one is all that is wanted.
+    pub more: bool,
+}
+
+/// Instructions `lo..hi`, and the targets that they may have accessed: of each whether some of them did for sure.
+pub struct Piece {
+    pub lo: u64,
+    pub hi: u64,
+    pub which: Vec<(usize, bool)>,
+}
+
+/// A search of one thread.
+struct Search<'a> {
+    player: &'a mut Player,
+    targets: &'a [Target],
+    watch: Watch,
+    most: usize,
+    found: Vec<Lasts>,
+    /// What marks say is taken for accesses, and of which targets something was left out for that.
+    trusting: bool,
+    left_out: Vec<bool>,
+    /// Marks tell what was read by its whole address.
+    marks: bool,
+    /// Marks tell what was accessed by its whole address.
+    exact: bool,
+    cancel: &'a Cancel,
+}
+
+/// The last accesses of one thread to each of the targets, at most `most`, the last one first. A read is also what
+/// shows memory otherwise: what the recording says of it, and what was found to have changed beside what an
+/// instruction read.
+pub fn last_effects(
+    player: &mut Player,
+    targets: &[Target],
+    watch: Watch,
+    most: usize,
+    cancel: &Cancel,
+) -> Result<Vec<Lasts>> {
+    let mut hi = targets.iter().map(|t| t.hi).max().unwrap_or(0);
+    let inner = Arc::clone(player.inner());
+    let (reads, writes) = watch.kinds();
+    let changes = Timeline(Arc::clone(&inner)).changes(inner.image(player.thread))?;
+    let aliased = |t: &Target| maps::aliased(&changes, t.address, t.len);
+    let exact = !targets.iter().any(aliased);
+    let mut s = Search {
+        marks: reads && exact,
+        exact,
+        player,
+        targets,
+        watch,
+        most,
+        found: vec![Lasts::default(); targets.len()],
+        trusting: true,
+        left_out: vec![false; targets.len()],
+        cancel,
+    };
+    // Of single bytes what was found before is remembered.
+    let remembers = |t: &Target| most == 1 && t.len == 1 && reads && writes;
+    let marks = s.marks;
+    // Of the part at hand: which of its intervals touched each target.
+    let mut known: Option<(u64, Vec<Set>)> = None;
+    while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
+        && lo < hi
+    {
+        let part = s.player.index(hi - 1)?;
+        let i = part.interval(hi - 1);
+        let from = lo.max(part.bounds(i).0).min(hi - 1);
+        let sets = match known.take().filter(|k| k.0 == part.number) {
+            Some(k) => &known.insert(k).1,
+            None => {
+                let set = |t: &Target| part.touching(&inner, t.address, t.len, reads, writes);
+                let sets = targets.iter().map(set).collect::<Result<_>>()?;
+                &known.insert((part.number, sets)).1
+            }
+        };
+        let touched = |t: &usize| sets[*t].has(i);
+        if s.open(from, hi).any(|t| touched(&t)) {
+            let ends = part.ends(&inner, i)?;
+            let end = part.bounds(i).1;
+            let step_end = |n: usize| ends.steps.get(n + 1).map_or(end, |s| s.from);
+            while hi > from {
+                let n = ends.step(hi - 1);
+                let lo = ends.steps[n].from.max(from).min(hi - 1);
+                let open: Vec<usize> = s.open(lo, hi).filter(touched).collect();
+                let mut which = Vec::new();
+                for i in open {
+                    let t = &targets[i];
+                    let may = ends.touches(n, t.address, t.len, reads);
+                    if !may.ok_or_else(|| inner.bad_frame())? {
+                        continue;
+                    }
+                    let (a, b) = (lo.max(t.lo), hi.min(t.hi));
+                    let swept = &s.player.swept;
+                    if remembers(t)
+                        && let Some(last) = swept.get((t.address, marks), a, b)
+                    {
+                        s.found[i].all.extend(last.cloned());
+                        continue;
+                    }
+                    // What is written for sure tells that there are more than are wanted.
+                    let sure = ends.stepped && !reads && s.exact;
+                    match sure && s.is_full(i) && t.lo <= ends.steps[n].from && step_end(n) <= t.hi
+                    {
+                        true => s.found[i].more = true,
+                        false => which.push(i),
+                    }
+                }
+                let full: Vec<bool> = which.iter().map(|t| s.is_full(*t)).collect();
+                s.sweep(lo, hi, which.clone())?;
+                for t in which.iter().map(|i| (*i, &targets[*i])) {
+                    let (i, t) = t;
+                    if remembers(t) {
+                        let last = s.found[i].all.first().cloned();
+                        let (a, b) = (lo.max(t.lo), hi.min(t.hi));
+                        s.player.swept.put((t.address, marks), a, b, last);
+                    }
+                }
+                for (t, was) in which.into_iter().zip(full) {
+                    if !was && s.is_full(t) && !s.is_done(t) {
+                        s.found[t].more = s.has_before(t, part.bounds(i).0)?;
+                    }
+                }
+                hi = lo;
+            }
+        }
+        hi = from;
+    }
+    Ok(s.found)
+}
+
+impl Search<'_> {
+    /// Whether as much was found of a target as is wanted.
+    fn is_full(&self, target: usize) -> bool {
+        self.found[target].all.len() >= self.most
+    }
+
+    /// Whether all is known of a target that is wanted: also whether there are more.
+    fn is_done(&self, target: usize) -> bool {
+        self.is_full(target) && (self.most == 1 || self.found[target].more)
+    }
+
+    /// Whether the index says without doubt that an instruction of a target's accessed it in an interval before
+    /// `at`, where one begins.
+    fn has_before(&self, target: usize, at: u64) -> Result<bool> {
+        let t = &self.targets[target];
+        let (reads, writes) = self.watch.kinds();
+        // Of one kind alone words are known, not bytes.
+        let whole = t.address.is_multiple_of(8) && t.len.is_multiple_of(8);
+        if !self.exact || !(whole || reads && writes) {
+            return Ok(false);
+        }
+        let mut hi = at;
+        let mut known: Option<(u64, Set)> = None;
+        while t.lo < hi {
+            let part = self.player.index(hi - 1)?;
+            let set = match known.take().filter(|k| k.0 == part.number) {
+                Some(k) => &known.insert(k).1,
+                None => {
+                    let set =
+                        part.touching(self.player.inner(), t.address, t.len, reads, writes)?;
+                    &known.insert((part.number, set)).1
+                }
+            };
+            let i = part.interval(hi - 1);
+            let from = part.bounds(i).0;
+            if t.lo <= from && hi <= t.hi && set.has(i) {
+                return Ok(true);
+            }
+            hi = from.min(hi - 1);
+        }
+        Ok(false)
+    }
+
+    /// Targets of which more is wanted from among instructions `lo..hi`.
+    fn open(&self, lo: u64, hi: u64) -> impl Iterator<Item = usize> + '_ {
+        let all = 0..self.targets.len();
+        all.filter(move |i| {
+            let t = &self.targets[*i];
+            !self.is_done(*i) && t.lo < hi && lo < t.hi
+        })
+    }
+
+    /// Looks for accesses to some of the targets by instructions `lo..hi`.
+    fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>) -> Result<()> {
+        for trusting in [true, false] {
+            self.trusting = trusting;
+            self.left_out.fill(false);
+            let open = which.iter().map(|t| (*t, false)).collect();
+            let mut seen = Vec::new();
+            let whole = Piece {
+                lo,
+                hi,
+                which: open,
+            };
+            self.narrow(vec![whole], &mut seen)?;
+            // Marks may be of what is no access of an instruction's: then there was not enough in what was looked at.
+            let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
+            seen.iter().for_each(|(t, _)| have[*t] += 1);
+            let (left_out, most) = (&self.left_out, self.most);
+            which.retain(|t| left_out[*t] && have[*t] < most);
+            seen.retain(|(t, _)| !which.contains(t));
+            while let Some((i, last)) = seen.pop() {
+                match self.is_full(i) {
+                    false => self.found[i].all.push(last),
+                    true => self.found[i].more = true,
+                }
+            }
+            if which.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks into ascending pieces, the last ones first, and more of them each time: what these hold may be enough, also
+    /// where marks do not tell that it will be.
+    fn narrow(&mut self, mut list: Vec<Piece>, seen: &mut Vec<(usize, Last)>) -> Result<()> {
+        self.keep_needed(&mut list);
+        let mut groups = Vec::new();
+        let mut size = SINGLY;
+        let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
+        // One more than is wanted tells that there are more.
+        let enough = self.most + (self.most > 1) as usize;
+        while !list.is_empty() {
+            let group = list.split_off(list.len().saturating_sub(size));
+            let mut found = Vec::new();
+            self.look_into(group, &mut found)?;
+            found.iter().for_each(|(t, _)| have[*t] += 1);
+            for p in &mut list {
+                p.which.retain(|(t, _)| have[*t] < enough);
+            }
+            list.retain(|p| !p.which.is_empty());
+            groups.push(found);
+            size *= GROWTH;
+        }
+        seen.extend(groups.into_iter().rev().flatten());
+        Ok(())
+    }
+
+    /// Looks into ascending pieces: cuts them into others, of which those are looked into that accessed a target and may
+    /// be needed. If they are many, all of them are cut on one way forward, so that how often one goes back does not
+    /// depend on how many accesses there are; few are looked at one after the other.
+    fn look_into(&mut self, list: Vec<Piece>, seen: &mut Vec<(usize, Last)>) -> Result<()> {
+        if list.len() > SINGLY && !list.iter().all(Piece::is_short) {
+            let mut finer = Vec::new();
+            for p in list {
+                match p.is_short() {
+                    true => finer.push(p),
+                    false => self.cut(&p, &mut finer, false)?,
+                }
+            }
+            return self.narrow(finer, seen);
+        }
+        for p in list {
+            if p.is_short() {
+                self.step_through(&p, seen)?;
+                continue;
+            }
+            let mut finer = Vec::new();
+            self.cut(&p, &mut finer, true)?;
+            self.narrow(finer, seen)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out of ascending pieces what need not be looked at, since pieces behind have enough for sure.
+    fn keep_needed(&mut self, list: &mut Vec<Piece>) {
+        let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
+        for p in list.iter_mut().rev() {
+            let (lo, hi) = (p.lo, p.hi);
+            p.which.retain(|(t, sure)| {
+                let sure = *sure && self.targets[*t].lo <= lo && hi <= self.targets[*t].hi;
+                let full = have[*t] >= self.most;
+                have[*t] += (sure && self.exact && self.trusting) as usize;
+                // One that is there for sure behind those that are wanted tells that there are more.
+                self.found[*t].more |= full && sure && self.exact && self.most > 1;
+                let keep = !full || self.most > 1 && !self.found[*t].more;
+                self.left_out[*t] |= !keep;
+                keep
+            });
+        }
+        list.retain(|p| !p.which.is_empty() && p.lo < p.hi);
+    }
+
+    /// See [`cut`].
+    fn cut(&mut self, piece: &Piece, out: &mut Vec<Piece>, back: bool) -> Result<()> {
+        cut(
+            self.player,
+            self.targets,
+            self.watch,
+            piece,
+            out,
+            back,
+            self.cancel,
+        )
+    }
+
+    /// Looks at one instruction of a piece after the other; what it finds comes last in `seen`.
+    fn step_through(&mut self, piece: &Piece, seen: &mut Vec<(usize, Last)>) -> Result<()> {
+        self.player.reach(piece.lo)?;
+        self.player.set_breaks(Vec::new());
+        let (hi, which) = (piece.hi, piece.targets());
+        let mut done = Done::default();
+        let (targets, watch, marks) = (self.targets, self.watch, self.marks);
+        let (reads, writes) = watch.kinds();
+        let cancel = self.cancel;
+        self.player.prepared(|player| {
+            touched(player, targets, watch, &which);
+            while player.count() < hi {
+                cancel.check()?;
+                let count = player.count();
+                match done.step(player, hi)? {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => break,
+                }
+                for i in &which {
+                    let t = targets[*i];
+                    if count < t.lo || t.hi <= count {
+                        continue;
+                    }
+                    let fits = |a: &&hindsight_replay::access::Access| {
+                        a.touches(t.address, t.len) && (a.read && reads || a.write && writes)
+                    };
+                    let access = done.list.iter().find(fits);
+                    if access.is_none() && !marks {
+                        continue;
+                    }
+                    let [r, w, cells] = player.known(t.address, t.len as usize);
+                    let effect = match access {
+                        Some(a) => Effect {
+                            count,
+                            address: a.address,
+                            len: a.len,
+                            write: done.list.iter().filter(fits).any(|a| a.write),
+                        },
+                        None if r.contains(&MARK) => Effect {
+                            count,
+                            address: t.address,
+                            len: t.len,
+                            write: false,
+                        },
+                        None => continue,
+                    };
+                    let known = (r.iter().zip(&w)).map(|(r, w)| *r == MARK || *w == MARK);
+                    let bytes = cells.into_iter().zip(known).collect();
+                    seen.push((*i, Last { effect, bytes }));
+                }
+                touched(player, targets, watch, &which);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Piece {
+    fn targets(&self) -> Vec<usize> {
+        self.which.iter().map(|w| w.0).collect()
+    }
+
+    /// It is looked at instruction by instruction.
+    pub fn is_short(&self) -> bool {
+        // The last parts of others have one more.
+        self.hi - self.lo <= FEW + 1
+    }
+}
+
+/// Adds the parts of a piece that accessed targets. `back`: one comes back to its beginning next.
+pub fn cut(
+    player: &mut Player,
+    targets: &[Target],
+    watch: Watch,
+    piece: &Piece,
+    out: &mut Vec<Piece>,
+    back: bool,
+    cancel: &Cancel,
+) -> Result<()> {
+    cancel.check()?;
+    player.reach(piece.lo)?;
+    player.set_breaks(Vec::new());
+    match back {
+        true => player.memory()?,
+        false => player.memory_if_far()?,
+    }
+    let which = piece.targets();
+    let size = ((piece.hi - piece.lo) / SLICES).max(FEW);
+    player.prepared(|player| {
+        touched(player, targets, watch, &which);
+        let mut a = piece.lo;
+        while a < piece.hi {
+            cancel.check()?;
+            let mut b = piece.hi.min(a + size);
+            // Where a piece ends does not matter.
+            let mut halt = player.run_near(b)?;
+            if halt == Halt::Position && player.count() <= a {
+                halt = player.run(b)?;
+            }
+            let mut some = touched(player, targets, watch, &which);
+            if halt == Halt::Position {
+                b = player.count();
+            } else {
+                // The thread's end.
+                some = which.iter().map(|t| (*t, false)).collect();
+            }
+            // Where it stopped near, what shows memory at the next instruction may have done so already.
+            let hi = match watch.kinds().0 {
+                true => piece.hi.min(b + 1),
+                false => b,
+            };
+            some.retain(|(t, _)| targets[*t].lo < hi && a < targets[*t].hi);
+            if !some.is_empty() {
+                out.push(Piece {
+                    lo: a,
+                    hi,
+                    which: some,
+                });
+            }
+            if halt != Halt::Position {
+                break;
+            }
+            a = b;
+        }
+        Ok(())
+    })
+}
+
+/// Takes the marks of some of the targets; those that had any, and of each whether it was accessed for sure: some marks
+/// only say that something is not known any more.
+fn touched(
+    player: &mut Player,
+    targets: &[Target],
+    watch: Watch,
+    which: &[usize],
+) -> Vec<(usize, bool)> {
+    let (reads, writes) = watch.kinds();
+    let all = which.iter().map(|i| &targets[*i]);
+    let start = all.clone().map(|t| t.address).min().unwrap_or(0);
+    let end = all.map(|t| t.address.saturating_add(t.len)).max();
+    let len = end.map_or(0, |e| e - start);
+    let mut out = Vec::new();
+    let mut look = |i: usize, [r, w]: [&[u8]; 2]| {
+        let has = |is: fn(&u8) -> bool| reads && r.iter().any(is) || writes && w.iter().any(is);
+        if has(|m| *m != 0) {
+            out.push((i, has(|m| *m == MARK)));
+        }
+    };
+    if len > PAGE as u64 {
+        for i in which {
+            let t = &targets[*i];
+            let [r, w] = player.marks(t.address, t.len as usize);
+            look(*i, [&r, &w]);
+        }
+    } else {
+        // Looked at together, which most often shows that there is nothing.
+        let [r, w] = player.marks(start, len as usize);
+        let some = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
+        if !some(reads, &r) && !some(writes, &w) {
+            return out;
+        }
+        for i in which {
+            let t = &targets[*i];
+            let from = (t.address - start) as usize;
+            let bytes = from..from + t.len as usize;
+            look(*i, [&r[bytes.clone()], &w[bytes]]);
+        }
+    }
+    // Only now: targets may have bytes in common.
+    for (i, _) in &out {
+        let t = &targets[*i];
+        player.take_marks(t.address, t.len);
+    }
+    out
+}

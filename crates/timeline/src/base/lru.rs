@@ -1,0 +1,78 @@
+//! A cache that keeps what was used lately, up to a number of bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+/// Values with their sizes, of which those that were used longest ago go first.
+pub struct LruCache<K, V> {
+    values: HashMap<K, (V, usize, u64)>,
+    /// Keys by when they were used.
+    used: BTreeMap<u64, K>,
+    clock: u64,
+    size: usize,
+    most: usize,
+}
+
+impl<K: Copy + Eq + Hash, V: Clone> LruCache<K, V> {
+    /// Of at most `most` bytes, or one value.
+    pub fn new(most: usize) -> LruCache<K, V> {
+        LruCache {
+            values: HashMap::new(),
+            used: BTreeMap::new(),
+            clock: 0,
+            size: 0,
+            most,
+        }
+    }
+
+    pub fn get(&mut self, key: &K) -> Option<V> {
+        let (value, _, used) = self.values.get_mut(key)?;
+        self.used.remove(used);
+        self.clock += 1;
+        *used = self.clock;
+        self.used.insert(self.clock, *key);
+        Some(value.clone())
+    }
+
+    pub fn put(&mut self, key: K, value: V, size: usize) {
+        self.clock += 1;
+        self.size += size;
+        self.used.insert(self.clock, key);
+        if let Some((_, size, used)) = self.values.insert(key, (value, size, self.clock)) {
+            self.size -= size;
+            self.used.remove(&used);
+        }
+        while self.size > self.most && self.values.len() > 1 {
+            let Some((_, oldest)) = self.used.pop_first() else {
+                return;
+            };
+            if let Some((_, size, _)) = self.values.remove(&oldest) {
+                self.size -= size;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_longest_ago_goes() {
+        let mut k = LruCache::new(10);
+        for i in 0..3 {
+            k.put(i, i, 3);
+        }
+        assert_eq!(k.get(&0), Some(0));
+        k.put(3, 3, 4);
+        assert_eq!(
+            [0, 1, 2, 3].map(|i| k.get(&i).is_some()),
+            [true, false, true, true]
+        );
+        k.put(3, 5, 1);
+        assert_eq!((k.get(&3), k.size), (Some(5), 7));
+        // One that is larger than all may be is kept alone.
+        k.put(4, 4, 100);
+        assert_eq!((k.get(&4), k.values.len(), k.used.len()), (Some(4), 1, 1));
+    }
+}

@@ -1,0 +1,18 @@
+//! Locks and threads, where a panic of one thread is a panic of all.
+
+use crate::Result;
+use std::sync::{Mutex, MutexGuard};
+use std::thread::ScopedJoinHandle;
+
+/// Waits for a thread.
+pub fn joined<T>(w: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    match w.join() {
+        Ok(r) => r,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Locks, also what a thread had locked that panicked: that panic ends the question anyway.
+pub fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}

@@ -1,0 +1,175 @@
+//! Ranges of interest: where the index has its frames denser.
+
+use super::Inner;
+use crate::base::sync::lock;
+use crate::index::sidecar::For;
+use crate::index::{self, Budget, Part, Place};
+use crate::travel::timeline::Timeline;
+use crate::{Cancel, Error, Position, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// More intervals in a range would take memory without limit while they are made.
+const MOST: u64 = 1 << 16;
+
+/// The shortest interval that a range may have.
+fn shortest(from: u64, until: u64) -> u64 {
+    Timeline::SHORTEST_INTERVAL.max(until.saturating_sub(from).div_ceil(MOST))
+}
+
+/// A stretch of a thread whose intervals are to be short.
+struct Interest {
+    /// Instructions `from..until`.
+    from: u64,
+    until: u64,
+    /// Instructions of an interval.
+    interval: u64,
+}
+
+impl Interest {
+    fn meets(&self, from: u64, to: u64) -> bool {
+        from < self.until && self.from < to
+    }
+
+    /// Whether a part has its intervals there as short as wanted.
+    fn is_met_by(&self, part: &Part) -> bool {
+        (0..part.borders.len())
+            .map(|i| part.bounds(i))
+            .filter(|(from, to)| self.meets(*from, *to))
+            .all(|(from, to)| to - from <= self.interval)
+    }
+
+    /// Where intervals of a part are to begin: elsewhere where they do, or would, `span` instructions apart.
+    fn borders(&self, place: Place, part: Option<&Part>, span: u64) -> Vec<u64> {
+        let steps = |from: u64, to: u64, by: u64| (from..to).step_by(by.max(1) as usize);
+        let (from, until) = (self.from.max(place.from), self.until.min(place.to));
+        let mut out: Vec<u64> = match part {
+            Some(p) => p.borders.clone(),
+            None => steps(place.from, place.to, span).collect(),
+        };
+        out.extend(steps(from, until, self.interval));
+        out.push(until);
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+}
+
+impl Timeline {
+    /// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
+    pub const SHORTEST_INTERVAL: u64 = 1 << 10;
+
+    /// Announces that the instants `from..until` will be looked at closely: there the index gets frames every
+    /// `interval` instructions (at least 1024, and a 65536th of the range), so that steps back and seeks replay no
+    /// more than that. The parts of the index in which the range lies are made anew, and saved beside the trace; where that fails, they are used
+    /// all the same as long as the recording is open. Where the index would become larger than it may, frames are
+    /// made rarer. `progress` is told the numbers of instructions done and to do.
+    ///
+    /// Returns the number of parts that were made.
+    ///
+    /// # Errors
+    /// If there is no instant in the range, an index cannot be written or would be too large, a stream cannot be replayed, or it was cancelled.
+    pub fn interest(
+        &self,
+        from: Position,
+        until: Position,
+        interval: u64,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        cancel: &Cancel,
+    ) -> Result<usize> {
+        if from >= until {
+            let what = format!("the range is empty: {from} is not before {until}");
+            return Err(Error::Unsupported(what));
+        }
+        let inner = &self.0;
+        let mut wanted: Vec<(Place, Interest)> = Vec::new();
+        for (thread, scan) in self.scans()? {
+            let new = || -> Result<Interest> {
+                let from = self.count_at(*thread, from)?.unwrap_or(scan.from);
+                let until = self.count_at(*thread, until)?.unwrap_or(scan.from);
+                Ok(Interest {
+                    from,
+                    until,
+                    interval: shortest(from, until).max(interval),
+                })
+            };
+            for place in inner.places_of(*thread).iter() {
+                let interest = new()?;
+                let met = |p: Arc<Part>| interest.is_met_by(&p);
+                if interest.from < interest.until
+                    && interest.meets(place.from, place.to)
+                    && !inner.part_if_built(*place).is_some_and(met)
+                {
+                    wanted.push((*place, interest));
+                }
+            }
+        }
+        let total = wanted.iter().map(|w| w.0.to - w.0.from).sum();
+        let done = AtomicU64::new(0);
+        for (place, interest) in &wanted {
+            inner.build_denser(*place, interest, &|n| {
+                progress(done.fetch_add(n, Relaxed) + n, total);
+                !cancel.is_cancelled()
+            })?;
+        }
+        Ok(wanted.len())
+    }
+}
+
+impl Inner {
+    /// Makes the index of a part anew, and saves it.
+    fn build_denser(
+        self: &Arc<Self>,
+        place: Place,
+        interest: &Interest,
+        progress: &index::Progress,
+    ) -> Result<()> {
+        let old = self.part_if_built(place);
+        let span = self.span(place.thread);
+        let borders = interest.borders(place, old.as_deref(), span);
+        let budget = Budget::new(self.budget(place), place.to - place.from);
+        let scan = self.scan(place.thread)?;
+        let draft = index::build(
+            self, place, scan, &budget, &borders, None, true, None, progress,
+        )?;
+        let encoded = index::encode(&draft)?;
+        drop(draft);
+        let part = Arc::new(Part::made(place, &encoded)?);
+        lock(&self.parts).insert((place.thread, place.from), part);
+        self.sidecar.add(place, &encoded, For::Index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ThreadId;
+
+    #[test]
+    fn a_range_has_no_more_intervals_than_fit() {
+        let thread = ThreadId(1);
+        for (from, until) in [(0, 5000), (7, 1 << 26), (3, 1 << 40), (9, u64::MAX)] {
+            let interval = shortest(from, until);
+            assert!(
+                interval >= Timeline::SHORTEST_INTERVAL
+                    && (until - from).div_ceil(interval) <= MOST
+            );
+            let interest = Interest {
+                from,
+                until,
+                interval,
+            };
+            let place = Place {
+                thread,
+                chunk: 0,
+                from: 0,
+                to: until,
+                last: true,
+            };
+            let borders = interest.borders(place, None, u64::MAX);
+            // The place's first, and the range's end.
+            assert!(borders.len() as u64 <= MOST + 2, "{}", borders.len());
+        }
+        assert_eq!(shortest(5, 4), Timeline::SHORTEST_INTERVAL);
+    }
+}

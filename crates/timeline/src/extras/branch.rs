@@ -1,0 +1,385 @@
+//! What would happen if: a virtual processor that goes on from a place of a recording with other
+//! registers and memory. Nothing of it is kept, and nothing reaches the kernel.
+
+mod saving;
+
+use crate::{Cancel, Cursor, Result, View};
+use hindsight_events::{Encoder, Event, MAX_EVENT};
+use hindsight_isa::string::StringOp;
+use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_replay::access::{self, Access, Finder, decode};
+use hindsight_replay::{Code, Gap, Machine, State};
+use iced_x86::{Instruction, Mnemonic};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+const PAGE: u64 = 4096;
+/// A position that no branch reaches.
+const FAR: u64 = 1 << 61;
+/// Most bytes that a repeated instruction goes over.
+const LONGEST: u64 = 1 << 20;
+/// Bytes offered to a repeated comparison beyond what it surely reads.
+const AHEAD: u64 = 4096;
+const WRITE: u32 = 2;
+const RAX: usize = 0;
+const RCX: usize = 1;
+
+/// Why a branch stopped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Halted {
+    /// The step is done.
+    Step,
+    /// Before the instruction at one of the given addresses.
+    Break,
+    Cancelled,
+    /// It cannot go on, for this reason.
+    Stuck(String),
+}
+
+/// A side branch of a recording.
+pub struct Branch {
+    machine: Machine<'static>,
+    /// Where it began: what it has not touched is as it is there.
+    cursor: Cursor,
+    /// Bytes that were written here, or looked up.
+    memory: HashMap<u64, u8>,
+    /// Code bytes by page, as far as they are known.
+    code: Vec<(u64, Vec<u8>)>,
+    fetched: HashSet<u64>,
+    finder: Finder,
+    list: Vec<Access>,
+}
+
+impl Branch {
+    /// Begins at a cursor's place.
+    pub fn new(cursor: &mut Cursor) -> Result<Branch> {
+        let mut base = cursor.timeline().cursor()?;
+        base.seek_count(cursor.thread(), cursor.count())?;
+        let (cpu, vec) = (base.registers()?, base.vectors()?);
+        let fail = |source| crate::model::error::replay(base.thread(), source);
+        let code = Arc::new(Code::new(&mut []).map_err(fail)?);
+        let mut branch = Branch {
+            machine: Machine::new(code, Predictor::WINDOW).map_err(fail)?,
+            cursor: base,
+            memory: HashMap::new(),
+            code: Vec::new(),
+            fetched: HashSet::new(),
+            finder: Finder::new(),
+            list: Vec::new(),
+        };
+        branch.set_registers(&cpu, &vec)?;
+        Ok(branch)
+    }
+
+    /// General registers, instruction pointer, flags, segment bases.
+    pub fn registers(&self) -> CpuState {
+        self.machine.registers()
+    }
+
+    /// Vector, mask and x87 registers.
+    pub fn vectors(&self) -> VecState {
+        self.machine.vectors()
+    }
+
+    /// Changes registers.
+    pub fn set_registers(&mut self, cpu: &CpuState, vec: &VecState) -> Result<()> {
+        // A stream in which nothing ever happens.
+        let mut wire = vec![0; MAX_EVENT];
+        let n = Encoder::default().encode(FAR, &Event::CodeEpoch { epoch: 0 }, &mut wire);
+        wire.truncate(n);
+        let state = State {
+            position: self.machine.position(),
+            gap: Gap::Outside,
+            epoch: 0,
+            cpu: *cpu,
+            vec: *vec,
+        };
+        let done = self.machine.resume(Box::new(std::iter::once(wire)), &state);
+        done.map_err(|e| crate::model::error::replay(self.cursor.thread(), e))
+    }
+
+    /// The known bytes from an address on, at most `len`.
+    pub fn read(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
+        let all = |m: &HashMap<u64, u8>| -> Option<Vec<u8>> {
+            let byte = |i| m.get(&address.wrapping_add(i)).copied();
+            (0..len as u64).map(byte).collect()
+        };
+        if let Some(found) = all(&self.memory) {
+            return Ok(found);
+        }
+        let recorded = self.cursor.peek(address, len)?;
+        let mut out = Vec::new();
+        for (i, known) in recorded.bytes.iter().enumerate() {
+            let at = address.wrapping_add(i as u64);
+            match (self.memory.get(&at), known) {
+                (Some(b), _) => out.push(*b),
+                (None, Some(k)) => {
+                    self.memory.insert(at, k.value);
+                    out.push(k.value);
+                }
+                (None, None) => break,
+            }
+        }
+        Ok(out)
+    }
+
+    /// The bytes from an address on, zero where they are not known.
+    fn known_or_zero(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
+        let recorded = self.cursor.peek(address, len)?;
+        let value = |(i, known): (usize, &Option<crate::Known>)| {
+            let own = self.memory.get(&address.wrapping_add(i as u64));
+            own.copied()
+                .or(known.as_ref().map(|k| k.value))
+                .unwrap_or(0)
+        };
+        Ok(recorded.bytes.iter().enumerate().map(value).collect())
+    }
+
+    /// Changes memory; `false` if the program could not write there.
+    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<bool> {
+        if !self.writable(address, bytes.len() as u64)? {
+            return Ok(false);
+        }
+        self.store(address, bytes);
+        Ok(true)
+    }
+
+    fn store(&mut self, address: u64, bytes: &[u8]) {
+        for (i, b) in bytes.iter().enumerate() {
+            self.memory.insert(address.wrapping_add(i as u64), *b);
+        }
+    }
+
+    fn writable(&self, address: u64, len: u64) -> Result<bool> {
+        let here = self.cursor.position()?;
+        let maps = self.cursor.timeline().mappings(self.cursor.image(), here)?;
+        let (mut at, end) = (address, address.saturating_add(len));
+        while at < end {
+            let found = maps.iter().find(|m| (m.start..m.end).contains(&at));
+            match found {
+                Some(m) if m.prot & WRITE != 0 => at = m.end,
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Executes one instruction, or until before the next one at `breaks` for which `stop` holds.
+    pub fn run(
+        &mut self,
+        step: bool,
+        breaks: &[u64],
+        stop: &mut dyn FnMut(&mut Branch) -> bool,
+        cancel: &Cancel,
+    ) -> Result<Halted> {
+        loop {
+            if cancel.is_cancelled() {
+                return Ok(Halted::Cancelled);
+            }
+            if let Some(why) = self.one()? {
+                return Ok(Halted::Stuck(why));
+            }
+            if step {
+                return Ok(Halted::Step);
+            }
+            if breaks.contains(&self.registers().rip) && stop(self) {
+                return Ok(Halted::Break);
+            }
+        }
+    }
+
+    /// Executes one instruction; says why it could not.
+    fn one(&mut self) -> Result<Option<String>> {
+        let cpu = self.registers();
+        let mut buf = [0; 15];
+        let Some(i) = self.fetch(cpu.rip, &mut buf)? else {
+            return Ok(Some(format!("the code at {:#x} is not known", cpu.rip)));
+        };
+        if let Some(why) = outside(&i, &cpu) {
+            return Ok(Some(why));
+        }
+        let bytes = &buf[..i.len()];
+        let vec = self.machine.vectors();
+        let string = StringOp::decode(bytes);
+        let mut after = cpu;
+        if let Some(op) = &string {
+            // As if it went over all that its count says.
+            let size = op.size as u64;
+            let compares = matches!(
+                i.mnemonic(),
+                Mnemonic::Cmpsb
+                    | Mnemonic::Cmpsw
+                    | Mnemonic::Cmpsd
+                    | Mnemonic::Cmpsq
+                    | Mnemonic::Scasb
+                    | Mnemonic::Scasw
+                    | Mnemonic::Scasd
+                    | Mnemonic::Scasq
+            );
+            let count = match compares {
+                true => cpu.gpr[RCX].min(AHEAD / size),
+                false => cpu.gpr[RCX],
+            };
+            let repeats = i.has_rep_prefix() || i.has_repne_prefix();
+            if repeats && count.saturating_mul(size) > LONGEST {
+                return Ok(Some(format!(
+                    "an instruction at {:#x} goes over too much memory",
+                    cpu.rip
+                )));
+            }
+            after.gpr[RCX] = cpu.gpr[RCX].wrapping_sub(count);
+        }
+        let mut list = std::mem::take(&mut self.list);
+        // What `xrstor` reads, the area's header says.
+        let mut header = Vec::new();
+        if matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64)
+            && let Some(area) = i.virtual_address(0, 0, |r, _, _| access::register(&cpu, r))
+        {
+            header = self.known_or_zero(area.wrapping_add(512), 16)?;
+        }
+        let held = |_, buf: &mut [u8]| buf.iter_mut().zip(&header).for_each(|(to, b)| *to = *b);
+        (self.finder).find_in(bytes, (&cpu, &vec), &after, &held, &mut list);
+        let mut known = Vec::new();
+        for a in &list {
+            if a.unknown
+                && let Some(parts) = saving::written(&i, &cpu, &vec)
+            {
+                // What it leaves alone nobody looks at if it is not known.
+                let mut area = self.known_or_zero(a.address, a.len as usize)?;
+                for (at, bytes) in parts {
+                    if let Some(to) = area.get_mut(at..at + bytes.len()) {
+                        to.copy_from_slice(&bytes);
+                    }
+                }
+                self.machine.write_window(a.address, &area);
+            } else if a.unknown {
+                return Ok(Some(format!(
+                    "{:?} at {:#x} is not supported here",
+                    i.mnemonic(),
+                    cpu.rip
+                )));
+            }
+            if a.read {
+                let found = self.read(a.address, a.len as usize)?;
+                if found.len() < a.len as usize && string.is_none() {
+                    let at = a.address.wrapping_add(found.len() as u64);
+                    return Ok(Some(format!(
+                        "it reads memory at {at:#x}, which is not known"
+                    )));
+                }
+                self.machine.write_window(a.address, &found);
+                known.push((a.address, found.len() as u64));
+            }
+            if a.write && !self.writable(a.address, a.len)? {
+                return Ok(Some(format!(
+                    "it writes to {:#x}, where it must not",
+                    a.address
+                )));
+            }
+        }
+        let next = self.machine.position() + 1;
+        if let Err(e) = self.machine.run_to(next) {
+            return Ok(Some(e.to_string()));
+        }
+        if string.is_some() {
+            let after = self.registers();
+            self.finder.find(bytes, (&cpu, &vec), &after, &mut list);
+        }
+        for a in &list {
+            let inside = |(at, len): &(u64, u64)| {
+                *at <= a.address && a.address + a.len <= at.saturating_add(*len)
+            };
+            if a.read && string.is_some() && !known.iter().any(inside) {
+                return Ok(Some(format!(
+                    "it reads memory behind {:#x}, which is not known",
+                    a.address
+                )));
+            }
+            if a.write {
+                let mut bytes = vec![0; a.len as usize];
+                self.machine.read_window(a.address, &mut bytes);
+                self.store(a.address, &bytes);
+            }
+        }
+        self.list = list;
+        Ok(None)
+    }
+
+    /// The instruction at an address.
+    fn fetch(&mut self, pc: u64, buf: &mut [u8; 15]) -> Result<Option<Instruction>> {
+        for _ in 0..3 {
+            let n = self.machine.code(pc, buf);
+            if let Some(i) = decode(&buf[..n], pc) {
+                return Ok(Some(i));
+            }
+            if !self.learn(pc.wrapping_add(n as u64))? {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks up the code of a page; whether that was any use.
+    fn learn(&mut self, address: u64) -> Result<bool> {
+        let page = address / PAGE * PAGE;
+        if !self.fetched.insert(page) {
+            return Ok(false);
+        }
+        let memory = self.cursor.peek(page, PAGE as usize)?;
+        let mut run: Vec<u8> = Vec::new();
+        for (i, byte) in memory.bytes.iter().chain([&None]).enumerate() {
+            match byte {
+                Some(k) => run.push(k.value),
+                None if run.is_empty() => {}
+                None => {
+                    let start = page + (i - run.len()) as u64;
+                    self.code.push((start, std::mem::take(&mut run)));
+                }
+            }
+        }
+        let mut pieces: Vec<_> = self.code.iter().map(|(a, b)| (0, *a, &b[..])).collect();
+        let fail = |e| crate::model::error::replay(self.cursor.thread(), e);
+        let code = Code::new(&mut pieces).map_err(fail)?;
+        self.machine.set_code(Arc::new(code));
+        Ok(true)
+    }
+}
+
+/// Why an instruction has no result here: it comes from outside of the program.
+fn outside(i: &Instruction, cpu: &CpuState) -> Option<String> {
+    use Mnemonic::*;
+    match i.mnemonic() {
+        Syscall => Some(format!(
+            "it makes system call {}, which is not passed to the kernel",
+            cpu.gpr[RAX]
+        )),
+        Sysenter | Int | Int1 | Int3 | Into | Hlt | Ud0 | Ud1 | Ud2 => {
+            Some(format!("{:?} at {:#x} ends it", i.mnemonic(), cpu.rip))
+        }
+        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | In | Out => {
+            Some(format!(
+                "the result of {:?} at {:#x} is not known",
+                i.mnemonic(),
+                cpu.rip
+            ))
+        }
+        _ => None,
+    }
+}
+
+impl View for Branch {
+    fn registers(&self) -> CpuState {
+        Branch::registers(self)
+    }
+    fn vectors(&self) -> VecState {
+        Branch::vectors(self)
+    }
+    fn read(&mut self, address: u64, buf: &mut [u8]) -> Result<bool> {
+        let found = Branch::read(self, address, buf.len())?;
+        if found.len() < buf.len() {
+            return Ok(false);
+        }
+        buf.copy_from_slice(&found);
+        Ok(true)
+    }
+}

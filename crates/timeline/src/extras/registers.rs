@@ -1,0 +1,91 @@
+//! Who changed a register.
+
+use crate::play::Player;
+use crate::{Cancel, Cursor, Error, Position, Result, ThreadId};
+
+/// Instructions that are looked at first, backwards from the cursor; then many more at a time.
+const FIRST: u64 = 1 << 10;
+const MORE: u64 = 16;
+const MOST: u64 = 1 << 22;
+/// Instructions between two looks whether it was cancelled.
+const OFTEN: u64 = 1 << 12;
+
+/// An instruction that changed a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Changed {
+    pub thread: ThreadId,
+    /// Before the instruction.
+    pub position: Position,
+    /// Instructions that the thread had completed there.
+    pub count: u64,
+    /// Its address.
+    pub pc: u64,
+    /// What the register held before it, and behind it.
+    pub values: [u64; 2],
+}
+
+impl Cursor {
+    /// The last instruction before the cursor, of its thread, that changed a general register (by its hardware number): a
+    /// system call that did counts as one. `None`: none did since the thread began. All instructions from there on are
+    /// executed one by one. The cursor stays.
+    pub fn last_register_change(
+        &mut self,
+        register: u8,
+        cancel: &Cancel,
+    ) -> Result<Option<Changed>> {
+        let (thread, mut hi) = (self.thread(), self.count());
+        let timeline = self.timeline().clone();
+        let player = self.player(thread)?;
+        let from = player.from;
+        let mut size = FIRST;
+        while hi > from {
+            let lo = hi.saturating_sub(size).max(from);
+            let found = player.with_helper(|p| last(p, (lo, hi), register, cancel))?;
+            if let Some((count, pc, values)) = found {
+                return Ok(Some(Changed {
+                    thread,
+                    position: timeline.position(thread, count)?,
+                    count,
+                    pc,
+                    values,
+                }));
+            }
+            hi = lo;
+            size = (size * MORE).min(MOST);
+        }
+        Ok(None)
+    }
+}
+
+type Last = (u64, u64, [u64; 2]);
+
+/// The last of instructions `lo..hi` that changed a register.
+fn last(
+    p: &mut Player,
+    (lo, hi): (u64, u64),
+    register: u8,
+    cancel: &Cancel,
+) -> Result<Option<Last>> {
+    p.seek_straight(lo)?;
+    p.set_breaks(Vec::new());
+    p.prepared(|p| {
+        let (mut before, mut found) = (p.registers(), None);
+        while p.count() < hi {
+            let count = p.count();
+            if count.is_multiple_of(OFTEN) && cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            p.run(count + 1)?;
+            if p.count() == count {
+                break;
+            }
+            let now = p.registers();
+            let values = [before, now].map(|r| r.gpr[register as usize & 15]);
+            if values[0] != values[1] {
+                found = Some((count, before.rip, values));
+            }
+            before = now;
+        }
+        Ok(found)
+    })
+}

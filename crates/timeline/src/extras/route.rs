@@ -1,0 +1,439 @@
+//! What a debugger could stop at on the way to a position: the steps of a thread for
+//! [`crate::breakpath`].
+
+use crate::breakpath::{Breakpath, Touch};
+use crate::model::error::replay;
+use crate::play::Chunks;
+use crate::{Cancel, Error, Filter, KindOf, Module, Position, Result, Timeline};
+use hindsight_isa::string::StringOp;
+use hindsight_isa::{CpuState, Predictor};
+use hindsight_replay::access::{Access, Finder, decode, kinds};
+use hindsight_replay::{Machine, Stop};
+use iced_x86::{Instruction, InstructionInfoFactory, Register};
+use std::collections::HashMap;
+
+/// Bytes that one hardware watchpoint watches.
+const WORD: u64 = 8;
+/// `mmap`, which maps the parts of a module.
+const MMAP: u64 = 9;
+const PROT_EXEC: u32 = 4;
+/// Steps between looks at [`Cancel`].
+const BREATH: u64 = 1 << 16;
+
+/// What to set in the live program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Path of the module; its first mapping is where offsets begin.
+    pub module: String,
+    pub offset: u64,
+    /// A word of data of eight bytes, read or written; otherwise an instruction.
+    pub data: bool,
+}
+
+/// One stop on the way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Halt {
+    pub setting: Setting,
+    /// Where the recording is then.
+    pub position: Position,
+    /// Address of the instruction that comes next, in the recording.
+    pub pc: u64,
+}
+
+/// How to reach a position of a live program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Instructions from the program's start.
+    pub steps: u64,
+    /// The stops; the last one is at the position.
+    pub halts: Vec<Halt>,
+}
+
+/// A module, as far as it is of use.
+struct Place {
+    module: Module,
+    /// The step from which all of it is mapped.
+    usable: u32,
+    /// The first step at which it no longer is.
+    gone: u32,
+    code: Vec<std::ops::Range<u64>>,
+}
+
+/// Memory operands whose addresses come from general registers alone.
+#[derive(Clone, Copy)]
+struct Operand {
+    base: Option<u8>,
+    index: Option<u8>,
+    scale: u64,
+    displacement: u64,
+    len: u64,
+}
+
+/// What is known of an instruction from its address alone, while the module is mapped.
+enum Kind {
+    Simple(Vec<Operand>),
+    Complex,
+}
+
+impl Timeline {
+    /// The fewest stops to reach a position in a live run of the recorded program, with one
+    /// breakpoint or hardware watchpoint at a time. Only settings in files count, since all else
+    /// lies elsewhere in each run. At most `limit` steps are considered; each takes eight bytes
+    /// of memory, and each different setting forty.
+    pub fn route(&self, to: Position, limit: u64, cancel: &Cancel) -> Result<Route> {
+        let (thread, count) = self.locate(to)?;
+        let t = self.thread(thread)?;
+        let first = self.processes()?.into_iter().next().ok_or(Error::Empty)?;
+        let no = |why: String| Err(Error::Unsupported(why));
+        if t.image != first.image {
+            return no(format!(
+                "position {to} is in program image {}; only the first one of a recording is started by gdb",
+                t.image
+            ));
+        }
+        if first.threads.first() != Some(&thread) || self.begun(&first.threads, to)? > 1 {
+            return no(format!(
+                "other threads run before position {to}; where they stop a live program is not determined"
+            ));
+        }
+        if t.from > 0 {
+            return no("the recording does not begin at the program's start".into());
+        }
+        let steps = count;
+        if steps > limit {
+            return no(format!(
+                "position {to} is {steps} instructions from the start; at most {limit} are considered (--limit)"
+            ));
+        }
+        let signals = self.events(&Filter {
+            thread: Some(thread),
+            until: Some(to),
+            kinds: vec![KindOf::Signal],
+            ..Filter::default()
+        })?;
+        if let Some(s) = signals.first() {
+            return no(format!(
+                "a signal arrives at {}, before position {to}; in a live program it arrives elsewhere",
+                s.position
+            ));
+        }
+        let mut collector = Collector::new(self.places(t.image, to)?);
+        let inner = &self.0;
+        let code = inner.code(t.image, thread)?;
+        let fail = |e| replay(thread, e);
+        let mut machine = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+        let source = Chunks::new(inner, thread, 0);
+        machine.from_keyframe(Box::new(source)).map_err(fail)?;
+        let mut n = 0;
+        while machine.position() < count {
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let until = count.min(machine.position() + BREATH);
+            let stop = machine.each(until, &mut |m| {
+                if n > 0 {
+                    collector.arrive(n, m);
+                }
+                collector.execute(n, m);
+                n += 1;
+                true
+            });
+            if stop.map_err(fail)? != Stop::Position {
+                return Err(Error::NoPosition(to));
+            }
+            if machine.skipped() > 0 {
+                return no(format!(
+                    "parts of the program before position {to} were not recorded"
+                ));
+            }
+        }
+        if count > 0 {
+            collector.arrive(n, &machine);
+        }
+        collector.route(self, thread, steps)
+    }
+
+    /// How many of these threads have begun at a position.
+    fn begun(&self, threads: &[crate::ThreadId], at: Position) -> Result<usize> {
+        let mut n = 0;
+        for t in threads {
+            n += (self.thread(*t)?.first < at) as usize;
+        }
+        Ok(n)
+    }
+
+    fn places(&self, image: u32, to: Position) -> Result<Vec<Place>> {
+        let mut out = Vec::new();
+        let maps = self.events(&Filter {
+            image: Some(image),
+            until: Some(to),
+            kinds: vec![KindOf::Syscall],
+            syscalls: vec![MMAP],
+            ..Filter::default()
+        })?;
+        let step = |p: Position| self.locate(p).map(|(_, n)| n.min(u32::MAX as u64) as u32);
+        for module in self.modules(image)? {
+            if !module.path.starts_with('/') || module.load.is_some_and(|p| p >= to) {
+                continue;
+            }
+            let mut usable = 0;
+            if let Some(load) = module.load {
+                usable = step(load)?.saturating_add(1);
+                for m in &maps {
+                    let crate::Kind::Syscall {
+                        result: Some(at), ..
+                    } = m.kind
+                    else {
+                        continue;
+                    };
+                    let within = (module.start..module.end).contains(&at);
+                    let there = m.position >= load && module.unload.is_none_or(|u| m.position < u);
+                    if within && there {
+                        usable = usable.max(m.count.min(u32::MAX as u64 - 1) as u32 + 1);
+                    }
+                }
+            }
+            let gone = module.unload.map_or(Ok(u32::MAX), step)?;
+            let code = module.parts.iter().filter(|p| p.prot & PROT_EXEC != 0);
+            let code = code.map(|p| p.start..p.end).collect();
+            out.push(Place {
+                module,
+                usable,
+                gone,
+                code,
+            });
+        }
+        Ok(out)
+    }
+}
+
+/// Makes settings of what a machine does.
+struct Collector {
+    places: Vec<Place>,
+    path: Breakpath,
+    kinds: HashMap<u64, Kind>,
+    finder: Finder,
+    info: InstructionInfoFactory,
+    /// What the instruction before this step touched.
+    touched: Vec<Touch>,
+    /// The module that was used last.
+    last: usize,
+    accesses: Vec<Access>,
+}
+
+impl Collector {
+    fn new(places: Vec<Place>) -> Collector {
+        Collector {
+            places,
+            path: Breakpath::new(),
+            kinds: HashMap::new(),
+            finder: Finder::new(),
+            info: InstructionInfoFactory::new(),
+            touched: Vec::new(),
+            last: 0,
+            accesses: Vec::new(),
+        }
+    }
+
+    /// The module at an address; its number and the step from which it can be used.
+    fn place(&mut self, address: u64, step: u32) -> Option<u32> {
+        let at = |p: &Place| {
+            (p.module.start..p.module.end).contains(&address) && p.usable <= step && step < p.gone
+        };
+        if !self.places.get(self.last).is_some_and(at) {
+            self.last = self.places.iter().position(at)?;
+        }
+        Some(self.places[self.last].usable)
+    }
+
+    /// The thread arrives at a step.
+    fn arrive(&mut self, step: u32, m: &Machine) {
+        let rip = m.registers().rip;
+        let mut touches = std::mem::take(&mut self.touched);
+        if let Some(usable) = self.place(rip, step) {
+            let code = self.places[self.last].code.iter().any(|r| r.contains(&rip));
+            let mut buf = [0; 15];
+            let n = m.code(rip, &mut buf);
+            // A debugger that steps over a breakpoint at a repeated instruction does one of its
+            // repetitions, and stops there again.
+            let exact = code && StringOp::decode(&buf[..n]).is_none();
+            touches.insert(
+                0,
+                Touch {
+                    setting: rip << 1,
+                    usable,
+                    exact,
+                },
+            );
+        }
+        self.path.push(&touches);
+        touches.clear();
+        self.touched = touches;
+    }
+
+    /// The thread executes the instruction of a step.
+    fn execute(&mut self, step: u32, m: &Machine) {
+        let cpu = m.registers();
+        // What is unloaded may be followed by something else.
+        let lasting =
+            self.place(cpu.rip, step).is_some() && self.places[self.last].gone == u32::MAX;
+        if lasting && !self.kinds.contains_key(&cpu.rip) {
+            let kind = self.kind(m, cpu.rip);
+            self.kinds.insert(cpu.rip, kind);
+        }
+        let known = self.kinds.get(&cpu.rip).filter(|_| lasting);
+        let mut list = std::mem::take(&mut self.accesses);
+        list.clear();
+        let exact = match known {
+            Some(Kind::Simple(operands)) => {
+                list.extend(operands.iter().map(|o| Access {
+                    address: o.address(&cpu),
+                    len: o.len,
+                    read: true,
+                    write: true,
+                    unknown: false,
+                }));
+                true
+            }
+            _ => {
+                let mut buf = [0; 15];
+                let n = m.code(cpu.rip, &mut buf);
+                // A repeated instruction is taken to go over all that it may go over.
+                let mut after = cpu;
+                if let Some(op) = StringOp::decode(&buf[..n]) {
+                    after.gpr[1] = cpu.gpr[1].saturating_sub(LONGEST / op.size as u64);
+                }
+                self.finder
+                    .find(&buf[..n], (&cpu, &m.vectors()), &after, &mut list);
+                false
+            }
+        };
+        for a in &list {
+            let mut word = a.address / WORD * WORD;
+            while word < a.address.saturating_add(a.len) {
+                match self.place(word, step) {
+                    Some(usable) => {
+                        let setting = word << 1 | 1;
+                        if self.touched.iter().all(|t| t.setting != setting) {
+                            self.touched.push(Touch {
+                                setting,
+                                usable,
+                                exact,
+                            });
+                        }
+                        word += WORD;
+                    }
+                    // The next module's, or nothing more.
+                    None => {
+                        let starts = self.places.iter().map(|p| p.module.start);
+                        let Some(next) = starts.filter(|s| *s > word).min() else {
+                            break;
+                        };
+                        word = next;
+                    }
+                }
+            }
+        }
+        self.accesses = list;
+    }
+
+    fn kind(&mut self, m: &Machine, pc: u64) -> Kind {
+        let mut buf = [0; 15];
+        let n = m.code(pc, &mut buf);
+        if StringOp::decode(&buf[..n]).is_some() {
+            return Kind::Complex;
+        }
+        let Some(i) = decode(&buf[..n], pc) else {
+            return Kind::Complex;
+        };
+        simple(&i, &mut self.info).map_or(Kind::Complex, Kind::Simple)
+    }
+
+    fn route(self, timeline: &Timeline, thread: crate::ThreadId, steps: u64) -> Result<Route> {
+        let to = timeline.position(thread, steps)?;
+        let Some(way) = self.path.way(steps as u32) else {
+            return Err(Error::Unsupported(format!(
+                "no breakpoint in a file of the program stops at position {to}"
+            )));
+        };
+        let mut cursor = timeline.cursor()?;
+        let mut halts = Vec::new();
+        for leg in way {
+            let (address, data) = (leg.setting >> 1, leg.setting & 1 != 0);
+            let place = self.places.iter().find(|p| {
+                let range = p.module.start..p.module.end;
+                range.contains(&address) && p.usable <= leg.step && leg.step <= p.gone
+            });
+            let module = &place.ok_or(Error::NoPosition(to))?.module;
+            let pc = match data {
+                true => {
+                    cursor.seek_count(thread, leg.step as u64)?;
+                    cursor.registers()?.rip
+                }
+                false => address,
+            };
+            halts.push(Halt {
+                setting: Setting {
+                    module: module.path.clone(),
+                    offset: address - module.start,
+                    data,
+                },
+                position: timeline.position(thread, leg.step as u64)?,
+                pc,
+            });
+        }
+        Ok(Route { steps, halts })
+    }
+}
+
+/// Bytes that a repeated instruction is taken to go over at most.
+const LONGEST: u64 = 1 << 20;
+
+impl Operand {
+    fn address(&self, cpu: &CpuState) -> u64 {
+        let register = |r: Option<u8>| r.map_or(0, |r| cpu.gpr[r as usize & 15]);
+        register(self.base)
+            .wrapping_add(register(self.index).wrapping_mul(self.scale))
+            .wrapping_add(self.displacement)
+    }
+}
+
+/// The operands of an instruction if they are all simple; those that are popped or pushed too.
+fn simple(i: &Instruction, info: &mut InstructionInfoFactory) -> Option<Vec<Operand>> {
+    use iced_x86::Mnemonic::*;
+    let odd = matches!(
+        i.mnemonic(),
+        Bt | Bts | Btr | Btc | Pop | Xlatb | Enter | Leave | Maskmovq
+    ) || matches!(
+        i.mnemonic(),
+        Maskmovdqu | Vmaskmovdqu | Vmaskmovps | Vmaskmovpd
+    ) || matches!(i.mnemonic(), Vpmaskmovd | Vpmaskmovq)
+        || i.op_mask() != Register::None
+        || i.memory_index().is_vector_register();
+    if odd {
+        return None;
+    }
+    let register = |r: Register| match r {
+        Register::None | Register::RIP => Some(None),
+        r if r.is_gpr64() => Some(Some(r.number() as u8)),
+        _ => None,
+    };
+    let mut out = Vec::new();
+    for m in info.info(i).used_memory() {
+        let (read, write) = kinds(m.access());
+        if !read && !write {
+            continue;
+        }
+        if matches!(m.segment(), Register::FS | Register::GS) || m.memory_size().size() == 0 {
+            return None;
+        }
+        out.push(Operand {
+            base: register(m.base())?,
+            index: register(m.index())?,
+            scale: m.scale() as u64,
+            displacement: m.displacement(),
+            len: m.memory_size().size() as u64,
+        });
+    }
+    Some(out)
+}

@@ -1,0 +1,203 @@
+//! Names of places as users write them.
+
+use crate::{ParsePositionError, Position, syscall_name, syscall_number};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A place of a recording by one of its names.
+///
+/// | text | place |
+/// |---|---|
+/// | `1A2:3F` | a position |
+/// | `begin`, `end` | the first and the last instant |
+/// | `crash` | where a thread stood when a signal that it got killed its program; of several the last |
+/// | `50%` | where this part of all instructions is done, in the total order |
+/// | `event:N` | the Nth event (from 1) in the order of [`Timeline::events`] |
+/// | `syscall:N` | the Nth system call (from 1) |
+/// | `syscall:NAME`, `syscall:NAME:N` | the first, or the Nth, system call of this name |
+/// | `time:1.5s` | what was reached at this time since the start of the recording (`s`, `ms` or `us`) |
+/// | `12:34:56.789` | the same by the time of day, as the clock of this machine's place shows it |
+///
+/// Where one program image is looked at, all of these count within it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Place {
+    Position(Position),
+    Begin,
+    End,
+    Crash,
+    /// 0 to 100.
+    Percent(f64),
+    /// From 1.
+    Event(u64),
+    /// From 1.
+    Syscall(u64),
+    /// Number of a system call, and which one of these, from 1.
+    SyscallOf(u64, u64),
+    /// Since the start of the recording; see [`Timeline::at_time`].
+    Time(Duration),
+    /// Since midnight.
+    Clock(Duration),
+}
+
+/// The text names no place.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ParsePlaceError {
+    /// It has none of the forms.
+    #[error(
+        "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
+         `crash`, `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
+    )]
+    Unknown(String),
+    /// The one before the first event or system call.
+    #[error("{0} is no place: events and system calls are counted from 1")]
+    Zero(String),
+    /// No system call is called so.
+    #[error("{0}")]
+    NoSyscall(String),
+}
+
+impl FromStr for Place {
+    type Err = ParsePlaceError;
+
+    fn from_str(s: &str) -> std::result::Result<Place, ParsePlaceError> {
+        let s = s.trim();
+        let bad = || ParsePlaceError::Unknown(s.into());
+        let from_one = |n: &str| match n.parse::<u64>() {
+            Ok(0) => Err(ParsePlaceError::Zero(s.into())),
+            Ok(n) => Ok(n),
+            Err(_) => Err(bad()),
+        };
+        match s {
+            "begin" => return Ok(Place::Begin),
+            "end" => return Ok(Place::End),
+            "crash" => return Ok(Place::Crash),
+            _ => {}
+        }
+        if let Some(part) = s.strip_suffix('%') {
+            let percent: f64 = part.parse().map_err(|_| bad())?;
+            return match (0.0..=100.0).contains(&percent) {
+                true => Ok(Place::Percent(percent)),
+                false => Err(bad()),
+            };
+        }
+        if let Some(n) = s.strip_prefix("event:") {
+            return from_one(n).map(Place::Event);
+        }
+        if let Some(n) = s.strip_prefix("syscall:") {
+            if n.starts_with(|c: char| c.is_ascii_digit()) {
+                return from_one(n).map(Place::Syscall);
+            }
+            let (name, nth) = n.split_once(':').unwrap_or((n, "1"));
+            let number = syscall_number(name).map_err(ParsePlaceError::NoSyscall)?;
+            return Ok(Place::SyscallOf(number, from_one(nth)?));
+        }
+        if let Some(text) = s.strip_prefix("time:") {
+            return duration(text).map(Place::Time).ok_or_else(bad);
+        }
+        if let Some(clock) = clock(s) {
+            return Ok(Place::Clock(clock));
+        }
+        let position = s.parse().map_err(|_: ParsePositionError| bad())?;
+        Ok(Place::Position(position))
+    }
+}
+
+/// A number with a unit.
+fn duration(text: &str) -> Option<Duration> {
+    const UNITS: [(&str, f64); 3] = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let number: f64 = number.parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+/// A time of day, `hh:mm:ss` and perhaps parts of a second.
+fn clock(text: &str) -> Option<Duration> {
+    let (h, rest) = text.split_once(':')?;
+    let (m, s) = rest.split_once(':')?;
+    let digits = |t: &str| t.len() == 2 && t.bytes().all(|b| b.is_ascii_digit());
+    let (whole, part) = s.split_once('.').unwrap_or((s, "0"));
+    if ![h, m, whole].into_iter().all(digits) || !part.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let (h, m): (u64, u64) = (h.parse().ok()?, m.parse().ok()?);
+    let s: f64 = s.parse().ok()?;
+    let within = h < 24 && m < 60 && s < 60.0;
+    within.then(|| Duration::from_secs((h * 60 + m) * 60) + Duration::from_secs_f64(s))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Place::Position(p) => p.fmt(f),
+            Place::Begin => f.write_str("begin"),
+            Place::End => f.write_str("end"),
+            Place::Crash => f.write_str("crash"),
+            Place::Percent(p) => write!(f, "{p}%"),
+            Place::Event(n) => write!(f, "event:{n}"),
+            Place::Syscall(n) => write!(f, "syscall:{n}"),
+            Place::SyscallOf(number, n) => write!(f, "syscall:{}:{n}", syscall_name(*number)),
+            Place::Time(d) => write!(f, "time:{}s", d.as_secs_f64()),
+            Place::Clock(d) => {
+                let (minutes, s) = (d.as_secs() / 60, d.as_secs() % 60);
+                write!(f, "{:02}:{:02}:{s:02}", minutes / 60, minutes % 60)?;
+                match d.subsec_millis() {
+                    0 => Ok(()),
+                    n => write!(f, ".{n:03}"),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for text in [
+            "1A2:3F",
+            "begin",
+            "end",
+            "crash",
+            "12.5%",
+            "event:3",
+            "syscall:17",
+            "time:1.25s",
+            "12:34:56.789",
+            "00:00:07",
+        ] {
+            let place: Place = text.parse().unwrap();
+            assert_eq!(place.to_string(), text);
+        }
+        assert_eq!(
+            "time:20ms".parse(),
+            Ok(Place::Time(Duration::from_millis(20)))
+        );
+        for bad in [
+            "",
+            "%",
+            "101%",
+            "-1%",
+            "NaN%",
+            "event:0",
+            "event:",
+            "syscall:x",
+            "start",
+            "1",
+            "1:2:3",
+            "time:1",
+            "time:-1s",
+            "time:s",
+            "24:00:00",
+            "12:60:00",
+            "12:00:61",
+            "12:00:00.x",
+        ] {
+            assert!(bad.parse::<Place>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,601 @@
+//! One thread on a virtual processor that can be anywhere in its stream.
+
+mod aged;
+mod entered;
+mod snapshots;
+mod steps;
+
+use crate::engine::Inner;
+use crate::index::{self, Place};
+use crate::model::error::replay;
+use crate::model::memory::Known;
+use crate::{Cancel, Error, Result, ThreadId};
+use hindsight_isa::observe::UNKNOWN;
+use hindsight_isa::{CpuState, VecState};
+use hindsight_replay::{Lines, Machine, Marks, Source, State, Stop};
+use snapshots::Kept;
+use std::collections::HashMap;
+use std::sync::Arc;
+use steps::Steps;
+
+/// Instructions before a place at which a snapshot is taken on the way to it, for steps back: replayed in less time
+/// than the snapshot takes.
+const TRAIL: u64 = 1 << 18;
+/// Instructions between two looks whether it was cancelled.
+pub const STRIDE: u64 = 1 << 22;
+
+/// Plays one thread.
+///
+/// The machine's window holds what was touched since `since`, and perhaps what was before; its marks
+/// say what was touched since then.
+pub struct Player {
+    inner: Arc<Inner>,
+    pub thread: ThreadId,
+    machine: Machine<'static>,
+    places: Vec<Place>,
+    /// First and last instruction count of the thread.
+    pub from: u64,
+    pub to: u64,
+    /// The part that is played, and as of when window and marks are.
+    at: Option<Since>,
+    /// What the window held at its beginning.
+    base: Lines,
+    /// What the steps of the interval were last begun from.
+    steps: Option<Steps>,
+    snapshots: Vec<Kept>,
+    /// The chunk from which the machine's stream was begun.
+    first: usize,
+    /// What the recording says of memory at this place has taken effect.
+    settled: bool,
+    /// For conditions: values of words by the interval that touched them last, and who finds them.
+    pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
+    helper: Option<Box<Player>>,
+    /// What the last search for accesses learned.
+    pub writers: Option<super::Learned>,
+    /// What searches for last accesses have found.
+    pub swept: super::Swept,
+    /// What ends what it is doing, also while it builds the index that it needs.
+    pub cancel: Cancel,
+}
+
+/// What is to be known at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// What was accessed since the interval began.
+    Marks,
+    /// The processor's state and memory.
+    State,
+    /// The same without marks: of those only what is made from there on counts.
+    Memory,
+    /// The same as it is before what is due there.
+    Fresh,
+}
+
+impl Need {
+    /// Whether marks of what was accessed before the place matter.
+    fn has_marks(self) -> bool {
+        matches!(self, Need::Marks | Need::State)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Since {
+    part: usize,
+    /// Marks are of accesses from here on: the interval's begin, or a step's.
+    count: u64,
+    /// A step's.
+    step: bool,
+    /// The window has only what is needed up to here.
+    until: u64,
+    /// There are all these marks, and no others.
+    marks: bool,
+}
+
+/// The chunks of a stream from one on.
+pub struct Chunks {
+    inner: Arc<Inner>,
+    thread: ThreadId,
+    next: usize,
+}
+
+impl Chunks {
+    pub fn new(inner: &Arc<Inner>, thread: ThreadId, next: usize) -> Chunks {
+        Chunks {
+            inner: Arc::clone(inner),
+            thread,
+            next,
+        }
+    }
+}
+
+impl Source for Chunks {
+    fn next_chunk(&mut self) -> std::result::Result<Option<Arc<Vec<u8>>>, hindsight_replay::Error> {
+        let wire = self.inner.chunk(self.thread, self.next)?;
+        self.next += 1;
+        Ok(wire)
+    }
+
+    fn module(
+        &self,
+        module: u32,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<Vec<u8>, hindsight_replay::Error> {
+        Ok(self.inner.trace.module_part(module, offset, len)?)
+    }
+}
+
+impl Player {
+    pub fn new(inner: &Arc<Inner>, thread: ThreadId) -> Result<Player> {
+        let places = index::places(inner, thread);
+        let (Some(first), Some(last)) = (places.first(), places.last()) else {
+            return Err(Error::NoThread(thread));
+        };
+        let code = inner.code(inner.image(thread), thread)?;
+        let machine = Machine::observing(code).map_err(|e| replay(thread, e))?;
+        Ok(Player {
+            from: inner.trace.chunks(thread.0)[0].first_pos,
+            to: last.to.max(first.from),
+            inner: Arc::clone(inner),
+            thread,
+            machine,
+            places,
+            at: None,
+            base: Lines::default(),
+            steps: None,
+            snapshots: Vec::new(),
+            first: 0,
+            settled: false,
+            kept: HashMap::new(),
+            helper: None,
+            writers: None,
+            swept: Default::default(),
+            cancel: Cancel::new(),
+        })
+    }
+
+    /// Instructions completed.
+    pub fn count(&self) -> u64 {
+        self.machine.position()
+    }
+
+    pub fn registers(&self) -> CpuState {
+        self.machine.registers()
+    }
+
+    pub fn vectors(&self) -> VecState {
+        self.machine.vectors()
+    }
+
+    pub fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// Code bytes at `addr`, as of now.
+    pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
+        self.machine.code(addr, buf)
+    }
+
+    /// Stops before these addresses in [`Player::run`].
+    pub fn set_breaks(&mut self, addresses: Vec<u64>) {
+        self.machine.set_breaks(addresses);
+    }
+
+    /// Since which instruction count [`Player::known`] tells about accesses.
+    pub fn since(&self) -> u64 {
+        self.at.map_or(0, |s| s.count)
+    }
+
+    /// What the thread accessed of these bytes since [`Player::since`], and what they hold: marks of
+    /// reads and of writes, and the cells.
+    pub fn known(&self, address: u64, len: usize) -> [Vec<u8>; 3] {
+        let [reads, writes] = self.marks(address, len);
+        let mut cells = vec![0; len];
+        self.machine.read_window(address, &mut cells);
+        [reads, writes, cells]
+    }
+
+    /// The marks of these bytes alone.
+    pub fn marks(&self, address: u64, len: usize) -> [Vec<u8>; 2] {
+        let mut out = [vec![0; len], vec![0; len]];
+        self.machine.read_marks(Marks::Reads, address, &mut out[0]);
+        self.machine.read_marks(Marks::Writes, address, &mut out[1]);
+        if self.machine.in_gap() {
+            // Whatever was known may have changed since it began.
+            out.iter_mut().flatten().for_each(|m| *m &= UNKNOWN);
+        }
+        out
+    }
+
+    /// What the cells of these addresses hold.
+    pub fn cells(&self, address: u64, buf: &mut [u8]) {
+        self.machine.read_window(address, buf);
+    }
+
+    /// Goes to where `count` instructions are completed, with marks of what was accessed since the interval began.
+    pub fn seek(&mut self, count: u64) -> Result<()> {
+        self.seek_with(count, Need::Marks)
+    }
+
+    /// The same, with marks since some time in the interval.
+    pub fn go(&mut self, count: u64) -> Result<()> {
+        self.seek_with(count, Need::State)
+    }
+
+    fn seek_with(&mut self, count: u64, need: Need) -> Result<()> {
+        let count = self.approach(count, need)?;
+        let stop = count.saturating_sub(TRAIL);
+        if stop > self.count() + TRAIL / 4 {
+            self.advance(stop)?;
+            self.snapshot()?;
+        }
+        self.advance(count)?;
+        self.settle()
+    }
+
+    /// The same for a search, which goes back farther than a step: nothing is kept on the way, and marks are of
+    /// anything.
+    pub fn seek_straight(&mut self, count: u64) -> Result<()> {
+        let count = self.approach(count, Need::Memory)?;
+        self.advance(count)?;
+        self.settle()
+    }
+
+    /// The same, where what the recording says of memory there has not yet taken effect.
+    pub fn reach(&mut self, count: u64) -> Result<()> {
+        let count = self.approach(count, Need::Fresh)?;
+        self.advance(count)
+    }
+
+    /// For many short runs of this player, and no other: see [`Machine::hold`].
+    pub fn prepared<T>(&mut self, runs: impl FnOnce(&mut Player) -> Result<T>) -> Result<T> {
+        let thread = self.thread;
+        self.machine.hold().map_err(|e| replay(thread, e))?;
+        let done = runs(self);
+        self.machine.release();
+        done
+    }
+
+    /// Goes to where it is nearest before `count`, which is returned as far as the thread goes.
+    fn approach(&mut self, count: u64, need: Need) -> Result<u64> {
+        let count = count.clamp(self.from, self.to);
+        self.machine.look_again();
+        let step = match need {
+            Need::Marks => None,
+            _ => self.step_before(count)?,
+        };
+        let least = step.unwrap_or(0);
+        if !self.near(count, need, least) {
+            match step {
+                Some(_) => self.start_step(count)?,
+                None => self.start_for(count)?,
+            }
+        }
+        if self.count() != count {
+            self.machine.set_breaks(Vec::new());
+        }
+        Ok(count)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        let thread = self.thread;
+        let settled = self.machine.settle_memory();
+        self.settled = settled.is_ok();
+        settled.map_err(|e| replay(thread, e))
+    }
+
+    /// Goes to where `count` instructions are completed, with marks of what was accessed in the step, or interval,
+    /// before: at a border those of the one that ends there.
+    pub fn seek_end(&mut self, count: u64) -> Result<()> {
+        self.go(count)?;
+        self.end_at(count)
+    }
+
+    /// The same for who does not go back from there: nothing is kept on the way.
+    pub fn seek_end_straight(&mut self, count: u64) -> Result<()> {
+        let count = count.clamp(self.from, self.to);
+        if count > self.from && self.is_border(count)? {
+            return self.reach_end(count);
+        }
+        let count = self.approach(count, Need::State)?;
+        self.advance(count)?;
+        self.settle()?;
+        self.end_at(count)
+    }
+
+    /// Whether an interval or a step begins there.
+    fn is_border(&self, count: u64) -> Result<bool> {
+        if let Some(from) = self.step_before(count)? {
+            return Ok(from == count);
+        }
+        let place = self.places[self.part(count)];
+        let built = self.inner.part_if_built(place);
+        let from = built.map_or(place.from, |b| b.bounds(b.interval(count)).0);
+        Ok(from == count)
+    }
+
+    /// Goes to a border from the beginning of what ends there, without beginning what begins there.
+    fn reach_end(&mut self, count: u64) -> Result<()> {
+        let least = self.step_before(count - 1)?.unwrap_or(0);
+        let on_the_way = self.at.is_some_and(|at| {
+            at.marks
+                && (at.count < count && count <= at.until)
+                && (least..count).contains(&self.count())
+        });
+        if !on_the_way {
+            self.start_nearest(count - 1)?;
+        }
+        self.machine.set_breaks(Vec::new());
+        self.advance(count)
+    }
+
+    /// At a border begins at the one before it.
+    fn end_at(&mut self, count: u64) -> Result<()> {
+        let count = count.clamp(self.from, self.to);
+        if self.since() < count || count == self.from {
+            return Ok(());
+        }
+        self.start_nearest(count - 1)?;
+        self.machine.set_breaks(Vec::new());
+        self.advance(count)
+    }
+
+    /// Asks another player of the thread, so that this one stays where it is.
+    pub fn with_helper<T>(&mut self, ask: impl FnOnce(&mut Player) -> Result<T>) -> Result<T> {
+        let mut helper = self.take_helper()?;
+        let answer = ask(&mut helper);
+        self.helper = Some(helper);
+        answer
+    }
+
+    /// Takes another player of the thread, which [`Player::give_helper`] gives back.
+    pub fn take_helper(&mut self) -> Result<Box<Player>> {
+        let mut helper = match self.helper.take() {
+            Some(h) => h,
+            None => Box::new(Player::new(&self.inner, self.thread)?),
+        };
+        helper.cancel = self.cancel.clone();
+        Ok(helper)
+    }
+
+    /// Takes a player of the same thread back.
+    pub fn give_helper(&mut self, helper: Box<Player>) {
+        self.helper = Some(helper);
+    }
+
+    /// The stream from the chunk on that has the events at a position.
+    fn source(&mut self, position: u64) -> Chunks {
+        let chunks = self.inner.trace.chunks(self.thread.0);
+        self.first = chunks.partition_point(|c| c.last_pos < position);
+        Chunks::new(&self.inner, self.thread, self.first)
+    }
+
+    /// Begins to play at the start of an interval that ends at `until`, or of a step of one.
+    fn begin(
+        &mut self,
+        part: usize,
+        until: u64,
+        step: bool,
+        state: &State,
+        content: Lines,
+    ) -> Result<()> {
+        let thread = self.thread;
+        let fail = |e| replay(thread, e);
+        self.snapshots.clear();
+        self.at = None;
+        self.base = content;
+        self.machine.set_window(&self.base).map_err(fail)?;
+        self.settled = false;
+        let source = self.source(state.position);
+        self.machine.resume(Box::new(source), state).map_err(fail)?;
+        self.at = Some(Since {
+            part,
+            count: state.position,
+            step,
+            until,
+            marks: true,
+        });
+        let start = self.machine.snapshot_of_start();
+        self.keep(start, true);
+        Ok(())
+    }
+
+    /// Begins to play where it is nearest before `count`.
+    fn start_for(&mut self, count: u64) -> Result<()> {
+        let part = self.part(count);
+        let place = self.places[part];
+        let have = self.inner.part_if_built(place);
+        if have.is_none() && count.saturating_sub(place.from) < self.inner.span(self.thread) {
+            return self.start_part(part);
+        }
+        // What is far ahead in the part that is played whole is reached by playing on.
+        if have.is_none()
+            && let Some(at) = self.at
+            && at.part == part
+            && at.until == u64::MAX
+            && at.marks
+            && self.count() <= count
+        {
+            return Ok(());
+        }
+        let built = match have {
+            Some(b) => b,
+            None => self.inner.part(place, &self.cancel)?,
+        };
+        let i = built.interval(count);
+        let frame = built.frame(&self.inner, i)?.load(self.forget_base());
+        let (state, lines) = frame.ok_or_else(|| self.inner.bad_frame())?;
+        self.begin(part, built.bounds(i).1, false, &state, lines)
+    }
+
+    /// The number of the part in which `count` instructions are completed.
+    fn part(&self, count: u64) -> usize {
+        let i = self.places.partition_point(|p| p.from <= count);
+        i.saturating_sub(1)
+    }
+
+    fn start_part(&mut self, part: usize) -> Result<()> {
+        let thread = self.thread;
+        let fail = |e| replay(thread, e);
+        self.snapshots.clear();
+        self.at = None;
+        let place = self.places[part];
+        let source = Chunks::new(&self.inner, thread, place.chunk);
+        self.base = Lines::default();
+        self.settled = false;
+        self.first = place.chunk;
+        self.machine.from_keyframe(Box::new(source)).map_err(fail)?;
+        self.play_on(part)
+    }
+
+    /// Plays a part from here on whole, without frames of its index.
+    fn play_on(&mut self, part: usize) -> Result<()> {
+        let thread = self.thread;
+        let cleared = self.machine.clear_marks();
+        cleared.map_err(|e| replay(thread, e))?;
+        self.at = Some(Since {
+            part,
+            count: self.count(),
+            step: false,
+            until: u64::MAX,
+            marks: true,
+        });
+        Ok(())
+    }
+
+    fn advance(&mut self, count: u64) -> Result<()> {
+        while self.count() < count {
+            if !matches!(self.run(count)?, Stop::Position | Stop::Break) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Instructions in gaps that all runs have gone over.
+    pub fn skipped(&self) -> u64 {
+        self.machine.skipped()
+    }
+
+    /// Goes to the end of the gap at hand, but not beyond `count`.
+    pub fn leave_gap(&mut self, count: u64) -> Result<()> {
+        let thread = self.thread;
+        self.machine.leave_gap(count).map_err(|e| replay(thread, e))
+    }
+
+    /// Whether it is where `count` instructions are completed, as [`Player::go`] leaves it.
+    pub fn stands(&self, count: u64) -> bool {
+        self.count() == count && self.settled && self.at.is_some_and(|at| at.marks)
+    }
+
+    /// Plays until `count` instructions are completed, or a break, or the end.
+    pub fn run(&mut self, count: u64) -> Result<Stop> {
+        self.play(count, false)
+    }
+
+    /// The same, but may stop some instructions before `count`, which takes less time, or not move at all.
+    pub fn run_near(&mut self, count: u64) -> Result<Stop> {
+        // Where it stops before `count`, what is due there may have taken effect, also what the next instruction reads.
+        self.spoil();
+        let stop = self.play(count, true)?;
+        self.settled |= self.count() < count;
+        if stop == Stop::Position && self.count() < count && self.has_begun()? {
+            // What was interrupted there has been done, and belongs to the same instant as what comes next.
+            return self.play(self.count() + 1, false);
+        }
+        Ok(stop)
+    }
+
+    fn play(&mut self, count: u64, near: bool) -> Result<Stop> {
+        loop {
+            let Some(at) = self.at else {
+                return Err(Error::NoThread(self.thread));
+            };
+            let end = self.places[at.part].to;
+            let border = match self.places[at.part].last {
+                true => at.until,
+                false => at.until.min(end),
+            };
+            if self.count() >= border && self.count() < count {
+                self.cross(at)?;
+                continue;
+            }
+            if self.cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let thread = self.thread;
+            let to = count.min(border).min(self.count().saturating_add(STRIDE));
+            self.settled &= to <= self.count();
+            let stop = match near {
+                true => self.machine.run_near(to),
+                false => self.machine.run_to(to),
+            };
+            let stop = stop.map_err(|e| replay(thread, e))?;
+            if stop != Stop::Position || self.count() >= count || near {
+                return Ok(stop);
+            }
+        }
+    }
+
+    /// Goes on into the next step, interval or part.
+    fn cross(&mut self, at: Since) -> Result<()> {
+        let thread = self.thread;
+        if self.cross_step(at)? {
+            return Ok(());
+        }
+        let here = self.count();
+        self.snapshots.clear();
+        let part = self.part(here);
+        if part != at.part {
+            // The key frame there empties the window.
+            self.base = Lines::default();
+            return self.play_on(part);
+        }
+        let built = self.inner.part(self.places[part], &self.cancel)?;
+        let i = built.interval(here);
+        let (from, to) = built.bounds(i);
+        if here >= to {
+            // The index ends before the part: its stream was cut.
+            return self.play_on(part);
+        }
+        if from != here {
+            // It was made anew meanwhile, with other intervals; or a gap was left.
+            match at.step {
+                true => self.start_nearest(here)?,
+                false => self.start_for(here)?,
+            }
+            return self.advance(here);
+        }
+        let frame = built.frame(&self.inner, i)?.load(self.forget_base());
+        self.at = None;
+        self.base = frame.ok_or_else(|| self.inner.bad_frame())?.1;
+        let emptied = self.machine.set_window(&self.base);
+        emptied.map_err(|e| replay(thread, e))?;
+        self.at = Some(Since {
+            part,
+            count: here,
+            step: false,
+            until: to,
+            marks: true,
+        });
+        Ok(())
+    }
+
+    /// Marks of these bytes are taken away; what there was. Where marks matter it then continues from a snapshot or a
+    /// frame.
+    pub fn take_marks(&mut self, address: u64, len: u64) -> [Vec<u8>; 2] {
+        self.spoil();
+        let none = vec![0; len as usize];
+        [Marks::Reads, Marks::Writes].map(|k| {
+            let mut old = none.clone();
+            self.machine.read_marks(k, address, &mut old);
+            self.machine.write_marks(k, address, &none);
+            old
+        })
+    }
+
+    /// The index of the part in which instruction `count` is.
+    pub fn index(&self, count: u64) -> Result<Arc<index::Part>> {
+        (self.inner).part(self.places[self.part(count)], &self.cancel)
+    }
+}

@@ -1,0 +1,169 @@
+//! Places to which a player can come back without replaying what is before them.
+
+use super::{Chunks, Need, Player, Since};
+use crate::Result;
+use crate::model::error::replay;
+use hindsight_replay::Snapshot;
+
+/// Snapshots that are kept, and bytes of them.
+const SNAPSHOTS: usize = 32;
+const BYTES: usize = 64 << 20;
+/// Instructions that are replayed in less time than a snapshot takes, and per byte of the last one.
+const NEAR: u64 = 1 << 17;
+const PER_BYTE: u64 = 2;
+
+/// A snapshot in the interval that is played.
+pub struct Kept {
+    pub machine: Snapshot,
+    pub since: Since,
+    /// The chunk behind those that had been read.
+    next: usize,
+    size: usize,
+    /// What the recording says of memory there had taken effect.
+    settled: bool,
+}
+
+impl Player {
+    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up, but for what is before
+    /// `least`.
+    pub(super) fn near(&mut self, count: u64, need: Need, least: u64) -> bool {
+        let here = self.count();
+        let fresh = need == Need::Fresh;
+        let fits = |s: &Since| match need {
+            Need::Memory | Need::Fresh => true,
+            Need::Marks => s.marks && !s.step,
+            _ => s.marks,
+        };
+        let end = self.to;
+        // At a border what is due belongs to the interval that begins.
+        let within = |until: u64| count < until || until >= end;
+        let ahead = self.at.is_some_and(|at| {
+            here <= count
+                && least <= here
+                && fits(&at)
+                && !(fresh && here == count && self.settled)
+                && match at.until {
+                    // The part is played whole: what is far is perhaps reached sooner from a frame.
+                    u64::MAX => count - here < self.inner.span(self.thread),
+                    until => within(until),
+                }
+        });
+        let best = (self.snapshots.iter().enumerate())
+            .filter(|(_, s)| (least..=count).contains(&s.position()) && fits(&s.since))
+            .filter(|(_, s)| ahead || within(s.since.until))
+            .filter(|(_, s)| !(fresh && s.settled && s.position() == count))
+            .max_by_key(|(_, s)| s.position());
+        match best {
+            Some((_, s)) if ahead && s.position() <= here => true,
+            Some((i, s)) if count - s.position() <= self.inner.span(self.thread) => {
+                self.restore(i, need).is_ok()
+            }
+            _ => ahead,
+        }
+    }
+
+    /// Takes up the state of a snapshot.
+    fn restore(&mut self, i: usize, need: Need) -> Result<()> {
+        let s = self.snapshots.swap_remove(i);
+        self.at = None;
+        let source = Chunks::new(&self.inner, self.thread, s.next);
+        let marks = need.has_marks();
+        let done = match marks {
+            true => (self.machine).restore(&self.base, &s.machine, Box::new(source)),
+            false => (self.machine).restore_memory(&self.base, &s.machine, Box::new(source)),
+        };
+        if done.is_ok() {
+            self.first = s.next - s.machine.taken();
+            self.at = Some(Since { marks, ..s.since });
+            self.settled = s.settled;
+        }
+        self.snapshots.push(s);
+        done.map_err(|e| replay(self.thread, e))
+    }
+
+    /// Keeps the present state.
+    pub fn snapshot(&mut self) -> Result<()> {
+        let here = self.count();
+        let has = |s: &Kept| s.position() == here && s.since.marks;
+        if !self.at.is_some_and(|at| at.marks) || self.snapshots.iter().any(has) {
+            return Ok(());
+        }
+        let machine = self.machine.snapshot(&self.base);
+        let machine = machine.map_err(|e| replay(self.thread, e))?;
+        self.keep(machine, true);
+        Ok(())
+    }
+
+    /// Keeps a snapshot of the present state, with marks or without.
+    pub(super) fn keep(&mut self, machine: Snapshot, marks: bool) {
+        let Some(at) = self.at else { return };
+        let size = machine.size();
+        // One may hold what a program's file is, which takes long to lay out again.
+        if size > BYTES / 4 * 3 {
+            return;
+        }
+        self.snapshots.push(Kept {
+            since: Since { marks, ..at },
+            next: self.first + machine.taken(),
+            size,
+            settled: self.settled,
+            machine,
+        });
+        while self.snapshots.len() > SNAPSHOTS || self.held() > BYTES {
+            self.drop_one();
+        }
+    }
+
+    /// The same without marks, which do not matter for a search; unless what was replayed since the nearest one, with
+    /// marks or without, is replayed in less time than one takes.
+    pub fn memory_if_far(&mut self) -> Result<()> {
+        let here = self.count();
+        let before = self.snapshots.iter().filter(|s| s.position() <= here);
+        let last = before.max_by_key(|s| s.position());
+        if last.is_some_and(|s| here - s.position() <= NEAR + s.size as u64 * PER_BYTE) {
+            return Ok(());
+        }
+        self.memory()
+    }
+
+    /// The same however near one is, unless there is one of this place.
+    pub fn memory(&mut self) -> Result<()> {
+        let here = self.count();
+        if (self.snapshots.iter()).any(|s| s.position() == here && !s.settled) {
+            return Ok(());
+        }
+        let machine = self.machine.snapshot_memory(&self.base);
+        self.keep(machine.map_err(|e| replay(self.thread, e))?, false);
+        Ok(())
+    }
+
+    /// Forgets what the window held at the beginning, and so all snapshots; its memory.
+    pub(super) fn forget_base(&mut self) -> Vec<u8> {
+        self.snapshots.clear();
+        self.at = None;
+        std::mem::take(&mut self.base).into_bytes()
+    }
+
+    /// Bytes of snapshots.
+    fn held(&self) -> usize {
+        self.snapshots.iter().map(|s| s.size).sum()
+    }
+
+    /// Drops the snapshot that is least likely to be needed: of those ahead the farthest, else the oldest; not the
+    /// last one that was taken.
+    fn drop_one(&mut self) {
+        let here = self.count();
+        let last = self.snapshots.len() - 1;
+        let ahead = (self.snapshots[..last].iter().enumerate())
+            .filter(|(_, s)| s.position() > here)
+            .max_by_key(|(_, s)| s.position());
+        let i = ahead.map_or(0, |(i, _)| i);
+        self.snapshots.remove(i);
+    }
+}
+
+impl Kept {
+    fn position(&self) -> u64 {
+        self.machine.state.position
+    }
+}

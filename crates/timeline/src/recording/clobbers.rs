@@ -1,0 +1,248 @@
+//! What may have changed memory without the recording saying to what: the kernel in system calls, threads
+//! where they are not recorded, new mappings.
+//!
+//! Within a thread replay forgets what was known at the right place. This is about what others knew, and
+//! what happened at the same time.
+
+use crate::base::sync::lock;
+use crate::scan::{Raw, Scan};
+use crate::value::FORKS;
+use crate::{Result, Segment, ThreadId, Timeline};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of a page of the list, and pages from which on something is in no page's list.
+const PAGE: u64 = 4096;
+const LARGE: u64 = 16;
+
+/// A stretch of memory that something other than instructions may have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Doubt {
+    pub thread: ThreadId,
+    /// Instructions that the thread had completed when it began.
+    pub from: u64,
+    /// It can go on for ever.
+    pub endless: bool,
+    /// The last number of the order before it began, and the first behind its end.
+    pub opens: u64,
+    pub closes: Option<u64>,
+    pub address: u64,
+    pub len: u64,
+}
+
+/// When an access happened: between two counts of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct When {
+    pub thread: ThreadId,
+    /// Not before this many instructions were completed.
+    pub from: u64,
+    /// Before this many were.
+    pub to: u64,
+}
+
+impl When {
+    /// Whether the instruction is known.
+    pub fn is_exact(&self) -> bool {
+        self.to <= self.from + 1
+    }
+}
+
+/// An instant for the threads of an image.
+#[derive(Clone, Debug)]
+pub struct Instant {
+    /// The thread whose instant it is, and its instructions completed; of another image: none of it.
+    pub home: (ThreadId, u64),
+    pub segment: Segment,
+    /// Threads that the home thread makes only later.
+    pub unborn: Vec<ThreadId>,
+}
+
+impl Instant {
+    /// Whether what a thread began behind number `opens` may have begun.
+    fn may_follow(&self, thread: ThreadId, opens: u64) -> bool {
+        self.segment.closes.is_none_or(|c| opens < c) && !self.unborn.contains(&thread)
+    }
+}
+
+/// What a thread did before what is kept of it begins: it may have written anything, since another one made it.
+fn unkept(
+    scans: &BTreeMap<ThreadId, Scan>,
+    of: &[ThreadId],
+    thread: ThreadId,
+    tid: i32,
+    scan: &Scan,
+) -> Doubt {
+    let closes = scan.numbers.first().map(|n| n.0);
+    let made = of.iter().filter_map(|t| {
+        let maker = scans.get(t)?;
+        let calls = maker.events.iter().filter_map(|(count, e)| match e {
+            Raw::Syscall {
+                number,
+                result: Some(r),
+                ..
+            } if FORKS.contains(number) && *r as i32 == tid => Some(*count),
+            _ => None,
+        });
+        calls.map(|count| maker.segment(*t, count).opens).max()
+    });
+    Doubt {
+        thread,
+        from: 0,
+        endless: false,
+        opens: made
+            .filter(|n| closes.is_none_or(|c| *n < c))
+            .max()
+            .unwrap_or(0),
+        closes,
+        address: 0,
+        len: u64::MAX,
+    }
+}
+
+/// Those of an image.
+#[derive(Default, Debug)]
+pub struct Doubts {
+    list: Vec<Doubt>,
+    /// By page.
+    pages: HashMap<u64, Vec<u32>>,
+    large: Vec<u32>,
+    /// What threads may have done before what is kept of them begins.
+    unkept: Vec<Doubt>,
+    /// Where the stacks of threads are, if there is such a thread. Nobody else is taken to have written there before: what
+    /// idle threads wait for would not be known otherwise.
+    stacks: Vec<(ThreadId, Range<u64>)>,
+    /// Threads that ended by themselves: their ids, and the last number before.
+    gone: Vec<(i32, ThreadId, u64)>,
+}
+
+impl Timeline {
+    /// What may have changed memory of an image without being recorded.
+    pub(crate) fn doubts(&self, image: u32) -> Result<Arc<Doubts>> {
+        if let Some(d) = lock(&self.0.doubts).get(&image) {
+            return Ok(Arc::clone(d));
+        }
+        let (scans, of) = (self.scans()?, self.0.threads_of(image));
+        let tid = |t: ThreadId| self.0.trace.stream_info(t.0).map_or(0, |i| i.tid);
+        let mut new = Doubts::new(scans, &of, &tid);
+        for t in of.iter().filter(|_| !new.unkept.is_empty()) {
+            let Some(rsp) = scans.get(t).and_then(|s| s.stack) else {
+                continue;
+            };
+            let mapped = self.mappings(image, self.thread(*t)?.first)?;
+            let Some(i) = mapped.iter().position(|m| m.start <= rsp && rsp < m.end) else {
+                continue;
+            };
+            // The kernel's grows downwards, to the next mapping at most.
+            let from = match (&mapped[i].path[..], i.checked_sub(1)) {
+                ("[stack]", below) => below.map_or(0, |b| mapped[b].end),
+                _ => mapped[i].start,
+            };
+            new.stacks.push((*t, from..mapped[i].end));
+        }
+        let new = Arc::new(new);
+        lock(&self.0.doubts).insert(image, Arc::clone(&new));
+        Ok(new)
+    }
+}
+
+impl Doubts {
+    /// Collects them. `tid`: the id that a thread had.
+    pub fn new(
+        scans: &BTreeMap<ThreadId, Scan>,
+        of: &[ThreadId],
+        tid: &dyn Fn(ThreadId) -> i32,
+    ) -> Doubts {
+        let mut out = Doubts::default();
+        for t in of {
+            let Some(scan) = scans.get(t) else { continue };
+            for d in scan.doubts(*t) {
+                out.add(d);
+            }
+            if scan.from > 0 {
+                out.unkept.push(unkept(scans, of, *t, tid(*t), scan));
+            }
+            if let Some(crate::Ending::Exit(_)) = scan.ending {
+                let number = scan.numbers.last().map_or(0, |n| n.0);
+                out.gone.push((tid(*t), *t, number));
+            }
+        }
+        out
+    }
+
+    fn add(&mut self, d: Doubt) {
+        let i = self.list.len() as u32;
+        let (first, last) = (d.address / PAGE, d.address.saturating_add(d.len - 1) / PAGE);
+        match last - first {
+            0..LARGE => {
+                for page in first..=last {
+                    self.pages.entry(page).or_default().push(i);
+                }
+            }
+            _ => self.large.push(i),
+        }
+        self.list.push(d);
+    }
+
+    /// Whether the value that a byte had at `when` may have been changed by `now`. `seen`: the segment of
+    /// the access.
+    pub fn hold(&self, address: u64, when: When, seen: &Segment, now: &Instant) -> bool {
+        let small = self.pages.get(&(address / PAGE)).map_or(&[][..], |p| p);
+        let own = |s: &(ThreadId, Range<u64>)| s.0 == when.thread && s.1.contains(&address);
+        let unkept = match self.stacks.iter().any(own) {
+            true => &[][..],
+            false => &self.unkept,
+        };
+        let listed = small.iter().chain(&self.large);
+        let mut all = listed.map(|i| &self.list[*i as usize]).chain(unkept);
+        all.any(|d| {
+            let inside = d.address <= address && address - d.address < d.len;
+            let begun = match d.thread == now.home.0 {
+                true => d.from < now.home.1,
+                false => now.may_follow(d.thread, d.opens),
+            };
+            // Those of the same thread are where they are in its stream, and replay knows of them.
+            let over = match d.thread == when.thread {
+                true => !d.endless,
+                false => d.closes.is_some_and(|c| c <= seen.opens),
+            };
+            inside && begun && !over
+        })
+    }
+
+    /// Whether anything but instructions may have changed a byte by `now`.
+    pub fn any(&self, address: u64, now: &Instant) -> bool {
+        let nobody = When {
+            thread: ThreadId(u32::MAX),
+            from: 0,
+            to: 0,
+        };
+        let before = Segment {
+            thread: nobody.thread,
+            opens: 0,
+            closes: None,
+            from: 0,
+            to: 0,
+        };
+        self.hold(address, nobody, &before, now)
+    }
+
+    /// Whether any thread ended by itself.
+    pub fn has_dead(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Whether a word may be the id of a thread that has ended: the kernel clears words that say so
+    /// (`set_tid_address`, robust locks), and it is not recorded when. `known`: which bytes are.
+    pub fn names_the_dead(&self, word: [u8; 4], known: [bool; 4], now: &Instant) -> bool {
+        const ID: u32 = 0x3fff_ffff;
+        self.gone.iter().any(|(tid, t, number)| {
+            let id = (*tid as u32 & ID).to_le_bytes();
+            let same = (0..4).all(|i| {
+                let mask = ID.to_le_bytes()[i];
+                !known[i] || (word[i] ^ id[i]) & mask == 0
+            });
+            same && *t != now.home.0 && known.contains(&true) && now.may_follow(*t, *number)
+        })
+    }
+}

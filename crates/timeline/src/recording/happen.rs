@@ -1,0 +1,151 @@
+//! What happened in a recording.
+
+use crate::model::contents::*;
+use crate::scan::Raw;
+use crate::{Error, Result, Timeline};
+
+impl Timeline {
+    /// An error unless the recording has the thread and the program image that a filter names.
+    pub(crate) fn has(&self, filter: &Filter) -> Result<()> {
+        if let Some(t) = filter.thread {
+            self.thread(t)?;
+        }
+        let unknown = |i: &u32| self.0.trace.images().iter().all(|known| known.number != *i);
+        match filter.image.filter(unknown) {
+            Some(i) => Err(Error::NoImage(i)),
+            None => Ok(()),
+        }
+    }
+
+    /// What happened, in the total order.
+    pub fn events(&self, filter: &Filter) -> Result<Vec<Happening>> {
+        self.has(filter)?;
+        let scans = self.scans()?;
+        let wants = |k| filter.kinds.is_empty() || filter.kinds.contains(&k);
+        let mut out = Vec::new();
+        for (t, scan) in scans {
+            let image = self.0.image(*t);
+            if filter.thread.is_some_and(|f| f != *t) || filter.image.is_some_and(|f| f != image) {
+                continue;
+            }
+            let mut push = |count: u64, kind: Kind| {
+                let position = self.0.position(*t, scan, count);
+                out.push(Happening {
+                    position,
+                    thread: *t,
+                    count,
+                    kind,
+                })
+            };
+            if wants(KindOf::Thread) {
+                push(scan.from, Kind::ThreadBegin);
+                push(scan.to, Kind::ThreadEnd(self.0.ending(*t, scan)));
+            }
+            for (count, raw) in &scan.events {
+                match *raw {
+                    Raw::Syscall {
+                        number,
+                        args,
+                        result,
+                    } => {
+                        let chosen =
+                            filter.syscalls.is_empty() || filter.syscalls.contains(&number);
+                        if wants(KindOf::Syscall) && chosen {
+                            push(
+                                *count,
+                                Kind::Syscall {
+                                    number,
+                                    args,
+                                    result,
+                                },
+                            )
+                        }
+                    }
+                    Raw::Signal {
+                        number,
+                        code,
+                        address,
+                    } => {
+                        let kind = Kind::Signal {
+                            number,
+                            code,
+                            address,
+                        };
+                        if wants(KindOf::Signal) || wants(KindOf::Exception) && kind.is_exception()
+                        {
+                            push(*count, kind)
+                        }
+                    }
+                }
+            }
+            for (count, kind) in scan.notes.iter().filter(|n| wants(n.1.of())) {
+                push(*count, kind.clone());
+            }
+        }
+        if wants(KindOf::Process) && filter.thread.is_none() {
+            for p in self.processes()? {
+                let (Some(first), Some(last)) = (
+                    p.threads.first(),
+                    p.threads
+                        .iter()
+                        .max_by_key(|t| self.0.ends(**t, &scans[*t]).1),
+                ) else {
+                    continue;
+                };
+                if filter.image.is_some_and(|f| f != p.image) {
+                    continue;
+                }
+                let image = p.image;
+                out.push(Happening {
+                    position: p.begin,
+                    thread: *first,
+                    count: scans[first].from,
+                    kind: Kind::ProcessBegin { image },
+                });
+                out.push(Happening {
+                    position: p.end,
+                    thread: *last,
+                    count: scans[last].to,
+                    kind: Kind::ProcessEnd { image },
+                });
+            }
+        }
+        if wants(KindOf::Module) {
+            let images = self.0.trace.images().iter().map(|i| i.number);
+            for image in images.filter(|i| filter.image.is_none_or(|f| f == *i)) {
+                for m in self.modules(image)? {
+                    let (path, start, end) = (m.path, m.start, m.end);
+                    let load = m.load.map(|p| {
+                        let path = path.clone();
+                        (p, Kind::ModuleLoad { path, start, end })
+                    });
+                    let unload = m
+                        .unload
+                        .map(|p| (p, Kind::ModuleUnload { path, start, end }));
+                    for (position, kind) in load.into_iter().chain(unload) {
+                        let (thread, count) = self.locate(position)?;
+                        if filter.thread.is_none_or(|f| f == thread) {
+                            out.push(Happening {
+                                position,
+                                thread,
+                                count,
+                                kind,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        out.retain(|h| {
+            filter.from.is_none_or(|p| p <= h.position)
+                && filter.until.is_none_or(|p| h.position < p)
+        });
+        out.sort_by_key(|h| {
+            (
+                h.position,
+                matches!(h.kind, Kind::ThreadEnd(_) | Kind::ProcessEnd { .. }),
+            )
+        });
+        Ok(out)
+    }
+}

@@ -1,0 +1,119 @@
+//! Segments and positions: the total order.
+
+use crate::model::contents::{Segment, ThreadId};
+use crate::{Ending, Error, Position, Result, Timeline};
+
+impl Timeline {
+    /// The segments of a thread, in order; empty ones are left out.
+    pub fn segments(&self, thread: ThreadId) -> Result<impl Iterator<Item = Segment> + '_> {
+        let scan = self.0.scan(thread)?;
+        let all = (0..=scan.numbers.len()).map(move |i| scan.nth(thread, i));
+        Ok(all.filter(|s| s.from < s.to))
+    }
+
+    /// The segment in which a thread has completed `count` instructions.
+    pub fn segment(&self, thread: ThreadId, count: u64) -> Result<Segment> {
+        Ok(self.0.scan(thread)?.segment(thread, count))
+    }
+
+    /// The position at which a thread has completed `count` instructions.
+    pub fn position(&self, thread: ThreadId, count: u64) -> Result<Position> {
+        let scan = self.0.scan(thread)?;
+        Ok(self.0.position(thread, scan, count))
+    }
+
+    /// The thread that is at a position, and the number of instructions it has completed there.
+    pub fn locate(&self, position: Position) -> Result<(ThreadId, u64)> {
+        for (t, scan) in self.scans()? {
+            if let Some(s) = scan.opened_by(*t, position.segment) {
+                let count = s.from.checked_add(position.offset);
+                let count = count.filter(|c| *c <= s.to);
+                return Ok((*t, count.ok_or(Error::NoPosition(position))?));
+            }
+        }
+        Err(Error::NoPosition(position))
+    }
+
+    /// Instructions that a thread has completed at a position of the total order; `None` if it has
+    /// not begun. What follows in the segment that it runs then counts as completed when the segment
+    /// was opened before.
+    pub fn count_at(&self, thread: ThreadId, position: Position) -> Result<Option<u64>> {
+        let scan = self.0.scan(thread)?;
+        if let Some(s) = scan.opened_by(thread, position.segment) {
+            return Ok(Some(s.from.saturating_add(position.offset).min(s.to)));
+        }
+        let i = scan.numbers.partition_point(|n| n.0 <= position.segment);
+        let begun = i > 0 || scan.begins_without_number();
+        Ok(begun.then(|| scan.nth(thread, i).to))
+    }
+
+    /// Whether a thread has begun at a position and not yet ended. One that then waits in the kernel until its process ends
+    /// has completed all that it ever does, and lives: threads that wait for each other are to be seen.
+    pub fn is_alive(&self, thread: ThreadId, position: Position) -> Result<bool> {
+        let Some(count) = self.count_at(thread, position)? else {
+            return Ok(false);
+        };
+        let scan = self.0.scan(thread)?;
+        let ended_itself = matches!(self.0.ending(thread, scan), Ending::Exit(_) | Ending::Exec);
+        Ok(count < scan.to || !ended_itself)
+    }
+
+    /// The first and the last position of the recording.
+    pub fn range(&self) -> Result<(Position, Position)> {
+        let scans = self.scans()?;
+        let ends = scans.iter().map(|(t, s)| self.0.ends(*t, s));
+        let both = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        both.ok_or(Error::Empty)
+    }
+
+    /// The first segment with instructions that was opened after this number.
+    pub(crate) fn opened_after(
+        &self,
+        number: u64,
+        of: impl Fn(ThreadId) -> bool,
+    ) -> Result<Option<Segment>> {
+        let mut best: Option<Segment> = None;
+        for (t, scan) in self.scans()?.iter().filter(|(t, _)| of(**t)) {
+            let mut i = scan.numbers.partition_point(|n| n.0 <= number);
+            while i < scan.numbers.len() {
+                let s = scan.nth(*t, i + 1);
+                if best.is_some_and(|b| b.opens < s.opens) {
+                    break;
+                }
+                if s.from < s.to {
+                    best = Some(s);
+                    break;
+                }
+                i += 1;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The last segment with instructions that was opened before this number.
+    pub(crate) fn opened_before(
+        &self,
+        number: u64,
+        of: impl Fn(ThreadId) -> bool,
+    ) -> Result<Option<Segment>> {
+        let mut best: Option<Segment> = None;
+        for (t, scan) in self.scans()?.iter().filter(|(t, _)| of(**t)) {
+            let mut i = scan.numbers.partition_point(|n| n.0 < number);
+            loop {
+                let s = scan.nth(*t, i);
+                if best.is_some_and(|b| b.opens > s.opens) {
+                    break;
+                }
+                if s.from < s.to && s.opens < number {
+                    best = Some(s);
+                    break;
+                }
+                let Some(before) = i.checked_sub(1) else {
+                    break;
+                };
+                i = before;
+            }
+        }
+        Ok(best)
+    }
+}

@@ -1,0 +1,123 @@
+//! Where places are.
+
+use crate::{
+    Ending, Error, Filter, Happening, Kind, KindOf, Place, Position, Result, Thread, Timeline,
+};
+
+impl Timeline {
+    /// Where a place is; in one program image, or in the whole recording.
+    pub fn find(&self, place: Place, image: Option<u32>) -> Result<Position> {
+        let nth = |n: u64, kinds: Vec<KindOf>, syscalls: Vec<u64>| {
+            let all = self.events(&Filter {
+                image,
+                kinds,
+                syscalls,
+                ..Filter::default()
+            })?;
+            let found = all.get(usize::try_from(n - 1).unwrap_or(usize::MAX));
+            let none = || Error::NoPlace(format!("{place}: there are {}", all.len()));
+            found.map(|h| h.position).ok_or_else(none)
+        };
+        match place {
+            Place::Position(p) => Ok(p),
+            Place::Begin => Ok(self.ends_of(image)?.0),
+            Place::End => Ok(self.ends_of(image)?.1),
+            Place::Crash => self.crash(image),
+            Place::Percent(p) => self.percent(p, image),
+            Place::Event(n) => nth(n, Vec::new(), Vec::new()),
+            Place::Time(d) => self.at_time(d, image),
+            Place::Clock(d) => self.at_clock(d, image),
+            Place::Syscall(n) => nth(n, vec![KindOf::Syscall], Vec::new()),
+            Place::SyscallOf(number, n) => nth(n, vec![KindOf::Syscall], vec![number]),
+        }
+    }
+
+    /// Where the signal came that killed a program, which need not be the last position: its other threads end after that.
+    fn crash(&self, image: Option<u32>) -> Result<Position> {
+        let signals = self.events(&Filter {
+            image,
+            kinds: vec![KindOf::Signal, KindOf::Exception],
+            ..Filter::default()
+        })?;
+        let threads = self.threads()?;
+        let killed = |h: &&Happening| {
+            let its = threads.iter().find(|t| t.id == h.thread);
+            its.is_some_and(|t| match (&h.kind, &t.ending) {
+                (Kind::Signal { number, .. }, Ending::Signal(n)) => {
+                    (t.to, *n) == (h.count, u32::from(*number))
+                }
+                _ => false,
+            })
+        };
+        // SIGKILL comes to no thread.
+        let of = |t: &&Thread| image.is_none_or(|i| i == t.image);
+        let signal = threads.iter().filter(of).find_map(|t| match t.ending {
+            Ending::Signal(n) => Some(n),
+            _ => None,
+        });
+        let why = || match signal {
+            Some(n) => format!("crash: signal {n} killed a program, and it is not recorded where"),
+            None => "crash: no signal killed a program".into(),
+        };
+        let none = || Error::NoPlace(why());
+        let last = signals.iter().rev().find(killed).ok_or_else(none)?;
+        Ok(last.position)
+    }
+
+    /// The first and the last position of a program image, or of the recording.
+    pub(crate) fn ends_of(&self, image: Option<u32>) -> Result<(Position, Position)> {
+        let Some(image) = image else {
+            return self.range();
+        };
+        let all = self.processes()?;
+        let p = all.iter().find(|p| p.image == image);
+        let p = p.ok_or_else(|| Error::NoPlace(format!("program image {image}")))?;
+        Ok((p.begin, p.end))
+    }
+
+    /// The position at which this many percent (0 to 100) of the instructions of a program image, or
+    /// of the recording, are completed in the total order.
+    pub fn percent(&self, percent: f64, image: Option<u32>) -> Result<Position> {
+        let scans: Vec<_> = (self.scans()?.iter())
+            .filter(|(t, _)| image.is_none_or(|i| self.0.image(**t) == i))
+            .collect();
+        let total: u64 = scans.iter().map(|(_, s)| s.to - s.from).sum();
+        let wanted = (total as f64 * percent.clamp(0.0, 100.0) / 100.0) as u64;
+        if wanted >= total {
+            return Ok(self.ends_of(image)?.1);
+        }
+        // Instructions in segments that were opened before this number.
+        let before = |number: u64| -> u64 {
+            let one = |(_, s): &(_, &crate::scan::Scan)| match number {
+                0 => 0,
+                n => {
+                    let closed = s.numbers.partition_point(|x| x.0 < n);
+                    s.numbers.get(closed).map_or(s.to, |x| x.1) - s.from
+                }
+            };
+            scans.iter().map(one).sum()
+        };
+        let last = scans.iter().filter_map(|(_, s)| s.numbers.last());
+        let (mut lo, mut hi) = (0, last.map(|n| n.0).max().unwrap_or(0));
+        // The last number before which no more is done.
+        while lo < hi {
+            let middle = hi - (hi - lo) / 2;
+            match before(middle) <= wanted {
+                true => lo = middle,
+                false => hi = middle - 1,
+            }
+        }
+        let mut left = wanted - before(lo);
+        for (t, s) in scans {
+            let Some(segment) = s.opened_by(*t, lo) else {
+                continue;
+            };
+            let n = segment.to - segment.from;
+            if left < n {
+                return self.position(*t, segment.from + left);
+            }
+            left -= n;
+        }
+        Ok(self.ends_of(image)?.1)
+    }
+}

@@ -1,0 +1,76 @@
+//! When instants of a recording were, by the clock.
+
+use crate::{Error, Moment, Position, Result, Timeline};
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// A day.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Timeline {
+    /// When a position was; `None` where the trace does not say, as at the end of one that was cut off.
+    pub fn when(&self, at: Position) -> Result<Option<Moment>> {
+        let (thread, count) = self.locate(at)?;
+        Ok(self.0.scan(thread)?.moment(count))
+    }
+
+    /// When the recording was started, in milliseconds since 1970 (UTC).
+    pub fn started_ms(&self) -> u64 {
+        self.0.trace.header().started_ms
+    }
+
+    /// The last position, in a program image or the whole recording, that was reached at a time since the
+    /// start of the recording, as far as is known; the first one for what is before it.
+    ///
+    /// # Errors
+    /// [`Error::NoPlace`] behind the end, and where the trace says nothing of times.
+    pub fn at_time(&self, at: Duration, image: Option<u32>) -> Result<Position> {
+        let scans = self.scans()?.iter();
+        let scans: Vec<_> = scans
+            .filter(|(t, _)| image.is_none_or(|i| self.0.image(**t) == i))
+            .collect();
+        let last = scans.iter().filter_map(|(_, s)| s.times.last());
+        let last = last.map(|s| s.until).max();
+        let last = last.ok_or_else(|| Error::NoPlace("time: the trace says of none".into()))?;
+        let micros = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        if micros > last {
+            return Err(Error::NoPlace(format!(
+                "time {}s: the end is at {}s",
+                at.as_secs_f64(),
+                Duration::from_micros(last).as_secs_f64()
+            )));
+        }
+        let reached = scans.iter().filter_map(|(t, s)| {
+            let count = s.count_at_time(micros)?;
+            Some(self.0.position(**t, s, count))
+        });
+        match reached.max() {
+            Some(p) => Ok(p),
+            None => Ok(self.ends_of(image)?.0),
+        }
+    }
+
+    /// The same for a time of day, where this machine is: the first such time that is not before the start.
+    pub(crate) fn at_clock(&self, clock: Duration, image: Option<u32>) -> Result<Position> {
+        let started = Duration::from_millis(self.started_ms());
+        let first = time_of_day(started);
+        let after = match clock >= first {
+            true => clock - first,
+            false => clock + DAY - first,
+        };
+        self.at_time(after, image)
+    }
+}
+
+/// The time of day where this machine is, of a time since 1970.
+fn time_of_day(at: Duration) -> Duration {
+    let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    let mut tm = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: valid pointers; all-zero is a valid `tm`.
+    let tm = unsafe {
+        libc::localtime_r(&seconds, tm.as_mut_ptr());
+        tm.assume_init()
+    };
+    let seconds = (tm.tm_hour * 60 + tm.tm_min) * 60 + tm.tm_sec;
+    Duration::new(seconds.max(0) as u64, at.subsec_nanos())
+}

@@ -1,0 +1,223 @@
+//! What threads accessed before an instant, as their indices tell, without replaying.
+
+use crate::engine::Inner;
+use crate::index::{LINE, PAGE, Part};
+use crate::model::memory::{Ground, Known};
+use crate::recording::clobbers::When;
+use crate::value::Query;
+use crate::{Cancel, Result, ThreadId};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An interval that touched some bytes.
+pub struct Touch {
+    part: Arc<Part>,
+    interval: usize,
+    pub from: u64,
+    /// Accesses are looked for up to here: the end of the interval, or before it.
+    pub to: u64,
+}
+
+impl Touch {
+    /// Whether what the interval left behind is not what is asked for, since only a part of it counts.
+    pub fn is_cut(&self) -> bool {
+        self.to < self.end()
+    }
+
+    /// Where the interval ends.
+    pub fn end(&self) -> u64 {
+        self.part.bounds(self.interval).1
+    }
+
+    /// The interval, by its number in its part.
+    pub fn interval(&self) -> (&Arc<Part>, usize) {
+        (&self.part, self.interval)
+    }
+}
+
+/// The last interval of a thread that touched any of these bytes before `count`.
+pub fn last(
+    inner: &Arc<Inner>,
+    thread: ThreadId,
+    address: u64,
+    len: u64,
+    count: u64,
+    cancel: &Cancel,
+) -> Result<Option<Touch>> {
+    let mut at = count;
+    while at > 0
+        && let Some(part) = inner.part_at(thread, at - 1, cancel)?
+        && part.from < at
+    {
+        let below = part.interval(at - 1) + 1;
+        if let Some(i) = part.last(inner, address, len, below)? {
+            let (from, to) = part.bounds(i);
+            return Ok(Some(Touch {
+                interval: i,
+                from,
+                to: to.min(count),
+                part,
+            }));
+        }
+        at = part.from;
+    }
+    Ok(None)
+}
+
+/// Whether a thread may have written to any of these bytes by instructions `lo..hi`, as far as its index tells: in a
+/// part of an interval by steps.
+pub fn writes(
+    inner: &Arc<Inner>,
+    thread: ThreadId,
+    address: u64,
+    len: u64,
+    lo: u64,
+    hi: u64,
+    cancel: &Cancel,
+) -> Result<bool> {
+    let mut at = lo;
+    while at < hi
+        && let Some(part) = inner.part_at(thread, at, cancel)?
+    {
+        let last = part.interval(hi - 1);
+        let set = part.touching(inner, address, len, false, true)?;
+        let touched = (part.interval(at)..=last).filter(|i| set.has(*i));
+        // Those of which only a part counts take longer.
+        let (whole, cut): (Vec<usize>, Vec<usize>) = touched.partition(|i| {
+            let (from, to) = part.bounds(*i);
+            at <= from && to <= hi
+        });
+        if !whole.is_empty() {
+            return Ok(true);
+        }
+        for i in cut {
+            let (from, to) = part.bounds(i);
+            let ends = part.ends(inner, i)?;
+            for step in ends.step(at.max(from))..=ends.step(hi.min(to) - 1) {
+                let may = ends.touches(step, address, len, false);
+                if may.ok_or_else(|| inner.bad_frame())? {
+                    return Ok(true);
+                }
+            }
+        }
+        if part.to <= at {
+            break;
+        }
+        at = part.to;
+    }
+    Ok(false)
+}
+
+/// Those of some bytes from an address on that an interval accessed.
+pub fn accessed(
+    inner: &Arc<Inner>,
+    part: &Part,
+    interval: usize,
+    address: u64,
+    bytes: &[usize],
+) -> Result<Vec<usize>> {
+    let (mut out, mut line) = (Vec::new(), None);
+    for i in bytes {
+        let cell = address.wrapping_add(*i as u64) as u32 as usize;
+        let (page, n) = ((cell / PAGE) as u32, cell % PAGE / LINE);
+        let [read, written] = match line {
+            Some((key, masks)) if key == (page, n) => masks,
+            _ => part.masks(inner, interval, page, n)?,
+        };
+        line = Some(((page, n), [read, written]));
+        if (read | written) & (1 << (cell % LINE)) != 0 {
+            out.push(*i);
+        }
+    }
+    Ok(out)
+}
+
+/// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
+pub fn take(
+    inner: &Arc<Inner>,
+    touch: &Touch,
+    floor: &[u64],
+    q: &mut Query,
+    bytes: impl Iterator<Item = usize>,
+) -> Result<()> {
+    let part = &touch.part;
+    let (mut ends, mut line) = (None, None);
+    let when = When {
+        thread: part.thread,
+        from: touch.from,
+        to: touch.to,
+    };
+    for i in bytes {
+        if !q.open(i) || floor[i] >= touch.to {
+            continue;
+        }
+        let cell = q.m.address.wrapping_add(i as u64) as u32 as usize;
+        let (page, n) = ((cell / PAGE) as u32, cell % PAGE / LINE);
+        let masks = match line {
+            Some((key, masks)) if key == (page, n) => masks,
+            _ => part.masks(inner, touch.interval, page, n)?,
+        };
+        line = Some(((page, n), masks));
+        let ground = match masks.map(|m| m & (1 << (cell % LINE)) != 0) {
+            [false, false] => continue,
+            [true, true] => {
+                q.lose(i, when);
+                continue;
+            }
+            [_, true] => Ground::Written,
+            _ => Ground::Read,
+        };
+        let held = match ends.take() {
+            Some(e) => e,
+            None => part.ends(inner, touch.interval)?,
+        };
+        let bytes = held.line(page, n).ok_or_else(|| inner.bad_frame())?;
+        ends = Some(held);
+        q.m.bytes[i] = Some(Known {
+            value: bytes[cell % LINE],
+            ground,
+        });
+        q.when[i] = Some(when);
+    }
+    Ok(())
+}
+
+/// What one thread accessed before `since`, which is a border between intervals. `floor`: nothing is
+/// known of a byte from before the instruction given for it.
+pub fn before(
+    inner: &Arc<Inner>,
+    thread: ThreadId,
+    since: u64,
+    floor: &[u64],
+    q: &mut Query,
+) -> Result<()> {
+    for word in words(q.m.address, q.m.bytes.len()) {
+        let mut at = since;
+        loop {
+            let open = |i: &usize| q.open(*i) && floor[*i] < at;
+            let (Some(first), Some(last_one)) = (word.clone().find(open), word.clone().rfind(open))
+            else {
+                break;
+            };
+            let start = q.m.address.wrapping_add(first as u64);
+            let len = (last_one - first + 1) as u64;
+            let Some(touch) = last(inner, thread, start, len, at, &q.cancel)? else {
+                break;
+            };
+            at = touch.from;
+            take(inner, &touch, floor, q, first..last_one + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// The words of 8 bytes in a stretch of memory, as offsets in it.
+pub fn words(address: u64, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let word = (address.wrapping_add(from as u64) | 7).wrapping_sub(address) as usize + 1;
+        let range = from..word.min(len);
+        from = range.end;
+        (range.start < range.end).then_some(range)
+    })
+}
