@@ -52,7 +52,7 @@ fn on_stack(session: &mut Session, begin: Position) -> Result<Vec<(u64, u64)>> {
     let back = session.inferior.cursor.position()?;
     session.inferior.cursor.seek(begin)?;
     let sp = session.inferior.cursor.registers()?.gpr[RSP];
-    let memory = session.inferior.cursor.peek(sp, 8 * MAX_WORDS);
+    let memory = session.inferior.cursor.known_memory(sp, 8 * MAX_WORDS);
     session.inferior.cursor.seek(back)?;
     let memory = memory?;
     let words: Vec<Option<u64>> = memory

@@ -320,7 +320,7 @@ fn memory(s: &mut Session, addr: &str, len: &str) -> Result<String> {
     let cancel = s.cancel.clone();
     Ok(s.inferior
         .cursor
-        .memory_unless(addr, len as usize, &cancel)?
+        .cancellable(&cancel, |c| c.memory(addr, len as usize))?
         .to_string())
 }
 

@@ -95,7 +95,7 @@ pub fn forks(session: &Session) -> Result<Vec<Fork>> {
             // The first member of its argument.
             CLONE3 => {
                 cursor.seek_count(c.thread, c.count)?;
-                match cursor.peek(args[0], 8)?.whole() {
+                match cursor.known_memory(args[0], 8)?.whole() {
                     Some(b) => b.iter().rev().fold(0, |acc, b| acc << 8 | *b as u64),
                     None => continue,
                 }

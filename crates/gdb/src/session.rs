@@ -215,7 +215,8 @@ impl Session {
             return Err(Error::OtherProcess(to, image));
         }
         self.leaves_unseen();
-        self.inferior.cursor.seek_unless(to, &self.cancel.clone())?;
+        let cursor = &mut self.inferior.cursor;
+        cursor.cancellable(&self.cancel, |c| c.seek(to))?;
         self.inferior.signal = None;
         self.chosen_thread = None;
         self.leave_side()

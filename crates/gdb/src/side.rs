@@ -51,7 +51,8 @@ impl Session {
                     return Err(hindsight_timeline::Error::Cancelled.into());
                 }
                 let cancel = self.cancel.clone();
-                let found = self.inferior.cursor.peek_unless(address, len, &cancel);
+                let cursor = &mut self.inferior.cursor;
+                let found = cursor.cancellable(&cancel, |c| c.known_memory(address, len));
                 let cancelled = matches!(found, Err(hindsight_timeline::Error::Cancelled));
                 self.interrupted = cancelled.then(Instant::now);
                 found?.prefix()

@@ -32,7 +32,7 @@ fn given(session: &Session, s: SignalInfo) -> Result<Option<[u8; LEN]>> {
     cursor.step(Direction::Forward, Scope::Thread)?;
     let gpr = cursor.registers()?.gpr;
     for place in [gpr[RSI], gpr[RDX].wrapping_add(BEHIND_CONTEXT)] {
-        let bytes = cursor.peek(place, LEN)?.whole();
+        let bytes = cursor.known_memory(place, LEN)?.whole();
         let Some(bytes) = bytes.and_then(|b| <[u8; LEN]>::try_from(b).ok()) else {
             continue;
         };

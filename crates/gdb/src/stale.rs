@@ -35,7 +35,8 @@ impl Session {
             let mut before = self.timeline.cursor()?;
             before.seek_count(thread, count)?;
             for (address, len) in places {
-                let then = before.peek_unless(address, len as usize, &self.cancel)?;
+                let then =
+                    before.cancellable(&self.cancel, |c| c.known_memory(address, len as usize))?;
                 if then.prefix() != self.read(address, len as usize)? {
                     self.inferior.stale.push((address, len));
                 }

@@ -269,7 +269,7 @@ fn word_bytes(v: u64, size: u64) -> Bytes {
 /// The bytes of a value at a place, as far as they are known.
 pub fn bytes_at(cursor: &mut Cursor, place: &Location, len: u64, r: &Registers) -> Bytes {
     match place {
-        Location::Memory(addr) => match cursor.peek(*addr, len as usize) {
+        Location::Memory(addr) => match cursor.known_memory(*addr, len as usize) {
             Ok(m) => m.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
             Err(_) => vec![None; len as usize],
         },
@@ -314,7 +314,7 @@ fn shown(cursor: &mut Cursor, p: &Parameter, bytes: Bytes) -> (Option<Passed>, S
 
 /// A value as text.
 pub fn text(cursor: &mut Cursor, shape: &hindsight_symbols::Shape, bytes: &[Option<u8>]) -> String {
-    let mut read = |at: u64, len: usize| match cursor.peek(at, len) {
+    let mut read = |at: u64, len: usize| match cursor.known_memory(at, len) {
         Ok(m) => m.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
         Err(_) => vec![None; len],
     };

@@ -376,7 +376,7 @@ impl Parser<'_, '_> {
         if size > 8 {
             return bad("a structure is no number");
         }
-        let Some(bytes) = self.cursor.peek(at, size as usize)?.whole() else {
+        let Some(bytes) = self.cursor.known_memory(at, size as usize)?.whole() else {
             return bad(format!("what is at {at:#x} is not known here"));
         };
         let mut word = [0; 8];

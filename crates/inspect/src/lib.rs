@@ -316,7 +316,7 @@ fn narrow(value: u64, size: u64) -> u64 {
 
 /// The 8 bytes at an address, if they are known.
 fn word(cursor: &mut Cursor, addr: u64) -> Result<Option<u64>> {
-    let bytes = cursor.peek(addr, 8)?.whole();
+    let bytes = cursor.known_memory(addr, 8)?.whole();
     Ok(bytes.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?))))
 }
 

@@ -168,7 +168,7 @@ pub fn waits(inspector: &mut Inspector, cursor: &mut Cursor) -> Result<Vec<Wait>
         let position = cursor.position()?;
         let stack = inspector.backtrace(cursor)?;
         let r = cursor.registers()?;
-        let calls = cursor.peek(r.rip, 2)?.whole().as_deref() == Some(&SYSCALL[..]);
+        let calls = cursor.known_memory(r.rip, 2)?.whole().as_deref() == Some(&SYSCALL[..]);
         let question = Question {
             timeline: &timeline,
             live: &live,

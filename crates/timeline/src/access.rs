@@ -1,11 +1,13 @@
 //! Which instruction accessed memory last, in one thread.
 
 mod done;
+mod here;
 pub mod last;
 mod several;
 
 pub use crate::play::Last;
 pub use done::Done;
+pub use here::{accesses, first_writes};
 pub use last::{Lasts, Target, last_effects};
 pub use several::{Asked, last_of_several};
 

@@ -3,3 +3,6 @@
 pub mod lru;
 pub mod similar;
 pub mod sync;
+
+/// Instructions between two looks whether what is being done was cancelled.
+pub const STRIDE: u64 = 1 << 22;

@@ -51,6 +51,7 @@ mod value;
 pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;
+pub use engine::{IndexStatus, Options};
 pub use extras::branch::{Branch, Halted};
 pub use extras::names::Names;
 pub use extras::registers::Changed;
@@ -76,4 +77,4 @@ pub use model::stops::{
 };
 pub use search::Writes;
 pub use travel::cursor::Cursor;
-pub use travel::timeline::{IndexStatus, Options, Timeline};
+pub use travel::timeline::Timeline;

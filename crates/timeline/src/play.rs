@@ -2,6 +2,8 @@
 
 pub mod player;
 mod swept;
+mod viewpoint;
 
-pub use player::{Chunks, Player, STRIDE};
+pub use player::Player;
 pub use swept::{Effect, Last, Learned, Swept};
+pub use viewpoint::{Doing, Viewpoint};

@@ -1,7 +1,210 @@
 //! What a trace says, without replaying anything.
 
-pub mod clobbers;
+mod chunks;
+mod clobbers;
 mod endings;
+mod forks;
 mod happen;
+mod lists;
 pub mod maps;
 mod order;
+
+pub use chunks::Chunks;
+pub use clobbers::Doubts;
+pub use forks::forked_by;
+
+use crate::base::lru::LruCache;
+use crate::base::sync::{joined, lock};
+use crate::model::error::replay;
+use crate::scan::Scan;
+use crate::{Error, Position, Result, ThreadId};
+use hindsight_isa::Predictor;
+use hindsight_replay::Code;
+use hindsight_trace::{ModuleHash, Trace};
+use maps::Change;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A trace, and what was read from it. Everything is read when it is asked for first.
+pub struct Recording {
+    pub trace: Trace,
+    pub path: PathBuf,
+    /// Threads that may work at the same time.
+    pub jobs: usize,
+    /// Instructions of an interval of the index, if that was asked for, else 0.
+    pub interval: u64,
+    pub threads: Vec<ThreadId>,
+    scans: OnceLock<BTreeMap<ThreadId, Scan>>,
+    /// Threads of which others say that a signal killed them, and which.
+    killed: OnceLock<BTreeMap<ThreadId, u32>>,
+    codes: Mutex<BTreeMap<u32, Arc<Code>>>,
+    changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
+    doubts: Mutex<BTreeMap<u32, Arc<Doubts>>>,
+    /// Modules that were read lately.
+    files: Mutex<LruCache<ModuleHash, Arc<Vec<u8>>>>,
+    /// Whether recorded processes may have written into the memory of others by system calls.
+    pub meddled: OnceLock<bool>,
+    /// Chunks in wire form that were used lately, the last one first.
+    chunks: Mutex<VecDeque<Wire>>,
+}
+
+/// A chunk in wire form, by thread and number.
+type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
+
+/// Bytes of modules that are kept, or one.
+const FILES: usize = 128 << 20;
+/// Chunks that are kept in wire form, of about a mebibyte each.
+const CHUNKS: usize = 16;
+
+impl Recording {
+    /// Of a trace that [`Trace::open`] has opened; nothing else of it is read yet.
+    pub fn new(trace: Trace, path: PathBuf, jobs: usize, interval: u64) -> Result<Recording> {
+        if trace.header().predictor_bits != Predictor::WINDOW.bits {
+            return Err(Error::Unsupported(
+                "this was recorded with a small predictor (--predictor cache), which keeps too little to \
+                 travel in it; `replay --verify` works"
+                    .into(),
+            ));
+        }
+        let threads: Vec<ThreadId> = trace.threads().into_iter().map(ThreadId).collect();
+        if threads.is_empty() {
+            return Err(Error::Empty);
+        }
+        trace.check_pace()?;
+        Ok(Recording {
+            trace,
+            path,
+            jobs: match jobs {
+                0 => hindsight_guard::processors(),
+                n => n,
+            },
+            interval,
+            threads,
+            scans: OnceLock::new(),
+            killed: OnceLock::new(),
+            codes: Mutex::default(),
+            changes: Mutex::default(),
+            doubts: Mutex::default(),
+            files: Mutex::new(LruCache::new(FILES)),
+            meddled: OnceLock::new(),
+            chunks: Mutex::default(),
+        })
+    }
+
+    /// The program image whose code a thread executes.
+    pub fn image(&self, t: ThreadId) -> u32 {
+        self.trace.stream_info(t.0).map_or(0, |i| i.image)
+    }
+
+    /// The threads of a program image.
+    pub fn threads_of(&self, image: u32) -> Vec<ThreadId> {
+        let all = self.threads.iter().copied();
+        all.filter(|t| self.image(*t) == image).collect()
+    }
+
+    /// Whether the intervals of a thread are made in steps: it is not alone.
+    pub fn has_steps(&self, t: ThreadId) -> bool {
+        self.threads_of(self.image(t)).len() > 1
+    }
+
+    /// The image that an image came from; 0: none.
+    pub fn parent(&self, image: u32) -> u32 {
+        self.trace.image(image).map_or(0, |i| i.parent)
+    }
+
+    /// Whether an image began with a copy of its parent's memory.
+    pub fn is_forked(&self, image: u32) -> bool {
+        let info = self.trace.image(image);
+        info.is_some_and(|i| !i.by_exec && i.parent != 0)
+    }
+
+    /// The code of a program image.
+    pub fn code(&self, image: u32, thread: ThreadId) -> Result<Arc<Code>> {
+        let mut all = lock(&self.codes);
+        if let Some(c) = all.get(&image) {
+            return Ok(Arc::clone(c));
+        }
+        let code = Code::from_trace(&self.trace, image).map_err(|e| replay(thread, e))?;
+        let code = Arc::new(code);
+        all.insert(image, Arc::clone(&code));
+        Ok(code)
+    }
+
+    /// The content of a module; the last few are kept.
+    pub fn file(&self, hash: ModuleHash) -> Result<Arc<Vec<u8>>> {
+        if let Some(f) = lock(&self.files).get(&hash) {
+            return Ok(f);
+        }
+        let file = Arc::new(self.trace.module_bytes(hash)?);
+        lock(&self.files).put(hash, Arc::clone(&file), file.len());
+        Ok(file)
+    }
+
+    /// A chunk of a thread in wire form; `None` behind the last one.
+    pub fn chunk(
+        &self,
+        t: ThreadId,
+        index: usize,
+    ) -> std::result::Result<Option<Arc<Vec<u8>>>, hindsight_replay::Error> {
+        let Some(c) = self.trace.chunks(t.0).get(index) else {
+            return Ok(None);
+        };
+        let mut kept = lock(&self.chunks);
+        if let Some(i) = kept.iter().position(|k| k.0 == (t, index))
+            && let Some(found) = kept.remove(i)
+        {
+            let wire = Arc::clone(&found.1);
+            kept.push_front(found);
+            return Ok(Some(wire));
+        }
+        drop(kept);
+        let wire = Arc::new(self.trace.load(c)?);
+        let mut kept = lock(&self.chunks);
+        kept.truncate(CHUNKS - 1);
+        kept.push_front(((t, index), Arc::clone(&wire)));
+        Ok(Some(wire))
+    }
+
+    pub fn scan(&self, t: ThreadId) -> Result<&Scan> {
+        self.scans()?.get(&t).ok_or(Error::NoThread(t))
+    }
+
+    pub fn scans(&self) -> Result<&BTreeMap<ThreadId, Scan>> {
+        if let Some(s) = self.scans.get() {
+            return Ok(s);
+        }
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(BTreeMap::new());
+        let work = || -> Result<()> {
+            loop {
+                let i = next.fetch_add(1, Relaxed);
+                let Some(t) = self.threads.get(i) else {
+                    return Ok(());
+                };
+                let scan = Scan::read(&self.trace, *t)?;
+                lock(&done).insert(*t, scan);
+            }
+        };
+        std::thread::scope(|s| {
+            let n = self.jobs.min(self.threads.len());
+            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            all.into_iter().try_for_each(joined)
+        })?;
+        let done = done.into_inner().unwrap_or_else(|e| e.into_inner());
+        Ok(self.scans.get_or_init(|| done))
+    }
+
+    pub fn position_in(&self, t: ThreadId, scan: &Scan, count: u64) -> Position {
+        let s = scan.segment(t, count);
+        Position::new(s.opens, count.saturating_sub(s.from))
+    }
+
+    pub fn bounds(&self, t: ThreadId, scan: &Scan) -> (Position, Position) {
+        (
+            self.position_in(t, scan, scan.from),
+            self.position_in(t, scan, scan.to),
+        )
+    }
+}

@@ -1,12 +1,12 @@
 //! The events of one thread that a front end may ask for, and its segments.
 
+mod clobber;
 mod segments;
 mod sources;
 mod times;
 mod waits;
 
 use crate::Kind;
-use crate::recording::clobbers::Doubt;
 use crate::{Direction, Ending, Error, Result, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};
@@ -14,10 +14,14 @@ use hindsight_isa::CpuState;
 use hindsight_trace::Trace;
 use std::ops::Range;
 
+pub use clobber::{Doubt, Instant, When};
 use sources::Sources;
 pub use waits::Waited;
 
 const RSP: usize = 4;
+
+/// System calls that make processes and threads: `clone`, `fork`, `vfork`, `clone3`.
+pub const FORKS: [u64; 4] = [56, 57, 58, 435];
 
 /// What a stream says besides the values that were read.
 #[derive(Default, Debug)]

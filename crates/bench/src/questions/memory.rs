@@ -28,7 +28,7 @@ impl Asker<'_> {
         let glance = (count + a.address) & 1 == 0;
         let started = Instant::now();
         let m = match glance {
-            true => c.peek(a.address - lead, (len + lead) as usize)?,
+            true => c.known_memory(a.address - lead, (len + lead) as usize)?,
             false => c.memory(a.address - lead, (len + lead) as usize)?,
         };
         let ms = started.elapsed().as_secs_f64() * 1e3;
@@ -187,7 +187,7 @@ impl Asker<'_> {
             self.go(k, place)?;
             let c = &mut self.kinds[k].2;
             let m = c.memory(address, len)?;
-            let quick = c.peek(address, len)?;
+            let quick = c.known_memory(address, len)?;
             let values = |m: &Memory| -> Vec<Option<u8>> {
                 m.bytes.iter().map(|b| b.map(|b| b.value)).collect()
             };

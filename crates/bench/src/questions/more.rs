@@ -82,7 +82,7 @@ impl Asker<'_> {
         if alone.count() != 1 {
             return Ok(());
         }
-        let held = self.go(k, (thread, count))?.peek(address, len as usize)?;
+        let held = self.go(k, (thread, count))?.known_memory(address, len as usize)?;
         let value: Option<Vec<u8>> = held.bytes.iter().map(|b| b.map(|b| b.value)).collect();
         let Some(value) = value else { return Ok(()) };
         let direction = self.one(&BOTH);

@@ -72,7 +72,7 @@ fn what_cannot_be_there_and_what_files_say_is_not_searched_for() {
         1 << 46,
         u64::MAX - 4096,
     ] {
-        for m in [c.memory(address, 64).unwrap(), c.peek(address, 64).unwrap()] {
+        for m in [c.memory(address, 64).unwrap(), c.known_memory(address, 64).unwrap()] {
             assert_eq!(m.bytes, [None; 64], "{address:#x}");
             assert!(m.candidates.is_empty());
         }
@@ -80,7 +80,7 @@ fn what_cannot_be_there_and_what_files_say_is_not_searched_for() {
     // Constants and code, which the program did not read.
     let text = c.memory(places[0], 18).unwrap();
     assert_eq!(text.whole().unwrap(), b"what never changes");
-    let code = c.peek(places[1], 64).unwrap();
+    let code = c.known_memory(places[1], 64).unwrap();
     for b in text.bytes.iter().chain(&code.bytes) {
         assert_eq!(b.unwrap().ground, Ground::Module);
     }

@@ -165,7 +165,7 @@ fn nothing_is_known_of_the_ends_of_the_address_space() {
         for len in [1, 8, 64, 4096] {
             let all = [
                 c.memory(address, len).unwrap(),
-                c.peek(address, len).unwrap(),
+                c.known_memory(address, len).unwrap(),
             ];
             for m in all {
                 assert_eq!(m.bytes, vec![None; len], "{len} at {address:#x}");

@@ -226,7 +226,7 @@ fn what_needs_an_index_is_cancelled_while_it_is_made() {
         }
     });
     let started = Instant::now();
-    let answer = c.seek_unless(end, &cancel);
+    let answer = c.cancellable(&cancel, |c| c.seek(end));
     let cancelled = started.elapsed();
     assert!(matches!(answer, Err(Error::Cancelled)), "{answer:?}");
     later.join().unwrap();

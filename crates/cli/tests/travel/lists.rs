@@ -24,7 +24,7 @@ fn compare(c: &mut Cursor, address: u64, len: u64) -> usize {
             return n;
         };
         c.seek_count(w.thread, w.count + 1).unwrap();
-        let m = c.peek(address, shown).unwrap();
+        let m = c.known_memory(address, shown).unwrap();
         let held: Vec<_> = m.bytes.iter().map(|b| b.map(|k| k.value)).collect();
         assert_eq!(next.bytes, held, "{context}: {w:?}");
         c.seek_count(w.thread, w.count).unwrap();

@@ -104,7 +104,7 @@ fn stacks_are_not_empty_where_threads_are_kept_from_their_middle_on() {
         c.seek_count(thread, from + (to - from) * round / 20)
             .unwrap();
         let rsp = c.registers().unwrap().gpr[RSP];
-        let held = c.peek(rsp, 2048).unwrap().bytes;
+        let held = c.known_memory(rsp, 2048).unwrap().bytes;
         let empty = held.iter().flatten().filter(|k| k.ground == Ground::Fresh);
         assert_eq!(empty.count(), 0, "{round}");
     }
@@ -141,7 +141,7 @@ fn what_threads_wrote_before_they_are_kept_is_not_known() {
         };
         c.seek_count(call.thread, call.count).unwrap();
         let found = c.memory(args[1], 8).unwrap();
-        assert_eq!(c.peek(args[1], 8).unwrap().prefix(), found.prefix());
+        assert_eq!(c.known_memory(args[1], 8).unwrap().prefix(), found.prefix());
         shown.push(found.prefix());
         if found.prefix().is_empty() {
             assert_eq!(found.candidates[0].bytes, 1u64.to_le_bytes());

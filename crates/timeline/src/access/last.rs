@@ -3,11 +3,11 @@
 
 use super::FEW;
 use super::done::Done;
+use crate::Result;
 use crate::index::{PAGE, Set};
 use crate::model::stops::{Cancel, Watch};
 use crate::play::{Effect, Last, Player};
 use crate::recording::maps;
-use crate::{Result, Timeline};
 use hindsight_isa::observe::MARK;
 use hindsight_replay::Stop as Halt;
 use std::sync::Arc;
@@ -71,9 +71,9 @@ pub fn last_effects(
     cancel: &Cancel,
 ) -> Result<Vec<Lasts>> {
     let mut hi = targets.iter().map(|t| t.hi).max().unwrap_or(0);
-    let inner = Arc::clone(player.inner());
+    let engine = Arc::clone(player.engine());
     let (reads, writes) = watch.kinds();
-    let changes = Timeline(Arc::clone(&inner)).changes(inner.image(player.thread))?;
+    let changes = engine.changes(engine.image(player.thread))?;
     let aliased = |t: &Target| maps::aliased(&changes, t.address, t.len);
     let exact = !targets.iter().any(aliased);
     let mut s = Search {
@@ -102,14 +102,14 @@ pub fn last_effects(
         let sets = match known.take().filter(|k| k.0 == part.number) {
             Some(k) => &known.insert(k).1,
             None => {
-                let set = |t: &Target| part.touching(&inner, t.address, t.len, reads, writes);
+                let set = |t: &Target| part.touching(&engine, t.address, t.len, reads, writes);
                 let sets = targets.iter().map(set).collect::<Result<_>>()?;
                 &known.insert((part.number, sets)).1
             }
         };
         let touched = |t: &usize| sets[*t].has(i);
         if s.open(from, hi).any(|t| touched(&t)) {
-            let ends = part.ends(&inner, i)?;
+            let ends = part.ends(&engine, i)?;
             let end = part.bounds(i).1;
             let step_end = |n: usize| ends.steps.get(n + 1).map_or(end, |s| s.from);
             while hi > from {
@@ -120,7 +120,7 @@ pub fn last_effects(
                 for i in open {
                     let t = &targets[i];
                     let may = ends.touches(n, t.address, t.len, reads);
-                    if !may.ok_or_else(|| inner.bad_frame())? {
+                    if !may.ok_or_else(|| engine.bad_frame())? {
                         continue;
                     }
                     let (a, b) = (lo.max(t.lo), hi.min(t.hi));
@@ -191,7 +191,7 @@ impl Search<'_> {
                 Some(k) => &known.insert(k).1,
                 None => {
                     let set =
-                        part.touching(self.player.inner(), t.address, t.len, reads, writes)?;
+                        part.touching(self.player.engine(), t.address, t.len, reads, writes)?;
                     &known.insert((part.number, set)).1
                 }
             };

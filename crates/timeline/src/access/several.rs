@@ -3,7 +3,8 @@
 use super::last::{Lasts, Target, last_effects};
 use crate::model::stops::{Cancel, Watch};
 use crate::play::Player;
-use crate::{Cursor, Error, Result, ThreadId};
+use crate::play::Viewpoint;
+use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -29,7 +30,7 @@ struct Lane {
 /// The same as [`last_effects`] for several questions, each to a thread. A thread that is asked several has two
 /// virtual processors for them.
 pub fn last_of_several(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     asked: &[Asked],
     watch: Watch,
     most: usize,
@@ -51,7 +52,7 @@ pub fn last_of_several(
         let mut lanes = Vec::new();
         let mut failed = None;
         for (t, list) in some {
-            match lanes_of(cursor, *t, list) {
+            match lanes_of(view, *t, list) {
                 Ok(l) => lanes.extend(l),
                 Err(e) if is_space(&e) => rest.extend(list),
                 Err(e) => failed = Some(e),
@@ -74,14 +75,14 @@ pub fn last_of_several(
                     Err(e) => failed = failed.or(Some(e)),
                 }
             }
-            cursor.give_player(lane.player);
+            view.give_player(lane.player);
         }
         if let Some(e) = failed {
             return Err(e);
         }
     }
     for i in rest {
-        let p = cursor.player(asked[i].thread)?;
+        let p = view.player(asked[i].thread)?;
         out[i] = last_effects(p, &asked[i].targets, watch, most, cancel)?;
     }
     Ok(out)
@@ -96,13 +97,13 @@ fn is_space(e: &Error) -> bool {
 }
 
 /// One or two virtual processors for the questions to a thread.
-fn lanes_of(cursor: &mut Cursor, thread: ThreadId, asked: &[usize]) -> Result<Vec<Lane>> {
+fn lanes_of(view: &mut Viewpoint, thread: ThreadId, asked: &[usize]) -> Result<Vec<Lane>> {
     let lane = |player, asked: Vec<usize>| Lane {
         player,
         asked,
         found: Vec::new(),
     };
-    let mut player = cursor.take_player(thread)?;
+    let mut player = view.take_player(thread)?;
     if asked.len() < 2 {
         return Ok(vec![lane(player, asked.to_vec())]);
     }
@@ -110,7 +111,7 @@ fn lanes_of(cursor: &mut Cursor, thread: ThreadId, asked: &[usize]) -> Result<Ve
         Ok(h) => h,
         Err(e) if is_space(&e) => return Ok(vec![lane(player, asked.to_vec())]),
         Err(e) => {
-            cursor.give_player(player);
+            view.give_player(player);
             return Err(e);
         }
     };
@@ -150,6 +151,6 @@ fn run(
         work();
     });
     let lanes = lanes.into_iter();
-    let inner = lanes.map(|l| l.into_inner().unwrap_or_else(|e| e.into_inner()));
-    inner.collect()
+    let engine = lanes.map(|l| l.into_inner().unwrap_or_else(|e| e.into_inner()));
+    engine.collect()
 }

@@ -1,10 +1,8 @@
 //! Ranges of interest: where the index has its frames denser.
 
-use super::Inner;
+use super::Engine;
 use crate::base::sync::lock;
-use crate::index::sidecar::For;
-use crate::index::{self, Budget, Part, Place};
-use crate::travel::timeline::Timeline;
+use crate::index::{self, Budget, For, Part, Place};
 use crate::{Cancel, Error, Position, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +12,7 @@ const MOST: u64 = 1 << 16;
 
 /// The shortest interval that a range may have.
 fn shortest(from: u64, until: u64) -> u64 {
-    Timeline::SHORTEST_INTERVAL.max(until.saturating_sub(from).div_ceil(MOST))
+    SHORTEST.max(until.saturating_sub(from).div_ceil(MOST))
 }
 
 /// A stretch of a thread whose intervals are to be short.
@@ -55,22 +53,13 @@ impl Interest {
     }
 }
 
-impl Timeline {
-    /// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
-    pub const SHORTEST_INTERVAL: u64 = 1 << 10;
+/// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
+pub const SHORTEST: u64 = 1 << 10;
 
-    /// Announces that the instants `from..until` will be looked at closely: there the index gets frames every
-    /// `interval` instructions (at least 1024, and a 65536th of the range), so that steps back and seeks replay no
-    /// more than that. The parts of the index in which the range lies are made anew, and saved beside the trace; where that fails, they are used
-    /// all the same as long as the recording is open. Where the index would become larger than it may, frames are
-    /// made rarer. `progress` is told the numbers of instructions done and to do.
-    ///
-    /// Returns the number of parts that were made.
-    ///
-    /// # Errors
-    /// If there is no instant in the range, an index cannot be written or would be too large, a stream cannot be replayed, or it was cancelled.
+impl Engine {
+    /// See [`crate::Timeline::interest`].
     pub fn interest(
-        &self,
+        self: &Arc<Self>,
         from: Position,
         until: Position,
         interval: u64,
@@ -81,7 +70,6 @@ impl Timeline {
             let what = format!("the range is empty: {from} is not before {until}");
             return Err(Error::Unsupported(what));
         }
-        let inner = &self.0;
         let mut wanted: Vec<(Place, Interest)> = Vec::new();
         for (thread, scan) in self.scans()? {
             let new = || -> Result<Interest> {
@@ -93,12 +81,12 @@ impl Timeline {
                     interval: shortest(from, until).max(interval),
                 })
             };
-            for place in inner.places_of(*thread).iter() {
+            for place in self.places_of(*thread).iter() {
                 let interest = new()?;
                 let met = |p: Arc<Part>| interest.is_met_by(&p);
                 if interest.from < interest.until
                     && interest.meets(place.from, place.to)
-                    && !inner.part_if_built(*place).is_some_and(met)
+                    && !self.part_if_built(*place).is_some_and(met)
                 {
                     wanted.push((*place, interest));
                 }
@@ -107,7 +95,7 @@ impl Timeline {
         let total = wanted.iter().map(|w| w.0.to - w.0.from).sum();
         let done = AtomicU64::new(0);
         for (place, interest) in &wanted {
-            inner.build_denser(*place, interest, &|n| {
+            self.build_denser(*place, interest, &|n| {
                 progress(done.fetch_add(n, Relaxed) + n, total);
                 !cancel.is_cancelled()
             })?;
@@ -116,7 +104,7 @@ impl Timeline {
     }
 }
 
-impl Inner {
+impl Engine {
     /// Makes the index of a part anew, and saves it.
     fn build_denser(
         self: &Arc<Self>,
@@ -125,12 +113,20 @@ impl Inner {
         progress: &index::Progress,
     ) -> Result<()> {
         let old = self.part_if_built(place);
-        let span = self.span(place.thread);
+        let span = index::span(self, place.thread);
         let borders = interest.borders(place, old.as_deref(), span);
         let budget = Budget::new(self.budget(place), place.to - place.from);
         let scan = self.scan(place.thread)?;
         let draft = index::build(
-            self, place, scan, &budget, &borders, None, true, None, progress,
+            &self.recording,
+            place,
+            scan,
+            &budget,
+            &borders,
+            None,
+            true,
+            None,
+            progress,
         )?;
         let encoded = index::encode(&draft)?;
         drop(draft);
@@ -150,10 +146,7 @@ mod tests {
         let thread = ThreadId(1);
         for (from, until) in [(0, 5000), (7, 1 << 26), (3, 1 << 40), (9, u64::MAX)] {
             let interval = shortest(from, until);
-            assert!(
-                interval >= Timeline::SHORTEST_INTERVAL
-                    && (until - from).div_ceil(interval) <= MOST
-            );
+            assert!(interval >= SHORTEST && (until - from).div_ceil(interval) <= MOST);
             let interest = Interest {
                 from,
                 until,
@@ -170,6 +163,6 @@ mod tests {
             // The place's first, and the range's end.
             assert!(borders.len() as u64 <= MOST + 2, "{}", borders.len());
         }
-        assert_eq!(shortest(5, 4), Timeline::SHORTEST_INTERVAL);
+        assert_eq!(shortest(5, 4), SHORTEST);
     }
 }

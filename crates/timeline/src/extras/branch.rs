@@ -107,7 +107,7 @@ impl Branch {
         if let Some(found) = all(&self.memory) {
             return Ok(found);
         }
-        let recorded = self.cursor.peek(address, len)?;
+        let recorded = self.cursor.known_memory(address, len)?;
         let mut out = Vec::new();
         for (i, known) in recorded.bytes.iter().enumerate() {
             let at = address.wrapping_add(i as u64);
@@ -125,7 +125,7 @@ impl Branch {
 
     /// The bytes from an address on, zero where they are not known.
     fn known_or_zero(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
-        let recorded = self.cursor.peek(address, len)?;
+        let recorded = self.cursor.known_memory(address, len)?;
         let value = |(i, known): (usize, &Option<crate::Known>)| {
             let own = self.memory.get(&address.wrapping_add(i as u64));
             own.copied()
@@ -325,7 +325,7 @@ impl Branch {
         if !self.fetched.insert(page) {
             return Ok(false);
         }
-        let memory = self.cursor.peek(page, PAGE as usize)?;
+        let memory = self.cursor.known_memory(page, PAGE as usize)?;
         let mut run: Vec<u8> = Vec::new();
         for (i, byte) in memory.bytes.iter().chain([&None]).enumerate() {
             match byte {

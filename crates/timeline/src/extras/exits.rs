@@ -23,7 +23,7 @@ impl Cursor {
             .mappings(self.image(), self.position()?)?
             .iter())
         .any(|m| m.start < end && start < m.end && m.prot & WRITE != 0);
-        let code = self.peek(start, (end - start) as usize + INSTRUCTION)?;
+        let code = self.known_memory(start, (end - start) as usize + INSTRUCTION)?;
         let code = code.prefix();
         if changes || (code.len() as u64) < end - start {
             return Ok(None);

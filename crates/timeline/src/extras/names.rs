@@ -1,7 +1,8 @@
 //! What threads are called.
 
+use crate::recording::forked_by;
+use crate::scan::FORKS;
 use crate::scan::Raw;
-use crate::value::{FORKS, forked_by};
 use crate::{Cursor, Position, Result, Thread, ThreadId, Timeline};
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -110,7 +111,7 @@ impl Timeline {
         if self.0.is_forked(image)
             && parent < image
             && let Some(first) = threads.first()
-            && let Some(made) = forked_by(self, parent, image)?
+            && let Some(made) = forked_by(&self.0, parent, image)?
         {
             names.forked = Some((*first, made));
         }
@@ -136,7 +137,7 @@ fn of_path(
 
 /// Text at an address, up to a zero. What is not known of it is shown as such.
 fn text(cursor: &mut Cursor, address: u64, most: usize) -> Result<String> {
-    let known = cursor.peek(address, most)?.prefix();
+    let known = cursor.known_memory(address, most)?.prefix();
     let end = known.iter().position(|b| *b == 0);
     let text = String::from_utf8_lossy(&known[..end.unwrap_or(known.len())]).into_owned();
     Ok(match end.is_some() || known.len() == most {

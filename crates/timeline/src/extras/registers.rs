@@ -35,7 +35,7 @@ impl Cursor {
     ) -> Result<Option<Changed>> {
         let (thread, mut hi) = (self.thread(), self.count());
         let timeline = self.timeline().clone();
-        let player = self.player(thread)?;
+        let player = self.view.player(thread)?;
         let from = player.from;
         let mut size = FIRST;
         while hi > from {

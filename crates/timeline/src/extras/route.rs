@@ -3,7 +3,7 @@
 
 use crate::breakpath::{Breakpath, Touch};
 use crate::model::error::replay;
-use crate::play::Chunks;
+use crate::recording::Chunks;
 use crate::{Cancel, Error, Filter, KindOf, Module, Position, Result, Timeline};
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, Predictor};
@@ -122,7 +122,7 @@ impl Timeline {
         let code = inner.code(t.image, thread)?;
         let fail = |e| replay(thread, e);
         let mut machine = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
-        let source = Chunks::new(inner, thread, 0);
+        let source = Chunks::new(&inner.recording, thread, 0);
         machine.from_keyframe(Box::new(source)).map_err(fail)?;
         let mut n = 0;
         while machine.position() < count {

@@ -57,8 +57,10 @@ impl Seen for Recorded<'_> {
     fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>> {
         let h = self.happening;
         // Nothing is played for it unless it is needed.
-        self.cursor.set_place(h.thread, h.count + behind as u64);
-        let m = self.cursor.peek(address, len)?;
+        self.cursor
+            .view
+            .note_position(h.thread, h.count + behind as u64);
+        let m = self.cursor.known_memory(address, len)?;
         Ok(m.bytes.iter().map(|b| b.map(|k| k.value)).collect())
     }
 }
@@ -94,7 +96,7 @@ impl Cursor {
     pub fn system_call_here(&mut self) -> Result<Option<SystemCall>> {
         let (thread, count) = (self.thread(), self.count());
         let position = self.position()?;
-        let scan = self.timeline().0.scan(thread)?;
+        let scan = self.view.engine().scan(thread)?;
         let first = scan.events.partition_point(|e| e.0 < count);
         let mut here = scan.events[first..].iter().take_while(|e| e.0 == count);
         let Some(kind) = here.find_map(|e| match e.1 {
@@ -118,7 +120,7 @@ impl Cursor {
             kind,
         });
         // Also where it failed: nothing is played for it.
-        self.set_place(thread, count);
+        self.view.note_position(thread, count);
         call
     }
 }

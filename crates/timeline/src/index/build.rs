@@ -1,18 +1,23 @@
 //! Makes the index of a part: one thread replays it, another packs what each interval left.
 
 use super::by_page::{Generating, Generations};
+use super::codec::{LEVEL, LINE, PAGE, Page, bits};
+use super::draft::{Draft, Interval};
 use super::ends::{End, words};
+use super::frame::Frame;
+use super::history::History;
 use super::maker::Maker;
+use super::maker::STEPS;
 use super::pages::PageSet;
-use super::steps::{Gathered, STEPS};
-use super::{Draft, Frame, History, Interval, LEVEL, LINE, PAGE, Page, Place, SPAN, Touched};
-use crate::engine::Inner;
-use crate::index::sidecar::Stream;
+use super::ranges::{Place, SPAN, span};
+use super::sidecar::Stream;
+use super::steps::{Gathered, Raw};
+use super::touched::Touched;
 use crate::model::error::replay;
-use crate::play::Chunks;
+use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
 use crate::{Error, Result};
-use hindsight_replay::{LineMarks, Lines, Machine, State, Stop};
+use hindsight_replay::{Lines, Machine, State, Stop};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -32,22 +37,6 @@ const WAITING: usize = 1;
 /// Instructions of an interval at whose beginning so many bytes are laid out in memory.
 const FIRST: u64 = 2 << 20;
 const MUCH: u64 = 16 << 20;
-
-/// What an interval left, or a step of one, as the machine tells it.
-#[derive(Default)]
-pub(super) struct Raw {
-    state: Option<State>,
-    pub to: u64,
-    /// The interval ends there.
-    last: bool,
-    /// Pages that were touched, ascending, and which of their lines.
-    pub pages: Vec<(u32, u64)>,
-    /// Those lines: how they were accessed, and what they hold.
-    pub marks: Vec<LineMarks>,
-    pub cells: Vec<[u8; LINE]>,
-    /// Pages that something else changed, and what they hold.
-    pub changed: Vec<(u32, Box<Page>)>,
-}
 
 /// Told how many instructions are done, answers whether to go on.
 pub type Progress<'a> = dyn Fn(u64) -> bool + Sync + 'a;
@@ -115,7 +104,7 @@ pub struct Start {
     reason = "each is used once, by two callers"
 )]
 pub fn build(
-    inner: &Arc<Inner>,
+    recording: &Arc<Recording>,
     place: Place,
     scan: &Scan,
     budget: &Budget,
@@ -125,7 +114,7 @@ pub fn build(
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let span = AtomicU64::new(inner.span(place.thread));
+    let span = AtomicU64::new(span(recording, place.thread));
     let mut shadow = HashMap::new();
     if let Some(s) = &start {
         let mut put = |page, bytes: &Page| {
@@ -153,7 +142,7 @@ pub fn build(
         taken: budget.share(place.to - place.from),
         span: &span,
         longer: (0, place.from, 0),
-        steps: inner.has_steps(place.thread).then(Gathered::default),
+        steps: recording.has_steps(place.thread).then(Gathered::default),
         stream,
     };
     std::thread::scope(|s| {
@@ -162,7 +151,7 @@ pub fn build(
             Ok(packer.part)
         });
         let played = play(
-            inner,
+            recording,
             place,
             scan,
             (&span, borders),
@@ -181,7 +170,7 @@ pub fn build(
 
 /// Replays a part, and sends what each interval leaves as long as somebody wants it.
 fn play(
-    inner: &Arc<Inner>,
+    recording: &Arc<Recording>,
     place: Place,
     scan: &Scan,
     (span, borders): (&AtomicU64, &[u64]),
@@ -191,9 +180,9 @@ fn play(
 ) -> Result<()> {
     let thread = place.thread;
     let fail = |e| replay(thread, e);
-    let code = inner.code(inner.image(thread), thread)?;
+    let code = recording.code(recording.image(thread), thread)?;
     let mut m = Machine::observing_much(code).map_err(fail)?;
-    let source = Chunks::new(inner, thread, place.chunk);
+    let source = Chunks::new(recording, thread, place.chunk);
     // Pages of which the packer knows what they hold.
     let mut known = PageSet::new();
     match &start {
@@ -207,7 +196,7 @@ fn play(
         }
     }
     drop(start);
-    let stepped = inner.has_steps(thread);
+    let stepped = recording.has_steps(thread);
     // Where the interval at hand ends.
     let (mut end, mut short) = (0, false);
     loop {
@@ -240,7 +229,7 @@ fn play(
             Ok(_) => false,
             // What is missing at the end of a cut trace.
             Err(hindsight_replay::Error::MissingCode { .. })
-                if inner.trace.completeness() != hindsight_trace::Completeness::Complete =>
+                if recording.trace.completeness() != hindsight_trace::Completeness::Complete =>
             {
                 false
             }
@@ -309,15 +298,6 @@ fn harvest(
             raw.marks.push(marks[i]);
             raw.cells.push(cells[i]);
         }
-    })
-}
-
-/// The numbers of the bits that are set.
-pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let i = mask.trailing_zeros() as usize;
-        mask &= mask.wrapping_sub(1);
-        (i < 64).then_some(i)
     })
 }
 

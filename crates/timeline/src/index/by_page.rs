@@ -1,6 +1,7 @@
 //! What intervals touched, by page: sections of neighbouring pages, each about several intervals.
 
-use super::{History, LEVEL, pack, put};
+use super::codec::{LEVEL, pack, put};
+use super::history::History;
 use crate::base::sync::joined;
 use crate::{Error, Result};
 use std::collections::BTreeMap;

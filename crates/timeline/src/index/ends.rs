@@ -9,9 +9,9 @@ mod content;
 
 pub use content::OpenedEnds;
 
+use super::codec::{LINE, PAGE, Page, Reader};
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
-use super::{LINE, PAGE, Page, Reader};
 use crate::base::sync::lock;
 use hindsight_replay::State;
 use std::sync::{Arc, Mutex};
@@ -307,8 +307,8 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Touched;
     use super::super::maker::{Accesses, Maker};
+    use super::super::touched::Touched;
     use super::*;
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::Gap;

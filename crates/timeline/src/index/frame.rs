@@ -1,7 +1,7 @@
 //! Frames: states from which replay can begin, with the memory that it needs.
 
+use super::codec::{LINE, Lines, PAGE, Reader, pack, put, unpack};
 use super::pieces::{self, Pieces};
-use super::{LINE, Lines, PAGE, Reader, pack, put, unpack};
 use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};

@@ -1,8 +1,9 @@
 //! What something else than a thread did to memory between two intervals that become one.
 
-use super::build::bits;
+use super::codec::{LINE, bits};
+use super::draft::Interval;
+use super::ends::Ends;
 use super::ends::covered;
-use super::{Ends, Interval, LINE};
 
 /// Lines of a page that are not what the last interval left, and the differences.
 pub type Given = (u32, u64, Vec<u8>);
@@ -46,7 +47,7 @@ mod tests {
     use super::super::frame::Frame;
     use super::super::maker::Accesses;
     use super::super::maker::Maker;
-    use super::super::{LEVEL_STEPS, Touched};
+    use super::super::{codec::LEVEL_STEPS, touched::Touched};
     use super::*;
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::{Gap, State};

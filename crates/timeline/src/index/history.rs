@@ -1,6 +1,7 @@
 //! What an interval touched, as the file says it: made once, when the interval is, and small until then.
 
-use super::{Reader, Touched};
+use super::codec::Reader;
+use super::touched::Touched;
 
 /// What an interval touched, by page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,14 +1,16 @@
 //! Makes the ends of an interval, in one step or several.
 
-use super::build::bits;
+use super::codec::{LINE, Page, bits, put};
 use super::ends::{Changed, End, Ends, MASK, Step, framed, words};
 use super::frame::{parts, put_state};
 use super::given::Given;
-use super::steps::STEPS;
-use super::{LINE, Page, Touched, put};
+use super::touched::Touched;
 use crate::Result;
 use hindsight_replay::State;
 use std::sync::Arc;
+
+/// Steps that an interval is made in. Longer intervals have longer ones: most of the index says what each left.
+pub const STEPS: u64 = 4;
 
 /// The ends of an interval, as they are made.
 #[derive(Default)]

@@ -36,7 +36,7 @@ impl PageSet {
     /// All of them, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let all = self.bits.iter().enumerate();
-        all.flat_map(|(at, word)| super::build::bits(*word).map(move |i| (64 * at + i) as u32))
+        all.flat_map(|(at, word)| super::codec::bits(*word).map(move |i| (64 * at + i) as u32))
     }
 }
 

@@ -5,13 +5,16 @@
 //! pages together, how they were accessed in all intervals. So what touched an address last, however long
 //! ago, is known when one section is read.
 
-use super::by_page::{SECTION, sections};
-use super::{Draft, Ends, Frame, History, LINE, PAGE, Place, Reader, Touched, put, unpack};
+use super::by_page::sections;
+use super::codec::{Reader, put, unpack};
+use super::draft::Draft;
+use super::ends::Ends;
+use super::frame::Frame;
+use super::history::History;
+use super::ranges::Place;
+use super::touched::Touched;
 use crate::base::sync::lock;
-use crate::engine::Inner;
-use crate::index::sidecar::For;
 use crate::{Result, ThreadId};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A stretch of a part's bytes.
 #[derive(Clone, Copy, Debug)]
-struct Section {
+pub struct Section {
     at: u64,
     len: u64,
     sum: u64,
@@ -50,24 +53,24 @@ impl Bytes {
 }
 
 /// An interval.
-struct Span {
-    from: u64,
+pub struct Span {
+    pub from: u64,
     frame: Section,
     ends: Section,
 }
 
 /// Directory and bytes.
-struct Body {
-    spans: Vec<Span>,
+pub struct Body {
+    pub spans: Vec<Span>,
     /// Where the last one ends.
     end: u64,
     /// By the first page that each is about, of each generation behind that before.
-    pages: Vec<(u32, Section)>,
+    pub pages: Vec<(u32, Section)>,
     /// Where each ends.
     generations: Vec<usize>,
     bytes: Bytes,
     /// No other has it, also of the same part: where one is made anew, sections may be others.
-    number: u64,
+    pub number: u64,
 }
 
 /// The index of one part of a thread.
@@ -75,14 +78,14 @@ pub struct Part {
     pub thread: ThreadId,
     pub from: u64,
     pub to: u64,
-    place: Place,
+    pub place: Place,
     /// No other part has it: one of the same place that was made another time may have other intervals.
     pub number: u64,
     /// Where intervals begin.
     pub borders: Vec<u64>,
     /// Where the last one ends.
     end: u64,
-    body: Mutex<Arc<Body>>,
+    pub body: Mutex<Arc<Body>>,
 }
 
 /// How a page was accessed: the numbers of intervals that did, ascending.
@@ -90,24 +93,8 @@ pub type Past = Vec<(u32, Touched)>;
 
 /// What is said of some neighbouring pages: where each begins in the bytes, and those.
 pub struct Pages {
-    at: Vec<(u32, usize)>,
-    raw: Vec<u8>,
-}
-
-/// Something that was unpacked and is kept for a while.
-#[derive(Clone)]
-pub enum Unpacked {
-    Ends(Arc<Ends>),
-    Pages(Arc<Pages>),
-    Past(Arc<Past>),
-}
-
-/// Which of a part's: its number and that of an interval, its body's and that of a section of pages, or its own and that of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Key {
-    Ends(u64, usize),
-    Pages(u64, usize),
-    Past(u64, u32),
+    pub at: Vec<(u32, usize)>,
+    pub raw: Vec<u8>,
 }
 
 /// How many parts have been taken up, and how many bodies.
@@ -119,11 +106,11 @@ static BODIES: AtomicU64 = AtomicU64::new(0);
 pub struct Set(Vec<u64>);
 
 impl Set {
-    fn new(n: usize) -> Set {
+    pub fn new(n: usize) -> Set {
         Set(vec![0; n.div_ceil(64)])
     }
 
-    fn add(&mut self, i: usize) {
+    pub fn add(&mut self, i: usize) {
         self.0[i / 64] |= 1 << (i % 64);
     }
 
@@ -168,186 +155,6 @@ impl Part {
         (border(interval), border(interval + 1))
     }
 
-    /// The frame at the start of an interval.
-    pub fn frame(&self, inner: &Arc<Inner>, interval: usize) -> Result<Frame> {
-        self.ask(inner, |body| body.frame(interval))
-    }
-
-    /// What an interval left behind.
-    pub fn ends(&self, inner: &Arc<Inner>, interval: usize) -> Result<Arc<Ends>> {
-        let key = Key::Ends(self.number, interval);
-        let kept = lock(&inner.unpacked).get(&key);
-        if let Some(Unpacked::Ends(e)) = kept {
-            return Ok(e);
-        }
-        let ends = Arc::new(self.ask(inner, |body| body.ends(interval))?);
-        let what = Unpacked::Ends(Arc::clone(&ends));
-        lock(&inner.unpacked).put(key, what, ends.size());
-        Ok(ends)
-    }
-
-    /// How a page was accessed; `None`: not at all.
-    pub fn past(&self, inner: &Arc<Inner>, page: u32) -> Result<Option<Arc<Past>>> {
-        let key = Key::Past(self.number, page);
-        let kept = lock(&inner.unpacked).get(&key);
-        if let Some(Unpacked::Past(p)) = kept {
-            return Ok(Some(p));
-        }
-        let past = self.ask(inner, |body| body.past(page, &|n| body.pages(inner, n)))?;
-        if past.is_empty() {
-            return Ok(None);
-        }
-        let past = Arc::new(past);
-        let size = past.iter().map(|(_, t)| 64 + 4 * t.size()).sum();
-        lock(&inner.unpacked).put(key, Unpacked::Past(Arc::clone(&past)), size);
-        Ok(Some(past))
-    }
-
-    /// The intervals in which any of these bytes was accessed or, of one kind alone, any word of them.
-    pub fn touching(
-        &self,
-        inner: &Arc<Inner>,
-        address: u64,
-        len: u64,
-        reads: bool,
-        writes: bool,
-    ) -> Result<Set> {
-        let mut set = Set::new(self.borders.len());
-        self.each(inner, address, len, &mut |past, line, bytes| {
-            let wanted = words(bytes);
-            for (i, t) in past {
-                let [r, w] = t.line(line);
-                if reads && writes {
-                    // Of single bytes only that is known.
-                    let [r, w] = t.masks(line);
-                    if (r | w) & bytes != 0 {
-                        set.add(*i as usize);
-                    }
-                } else if (reads && r & wanted != 0) || (writes && w & wanted != 0) {
-                    set.add(*i as usize);
-                }
-            }
-        })?;
-        Ok(set)
-    }
-
-    /// The last interval of those before number `below` in which any of these bytes was accessed.
-    pub fn last(
-        &self,
-        inner: &Arc<Inner>,
-        address: u64,
-        len: u64,
-        below: usize,
-    ) -> Result<Option<usize>> {
-        let mut best = None;
-        self.each(inner, address, len, &mut |past, line, bytes| {
-            let n = past.partition_point(|(i, _)| (*i as usize) < below);
-            let hit = |(_, t): &&(u32, Touched)| {
-                let [r, w] = t.masks(line);
-                (r | w) & bytes != 0
-            };
-            let found = past[..n].iter().rfind(hit);
-            best = best.max(found.map(|(i, _)| *i as usize));
-        })?;
-        Ok(best)
-    }
-
-    /// How an interval accessed the bytes of a line last, see [`super::End`].
-    pub fn masks(
-        &self,
-        inner: &Arc<Inner>,
-        interval: usize,
-        page: u32,
-        line: usize,
-    ) -> Result<[u64; 2]> {
-        let past = self.past(inner, page)?;
-        let found = past.as_ref().and_then(|p| {
-            let i = p.binary_search_by_key(&(interval as u32), |e| e.0);
-            Some(p[i.ok()?].1.masks(line))
-        });
-        Ok(found.unwrap_or_default())
-    }
-
-    /// Shows the lines of some bytes that were accessed at all, with the bits of those bytes.
-    fn each(
-        &self,
-        inner: &Arc<Inner>,
-        address: u64,
-        len: u64,
-        show: &mut dyn FnMut(&Past, usize, u64),
-    ) -> Result<()> {
-        const CELLS: u64 = 1 << 32;
-        let mut one = |past: &Past, from: usize, to: usize| {
-            for line in from / LINE..to.div_ceil(LINE) {
-                let first = from.saturating_sub(line * LINE);
-                let end = (to - line * LINE).min(LINE);
-                show(past, line, (u64::MAX << first) & (u64::MAX >> (LINE - end)));
-            }
-        };
-        let end = address.saturating_add(len);
-        if len > SECTION as u64 {
-            // Only pages that there are.
-            for page in self.ask(inner, |body| body.accessed(inner))? {
-                let start = page as u64 * PAGE as u64;
-                let into = start.wrapping_sub(address) % CELLS;
-                // The page begins in the stretch, or the stretch in the page, or both.
-                let rest = (len.saturating_sub(into) as usize).min(PAGE);
-                let (from, to) = match (CELLS - into) as usize {
-                    begin @ ..PAGE if rest == 0 => (begin, PAGE),
-                    ..PAGE => (0, PAGE),
-                    _ if len >= CELLS => (0, PAGE),
-                    _ if rest == 0 => continue,
-                    _ => (0, rest),
-                };
-                if let Some(past) = self.past(inner, page)? {
-                    one(&past, from, to);
-                }
-            }
-            return Ok(());
-        }
-        let mut at = address;
-        while at < end {
-            let next = end.min((at | (PAGE as u64 - 1)).saturating_add(1));
-            let page = (at as u32) / PAGE as u32;
-            if let Some(past) = self.past(inner, page)? {
-                let from = at as usize % PAGE;
-                one(&past, from, from + (next - at) as usize);
-            }
-            at = next;
-        }
-        Ok(())
-    }
-
-    /// Answers from the bytes; where those are damaged, the part is made anew with the same intervals.
-    fn ask<T>(&self, inner: &Arc<Inner>, what: impl Fn(&Body) -> Option<T>) -> Result<T> {
-        let body = lock(&self.body).clone();
-        if let Some(answer) = what(&body) {
-            return Ok(answer);
-        }
-        inner.sidecar.found_damaged(self.place);
-        let mut body = lock(&self.body);
-        if what(&body).is_none() {
-            let draft = inner.again(self.place, &self.borders)?;
-            let encoded = encode(&draft)?;
-            drop(draft);
-            let bytes = encoded.1.concat();
-            let len = bytes.len() as u64;
-            let new = Body::open(self.place, &encoded.0, Bytes::Memory(bytes), len);
-            let same = |b: &Body| {
-                b.spans
-                    .iter()
-                    .map(|s| s.from)
-                    .eq(self.borders.iter().copied())
-            };
-            *body = Arc::new(new.filter(same).ok_or_else(|| inner.bad_frame())?);
-            if !inner.unsaved {
-                // Where that cannot be done, the next one makes it again.
-                let _ = inner.sidecar.add(self.place, &encoded, For::Question);
-            }
-        }
-        what(&body).ok_or_else(|| inner.bad_frame())
-    }
-
     /// Whether all of it is as it was made.
     pub fn is_whole(&self) -> bool {
         let body = lock(&self.body).clone();
@@ -358,7 +165,7 @@ impl Part {
 }
 
 impl Body {
-    fn open(place: Place, directory: &[u8], bytes: Bytes, len: u64) -> Option<Body> {
+    pub fn open(place: Place, directory: &[u8], bytes: Bytes, len: u64) -> Option<Body> {
         let mut r = Reader {
             b: directory,
             at: 0,
@@ -405,7 +212,7 @@ impl Body {
         })
     }
 
-    fn frame(&self, interval: usize) -> Option<Frame> {
+    pub fn frame(&self, interval: usize) -> Option<Frame> {
         let s = self.spans.get(interval)?;
         let blob = self.bytes.read(&s.frame)?;
         Some(Frame {
@@ -414,14 +221,14 @@ impl Body {
         })
     }
 
-    fn ends(&self, interval: usize) -> Option<Ends> {
+    pub fn ends(&self, interval: usize) -> Option<Ends> {
         let blob = self.bytes.read(&self.spans.get(interval)?.ends)?;
         let frame = self.frame(interval)?;
         Ends::new(&blob, frame.open()?.1, frame.position)
     }
 
     /// How a page was accessed. `pages`: unpacks a section of pages.
-    fn past(&self, page: u32, pages: &dyn Fn(usize) -> Option<Arc<Pages>>) -> Option<Past> {
+    pub fn past(&self, page: u32, pages: &dyn Fn(usize) -> Option<Arc<Pages>>) -> Option<Past> {
         let mut out = Past::new();
         let mut begin = 0;
         for end in self.generations.iter().copied() {
@@ -443,29 +250,7 @@ impl Body {
         Some(out)
     }
 
-    /// All pages that were accessed.
-    fn accessed(&self, inner: &Inner) -> Option<BTreeSet<u32>> {
-        let mut out = BTreeSet::new();
-        for n in 0..self.pages.len() {
-            out.extend(self.pages(inner, n)?.at.iter().map(|p| p.0));
-        }
-        Some(out)
-    }
-
-    /// What is said of a section of pages.
-    fn pages(&self, inner: &Inner, n: usize) -> Option<Arc<Pages>> {
-        let key = Key::Pages(self.number, n);
-        let kept = lock(&inner.unpacked).get(&key);
-        if let Some(Unpacked::Pages(p)) = kept {
-            return Some(p);
-        }
-        let pages = Arc::new(self.unpack_pages(n)?);
-        let size = pages.raw.len() + 16 * pages.at.len();
-        lock(&inner.unpacked).put(key, Unpacked::Pages(Arc::clone(&pages)), size);
-        Some(pages)
-    }
-
-    fn unpack_pages(&self, n: usize) -> Option<Pages> {
+    pub fn unpack_pages(&self, n: usize) -> Option<Pages> {
         let raw = unpack(&self.bytes.read(&self.pages.get(n)?.1)?)?;
         let mut at = Vec::new();
         let mut r = Reader { b: &raw, at: 0 };
@@ -492,11 +277,6 @@ impl Pages {
         }
         Some(out)
     }
-}
-
-/// The words of a line that have any of these bytes.
-fn words(bytes: u64) -> u8 {
-    (0..8).fold(0, |w, i| w | ((bytes >> (8 * i) & 0xff != 0) as u8) << i)
 }
 
 /// The directory of a part, and its sections, which it follows.

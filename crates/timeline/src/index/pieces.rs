@@ -1,6 +1,6 @@
 //! Bytes compressed piece by piece, so that a few of them are had without the rest.
 
-use super::{Reader, put};
+use super::codec::{Reader, put};
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};

@@ -7,8 +7,10 @@
 mod file;
 mod stream;
 
+use super::codec::intervals;
+use super::part::{Bytes, Encoded, Part};
+use super::ranges::Place;
 use crate::base::sync::lock;
-use crate::index::{Bytes, Encoded, Part, Place, intervals};
 use crate::{Error, Result, ThreadId};
 use file::{Contents, Key, Problem, RECORD, Record, Replacement};
 use hindsight_guard::outside;

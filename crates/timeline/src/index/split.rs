@@ -2,12 +2,13 @@
 //! ahead to where the others begin.
 
 use super::build::{Budget, Progress, Start, build};
-use super::{Draft, Place};
+use super::draft::Draft;
+use super::ranges::{Place, span};
+use super::sidecar::Stream;
+use crate::base::STRIDE;
 use crate::base::sync::{joined, lock};
-use crate::engine::Inner;
-use crate::index::sidecar::Stream;
 use crate::model::error::replay;
-use crate::play::{Chunks, STRIDE};
+use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_isa::Predictor;
@@ -29,7 +30,7 @@ const TIMES: u64 = 4;
 /// Makes the index of a part, within a budget, by up to `jobs` threads and as many that pack. `stream`: takes the
 /// sections of intervals as they are made, if that is one after the other.
 pub fn by_several(
-    inner: &Arc<Inner>,
+    recording: &Arc<Recording>,
     place: Place,
     scan: &Scan,
     budget: &Budget,
@@ -37,13 +38,13 @@ pub fn by_several(
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let least = LEAST * inner.span(place.thread);
+    let least = LEAST * span(recording, place.thread);
     // Of three processors one packs.
-    let stretches = (2 * jobs / 3).min(affordable(inner)).clamp(1, MOST);
+    let stretches = (2 * jobs / 3).min(affordable(recording)).clamp(1, MOST);
     let starts = starts(place, stretches, least);
     if starts.len() == 1 {
         return build(
-            inner,
+            recording,
             place,
             scan,
             budget,
@@ -58,7 +59,7 @@ pub fn by_several(
     let stretch = |i: usize, start: Option<Start>| -> Result<()> {
         let from = starts[i];
         let to = starts.get(i + 1).copied().unwrap_or(place.to);
-        let chunks = inner.trace.chunks(place.thread.0);
+        let chunks = recording.trace.chunks(place.thread.0);
         let part = Place {
             from,
             to,
@@ -68,7 +69,17 @@ pub fn by_several(
             },
             ..place
         };
-        let draft = build(inner, part, scan, budget, &[], start, false, None, progress)?;
+        let draft = build(
+            recording,
+            part,
+            scan,
+            budget,
+            &[],
+            start,
+            false,
+            None,
+            progress,
+        )?;
         lock(&drafts)[i] = Some(draft);
         Ok(())
     };
@@ -78,7 +89,7 @@ pub fn by_several(
         let mut begin = |i, start| {
             others.push(s.spawn(move || stretch(i, Some(start))));
         };
-        let ahead = run_ahead(inner, place, &starts, progress, &mut begin);
+        let ahead = run_ahead(recording, place, &starts, progress, &mut begin);
         let mine = ahead.and_then(|last| match last {
             Some(start) => stretch(starts.len() - 1, Some(start)),
             None => Ok(()),
@@ -104,8 +115,8 @@ pub fn by_several(
 }
 
 /// How many stretches may be made at the same time: each takes several times what the program had of memory.
-fn affordable(inner: &Inner) -> usize {
-    let had = inner
+fn affordable(recording: &Recording) -> usize {
+    let had = recording
         .trace
         .summary()
         .map_or(u64::MAX, |s| s.peak_memory_kib.max(1));
@@ -130,7 +141,7 @@ fn starts(place: Place, jobs: usize, least: u64) -> Vec<u64> {
 /// Runs to where stretches begin, and lets them begin, but for the last one, whose start is returned; `None`: the stream
 /// ended before.
 fn run_ahead(
-    inner: &Arc<Inner>,
+    recording: &Arc<Recording>,
     place: Place,
     starts: &[u64],
     progress: &Progress,
@@ -138,9 +149,9 @@ fn run_ahead(
 ) -> Result<Option<Start>> {
     let thread = place.thread;
     let fail = |e| replay(thread, e);
-    let code = inner.code(inner.image(thread), thread)?;
+    let code = recording.code(recording.image(thread), thread)?;
     let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
-    let source = Chunks::new(inner, thread, place.chunk);
+    let source = Chunks::new(recording, thread, place.chunk);
     // Comparing is left to those who make the index.
     m.digests_only();
     m.from_keyframe(Box::new(source)).map_err(fail)?;
@@ -155,7 +166,7 @@ fn run_ahead(
             Ok(Stop::Ended(_) | Stop::OutOfEvents) => return Ok(None),
             // What is missing at the end of a cut trace.
             Err(hindsight_replay::Error::MissingCode { .. })
-                if inner.trace.completeness() != Completeness::Complete =>
+                if recording.trace.completeness() != Completeness::Complete =>
             {
                 return Ok(None);
             }

@@ -1,19 +1,34 @@
 //! Steps of an interval, where threads share memory: further places from which replay can begin, and how
 //! memory changed from one to the next.
 
-use super::build::{Raw, bits};
+use super::codec::{LEVEL_STEPS, LINE, PAGE, Page, bits};
+use super::draft::Interval;
 use super::ends::{covered, words};
 use super::frame::Frame;
+use super::history::History;
 use super::maker::{Accesses, Maker};
-use super::{History, Interval, LEVEL_STEPS, LINE, PAGE, Page, Touched};
+use super::touched::Touched;
 use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::{LineMarks, State};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Steps that an interval is made in. Longer intervals have longer ones: most of the index says what each left.
-pub const STEPS: u64 = 4;
+/// What an interval left, or a step of one, as the machine tells it.
+#[derive(Default)]
+pub struct Raw {
+    pub state: Option<State>,
+    pub to: u64,
+    /// The interval ends there.
+    pub last: bool,
+    /// Pages that were touched, ascending, and which of their lines.
+    pub pages: Vec<(u32, u64)>,
+    /// Those lines: how they were accessed, and what they hold.
+    pub marks: Vec<LineMarks>,
+    pub cells: Vec<[u8; LINE]>,
+    /// Pages that something else changed, and what they hold.
+    pub changed: Vec<(u32, Box<Page>)>,
+}
 
 /// What the steps of an interval left, as long as it is not over.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! What an interval touched of a page, and how.
 
+use super::codec::{Reader, put};
 use super::ends::End;
-use super::{Reader, put};
 use hindsight_replay::LineMarks;
 
 /// What was touched of a page: a bit for each line, and of each line that was read or written two
@@ -97,7 +97,7 @@ impl Touched {
     }
 
     /// A line that holds this at the end of the interval.
-    pub fn end(&self, i: usize, bytes: [u8; super::LINE]) -> End {
+    pub fn end(&self, i: usize, bytes: [u8; super::codec::LINE]) -> End {
         End {
             masks: self.masks(i),
             bytes,

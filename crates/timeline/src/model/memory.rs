@@ -3,6 +3,15 @@
 use crate::{Position, ThreadId};
 use std::fmt;
 
+/// How much of memory is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// What is known. Where it is not, [`Memory::unnamed`] says which threads may have written something else.
+    Known,
+    /// Also all that it may be where it is not known, and who wrote that.
+    Candidates,
+}
+
 /// Bytes that are shown in a line.
 const ROW: usize = 16;
 
@@ -65,7 +74,7 @@ pub struct Memory {
     /// Values that segments which ran at the same time gave to some of it, and of bytes that are not known
     /// those they had when they were accessed last.
     pub candidates: Vec<Candidate>,
-    /// Where candidates are not all: only the last values that a thread gave or, of [`crate::Cursor::peek`], none.
+    /// Where candidates are not all: only the last values that a thread gave or, of [`crate::Cursor::known_memory`], none.
     pub unnamed: Vec<Unnamed>,
 }
 

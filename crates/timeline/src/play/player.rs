@@ -5,14 +5,16 @@ mod entered;
 mod snapshots;
 mod steps;
 
-use crate::engine::Inner;
+use crate::base::STRIDE;
+use crate::engine::Engine;
 use crate::index::{self, Place};
 use crate::model::error::replay;
 use crate::model::memory::Known;
+use crate::recording::Chunks;
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Lines, Machine, Marks, Source, State, Stop};
+use hindsight_replay::{Lines, Machine, Marks, State, Stop};
 use snapshots::Kept;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,15 +23,12 @@ use steps::Steps;
 /// Instructions before a place at which a snapshot is taken on the way to it, for steps back: replayed in less time
 /// than the snapshot takes.
 const TRAIL: u64 = 1 << 18;
-/// Instructions between two looks whether it was cancelled.
-pub const STRIDE: u64 = 1 << 22;
-
 /// Plays one thread.
 ///
 /// The machine's window holds what was touched since `since`, and perhaps what was before; its marks
 /// say what was touched since then.
 pub struct Player {
-    inner: Arc<Inner>,
+    engine: Arc<Engine>,
     pub thread: ThreadId,
     machine: Machine<'static>,
     places: Vec<Place>,
@@ -91,52 +90,18 @@ struct Since {
     marks: bool,
 }
 
-/// The chunks of a stream from one on.
-pub struct Chunks {
-    inner: Arc<Inner>,
-    thread: ThreadId,
-    next: usize,
-}
-
-impl Chunks {
-    pub fn new(inner: &Arc<Inner>, thread: ThreadId, next: usize) -> Chunks {
-        Chunks {
-            inner: Arc::clone(inner),
-            thread,
-            next,
-        }
-    }
-}
-
-impl Source for Chunks {
-    fn next_chunk(&mut self) -> std::result::Result<Option<Arc<Vec<u8>>>, hindsight_replay::Error> {
-        let wire = self.inner.chunk(self.thread, self.next)?;
-        self.next += 1;
-        Ok(wire)
-    }
-
-    fn module(
-        &self,
-        module: u32,
-        offset: u64,
-        len: usize,
-    ) -> std::result::Result<Vec<u8>, hindsight_replay::Error> {
-        Ok(self.inner.trace.module_part(module, offset, len)?)
-    }
-}
-
 impl Player {
-    pub fn new(inner: &Arc<Inner>, thread: ThreadId) -> Result<Player> {
-        let places = index::places(inner, thread);
+    pub fn new(engine: &Arc<Engine>, thread: ThreadId) -> Result<Player> {
+        let places = index::places(engine, thread);
         let (Some(first), Some(last)) = (places.first(), places.last()) else {
             return Err(Error::NoThread(thread));
         };
-        let code = inner.code(inner.image(thread), thread)?;
+        let code = engine.code(engine.image(thread), thread)?;
         let machine = Machine::observing(code).map_err(|e| replay(thread, e))?;
         Ok(Player {
-            from: inner.trace.chunks(thread.0)[0].first_pos,
+            from: engine.trace.chunks(thread.0)[0].first_pos,
             to: last.to.max(first.from),
-            inner: Arc::clone(inner),
+            engine: Arc::clone(engine),
             thread,
             machine,
             places,
@@ -167,8 +132,8 @@ impl Player {
         self.machine.vectors()
     }
 
-    pub fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Code bytes at `addr`, as of now.
@@ -309,7 +274,7 @@ impl Player {
             return Ok(from == count);
         }
         let place = self.places[self.part(count)];
-        let built = self.inner.part_if_built(place);
+        let built = self.engine.part_if_built(place);
         let from = built.map_or(place.from, |b| b.bounds(b.interval(count)).0);
         Ok(from == count)
     }
@@ -352,7 +317,7 @@ impl Player {
     pub fn take_helper(&mut self) -> Result<Box<Player>> {
         let mut helper = match self.helper.take() {
             Some(h) => h,
-            None => Box::new(Player::new(&self.inner, self.thread)?),
+            None => Box::new(Player::new(&self.engine, self.thread)?),
         };
         helper.cancel = self.cancel.clone();
         Ok(helper)
@@ -365,9 +330,9 @@ impl Player {
 
     /// The stream from the chunk on that has the events at a position.
     fn source(&mut self, position: u64) -> Chunks {
-        let chunks = self.inner.trace.chunks(self.thread.0);
+        let chunks = self.engine.trace.chunks(self.thread.0);
         self.first = chunks.partition_point(|c| c.last_pos < position);
-        Chunks::new(&self.inner, self.thread, self.first)
+        Chunks::new(&self.engine.recording, self.thread, self.first)
     }
 
     /// Begins to play at the start of an interval that ends at `until`, or of a step of one.
@@ -404,8 +369,10 @@ impl Player {
     fn start_for(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
         let place = self.places[part];
-        let have = self.inner.part_if_built(place);
-        if have.is_none() && count.saturating_sub(place.from) < self.inner.span(self.thread) {
+        let have = self.engine.part_if_built(place);
+        if have.is_none()
+            && count.saturating_sub(place.from) < index::span(&self.engine, self.thread)
+        {
             return self.start_part(part);
         }
         // What is far ahead in the part that is played whole is reached by playing on.
@@ -420,11 +387,11 @@ impl Player {
         }
         let built = match have {
             Some(b) => b,
-            None => self.inner.part(place, &self.cancel)?,
+            None => self.engine.part(place, &self.cancel)?,
         };
         let i = built.interval(count);
-        let frame = built.frame(&self.inner, i)?.load(self.forget_base());
-        let (state, lines) = frame.ok_or_else(|| self.inner.bad_frame())?;
+        let frame = built.frame(&self.engine, i)?.load(self.forget_base());
+        let (state, lines) = frame.ok_or_else(|| self.engine.bad_frame())?;
         self.begin(part, built.bounds(i).1, false, &state, lines)
     }
 
@@ -440,7 +407,7 @@ impl Player {
         self.snapshots.clear();
         self.at = None;
         let place = self.places[part];
-        let source = Chunks::new(&self.inner, thread, place.chunk);
+        let source = Chunks::new(&self.engine.recording, thread, place.chunk);
         self.base = Lines::default();
         self.settled = false;
         self.first = place.chunk;
@@ -551,7 +518,7 @@ impl Player {
             self.base = Lines::default();
             return self.play_on(part);
         }
-        let built = self.inner.part(self.places[part], &self.cancel)?;
+        let built = self.engine.part(self.places[part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
         if here >= to {
@@ -566,9 +533,9 @@ impl Player {
             }
             return self.advance(here);
         }
-        let frame = built.frame(&self.inner, i)?.load(self.forget_base());
+        let frame = built.frame(&self.engine, i)?.load(self.forget_base());
         self.at = None;
-        self.base = frame.ok_or_else(|| self.inner.bad_frame())?.1;
+        self.base = frame.ok_or_else(|| self.engine.bad_frame())?.1;
         let emptied = self.machine.set_window(&self.base);
         emptied.map_err(|e| replay(thread, e))?;
         self.at = Some(Since {
@@ -596,6 +563,6 @@ impl Player {
 
     /// The index of the part in which instruction `count` is.
     pub fn index(&self, count: u64) -> Result<Arc<index::Part>> {
-        (self.inner).part(self.places[self.part(count)], &self.cancel)
+        (self.engine).part(self.places[self.part(count)], &self.cancel)
     }
 }

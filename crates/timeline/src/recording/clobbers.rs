@@ -4,10 +4,10 @@
 //! Within a thread replay forgets what was known at the right place. This is about what others knew, and
 //! what happened at the same time.
 
+use super::Recording;
 use crate::base::sync::lock;
-use crate::scan::{Raw, Scan};
-use crate::value::FORKS;
-use crate::{Result, Segment, ThreadId, Timeline};
+use crate::scan::{Doubt, FORKS, Instant, Raw, Scan, When};
+use crate::{Result, Segment, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,55 +15,6 @@ use std::sync::Arc;
 /// Bytes of a page of the list, and pages from which on something is in no page's list.
 const PAGE: u64 = 4096;
 const LARGE: u64 = 16;
-
-/// A stretch of memory that something other than instructions may have changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Doubt {
-    pub thread: ThreadId,
-    /// Instructions that the thread had completed when it began.
-    pub from: u64,
-    /// It can go on for ever.
-    pub endless: bool,
-    /// The last number of the order before it began, and the first behind its end.
-    pub opens: u64,
-    pub closes: Option<u64>,
-    pub address: u64,
-    pub len: u64,
-}
-
-/// When an access happened: between two counts of a thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct When {
-    pub thread: ThreadId,
-    /// Not before this many instructions were completed.
-    pub from: u64,
-    /// Before this many were.
-    pub to: u64,
-}
-
-impl When {
-    /// Whether the instruction is known.
-    pub fn is_exact(&self) -> bool {
-        self.to <= self.from + 1
-    }
-}
-
-/// An instant for the threads of an image.
-#[derive(Clone, Debug)]
-pub struct Instant {
-    /// The thread whose instant it is, and its instructions completed; of another image: none of it.
-    pub home: (ThreadId, u64),
-    pub segment: Segment,
-    /// Threads that the home thread makes only later.
-    pub unborn: Vec<ThreadId>,
-}
-
-impl Instant {
-    /// Whether what a thread began behind number `opens` may have begun.
-    fn may_follow(&self, thread: ThreadId, opens: u64) -> bool {
-        self.segment.closes.is_none_or(|c| opens < c) && !self.unborn.contains(&thread)
-    }
-}
 
 /// What a thread did before what is kept of it begins: it may have written anything, since another one made it.
 fn unkept(
@@ -116,14 +67,14 @@ pub struct Doubts {
     gone: Vec<(i32, ThreadId, u64)>,
 }
 
-impl Timeline {
+impl Recording {
     /// What may have changed memory of an image without being recorded.
-    pub(crate) fn doubts(&self, image: u32) -> Result<Arc<Doubts>> {
-        if let Some(d) = lock(&self.0.doubts).get(&image) {
+    pub fn doubts(&self, image: u32) -> Result<Arc<Doubts>> {
+        if let Some(d) = lock(&self.doubts).get(&image) {
             return Ok(Arc::clone(d));
         }
-        let (scans, of) = (self.scans()?, self.0.threads_of(image));
-        let tid = |t: ThreadId| self.0.trace.stream_info(t.0).map_or(0, |i| i.tid);
+        let (scans, of) = (self.scans()?, self.threads_of(image));
+        let tid = |t: ThreadId| self.trace.stream_info(t.0).map_or(0, |i| i.tid);
         let mut new = Doubts::new(scans, &of, &tid);
         for t in of.iter().filter(|_| !new.unkept.is_empty()) {
             let Some(rsp) = scans.get(t).and_then(|s| s.stack) else {
@@ -141,7 +92,7 @@ impl Timeline {
             new.stacks.push((*t, from..mapped[i].end));
         }
         let new = Arc::new(new);
-        lock(&self.0.doubts).insert(image, Arc::clone(&new));
+        lock(&self.doubts).insert(image, Arc::clone(&new));
         Ok(new)
     }
 }

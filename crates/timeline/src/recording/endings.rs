@@ -1,13 +1,13 @@
 //! How threads ended.
 
+use super::Recording;
 use crate::Ending;
-use crate::engine::Inner;
 use crate::model::contents::ThreadId;
 use crate::scan::{Scan, Waited};
 use hindsight_trace::meta;
 use std::collections::BTreeMap;
 
-impl Inner {
+impl Recording {
     /// How a thread ended. Of what was killed from outside its own stream says nothing; but how the recorded program
     /// itself ended was seen by who recorded it, and a child's end by its parent.
     pub fn ending(&self, t: ThreadId, scan: &Scan) -> Ending {

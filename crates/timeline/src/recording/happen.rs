@@ -1,16 +1,17 @@
 //! What happened in a recording.
 
+use super::Recording;
 use crate::model::contents::*;
 use crate::scan::Raw;
-use crate::{Error, Result, Timeline};
+use crate::{Error, Result};
 
-impl Timeline {
+impl Recording {
     /// An error unless the recording has the thread and the program image that a filter names.
-    pub(crate) fn has(&self, filter: &Filter) -> Result<()> {
+    pub fn has(&self, filter: &Filter) -> Result<()> {
         if let Some(t) = filter.thread {
             self.thread(t)?;
         }
-        let unknown = |i: &u32| self.0.trace.images().iter().all(|known| known.number != *i);
+        let unknown = |i: &u32| self.trace.images().iter().all(|known| known.number != *i);
         match filter.image.filter(unknown) {
             Some(i) => Err(Error::NoImage(i)),
             None => Ok(()),
@@ -24,12 +25,12 @@ impl Timeline {
         let wants = |k| filter.kinds.is_empty() || filter.kinds.contains(&k);
         let mut out = Vec::new();
         for (t, scan) in scans {
-            let image = self.0.image(*t);
+            let image = self.image(*t);
             if filter.thread.is_some_and(|f| f != *t) || filter.image.is_some_and(|f| f != image) {
                 continue;
             }
             let mut push = |count: u64, kind: Kind| {
-                let position = self.0.position(*t, scan, count);
+                let position = self.position_in(*t, scan, count);
                 out.push(Happening {
                     position,
                     thread: *t,
@@ -39,7 +40,7 @@ impl Timeline {
             };
             if wants(KindOf::Thread) {
                 push(scan.from, Kind::ThreadBegin);
-                push(scan.to, Kind::ThreadEnd(self.0.ending(*t, scan)));
+                push(scan.to, Kind::ThreadEnd(self.ending(*t, scan)));
             }
             for (count, raw) in &scan.events {
                 match *raw {
@@ -88,7 +89,7 @@ impl Timeline {
                     p.threads.first(),
                     p.threads
                         .iter()
-                        .max_by_key(|t| self.0.ends(**t, &scans[*t]).1),
+                        .max_by_key(|t| self.bounds(**t, &scans[*t]).1),
                 ) else {
                     continue;
                 };
@@ -111,7 +112,7 @@ impl Timeline {
             }
         }
         if wants(KindOf::Module) {
-            let images = self.0.trace.images().iter().map(|i| i.number);
+            let images = self.trace.images().iter().map(|i| i.number);
             for image in images.filter(|i| filter.image.is_none_or(|f| f == *i)) {
                 for m in self.modules(image)? {
                     let (path, start, end) = (m.path, m.start, m.end);

@@ -1,25 +1,26 @@
 //! Segments and positions: the total order.
 
+use super::Recording;
 use crate::model::contents::{Segment, ThreadId};
-use crate::{Ending, Error, Position, Result, Timeline};
+use crate::{Ending, Error, Position, Result};
 
-impl Timeline {
+impl Recording {
     /// The segments of a thread, in order; empty ones are left out.
     pub fn segments(&self, thread: ThreadId) -> Result<impl Iterator<Item = Segment> + '_> {
-        let scan = self.0.scan(thread)?;
+        let scan = self.scan(thread)?;
         let all = (0..=scan.numbers.len()).map(move |i| scan.nth(thread, i));
         Ok(all.filter(|s| s.from < s.to))
     }
 
     /// The segment in which a thread has completed `count` instructions.
     pub fn segment(&self, thread: ThreadId, count: u64) -> Result<Segment> {
-        Ok(self.0.scan(thread)?.segment(thread, count))
+        Ok(self.scan(thread)?.segment(thread, count))
     }
 
     /// The position at which a thread has completed `count` instructions.
     pub fn position(&self, thread: ThreadId, count: u64) -> Result<Position> {
-        let scan = self.0.scan(thread)?;
-        Ok(self.0.position(thread, scan, count))
+        let scan = self.scan(thread)?;
+        Ok(self.position_in(thread, scan, count))
     }
 
     /// The thread that is at a position, and the number of instructions it has completed there.
@@ -38,7 +39,7 @@ impl Timeline {
     /// not begun. What follows in the segment that it runs then counts as completed when the segment
     /// was opened before.
     pub fn count_at(&self, thread: ThreadId, position: Position) -> Result<Option<u64>> {
-        let scan = self.0.scan(thread)?;
+        let scan = self.scan(thread)?;
         if let Some(s) = scan.opened_by(thread, position.segment) {
             return Ok(Some(s.from.saturating_add(position.offset).min(s.to)));
         }
@@ -53,21 +54,21 @@ impl Timeline {
         let Some(count) = self.count_at(thread, position)? else {
             return Ok(false);
         };
-        let scan = self.0.scan(thread)?;
-        let ended_itself = matches!(self.0.ending(thread, scan), Ending::Exit(_) | Ending::Exec);
+        let scan = self.scan(thread)?;
+        let ended_itself = matches!(self.ending(thread, scan), Ending::Exit(_) | Ending::Exec);
         Ok(count < scan.to || !ended_itself)
     }
 
     /// The first and the last position of the recording.
     pub fn range(&self) -> Result<(Position, Position)> {
         let scans = self.scans()?;
-        let ends = scans.iter().map(|(t, s)| self.0.ends(*t, s));
+        let ends = scans.iter().map(|(t, s)| self.bounds(*t, s));
         let both = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         both.ok_or(Error::Empty)
     }
 
     /// The first segment with instructions that was opened after this number.
-    pub(crate) fn opened_after(
+    pub fn opened_after(
         &self,
         number: u64,
         of: impl Fn(ThreadId) -> bool,
@@ -91,7 +92,7 @@ impl Timeline {
     }
 
     /// The last segment with instructions that was opened before this number.
-    pub(crate) fn opened_before(
+    pub fn opened_before(
         &self,
         number: u64,
         of: impl Fn(ThreadId) -> bool,

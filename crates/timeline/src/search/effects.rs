@@ -1,12 +1,14 @@
 //! Which instructions of one thread stop, and what they access.
 
-use super::{Hit, Stretch, changes};
+use super::hit::{Hit, Stretch};
 use crate::access::{Done, FEW};
-use crate::engine::Inner;
+use crate::base::STRIDE;
+use crate::engine::Engine;
 use crate::index::{Ends, Part, Set};
 use crate::model::stops::*;
-use crate::play::{Player, STRIDE};
-use crate::{Cursor, Result, ThreadId};
+use crate::play::Player;
+use crate::play::Viewpoint;
+use crate::{Result, ThreadId};
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Access;
 use std::sync::Arc;
@@ -30,8 +32,8 @@ pub struct Wants {
 }
 
 impl Wants {
-    pub fn of(cursor: &Cursor, thread: ThreadId, stops: &Stops) -> Wants {
-        let image = cursor.timeline().0.image(thread);
+    pub fn of(view: &Viewpoint, thread: ThreadId, stops: &Stops) -> Wants {
+        let image = view.engine().image(thread);
         let here = |i: Option<u32>| i.is_none_or(|i| i == image);
         Wants {
             breaks: (stops.breakpoints.iter().enumerate())
@@ -39,7 +41,7 @@ impl Wants {
                 .map(|(i, b)| (i, b.address))
                 .collect(),
             calls: (stops.calls.iter().copied())
-                .filter(|f| cursor.timeline().known_tracks(thread, *f).is_none())
+                .filter(|f| view.engine().known_tracks(thread, *f).is_none())
                 .collect(),
             watches: (stops.watchpoints.iter().copied())
                 .filter(|w| here(w.image) && w.len > 0)
@@ -80,7 +82,7 @@ impl Wants {
     /// that was asked about last.
     pub fn touched(
         &self,
-        inner: &Arc<Inner>,
+        engine: &Arc<Engine>,
         part: &Part,
         interval: usize,
         known: &mut Option<(u64, Vec<Set>)>,
@@ -93,7 +95,7 @@ impl Wants {
             None => {
                 let set = |w: &Watchpoint| {
                     let (reads, writes) = w.watch.kinds();
-                    part.touching(inner, w.address, w.len, reads, writes)
+                    part.touching(engine, w.address, w.len, reads, writes)
                 };
                 let sets = self.watches.iter().map(set).collect::<Result<_>>()?;
                 known.insert((part.number, sets))
@@ -129,7 +131,7 @@ impl Wants {
     /// looked at as a whole.
     pub fn steps_touching(
         &self,
-        inner: &Inner,
+        engine: &Engine,
         ends: &Ends,
         lo: u64,
         hi: u64,
@@ -145,7 +147,7 @@ impl Wants {
             for w in &self.watches {
                 let reads = w.watch.kinds().0;
                 let may = ends.touches(n, w.address, w.len, reads);
-                any |= may.ok_or_else(|| inner.bad_frame())?;
+                any |= may.ok_or_else(|| engine.bad_frame())?;
             }
             if any {
                 out.push(n);
@@ -372,7 +374,7 @@ impl Wants {
             let fits = |(_, a): &(usize, &Access)| {
                 a.touches(w.address, w.len)
                     && (a.read && reads || a.write && writes)
-                    && value.is_none_or(|v| changes::leaves_other(player, a, w, &v.1))
+                    && value.is_none_or(|v| leaves_other(player, a, w, &v.1))
             };
             if let Some((i, a)) = done.list.iter().enumerate().find(fits) {
                 let reason = Reason::Watchpoint {
@@ -389,4 +391,16 @@ impl Wants {
         }
         None
     }
+}
+
+/// Whether an access left anything else of what is watched than `value`. The player is behind it.
+fn leaves_other(player: &Player, a: &Access, w: &Watchpoint, value: &[u8]) -> bool {
+    let from = a.address.max(w.address);
+    let to = (a.address.saturating_add(a.len)).min(w.address.saturating_add(w.len));
+    let Some(held) = value.get((from - w.address) as usize..(to - w.address) as usize) else {
+        return true;
+    };
+    let mut cells = vec![0; held.len()];
+    player.cells(from, &mut cells);
+    a.unknown || cells != held
 }

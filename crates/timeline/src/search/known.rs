@@ -1,28 +1,15 @@
 //! Stops whose places are known without replaying anything: what the kernel wrote, and calls and
 //! returns of functions that were found before.
 
-use super::Stretch;
+use super::hit::Stretch;
+use crate::engine::Engine;
 use crate::model::stops::*;
 use crate::scan::Scan;
-use crate::{Cursor, Result, Timeline};
-
-/// Finds the calls from which returns are wanted.
-pub fn prepare(cursor: &Cursor, scope: Scope, stops: &Stops, cancel: &Cancel) -> Result<()> {
-    if stops.returns.is_empty() {
-        return Ok(());
-    }
-    let timeline = cursor.timeline();
-    for t in timeline.scans()?.keys() {
-        for function in stops.returns.iter().filter(|_| cursor.within(scope, *t)) {
-            timeline.tracks(*t, *function, cancel)?;
-        }
-    }
-    Ok(())
-}
+use std::sync::Arc;
 
 /// Offers the nearest of each kind to an end of a stretch. `passed`: where what the kernel wrote does not count.
 pub fn offer_all(
-    timeline: &Timeline,
+    engine: &Arc<Engine>,
     scan: &Scan,
     s: Stretch,
     (stops, passed): (&Stops, &[u64]),
@@ -30,7 +17,7 @@ pub fn offer_all(
     offer: &mut dyn FnMut(u64, Reason),
 ) {
     for w in &stops.watchpoints {
-        let image = timeline.0.image(s.thread);
+        let image = engine.image(s.thread);
         if !w.watch.kinds().1 || w.len == 0 || w.image.is_some_and(|i| i != image) {
             continue;
         }
@@ -52,7 +39,7 @@ pub fn offer_all(
         false => (s.lo, s.hi.saturating_sub(1)),
     };
     for function in &stops.returns {
-        let tracks = timeline.known_tracks(s.thread, *function);
+        let tracks = engine.known_tracks(s.thread, *function);
         if let Some(t) = tracks.and_then(|t| t.nearest_return(lo, hi, !forward)) {
             let (function, value) = (*function, t.value);
             offer(t.returned, Reason::Return { function, value });
@@ -60,7 +47,7 @@ pub fn offer_all(
     }
     // Those that are not known yet are searched for.
     for function in &stops.calls {
-        let tracks = timeline.known_tracks(s.thread, *function);
+        let tracks = engine.known_tracks(s.thread, *function);
         if let Some(t) = tracks.and_then(|t| t.nearest_call(lo, hi, !forward)) {
             let function = *function;
             offer(t.count, Reason::Call { function });

@@ -2,11 +2,12 @@
 
 use crate::access::Done;
 use crate::access::last::{Piece, Target, cut};
-use crate::model::memory::{Found, Written};
+use crate::model::memory::{Detail, Found, Written};
 use crate::model::stops::{Cancel, Scope, Watch};
 use crate::play::Player;
+use crate::play::Viewpoint;
 use crate::value;
-use crate::{Cursor, Position, Result, ThreadId};
+use crate::{Position, Result, ThreadId};
 use hindsight_replay::access::Access;
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ const TOGETHER: u64 = 4096;
 ///
 /// It has virtual processors of its own, and so does not care where cursors go meanwhile.
 pub struct Writes {
-    cursor: Cursor,
+    view: Viewpoint,
     /// For what is in memory behind a write, where the write alone does not tell.
-    other: Option<Cursor>,
+    other: Option<Viewpoint>,
     address: u64,
     len: u64,
     /// Bytes of which it is said what they then hold.
@@ -59,19 +60,19 @@ struct Hit {
 
 impl Writes {
     /// Of `len` bytes, before the place of a cursor.
-    pub(crate) fn new(cursor: &Cursor, address: u64, len: u64, shown: usize) -> Result<Writes> {
-        let timeline = cursor.timeline().clone();
-        let here = cursor.position()?;
+    pub(crate) fn new(view: &Viewpoint, address: u64, len: u64, shown: usize) -> Result<Writes> {
+        let engine = Arc::clone(view.engine());
+        let here = view.position()?;
         let mut threads = Vec::new();
-        for id in timeline.scans()?.keys().copied() {
-            if !cursor.within(Scope::Process, id) {
+        for id in engine.scans()?.keys().copied() {
+            if !view.within(Scope::Process, id) {
                 continue;
             }
-            let count = match id == cursor.thread() {
-                true => Some(cursor.count()),
-                false => timeline.count_at(id, here)?,
+            let count = match id == view.thread() {
+                true => Some(view.count()),
+                false => engine.count_at(id, here)?,
             };
-            let from = timeline.0.scan(id)?.from;
+            let from = engine.scan(id)?.from;
             threads.extend(count.filter(|n| *n > from).map(|hi| Thread {
                 id,
                 from,
@@ -82,7 +83,7 @@ impl Writes {
             }));
         }
         Ok(Writes {
-            cursor: Cursor::new(timeline)?,
+            view: Viewpoint::new(engine)?,
             other: None,
             address,
             len,
@@ -95,7 +96,7 @@ impl Writes {
     /// The next one; `None`: nothing that is recorded wrote there before. Behind an error (also [`crate::Error::Cancelled`])
     /// the list goes on only where nothing was looked for: else it says that it was cancelled.
     pub fn next(&mut self, cancel: &Cancel) -> Result<Option<Written>> {
-        let timeline = self.cursor.timeline().clone();
+        let engine = Arc::clone(self.view.engine());
         loop {
             cancel.check()?;
             let mut best: Option<(Position, usize)> = None;
@@ -103,9 +104,9 @@ impl Writes {
             let mut open: Option<(Position, usize)> = None;
             for (i, t) in self.threads.iter().enumerate() {
                 if let Some(h) = t.found.last() {
-                    best = best.max(Some((timeline.position(t.id, h.count)?, i)));
+                    best = best.max(Some((engine.position(t.id, h.count)?, i)));
                 } else if t.hi > t.from {
-                    open = open.max(Some((timeline.position(t.id, t.hi - 1)?, i)));
+                    open = open.max(Some((engine.position(t.id, t.hi - 1)?, i)));
                 }
             }
             match (best, open) {
@@ -130,11 +131,11 @@ impl Writes {
     fn look(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
         let (address, len, shown) = (self.address, self.len, self.shown);
         let t = &mut self.threads[i];
-        let (timeline, hi) = (self.cursor.timeline().clone(), t.hi);
+        let (engine, hi) = (Arc::clone(self.view.engine()), t.hi);
         let mut hits = Vec::new();
         let mut low = t.least;
-        self.cursor.unless(cancel, |cursor| {
-            let player = cursor.player(t.id)?;
+        self.view.cancellable(cancel, |view| {
+            let player = view.player(t.id)?;
             let target = |lo, hi| {
                 [Target {
                     address,
@@ -163,17 +164,17 @@ impl Writes {
                 }
                 None if t.least < hi => {}
                 None => {
-                    let inner = Arc::clone(player.inner());
+                    let engine = Arc::clone(player.engine());
                     let part = player.index(hi - 1)?;
                     let n = part.interval(hi - 1);
                     low = part.bounds(n).0.max(t.from).min(hi - 1);
-                    let set = part.touching(&inner, address, len, false, true)?;
+                    let set = part.touching(&engine, address, len, false, true)?;
                     if set.has(n) {
-                        let ends = part.ends(&inner, n)?;
+                        let ends = part.ends(&engine, n)?;
                         let step = ends.step(hi - 1);
                         low = ends.steps[step].from.max(low).min(hi - 1);
                         let may = ends.touches(step, address, len, false);
-                        if may.ok_or_else(|| inner.bad_frame())? {
+                        if may.ok_or_else(|| engine.bad_frame())? {
                             t.pieces.push(Piece {
                                 lo: low,
                                 hi,
@@ -192,7 +193,7 @@ impl Writes {
             None => low = low.min(t.least),
         }
         kernels(
-            &timeline.0.scan(t.id)?.written,
+            &engine.scan(t.id)?.written,
             (low, hi),
             (address, len),
             shown,
@@ -213,7 +214,7 @@ impl Writes {
         let thread = t.id;
         let pc = match h.pc {
             Some(pc) => pc,
-            None => self.cursor.unless(cancel, |c| {
+            None => self.view.cancellable(cancel, |c| {
                 let p = c.player(thread)?;
                 p.go(h.count)?;
                 Ok(p.registers().rip)
@@ -238,16 +239,16 @@ impl Writes {
     /// was there behind a write before, since when nothing else can have happened, which takes a thread that is alone
     /// with the memory. All else is looked for.
     fn value(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
-        let timeline = self.cursor.timeline().clone();
+        let engine = Arc::clone(self.view.engine());
         let (id, image) = (self.threads[i].id, self.cursor_image(i));
         let (address, shown) = (self.address, self.shown);
         let list = &self.threads[i].found;
-        let scan = timeline.0.scan(id)?;
+        let scan = engine.scan(id)?;
         // The first one from which what the others left follows.
         let mut first = list.len() - 1;
-        let place = timeline.position(id, list[first].count)?;
+        let place = engine.position(id, list[first].count)?;
         let alone = list[first].bytes.iter().any(Option::is_none)
-            && value::stays(&timeline, image, place, address, shown)?;
+            && value::stays(&engine, image, place, address, shown)?;
         while alone
             && first > 0
             && list[first].value.is_none()
@@ -264,7 +265,7 @@ impl Writes {
                 let old = |n: usize| before.as_ref().and_then(|v| v[n]);
                 let all = h.bytes.iter().enumerate().map(|(n, b)| b.or(old(n)));
                 if let Some(all) = all.collect::<Option<Vec<u8>>>() {
-                    known = value::behind(&timeline, image, (id, h.count), address, &all)?;
+                    known = value::behind(&engine, image, (id, h.count), address, &all)?;
                 }
             }
             let known = match known {
@@ -273,10 +274,10 @@ impl Writes {
                     let count = h.count;
                     let other = match &mut self.other {
                         Some(o) => o,
-                        None => self.other.insert(Cursor::new(timeline.clone())?),
+                        None => self.other.insert(Viewpoint::new(engine.clone())?),
                     };
                     other.seek_count(id, count + 1)?;
-                    let m = other.peek_unless(address, shown, cancel)?;
+                    let m = value::memory(other, address, shown, Detail::Known, cancel)?;
                     m.bytes.iter().map(|b| b.map(|k| k.value)).collect()
                 }
             };
@@ -287,7 +288,7 @@ impl Writes {
     }
 
     fn cursor_image(&self, i: usize) -> u32 {
-        self.cursor.timeline().0.image(self.threads[i].id)
+        self.view.engine().image(self.threads[i].id)
     }
 }
 

@@ -9,9 +9,12 @@
 
 mod stack;
 
+use super::run::run;
+use super::step::{back_if_ended, done, step_over};
+use crate::Result;
 use crate::model::stops::*;
-use crate::travel::cursor::Doing;
-use crate::{Cursor, Result};
+use crate::play::Doing;
+use crate::play::Viewpoint;
 use iced_x86::Mnemonic;
 use stack::{Words, words};
 use std::cell::Cell;
@@ -40,78 +43,84 @@ enum Way {
     Unclear,
 }
 
-/// See [`Cursor::step_out`].
-pub fn step_out(cursor: &mut Cursor, direction: Direction, cancel: &Cancel) -> Result<Stop> {
-    let mut floor = cursor.registers()?.gpr[RSP];
-    let mut steps = |cursor: &mut Cursor, n: usize| match direction {
-        Direction::Forward => steps_forward(cursor, floor, n, cancel),
-        Direction::Backward => steps_backward(cursor, &mut floor, n, cancel),
+/// See [`crate::Cursor::step_out`].
+pub fn step_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+    let home = (view.thread(), view.count());
+    let stop = search_out(view, direction, cancel);
+    Ok(done(back_if_ended(view, home, stop)?))
+}
+
+fn search_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+    let mut floor = view.registers()?.gpr[RSP];
+    let mut steps = |view: &mut Viewpoint, n: usize| match direction {
+        Direction::Forward => steps_forward(view, floor, n, cancel),
+        Direction::Backward => steps_backward(view, &mut floor, n, cancel),
     };
-    if let Some(stop) = steps(cursor, STEPS)? {
+    if let Some(stop) = steps(view, STEPS)? {
         return Ok(stop);
     }
-    let home = (cursor.thread(), cursor.count());
+    let home = (view.thread(), view.count());
     let frames = match direction {
         Direction::Forward => &FRAMES[..],
         Direction::Backward => &FRAMES[1..],
     };
     for frame in frames.iter().copied() {
         let found = match direction {
-            Direction::Forward => find_return(cursor, floor, frame, cancel),
-            Direction::Backward => find_call(cursor, floor, frame, cancel),
+            Direction::Forward => find_return(view, floor, frame, cancel),
+            Direction::Backward => find_call(view, floor, frame, cancel),
         };
         match found {
             Ok(Way::To(count)) => {
-                cursor.place(home.0, count)?;
-                let ends = direction == Direction::Forward && is_end(cursor)?;
-                return cursor.stop(if ends { Reason::End } else { Reason::Step });
+                view.set_position(home.0, count)?;
+                let ends = direction == Direction::Forward && is_end(view)?;
+                return view.stop(if ends { Reason::End } else { Reason::Step });
             }
             Ok(Way::Nowhere) => {
-                let scan = cursor.timeline().0.scan(home.0)?;
+                let scan = view.engine().scan(home.0)?;
                 let (count, reason) = match direction {
                     Direction::Forward => (scan.to, Reason::End),
                     Direction::Backward => (scan.from, Reason::Begin),
                 };
-                cursor.place(home.0, count)?;
-                return cursor.stop(reason);
+                view.set_position(home.0, count)?;
+                return view.stop(reason);
             }
-            Ok(Way::Unclear) => cursor.place(home.0, home.1)?,
+            Ok(Way::Unclear) => view.set_position(home.0, home.1)?,
             Err(crate::Error::Cancelled) => {
-                cursor.place(home.0, home.1)?;
-                return cursor.stop(Reason::Cancelled);
+                view.set_position(home.0, home.1)?;
+                return view.stop(Reason::Cancelled);
             }
             Err(e) => return Err(e),
         }
     }
     // No word of the stack tells.
-    let mut steps = |cursor: &mut Cursor, n: usize| match direction {
-        Direction::Forward => steps_forward(cursor, floor, n, cancel),
-        Direction::Backward => steps_backward(cursor, &mut floor, n, cancel),
+    let mut steps = |view: &mut Viewpoint, n: usize| match direction {
+        Direction::Forward => steps_forward(view, floor, n, cancel),
+        Direction::Backward => steps_backward(view, &mut floor, n, cancel),
     };
-    match steps(cursor, usize::MAX)? {
+    match steps(view, usize::MAX)? {
         Some(stop) => Ok(stop),
-        None => cursor.stop(Reason::Step),
+        None => view.stop(Reason::Step),
     }
 }
 
 /// The return is the first one whose address lies at `floor` or above.
 fn steps_forward(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     floor: u64,
     n: usize,
     cancel: &Cancel,
 ) -> Result<Option<Stop>> {
     for _ in 0..n {
         if cancel.is_cancelled() {
-            return cursor.stop(Reason::Cancelled).map(Some);
+            return view.stop(Reason::Cancelled).map(Some);
         }
-        let returns = cursor.instruction()?;
+        let returns = view.instruction()?;
         let returns = returns.is_some_and(|i| i.is_return() && i.rsp >= floor);
-        let before = (cursor.thread(), cursor.count());
-        let stop = cursor.step_over(Direction::Forward, cancel)?;
+        let before = (view.thread(), view.count());
+        let stop = step_over(view, Direction::Forward, cancel)?;
         if stop.reason == Reason::End && n == STEPS {
             // What was called did not return; perhaps it went out of this function too (`longjmp`).
-            cursor.place(before.0, before.1)?;
+            view.set_position(before.0, before.1)?;
             return Ok(None);
         }
         if stop.reason != Reason::Step || returns {
@@ -123,23 +132,23 @@ fn steps_forward(
 
 /// The call is the last one whose return address lies where the stack pointer has not been above since.
 fn steps_backward(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     floor: &mut u64,
     n: usize,
     cancel: &Cancel,
 ) -> Result<Option<Stop>> {
     for _ in 0..n {
         if cancel.is_cancelled() {
-            return cursor.stop(Reason::Cancelled).map(Some);
+            return view.stop(Reason::Cancelled).map(Some);
         }
-        let stop = cursor.step_over(Direction::Backward, cancel)?;
+        let stop = step_over(view, Direction::Backward, cancel)?;
         if stop.reason != Reason::Step {
             return Ok(Some(stop));
         }
-        let here = cursor.instruction()?;
+        let here = view.instruction()?;
         let rsp = match &here {
             Some(i) => i.rsp,
-            None => cursor.registers()?.gpr[RSP],
+            None => view.registers()?.gpr[RSP],
         };
         // A call that was stepped over as a whole leaves the stack pointer as it was.
         if here.is_some_and(|i| i.is_call()) && rsp.wrapping_sub(8) >= *floor {
@@ -151,26 +160,26 @@ fn steps_backward(
 }
 
 /// The address behind the call at the cursor, if there is one.
-fn is_call(cursor: &mut Cursor) -> Result<Option<u64>> {
-    let here = cursor.instruction()?.filter(Doing::is_call);
+fn is_call(view: &mut Viewpoint) -> Result<Option<u64>> {
+    let here = view.instruction()?.filter(Doing::is_call);
     Ok(here.map(|i| i.next))
 }
 
 /// Whether the thread returns next, by this word of the stack.
-fn returns_from(cursor: &mut Cursor, slot: u64) -> Result<bool> {
-    let here = cursor.instruction()?;
+fn returns_from(view: &mut Viewpoint, slot: u64) -> Result<bool> {
+    let here = view.instruction()?;
     Ok(here.is_some_and(|i| i.is_return() && i.rsp == slot))
 }
 
-fn is_end(cursor: &Cursor) -> Result<bool> {
-    Ok(cursor.count() == cursor.timeline().0.scan(cursor.thread())?.to)
+fn is_end(view: &Viewpoint) -> Result<bool> {
+    Ok(view.count() == view.engine().scan(view.thread())?.to)
 }
 
 /// Where the thread has returned to one of the addresses in the stack above the cursor.
-fn find_return(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
-    let begin = cursor.count();
+fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
+    let begin = view.count();
     let mut slots: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let words = words(cursor, floor, frame, cancel)?;
+    let words = words(view, floor, frame, cancel)?;
     for (slot, to) in &words.addresses {
         slots.entry(*to).or_default().push(*slot);
     }
@@ -191,13 +200,13 @@ fn find_return(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> 
         ..Stops::default()
     };
     loop {
-        let stop = cursor.run(Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+        let stop = run(view, Direction::Forward, Scope::Thread, &mut stops, cancel)?;
         match stop.reason {
             Reason::Breakpoint { .. } => {}
             Reason::Cancelled => return Err(crate::Error::Cancelled),
             _ => {
-                let end = cursor.count();
-                let read = first_return(cursor, (begin, end), &words, u64::MAX, cancel)?;
+                let end = view.count();
+                let read = first_return(view, (begin, end), &words, u64::MAX, cancel)?;
                 // It never returns, if there is nothing else to which it could.
                 return Ok(match read {
                     Some(count) => Way::To(count),
@@ -206,27 +215,27 @@ fn find_return(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> 
                 });
             }
         }
-        let (thread, count) = (cursor.thread(), cursor.count());
-        let slot = cursor.registers()?.gpr[RSP].wrapping_sub(8);
-        cursor.place(thread, count - 1)?;
-        let returned = returns_from(cursor, slot)?;
+        let (thread, count) = (view.thread(), view.count());
+        let slot = view.registers()?.gpr[RSP].wrapping_sub(8);
+        view.set_position(thread, count - 1)?;
+        let returned = returns_from(view, slot)?;
         if !returned {
             // It came there in another way.
-            cursor.place(thread, count)?;
+            view.set_position(thread, count)?;
             continue;
         }
         // What was called since has its return address there, and the function was left in another way (`longjmp`); or
         // its own was written there anew (`swapcontext`).
-        match is_pushed_since(cursor, begin, slot, cancel)? {
+        match is_pushed_since(view, begin, slot, cancel)? {
             Some(true) => {
                 gone.set(slot);
-                cursor.place(thread, count)?;
+                view.set_position(thread, count)?;
                 continue;
             }
-            Some(false) => cursor.place(thread, count - 1)?,
+            Some(false) => view.set_position(thread, count - 1)?,
             None => return Ok(Way::Unclear),
         }
-        let read = first_return(cursor, (begin, count - 1), &words, slot, cancel)?;
+        let read = first_return(view, (begin, count - 1), &words, slot, cancel)?;
         return Ok(Way::To(read.unwrap_or(count)));
     }
 }
@@ -234,34 +243,34 @@ fn find_return(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> 
 /// Behind the first return among instructions `from..to` that has read one of these words of the stack below `below`
 /// which is an address, or not known, and which no call has pushed since.
 fn first_return(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     (from, to): (u64, u64),
     words: &Words,
     below: u64,
     cancel: &Cancel,
 ) -> Result<Option<u64>> {
-    let thread = cursor.thread();
-    let unknown = words.unknown(cursor, (from, to), Watch::Read, cancel)?;
+    let thread = view.thread();
+    let unknown = words.unknown(view, (from, to), Watch::Read, cancel)?;
     let slots = words.addresses.iter().map(|w| w.0).chain(unknown);
     let slots = slots.filter(|s| *s < below);
     let mut left: BTreeMap<u64, usize> = slots.map(|s| (s, READS)).collect();
     let mut at = from;
     while !left.is_empty() {
-        cursor.place(thread, at)?;
+        view.set_position(thread, at)?;
         let mut stops = Stops {
             watchpoints: left.keys().map(|s| word(*s, Watch::Read)).collect(),
             ..Stops::default()
         };
-        let stop = cursor.run(Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+        let stop = run(view, Direction::Forward, Scope::Thread, &mut stops, cancel)?;
         let (slot, count) = match stop.reason {
             Reason::Watchpoint { id, count, .. } if count < to => (id, count),
             Reason::Cancelled => return Err(crate::Error::Cancelled),
             _ => return Ok(None),
         };
         at = count + 1;
-        cursor.place(thread, count)?;
-        if returns_from(cursor, slot)? {
-            if is_pushed_since(cursor, from, slot, cancel)? != Some(true) {
+        view.set_position(thread, count)?;
+        if returns_from(view, slot)? {
+            if is_pushed_since(view, from, slot, cancel)? != Some(true) {
                 return Ok(Some(at));
             }
             // Something that was called returns there, which lies below the return address.
@@ -278,19 +287,19 @@ fn first_return(
 /// branches may be made of a call, a write to where it put its return address, and a return. `None`: others have
 /// written it too often to tell.
 fn is_pushed_since(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     from: u64,
     slot: u64,
     cancel: &Cancel,
 ) -> Result<Option<bool>> {
-    let thread = cursor.thread();
+    let thread = view.thread();
     for _ in 0..WRITES {
-        let written = access(cursor, Direction::Backward, slot, Watch::Write, cancel)?;
+        let written = access(view, Direction::Backward, slot, Watch::Write, cancel)?;
         let Some(written) = written.filter(|w| *w >= from) else {
             return Ok(Some(false));
         };
-        cursor.place(thread, written)?;
-        if is_call(cursor)?.is_some() {
+        view.set_position(thread, written)?;
+        if is_call(view)?.is_some() {
             return Ok(Some(true));
         }
     }
@@ -309,22 +318,22 @@ enum Held {
 
 /// The last call whose return address lies in the stack above the cursor and that no return has read. It is unclear also
 /// where it is not there as it was written, since then something else may be there.
-fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
-    let (thread, here) = (cursor.thread(), cursor.count());
-    let begin = cursor.timeline().0.scan(thread)?.from;
+fn find_call(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
+    let (thread, here) = (view.thread(), view.count());
+    let begin = view.engine().scan(thread)?.from;
     let mut calls: BTreeMap<u64, bool> = BTreeMap::new();
-    let found = words(cursor, floor, frame, cancel)?;
+    let found = words(view, floor, frame, cancel)?;
     let mut left = BTreeMap::new();
     for (slot, to) in &found.addresses {
         let is = match calls.get(to) {
             Some(is) => *is,
-            None => is_behind_call(cursor, *to)?,
+            None => is_behind_call(view, *to)?,
         };
         calls.insert(*to, is);
         let held = if is { Held::Return(*to) } else { Held::Other };
         left.insert(*slot, (held, WRITES));
     }
-    for slot in found.unknown(cursor, (begin, here), Watch::Write, cancel)? {
+    for slot in found.unknown(view, (begin, here), Watch::Write, cancel)? {
         left.insert(slot, (Held::Unknown, WRITES));
     }
     while !left.is_empty() {
@@ -333,22 +342,22 @@ fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
             watchpoints: watchpoints.collect(),
             ..Stops::default()
         };
-        let stop = cursor.run(Direction::Backward, Scope::Thread, &mut stops, cancel)?;
+        let stop = run(view, Direction::Backward, Scope::Thread, &mut stops, cancel)?;
         let (slot, count) = match stop.reason {
             Reason::Watchpoint { id, count, .. } => (id, count),
             Reason::Cancelled => return Err(crate::Error::Cancelled),
             _ => break,
         };
-        let pushed = cursor.registers()?.gpr[RSP].wrapping_sub(8) == slot;
-        let call = is_call(cursor)?.filter(|_| pushed);
+        let pushed = view.registers()?.gpr[RSP].wrapping_sub(8) == slot;
+        let call = is_call(view)?.filter(|_| pushed);
         match (left.get_mut(&slot), call) {
             (Some((held, _)), Some(to)) => {
                 let same = *held == Held::Unknown || *held == Held::Return(to);
                 left.remove(&slot);
-                if same && !has_returned(cursor, (count + 1, here), slot, cancel)? {
+                if same && !has_returned(view, (count + 1, here), slot, cancel)? {
                     return Ok(Way::To(count));
                 }
-                if !same && !returns_first(cursor, (count + 1, here), slot, cancel)? {
+                if !same && !returns_first(view, (count + 1, here), slot, cancel)? {
                     return Ok(Way::Unclear);
                 }
             }
@@ -358,31 +367,31 @@ fn find_call(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
                 left.remove(&slot);
             }
         }
-        cursor.place(thread, count)?;
+        view.set_position(thread, count)?;
     }
     // The function was called before the recording begins; or the thread came to this stack in another way.
-    Ok(match found.all && begins_there(cursor, floor, here)? {
+    Ok(match found.all && begins_there(view, floor, here)? {
         true => Way::Nowhere,
         false => Way::Unclear,
     })
 }
 
 /// Whether the thread begins with the stack that an address is in.
-fn begins_there(cursor: &mut Cursor, address: u64, here: u64) -> Result<bool> {
-    let thread = cursor.thread();
-    cursor.place(thread, here)?;
-    let mapped = (cursor.timeline()).mappings(cursor.image(), cursor.position()?)?;
-    cursor.place(thread, 0)?;
+fn begins_there(view: &mut Viewpoint, address: u64, here: u64) -> Result<bool> {
+    let thread = view.thread();
+    view.set_position(thread, here)?;
+    let mapped = (view.engine()).mappings(view.image(), view.position()?)?;
+    view.set_position(thread, 0)?;
     let top = |address| stack::top(&mapped, address);
-    let rsp = cursor.registers()?.gpr[RSP];
+    let rsp = view.registers()?.gpr[RSP];
     Ok(top(rsp).is_some() && top(rsp) == top(address))
 }
 
 /// Whether there is a call before an address.
-fn is_behind_call(cursor: &mut Cursor, to: u64) -> Result<bool> {
+fn is_behind_call(view: &mut Viewpoint, to: u64) -> Result<bool> {
     for n in 2..=CALL {
         let from = to.wrapping_sub(n);
-        let code = cursor.code(from, n as usize)?;
+        let code = view.code(from, n as usize)?;
         let found = hindsight_replay::access::decode(&code, from);
         let call = |i: iced_x86::Instruction| i.next_ip() == to && i.mnemonic() == Mnemonic::Call;
         if found.is_some_and(call) {
@@ -394,20 +403,20 @@ fn is_behind_call(cursor: &mut Cursor, to: u64) -> Result<bool> {
 
 /// Whether a return is among the first that read a word of the stack among instructions `from..to`.
 fn returns_first(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     (mut from, to): (u64, u64),
     slot: u64,
     cancel: &Cancel,
 ) -> Result<bool> {
-    let thread = cursor.thread();
+    let thread = view.thread();
     for _ in 0..READS {
-        cursor.place(thread, from)?;
-        let read = access(cursor, Direction::Forward, slot, Watch::Read, cancel)?;
+        view.set_position(thread, from)?;
+        let read = access(view, Direction::Forward, slot, Watch::Read, cancel)?;
         let Some(read) = read.filter(|r| *r < to) else {
             return Ok(false);
         };
-        cursor.place(thread, read)?;
-        if cursor.instruction()?.is_some_and(|i| i.is_return()) {
+        view.set_position(thread, read)?;
+        if view.instruction()?.is_some_and(|i| i.is_return()) {
             return Ok(true);
         }
         from = read + 1;
@@ -417,20 +426,20 @@ fn returns_first(
 
 /// Whether a return has read a word of the stack among instructions `from..to`.
 fn has_returned(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     (from, mut to): (u64, u64),
     slot: u64,
     cancel: &Cancel,
 ) -> Result<bool> {
-    let thread = cursor.thread();
+    let thread = view.thread();
     for _ in 0..READS {
-        cursor.place(thread, to)?;
-        let read = access(cursor, Direction::Backward, slot, Watch::Read, cancel)?;
+        view.set_position(thread, to)?;
+        let read = access(view, Direction::Backward, slot, Watch::Read, cancel)?;
         let Some(read) = read.filter(|r| *r >= from) else {
             return Ok(false);
         };
-        cursor.place(thread, read)?;
-        if cursor.instruction()?.is_some_and(|i| i.is_return()) {
+        view.set_position(thread, read)?;
+        if view.instruction()?.is_some_and(|i| i.is_return()) {
             return Ok(true);
         }
         to = read;
@@ -440,7 +449,7 @@ fn has_returned(
 
 /// The nearest access of the thread to a word: the instructions that it had completed before.
 fn access(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     direction: Direction,
     address: u64,
     watch: Watch,
@@ -450,10 +459,7 @@ fn access(
         watchpoints: vec![word(address, watch)],
         ..Stops::default()
     };
-    match cursor
-        .run(direction, Scope::Thread, &mut stops, cancel)?
-        .reason
-    {
+    match run(view, direction, Scope::Thread, &mut stops, cancel)?.reason {
         Reason::Watchpoint { count, .. } => Ok(Some(count)),
         Reason::Cancelled => Err(crate::Error::Cancelled),
         _ => Ok(None),

@@ -78,7 +78,7 @@ impl Timeline {
     /// The position at which this many percent (0 to 100) of the instructions of a program image, or
     /// of the recording, are completed in the total order.
     pub fn percent(&self, percent: f64, image: Option<u32>) -> Result<Position> {
-        let scans: Vec<_> = (self.scans()?.iter())
+        let scans: Vec<_> = (self.0.scans()?.iter())
             .filter(|(t, _)| image.is_none_or(|i| self.0.image(**t) == i))
             .collect();
         let total: u64 = scans.iter().map(|(_, s)| s.to - s.from).sum();

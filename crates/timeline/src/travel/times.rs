@@ -25,7 +25,7 @@ impl Timeline {
     /// # Errors
     /// [`Error::NoPlace`] behind the end, and where the trace says nothing of times.
     pub fn at_time(&self, at: Duration, image: Option<u32>) -> Result<Position> {
-        let scans = self.scans()?.iter();
+        let scans = self.0.scans()?.iter();
         let scans: Vec<_> = scans
             .filter(|(t, _)| image.is_none_or(|i| self.0.image(**t) == i))
             .collect();
@@ -42,7 +42,7 @@ impl Timeline {
         }
         let reached = scans.iter().filter_map(|(t, s)| {
             let count = s.count_at_time(micros)?;
-            Some(self.0.position(**t, s, count))
+            Some(self.0.position_in(**t, s, count))
         });
         match reached.max() {
             Some(p) => Ok(p),

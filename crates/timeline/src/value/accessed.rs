@@ -1,13 +1,15 @@
 //! The last access to each byte, of one thread or several.
 
+use super::agreed;
 use super::past;
-use super::{Query, agreed, floor, shares_cells};
+use super::query::{Query, floor, shares_cells};
 use crate::access;
-use crate::model::memory::{Ground, Known};
+use crate::model::memory::{Detail, Ground, Known};
 use crate::model::stops::Watch;
 use crate::play::Player;
-use crate::recording::clobbers::When;
-use crate::{Cursor, Position, Result, ThreadId};
+use crate::play::Viewpoint;
+use crate::scan::When;
+use crate::{Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,50 +19,50 @@ const TOGETHER: u64 = 4096;
 
 /// What the threads of an image accessed before a position.
 pub fn find(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     image: u32,
     threads: &[(ThreadId, u64)],
     alone: bool,
     q: &mut Query,
 ) -> Result<()> {
-    let inner = Arc::clone(&cursor.timeline().0);
+    let engine = Arc::clone(view.engine());
     let mut touched = Vec::new();
     for (t, n) in threads {
-        q.check()?;
-        if alone || past::last(&inner, *t, q.m.address, q.len(), *n, &q.cancel)?.is_some() {
+        q.cancel.check()?;
+        if alone || past::last(&engine, *t, q.m.address, q.len(), *n, &q.cancel)?.is_some() {
             touched.push((*t, *n));
         }
     }
     // Marks and window know addresses modulo 2^32. Where that is not enough, the last access is found
     // by its whole address.
-    let exact = shares_cells(cursor.timeline(), image, &q.m)?;
-    let home = (cursor.thread(), cursor.count());
-    let mapped = mapped(cursor, threads, q)?;
+    let exact = shares_cells(view.engine(), image, &q.m)?;
+    let home = (view.thread(), view.count());
+    let mapped = mapped(view, threads, q)?;
     let by_others = |t: ThreadId| mapped.iter().flatten().any(|m| m.1 != t);
     match touched[..] {
         [] => {}
         [here] if !exact && (alone || here == home && !by_others(here.0)) => {
-            one(cursor.player(here.0)?, here.1, q)?
+            one(view.player(here.0)?, here.1, q)?
         }
         // Who asks for all values that it may have wants to know when it was accessed.
-        _ if exact || q.named || q.len() > TOGETHER => {
+        _ if exact || q.detail == Detail::Candidates || q.len() > TOGETHER => {
             let since = vec![None; q.m.bytes.len()];
-            shared(cursor, &touched, (&mapped, &since), exact, q)?
+            shared(view, &touched, (&mapped, &since), exact, q)?
         }
         _ => {
             // What follows from what the index says comes first, the rest is played.
-            let found = agreed::find(cursor, image, &touched, &mapped, q)?;
+            let found = agreed::find(view, image, &touched, &mapped, q)?;
             // They need not be looked for.
             found.none.iter().for_each(|i| q.lost[*i] = true);
             if !q.whole() {
-                shared(cursor, &touched, (&mapped, &found.since), exact, q)?;
+                shared(view, &touched, (&mapped, &found.since), exact, q)?;
             }
             found.none.iter().for_each(|i| q.lost[*i] = false);
         }
     }
     for t in q.unclear() {
         let count = threads.iter().find(|(other, _)| *other == t);
-        let p = cursor.player(t)?;
+        let p = view.player(t)?;
         settle(p, count.map_or(0, |t| t.1), q)?;
     }
     Ok(())
@@ -69,14 +71,14 @@ pub fn find(
 /// When each byte was mapped anew or changed last, and by whom.
 pub type Mapped = Vec<Option<(Position, ThreadId)>>;
 
-fn mapped(cursor: &Cursor, threads: &[(ThreadId, u64)], q: &Query) -> Result<Mapped> {
-    let timeline = cursor.timeline();
+fn mapped(view: &Viewpoint, threads: &[(ThreadId, u64)], q: &Query) -> Result<Mapped> {
+    let engine = view.engine();
     let mut out = vec![None; q.m.bytes.len()];
     for (t, n) in threads {
-        let sources = (timeline.0.scan(*t)?).sources_of(q.m.address, q.m.bytes.len(), *n);
+        let sources = (engine.scan(*t)?).sources_of(q.m.address, q.m.bytes.len(), *n);
         for (m, s) in out.iter_mut().zip(sources) {
             if let Some(s) = s {
-                *m = (*m).max(Some((timeline.position(*t, s.at)?, *t)));
+                *m = (*m).max(Some((engine.position(*t, s.at)?, *t)));
             }
         }
     }
@@ -87,7 +89,7 @@ fn mapped(cursor: &Cursor, threads: &[(ThreadId, u64)], q: &Query) -> Result<Map
 /// before they were mapped anew, or a gap, and nothing accessed them since. `count`: where the thread is. The player
 /// stays.
 pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
-    let floor = floor(p.inner(), p.thread, &q.m, count)?;
+    let floor = floor(p.engine(), p.thread, &q.m, count)?;
     let (mut bytes, mut targets) = (Vec::new(), Vec::new());
     for (i, floor) in floor.into_iter().enumerate() {
         let Some(when) = q.unclear[i].take_if(|w| w.thread == p.thread) else {
@@ -143,11 +145,11 @@ fn put(q: &mut Query, i: usize, thread: ThreadId, last: &access::Last) {
 
 /// What one thread knows of it, which nobody else has touched. The player stays at `count`.
 fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
-    let inner = Arc::clone(p.inner());
-    let floor = floor(&inner, p.thread, &q.m, count)?;
+    let engine = Arc::clone(p.engine());
+    let floor = floor(&engine, p.thread, &q.m, count)?;
     let all: Vec<usize> = (0..q.m.bytes.len()).collect();
     match recent(p, (0, count), &floor, q, &all)? {
-        Since::Known(since) if !q.whole() => past::before(&inner, p.thread, since, &floor, q),
+        Since::Known(since) if !q.whole() => past::before(&engine, p.thread, since, &floor, q),
         _ => Ok(()),
     }
 }
@@ -205,8 +207,8 @@ fn in_steps(
     let part = p.index(end - 1)?;
     let interval = part.interval(end - 1);
     // What the whole interval did not access its steps did not.
-    let bytes = past::accessed(p.inner(), &part, interval, q.m.address, bytes)?;
-    let ends = part.ends(p.inner(), interval)?;
+    let bytes = past::accessed(p.engine(), &part, interval, q.m.address, bytes)?;
+    let ends = part.ends(p.engine(), interval)?;
     let mut to = end;
     while begin < to {
         let mut open = bytes.clone();
@@ -219,7 +221,7 @@ fn in_steps(
         for i in &open {
             let address = q.m.address.wrapping_add(*i as u64);
             let its = ends.touches(step, address, 1, true);
-            touched |= its.ok_or_else(|| p.inner().bad_frame())?;
+            touched |= its.ok_or_else(|| p.engine().bad_frame())?;
         }
         if !touched {
             to = ends.steps[step].from;
@@ -267,18 +269,18 @@ pub fn take(p: &Player, count: u64, q: &mut Query, bytes: impl Iterator<Item = u
 /// What several threads know of it: the last interval of any of them that touched a word tells, if all of
 /// it comes after those of the others; else the last access is looked for, and so where `exact`.
 fn shared(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     threads: &[(ThreadId, u64)],
     (mapped, since_when): (&Mapped, &[Option<Position>]),
     exact: bool,
     q: &mut Query,
 ) -> Result<()> {
-    let timeline = cursor.timeline().clone();
-    let inner = &timeline.0;
+    let engine = Arc::clone(view.engine());
+    let engine = &engine;
     // What each thread knows nothing from before of.
     let mut floors = Vec::new();
     for (t, n) in threads {
-        floors.push(floor(inner, *t, &q.m, *n)?);
+        floors.push(floor(engine, *t, &q.m, *n)?);
     }
     let mut wanted = Vec::new();
     // Bytes of a word, with the instructions before which accesses of each thread count.
@@ -291,7 +293,7 @@ fn shared(
         // Those of which a part of an interval has to be played, by that part: together.
         let mut played: BTreeMap<(usize, u64, u64), Vec<Word>> = BTreeMap::new();
         for (mut bytes, mut since) in words.drain(..) {
-            q.check()?;
+            q.cancel.check()?;
             loop {
                 bytes.retain(|i| q.open(*i));
                 let (Some(first), Some(last)) = (bytes.first().copied(), bytes.last().copied())
@@ -301,10 +303,10 @@ fn shared(
                 let (start, len) = (q.m.address.wrapping_add(first as u64), last - first + 1);
                 let mut touches = Vec::new();
                 for (k, (t, _)) in threads.iter().enumerate() {
-                    let last = past::last(inner, *t, start, len as u64, since[k], &q.cancel)?;
+                    let last = past::last(engine, *t, start, len as u64, since[k], &q.cancel)?;
                     if let Some(touch) = last {
-                        let from = timeline.position(*t, touch.from)?;
-                        let to = timeline.position(*t, touch.to - 1)?;
+                        let from = engine.position(*t, touch.from)?;
+                        let to = engine.position(*t, touch.to - 1)?;
                         touches.push((to, from, k, touch));
                     }
                 }
@@ -331,15 +333,15 @@ fn shared(
                     played.entry(bounds).or_default().push((bytes, since));
                     break;
                 }
-                past::take(inner, &touch, &floors[k], q, bytes.iter().copied())?;
+                past::take(engine, &touch, &floors[k], q, bytes.iter().copied())?;
                 since[k] = touch.from.min(threads[k].1);
             }
         }
         for ((k, from, to), mut list) in played {
             let bytes: Vec<usize> = list.iter().flat_map(|w| w.0.iter().copied()).collect();
             let (t, floor) = (threads[k].0, &floors[k]);
-            let home = cursor.thread() == t && cursor.count() == to;
-            let p = cursor.player(t)?;
+            let home = view.thread() == t && view.count() == to;
+            let p = view.player(t)?;
             let found = match home {
                 true => recent(p, (from, to), floor, q, &bytes)?,
                 false => in_steps(p, (from, to), floor, q, &bytes)?,
@@ -363,7 +365,7 @@ fn shared(
             sure.push(w.byte);
         }
     }
-    exactly(cursor, wanted, q)?;
+    exactly(view, wanted, q)?;
     // Somebody accessed them there; who was not found is not known.
     sure.iter().for_each(|i| q.lost[*i] |= q.open(*i));
     Ok(())
@@ -399,16 +401,16 @@ struct Wanted {
 }
 
 /// The last access of several threads to each of some bytes.
-fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<()> {
-    let timeline = cursor.timeline().clone();
+fn exactly(view: &mut Viewpoint, mut all: Vec<Wanted>, q: &mut Query) -> Result<()> {
+    let engine = Arc::clone(view.engine());
     all.retain(|w| q.open(w.byte));
     let address = |w: &Wanted| q.m.address.wrapping_add(w.byte as u64);
     // By thread: which of the bytes, up to where, and the last place where that may have been.
     let mut order: BTreeMap<ThreadId, Vec<(usize, u64, Position)>> = BTreeMap::new();
     for (i, w) in all.iter().enumerate() {
         for (t, n) in &w.threads {
-            if let Some(touch) = past::last(&timeline.0, *t, address(w), 1, *n, &q.cancel)? {
-                let until = timeline.position(*t, touch.to - 1)?;
+            if let Some(touch) = past::last(&engine, *t, address(w), 1, *n, &q.cancel)? {
+                let until = engine.position(*t, touch.to - 1)?;
                 order.entry(*t).or_default().push((i, *n, until));
             }
         }
@@ -417,13 +419,13 @@ fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<(
     let mut order: Vec<_> = order.into_iter().collect();
     order.sort_by_key(|(_, list)| std::cmp::Reverse(list.iter().map(|o| o.2).max()));
     for (t, mut list) in order {
-        let from = timeline.0.scan(t)?.from;
+        let from = engine.scan(t)?.from;
         let mut targets = Vec::new();
         let known = |w: &Wanted| w.best.as_ref().map(|b| b.0).max(w.after);
         list.retain(|(i, _, until)| known(&all[*i]).is_none_or(|k| *until >= k));
         for (i, n, _) in &list {
             let lo = match known(&all[*i]) {
-                Some(k) => timeline.count_at(t, k)?.unwrap_or(from),
+                Some(k) => engine.count_at(t, k)?.unwrap_or(from),
                 None => from,
             };
             targets.push(access::Target {
@@ -433,13 +435,13 @@ fn exactly(cursor: &mut Cursor, mut all: Vec<Wanted>, q: &mut Query) -> Result<(
                 hi: *n,
             });
         }
-        let p = cursor.player(t)?;
+        let p = view.player(t)?;
         let found = access::last_effects(p, &targets, Watch::Access, 1, &q.cancel)?;
         for ((i, _, _), mut found) in list.into_iter().zip(found) {
             let Some(last) = found.all.pop() else {
                 continue;
             };
-            let at = timeline.position(t, last.effect.count)?;
+            let at = engine.position(t, last.effect.count)?;
             if known(&all[i]).is_none_or(|k| at >= k) {
                 all[i].best = Some((at, t, last));
             }

@@ -9,14 +9,16 @@
 mod left;
 
 use super::accessed::Mapped;
+use super::certain;
 use super::past;
-use super::{Query, certain, floor};
-use crate::engine::Inner;
+use super::query::{Query, floor};
+use crate::engine::Engine;
 use crate::index::{LINE, PAGE};
 use crate::model::memory::{Ground, Known};
-use crate::recording::clobbers::{Instant, When};
+use crate::play::Viewpoint;
 use crate::recording::maps::What;
-use crate::{Cursor, Position, Result, ThreadId};
+use crate::scan::{Instant, When};
+use crate::{Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use left::{Left, Stretch, View};
 use std::collections::HashMap;
@@ -41,7 +43,7 @@ enum Answer {
 
 /// Somebody who asks.
 struct Asker<'a> {
-    inner: Arc<Inner>,
+    engine: Arc<Engine>,
     threads: &'a [(ThreadId, u64)],
     /// All that have begun.
     others: Vec<ThreadId>,
@@ -66,7 +68,7 @@ pub struct Found {
 /// asks for all values that memory may have, it has to be found out exactly. `threads`: those that accessed any, with the instructions they have
 /// completed. No other memory may share the cells.
 pub fn find(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     image: u32,
     threads: &[(ThreadId, u64)],
     mapped: &Mapped,
@@ -74,19 +76,19 @@ pub fn find(
 ) -> Result<Found> {
     let len = q.m.bytes.len();
     let (mut since, mut none) = (vec![None; len], Vec::new());
-    if by_itself(cursor, image, q)? {
+    if by_itself(view, image, q)? {
         return Ok(Found { since, none });
     }
-    let inner = Arc::clone(&cursor.timeline().0);
+    let engine = Arc::clone(view.engine());
     let mut floors = Vec::new();
     for (t, n) in threads {
-        floors.push(floor(&inner, *t, &q.m, *n)?);
+        floors.push(floor(&engine, *t, &q.m, *n)?);
     }
     let now = q.judge.as_ref().map(|j| &j.now);
-    let mut others = inner.threads_of(image);
+    let mut others = engine.threads_of(image);
     others.retain(|t| now.is_none_or(|n| !n.unborn.contains(t)));
     let mut a = Asker {
-        inner,
+        engine,
         threads,
         others,
         floors,
@@ -95,14 +97,14 @@ pub fn find(
         lasting: HashMap::new(),
         here: None,
     };
-    a.look_here(cursor, q)?;
+    a.look_here(view, q)?;
     let mut bytes = Vec::new();
     for i in 0..len {
-        q.check()?;
+        q.cancel.check()?;
         if !q.open(i) {
             continue;
         }
-        match a.left_of(cursor, q, i)? {
+        match a.left_of(view, q, i)? {
             Some((b, Some(n))) => a.fill(q, &b, n),
             Some((b, None)) => bytes.push(b),
             None => {}
@@ -111,7 +113,7 @@ pub fn find(
     // How often each step was played: each time, something is found out of one byte at least.
     let mut played: HashMap<(usize, u64), usize> = HashMap::new();
     while !bytes.is_empty() {
-        q.check()?;
+        q.cancel.check()?;
         let mut plays: HashMap<(usize, u64), usize> = HashMap::new();
         let mut rest = Vec::new();
         for b in bytes {
@@ -119,8 +121,8 @@ pub fn find(
                 none.push(b.i);
                 continue;
             }
-            since[b.i] = a.sure(cursor, &b)?.map(|s| s.0);
-            match a.answer(cursor, q, &b)? {
+            since[b.i] = a.sure(view, &b)?.map(|s| s.0);
+            match a.answer(view, q, &b)? {
                 Answer::Is(n) => a.fill(q, &b, n),
                 Answer::Play(k, to) if played.get(&(k, to)).is_none_or(|n| *n <= len) => {
                     *plays.entry((k, to)).or_default() += 1;
@@ -134,19 +136,19 @@ pub fn find(
             break;
         };
         *played.entry((k, to)).or_default() += 1;
-        a.play(cursor, q, &mut bytes, k, to)?;
+        a.play(view, q, &mut bytes, k, to)?;
     }
     Ok(Found { since, none })
 }
 
 /// Whether any of it may lie in memory that changes without anything that the image does.
-fn by_itself(cursor: &Cursor, image: u32, q: &Query) -> Result<bool> {
-    let timeline = cursor.timeline();
+fn by_itself(view: &Viewpoint, image: u32, q: &Query) -> Result<bool> {
+    let engine = view.engine();
     let (start, end) = (q.m.address, q.m.address.saturating_add(q.len()));
-    let changes = timeline.changes(image)?;
+    let changes = engine.changes(image)?;
     Ok(changes.iter().any(|c| match &c.what {
         What::Map(m) => {
-            m.start < end && start < m.end && certain::changes_by_itself(timeline, image, m)
+            m.start < end && start < m.end && certain::changes_by_itself(engine, image, m)
         }
         What::Unmap(..) => false,
     }))
@@ -154,10 +156,10 @@ fn by_itself(cursor: &Cursor, image: u32, q: &Query) -> Result<bool> {
 
 impl Asker<'_> {
     /// What the cursor's thread accessed last costs nothing.
-    fn look_here(&mut self, cursor: &mut Cursor, q: &Query) -> Result<()> {
-        let home = (cursor.thread(), cursor.count());
+    fn look_here(&mut self, view: &mut Viewpoint, q: &Query) -> Result<()> {
+        let home = (view.thread(), view.count());
         if let Some(k) = self.threads.iter().position(|t| *t == home) {
-            let p = cursor.player(home.0)?;
+            let p = view.player(home.0)?;
             p.seek_end(home.1)?;
             self.here = Some((k, p.since(), p.known(q.m.address, q.m.bytes.len())));
         }
@@ -168,19 +170,19 @@ impl Asker<'_> {
     /// it is, if that follows at once. `None`: there is something else than accesses.
     fn left_of(
         &mut self,
-        cursor: &Cursor,
+        view: &Viewpoint,
         q: &Query,
         i: usize,
     ) -> Result<Option<(Byte, Option<usize>)>> {
         let at = q.m.address.wrapping_add(i as u64);
         let mut order = Vec::new();
         for (k, (t, n)) in self.threads.iter().enumerate() {
-            if let Some(touch) = past::last(&self.inner, *t, at, 1, *n, &q.cancel)? {
+            if let Some(touch) = past::last(&self.engine, *t, at, 1, *n, &q.cancel)? {
                 let known = self
                     .here
                     .as_ref()
                     .is_some_and(|h| h.0 == k && h.2[0][i] | h.2[1][i] == MARK);
-                order.push((known, cursor.timeline().position(*t, touch.to - 1)?, k));
+                order.push((known, view.engine().position(*t, touch.to - 1)?, k));
             }
         }
         order.sort_unstable_by(|a, b| b.cmp(a));
@@ -190,11 +192,11 @@ impl Asker<'_> {
         };
         for (_, _, k) in order {
             let n = self.threads[k].1;
-            if !self.add(cursor, q, i, (k, n), &mut b.left)? {
+            if !self.add(view, q, i, (k, n), &mut b.left)? {
                 return Ok(None);
             }
-            if let Some((_, n)) = self.sure(cursor, &b)?
-                && self.lasts(cursor, q, &b, n)?
+            if let Some((_, n)) = self.sure(view, &b)?
+                && self.lasts(view, q, &b, n)?
             {
                 return Ok(Some((b, Some(n))));
             }
@@ -204,7 +206,7 @@ impl Asker<'_> {
 
     /// Whether nobody may have written to a byte since one of those that are left, or at the same time: then it does not matter
     /// who read it.
-    fn lasts(&mut self, cursor: &Cursor, q: &Query, b: &Byte, n: usize) -> Result<bool> {
+    fn lasts(&mut self, view: &Viewpoint, q: &Query, b: &Byte, n: usize) -> Result<bool> {
         let one = &b.left[n];
         // It may write to it once more itself, before it is where it is.
         let writes_on = b.left.iter().any(|s| s.k == one.k && s.writes_on);
@@ -214,8 +216,8 @@ impl Asker<'_> {
         };
         let at = q.m.address.wrapping_add(b.i as u64);
         let thread = self.threads[one.k].0;
-        let least = cursor.timeline().position(thread, sure.0)?;
-        if self.mapped[b.i].is_some_and(|m| m.0 > least) || self.is_doubtful(cursor, q, b.i, one)? {
+        let least = view.engine().position(thread, sure.0)?;
+        if self.mapped[b.i].is_some_and(|m| m.0 > least) || self.is_doubtful(view, q, b.i, one)? {
             return Ok(false);
         }
         let key = (at / 8, one.k, sure);
@@ -226,12 +228,12 @@ impl Asker<'_> {
         let first = (b.i as u64).saturating_sub(at % 8);
         let end = (b.i as u64 + 8 - at % 8).min(q.len());
         let (word, len) = (q.m.address.wrapping_add(first), end - first);
-        let timeline = cursor.timeline();
-        let seen = timeline.segment(thread, sure.0)?;
+        let engine = view.engine();
+        let seen = engine.segment(thread, sure.0)?;
         // What threads did until they come to the end of the segments that they run.
         let mut late = seen;
         for (t, n) in self.threads {
-            let its = timeline.segment(*t, n.saturating_sub(1))?.closes;
+            let its = engine.segment(*t, n.saturating_sub(1))?.closes;
             late.closes = late.closes.zip(its).map(|(a, b)| a.max(b));
         }
         let anybody = Instant {
@@ -255,11 +257,11 @@ impl Asker<'_> {
             .copied()
             .collect::<Vec<_>>()
         {
-            let (mut lo, hi) = self.inner.scan(t)?.concurrent(t, &seen, &late);
+            let (mut lo, hi) = self.engine.scan(t)?.concurrent(t, &seen, &late);
             if t == thread {
                 lo = lo.max(sure.0);
             }
-            lasting = lasting && !past::writes(&self.inner, t, word, len, lo, hi, &q.cancel)?;
+            lasting = lasting && !past::writes(&self.engine, t, word, len, lo, hi, &q.cancel)?;
         }
         self.lasting.insert(key, lasting);
         Ok(lasting)
@@ -268,7 +270,7 @@ impl Asker<'_> {
     /// Adds what thread `k` left of a byte before it had completed `since` instructions.
     fn add(
         &mut self,
-        cursor: &Cursor,
+        view: &Viewpoint,
         q: &Query,
         i: usize,
         (k, mut since): (usize, u64),
@@ -289,14 +291,14 @@ impl Asker<'_> {
                 _ => return Ok(false),
             }
         }
-        while let Some(touch) = past::last(&self.inner, t, at, 1, since, &q.cancel)? {
-            let timeline = cursor.timeline();
+        while let Some(touch) = past::last(&self.engine, t, at, 1, since, &q.cancel)? {
+            let engine = view.engine();
             let mut best = None;
             for s in out.iter() {
                 let Some(sure) = s.sure else { continue };
-                best = best.max(Some(timeline.position(self.threads[s.k].0, sure.0)?));
+                best = best.max(Some(engine.position(self.threads[s.k].0, sure.0)?));
             }
-            if best > Some(timeline.position(t, touch.to - 1)?) {
+            if best > Some(engine.position(t, touch.to - 1)?) {
                 break;
             }
             let floor = self.floors[k][i];
@@ -310,7 +312,7 @@ impl Asker<'_> {
                 return Ok(false);
             };
             let until = view.until();
-            if until > touch.from && best > Some(timeline.position(t, until - 1)?) {
+            if until > touch.from && best > Some(engine.position(t, until - 1)?) {
                 break;
             }
             since = touch.from;
@@ -336,7 +338,7 @@ impl Asker<'_> {
         if let Some(v) = self.views.get(&key) {
             return Ok(v.clone());
         }
-        let view = View::new(&self.inner, touch, page, line)?.map(Rc::new);
+        let view = View::new(&self.engine, touch, page, line)?.map(Rc::new);
         self.views.insert(key, view.clone());
         Ok(view)
     }
@@ -358,7 +360,7 @@ impl Asker<'_> {
                 let Some(border) = border.filter(|b| *b <= view.ends.steps[view.here].from) else {
                     return Ok(None);
                 };
-                let scan = self.inner.scan(view.part.thread)?;
+                let scan = self.engine.scan(view.part.thread)?;
                 scan.changed(border, view.to + 1).iter().any(within)
             }
         };
@@ -370,7 +372,7 @@ impl Asker<'_> {
             Some([_, written]) => Some(written),
             None => None,
         };
-        let accessed = |step| Ok::<_, crate::Error>(view.accessed(&self.inner, step)?.map(of));
+        let accessed = |step| Ok::<_, crate::Error>(view.accessed(&self.engine, step)?.map(of));
         let any = |[read, wrote]: [bool; 2]| read || wrote;
         let mut last = None;
         for (n, stretch) in view.steps[valid..].iter().rev() {
@@ -397,7 +399,7 @@ impl Asker<'_> {
         let wrote = last.is_some_and(|l| l.1);
         Ok(Some(Left {
             k,
-            value: view.holds(&self.inner)?[byte],
+            value: view.holds(&self.engine)?[byte],
             from: view.from,
             to: view.to,
             write: write.unwrap_or(wrote),
@@ -409,23 +411,23 @@ impl Asker<'_> {
     }
 
     /// Where a byte was accessed for sure, or behind it, as late as is known: the position, and who it was.
-    fn sure(&self, cursor: &Cursor, b: &Byte) -> Result<Option<(Position, usize)>> {
+    fn sure(&self, view: &Viewpoint, b: &Byte) -> Result<Option<(Position, usize)>> {
         let mut best = None;
         for (n, s) in b.left.iter().enumerate() {
             if let Some(sure) = s.sure {
-                let at = cursor.timeline().position(self.threads[s.k].0, sure.0)?;
+                let at = view.engine().position(self.threads[s.k].0, sure.0)?;
                 best = best.max(Some((at, n)));
             }
         }
         Ok(best)
     }
 
-    fn answer(&mut self, cursor: &Cursor, q: &Query, b: &Byte) -> Result<Answer> {
-        let timeline = cursor.timeline();
-        let Some((least, sure)) = self.sure(cursor, b)? else {
-            return self.next(cursor, b, |_| true);
+    fn answer(&mut self, view: &Viewpoint, q: &Query, b: &Byte) -> Result<Answer> {
+        let engine = view.engine();
+        let Some((least, sure)) = self.sure(view, b)? else {
+            return self.next(view, b, |_| true);
         };
-        if self.lasts(cursor, q, b, sure)? {
+        if self.lasts(view, q, b, sure)? {
             return Ok(Answer::Is(sure));
         }
         if self.mapped[b.i].is_some_and(|m| m.0 > least) {
@@ -434,7 +436,7 @@ impl Asker<'_> {
         // Those that may have been the last.
         let mut last = Vec::new();
         for s in &b.left {
-            let at = timeline.position(self.threads[s.k].0, s.until().saturating_sub(1))?;
+            let at = engine.position(self.threads[s.k].0, s.until().saturating_sub(1))?;
             last.push(at >= least);
         }
         let mut all = b.left.iter().zip(&last).filter(|l| *l.1).map(|l| l.0);
@@ -443,26 +445,26 @@ impl Asker<'_> {
         }
         let one = &b.left[sure];
         if !all.clone().all(|s| s.value == one.value) {
-            return self.next(cursor, b, |n| last[n]);
+            return self.next(view, b, |n| last[n]);
         }
         for s in all.by_ref() {
             if s.unseen {
                 return Ok(Answer::Play(s.k, s.until()));
             }
         }
-        Ok(match self.is_doubtful(cursor, q, b.i, one)? {
+        Ok(match self.is_doubtful(view, q, b.i, one)? {
             true => Answer::Open,
             false => Answer::Is(sure),
         })
     }
 
     /// The one that may have been the last is to be played, if that has not been done.
-    fn next(&self, cursor: &Cursor, b: &Byte, of: impl Fn(usize) -> bool) -> Result<Answer> {
+    fn next(&self, view: &Viewpoint, b: &Byte, of: impl Fn(usize) -> bool) -> Result<Answer> {
         let mut best = None;
         for (n, s) in b.left.iter().enumerate().filter(|s| of(s.0)) {
             if s.is_open() {
                 let to = s.until();
-                let at = (cursor.timeline()).position(self.threads[s.k].0, to.saturating_sub(1))?;
+                let at = (view.engine()).position(self.threads[s.k].0, to.saturating_sub(1))?;
                 best = best.max(Some((at, n, to)));
             }
         }
@@ -470,14 +472,12 @@ impl Asker<'_> {
     }
 
     /// Whether anything but instructions may have changed it since it was accessed for sure.
-    fn is_doubtful(&self, cursor: &Cursor, q: &Query, i: usize, one: &Left) -> Result<bool> {
+    fn is_doubtful(&self, view: &Viewpoint, q: &Query, i: usize, one: &Left) -> Result<bool> {
         let (Some(j), Some(sure)) = (&q.judge, one.sure) else {
             return Ok(true);
         };
         let thread = self.threads[one.k].0;
-        let last = cursor
-            .timeline()
-            .segment(thread, sure.1.saturating_sub(1))?;
+        let last = view.engine().segment(thread, sure.1.saturating_sub(1))?;
         if thread != j.now.home.0 && !last.before(&j.now.segment) {
             // It may not have happened yet.
             return Ok(true);
@@ -488,7 +488,7 @@ impl Asker<'_> {
             from: sure.0,
             to: sure.1,
         };
-        let seen = cursor.timeline().segment(self.threads[one.k].0, sure.0)?;
+        let seen = view.engine().segment(self.threads[one.k].0, sure.0)?;
         let at = q.m.address.wrapping_add(i as u64);
         Ok(j.doubts.hold(at, nobody, &seen, &j.now))
     }
@@ -515,16 +515,16 @@ impl Asker<'_> {
     /// Plays the last step of a thread that ends at `to`, or is cut there, and takes over what it shows of all bytes.
     fn play(
         &mut self,
-        cursor: &mut Cursor,
+        view: &mut Viewpoint,
         q: &Query,
         bytes: &mut Vec<Byte>,
         k: usize,
         to: u64,
     ) -> Result<()> {
         let (t, n) = self.threads[k];
-        let home = (cursor.thread(), cursor.count());
+        let home = (view.thread(), view.count());
         let (address, len) = (q.m.address, q.m.bytes.len());
-        let p = cursor.player(t)?;
+        let p = view.player(t)?;
         let (since, [reads, writes, cells]) = match (t, n) == home {
             true if to == n => {
                 p.seek_end(n)?;
@@ -555,7 +555,7 @@ impl Asker<'_> {
             }
             if let Some(from) = more {
                 b.left.retain(|s| s.partial || s.sure.is_some());
-                clear &= self.add(cursor, q, b.i, (k, from), &mut b.left)?;
+                clear &= self.add(view, q, b.i, (k, from), &mut b.left)?;
             }
             match clear {
                 true => i += 1,

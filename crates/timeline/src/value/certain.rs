@@ -1,26 +1,30 @@
 //! What may have been changed by something that is not recorded since it was accessed is not known.
 
-use super::{FORKS, Query};
+use super::query::Query;
 use crate::access;
+use crate::engine::Engine;
 use crate::model::memory::Why;
 use crate::model::stops::Watch;
 use crate::play::Player;
-use crate::recording::clobbers::When;
+use crate::play::Viewpoint;
+use crate::scan::FORKS;
 use crate::scan::Raw;
-use crate::{Cursor, Mapping, Position, Result, ThreadId, Timeline};
+use crate::scan::When;
+use crate::{Mapping, Position, Result, ThreadId};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Takes back what is not certain, and says what it was. `own`: the image is the cursor's.
 pub fn certain(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     image: u32,
     here: Position,
     own: bool,
     q: &mut Query,
 ) -> Result<()> {
-    let home = (cursor.thread(), cursor.count());
+    let home = (view.thread(), view.count());
     let mut doubtful = Vec::new();
-    for group in groups(q, image, &cursor.timeline().clone()) {
+    for group in groups(q, image, &Arc::clone(view.engine())) {
         let Some(when) = q.when[group.start] else {
             continue;
         };
@@ -31,32 +35,32 @@ pub fn certain(
             doubtful.push((group, when));
         }
     }
-    for (part, when) in pinpoint(cursor, q, &doubtful)?.into_iter().flatten() {
+    for (part, when) in pinpoint(view, q, &doubtful)?.into_iter().flatten() {
         let mut doubtful = false;
         for i in part.clone() {
             doubtful |= q.doubtful(i, when)?;
         }
         if doubtful {
-            let at = cursor.timeline().position(when.thread, when.from)?;
+            let at = view.engine().position(when.thread, when.from)?;
             q.doubt(part.start, part.end, when, Why::Changed, at);
         }
     }
-    shared(cursor, image, here, own, q)?;
-    dead(cursor, image, q)?;
+    shared(view, image, here, own, q)?;
+    dead(view, image, q)?;
     if own {
-        cursor.place(home.0, home.1)?;
+        view.set_position(home.0, home.1)?;
     }
     Ok(())
 }
 
 /// Stretches of bytes of a word that threads of this image accessed at the same time.
-fn groups(q: &Query, image: u32, timeline: &Timeline) -> Vec<Range<usize>> {
+fn groups(q: &Query, image: u32, engine: &Arc<Engine>) -> Vec<Range<usize>> {
     let mut out: Vec<Range<usize>> = Vec::new();
     for i in 0..q.m.bytes.len() {
         let Some(when) = q.when[i].filter(|_| q.m.bytes[i].is_some()) else {
             continue;
         };
-        if timeline.0.image(when.thread) != image {
+        if engine.image(when.thread) != image {
             continue;
         }
         let begins = q.m.address.wrapping_add(i as u64).is_multiple_of(8);
@@ -76,7 +80,7 @@ type Parts = Vec<(Range<usize>, When)>;
 /// When exactly groups of bytes were accessed last, of which intervals are known: for each the parts that were
 /// accessed at one time.
 pub fn pinpoint(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     q: &Query,
     groups: &[(Range<usize>, When)],
 ) -> Result<Vec<Parts>> {
@@ -101,8 +105,8 @@ pub fn pinpoint(
             hi: when.to,
         };
         let targets: Vec<_> = wanted.iter().map(target).collect();
-        let home = cursor.thread() == t;
-        let p = cursor.player(t)?;
+        let home = view.thread() == t;
+        let p = view.player(t)?;
         let ask = |p: &mut Player| access::last_effects(p, &targets, Watch::Access, 1, &q.cancel);
         // The cursor's own stays where it is; others are searched for writes there next.
         let found = if home { p.with_helper(ask) } else { ask(p) }?;
@@ -125,17 +129,23 @@ pub fn pinpoint(
 }
 
 /// In memory that other processes may have too, a value is known only at the instruction that shows it.
-fn shared(cursor: &mut Cursor, image: u32, here: Position, own: bool, q: &mut Query) -> Result<()> {
-    let timeline = cursor.timeline().clone();
-    let there = timeline.mappings(image, here)?;
+fn shared(
+    view: &mut Viewpoint,
+    image: u32,
+    here: Position,
+    own: bool,
+    q: &mut Query,
+) -> Result<()> {
+    let engine = Arc::clone(view.engine());
+    let there = engine.mappings(image, here)?;
     let start = q.m.address;
     let end = start.saturating_add(q.len());
     for r in there.iter().filter(|r| r.start < end && start < r.end) {
-        if !changes_by_itself(&timeline, image, r) {
+        if !changes_by_itself(&engine, image, r) {
             continue;
         }
         let mut inside = Vec::new();
-        for group in groups(q, image, &timeline) {
+        for group in groups(q, image, &engine) {
             let at = q.m.address.wrapping_add(group.start as u64);
             if r.start <= at
                 && at < r.end
@@ -144,10 +154,10 @@ fn shared(cursor: &mut Cursor, image: u32, here: Position, own: bool, q: &mut Qu
                 inside.push((group, when));
             }
         }
-        for (part, when) in pinpoint(cursor, q, &inside)?.into_iter().flatten() {
-            let now = (cursor.thread(), cursor.count());
+        for (part, when) in pinpoint(view, q, &inside)?.into_iter().flatten() {
+            let now = (view.thread(), view.count());
             if !own || (when.thread, when.from + 1) != now {
-                let at = timeline.position(when.thread, when.from)?;
+                let at = engine.position(when.thread, when.from)?;
                 q.doubt(part.start, part.end, when, Why::Shared, at);
             }
         }
@@ -156,7 +166,7 @@ fn shared(cursor: &mut Cursor, image: u32, here: Position, own: bool, q: &mut Qu
 }
 
 /// Whether a mapping's content can change without anything that the image does.
-pub fn changes_by_itself(timeline: &Timeline, image: u32, r: &Mapping) -> bool {
+pub fn changes_by_itself(engine: &Arc<Engine>, image: u32, r: &Mapping) -> bool {
     const WRITE: u32 = 2;
     const ANONYMOUS: u32 = 0x20;
     if r.path.starts_with("[vvar") {
@@ -171,16 +181,16 @@ pub fn changes_by_itself(timeline: &Timeline, image: u32, r: &Mapping) -> bool {
     }
     // Nobody else has what has no name, unless there was a fork.
     let nameless = r.flags & ANONYMOUS != 0 && r.path != "[shm]";
-    !nameless || timeline.0.is_forked(image) || forks(timeline, image)
+    !nameless || engine.is_forked(image) || forks(engine, image)
 }
 
 /// Whether an image made processes with copies of its mappings.
-fn forks(timeline: &Timeline, image: u32) -> bool {
-    let threads = timeline.0.threads_of(image);
-    let tid = |t: &ThreadId| timeline.trace().stream_info(t.0).map_or(0, |i| i.tid);
+fn forks(engine: &Arc<Engine>, image: u32) -> bool {
+    let threads = engine.threads_of(image);
+    let tid = |t: &ThreadId| engine.trace.stream_info(t.0).map_or(0, |i| i.tid);
     let tids: Vec<i32> = threads.iter().map(tid).collect();
     threads.iter().any(|t| {
-        let Ok(scan) = timeline.0.scan(*t) else {
+        let Ok(scan) = engine.scan(*t) else {
             return true;
         };
         scan.events.iter().any(|(_, e)| match e {
@@ -195,14 +205,13 @@ fn forks(timeline: &Timeline, image: u32) -> bool {
 }
 
 /// Words by which the kernel says that a thread has ended.
-fn dead(cursor: &mut Cursor, image: u32, q: &mut Query) -> Result<()> {
-    let timeline = cursor.timeline().clone();
+fn dead(view: &mut Viewpoint, image: u32, q: &mut Query) -> Result<()> {
+    let engine = Arc::clone(view.engine());
     let len = q.m.bytes.len() / 4 * 4;
     for i in (0..len).step_by(4) {
         let bytes: [Option<u8>; 4] = std::array::from_fn(|k| q.m.bytes[i + k].map(|b| b.value));
         let accessed = (i..i + 4).find(|k| {
-            q.when[*k].is_some_and(|w| timeline.0.image(w.thread) == image)
-                && q.m.bytes[*k].is_some()
+            q.when[*k].is_some_and(|w| engine.image(w.thread) == image) && q.m.bytes[*k].is_some()
         });
         let (Some(k), Some(judge)) = (accessed, &q.judge) else {
             continue;
@@ -213,7 +222,7 @@ fn dead(cursor: &mut Cursor, image: u32, q: &mut Query) -> Result<()> {
             continue;
         }
         let Some(when) = q.when[k] else { continue };
-        let at = timeline.position(when.thread, when.from)?;
+        let at = engine.position(when.thread, when.from)?;
         q.doubt(i, i + 4, when, Why::Changed, at);
     }
     Ok(())

@@ -2,11 +2,12 @@
 
 use super::accessed::{settle, take};
 use super::past;
-use super::{Query, code, floor};
+use super::query::{Query, code, floor};
 use crate::Result;
 use crate::model::memory::Known;
-use crate::model::stops::Cancel;
+use crate::model::stops::{Cancel, View};
 use crate::play::Player;
+use hindsight_isa::{CpuState, VecState};
 use std::sync::Arc;
 
 /// Words whose earlier values are kept.
@@ -21,8 +22,8 @@ pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
         settle(p, here, &mut q)?;
     }
     if !q.whole() {
-        let (since, inner) = (p.since(), Arc::clone(p.inner()));
-        let floor = floor(&inner, p.thread, &q.m, here)?;
+        let (since, engine) = (p.since(), Arc::clone(p.engine()));
+        let floor = floor(&engine, p.thread, &q.m, here)?;
         for (i, floor) in floor.into_iter().enumerate() {
             if q.open(i) && floor < since {
                 let at = address.wrapping_add(i as u64);
@@ -44,19 +45,19 @@ pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
 /// touched the word last.
 fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
     let since = p.since();
-    let inner = Arc::clone(p.inner());
-    let Some(from) = past::last(&inner, p.thread, word, 8, since, &p.cancel)?.map(|t| t.from)
+    let engine = Arc::clone(p.engine());
+    let Some(from) = past::last(&engine, p.thread, word, 8, since, &p.cancel)?.map(|t| t.from)
     else {
         return Ok([None; 8]);
     };
     let mut q = Query::new(word, 8, &p.cancel);
-    let floor = floor(&inner, p.thread, &q.m, since)?;
+    let floor = floor(&engine, p.thread, &q.m, since)?;
     // What changed it since then belongs to the question too.
     let changed = floor.iter().max().copied().unwrap_or(0).max(from);
     if let Some(known) = p.kept.get(&(word, changed)) {
         return Ok(*known);
     }
-    past::before(&inner, p.thread, since, &floor, &mut q)?;
+    past::before(&engine, p.thread, since, &floor, &mut q)?;
     let mut known = [None; 8];
     known.copy_from_slice(&q.m.bytes);
     if p.kept.len() >= KEPT {
@@ -64,4 +65,16 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
     }
     p.kept.insert((word, changed), known);
     Ok(known)
+}
+
+impl View for Player {
+    fn registers(&self) -> CpuState {
+        Player::registers(self)
+    }
+    fn vectors(&self) -> VecState {
+        Player::vectors(self)
+    }
+    fn read(&mut self, address: u64, buf: &mut [u8]) -> Result<bool> {
+        read(self, address, buf)
+    }
 }

@@ -2,11 +2,13 @@
 //! says that nobody could write to. The search for who accessed such bytes last would have to go back to the
 //! beginning.
 
-use super::Query;
+use super::query::Query;
+use crate::engine::Engine;
 use crate::model::memory::{Ground, Known};
+use crate::play::Viewpoint;
 use crate::recording::maps::{Change, What};
 use crate::scan::{Raw, Scan};
-use crate::{Cursor, Mapping, Position, Result, Timeline};
+use crate::{Mapping, Position, Result};
 use hindsight_trace::Completeness;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,14 +26,14 @@ const MEDDLING: [u64; 2] = [101, 311];
 type Near<'a> = (&'a Change, (u64, u64));
 
 /// Fills in what is evident.
-pub fn find(cursor: &Cursor, q: &mut Query) -> Result<()> {
-    let timeline = cursor.timeline().clone();
+pub fn find(view: &Viewpoint, q: &mut Query) -> Result<()> {
+    let engine = Arc::clone(view.engine());
     // Of a recording that was cut, mappings may be missing.
-    if timeline.trace().completeness() != Completeness::Complete {
+    if engine.trace.completeness() != Completeness::Complete {
         return Ok(());
     }
-    let (image, here) = (cursor.image(), cursor.position()?);
-    let changes = timeline.changes(image)?;
+    let (image, here) = (view.image(), view.position()?);
+    let changes = engine.changes(image)?;
     let (address, len) = (q.m.address, q.len());
     let end = address.saturating_add(len);
     let near: Vec<Near> = (changes.iter())
@@ -40,7 +42,7 @@ pub fn find(cursor: &Cursor, q: &mut Query) -> Result<()> {
         .collect();
     absent(&near, here, q);
     if near.iter().any(|n| is_of_file(n.0)) {
-        files(&timeline, image, here, &near, q)?;
+        files(&engine, image, here, &near, q)?;
     }
     Ok(())
 }
@@ -80,13 +82,13 @@ fn absent(near: &[Near], here: Position, q: &mut Query) {
 
 /// What a file says of code and constants that could not be written as long as the program ran.
 fn files(
-    timeline: &Timeline,
+    engine: &Arc<Engine>,
     image: u32,
     here: Position,
     near: &[Near],
     q: &mut Query,
 ) -> Result<()> {
-    if meddled(timeline)? {
+    if meddled(engine)? {
         return Ok(());
     }
     let fixed = |n: &Near| match &n.0.what {
@@ -94,14 +96,14 @@ fn files(
         What::Unmap(..) => true,
     };
     let end = q.m.address.saturating_add(q.len());
-    let list = timeline.mappings(image, here)?;
+    let list = engine.mappings(image, here)?;
     let inside = |r: &&Mapping| r.start < end && q.m.address < r.end && r.path.starts_with('/');
     for r in list.iter().filter(inside).cloned() {
         let first = |o: &&Mapping| o.path == r.path && o.offset == 0 && o.start <= r.start;
         let Some(base) = list.iter().filter(first).map(|o| o.start).max() else {
             continue;
         };
-        let Some((file, constant)) = constants(timeline, &r, base)? else {
+        let Some((file, constant)) = constants(engine, &r, base)? else {
             continue;
         };
         for i in 0..q.m.bytes.len() {
@@ -127,17 +129,17 @@ fn files(
 }
 
 /// Whether a recorded process may have written into the memory of others, as a debugger does.
-fn meddled(timeline: &Timeline) -> Result<bool> {
-    let inner = &timeline.0;
-    if let Some(m) = inner.meddled.get() {
+fn meddled(engine: &Arc<Engine>) -> Result<bool> {
+    let engine = &engine;
+    if let Some(m) = engine.meddled.get() {
         return Ok(*m);
     }
     let calls = |s: &Scan| {
         let call = |e: &(u64, Raw)| matches!(e.1, Raw::Syscall { number, .. } if MEDDLING.contains(&number));
         s.events.iter().any(call)
     };
-    let found = timeline.scans()?.values().any(calls);
-    Ok(*inner.meddled.get_or_init(|| found))
+    let found = engine.scans()?.values().any(calls);
+    Ok(*engine.meddled.get_or_init(|| found))
 }
 
 /// Addresses of parts of a file, with the offset in it of the first byte.
@@ -145,14 +147,18 @@ type Parts = Vec<(Range<u64>, u64)>;
 
 /// A mapped executable file, which is loaded at `base`, and its parts that are not writable. Others may have been
 /// written before they were made read-only, also where that is not recorded.
-fn constants(timeline: &Timeline, r: &Mapping, base: u64) -> Result<Option<(Arc<Vec<u8>>, Parts)>> {
+fn constants(
+    engine: &Arc<Engine>,
+    r: &Mapping,
+    base: u64,
+) -> Result<Option<(Arc<Vec<u8>>, Parts)>> {
     let path = r.path.as_bytes();
-    let mut named = (timeline.trace().modules().iter()).filter(|m| m.path.as_bytes() == path);
+    let mut named = (engine.trace.modules().iter()).filter(|m| m.path.as_bytes() == path);
     // A path may have meant one file after another.
     let (Some(info), None) = (named.next(), named.next()) else {
         return Ok(None);
     };
-    let file = timeline.0.file(info.hash)?;
+    let file = engine.file(info.hash)?;
     let parts = constant_parts(&file, base).unwrap_or_default();
     Ok((!parts.is_empty()).then_some((file, parts)))
 }

@@ -1,9 +1,10 @@
 //! Values that are read later.
 
-use super::{Query, shares_cells};
+use super::query::{Query, shares_cells};
 use crate::index;
 use crate::model::memory::{Candidate, Ground, Known};
-use crate::{Cursor, Error, Result};
+use crate::play::Viewpoint;
+use crate::{Error, Result};
 use hindsight_isa::observe::MARK;
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ const FAR: u64 = 4 * index::SPAN;
 
 /// Moves what is read later to here, where nothing can have changed it in between: no system call,
 /// signal, gap or other thread.
-pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
-    let (t, count, image) = (cursor.thread(), cursor.count(), cursor.image());
-    let timeline = cursor.timeline().clone();
-    let here = timeline.position(t, count)?;
-    let scan = timeline.0.scan(t)?;
+pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
+    let (t, count, image) = (view.thread(), view.count(), view.image());
+    let engine = Arc::clone(view.engine());
+    let here = engine.position(t, count)?;
+    let scan = engine.scan(t)?;
     let in_gap = scan.gaps.iter().any(|g| g.start <= count && count < g.end);
     if count <= scan.quiet_until || in_gap {
         // What is not known by now is not there, or nobody knows it. Where nothing is recorded nobody reads.
@@ -41,11 +42,11 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
         .min(count.saturating_add(FAR));
     // Memory that others share may change at any time.
     let (address, len) = (q.m.address, q.len());
-    let list = timeline.mappings(image, here)?;
+    let list = engine.mappings(image, here)?;
     let inside = |r: &crate::Mapping| {
         r.start <= address && address.saturating_add(len) <= r.end && !r.is_shared()
     };
-    let shared = shares_cells(&timeline, image, &q.m)?;
+    let shared = shares_cells(&engine, image, &q.m)?;
     let whole = q.m.bytes.iter().all(Option::is_some);
     if whole || shared || !list.iter().any(inside) {
         return Ok(());
@@ -59,7 +60,7 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
     };
     let mut shut: Vec<bool> = (0..len as usize).map(doubted).collect();
     let m = &mut q.m;
-    cursor.player(t)?.with_helper(|p| {
+    view.player(t)?.with_helper(|p| {
         let (mut lo, mut replays) = (count, 0);
         while lo < until
             && replays < AHEAD
@@ -69,8 +70,8 @@ pub fn find(cursor: &mut Cursor, q: &mut Query) -> Result<()> {
                 return Err(Error::Cancelled);
             }
             let part = p.index(lo)?;
-            let inner = Arc::clone(p.inner());
-            let touched = |reads| part.touching(&inner, address, len, reads, !reads);
+            let engine = Arc::clone(p.engine());
+            let touched = |reads| part.touching(&engine, address, len, reads, !reads);
             let (read, written) = (touched(true)?, touched(false)?);
             let first = part.interval(lo);
             let some = |i: &usize| read.has(*i) || written.has(*i);

@@ -1,11 +1,12 @@
 //! What was in memory before anybody accessed it: zeros, files.
 
-use super::Query;
+use super::query::Query;
 use crate::model::memory::{Ground, Known};
-use crate::recording::clobbers::When;
+use crate::play::Viewpoint;
 use crate::recording::maps;
+use crate::scan::When;
 use crate::scan::{Origin, Source};
-use crate::{Cursor, Mapping, Position, Result, ThreadId};
+use crate::{Mapping, Position, Result, ThreadId};
 
 const WRITE: u32 = 2;
 const PRIVATE: u32 = 2;
@@ -24,48 +25,47 @@ fn empty(m: &Mapping, told: bool) -> bool {
 /// Fills in what was never accessed since it was made, where nothing else can have changed it.
 /// `threads`: those of the image, with the instructions they have completed.
 pub fn made(
-    cursor: &Cursor,
+    view: &Viewpoint,
     image: u32,
     threads: &[(ThreadId, u64)],
     here: Position,
     q: &mut Query,
 ) -> Result<()> {
-    let timeline = cursor.timeline();
+    let engine = view.engine();
     if q.whole() {
         return Ok(());
     }
     let (address, len) = (q.m.address, q.m.bytes.len());
     let end = address.saturating_add(len as u64);
-    let there: Vec<_> = (timeline.mappings(image, here)?.into_iter())
+    let there: Vec<_> = (engine.mappings(image, here)?.into_iter())
         .filter(|r| r.start < end && address < r.end && r.prot != 0)
         .collect();
-    if maps::aliased(&timeline.changes(image)?, address, len as u64) && threads.len() > 1 {
+    if maps::aliased(&engine.changes(image)?, address, len as u64) && threads.len() > 1 {
         return Ok(());
     }
     // What made each byte what it was, and where that is said; of several threads the last one in order.
     let mut sources: Vec<Option<(Position, ThreadId, Source)>> = vec![None; len];
     for (t, n) in threads {
-        let scan = timeline.0.scan(*t)?;
+        let scan = engine.scan(*t)?;
         for (best, s) in sources.iter_mut().zip(scan.sources_of(address, len, *n)) {
             let Some(s) = s else { continue };
-            let at = timeline.position(*t, s.at)?;
+            let at = engine.position(*t, s.at)?;
             if best.is_none_or(|b| b.0 <= at) {
                 *best = Some((at, *t, s));
             }
         }
     }
-    let first = timeline
-        .0
+    let first = engine
         .trace
         .image(image)
         .map_or(0, |i| i.threads.first().copied().unwrap_or_default());
-    let begin = timeline.0.scan(ThreadId(first))?;
+    let begin = engine.scan(ThreadId(first))?;
     let told = begin.told;
-    let from_the_start = begin.from == 0 && !timeline.0.is_forked(image);
+    let from_the_start = begin.from == 0 && !engine.is_forked(image);
     // What threads did before what is kept of them may have changed whatever was there.
     let mut unkept = Vec::new();
-    for t in timeline.0.threads_of(image) {
-        let scan = timeline.0.scan(t)?;
+    for t in engine.threads_of(image) {
+        let scan = engine.scan(t)?;
         if scan.from > 0 {
             unkept.push((t, scan.numbers.first().map_or(u64::MAX, |n| n.0)));
         }
@@ -84,7 +84,7 @@ pub fn made(
         // Nothing is known of it from before a gap.
         let since = source.map_or(0, |s| s.2.at);
         let holder = source.map_or(ThreadId(first), |s| s.1);
-        let gaps = &timeline.0.scan(holder)?.gaps;
+        let gaps = &engine.scan(holder)?.gaps;
         let until = threads.iter().find(|t| t.0 == holder).map_or(0, |t| t.1);
         let unseen = gaps.iter().any(|g| g.end > since && g.start < until);
         let when = When {
@@ -93,7 +93,7 @@ pub fn made(
             to: since + 1,
         };
         let opens = match source {
-            Some(_) if !unkept.is_empty() => timeline.segment(holder, since)?.opens,
+            Some(_) if !unkept.is_empty() => engine.segment(holder, since)?.opens,
             _ => 0,
         };
         let open = |u: &(ThreadId, u64)| source.is_none_or(|s| s.1 != u.0 && opens < u.1);
@@ -109,19 +109,19 @@ pub fn made(
                 let at = offset.saturating_add(o);
                 let known = file.as_ref().filter(|f| f.0 == module && f.1 <= at);
                 if known.is_none_or(|f| at - f.1 >= f.2.len() as u64) {
-                    let bytes = timeline.trace().module_part(module, at, len - i)?;
+                    let bytes = engine.trace.module_part(module, at, len - i)?;
                     file = Some((module, at, bytes));
                 }
                 let byte = file.as_ref().and_then(|f| f.2.get((at - f.1) as usize));
                 byte.map(|b| (*b, Ground::Module))
             }
-            Some((Origin::Mapped, _)) => of_module(cursor, region, at, false)?,
+            Some((Origin::Mapped, _)) => of_module(view, region, at, false)?,
             // Where it came from is another question, or not known.
             Some((Origin::Moved(_) | Origin::Unknown, _)) => None,
             _ if !from_the_start => None,
             // What is not mentioned was there when the program began.
             None if empty(region, told) => Some((0, Ground::Fresh)),
-            None if region.path.starts_with('/') => of_module(cursor, region, at, !told)?,
+            None if region.path.starts_with('/') => of_module(view, region, at, !told)?,
             None => None,
         }
         .map(|(value, ground)| Known { value, ground });
@@ -130,13 +130,13 @@ pub fn made(
 }
 
 /// Fills in what mapped files say where it cannot be written.
-pub fn mapped(cursor: &Cursor, image: u32, here: Position, q: &mut Query) -> Result<()> {
+pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Result<()> {
     if q.whole() {
         return Ok(());
     }
-    let timeline = cursor.timeline();
+    let engine = view.engine();
     let end = q.m.address.saturating_add(q.m.bytes.len() as u64);
-    for r in timeline.mappings(image, here)? {
+    for r in engine.mappings(image, here)? {
         let apart = r.end <= q.m.address || end <= r.start;
         if apart || r.prot & WRITE != 0 || !r.path.starts_with('/') {
             continue;
@@ -146,7 +146,7 @@ pub fn mapped(cursor: &Cursor, image: u32, here: Position, q: &mut Query) -> Res
             if at < r.start || r.end <= at || q.m.bytes[i].is_some() || q.lost[i] {
                 continue;
             }
-            let byte = of_module(cursor, &r, at, false)?;
+            let byte = of_module(view, &r, at, false)?;
             q.m.bytes[i] = byte.map(|(value, ground)| Known { value, ground });
         }
     }
@@ -155,14 +155,14 @@ pub fn mapped(cursor: &Cursor, image: u32, here: Position, q: &mut Query) -> Res
 
 /// What a mapped file has at an address. `loaded`: the kernel's loader has made the mapping, or the
 /// recorder in its place, which clear what is behind the file's part of a segment.
-fn of_module(cursor: &Cursor, r: &Mapping, at: u64, loaded: bool) -> Result<Option<(u8, Ground)>> {
-    let timeline = cursor.timeline();
-    let modules = timeline.trace().modules().iter();
+fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Option<(u8, Ground)>> {
+    let engine = view.engine();
+    let modules = engine.trace.modules().iter();
     let named = modules
         .rev()
         .find(|i| i.path.as_bytes() == r.path.as_bytes());
     let Some(info) = named else { return Ok(None) };
-    let file = timeline.0.file(info.hash)?;
+    let file = engine.file(info.hash)?;
     let offset = (at - r.start).wrapping_add(r.offset);
     if loaded && r.prot & WRITE != 0 && behind_segment(&file, offset) {
         return Ok(Some((0, Ground::Fresh)));

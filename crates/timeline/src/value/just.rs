@@ -1,27 +1,29 @@
 //! What is in memory just behind an instruction that wrote it, without looking for it.
 
 use super::certain::changes_by_itself;
-use super::unborn;
-use crate::recording::clobbers::{Instant, When};
+use super::query::unborn;
+use crate::engine::Engine;
 use crate::scan::Scan;
-use crate::{Position, Result, ThreadId, Timeline};
+use crate::scan::{Instant, When};
+use crate::{Position, Result, ThreadId};
+use std::sync::Arc;
 
 /// Whether only the one thread of an image can change these bytes, so that what it does not write stays what it is: no
 /// read shows anything new.
 pub fn stays(
-    timeline: &Timeline,
+    engine: &Arc<Engine>,
     image: u32,
     place: Position,
     address: u64,
     len: usize,
 ) -> Result<bool> {
-    if timeline.0.threads_of(image).len() > 1 {
+    if engine.threads_of(image).len() > 1 {
         return Ok(false);
     }
     let end = address.saturating_add(len as u64);
-    let maps = timeline.mappings(image, place)?;
+    let maps = engine.mappings(image, place)?;
     let mut inside = maps.iter().filter(|r| r.start < end && address < r.end);
-    Ok(!inside.any(|r| changes_by_itself(timeline, image, r)))
+    Ok(!inside.any(|r| changes_by_itself(engine, image, r)))
 }
 
 /// Whether between two of a thread's counts, and just behind the second, there is nothing but instructions that are
@@ -45,15 +47,15 @@ pub fn nothing_between(scan: &Scan, thread: ThreadId, from: u64, to: u64) -> boo
 }
 
 /// What memory holds behind the instruction at `count` of a thread, which wrote it or left what is known of it: as
-/// [`crate::Cursor::peek`] says there. `None`: that has to be asked.
+/// [`crate::Cursor::known_memory`] says there. `None`: that has to be asked.
 pub fn behind(
-    timeline: &Timeline,
+    engine: &Arc<Engine>,
     image: u32,
     (thread, count): (ThreadId, u64),
     address: u64,
     bytes: &[u8],
 ) -> Result<Option<Vec<Option<u8>>>> {
-    let scan = timeline.0.scan(thread)?;
+    let scan = engine.scan(thread)?;
     let sources = scan.sources_of(address, bytes.len(), count + 1);
     let anew = sources.iter().flatten().any(|s| s.at > count);
     // Those at the instruction itself took effect before it.
@@ -68,11 +70,11 @@ pub fn behind(
     let home = (thread, count + 1);
     let now = Instant {
         home,
-        segment: timeline.segment(thread, count + 1)?,
-        unborn: unborn(timeline, image, home)?,
+        segment: engine.segment(thread, count + 1)?,
+        unborn: unborn(engine, image, home)?,
     };
-    let seen = timeline.segment(thread, count)?;
-    let doubts = timeline.doubts(image)?;
+    let seen = engine.segment(thread, count)?;
+    let doubts = engine.doubts(image)?;
     let each = (0..bytes.len() as u64).map(|i| address.wrapping_add(i));
     let doubtful = each.clone().any(|at| doubts.hold(at, when, &seen, &now));
     let words = bytes.as_chunks::<4>();

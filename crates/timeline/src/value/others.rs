@@ -2,29 +2,32 @@
 //! without finding out which.
 
 use super::past;
-use super::{Query, races};
-use crate::{Cursor, Position, Result, ThreadId};
+use super::query::Query;
+use super::races;
+use crate::play::Viewpoint;
+use crate::{Position, Result, ThreadId};
+use std::sync::Arc;
 
 /// Says which threads may have given memory other values at the same time, and leaves the same known and unknown as
 /// [`races::find`]. `threads`: those that have begun, with the instructions they have completed.
 pub fn find(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     image: u32,
     threads: &[(ThreadId, u64)],
     here: Position,
     q: &mut Query,
 ) -> Result<()> {
-    let timeline = cursor.timeline().clone();
+    let engine = Arc::clone(view.engine());
     let Some(now) = q.judge.as_ref().map(|j| j.now.clone()) else {
         return Ok(());
     };
-    let mut others = timeline.0.threads_of(image);
+    let mut others = engine.threads_of(image);
     others.retain(|t| !now.unborn.contains(t));
     let (mut open, mut unsure, mut said) = (Vec::new(), Vec::new(), Vec::new());
     for word in past::words(q.m.address, q.m.bytes.len()) {
-        q.check()?;
+        q.cancel.check()?;
         for (bytes, when) in races::runs(q, &others, word) {
-            let (mut rivals, before) = races::rivals(cursor, &others, q, &bytes, when)?;
+            let (mut rivals, before) = races::rivals(view, &others, q, &bytes, when)?;
             if let Some(t) = before {
                 unsure.extend(bytes.clone());
                 if !rivals.contains(&t) {
@@ -37,8 +40,8 @@ pub fn find(
             said.extend(rivals.into_iter().map(|t| (t, bytes.clone())));
         }
     }
-    if !settled(cursor, (image, here), threads, q, &open, &unsure)? {
-        return races::find(cursor, image, threads, here, q);
+    if !settled(view, (image, here), threads, q, &open, &unsure)? {
+        return races::find(view, image, threads, here, q);
     }
     for (t, bytes) in said {
         let address = q.m.address.wrapping_add(bytes.start as u64);
@@ -50,7 +53,7 @@ pub fn find(
 /// Whether which values there are makes no difference to what is known. `open`: bytes that are not known, to which
 /// others may have written; `unsure`: those that may still have been what they were before.
 fn settled(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     (image, here): (u32, Position),
     threads: &[(ThreadId, u64)],
     q: &Query,
@@ -60,7 +63,7 @@ fn settled(
     // What was executed is known, unless there are other values.
     for i in open {
         let at = q.m.address.wrapping_add(*i as u64);
-        if cursor.here()?.code(at, &mut [0]) == 1 {
+        if view.here()?.code(at, &mut [0]) == 1 {
             return Ok(false);
         }
     }
@@ -73,6 +76,6 @@ fn settled(
         return Ok(true);
     };
     // If what it was before is not known either, it is not known at all.
-    let old = races::old(cursor, (image, here), threads, &now.segment, q, unsure)?;
+    let old = races::old(view, (image, here), threads, &now.segment, q, unsure)?;
     Ok(unsure.iter().all(|i| old.m.bytes[*i].is_some()))
 }

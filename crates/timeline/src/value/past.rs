@@ -1,10 +1,10 @@
 //! What threads accessed before an instant, as their indices tell, without replaying.
 
-use crate::engine::Inner;
+use super::query::Query;
+use crate::engine::Engine;
 use crate::index::{LINE, PAGE, Part};
 use crate::model::memory::{Ground, Known};
-use crate::recording::clobbers::When;
-use crate::value::Query;
+use crate::scan::When;
 use crate::{Cancel, Result, ThreadId};
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Touch {
 
 /// The last interval of a thread that touched any of these bytes before `count`.
 pub fn last(
-    inner: &Arc<Inner>,
+    engine: &Arc<Engine>,
     thread: ThreadId,
     address: u64,
     len: u64,
@@ -46,11 +46,11 @@ pub fn last(
 ) -> Result<Option<Touch>> {
     let mut at = count;
     while at > 0
-        && let Some(part) = inner.part_at(thread, at - 1, cancel)?
+        && let Some(part) = engine.part_at(thread, at - 1, cancel)?
         && part.from < at
     {
         let below = part.interval(at - 1) + 1;
-        if let Some(i) = part.last(inner, address, len, below)? {
+        if let Some(i) = part.last(engine, address, len, below)? {
             let (from, to) = part.bounds(i);
             return Ok(Some(Touch {
                 interval: i,
@@ -67,7 +67,7 @@ pub fn last(
 /// Whether a thread may have written to any of these bytes by instructions `lo..hi`, as far as its index tells: in a
 /// part of an interval by steps.
 pub fn writes(
-    inner: &Arc<Inner>,
+    engine: &Arc<Engine>,
     thread: ThreadId,
     address: u64,
     len: u64,
@@ -77,10 +77,10 @@ pub fn writes(
 ) -> Result<bool> {
     let mut at = lo;
     while at < hi
-        && let Some(part) = inner.part_at(thread, at, cancel)?
+        && let Some(part) = engine.part_at(thread, at, cancel)?
     {
         let last = part.interval(hi - 1);
-        let set = part.touching(inner, address, len, false, true)?;
+        let set = part.touching(engine, address, len, false, true)?;
         let touched = (part.interval(at)..=last).filter(|i| set.has(*i));
         // Those of which only a part counts take longer.
         let (whole, cut): (Vec<usize>, Vec<usize>) = touched.partition(|i| {
@@ -92,10 +92,10 @@ pub fn writes(
         }
         for i in cut {
             let (from, to) = part.bounds(i);
-            let ends = part.ends(inner, i)?;
+            let ends = part.ends(engine, i)?;
             for step in ends.step(at.max(from))..=ends.step(hi.min(to) - 1) {
                 let may = ends.touches(step, address, len, false);
-                if may.ok_or_else(|| inner.bad_frame())? {
+                if may.ok_or_else(|| engine.bad_frame())? {
                     return Ok(true);
                 }
             }
@@ -110,7 +110,7 @@ pub fn writes(
 
 /// Those of some bytes from an address on that an interval accessed.
 pub fn accessed(
-    inner: &Arc<Inner>,
+    engine: &Arc<Engine>,
     part: &Part,
     interval: usize,
     address: u64,
@@ -122,7 +122,7 @@ pub fn accessed(
         let (page, n) = ((cell / PAGE) as u32, cell % PAGE / LINE);
         let [read, written] = match line {
             Some((key, masks)) if key == (page, n) => masks,
-            _ => part.masks(inner, interval, page, n)?,
+            _ => part.masks(engine, interval, page, n)?,
         };
         line = Some(((page, n), [read, written]));
         if (read | written) & (1 << (cell % LINE)) != 0 {
@@ -134,7 +134,7 @@ pub fn accessed(
 
 /// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
 pub fn take(
-    inner: &Arc<Inner>,
+    engine: &Arc<Engine>,
     touch: &Touch,
     floor: &[u64],
     q: &mut Query,
@@ -155,7 +155,7 @@ pub fn take(
         let (page, n) = ((cell / PAGE) as u32, cell % PAGE / LINE);
         let masks = match line {
             Some((key, masks)) if key == (page, n) => masks,
-            _ => part.masks(inner, touch.interval, page, n)?,
+            _ => part.masks(engine, touch.interval, page, n)?,
         };
         line = Some(((page, n), masks));
         let ground = match masks.map(|m| m & (1 << (cell % LINE)) != 0) {
@@ -169,9 +169,9 @@ pub fn take(
         };
         let held = match ends.take() {
             Some(e) => e,
-            None => part.ends(inner, touch.interval)?,
+            None => part.ends(engine, touch.interval)?,
         };
-        let bytes = held.line(page, n).ok_or_else(|| inner.bad_frame())?;
+        let bytes = held.line(page, n).ok_or_else(|| engine.bad_frame())?;
         ends = Some(held);
         q.m.bytes[i] = Some(Known {
             value: bytes[cell % LINE],
@@ -185,7 +185,7 @@ pub fn take(
 /// What one thread accessed before `since`, which is a border between intervals. `floor`: nothing is
 /// known of a byte from before the instruction given for it.
 pub fn before(
-    inner: &Arc<Inner>,
+    engine: &Arc<Engine>,
     thread: ThreadId,
     since: u64,
     floor: &[u64],
@@ -201,11 +201,11 @@ pub fn before(
             };
             let start = q.m.address.wrapping_add(first as u64);
             let len = (last_one - first + 1) as u64;
-            let Some(touch) = last(inner, thread, start, len, at, &q.cancel)? else {
+            let Some(touch) = last(engine, thread, start, len, at, &q.cancel)? else {
                 break;
             };
             at = touch.from;
-            take(inner, &touch, floor, q, first..last_one + 1)?;
+            take(engine, &touch, floor, q, first..last_one + 1)?;
         }
     }
     Ok(())

@@ -2,14 +2,17 @@
 
 use super::certain::pinpoint;
 use super::past;
-use super::{Query, accessed, files};
+use super::query::Query;
+use super::{accessed, files};
 use crate::access;
 use crate::model::memory::{Candidate, Unnamed, Why};
 use crate::model::stops::Watch;
-use crate::recording::clobbers::{Instant, When};
+use crate::play::Viewpoint;
 use crate::scan::Scan;
-use crate::{Cursor, Position, Result, Segment, ThreadId};
+use crate::scan::{Instant, When};
+use crate::{Position, Result, Segment, ThreadId};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Values that are listed at most of one thread for a word.
 const VALUES: usize = 4;
@@ -36,19 +39,19 @@ struct Wanted {
 /// The answer is made of single instructions, and so does not depend on where intervals of the index begin: those
 /// only tell what need not be looked at.
 pub fn find(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     image: u32,
     threads: &[(ThreadId, u64)],
     here: Position,
     q: &mut Query,
 ) -> Result<()> {
-    let timeline = cursor.timeline().clone();
+    let engine = Arc::clone(view.engine());
     let Some(now) = q.judge.as_ref().map(|j| j.now.clone()) else {
         return Ok(());
     };
-    let mut others = timeline.0.threads_of(image);
+    let mut others = engine.threads_of(image);
     others.retain(|t| !now.unborn.contains(t));
-    let parts = parts(cursor, &others, &now, q)?;
+    let parts = parts(view, &others, &now, q)?;
     let mut wanted = Vec::new();
     for part in &parts {
         for t in &others {
@@ -57,7 +60,7 @@ pub fn find(
                 target: target(q, &part.bytes, lo, hi),
                 whether: false,
             };
-            let scan = timeline.0.scan(*t)?;
+            let scan = engine.scan(*t)?;
             let (lo, hi) = scan.concurrent(*t, &part.seen, &now.segment);
             match part.last.filter(|w| w.thread == *t) {
                 // Its own instructions are in order;
@@ -74,13 +77,13 @@ pub fn find(
         if let Some(last) = part.last.filter(|w| w.thread != now.home.0)
             && !part.seen.before(&now.segment)
         {
-            whether(cursor, &others, &now, q, (part, last), &mut wanted)?;
+            whether(view, &others, &now, q, (part, last), &mut wanted)?;
         }
     }
     wanted.retain(|w| w.target.lo < w.target.hi);
     // Bytes of which it is not sure that writes to them have happened yet.
     let mut unsure = vec![false; q.m.bytes.len()];
-    let found = written(cursor, q, &wanted)?;
+    let found = written(view, q, &wanted)?;
     for (w, found) in wanted.iter().zip(found) {
         if w.whether {
             let byte = w.target.address.wrapping_sub(q.m.address) as usize;
@@ -92,7 +95,7 @@ pub fn find(
         }
         let found = found.all;
         for value in found {
-            offer(cursor, q, w.thread, &w.target, &value)?;
+            offer(view, q, w.thread, &w.target, &value)?;
         }
     }
     let mut older = Vec::new();
@@ -100,12 +103,12 @@ pub fn find(
         let bytes = part.bytes.clone().filter(|i| unsure[*i]);
         older.extend(bytes.filter_map(|i| Some((i, part.last?))));
     }
-    before(cursor, (image, here), threads, &now.segment, q, &older)
+    before(view, (image, here), threads, &now.segment, q, &older)
 }
 
 /// Parts that may have other values, by when exactly they were accessed last.
 fn parts(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     others: &[ThreadId],
     now: &Instant,
     q: &mut Query,
@@ -113,12 +116,12 @@ fn parts(
     let mut known = Vec::new();
     let mut all: Vec<(Range<usize>, Option<When>)> = Vec::new();
     for word in past::words(q.m.address, q.m.bytes.len()) {
-        q.check()?;
+        q.cancel.check()?;
         for (bytes, when) in runs(q, others, word) {
             match when {
                 None => all.push((bytes, None)),
                 Some(w) => {
-                    let (rivals, unsure) = rivals(cursor, others, q, &bytes, when)?;
+                    let (rivals, unsure) = rivals(view, others, q, &bytes, when)?;
                     if unsure.is_some() || !rivals.is_empty() {
                         known.push((bytes, w));
                     }
@@ -126,7 +129,7 @@ fn parts(
             }
         }
     }
-    let exact = pinpoint(cursor, q, &known)?.into_iter().flatten();
+    let exact = pinpoint(view, q, &known)?.into_iter().flatten();
     all.extend(exact.map(|(bytes, when)| (bytes, Some(when))));
     all.sort_unstable_by_key(|p| p.0.start);
     let mut out: Vec<Part> = Vec::new();
@@ -142,7 +145,7 @@ fn parts(
             continue;
         }
         let seen = match last {
-            Some(w) => cursor.timeline().segment(w.thread, w.from)?,
+            Some(w) => view.engine().segment(w.thread, w.from)?,
             None => now.segment,
         };
         out.push(Part { bytes, last, seen });
@@ -162,21 +165,21 @@ fn target(q: &Query, bytes: &Range<usize>, lo: u64, hi: u64) -> access::Target {
 /// Asks of each byte of a part, which another thread accessed last, perhaps only behind the cursor's instant,
 /// whether anybody wrote to it between the two: then it may still have been what it was before.
 fn whether(
-    cursor: &Cursor,
+    view: &Viewpoint,
     others: &[ThreadId],
     now: &Instant,
     q: &Query,
     (part, last): (&Part, When),
     wanted: &mut Vec<Wanted>,
 ) -> Result<()> {
-    let timeline = cursor.timeline();
+    let engine = view.engine();
     for t in others {
-        let (lo, mut hi) = between(timeline.0.scan(*t)?, *t, now, &part.seen);
+        let (lo, mut hi) = between(engine.scan(*t)?, *t, now, &part.seen);
         if *t == last.thread {
             hi = hi.min(last.to);
         }
         let all = target(q, &part.bytes, lo, hi);
-        if past::writes(&timeline.0, *t, all.address, all.len, lo, hi, &q.cancel)? {
+        if past::writes(&engine, *t, all.address, all.len, lo, hi, &q.cancel)? {
             wanted.extend(part.bytes.clone().map(|i| Wanted {
                 thread: *t,
                 target: target(q, &(i..i + 1), lo, hi),
@@ -224,13 +227,13 @@ pub fn runs(
 /// if it may be that this has not happened yet, one that may have written to them in between. As far as can be told
 /// without finding out when exactly it was.
 pub fn rivals(
-    cursor: &Cursor,
+    view: &Viewpoint,
     others: &[ThreadId],
     q: &Query,
     bytes: &Range<usize>,
     when: Option<When>,
 ) -> Result<(Vec<ThreadId>, Option<ThreadId>)> {
-    let timeline = cursor.timeline();
+    let engine = view.engine();
     let mut out = Vec::new();
     let Some(now) = q.judge.as_ref().map(|j| &j.now) else {
         return Ok((out, None));
@@ -238,8 +241,8 @@ pub fn rivals(
     let (home, count) = now.home;
     let (early, late) = match when {
         Some(w) => (
-            timeline.segment(w.thread, w.from)?,
-            timeline.segment(w.thread, w.to.saturating_sub(1).max(w.from))?,
+            engine.segment(w.thread, w.from)?,
+            engine.segment(w.thread, w.to.saturating_sub(1).max(w.from))?,
         ),
         None => (now.segment, now.segment),
     };
@@ -247,7 +250,7 @@ pub fn rivals(
     let mut unsure = None;
     let by = |t: ThreadId| when.is_some_and(|w| w.thread == t);
     for t in others.iter().filter(|t| !(by(**t) && **t == home)) {
-        let scan = timeline.0.scan(*t)?;
+        let scan = engine.scan(*t)?;
         let (mut lo, mut hi) = scan.concurrent(*t, &early, &now.segment);
         if *t == home {
             hi = hi.min(count);
@@ -256,12 +259,12 @@ pub fn rivals(
             lo = scan.concurrent(*t, &now.segment, &now.segment).0;
         }
         let w = target(q, bytes, lo, hi);
-        if past::writes(&timeline.0, *t, w.address, w.len, lo, hi, &q.cancel)? {
+        if past::writes(&engine, *t, w.address, w.len, lo, hi, &q.cancel)? {
             out.push(*t);
         }
         if far && unsure.is_none() {
             let (lo, hi) = between(scan, *t, now, &late);
-            let wrote = past::writes(&timeline.0, *t, w.address, w.len, lo, hi, &q.cancel)?;
+            let wrote = past::writes(&engine, *t, w.address, w.len, lo, hi, &q.cancel)?;
             unsure = wrote.then_some(*t);
         }
     }
@@ -289,7 +292,7 @@ pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
 }
 
 /// The last values that threads gave to bytes, in the order in which they are asked for.
-fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<access::Lasts>> {
+fn written(view: &mut Viewpoint, q: &Query, wanted: &[Wanted]) -> Result<Vec<access::Lasts>> {
     // What a thread may have written before something, and what behind it, are far from one another.
     let key = |w: &Wanted| (w.thread, w.target.hi);
     let mut order: Vec<usize> = (0..wanted.len()).collect();
@@ -313,7 +316,7 @@ fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<acce
         }
     }
     let mut out = vec![access::Lasts::default(); wanted.len()];
-    let found = access::last_of_several(cursor, &asked, Watch::Write, VALUES, &q.cancel)?;
+    let found = access::last_of_several(view, &asked, Watch::Write, VALUES, &q.cancel)?;
     for (which, found) in which.into_iter().zip(found) {
         for (i, found) in which.into_iter().zip(found) {
             out[i] = found;
@@ -324,7 +327,7 @@ fn written(cursor: &mut Cursor, q: &Query, wanted: &[Wanted]) -> Result<Vec<acce
 
 /// Adds a value that a thread gave to bytes of a word.
 fn offer(
-    cursor: &Cursor,
+    view: &Viewpoint,
     q: &mut Query,
     t: ThreadId,
     word: &access::Target,
@@ -335,14 +338,14 @@ fn offer(
     let stop = (e.address.saturating_add(e.len)).min(word.address.saturating_add(word.len));
     let part = (start - word.address) as usize..(stop - word.address) as usize;
     let bytes = value.bytes[part].iter().map(|b| b.0).collect();
-    add(q, start, bytes, t, cursor.timeline().position(t, e.count)?);
+    add(q, start, bytes, t, view.engine().position(t, e.count)?);
     Ok(())
 }
 
 /// The values that bytes had before segments that ran at the same time as the cursor's. `bytes`: with when they
 /// were accessed last.
 fn before(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     (image, here): (u32, Position),
     threads: &[(ThreadId, u64)],
     mine: &Segment,
@@ -352,15 +355,15 @@ fn before(
     if bytes.is_empty() {
         return Ok(());
     }
-    let timeline = cursor.timeline().clone();
+    let engine = Arc::clone(view.engine());
     let which: Vec<usize> = bytes.iter().map(|b| b.0).collect();
-    let old = old(cursor, (image, here), threads, mine, q, &which)?;
+    let old = old(view, (image, here), threads, mine, q, &which)?;
     let mut groups: Vec<(Range<usize>, When)> = Vec::new();
     for (i, last) in bytes {
         let i = *i;
         let Some(known) = q.m.bytes[i] else { continue };
         let address = q.m.address.wrapping_add(i as u64);
-        let position = timeline.position(last.thread, last.from)?;
+        let position = engine.position(last.thread, last.from)?;
         match (old.m.bytes[i], old.when[i]) {
             (Some(b), _) if b.value == known.value => {}
             (Some(_), Some(w)) => match groups.last_mut() {
@@ -375,10 +378,10 @@ fn before(
             (None, _) => q.doubt(i, i + 1, *last, Why::Race, position),
         }
     }
-    for (part, when) in pinpoint(cursor, &old, &groups)?.into_iter().flatten() {
+    for (part, when) in pinpoint(view, &old, &groups)?.into_iter().flatten() {
         let address = q.m.address.wrapping_add(part.start as u64);
         let bytes = old.m.bytes[part].iter().map(|b| b.map_or(0, |k| k.value));
-        let position = timeline.position(when.thread, when.from)?;
+        let position = engine.position(when.thread, when.from)?;
         add(q, address, bytes.collect(), when.thread, position);
     }
     Ok(())
@@ -386,17 +389,17 @@ fn before(
 
 /// What is known of bytes before segments that ran at the same time as the cursor's.
 pub fn old(
-    cursor: &mut Cursor,
+    view: &mut Viewpoint,
     (image, here): (u32, Position),
     threads: &[(ThreadId, u64)],
     mine: &Segment,
     q: &Query,
     bytes: &[usize],
 ) -> Result<Query> {
-    let timeline = cursor.timeline().clone();
+    let engine = Arc::clone(view.engine());
     let mut earlier = Vec::new();
     for (t, n) in threads {
-        let (lo, _) = timeline.0.scan(*t)?.concurrent(*t, mine, mine);
+        let (lo, _) = engine.scan(*t)?.concurrent(*t, mine, mine);
         let home = q.judge.as_ref().is_some_and(|j| j.now.home.0 == *t);
         earlier.push((*t, if home { *n } else { lo.min(*n) }));
     }
@@ -405,8 +408,8 @@ pub fn old(
     for i in bytes {
         old.lost[*i] = false;
     }
-    accessed::find(cursor, image, &earlier, false, &mut old)?;
-    files::made(cursor, image, &earlier, here, &mut old)?;
+    accessed::find(view, image, &earlier, false, &mut old)?;
+    files::made(view, image, &earlier, here, &mut old)?;
     Ok(old)
 }
 

@@ -1,6 +1,6 @@
 //! Which bytes a step accessed.
 
-use super::super::build::bits;
+use super::super::codec::bits;
 use super::{Ends, covered};
 
 impl Ends {
@@ -10,7 +10,7 @@ impl Ends {
         if !self.stepped {
             return Some(true);
         }
-        for (page, lines) in super::super::lines(address, len) {
+        for (page, lines) in super::super::codec::lines(address, len) {
             let Some(changed) = self.steps[step].page(page) else {
                 continue;
             };

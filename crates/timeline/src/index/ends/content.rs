@@ -1,8 +1,7 @@
 //! What memory holds where a step begins.
 
-use super::super::build::bits;
+use super::super::codec::{LINE, PAGE, bits};
 use super::super::pieces::Opened;
-use super::super::{LINE, PAGE};
 use super::{Changed, Ends};
 use hindsight_replay::Lines as Content;
 

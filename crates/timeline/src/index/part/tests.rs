@@ -1,8 +1,9 @@
 //! What is said of pages in several generations is what one would say.
 
 use super::*;
-use crate::index::Interval;
 use crate::index::by_page::Generating;
+use crate::index::draft::Interval;
+use std::collections::BTreeSet;
 
 #[test]
 fn generations_say_the_same() {

@@ -1,7 +1,7 @@
 //! The beginning of a record that is written while the rest of it is made.
 
+use super::super::part::Encoded;
 use super::file::{self, Contents, HEADER, Key, RECORD, Record};
-use crate::index::Encoded;
 use hindsight_guard::{outside, private};
 use std::fs::File;
 use std::io::{self, ErrorKind};

@@ -11,7 +11,7 @@ impl Player {
     /// effect: registers and memory are then those of the instruction that comes next. Who goes to this place again finds
     /// it as it was before. Returns whether it does.
     pub fn enter(&mut self) -> Result<bool> {
-        if (self.inner.scan(self.thread)?.entries(self.count()))
+        if (self.engine.scan(self.thread)?.entries(self.count()))
             .next()
             .is_none()
         {
@@ -26,7 +26,7 @@ impl Player {
     /// The same for who is to stand there, as where a run stops before the instruction at `pc`.
     pub fn enter_at(&mut self, pc: u64) -> Result<()> {
         if self.registers().rip != pc
-            && (self.inner.scan(self.thread)?.entries(self.count())).any(|e| e == pc)
+            && (self.engine.scan(self.thread)?.entries(self.count())).any(|e| e == pc)
         {
             self.interrupt()?;
             self.settle_all()?;
@@ -47,7 +47,7 @@ impl Player {
 
     fn interrupt(&mut self) -> Result<Option<(CpuState, CpuState)>> {
         let (thread, count) = (self.thread, self.count());
-        if !self.inner.scan(thread)?.interrupts(count) {
+        if !self.engine.scan(thread)?.interrupts(count) {
             return Ok(None);
         }
         // It may go on here behind a handler.
@@ -61,7 +61,7 @@ impl Player {
     /// Whether a string instruction that is interrupted here has done what it does before: the player stands in what
     /// interrupts it.
     pub fn has_begun(&self) -> Result<bool> {
-        let interrupts = self.inner.scan(self.thread)?.interrupts(self.count());
+        let interrupts = self.engine.scan(self.thread)?.interrupts(self.count());
         Ok(interrupts && self.has_entered()?)
     }
 
@@ -86,6 +86,6 @@ impl Player {
     /// Whether that has taken effect, as it has where a run stops at such an instruction.
     pub fn has_entered(&self) -> Result<bool> {
         let rip = self.registers().rip;
-        Ok((self.inner.scan(self.thread)?.entries(self.count())).any(|e| e == rip))
+        Ok((self.engine.scan(self.thread)?.entries(self.count())).any(|e| e == rip))
     }
 }

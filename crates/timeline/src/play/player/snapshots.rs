@@ -1,8 +1,10 @@
 //! Places to which a player can come back without replaying what is before them.
 
-use super::{Chunks, Need, Player, Since};
+use super::{Need, Player, Since};
 use crate::Result;
+use crate::index;
 use crate::model::error::replay;
+use crate::recording::Chunks;
 use hindsight_replay::Snapshot;
 
 /// Snapshots that are kept, and bytes of them.
@@ -44,7 +46,7 @@ impl Player {
                 && !(fresh && here == count && self.settled)
                 && match at.until {
                     // The part is played whole: what is far is perhaps reached sooner from a frame.
-                    u64::MAX => count - here < self.inner.span(self.thread),
+                    u64::MAX => count - here < index::span(&self.engine, self.thread),
                     until => within(until),
                 }
         });
@@ -55,7 +57,7 @@ impl Player {
             .max_by_key(|(_, s)| s.position());
         match best {
             Some((_, s)) if ahead && s.position() <= here => true,
-            Some((i, s)) if count - s.position() <= self.inner.span(self.thread) => {
+            Some((i, s)) if count - s.position() <= index::span(&self.engine, self.thread) => {
                 self.restore(i, need).is_ok()
             }
             _ => ahead,
@@ -66,7 +68,7 @@ impl Player {
     fn restore(&mut self, i: usize, need: Need) -> Result<()> {
         let s = self.snapshots.swap_remove(i);
         self.at = None;
-        let source = Chunks::new(&self.inner, self.thread, s.next);
+        let source = Chunks::new(&self.engine.recording, self.thread, s.next);
         let marks = need.has_marks();
         let done = match marks {
             true => (self.machine).restore(&self.base, &s.machine, Box::new(source)),

@@ -16,13 +16,13 @@ impl Player {
     /// Where the last step of an interval begins that does so at `count` or before. `None`: it has none.
     pub(super) fn step_before(&self, count: u64) -> Result<Option<u64>> {
         let place = self.places[self.part(count)];
-        let Some(built) = self.inner.part_if_built(place) else {
+        let Some(built) = self.engine.part_if_built(place) else {
             return Ok(None);
         };
-        if !self.inner.has_steps(self.thread) {
+        if !self.engine.has_steps(self.thread) {
             return Ok(None);
         }
-        let ends = built.ends(&self.inner, built.interval(count))?;
+        let ends = built.ends(&self.engine, built.interval(count))?;
         Ok((ends.stepped).then(|| ends.steps[ends.step(count)].from))
     }
 
@@ -37,7 +37,7 @@ impl Player {
                 opened.clear();
                 Steps {
                     of,
-                    ends: built.ends(&self.inner, interval)?,
+                    ends: built.ends(&self.engine, interval)?,
                     opened,
                 }
             }
@@ -56,10 +56,10 @@ impl Player {
     /// Begins to play where a step begins, of the interval in which `count` is. The window then has what the step needs.
     pub(super) fn start_step(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
-        let built = self.inner.part(self.places[part], &self.cancel)?;
+        let built = self.engine.part(self.places[part], &self.cancel)?;
         let i = built.interval(count);
-        let inner = Arc::clone(&self.inner);
-        let bad = || inner.bad_frame();
+        let engine = Arc::clone(&self.engine);
+        let bad = || engine.bad_frame();
         let steps = self.steps_of(&built, i)?;
         if !steps.ends.stepped {
             // It was made anew meanwhile.
@@ -73,7 +73,7 @@ impl Player {
         let state = match state {
             Some(s) => s,
             // The first one's is that of the interval.
-            None => built.frame(&inner, i)?.open().ok_or_else(bad)?.0,
+            None => built.frame(&engine, i)?.open().ok_or_else(bad)?.0,
         };
         self.begin(part, until, true, &state, content)
     }
@@ -85,13 +85,13 @@ impl Player {
         if !at.step || here != at.until {
             return Ok(false);
         }
-        let built = self.inner.part(self.places[at.part], &self.cancel)?;
+        let built = self.engine.part(self.places[at.part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
         if at.count < from || to <= here {
             return Ok(false);
         }
-        let inner = Arc::clone(&self.inner);
+        let engine = Arc::clone(&self.engine);
         let steps = self.steps_of(&built, i)?;
         let (first, next) = (steps.ends.step(at.count), steps.ends.step(here));
         if steps.ends.steps[next].from != here || steps.ends.steps[first].from != at.count {
@@ -99,7 +99,7 @@ impl Player {
             return Ok(false);
         }
         let more = steps.ends.content(next, Some(first), &mut steps.opened);
-        let more = more.ok_or_else(|| inner.bad_frame())?;
+        let more = more.ok_or_else(|| engine.bad_frame())?;
         let until = steps.ends.end_of(next).unwrap_or(to);
         self.machine.add_to_window(&more);
         self.at = Some(Since { until, ..at });
@@ -110,7 +110,7 @@ impl Player {
     /// place.
     pub fn interval_begin(&self) -> Option<u64> {
         let at = self.at.filter(|at| at.step)?;
-        let built = self.inner.part_if_built(self.places[at.part])?;
+        let built = self.engine.part_if_built(self.places[at.part])?;
         let begin = built.bounds(built.interval(at.count)).0;
         (begin < at.count).then_some(begin)
     }

@@ -1,7 +1,10 @@
 //! The words of a stack, and which of them may be return addresses.
 
+use crate::model::memory::Detail;
 use crate::model::stops::{Cancel, Watch};
-use crate::{Cursor, Mapping, Result};
+use crate::play::Viewpoint;
+use crate::value;
+use crate::{Mapping, Result};
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
@@ -33,11 +36,9 @@ pub fn top(mapped: &[Mapping], address: u64) -> Option<u64> {
 }
 
 /// Looks at `frame` bytes from `floor` on, if the stack has so many.
-pub fn words(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Result<Words> {
+pub fn words(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Words> {
     // Of large frames, whole pages may never have been accessed: where the stack ends is not to be seen from memory.
-    let mapped = cursor
-        .timeline()
-        .mappings(cursor.image(), cursor.position()?)?;
+    let mapped = view.engine().mappings(view.image(), view.position()?)?;
     let top = top(&mapped, floor);
     let end = floor.saturating_add(frame).min(top.unwrap_or(u64::MAX));
     let mut out = Words {
@@ -48,7 +49,7 @@ pub fn words(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
     let mut at = floor;
     while at < end {
         let next = end.min((at | (PAGE - 1)).saturating_add(1));
-        let memory = cursor.peek_unless(at, (next - at) as usize, cancel)?;
+        let memory = value::memory(view, at, (next - at) as usize, Detail::Known, cancel)?;
         let (words, _) = memory.bytes.as_chunks::<{ WORD as usize }>();
         for (slot, word) in (at..).step_by(WORD as usize).zip(words) {
             let mut bytes = [0; WORD as usize];
@@ -62,7 +63,7 @@ pub fn words(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
                     Some((from, len)) if *from + *len == slot => *len += WORD,
                     _ => out.unknown.push((slot, WORD)),
                 }
-            } else if is_code(cursor, to)? {
+            } else if is_code(view, to)? {
                 out.addresses.push((slot, to));
             }
         }
@@ -72,8 +73,8 @@ pub fn words(cursor: &mut Cursor, floor: u64, frame: u64, cancel: &Cancel) -> Re
 }
 
 /// Whether there may be a call before an address. What was executed is known; what comes behind a call need not have been.
-fn is_code(cursor: &mut Cursor, to: u64) -> Result<bool> {
-    Ok(!cursor.code(to, 1)?.is_empty() || !cursor.code(to.wrapping_sub(1), 1)?.is_empty())
+fn is_code(view: &mut Viewpoint, to: u64) -> Result<bool> {
+    Ok(!view.code(to, 1)?.is_empty() || !view.code(to.wrapping_sub(1), 1)?.is_empty())
 }
 
 impl Words {
@@ -81,17 +82,17 @@ impl Words {
     /// thread's instructions `from..to`.
     pub fn unknown(
         &self,
-        cursor: &mut Cursor,
+        view: &mut Viewpoint,
         (from, to): (u64, u64),
         watch: Watch,
         cancel: &Cancel,
     ) -> Result<Vec<u64>> {
-        let (thread, inner) = (cursor.thread(), Arc::clone(&cursor.timeline().0));
+        let (thread, engine) = (view.thread(), Arc::clone(view.engine()));
         let mut parts = Vec::new();
         let mut at = from;
         while at < to
             && !self.unknown.is_empty()
-            && let Some(part) = inner.part_at(thread, at, cancel)?
+            && let Some(part) = engine.part_at(thread, at, cancel)?
         {
             let within = part.interval(at)..=part.interval(to - 1);
             at = part.to.max(at + 1);
@@ -99,7 +100,7 @@ impl Words {
         }
         let touched = |address, len, reads, writes| -> Result<bool> {
             for (part, within) in &parts {
-                let set = part.touching(&inner, address, len, reads, writes)?;
+                let set = part.touching(&engine, address, len, reads, writes)?;
                 if within.clone().any(|i| set.has(i)) {
                     return Ok(true);
                 }

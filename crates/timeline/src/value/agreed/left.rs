@@ -2,7 +2,7 @@
 
 use super::past;
 use crate::Result;
-use crate::engine::Inner;
+use crate::engine::Engine;
 use crate::index::{Ends, LINE, Part};
 use hindsight_isa::observe::MARK;
 use std::cell::{OnceCell, RefCell};
@@ -87,13 +87,13 @@ impl Left {
 impl View {
     /// `None`: the interval has no steps.
     pub fn new(
-        inner: &Arc<Inner>,
+        engine: &Arc<Engine>,
         touch: &past::Touch,
         page: u32,
         line: usize,
     ) -> Result<Option<View>> {
         let (part, interval) = touch.interval();
-        let ends = part.ends(inner, interval)?;
+        let ends = part.ends(engine, interval)?;
         if !ends.stepped {
             return Ok(None);
         }
@@ -113,7 +113,7 @@ impl View {
             .then(|| ends.steps[here].from);
         let masks = match cut {
             true => None,
-            false => Some(part.masks(inner, interval, page, line)?),
+            false => Some(part.masks(engine, interval, page, line)?),
         };
         let steps: Vec<_> = (0..here)
             .filter(|n| touches(*n))
@@ -131,7 +131,7 @@ impl View {
             from: touch.from,
             to: touch.to,
             changed: match cut {
-                true => inner.scan(part.thread)?.changed(touch.from, touch.to + 1),
+                true => engine.scan(part.thread)?.changed(touch.from, touch.to + 1),
                 false => Vec::new(),
             },
             part: Arc::clone(part),
@@ -139,12 +139,12 @@ impl View {
         }))
     }
 
-    pub fn holds(&self, inner: &Arc<Inner>) -> Result<&[u8; LINE]> {
+    pub fn holds(&self, engine: &Arc<Engine>) -> Result<&[u8; LINE]> {
         if let Some(h) = self.holds.get() {
             return Ok(h);
         }
         let held = self.ends.line_at(self.here, self.page, self.line);
-        let held = held.ok_or_else(|| inner.bad_frame())?;
+        let held = held.ok_or_else(|| engine.bad_frame())?;
         Ok(self.holds.get_or_init(|| held))
     }
 
@@ -157,12 +157,12 @@ impl View {
     }
 
     /// The bytes of the line that a step, by its number in the interval, only read, and those that it wrote.
-    pub fn accessed(&self, inner: &Arc<Inner>, step: usize) -> Result<[u64; 2]> {
+    pub fn accessed(&self, engine: &Arc<Engine>, step: usize) -> Result<[u64; 2]> {
         if let Some(a) = self.accessed.borrow().get(&step) {
             return Ok(*a);
         }
         let its = self.ends.accessed(step, self.page, self.line);
-        let its = its.ok_or_else(|| inner.bad_frame())?;
+        let its = its.ok_or_else(|| engine.bad_frame())?;
         self.accessed.borrow_mut().insert(step, its);
         Ok(its)
     }

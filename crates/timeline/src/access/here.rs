@@ -1,0 +1,27 @@
+//! What the instruction at a viewpoint does to memory.
+
+use super::Done;
+use crate::Result;
+use crate::play::Viewpoint;
+use hindsight_replay::access::Access;
+
+/// The accesses to memory of the instruction at a viewpoint.
+pub fn accesses(view: &mut Viewpoint) -> Result<Vec<Access>> {
+    let count = view.count();
+    let mut done = Done::default();
+    done.step(view.here()?, count)?;
+    view.set_position(view.thread(), count)?;
+    Ok(done.list)
+}
+
+/// What the instruction at the viewpoint writes, addresses and lengths, where that is the thread's first one. Many
+/// ask in a row, and play only what comes behind it: the way back leads through all that the thread found in memory.
+pub fn first_writes(view: &mut Viewpoint) -> Result<Vec<(u64, u64)>> {
+    if let Some((_, known)) = view.first_writes.as_ref().filter(|f| f.0 == view.thread()) {
+        return Ok(known.clone());
+    }
+    let own = accesses(view)?.into_iter().filter(|a| a.write);
+    let found: Vec<_> = own.map(|a| (a.address, a.len)).collect();
+    view.first_writes = Some((view.thread(), found.clone()));
+    Ok(found)
+}

@@ -1,0 +1,238 @@
+//! What questions ask of a part of the index: what they need of it is read, checked and unpacked then, and kept for a
+//! while. What turns out to be damaged is made anew.
+
+use super::Engine;
+use crate::Result;
+use crate::base::sync::lock;
+use crate::index::{
+    Body, Bytes, Ends, For, Frame, LINE, PAGE, Pages, Part, Past, SECTION, Set, Touched, encode,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Something that was unpacked and is kept for a while.
+#[derive(Clone)]
+pub enum Unpacked {
+    Ends(Arc<Ends>),
+    Pages(Arc<Pages>),
+    Past(Arc<Past>),
+}
+
+/// Which of a part's: its number and that of an interval, its body's and that of a section of pages, or its own and that of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Key {
+    Ends(u64, usize),
+    Pages(u64, usize),
+    Past(u64, u32),
+}
+
+impl Part {
+    /// The frame at the start of an interval.
+    pub fn frame(&self, engine: &Arc<Engine>, interval: usize) -> Result<Frame> {
+        self.ask(engine, |body| body.frame(interval))
+    }
+
+    /// What an interval left behind.
+    pub fn ends(&self, engine: &Arc<Engine>, interval: usize) -> Result<Arc<Ends>> {
+        let key = Key::Ends(self.number, interval);
+        let kept = lock(&engine.unpacked).get(&key);
+        if let Some(Unpacked::Ends(e)) = kept {
+            return Ok(e);
+        }
+        let ends = Arc::new(self.ask(engine, |body| body.ends(interval))?);
+        let what = Unpacked::Ends(Arc::clone(&ends));
+        lock(&engine.unpacked).put(key, what, ends.size());
+        Ok(ends)
+    }
+
+    /// How a page was accessed; `None`: not at all.
+    pub fn past(&self, engine: &Arc<Engine>, page: u32) -> Result<Option<Arc<Past>>> {
+        let key = Key::Past(self.number, page);
+        let kept = lock(&engine.unpacked).get(&key);
+        if let Some(Unpacked::Past(p)) = kept {
+            return Ok(Some(p));
+        }
+        let past = self.ask(engine, |body| body.past(page, &|n| body.pages(engine, n)))?;
+        if past.is_empty() {
+            return Ok(None);
+        }
+        let past = Arc::new(past);
+        let size = past.iter().map(|(_, t)| 64 + 4 * t.size()).sum();
+        lock(&engine.unpacked).put(key, Unpacked::Past(Arc::clone(&past)), size);
+        Ok(Some(past))
+    }
+
+    /// The intervals in which any of these bytes was accessed or, of one kind alone, any word of them.
+    pub fn touching(
+        &self,
+        engine: &Arc<Engine>,
+        address: u64,
+        len: u64,
+        reads: bool,
+        writes: bool,
+    ) -> Result<Set> {
+        let mut set = Set::new(self.borders.len());
+        self.each(engine, address, len, &mut |past, line, bytes| {
+            let wanted = words(bytes);
+            for (i, t) in past {
+                let [r, w] = t.line(line);
+                if reads && writes {
+                    // Of single bytes only that is known.
+                    let [r, w] = t.masks(line);
+                    if (r | w) & bytes != 0 {
+                        set.add(*i as usize);
+                    }
+                } else if (reads && r & wanted != 0) || (writes && w & wanted != 0) {
+                    set.add(*i as usize);
+                }
+            }
+        })?;
+        Ok(set)
+    }
+
+    /// The last interval of those before number `below` in which any of these bytes was accessed.
+    pub fn last(
+        &self,
+        engine: &Arc<Engine>,
+        address: u64,
+        len: u64,
+        below: usize,
+    ) -> Result<Option<usize>> {
+        let mut best = None;
+        self.each(engine, address, len, &mut |past, line, bytes| {
+            let n = past.partition_point(|(i, _)| (*i as usize) < below);
+            let hit = |(_, t): &&(u32, Touched)| {
+                let [r, w] = t.masks(line);
+                (r | w) & bytes != 0
+            };
+            let found = past[..n].iter().rfind(hit);
+            best = best.max(found.map(|(i, _)| *i as usize));
+        })?;
+        Ok(best)
+    }
+
+    /// How an interval accessed the bytes of a line last, see [`Ends`].
+    pub fn masks(
+        &self,
+        engine: &Arc<Engine>,
+        interval: usize,
+        page: u32,
+        line: usize,
+    ) -> Result<[u64; 2]> {
+        let past = self.past(engine, page)?;
+        let found = past.as_ref().and_then(|p| {
+            let i = p.binary_search_by_key(&(interval as u32), |e| e.0);
+            Some(p[i.ok()?].1.masks(line))
+        });
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Shows the lines of some bytes that were accessed at all, with the bits of those bytes.
+    fn each(
+        &self,
+        engine: &Arc<Engine>,
+        address: u64,
+        len: u64,
+        show: &mut dyn FnMut(&Past, usize, u64),
+    ) -> Result<()> {
+        const CELLS: u64 = 1 << 32;
+        let mut one = |past: &Past, from: usize, to: usize| {
+            for line in from / LINE..to.div_ceil(LINE) {
+                let first = from.saturating_sub(line * LINE);
+                let end = (to - line * LINE).min(LINE);
+                show(past, line, (u64::MAX << first) & (u64::MAX >> (LINE - end)));
+            }
+        };
+        let end = address.saturating_add(len);
+        if len > SECTION as u64 {
+            // Only pages that there are.
+            for page in self.ask(engine, |body| body.accessed(engine))? {
+                let start = page as u64 * PAGE as u64;
+                let into = start.wrapping_sub(address) % CELLS;
+                // The page begins in the stretch, or the stretch in the page, or both.
+                let rest = (len.saturating_sub(into) as usize).min(PAGE);
+                let (from, to) = match (CELLS - into) as usize {
+                    begin @ ..PAGE if rest == 0 => (begin, PAGE),
+                    ..PAGE => (0, PAGE),
+                    _ if len >= CELLS => (0, PAGE),
+                    _ if rest == 0 => continue,
+                    _ => (0, rest),
+                };
+                if let Some(past) = self.past(engine, page)? {
+                    one(&past, from, to);
+                }
+            }
+            return Ok(());
+        }
+        let mut at = address;
+        while at < end {
+            let next = end.min((at | (PAGE as u64 - 1)).saturating_add(1));
+            let page = (at as u32) / PAGE as u32;
+            if let Some(past) = self.past(engine, page)? {
+                let from = at as usize % PAGE;
+                one(&past, from, from + (next - at) as usize);
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Answers from the bytes; where those are damaged, the part is made anew with the same intervals.
+    fn ask<T>(&self, engine: &Arc<Engine>, what: impl Fn(&Body) -> Option<T>) -> Result<T> {
+        let body = lock(&self.body).clone();
+        if let Some(answer) = what(&body) {
+            return Ok(answer);
+        }
+        engine.sidecar.found_damaged(self.place);
+        let mut body = lock(&self.body);
+        if what(&body).is_none() {
+            let draft = engine.again(self.place, &self.borders)?;
+            let encoded = encode(&draft)?;
+            drop(draft);
+            let bytes = encoded.1.concat();
+            let len = bytes.len() as u64;
+            let new = Body::open(self.place, &encoded.0, Bytes::Memory(bytes), len);
+            let same = |b: &Body| {
+                b.spans
+                    .iter()
+                    .map(|s| s.from)
+                    .eq(self.borders.iter().copied())
+            };
+            *body = Arc::new(new.filter(same).ok_or_else(|| engine.bad_frame())?);
+            if !engine.unsaved {
+                // Where that cannot be done, the next one makes it again.
+                let _ = engine.sidecar.add(self.place, &encoded, For::Question);
+            }
+        }
+        what(&body).ok_or_else(|| engine.bad_frame())
+    }
+}
+
+impl Body {
+    /// All pages that were accessed.
+    fn accessed(&self, engine: &Engine) -> Option<BTreeSet<u32>> {
+        let mut out = BTreeSet::new();
+        for n in 0..self.pages.len() {
+            out.extend(self.pages(engine, n)?.at.iter().map(|p| p.0));
+        }
+        Some(out)
+    }
+
+    /// What is said of a section of pages.
+    fn pages(&self, engine: &Engine, n: usize) -> Option<Arc<Pages>> {
+        let key = Key::Pages(self.number, n);
+        let kept = lock(&engine.unpacked).get(&key);
+        if let Some(Unpacked::Pages(p)) = kept {
+            return Some(p);
+        }
+        let pages = Arc::new(self.unpack_pages(n)?);
+        let size = pages.raw.len() + 16 * pages.at.len();
+        lock(&engine.unpacked).put(key, Unpacked::Pages(Arc::clone(&pages)), size);
+        Some(pages)
+    }
+}
+
+/// The words of a line that have any of these bytes.
+fn words(bytes: u64) -> u8 {
+    (0..8).fold(0, |w, i| w | ((bytes >> (8 * i) & 0xff != 0) as u8) << i)
+}

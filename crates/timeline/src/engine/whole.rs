@@ -1,0 +1,94 @@
+//! The index of a whole recording.
+
+use super::Engine;
+use crate::base::sync::{joined, lock};
+use crate::index::{self, Budget};
+use crate::{Cancel, Result};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// What there is of the index beside a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexStatus {
+    pub path: PathBuf,
+    /// Parts that an index of the whole recording has.
+    pub parts: usize,
+    /// Those that are there.
+    pub present: usize,
+    /// Bytes of the file that are used.
+    pub bytes: u64,
+    /// Why some or all of the file is not used.
+    pub problem: Option<String>,
+}
+
+impl Engine {
+    /// See [`crate::Timeline::index_status`].
+    pub fn index_status(&self) -> IndexStatus {
+        let places = self.places();
+        let s = &self.sidecar;
+        IndexStatus {
+            path: s.path.clone(),
+            parts: places.len(),
+            present: places.iter().filter(|p| s.has(**p)).count(),
+            bytes: s.len(),
+            problem: s.problem(),
+        }
+    }
+
+    /// See [`crate::Timeline::build_index`].
+    pub fn build_index(
+        self: &Arc<Self>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        cancel: &Cancel,
+    ) -> Result<IndexStatus> {
+        let engine = self;
+        engine.scans()?;
+        let mut places = engine.places();
+        // Those that are damaged show when they are read.
+        places.retain(|p| !engine.sidecar.is_whole(*p));
+        places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
+        let total: u64 = places.iter().map(|p| p.to - p.from).sum();
+        let budget = Budget::new(places.iter().map(|p| engine.budget(*p)).sum(), total);
+        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+        // Several make one that is more than the share of one.
+        let jobs = |p: &index::Place| {
+            let share = (p.to - p.from) as f64 / f64::max(total as f64, 1.0);
+            (share * engine.jobs as f64).ceil().max(1.0) as usize
+        };
+        let work = || -> Result<()> {
+            loop {
+                let Some(place) = places.get(next.fetch_add(1, Relaxed)) else {
+                    return Ok(());
+                };
+                let scan = engine.scan(place.thread)?;
+                // One of several would find what the others have made, and have to copy it.
+                let mut stream = engine.sidecar.begin().filter(|_| places.len() == 1);
+                let progress = |n| {
+                    progress(done.fetch_add(n, Relaxed) + n, total);
+                    !cancel.is_cancelled()
+                };
+                let (jobs, stream_to) = (jobs(place), stream.as_mut());
+                let part = index::by_several(
+                    &engine.recording,
+                    *place,
+                    scan,
+                    &budget,
+                    jobs,
+                    stream_to,
+                    &progress,
+                )?;
+                let part = index::encode(&part)?;
+                engine.sidecar.finish(*place, &part, stream)?;
+                // From now on it is read from there.
+                lock(&engine.parts).remove(&(place.thread, place.from));
+            }
+        };
+        std::thread::scope(|s| {
+            let n = engine.jobs.min(places.len());
+            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            all.into_iter().try_for_each(joined)
+        })?;
+        Ok(self.index_status())
+    }
+}

@@ -1,0 +1,93 @@
+//! What all parts of the index's format are written with.
+
+use super::pieces;
+use crate::Result;
+use hindsight_events::varint;
+use std::collections::BTreeMap;
+
+pub const PAGE: usize = 4096;
+pub const LINE: usize = 64;
+/// Of compression. A negative one leaves literals as they are: an eighth larger, a quarter faster than 1.
+pub const LEVEL: i32 = -1;
+/// Of frames and ends with steps, which take more room, and are made by many threads at a time.
+pub const LEVEL_STEPS: i32 = 1;
+
+pub type Page = [u8; PAGE];
+
+/// Bytes of a page's lines, by their number.
+pub type Lines = BTreeMap<u32, (u64, Box<Page>)>;
+
+/// The number of intervals of a part with this directory; 0 if it is none.
+pub fn intervals(directory: &[u8]) -> u64 {
+    let mut r = Reader {
+        b: directory,
+        at: 0,
+    };
+    let _to = r.int();
+    r.int().unwrap_or(0)
+}
+
+/// The lines that hold these bytes, by their pages.
+pub fn lines(address: u64, len: u64) -> impl Iterator<Item = (u32, u64)> {
+    let first = address / LINE as u64;
+    let last = (address + len.max(1) - 1) / LINE as u64;
+    const LINES: u64 = (PAGE / LINE) as u64;
+    (first..=last).map(|n| ((n / LINES) as u32 & 0xf_ffff, 1 << (n % LINES)))
+}
+
+/// Writes an integer.
+pub fn put(out: &mut Vec<u8>, v: u64) {
+    let mut b = [0; varint::MAX];
+    let n = varint::put(&mut b, 0, v);
+    out.extend_from_slice(&b[..n]);
+}
+
+pub fn pack(raw: &[u8], level: i32) -> Result<Vec<u8>> {
+    let mut out = (raw.len() as u64).to_le_bytes().to_vec();
+    pieces::compress(raw, level, &mut out)?;
+    Ok(out)
+}
+
+/// Most bytes that a compressed piece may stand for.
+const MAX_RAW: u64 = 1 << 31;
+
+pub fn unpack(b: &[u8]) -> Option<Vec<u8>> {
+    let (len, rest) = b.split_first_chunk::<8>()?;
+    let len = u64::from_le_bytes(*len);
+    if len > MAX_RAW || len / 4096 > rest.len() as u64 * 8 + 64 {
+        return None;
+    }
+    let raw = zstd::bulk::decompress(rest, len as usize).ok()?;
+    (raw.len() as u64 == len).then_some(raw)
+}
+
+/// Reads what [`put`] and its kin wrote.
+pub struct Reader<'a> {
+    pub b: &'a [u8],
+    pub at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn int(&mut self) -> Option<u64> {
+        let (v, at) = varint::get(self.b, self.at)?;
+        self.at = at;
+        Some(v)
+    }
+    pub fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let s = self.b.get(self.at..self.at.checked_add(n)?)?;
+        self.at += n;
+        Some(s)
+    }
+    pub fn word(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+}
+
+/// The numbers of the bits that are set.
+pub fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let i = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (i < 64).then_some(i)
+    })
+}

@@ -1,0 +1,126 @@
+//! Runs to the next or previous stop.
+
+use super::changes;
+use super::hit::Hit;
+use super::threads::{backward, forward};
+use crate::Result;
+use crate::model::memory::Found;
+use crate::model::stops::*;
+use crate::play::Viewpoint;
+
+/// See [`Cursor::run`].
+pub fn run(
+    view: &mut Viewpoint,
+    direction: Direction,
+    scope: Scope,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Stop> {
+    let home = (view.thread(), view.count());
+    let hit = match nearest(view, direction, scope, stops, cancel) {
+        Err(crate::Error::Cancelled) => {
+            view.set_position(home.0, home.1)?;
+            return view.stop(Reason::Cancelled);
+        }
+        Err(e) => {
+            view.set_position(home.0, home.1)?;
+            return Err(e);
+        }
+        Ok(hit) => hit,
+    };
+    if let Some(h) = hit {
+        view.set_position(h.thread, h.count)?;
+        if let (Reason::Breakpoint { .. } | Reason::Call { .. }, Some(pc)) = (&h.reason, h.pc) {
+            // A handler's first instruction: behind the signal that comes there.
+            view.player(h.thread)?.enter_at(pc)?;
+        }
+        return view.stop(h.reason);
+    }
+    // Nothing: to the end of what is in scope.
+    let ends = view.scope_bounds(home.0, scope)?;
+    let (thread, count, reason) = match direction {
+        Direction::Forward => (ends.1.0, ends.1.1, Reason::End),
+        Direction::Backward => (ends.0.0, ends.0.1, Reason::Begin),
+    };
+    view.set_position(thread, count)?;
+    view.stop(reason)
+}
+
+/// The next or previous stop. The cursor stays, but its virtual processors then stand anywhere.
+pub fn nearest(
+    view: &mut Viewpoint,
+    direction: Direction,
+    scope: Scope,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let home = (view.thread(), view.count());
+    let found = view.cancellable(cancel, |view| match direction {
+        Direction::Forward => forward(view, scope, stops, cancel),
+        Direction::Backward if stops.values.is_empty() => backward(view, scope, stops, cancel),
+        Direction::Backward => changes::backward(view, scope, stops, cancel),
+    });
+    // Where values are compared the cursor itself goes about.
+    view.note_position(home.0, home.1);
+    found
+}
+
+/// The nearest instruction before (or from the viewpoint on) that accesses any of these bytes in
+/// this way. The viewpoint stays.
+pub fn find(
+    view: &mut Viewpoint,
+    direction: Direction,
+    address: u64,
+    len: u64,
+    watch: Watch,
+    cancel: &Cancel,
+) -> Result<Option<Found>> {
+    let mut stops = Stops {
+        watchpoints: vec![Watchpoint {
+            id: 0,
+            address,
+            len,
+            watch,
+            image: None,
+        }],
+        ..Stops::default()
+    };
+    let found = nearest(view, direction, Scope::Process, &mut stops, cancel)?;
+    let Some(Hit {
+        thread: other,
+        reason:
+            Reason::Watchpoint {
+                count: at,
+                address,
+                len,
+                read,
+                write,
+                kernel,
+                ..
+            },
+        pc,
+        ..
+    }) = found
+    else {
+        return Ok(None);
+    };
+    let pc = match pc {
+        Some(pc) => pc,
+        None => {
+            let p = view.player(other)?;
+            p.go(at)?;
+            p.registers().rip
+        }
+    };
+    Ok(Some(Found {
+        thread: other,
+        position: view.engine().position(other, at)?,
+        count: at,
+        pc,
+        address,
+        len,
+        read,
+        write,
+        kernel,
+    }))
+}

@@ -1,0 +1,158 @@
+//! The next or previous stop in one thread.
+
+use super::effects::Wants;
+use super::events;
+use super::hit::{Hit, Stretch};
+use super::writers::Writers;
+use crate::Result;
+use crate::model::stops::*;
+use crate::play::{Player, Viewpoint};
+use std::sync::Arc;
+
+/// Instructions that are looked at first, but for breakpoints on the way forward: what is beyond a stop is played for
+/// nothing, and whoever goes from one to the next often has the next one near.
+const NEAR: u64 = 1 << 16;
+
+pub fn forward_in(
+    view: &mut Viewpoint,
+    mut s: Stretch,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let event = events::event(view, s, stops, Direction::Forward, cancel)?;
+    if let Some(e) = &event {
+        s.hi = e.count;
+    }
+    let wants = Wants::of(view, s.thread, stops);
+    let player = view.player(s.thread)?;
+    if !wants.steps() {
+        let found = wants.first_break(player, s, stops, cancel)?;
+        return Ok(found.or(event));
+    }
+    let mut writers = Writers::known(player, &wants);
+    let (mut lo, mut known) = (s.lo, None);
+    let engine = Arc::clone(player.engine());
+    let mut piece = NEAR;
+    let at_once = wants.compares();
+    while lo < s.hi {
+        let part = player.index(lo)?;
+        let i = part.interval(lo);
+        let end = s.hi.min(part.bounds(i).1.max(lo + 1));
+        let mut stretch = Stretch {
+            lo,
+            hi: end.min(lo.saturating_add(piece)),
+            ..s
+        };
+        piece = u64::MAX;
+        lo = stretch.hi;
+        if at_once && wants.touched(&engine, &part, i, &mut known)? {
+            let hit = writers.first(&wants, player, stretch, stops, cancel)?;
+            if hit.is_some() {
+                writers.keep(player, &wants);
+                return Ok(hit);
+            }
+            continue;
+        }
+        let found = wants.first_break(player, stretch, stops, cancel)?;
+        if let Some(h) = &found {
+            stretch.hi = h.count;
+        }
+        if wants.touched(&engine, &part, i, &mut known)? {
+            let (from, to) = (stretch.lo, stretch.hi);
+            let way = Direction::Forward;
+            let hit = in_interval(&wants, &mut writers, player, (from, to), way, cancel)?;
+            if hit.is_some() {
+                writers.keep(player, &wants);
+                return Ok(hit);
+            }
+        }
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(event)
+}
+
+/// The first or last instruction among `lo..hi`, which are of one interval, whose effect stops.
+fn in_interval(
+    wants: &Wants,
+    writers: &mut Writers,
+    player: &mut Player,
+    (lo, hi): (u64, u64),
+    direction: Direction,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    if hi <= lo {
+        return Ok(None);
+    }
+    let engine = Arc::clone(player.engine());
+    let part = player.index(lo)?;
+    let ends = part.ends(&engine, part.interval(lo))?;
+    let Some(mut steps) = wants.steps_touching(&engine, &ends, lo, hi)? else {
+        return writers.effects(wants, player, lo, hi, direction, cancel);
+    };
+    if direction == Direction::Backward {
+        steps.reverse();
+    }
+    for n in steps {
+        let (from, to) = (ends.steps[n].from.max(lo), ends.end_of(n).unwrap_or(hi));
+        let found = writers.effects(wants, player, from, to.min(hi), direction, cancel)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+pub fn backward_in(
+    view: &mut Viewpoint,
+    mut s: Stretch,
+    stops: &mut Stops,
+    cancel: &Cancel,
+) -> Result<Option<Hit>> {
+    let event = events::event(view, s, stops, Direction::Backward, cancel)?;
+    if let Some(e) = &event {
+        s.lo = e.count;
+    }
+    let wants = Wants::of(view, s.thread, stops);
+    if !wants.breaks() && !wants.steps() {
+        return Ok(event);
+    }
+    let player = view.player(s.thread)?;
+    let mut writers = Writers::known(player, &wants);
+    // No instruction is at the last instant.
+    let (mut hi, mut known) = (s.hi.min(player.to), None);
+    let engine = Arc::clone(player.engine());
+    let mut piece = NEAR;
+    while hi > s.lo {
+        let part = player.index(hi - 1)?;
+        let i = part.interval(hi - 1);
+        let begin = part.bounds(i).0.max(hi.saturating_sub(piece));
+        let lo = s.lo.max(begin).min(hi - 1);
+        piece = u64::MAX;
+        let mut from = lo;
+        let mut last = None;
+        if wants.breaks() {
+            wants.breaks_in(player, lo, hi, stops, cancel, &mut |h| {
+                last = Some(h);
+                true
+            })?;
+            if let Some(h) = &last {
+                from = h.count;
+            }
+        }
+        if wants.steps() && wants.touched(&engine, &part, i, &mut known)? {
+            let way = Direction::Backward;
+            let hit = in_interval(&wants, &mut writers, player, (from, hi), way, cancel)?;
+            if hit.is_some() {
+                writers.keep(player, &wants);
+                return Ok(hit);
+            }
+        }
+        if last.is_some() {
+            return Ok(last);
+        }
+        hi = lo;
+    }
+    Ok(event)
+}

@@ -1,0 +1,180 @@
+//! A question about memory, while it is being answered.
+
+use crate::engine::Engine;
+use crate::model::memory::{Candidate, Detail, Memory, Why};
+use crate::model::stops::Cancel;
+use crate::play::Player;
+use crate::recording::{Doubts, maps};
+use crate::scan::{FORKS, Instant, Raw, When};
+use crate::{Position, Result, ThreadId};
+use std::sync::Arc;
+
+/// A question, and what has been found out.
+pub struct Query {
+    pub m: Memory,
+    /// Bytes whose value is not known, and is not to be had from what was before.
+    pub lost: Vec<bool>,
+    /// When what is known was accessed, where that is why it is known.
+    pub when: Vec<Option<When>>,
+    /// Of bytes that are lost since what a thread accessed was lost: when that was, if it may not matter.
+    pub unclear: Vec<Option<When>>,
+    /// The other values that memory may have are asked for too.
+    pub detail: Detail,
+    /// What ends the search for an answer.
+    pub cancel: Cancel,
+    pub judge: Option<Judge>,
+}
+
+/// Who knows what else may have changed memory.
+pub struct Judge {
+    pub doubts: Arc<Doubts>,
+    pub now: Instant,
+    pub engine: Arc<Engine>,
+}
+
+impl Query {
+    pub fn new(address: u64, len: usize, cancel: &Cancel) -> Query {
+        Query {
+            m: Memory {
+                address,
+                bytes: vec![None; len],
+                candidates: Vec::new(),
+                unnamed: Vec::new(),
+            },
+            lost: vec![false; len],
+            when: vec![None; len],
+            unclear: vec![None; len],
+            detail: Detail::Candidates,
+            cancel: cancel.clone(),
+            judge: None,
+        }
+    }
+
+    /// The same question about a part, of which nothing is known yet.
+    pub fn part(&self, from: usize, to: usize) -> Query {
+        let mut q = Query::new(
+            self.m.address.wrapping_add(from as u64),
+            to - from,
+            &self.cancel,
+        );
+        q.judge = self.judge.as_ref().map(|j| Judge {
+            doubts: Arc::clone(&j.doubts),
+            now: j.now.clone(),
+            engine: j.engine.clone(),
+        });
+        q
+    }
+
+    /// Whether there is nothing more to be found out.
+    pub fn whole(&self) -> bool {
+        let mut both = self.m.bytes.iter().zip(&self.lost);
+        both.all(|(b, lost)| b.is_some() || *lost)
+    }
+
+    /// Whether byte `i` still is to be found out.
+    pub fn open(&self, i: usize) -> bool {
+        self.m.bytes[i].is_none() && !self.lost[i]
+    }
+
+    /// A thread accessed byte `i` at `when`, but what it then held was lost.
+    pub fn lose(&mut self, i: usize, when: When) {
+        (self.lost[i], self.unclear[i]) = (true, Some(when));
+    }
+
+    /// The threads of which something is unclear.
+    pub fn unclear(&self) -> Vec<ThreadId> {
+        let mut all: Vec<ThreadId> = self.unclear.iter().flatten().map(|w| w.thread).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    pub fn len(&self) -> u64 {
+        self.m.bytes.len() as u64
+    }
+
+    /// Whether something else may have changed byte `i` since `when`.
+    pub fn doubtful(&self, i: usize, when: When) -> Result<bool> {
+        let Some(j) = &self.judge else {
+            return Ok(false);
+        };
+        let seen = j.engine.segment(when.thread, when.from)?;
+        let at = self.m.address.wrapping_add(i as u64);
+        Ok(j.doubts.hold(at, when, &seen, &j.now))
+    }
+
+    /// What bytes `from..to` hold is not known, but they held this at `when`.
+    pub fn doubt(&mut self, from: usize, to: usize, when: When, why: Why, at: Position) {
+        let bytes = self.m.bytes[from..to].iter();
+        self.m.candidates.push(Candidate {
+            address: self.m.address.wrapping_add(from as u64),
+            bytes: bytes.map(|b| b.map_or(0, |k| k.value)).collect(),
+            thread: when.thread,
+            position: at,
+            why,
+        });
+        for i in from..to {
+            (self.m.bytes[i], self.lost[i]) = (None, true);
+        }
+    }
+}
+
+/// For each byte, the instruction before which nothing is known of it that holds at `count`: nothing is
+/// known across a gap, nor of what was in memory before it was mapped anew or changed by the kernel.
+pub fn floor(engine: &Engine, thread: ThreadId, m: &Memory, count: u64) -> Result<Vec<u64>> {
+    let scan = engine.scan(thread)?;
+    let gap = scan.gaps[..scan.gaps.partition_point(|g| g.start < count)].last();
+    // In a gap nothing is known.
+    let gap = gap.map_or(0, |g| g.end.min(count));
+    let sources = scan.sources_of(m.address, m.bytes.len(), count);
+    let mapped = sources.iter().map(|s| s.map_or(0, |s| s.at));
+    Ok(mapped.map(|at| at.max(gap)).collect())
+}
+
+/// Whether mappings of an image share cells of the window with what is asked for.
+pub fn shares_cells(engine: &Arc<Engine>, image: u32, m: &Memory) -> Result<bool> {
+    let changes = engine.changes(image)?;
+    Ok(maps::aliased(&changes, m.address, m.bytes.len() as u64))
+}
+
+/// Fills in what is known because it was executed.
+pub fn code(p: &Player, m: &mut Memory) {
+    let mut one = [0];
+    let open: Vec<usize> = (0..m.bytes.len())
+        .filter(|i| m.bytes[*i].is_none())
+        .collect();
+    for i in open {
+        let at = m.address.wrapping_add(i as u64);
+        let doubted = |c: &Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
+        if !m.candidates.iter().any(doubted) && p.code(at, &mut one) == 1 {
+            m.bytes[i] = Some(crate::model::memory::Known {
+                value: one[0],
+                ground: crate::model::memory::Ground::Code,
+            });
+        }
+    }
+}
+
+/// Threads of an image that a thread makes only behind an instant. Between calls that are not recorded there
+/// are no numbers to tell.
+pub fn unborn(engine: &Arc<Engine>, image: u32, home: (ThreadId, u64)) -> Result<Vec<ThreadId>> {
+    let scan = engine.scan(home.0)?;
+    if scan.gaps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let made = |e: &(u64, Raw)| match e.1 {
+        Raw::Syscall {
+            number,
+            result: Some(result),
+            ..
+        } if FORKS.contains(&number) => Some(result as i32),
+        _ => None,
+    };
+    let now = scan.events.partition_point(|e| e.0 < home.1);
+    let before: Vec<i32> = scan.events[..now].iter().filter_map(made).collect();
+    let behind: Vec<i32> = scan.events[now..].iter().filter_map(made).collect();
+    let tid = |t: &ThreadId| engine.trace.stream_info(t.0).map_or(0, |i| i.tid);
+    let mut out = engine.threads_of(image);
+    out.retain(|t| behind.contains(&tid(t)) && !before.contains(&tid(t)));
+    Ok(out)
+}
