@@ -124,9 +124,34 @@ fn dependencies_are_pinned_and_justified() {
     }
 }
 
-/// Folders of `crates/recorder/src`: each may use those before it.
-const RECORDER: [&str; 10] = [
-    "sys", "stream", "thread", "memory", "code", "signals", "process", "calls", "run", "boot",
+/// Crates whose folders (and files) of the first level depend one way: each may use those before it.
+const ROOMS: [(&str, &[&str]); 2] = [
+    (
+        "recorder",
+        &[
+            "sys", "stream", "thread", "memory", "code", "signals", "process", "calls", "run",
+            "boot",
+        ],
+    ),
+    (
+        "timeline",
+        &[
+            "base",
+            "breakpath",
+            "model",
+            "scan",
+            "recording",
+            "index",
+            "engine",
+            "play",
+            "access",
+            "value",
+            "search",
+            "calls",
+            "travel",
+            "extras",
+        ],
+    ),
 ];
 
 /// The folder, or file, of the crate's first level that `path` belongs to.
@@ -150,36 +175,89 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What follows `crate::` in the code, comments left out.
-fn own_paths(text: &str) -> Vec<&str> {
-    let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
-    code.flat_map(|l| l.split("crate::").skip(1))
-        .map(|rest| {
-            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
-                .next()
-                .unwrap()
-        })
-        .collect()
+/// The code of a file, comments left out.
+fn code_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let lines = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The first names of a path that stands before this: of `a::b` `a`, and of `{a::b, c::{d, e}}` `a` and `c`.
+fn first_names(rest: &str) -> Vec<&str> {
+    let word = |s: &'_ str| {
+        s.len()
+            - s.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
+                .len()
+    };
+    let Some(group) = rest.strip_prefix('{') else {
+        return vec![&rest[..word(rest)]];
+    };
+    let (mut out, mut depth, mut begin) = (Vec::new(), 0, 0);
+    for (i, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' | ',' if depth == 0 => {
+                let item = group[begin..i].trim_start();
+                out.push(&item[..word(item)]);
+                begin = i + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    out
+}
+
+/// What `lib.rs` exports, by name, and the folder it comes from.
+fn exports(lib: &str) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    for export in lib.split("pub use ").skip(1) {
+        let export = export.split(';').next().unwrap();
+        let Some((room, rest)) = export.split_once("::") else {
+            continue;
+        };
+        let last = rest.rsplit_once("::").map_or(rest, |(_, names)| names);
+        for name in last.trim_matches(['{', '}', '\n', ' ']).split(',') {
+            let name = name.rsplit(" as ").next().unwrap().trim();
+            out.insert(name.to_string(), room.to_string());
+        }
+    }
+    out
 }
 
 #[test]
-fn folders_of_the_recorder_depend_one_way() {
-    let src = root().join("crates/recorder/src");
-    let rank = |room: &str| RECORDER.iter().position(|r| *r == room);
-    let mut seen = std::collections::BTreeSet::new();
-    for file in sources(&src) {
-        let of = room(&file, &src);
-        if of == "lib" {
-            continue;
-        }
-        let own =
-            rank(&of).unwrap_or_else(|| panic!("new folder {of}: give it a place in RECORDER"));
-        for used in own_paths(&fs::read_to_string(&file).unwrap()) {
-            if let Some(r) = rank(used) {
-                assert!(r <= own, "{}: {of} must not use {used}", file.display());
-                seen.insert((own, r));
+fn folders_of_a_crate_depend_one_way() {
+    for (of, rooms) in ROOMS {
+        let src = root().join("crates").join(of).join("src");
+        let exports = exports(&code_of(&src.join("lib.rs")));
+        let rank = |room: &str| rooms.iter().position(|r| *r == room);
+        let mut seen = std::collections::BTreeSet::new();
+        for file in sources(&src) {
+            let room = room(&file, &src);
+            if room == "lib" {
+                continue;
+            }
+            let own = rank(&room)
+                .unwrap_or_else(|| panic!("new folder {room} of {of}: give it a place in ROOMS"));
+            let code = code_of(&file);
+            for used in code.split("crate::").skip(1).flat_map(first_names) {
+                let from = exports.get(used).map_or(used, |r| r.as_str());
+                if let Some(r) = rank(from) {
+                    assert!(
+                        r <= own,
+                        "{}: {room} must not use {from} ({used})",
+                        file.display()
+                    );
+                    seen.insert((own, r));
+                }
             }
         }
+        assert!(
+            seen.len() > rooms.len(),
+            "of {of} the test sees next to nothing"
+        );
     }
-    assert!(seen.len() > RECORDER.len(), "the test sees next to nothing");
 }

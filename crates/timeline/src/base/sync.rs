@@ -1,11 +1,10 @@
 //! Locks and threads, where a panic of one thread is a panic of all.
 
-use crate::Result;
 use std::sync::{Mutex, MutexGuard};
 use std::thread::ScopedJoinHandle;
 
 /// Waits for a thread.
-pub fn joined<T>(w: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+pub fn joined<T, E>(w: ScopedJoinHandle<'_, Result<T, E>>) -> Result<T, E> {
     match w.join() {
         Ok(r) => r,
         Err(panic) => std::panic::resume_unwind(panic),
