@@ -10,8 +10,8 @@ use crate::words::Spot;
 use crate::{args, limits, say};
 use anyhow::{Context, Result};
 use hindsight_timeline::{
-    Cancel, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place, ThreadId,
-    Timeline, in_order, syscall_name, syscall_number,
+    Cancel, Dense, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place,
+    ThreadId, Timeline, in_order, syscall_name, syscall_number,
 };
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -77,8 +77,12 @@ pub fn index(a: &args::Index) -> Result<i32> {
                     Timeline::SHORTEST_INTERVAL
                 ));
             }
-            let (from, to) = (t.find(from, None)?, t.find(to, None)?);
-            t.interest(from, to, dense, &progress, &Cancel::new())
+            let range = Dense {
+                from: t.find(from, None)?,
+                until: t.find(to, None)?,
+                interval: dense,
+            };
+            t.interest(range, &progress, &Cancel::new())
         }
     };
     if let Ok(mut bar) = bar.lock() {
@@ -235,8 +239,8 @@ fn memory_json(m: &Memory) -> Json {
     json!({
         "address": hex(m.address),
         "bytes": m.bytes.iter().map(|b| b.map(|k| k.value)).collect::<Vec<_>>(),
-        "grounds": m.grounds().iter().map(|(at, len, g)| {
-            json!({"address": hex(*at), "length": len, "ground": g.map(|g| g.to_string())})
+        "grounds": m.grounds().iter().map(|s| {
+            json!({"address": hex(s.address), "length": s.len, "ground": s.ground.map(|g| g.to_string())})
         }).collect::<Vec<_>>(),
         "candidates": m.candidates.iter().map(|c| json!({
             "address": hex(c.address), "bytes": c.bytes, "thread": c.thread.0,

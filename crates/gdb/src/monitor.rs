@@ -4,7 +4,7 @@ use crate::session::Session;
 use crate::{Error, Result};
 use hindsight_inspect::Inspector;
 use hindsight_text::{line, lines};
-use hindsight_timeline::{Filter, Found, Place, Process, ThreadId};
+use hindsight_timeline::{Dense, Filter, Found, Place, Process, ThreadId};
 use std::fmt::Write;
 
 const HELP: &str = "\
@@ -169,9 +169,15 @@ fn interest(s: &mut Session, from: &str, to: &str, interval: &str) -> Result<Str
     let image = Some(s.inferior.image);
     let (from, to) = (s.timeline.find(from, image)?, s.timeline.find(to, image)?);
     let cancel = s.cancel.clone();
-    let made = s
-        .timeline
-        .interest(from, to, interval, &|_, _| (), &cancel)?;
+    let made = s.timeline.interest(
+        Dense {
+            from,
+            until: to,
+            interval,
+        },
+        &|_, _| (),
+        &cancel,
+    )?;
     Ok(format!(
         "the index is denser from {from} to {to}: {made} parts of it were made\n"
     ))

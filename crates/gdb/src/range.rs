@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::session::{SIGNALS, Session, Told};
 use gdbstub::common::Signal;
-use hindsight_timeline::{Breakpoint, Direction, Reason, Scope, Stops};
+use hindsight_timeline::{Breakpoint, Choice, Direction, Reason, Scope, Stops};
 
 /// Most instructions of one range step before gdb is told where it is.
 const MAX: u32 = 1 << 20;
@@ -58,7 +58,7 @@ impl Session {
                 .map(|a| Breakpoint::at(0, a))
                 .collect(),
             watchpoints: self.inferior.watches.clone(),
-            signals: Some(SIGNALS.collect()),
+            signals: Choice::Only(SIGNALS.collect()),
             ..Stops::default()
         };
         let cursor = &mut self.inferior.cursor;

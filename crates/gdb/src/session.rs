@@ -15,7 +15,8 @@ use gdbstub::common::{Signal, Tid};
 use gdbstub::stub::MultiThreadStopReason;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Direction, Position, Reason, Scope, Stops, ThreadId, Timeline, Watch,
+    Breakpoint, Cancel, Choice, Direction, Position, Reason, Scope, Stops, ThreadId, Timeline,
+    Watch, WatchedValue,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -194,10 +195,10 @@ impl Session {
         }
         let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
         let found = self.inferior.cursor.registers_of(id)?;
-        let (cpu, vec) = found.ok_or(Error::NoThread(tid.get()))?;
+        let found = found.ok_or(Error::NoThread(tid.get()))?;
         Ok(State {
-            cpu,
-            vec: Box::new(vec),
+            cpu: found.general,
+            vec: Box::new(found.vectors),
             ..State::default()
         })
     }
@@ -209,7 +210,7 @@ impl Session {
 
     /// Goes to a position of the same program image.
     pub fn seek(&mut self, to: Position) -> Result<()> {
-        let (thread, _) = self.timeline.locate(to)?;
+        let thread = self.timeline.locate(to)?.thread;
         let image = self.timeline.thread(thread)?.image;
         if image != self.inferior.image {
             return Err(Error::OtherProcess(to, image));
@@ -368,7 +369,7 @@ impl Session {
             breakpoints,
             watchpoints: self.inferior.watches.clone(),
             values: self.values()?,
-            signals: Some(signals),
+            signals: Choice::Only(signals),
             syscalls: self.syscalls(),
             ..Stops::default()
         };
@@ -410,7 +411,7 @@ impl Session {
     /// What variables hold for whose changes gdb waits. It compares them by itself, and goes on where they are as they
     /// were, after it has asked for all registers and threads: where a program writes the same value a million times,
     /// that takes minutes. So it is not told of those writes.
-    fn values(&mut self) -> Result<Vec<(u64, Vec<u8>)>> {
+    fn values(&mut self) -> Result<Vec<WatchedValue>> {
         let mut out = Vec::new();
         if !self.wanted.execs || self.every_write {
             return Ok(out);
@@ -421,22 +422,26 @@ impl Session {
             }
             let held = self.read(w.address, w.len as usize)?;
             if held.len() as u64 == w.len {
-                out.push((w.id, held));
+                out.push(WatchedValue {
+                    id: w.id,
+                    bytes: held,
+                });
             }
         }
         Ok(out)
     }
 
     /// System calls at which a run is to stop: those that gdb catches, and those that make processes.
-    fn syscalls(&self) -> Option<Vec<u64>> {
+    fn syscalls(&self) -> Choice<u64> {
         let tells = (self.wanted.forks || self.wanted.vforks) && !self.inferior.forks.is_empty();
         let mut list = match (&self.inferior.catch, tells) {
-            (Some(all), _) if all.is_empty() => return Some(Vec::new()),
-            (list, false) => return list.clone(),
+            (Some(all), _) if all.is_empty() => return Choice::All,
+            (Some(list), false) => return Choice::Only(list.clone()),
+            (None, false) => return Choice::Nothing,
             (list, true) => list.clone().unwrap_or_default(),
         };
         list.extend(FORKS);
-        Some(list)
+        Choice::Only(list)
     }
 
     /// Whether gdb catches a system call.

@@ -6,8 +6,8 @@
 //! ```
 
 use hindsight_timeline::{
-    Breakpoint, Cancel, Direction, Filter, Ground, KindOf, Options, Place, Reason, Scope, Stops,
-    Timeline,
+    Breakpoint, Cancel, Choice, Direction, Filter, Ground, KindOf, Options, Place, Reason, Scope,
+    Stops, Timeline,
 };
 use std::error::Error;
 use std::io::Write;
@@ -135,7 +135,7 @@ fn stops(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     c.seek(t.find(Place::Percent(50.0), None)?)?;
     // The next system call of any thread, and the one before.
     let mut calls = Stops {
-        syscalls: Some(vec![]),
+        syscalls: Choice::All,
         ..Stops::default()
     };
     let next = c.run(Direction::Forward, Scope::All, &mut calls, &never)?;

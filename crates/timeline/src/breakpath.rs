@@ -17,6 +17,7 @@ pub type Setting = u64;
 /// A setting that stops at a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Touch {
+    /// What stops.
     pub setting: Setting,
     /// The first step at which it can be set; 0: from the start.
     pub usable: u32,
@@ -27,7 +28,9 @@ pub struct Touch {
 /// One part of the way: set this, run, and be at this step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leg {
+    /// The step to be at.
     pub step: u32,
+    /// What to set for it.
     pub setting: Setting,
 }
 

@@ -33,8 +33,11 @@ const STRETCHES: u64 = 3;
 
 /// A call of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Call {
+    /// Address of the function.
     pub function: u64,
+    /// Who called it.
     pub thread: ThreadId,
     /// Before the function's first instruction; behind it where `handler`: before it the thread stands where the
     /// signal comes.
@@ -49,6 +52,7 @@ pub struct Call {
 
 /// A return from a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Return {
     /// Before the instruction that is returned to.
     pub position: Position,

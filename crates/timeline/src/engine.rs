@@ -35,6 +35,7 @@ pub struct Options {
 /// A recording, its index, and what else was found out by replaying it. All that the recording itself knows, it knows
 /// too.
 pub struct Engine {
+    /// The trace, and what was read from it.
     pub recording: Arc<Recording>,
     /// What is built for a question is not saved.
     pub unsaved: bool,

@@ -33,6 +33,8 @@
 //! Everything is replayed on virtual processors that touch no memory but their own and make no
 //! system call for the program. The trace is never changed.
 
+#![deny(missing_docs)]
+
 mod access;
 mod base;
 pub mod breakpath;
@@ -51,6 +53,7 @@ mod value;
 pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;
+pub use engine::interest::Dense;
 pub use engine::{IndexStatus, Options};
 pub use extras::branch::{Branch, Halted};
 pub use extras::names::Names;
@@ -64,16 +67,19 @@ pub use hindsight_trace::ModuleHash;
 pub use index::sidecar::path as index_path;
 pub use model::contents::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
+    ThreadInstant,
 };
 pub use model::describe::{ParseKindError, syscall_name, syscall_number};
 pub use model::error::{Error, Result};
-pub use model::memory::{Candidate, Found, Ground, Known, Memory, Unnamed, Why, Written};
+pub use model::memory::{
+    Candidate, Found, Ground, GroundSpan, Known, Memory, Unnamed, Why, Written,
+};
 pub use model::moment::{Moment, in_order};
 pub use model::place::{ParsePlaceError, Place};
 pub use model::position::{ParsePositionError, Position};
 pub use model::stops::{
-    Breakpoint, Cancel, Condition, Direction, Reason, Register, Scope, Stop, Stops, View, Watch,
-    Watchpoint,
+    Breakpoint, Cancel, Choice, Condition, Direction, Reason, Register, Registers, Scope, Stop,
+    Stops, View, Watch, WatchedValue, Watchpoint,
 };
 pub use search::Writes;
 pub use travel::cursor::Cursor;

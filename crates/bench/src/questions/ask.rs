@@ -231,7 +231,7 @@ impl<'a> Asker<'a> {
         let printed = want.to_string().parse() == Ok(want);
         self.check(
             "position",
-            have == want && back == (ThreadId(place.0), place.1) && printed,
+            have == want && (back.thread, back.count) == (ThreadId(place.0), place.1) && printed,
             || format!("{place:?}: {have}, not {want}; back {back:?}"),
         );
         // Another thread, as of then.
@@ -250,10 +250,10 @@ impl<'a> Asker<'a> {
             }
         };
         let right = match (&state, stands) {
-            (Some((cpu, _)), Some(n)) => digest(cpu) == o.digest[(n - o.from) as usize],
+            (Some(r), Some(n)) => digest(&r.general) == o.digest[(n - o.from) as usize],
             (None, None) => true,
             // It may have begun by a segment in which it did nothing yet, which no position of its own is in.
-            (Some((cpu, _)), None) => digest(cpu) == o.digest[0],
+            (Some(r), None) => digest(&r.general) == o.digest[0],
             (None, Some(_)) => false,
         };
         let begun = state.is_some();

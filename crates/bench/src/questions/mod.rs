@@ -8,7 +8,7 @@ mod runs;
 mod world;
 
 use ask::{Asker, Tally};
-use hindsight_timeline::{Cancel, Error, Options, Result, Timeline, index_path};
+use hindsight_timeline::{Cancel, Dense, Error, Options, Result, Timeline, index_path};
 use log::Log;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -92,7 +92,17 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
     std::fs::hard_link(trace, &other).map_err(fail)?;
     let dense = Timeline::open(&other, unsaved(FINE * 40))?;
     let [from, until] = [30.0, 60.0].map(|p| dense.percent(p, None));
-    let done = from.and_then(|from| dense.interest(from, until?, 1024, &|_, _| {}, &Cancel::new()));
+    let done = from.and_then(|from| {
+        dense.interest(
+            Dense {
+                from: from,
+                until: until?,
+                interval: 1024,
+            },
+            &|_, _| {},
+            &Cancel::new(),
+        )
+    });
     let _ = std::fs::remove_file(&other);
     let _ = std::fs::remove_file(index_path(&other));
     done?;

@@ -5,7 +5,7 @@ use super::log::Log;
 use super::world::Wanted;
 use hindsight_timeline::{
     Cancel, Direction, Error, Place as Name, Reason, Result, Scope, Stops, ThreadId, Watch,
-    Watchpoint,
+    WatchedValue, Watchpoint,
 };
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,9 @@ impl Asker<'_> {
         if alone.count() != 1 {
             return Ok(());
         }
-        let held = self.go(k, (thread, count))?.known_memory(address, len as usize)?;
+        let held = self
+            .go(k, (thread, count))?
+            .known_memory(address, len as usize)?;
         let value: Option<Vec<u8>> = held.bytes.iter().map(|b| b.map(|b| b.value)).collect();
         let Some(value) = value else { return Ok(()) };
         let direction = self.one(&BOTH);
@@ -100,7 +102,10 @@ impl Asker<'_> {
                 watch: Watch::Write,
                 image: None,
             }],
-            values: vec![(1, value.clone())],
+            values: vec![WatchedValue {
+                id: 1,
+                bytes: value.clone(),
+            }],
             ..Stops::default()
         };
         let what = format!(

@@ -3,7 +3,9 @@
 use super::ask::{Asker, BOTH, FAR, SCOPES};
 use super::log::Flow;
 use super::world::Wanted;
-use hindsight_timeline::{Breakpoint, Cancel, Reason, Register, Result, Stops, Watch, Watchpoint};
+use hindsight_timeline::{
+    Breakpoint, Cancel, Choice, Reason, Register, Result, Stops, Watch, Watchpoint,
+};
 
 impl Asker<'_> {
     /// Where a call goes to.
@@ -97,8 +99,15 @@ impl Asker<'_> {
             breakpoints: breakpoints.collect(),
             watchpoints: watchpoints.collect(),
             registers: wanted.registers.clone(),
-            signals: wanted.signals.then(Vec::new),
-            syscalls: wanted.syscalls.clone(),
+            signals: match wanted.signals {
+                true => Choice::All,
+                false => Choice::Nothing,
+            },
+            syscalls: match &wanted.syscalls {
+                None => Choice::Nothing,
+                Some(list) if list.is_empty() => Choice::All,
+                Some(list) => Choice::Only(list.clone()),
+            },
             threads: wanted.threads,
             modules,
             calls,

@@ -3,8 +3,8 @@
 use crate::harness::Scene;
 use crate::open;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Cursor, Direction, Filter, Happening, Kind, KindOf, Reason, Scope, Stop,
-    Stops, ThreadId, Timeline, Watch,
+    Breakpoint, Cancel, Choice, Cursor, Direction, Filter, Happening, Kind, KindOf, Reason, Scope,
+    Stop, Stops, ThreadId, Timeline, Watch,
 };
 use std::path::PathBuf;
 
@@ -81,8 +81,8 @@ fn all_that_threads_do_is_met_in_order_both_ways() {
     places.dedup();
     assert!(places.len() > 500, "{}", places.len());
     let mut stops = Stops {
-        signals: Some(Vec::new()),
-        syscalls: Some(Vec::new()),
+        signals: Choice::All,
+        syscalls: Choice::All,
         threads: true,
         ..Stops::default()
     };

@@ -4,7 +4,8 @@ use crate::harness::Scene;
 use crate::oracle::{self, Log};
 use crate::questions::Rng;
 use hindsight_timeline::{
-    Cancel, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, Watchpoint,
+    Cancel, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, WatchedValue,
+    Watchpoint,
 };
 use std::collections::BTreeMap;
 
@@ -18,7 +19,10 @@ fn next(c: &mut Cursor, direction: Direction, address: u64, value: &[u8]) -> Sto
             watch: Watch::Write,
             image: None,
         }],
-        values: vec![(3, value.to_vec())],
+        values: vec![WatchedValue {
+            id: 3,
+            bytes: value.to_vec(),
+        }],
         ..Stops::default()
     };
     c.run(direction, Scope::Process, &mut stops, &Cancel::new())

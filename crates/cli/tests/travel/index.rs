@@ -2,7 +2,7 @@
 
 use crate::harness::{Scene, hex};
 use hindsight_timeline::{
-    Cancel, Error, Ground, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
+    Cancel, Dense, Error, Ground, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
 };
 use std::fs;
 use std::path::Path;
@@ -279,7 +279,15 @@ fn a_range_of_interest_gets_its_frames_denser() {
     let mut c = t.cursor().unwrap();
     let (from, to) = (from.unwrap(), to.unwrap());
     c.seek(from).unwrap();
-    let made = t.interest(from, to, 1500, &|_, _| {}, &Cancel::new());
+    let made = t.interest(
+        Dense {
+            from: from,
+            until: to,
+            interval: 1500,
+        },
+        &|_, _| {},
+        &Cancel::new(),
+    );
     assert_eq!(made.unwrap(), 1);
     // Also by a cursor that was there before.
     c.seek(to).unwrap();

@@ -5,7 +5,7 @@ use crate::harness::Scene;
 use crate::open;
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Filter, Found, Kind, KindOf, Reason, Scope, Stops,
-    ThreadId, Timeline, Watch, Watchpoint,
+    ThreadId, Timeline, Watch, WatchedValue, Watchpoint,
 };
 
 /// Pages become accessible one after the other, while they are copied and compared; the handler begins with a write.
@@ -201,7 +201,10 @@ fn handlers_that_interrupt_string_instructions_are_met_both_ways() {
                 watch: Watch::Write,
                 image: None,
             }],
-            values: vec![(1, vec![0; 8])],
+            values: vec![WatchedValue {
+                id: 1,
+                bytes: vec![0; 8],
+            }],
             ..Stops::default()
         };
         at(c, thread, marks[0].0);
@@ -213,7 +216,7 @@ fn handlers_that_interrupt_string_instructions_are_met_both_ways() {
         );
         assert!(matches!(stop.unwrap().reason, Reason::Watchpoint { .. }));
         assert_eq!(c.count(), signals[2] + 1);
-        stops.values[0].1 = vec![7; 8];
+        stops.values[0].bytes = vec![7; 8];
         at(c, thread, marks[1].0);
         let stop = c.run(
             Direction::Backward,

@@ -272,7 +272,7 @@ fn a_crash_is_a_place() {
         s.run(&mut s.recording(&trace, &[program.as_os_str(), how.as_ref()]));
         let t = Timeline::open(&trace, Options::default()).unwrap();
         let crash = t.find(Place::Crash, None).unwrap();
-        let (thread, _) = t.locate(crash).unwrap();
+        let thread = t.locate(crash).unwrap().thread;
         assert_ne!(thread, t.threads().unwrap()[0].id, "{how}");
         let signals = t.events(&Filter {
             kinds: vec![KindOf::Signal, KindOf::Exception],

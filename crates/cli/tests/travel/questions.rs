@@ -4,7 +4,7 @@ use crate::harness::Scene;
 use crate::oracle::{self, Log, Why};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Ground, Options, Reason, Scope, Stops, ThreadId,
-    Timeline, Watch, Watchpoint,
+    ThreadInstant, Timeline, Watch, Watchpoint,
 };
 
 pub struct Rng(pub u64);
@@ -152,7 +152,10 @@ fn ask_for_registers_and_memory(t: &Timeline, log: &Log) {
         c.seek_count(ThreadId(log.thread), count).unwrap();
         assert_eq!(
             t.locate(c.position().unwrap()).unwrap(),
-            (ThreadId(log.thread), count)
+            ThreadInstant {
+                thread: ThreadId(log.thread),
+                count
+            }
         );
         assert_eq!(
             c.registers().unwrap().comparable(),

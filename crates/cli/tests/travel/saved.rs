@@ -3,7 +3,7 @@
 use crate::harness::Scene;
 use crate::index::answer;
 use hindsight_timeline::{
-    Call, Cancel, Filter, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
+    Call, Cancel, Dense, Filter, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
 };
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -157,7 +157,15 @@ fn processes_side_by_side_have_the_same_answers() {
             t.find("45%".parse().unwrap(), None),
             t.find("55%".parse().unwrap(), None),
         );
-        let made = t.interest(from.unwrap(), to.unwrap(), 2000, &|_, _| (), &Cancel::new());
+        let made = t.interest(
+            Dense {
+                from: from.unwrap(),
+                until: to.unwrap(),
+                interval: 2000,
+            },
+            &|_, _| (),
+            &Cancel::new(),
+        );
         assert_eq!(made.unwrap(), 0, "round {round}");
     }
 }
@@ -211,7 +219,15 @@ fn what_is_superseded_does_not_fill_the_file() {
             t.find(format!("{}%", 10 * i + n).parse().unwrap(), None)
                 .unwrap()
         };
-        let made = t.interest(place(0), place(10), 1100, &|_, _| (), &Cancel::new());
+        let made = t.interest(
+            Dense {
+                from: place(0),
+                until: place(10),
+                interval: 1100,
+            },
+            &|_, _| (),
+            &Cancel::new(),
+        );
         assert_eq!(made.unwrap(), 1);
         let u = open(&trace);
         assert_eq!(
@@ -231,8 +247,16 @@ fn what_is_superseded_does_not_fill_the_file() {
         fs::remove_file(index_path(&trace)).unwrap();
         let u = open(&trace);
         let place = |n: &str| u.find(n.parse().unwrap(), None).unwrap();
-        u.interest(place("0%"), place("80%"), 1100, &|_, _| (), &Cancel::new())
-            .unwrap();
+        u.interest(
+            Dense {
+                from: place("0%"),
+                until: place("80%"),
+                interval: 1100,
+            },
+            &|_, _| (),
+            &Cancel::new(),
+        )
+        .unwrap();
         size()
     };
     assert!(last < 3 * used, "{last} for {used}");

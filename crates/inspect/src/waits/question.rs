@@ -3,7 +3,9 @@
 use super::{For, Lock};
 use crate::Result;
 use hindsight_symbols::CallFrame;
-use hindsight_timeline::{Cursor, Filter, Kind, KindOf, Position, Thread, Timeline, syscall_name};
+use hindsight_timeline::{
+    Cursor, Filter, Kind, KindOf, Position, Registers, Thread, Timeline, syscall_name,
+};
 
 /// Where glibc has the owner of a mutex, from the word that is waited on.
 const MUTEX_OWNER: u64 = 8;
@@ -170,7 +172,7 @@ impl Question<'_> {
             if t.tid != value || t.image != self.thread.image || t.id == self.thread.id {
                 continue;
             }
-            let Some((r, _)) = cursor.registers_of(t.id)? else {
+            let Some(Registers { general: r, .. }) = cursor.registers_of(t.id)? else {
                 continue;
             };
             if (r.fs_base..r.fs_base.saturating_add(DESCRIPTOR)).contains(&address) {

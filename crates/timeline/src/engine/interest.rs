@@ -53,6 +53,17 @@ impl Interest {
     }
 }
 
+/// A range in which the index is to have its frames denser.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dense {
+    /// The first instant.
+    pub from: Position,
+    /// Behind the last one.
+    pub until: Position,
+    /// Instructions from one frame to the next: at least 1024, and a 65536th of the range.
+    pub interval: u64,
+}
+
 /// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
 pub const SHORTEST: u64 = 1 << 10;
 
@@ -60,9 +71,11 @@ impl Engine {
     /// See [`crate::Timeline::interest`].
     pub fn interest(
         self: &Arc<Self>,
-        from: Position,
-        until: Position,
-        interval: u64,
+        Dense {
+            from,
+            until,
+            interval,
+        }: Dense,
         progress: &(dyn Fn(u64, u64) + Sync),
         cancel: &Cancel,
     ) -> Result<usize> {

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What there is of the index beside a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct IndexStatus {
+    /// The index file, which need not exist.
     pub path: PathBuf,
     /// Parts that an index of the whole recording has.
     pub parts: usize,

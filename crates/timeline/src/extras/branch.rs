@@ -31,6 +31,7 @@ pub enum Halted {
     Step,
     /// Before the instruction at one of the given addresses.
     Break,
+    /// It was cancelled.
     Cancelled,
     /// It cannot go on, for this reason.
     Stuck(String),

@@ -12,7 +12,9 @@ const OFTEN: u64 = 1 << 12;
 
 /// An instruction that changed a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Changed {
+    /// The thread that did it.
     pub thread: ThreadId,
     /// Before the instruction.
     pub position: Position,

@@ -1,6 +1,7 @@
 //! What a debugger could stop at on the way to a position: the steps of a thread for
 //! [`crate::breakpath`].
 
+use crate::ThreadInstant;
 use crate::breakpath::{Breakpath, Touch};
 use crate::model::error::replay;
 use crate::recording::Chunks;
@@ -25,6 +26,7 @@ const BREATH: u64 = 1 << 16;
 pub struct Setting {
     /// Path of the module; its first mapping is where offsets begin.
     pub module: String,
+    /// Bytes from the first mapping's address on.
     pub offset: u64,
     /// A word of data of eight bytes, read or written; otherwise an instruction.
     pub data: bool,
@@ -33,6 +35,7 @@ pub struct Setting {
 /// One stop on the way.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Halt {
+    /// What to stop at.
     pub setting: Setting,
     /// Where the recording is then.
     pub position: Position,
@@ -81,7 +84,7 @@ impl Timeline {
     /// lies elsewhere in each run. At most `limit` steps are considered; each takes eight bytes
     /// of memory, and each different setting forty.
     pub fn route(&self, to: Position, limit: u64, cancel: &Cancel) -> Result<Route> {
-        let (thread, count) = self.locate(to)?;
+        let ThreadInstant { thread, count } = self.locate(to)?;
         let t = self.thread(thread)?;
         let first = self.processes()?.into_iter().next().ok_or(Error::Empty)?;
         let no = |why: String| Err(Error::Unsupported(why));
@@ -171,7 +174,7 @@ impl Timeline {
             syscalls: vec![MMAP],
             ..Filter::default()
         })?;
-        let step = |p: Position| self.locate(p).map(|(_, n)| n.min(u32::MAX as u64) as u32);
+        let step = |p: Position| self.locate(p).map(|i| i.count.min(u32::MAX as u64) as u32);
         for module in self.modules(image)? {
             if !module.path.starts_with('/') || module.load.is_some_and(|p| p >= to) {
                 continue;

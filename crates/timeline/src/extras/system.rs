@@ -23,8 +23,11 @@ const ERRORS: u64 = -4095i64 as u64;
 
 /// A system call in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct SystemCall {
+    /// The call's name, or `syscall_N` for one without a name.
     pub name: String,
+    /// One text for each argument.
     pub arguments: Vec<String>,
     /// What it returned, with the error's name; `?` if it did not return.
     pub result: String,

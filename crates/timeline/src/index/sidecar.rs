@@ -39,6 +39,7 @@ pub fn path(trace: &Path) -> PathBuf {
 
 /// An index file.
 pub struct Sidecar {
+    /// Where it is, or would be.
     pub path: PathBuf,
     identity: u128,
     /// Bytes that it may have.

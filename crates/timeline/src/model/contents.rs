@@ -15,6 +15,15 @@ impl fmt::Display for ThreadId {
     }
 }
 
+/// An instant of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ThreadInstant {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Instructions that the thread has completed.
+    pub count: u64,
+}
+
 /// A program image: a process between `fork` or `execve` and the next `execve` or its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
@@ -56,6 +65,7 @@ pub enum Ending {
 /// A thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Thread {
+    /// Names it in this recording.
     pub id: ThreadId,
     /// Thread id on the recording machine.
     pub tid: i32,
@@ -74,6 +84,7 @@ pub struct Thread {
     pub from: u64,
     /// Instructions completed at `last`.
     pub to: u64,
+    /// How it ended.
     pub ending: Ending,
 }
 
@@ -99,6 +110,7 @@ pub struct Module {
 /// A stretch of mapped memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
+    /// First address.
     pub start: u64,
     /// The first address behind it.
     pub end: u64,
@@ -125,9 +137,11 @@ impl Mapping {
 pub struct Happening {
     /// Before the instruction that it belongs to.
     pub position: Position,
+    /// The thread that it happened to, or that did it.
     pub thread: ThreadId,
     /// Instructions of the thread completed.
     pub count: u64,
+    /// What it was.
     pub kind: Kind,
 }
 
@@ -136,50 +150,73 @@ pub struct Happening {
 pub enum Kind {
     /// A system call; `result` is what it returned in rax, `None` if it did not return there.
     Syscall {
+        /// Number of the call (x86-64).
         number: u64,
+        /// What rdi, rsi, rdx, r10, r8 and r9 held before it.
         args: [u64; 6],
+        /// What rax held behind it; from -4095 to -1, an error. `None`: it did not return.
         result: Option<u64>,
     },
     /// A signal is delivered, or an exception.
     Signal {
+        /// Number of the signal, from 1.
         number: u8,
+        /// `si_code` of `siginfo_t`.
         code: i32,
+        /// `si_addr`: for exceptions the address that was accessed, or of the instruction.
         address: u64,
     },
+    /// The thread's first instant.
     ThreadBegin,
+    /// The thread's last instant.
     ThreadEnd(Ending),
     /// A program image begins.
     ProcessBegin {
+        /// Number of the program image.
         image: u32,
     },
     /// The last thread of an image ends.
     ProcessEnd {
+        /// Number of the program image.
         image: u32,
     },
+    /// A file was mapped.
     ModuleLoad {
+        /// Path of the file.
         path: String,
+        /// First address of its mappings.
         start: u64,
+        /// Behind the last address.
         end: u64,
     },
+    /// The last mapping of a file went.
     ModuleUnload {
+        /// Path of the file.
         path: String,
+        /// First address that its mappings had.
         start: u64,
+        /// Behind the last address.
         end: u64,
     },
     /// The thread goes on unrecorded.
     GapBegin {
+        /// Why it was not recorded.
         reason: GapReason,
     },
     /// It is recorded again.
     GapEnd,
     /// The program said something, by `hindsight.h`.
     Mark {
+        /// The name that the program gave.
         name: String,
+        /// Bytes that it gave with it.
         payload: Vec<u8>,
     },
     /// The process is recorded so from here on; `reason`: why it is no longer quiet.
     Regime {
+        /// It is the quiet one from here on; otherwise the checked one.
         quiet: bool,
+        /// Why, in words.
         reason: String,
     },
 }
@@ -204,16 +241,23 @@ pub struct Filter {
 /// Kinds of happenings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KindOf {
+    /// System calls.
     Syscall,
+    /// Signals, exceptions among them.
     Signal,
+    /// Begin and end of threads.
     Thread,
+    /// Begin and end of program images.
     Process,
+    /// Files that come and go in memory.
     Module,
     /// Signals that an instruction of the thread raised: a fault, a trap.
     Exception,
     /// Where recording stops and goes on.
     Gap,
+    /// What the program marked.
     Mark,
+    /// Changes of the regime.
     Regime,
 }
 
@@ -250,6 +294,7 @@ impl Kind {
 /// What one thread did between two neighbouring sequencing events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
+    /// The thread that runs it.
     pub thread: ThreadId,
     /// Number of the event that opens it; 0: none.
     pub opens: u64,

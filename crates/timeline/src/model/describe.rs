@@ -130,6 +130,7 @@ const KINDS: [(KindOf, &str); 9] = [
     "{0} is no kind of events: expected syscall, signal, exception, thread, process, module, gap, mark or \
      regime"
 )]
+/// The text names no kind of event.
 pub struct ParseKindError(String);
 
 impl FromStr for KindOf {

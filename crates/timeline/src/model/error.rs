@@ -2,6 +2,7 @@ use crate::{Position, ThreadId};
 
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The trace cannot be read.
     #[error(transparent)]
@@ -9,7 +10,9 @@ pub enum Error {
     /// The trace cannot be replayed up to there.
     #[error("thread {thread}: {cause}")]
     Replay {
+        /// The thread that was replayed.
         thread: ThreadId,
+        /// What went wrong.
         cause: hindsight_replay::Error,
     },
     /// No thread has such a segment, or the segment is shorter.
@@ -32,7 +35,12 @@ pub enum Error {
     Unsupported(String),
     /// An index beside the trace cannot be used or written.
     #[error("index {}: {what}", hindsight_text::Shown(path))]
-    Index { path: String, what: String },
+    Index {
+        /// Path of the index file.
+        path: String,
+        /// What is wrong, in words.
+        what: String,
+    },
     /// It was cancelled ([`crate::Cancel`]).
     #[error("cancelled")]
     Cancelled,

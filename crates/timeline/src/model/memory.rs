@@ -38,8 +38,21 @@ pub enum Ground {
 /// A known byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
+    /// What it holds.
     pub value: u8,
+    /// Why that is known.
     pub ground: Ground,
+}
+
+/// Neighbouring bytes that are known for the same reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroundSpan {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// `None`: they are not known.
+    pub ground: Option<Ground>,
 }
 
 /// Why a value is only a candidate.
@@ -56,18 +69,22 @@ pub enum Why {
 /// A value that memory may have, or may have had until something else changed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
+    /// First address.
     pub address: u64,
+    /// What the bytes from there on may hold.
     pub bytes: Vec<u8>,
     /// Who accessed it so.
     pub thread: ThreadId,
     /// Before the instruction that did.
     pub position: Position,
+    /// Why it is not known.
     pub why: Why,
 }
 
 /// What is known of a stretch of memory at a position.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Memory {
+    /// Address of the first byte.
     pub address: u64,
     /// For each byte its value, or `None`.
     pub bytes: Vec<Option<Known>>,
@@ -82,8 +99,11 @@ pub struct Memory {
 /// candidates: few last ones, or none. As far as an index tells; it need not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unnamed {
+    /// First address.
     pub address: u64,
+    /// Bytes.
     pub len: u64,
+    /// Who may have written them.
     pub thread: ThreadId,
 }
 
@@ -103,15 +123,19 @@ impl Memory {
 }
 
 impl Memory {
-    /// Stretches of bytes that are known for the same reason, or not known: address, length, ground.
-    pub fn grounds(&self) -> Vec<(u64, u64, Option<Ground>)> {
-        let mut out: Vec<(u64, u64, Option<Ground>)> = Vec::new();
+    /// Stretches of bytes that are known for the same reason, or not known.
+    pub fn grounds(&self) -> Vec<GroundSpan> {
+        let mut out: Vec<GroundSpan> = Vec::new();
         for (i, b) in self.bytes.iter().enumerate() {
             let at = self.address.wrapping_add(i as u64);
             let g = b.map(|k| k.ground);
             match out.last_mut() {
-                Some(last) if last.2 == g => last.1 += 1,
-                _ => out.push((at, 1, g)),
+                Some(last) if last.ground == g => last.len += 1,
+                _ => out.push(GroundSpan {
+                    address: at,
+                    len: 1,
+                    ground: g,
+                }),
             }
         }
         out
@@ -190,8 +214,13 @@ impl fmt::Display for Memory {
             let text: String = row.iter().map(char).collect();
             writeln!(f, "{at:#014x}  {:<47}  {text}", bytes.join(" "))?;
         }
-        for (at, len, g) in self.grounds() {
-            let why = g.map_or("not known".into(), |g| g.to_string());
+        for GroundSpan {
+            address: at,
+            len,
+            ground,
+        } in self.grounds()
+        {
+            let why = ground.map_or("not known".into(), |g| g.to_string());
             writeln!(f, "{at:#x}+{len}: {why}")?;
         }
         self.candidates
@@ -203,7 +232,9 @@ impl fmt::Display for Memory {
 
 /// A write that a list of them has.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Written {
+    /// The write.
     pub access: Found,
     /// What the first of the bytes asked for hold behind it, where that is known.
     pub bytes: Vec<Option<u8>>,
@@ -211,7 +242,9 @@ pub struct Written {
 
 /// An access to memory that a search found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Found {
+    /// Who did it.
     pub thread: ThreadId,
     /// Before the instruction that did it.
     pub position: Position,
@@ -223,7 +256,9 @@ pub struct Found {
     pub address: u64,
     /// Bytes that it accessed.
     pub len: u64,
+    /// It read.
     pub read: bool,
+    /// It wrote.
     pub write: bool,
     /// The kernel did it, in the system call that is there or with the signal that is delivered there.
     pub kernel: bool,

@@ -22,9 +22,13 @@ use std::time::Duration;
 /// Where one program image is looked at, all of these count within it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Place {
+    /// This one.
     Position(Position),
+    /// The first instant.
     Begin,
+    /// The last instant.
     End,
+    /// Where a signal killed the program.
     Crash,
     /// 0 to 100.
     Percent(f64),
@@ -48,6 +52,7 @@ pub enum ParsePlaceError {
         "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
          `crash`, `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
     )]
+    /// None of the forms fits this text.
     Unknown(String),
     /// The one before the first event or system call.
     #[error("{0} is no place: events and system calls are counted from 1")]

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Which way to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
+    /// To later instants.
     Forward,
+    /// To earlier instants.
     Backward,
 }
 
@@ -76,6 +78,7 @@ pub type Condition<'a> = Box<dyn FnMut(&mut dyn View) -> bool + 'a>;
 pub struct Breakpoint<'a> {
     /// The caller's name for it.
     pub id: u64,
+    /// Of the instruction.
     pub address: u64,
     /// Only in this program image.
     pub image: Option<u32>,
@@ -101,7 +104,9 @@ impl Breakpoint<'_> {
 /// Accesses that a watchpoint is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Watch {
+    /// Reads.
     Read,
+    /// Writes.
     Write,
     /// Either.
     Access,
@@ -125,11 +130,23 @@ impl Watch {
 pub struct Watchpoint {
     /// The caller's name for it.
     pub id: u64,
+    /// First address.
     pub address: u64,
+    /// Bytes; 0 stops nowhere.
     pub len: u64,
+    /// Which accesses count.
     pub watch: Watch,
     /// Only in this program image.
     pub image: Option<u32>,
+}
+
+/// All registers of a thread at an instant.
+#[derive(Clone, Debug)]
+pub struct Registers {
+    /// General registers, instruction pointer, flags and segment bases.
+    pub general: CpuState,
+    /// Vector, mask and x87 registers.
+    pub vectors: VecState,
 }
 
 /// A register whose change stops: forwards behind the instruction, backwards before it.
@@ -139,7 +156,9 @@ pub enum Register {
     General(u8),
     /// The flags of [`hindsight_isa::state::RFLAGS_MASK`].
     Flags,
+    /// Base of the FS segment.
     FsBase,
+    /// Base of the GS segment.
     GsBase,
     /// zmm0 to zmm31, all bits.
     Vector(u8),
@@ -162,19 +181,63 @@ impl Register {
     }
 }
 
+/// Which of many things.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Choice<T> {
+    /// None of them.
+    #[default]
+    Nothing,
+    /// All of them.
+    All,
+    /// These; an empty list chooses nothing.
+    Only(Vec<T>),
+}
+
+impl<T: PartialEq> Choice<T> {
+    /// Whether nothing is chosen.
+    pub fn is_nothing(&self) -> bool {
+        match self {
+            Choice::Nothing => true,
+            Choice::All => false,
+            Choice::Only(list) => list.is_empty(),
+        }
+    }
+
+    /// Whether this one is chosen.
+    pub fn has(&self, one: &T) -> bool {
+        match self {
+            Choice::Nothing => false,
+            Choice::All => true,
+            Choice::Only(list) => list.contains(one),
+        }
+    }
+}
+
+/// What the memory that a watchpoint is about holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WatchedValue {
+    /// The `id` of a watchpoint for writes.
+    pub id: u64,
+    /// As many bytes as it watches.
+    pub bytes: Vec<u8>,
+}
+
 /// What a run stops at. The default stops at nothing but the end of the recording.
 #[derive(Default)]
 pub struct Stops<'a> {
+    /// Before these instructions.
     pub breakpoints: Vec<Breakpoint<'a>>,
+    /// At accesses to this memory.
     pub watchpoints: Vec<Watchpoint>,
-    /// What watched memory holds where the run begins, by the `id` of a watchpoint for writes and of its
-    /// length: that watchpoint then stops only where this changes. A write of which it cannot be known stops too.
-    pub values: Vec<(u64, Vec<u8>)>,
+    /// What watched memory holds where the run begins: a watchpoint for writes then stops only where this changes. A
+    /// write of which it cannot be known stops too.
+    pub values: Vec<WatchedValue>,
+    /// Where one of these changes.
     pub registers: Vec<Register>,
-    /// Signals with these numbers; `Some` of an empty list: all.
-    pub signals: Option<Vec<u8>>,
-    /// System calls with these numbers, before and behind them; `Some` of an empty list: all.
-    pub syscalls: Option<Vec<u64>>,
+    /// Signals, by their numbers.
+    pub signals: Choice<u8>,
+    /// System calls, by their numbers, before and behind them.
+    pub syscalls: Choice<u64>,
     /// Begin and end of threads and program images.
     pub threads: bool,
     /// Modules that come and go.
@@ -192,64 +255,94 @@ pub struct Stops<'a> {
 pub enum Reason {
     /// The step is done.
     Step,
+    /// Before the instruction of a breakpoint.
     Breakpoint {
+        /// The breakpoint's.
         id: u64,
+        /// The instruction's.
         address: u64,
     },
-    /// `count`: instructions that the thread completed before the one that did it. `address` and
-    /// `len`: what it accessed.
+    /// Something accessed what a watchpoint is about: forwards this is behind the instruction, backwards before it.
     Watchpoint {
+        /// The watchpoint's.
         id: u64,
+        /// Instructions that the thread completed before the one that did it.
         count: u64,
+        /// What it accessed.
         address: u64,
+        /// Bytes that it accessed.
         len: u64,
+        /// It read.
         read: bool,
+        /// It wrote.
         write: bool,
         /// The kernel did it, in the system call or with the signal that is there.
         kernel: bool,
     },
+    /// This register changed.
     Register(Register),
+    /// A signal comes here.
     Signal {
+        /// Number of the signal, from 1.
         number: u8,
+        /// `si_code` of `siginfo_t`.
         code: i32,
+        /// `si_addr`.
         address: u64,
     },
     /// Before a system call.
     Syscall {
+        /// Number of the call.
         number: u64,
     },
     /// Behind one.
     SyscallReturn {
+        /// Number of the call.
         number: u64,
+        /// What it returned. `None`: it did not.
         result: Option<u64>,
     },
+    /// A thread begins.
     ThreadBegin,
+    /// A thread has ended.
     ThreadEnd(Ending),
+    /// A file is mapped.
     ModuleLoad {
+        /// Path of the file.
         path: String,
     },
+    /// The last mapping of a file goes.
     ModuleUnload {
+        /// Path of the file.
         path: String,
     },
+    /// A function is called.
     Call {
+        /// Its address.
         function: u64,
     },
     /// `value`: what rax holds.
     Return {
+        /// Address of the function.
         function: u64,
+        /// What rax holds.
         value: u64,
     },
     /// There is nothing further back.
     Begin,
     /// There is nothing more in this scope.
     End,
+    /// It was cancelled. The cursor is where it was before.
     Cancelled,
 }
 
 /// Where a run or step ended; the cursor is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stop {
+    /// The thread that the cursor is in.
     pub thread: ThreadId,
+    /// Where the cursor is.
     pub position: Position,
+    /// Why it stopped.
     pub reason: Reason,
 }

@@ -124,7 +124,7 @@ impl Recording {
                         .unload
                         .map(|p| (p, Kind::ModuleUnload { path, start, end }));
                     for (position, kind) in load.into_iter().chain(unload) {
-                        let (thread, count) = self.locate(position)?;
+                        let ThreadInstant { thread, count } = self.locate(position)?;
                         if filter.thread.is_none_or(|f| f == thread) {
                             out.push(Happening {
                                 position,

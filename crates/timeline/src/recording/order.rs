@@ -1,6 +1,7 @@
 //! Segments and positions: the total order.
 
 use super::Recording;
+use crate::ThreadInstant;
 use crate::model::contents::{Segment, ThreadId};
 use crate::{Ending, Error, Position, Result};
 
@@ -24,12 +25,15 @@ impl Recording {
     }
 
     /// The thread that is at a position, and the number of instructions it has completed there.
-    pub fn locate(&self, position: Position) -> Result<(ThreadId, u64)> {
+    pub fn locate(&self, position: Position) -> Result<ThreadInstant> {
         for (t, scan) in self.scans()? {
             if let Some(s) = scan.opened_by(*t, position.segment) {
                 let count = s.from.checked_add(position.offset);
                 let count = count.filter(|c| *c <= s.to);
-                return Ok((*t, count.ok_or(Error::NoPosition(position))?));
+                return Ok(ThreadInstant {
+                    thread: *t,
+                    count: count.ok_or(Error::NoPosition(position))?,
+                });
             }
         }
         Err(Error::NoPosition(position))

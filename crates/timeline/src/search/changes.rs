@@ -14,9 +14,9 @@ use crate::{Position, Result, ThreadId};
 
 /// What watchpoints hold that are compared.
 fn compared<'a>(stops: &'a Stops) -> impl Iterator<Item = (Watchpoint, &'a [u8])> {
-    let value = |w: &Watchpoint| stops.values.iter().find(|v| v.0 == w.id);
+    let value = |w: &Watchpoint| stops.values.iter().find(|v| v.id == w.id);
     let all = stops.watchpoints.iter();
-    all.filter_map(move |w| Some((*w, value(w)?.1.as_slice())))
+    all.filter_map(move |w| Some((*w, value(w)?.bytes.as_slice())))
 }
 
 /// The same as [`super::threads::backward`] where some watchpoints stop only at changes.
@@ -33,7 +33,7 @@ pub fn backward(
     let mut at = match &hit {
         Some(h) => match h.reason {
             // Behind it everything that is written is what is there now.
-            Reason::Watchpoint { id, .. } if stops.values.iter().any(|v| v.0 == id) => {
+            Reason::Watchpoint { id, .. } if stops.values.iter().any(|v| v.id == id) => {
                 (h.thread, h.count + 1)
             }
             _ => (h.thread, h.count),

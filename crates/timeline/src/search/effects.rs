@@ -27,7 +27,7 @@ pub struct Wants {
     calls: Vec<u64>,
     pub(super) watches: Vec<Watchpoint>,
     /// What writes for these watchpoints have to leave otherwise.
-    values: Vec<(u64, Vec<u8>)>,
+    values: Vec<WatchedValue>,
     registers: Vec<Register>,
 }
 
@@ -370,11 +370,11 @@ impl Wants {
     ) -> Option<(Reason, u64)> {
         for w in &self.watches {
             let (reads, writes) = w.watch.kinds();
-            let value = self.values.iter().find(|v| v.0 == w.id);
+            let value = self.values.iter().find(|v| v.id == w.id);
             let fits = |(_, a): &(usize, &Access)| {
                 a.touches(w.address, w.len)
                     && (a.read && reads || a.write && writes)
-                    && value.is_none_or(|v| leaves_other(player, a, w, &v.1))
+                    && value.is_none_or(|v| leaves_other(player, a, w, &v.bytes))
             };
             if let Some((i, a)) = done.list.iter().enumerate().find(fits) {
                 let reason = Reason::Watchpoint {

@@ -63,21 +63,15 @@ fn any_event(
         }
         within
     };
-    if stops.signals.is_some() || stops.syscalls.is_some() {
+    if !stops.signals.is_nothing() || !stops.syscalls.is_nothing() {
         let a = scan.events.partition_point(|e| e.0 + 1 < s.lo.min(s.first));
         let b = match forward {
             true => scan.events.partition_point(|e| e.0 <= s.hi),
             false => scan.events.partition_point(|e| e.0 < s.hi),
         };
         let chosen = |raw: &Raw| match raw {
-            Raw::Signal { number, .. } => stops
-                .signals
-                .as_ref()
-                .is_some_and(|l| l.is_empty() || l.contains(number)),
-            Raw::Syscall { number, .. } => stops
-                .syscalls
-                .as_ref()
-                .is_some_and(|l| l.is_empty() || l.contains(number)),
+            Raw::Signal { number, .. } => stops.signals.has(number),
+            Raw::Syscall { number, .. } => stops.syscalls.has(number),
         };
         let mut one = |e: &(u64, Raw)| match e.1 {
             Raw::Signal {
@@ -158,9 +152,10 @@ fn leaves_other_there(
         if from >= to {
             continue;
         }
-        let value = stops.values.iter().find(|v| v.0 == w.id);
+        let value = stops.values.iter().find(|v| v.id == w.id);
         let held = value.and_then(|v| {
-            v.1.get((from - w.address) as usize..(to - w.address) as usize)
+            v.bytes
+                .get((from - w.address) as usize..(to - w.address) as usize)
         });
         let Some(held) = held else { return Ok(true) };
         let part = Watchpoint {

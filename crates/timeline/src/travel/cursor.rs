@@ -1,5 +1,6 @@
 //! A place in a recording from which to look and to move.
 
+use crate::ThreadInstant;
 use crate::access::accesses;
 use crate::calls::{self, Call};
 use crate::model::memory::*;
@@ -51,7 +52,7 @@ impl Cursor {
 
     /// Goes to a position.
     pub fn seek(&mut self, position: Position) -> Result<()> {
-        let (thread, count) = self.timeline.locate(position)?;
+        let ThreadInstant { thread, count } = self.timeline.locate(position)?;
         self.seek_count(thread, count)
     }
 
@@ -68,7 +69,7 @@ impl Cursor {
 
     /// The registers of any thread as of the cursor's position in the total order; `None` if it has
     /// not begun.
-    pub fn registers_of(&mut self, thread: ThreadId) -> Result<Option<(CpuState, VecState)>> {
+    pub fn registers_of(&mut self, thread: ThreadId) -> Result<Option<Registers>> {
         let count = match thread == self.thread() {
             true => Some(self.count()),
             false => self.timeline.count_at(thread, self.position()?)?,
@@ -80,8 +81,10 @@ impl Cursor {
             p.leave_entered(count)?;
         }
         p.go(count)?;
-        let state = (p.registers(), p.vectors());
-        Ok(Some(state))
+        Ok(Some(Registers {
+            general: p.registers(),
+            vectors: p.vectors(),
+        }))
     }
 
     /// What is known of `len` bytes of memory from `address` on, what else they may be, and who wrote that.

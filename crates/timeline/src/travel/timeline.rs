@@ -1,6 +1,7 @@
 //! An opened recording.
 
 use crate::calls::{self, Call};
+use crate::engine::interest::Dense;
 use crate::engine::{Engine, IndexStatus, Options, interest};
 use crate::model::contents::*;
 use crate::{Cancel, Cursor, Position, Result};
@@ -91,7 +92,7 @@ impl Timeline {
     }
 
     /// The thread that is at a position, and the number of instructions it has completed there.
-    pub fn locate(&self, position: Position) -> Result<(ThreadId, u64)> {
+    pub fn locate(&self, position: Position) -> Result<ThreadInstant> {
         self.0.locate(position)
     }
 
@@ -132,8 +133,7 @@ impl Timeline {
     /// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
     pub const SHORTEST_INTERVAL: u64 = interest::SHORTEST;
 
-    /// Announces that the instants `from..until` will be looked at closely: there the index gets frames every
-    /// `interval` instructions (at least 1024, and a 65536th of the range), so that steps back and seeks replay no
+    /// Announces that a range of instants will be looked at closely: there the index gets more frames, so that steps back and seeks replay no
     /// more than that. The parts of the index in which the range lies are made anew, and saved beside the trace; where that fails, they are used
     /// all the same as long as the recording is open. Where the index would become larger than it may, frames are
     /// made rarer. `progress` is told the numbers of instructions done and to do.
@@ -144,13 +144,11 @@ impl Timeline {
     /// If there is no instant in the range, an index cannot be written or would be too large, a stream cannot be replayed, or it was cancelled.
     pub fn interest(
         &self,
-        from: Position,
-        until: Position,
-        interval: u64,
+        range: Dense,
         progress: &(dyn Fn(u64, u64) + Sync),
         cancel: &Cancel,
     ) -> Result<usize> {
-        self.0.interest(from, until, interval, progress, cancel)
+        self.0.interest(range, progress, cancel)
     }
 
     /// All calls of the function that begins at an address, with their returns, in the total order.

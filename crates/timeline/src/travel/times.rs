@@ -1,5 +1,6 @@
 //! When instants of a recording were, by the clock.
 
+use crate::ThreadInstant;
 use crate::{Error, Moment, Position, Result, Timeline};
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -10,7 +11,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 impl Timeline {
     /// When a position was; `None` where the trace does not say, as at the end of one that was cut off.
     pub fn when(&self, at: Position) -> Result<Option<Moment>> {
-        let (thread, count) = self.locate(at)?;
+        let ThreadInstant { thread, count } = self.locate(at)?;
         Ok(self.0.scan(thread)?.moment(count))
     }
 
