@@ -4,7 +4,7 @@ use crate::hindsight::Hindsight;
 use crate::process::{End, Run, Spec, run as run_program};
 use crate::stats::{Random, median, range};
 use crate::workload;
-use hindsight_timeline::breakpath::{Breakpath, Touch};
+use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
     Timeline, Watch as Access, Watchpoint,
@@ -312,7 +312,7 @@ fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) 
     let watch = Watch::begin();
     let mut path = Breakpath::new();
     let (mut pc, mut begin, mut left) = (0, 0, 0);
-    let touch = |setting| Touch {
+    let touch = |setting| StopCandidate {
         setting,
         usable: 0,
         exact: true,

@@ -16,7 +16,7 @@ pub type Setting = u64;
 
 /// A setting that stops at a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Touch {
+pub struct StopCandidate {
     /// What stops.
     pub setting: Setting,
     /// The first step at which it can be set; 0: from the start.
@@ -77,7 +77,7 @@ impl Breakpath {
     ///
     /// # Panics
     /// After 2^32 - 2 steps.
-    pub fn push(&mut self, touches: &[Touch]) {
+    pub fn push(&mut self, touches: &[StopCandidate]) {
         let i = u32::try_from(self.before.len()).ok().filter(|i| *i < NONE);
         let i = i.expect("fewer steps than numbers");
         let (mut earliest, mut by) = (i, NONE);
@@ -152,28 +152,28 @@ impl Hasher for Mix {
 mod tests {
     use super::*;
 
-    fn touch(setting: Setting) -> Touch {
-        Touch {
+    fn touch(setting: Setting) -> StopCandidate {
+        StopCandidate {
             setting,
             usable: 0,
             exact: true,
         }
     }
 
-    fn plan(steps: &[Vec<Touch>]) -> Breakpath {
+    fn plan(steps: &[Vec<StopCandidate>]) -> Breakpath {
         let mut b = Breakpath::new();
         steps.iter().for_each(|s| b.push(s));
         b
     }
 
     /// Fewest stops to every step, by trying all pairs of steps.
-    fn brute(steps: &[Vec<Touch>]) -> Vec<Option<usize>> {
+    fn brute(steps: &[Vec<StopCandidate>]) -> Vec<Option<usize>> {
         let mut stops = vec![Some(0)];
         for i in 1..=steps.len() {
             let mut best = None;
             for (j, before) in stops.iter().enumerate() {
                 let Some(before) = before else { continue };
-                let leads = |t: &&Touch| {
+                let leads = |t: &&StopCandidate| {
                     let again =
                         (j + 1..i).any(|k| steps[k - 1].iter().any(|o| o.setting == t.setting));
                     t.exact && t.usable as usize <= j && !again
@@ -188,10 +188,10 @@ mod tests {
     }
 
     /// Follows a way and fails where a setting would stop elsewhere.
-    fn walk(steps: &[Vec<Touch>], way: &[Leg]) {
+    fn walk(steps: &[Vec<StopCandidate>], way: &[Leg]) {
         let mut at = 0;
         for leg in way {
-            let usable = |t: &Touch| t.setting == leg.setting && t.usable as usize <= at;
+            let usable = |t: &StopCandidate| t.setting == leg.setting && t.usable as usize <= at;
             let next = (at + 1..=steps.len())
                 .find(|i| steps[i - 1].iter().any(|t| t.setting == leg.setting))
                 .unwrap();
@@ -228,14 +228,14 @@ mod tests {
         let mut far = 0;
         for round in 0..600 {
             let kinds = 1 + random(12);
-            let steps: Vec<Vec<Touch>> = (0..random(60))
+            let steps: Vec<Vec<StopCandidate>> = (0..random(60))
                 .map(|_| {
-                    let mut list: Vec<Touch> = Vec::new();
+                    let mut list: Vec<StopCandidate> = Vec::new();
                     for _ in 0..random(4) {
                         // Few settings are touched often, some late or not exactly.
                         let setting = random(kinds).min(random(kinds));
                         if list.iter().all(|t| t.setting != setting) {
-                            list.push(Touch {
+                            list.push(StopCandidate {
                                 setting,
                                 usable: (setting * 7 % 23) as u32 * (round % 3 == 0) as u32,
                                 exact: round % 2 == 0 || random(4) > 0,

@@ -9,7 +9,7 @@ pub use whole::IndexStatus;
 
 use crate::base::lru::LruCache;
 use crate::base::sync::lock;
-use crate::index::{self, Budget, Draft, For, Part, Place, Sidecar, Tracks};
+use crate::index::{self, Budget, Draft, For, Part, PartRange, Sidecar, Tracks};
 use crate::recording::Recording;
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_trace::Trace;
@@ -44,7 +44,7 @@ pub struct Engine {
     /// Indexed parts of threads, by their first instruction.
     parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
     /// The parts of threads.
-    places: Mutex<BTreeMap<ThreadId, Arc<Vec<Place>>>>,
+    places: Mutex<BTreeMap<ThreadId, Arc<Vec<PartRange>>>>,
     /// What of them was unpacked lately.
     unpacked: Mutex<LruCache<Key, Unpacked>>,
     /// Calls of functions that were asked for, by thread and function.
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// The index of a part, if there is one.
-    pub fn part_if_built(&self, place: Place) -> Option<Arc<Part>> {
+    pub fn part_if_built(&self, place: PartRange) -> Option<Arc<Part>> {
         let key = (place.thread, place.from);
         if let Some(p) = lock(&self.parts).get(&key) {
             return Some(Arc::clone(p));
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// The parts of a thread.
-    pub fn places_of(&self, thread: ThreadId) -> Arc<Vec<Place>> {
+    pub fn places_of(&self, thread: ThreadId) -> Arc<Vec<PartRange>> {
         let mut all = lock(&self.places);
         let list = all.entry(thread);
         Arc::clone(list.or_insert_with(|| Arc::new(index::places(&self.recording, thread))))
@@ -138,7 +138,7 @@ impl Engine {
     }
 
     /// The index of a part, which is built if there is none, unless that is cancelled.
-    pub fn part(self: &Arc<Self>, place: Place, cancel: &Cancel) -> Result<Arc<Part>> {
+    pub fn part(self: &Arc<Self>, place: PartRange, cancel: &Cancel) -> Result<Arc<Part>> {
         if let Some(p) = self.part_if_built(place) {
             return Ok(p);
         }
@@ -155,7 +155,11 @@ impl Engine {
     }
 
     /// Builds the index of a part, and saves it for others if that can be.
-    pub fn build(self: &Arc<Self>, place: Place, progress: &index::Progress) -> Result<Arc<Part>> {
+    pub fn build(
+        self: &Arc<Self>,
+        place: PartRange,
+        progress: &index::Progress,
+    ) -> Result<Arc<Part>> {
         if !self.unsaved {
             self.sidecar.refresh();
             if let Some(p) = self.part_if_built(place) {
@@ -186,7 +190,7 @@ impl Engine {
     }
 
     /// Makes the index of a part once more, with the same intervals.
-    pub fn again(self: &Arc<Self>, place: Place, borders: &[u64]) -> Result<Draft> {
+    pub fn again(self: &Arc<Self>, place: PartRange, borders: &[u64]) -> Result<Draft> {
         let scan = self.scan(place.thread)?;
         index::build(
             &self.recording,
@@ -202,14 +206,14 @@ impl Engine {
     }
 
     /// All parts of all threads.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<PartRange> {
         let all = self.threads.iter();
         all.flat_map(|t| index::places(&self.recording, *t))
             .collect()
     }
 
     /// Bytes that the index of a part may have: its share of what the whole may have.
-    pub fn budget(&self, place: Place) -> u64 {
+    pub fn budget(&self, place: PartRange) -> u64 {
         let length = |t: &ThreadId| match self.trace.chunks(t.0) {
             [first, .., last] => last.last_pos - first.first_pos,
             _ => 0,

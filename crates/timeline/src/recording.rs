@@ -10,7 +10,7 @@ pub mod maps;
 mod order;
 
 pub use chunks::Chunks;
-pub use clobbers::Doubts;
+pub use clobbers::Clobbers;
 pub use forks::forked_by;
 
 use crate::base::lru::LruCache;
@@ -41,7 +41,7 @@ pub struct Recording {
     killed: OnceLock<BTreeMap<ThreadId, u32>>,
     codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
-    doubts: Mutex<BTreeMap<u32, Arc<Doubts>>>,
+    clobbers: Mutex<BTreeMap<u32, Arc<Clobbers>>>,
     /// Modules that were read lately.
     files: Mutex<LruCache<ModuleHash, Arc<Vec<u8>>>>,
     /// Whether recorded processes may have written into the memory of others by system calls.
@@ -86,7 +86,7 @@ impl Recording {
             killed: OnceLock::new(),
             codes: Mutex::default(),
             changes: Mutex::default(),
-            doubts: Mutex::default(),
+            clobbers: Mutex::default(),
             files: Mutex::new(LruCache::new(FILES)),
             meddled: OnceLock::new(),
             chunks: Mutex::default(),

@@ -14,7 +14,7 @@ use hindsight_isa::CpuState;
 use hindsight_trace::Trace;
 use std::ops::Range;
 
-pub use clobber::{Doubt, Instant, When};
+pub use clobber::{Clobber, Instant, When};
 use sources::Sources;
 pub use waits::Waited;
 
@@ -57,7 +57,7 @@ pub struct Scan {
     /// What made memory what it is, other than instructions of the thread and what the kernel wrote.
     pub sources: Sources,
     /// What others cannot know of memory, in the order in which it began.
-    raw_doubts: Vec<RawDoubt>,
+    raw_clobbers: Vec<RawClobber>,
     /// The stack pointer where what is kept of the thread begins.
     pub stack: Option<u64>,
     /// How many of `numbers` came before the last system call.
@@ -88,9 +88,9 @@ pub struct Stretch {
     pub until: u64,
 }
 
-/// A [`Doubt`], with the numbers around it by their places in the list.
+/// A [`Clobber`], with the numbers around it by their places in the list.
 #[derive(Clone, Copy, Debug)]
-struct RawDoubt {
+struct RawClobber {
     from: u64,
     endless: bool,
     first: usize,
@@ -201,7 +201,7 @@ impl Scan {
                 Event::Syscall { nr, args } => {
                     self.call = self.numbers.len();
                     if works_on(nr) {
-                        self.doubt(pos, true, 0, u64::MAX);
+                        self.clobber(pos, true, 0, u64::MAX);
                     }
                     self.events.push((
                         pos,
@@ -251,8 +251,8 @@ impl Scan {
                     // A second one within a gap only says more about it.
                     if self.gaps.last().is_none_or(|g| g.end <= pos) {
                         self.gaps.push(pos..u64::MAX);
-                        self.doubt(pos, false, 0, u64::MAX);
-                        self.last_doubt_goes_on();
+                        self.clobber(pos, false, 0, u64::MAX);
+                        self.last_clobber_goes_on();
                     }
                     self.notes.push((pos, Kind::GapBegin { reason }));
                 }
@@ -421,7 +421,7 @@ impl Scan {
             origin,
         });
         if self.quiet_until != u64::MAX {
-            self.doubt(at, false, address, len);
+            self.clobber(at, false, address, len);
         }
     }
 
@@ -435,7 +435,7 @@ impl Scan {
         {
             let len = args[1].saturating_add(4095) & !4095;
             self.source(pos, at, len, origin);
-            self.doubt(pos, false, at, len);
+            self.clobber(pos, false, at, len);
         }
     }
 
@@ -459,12 +459,12 @@ impl Scan {
     }
 
     /// Something else may have changed memory, in the system call at hand, or the one just done, or here.
-    fn doubt(&mut self, pos: u64, endless: bool, address: u64, len: u64) {
+    fn clobber(&mut self, pos: u64, endless: bool, address: u64, len: u64) {
         let in_call = match self.events.last() {
             Some((p, Raw::Syscall { .. })) if *p == pos || p + 1 == pos => Some(*p),
             _ => None,
         };
-        self.raw_doubts.push(RawDoubt {
+        self.raw_clobbers.push(RawClobber {
             from: in_call.unwrap_or(pos),
             endless,
             first: match in_call {
@@ -480,16 +480,16 @@ impl Scan {
         });
     }
 
-    fn last_doubt_goes_on(&mut self) {
-        if let Some(d) = self.raw_doubts.last_mut() {
+    fn last_clobber_goes_on(&mut self) {
+        if let Some(d) = self.raw_clobbers.last_mut() {
             d.next = usize::MAX;
         }
     }
 
     fn gap_ends(&mut self) {
         let next = self.numbers.len();
-        let gap = |d: &&mut RawDoubt| d.next == usize::MAX && !d.endless;
-        if let Some(d) = self.raw_doubts.iter_mut().rev().find(gap) {
+        let gap = |d: &&mut RawClobber| d.next == usize::MAX && !d.endless;
+        if let Some(d) = self.raw_clobbers.iter_mut().rev().find(gap) {
             d.next = next;
         }
     }
@@ -521,14 +521,14 @@ impl Scan {
             ranges = vec![(0, u64::MAX)];
         }
         for (address, len) in ranges {
-            self.doubt(pos, false, address, len);
-            self.last_doubt_goes_on();
+            self.clobber(pos, false, address, len);
+            self.last_clobber_goes_on();
         }
     }
 
     /// What others cannot know of memory.
-    pub fn doubts(&self, thread: ThreadId) -> impl Iterator<Item = Doubt> + '_ {
-        self.raw_doubts.iter().map(move |d| Doubt {
+    pub fn clobbers(&self, thread: ThreadId) -> impl Iterator<Item = Clobber> + '_ {
+        self.raw_clobbers.iter().map(move |d| Clobber {
             thread,
             from: d.from,
             endless: d.endless,

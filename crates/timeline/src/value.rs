@@ -92,7 +92,7 @@ fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
         let threads = threads_at(&engine, image, home, here)?;
         let all = engine.threads_of(image).len();
         q.judge = Some(Judge {
-            doubts: engine.doubts(image)?,
+            clobbers: engine.clobbers(image)?,
             now: Instant {
                 home,
                 segment,
@@ -167,7 +167,7 @@ fn inherited(
         let shared = there
             .iter()
             .any(|r| r.start <= at && at < r.end && r.is_shared());
-        let changed = q.judge.as_ref().is_some_and(|j| j.doubts.any(at, &j.now));
+        let changed = q.judge.as_ref().is_some_and(|j| j.clobbers.any(at, &j.now));
         q.lost[i] |= q.open(i) && (shared || changed);
     }
     for (t, n) in threads {

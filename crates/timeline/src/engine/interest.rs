@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::base::sync::lock;
-use crate::index::{self, Budget, For, Part, Place};
+use crate::index::{self, Budget, For, Part, PartRange};
 use crate::{Cancel, Error, Position, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,7 +38,7 @@ impl Interest {
     }
 
     /// Where intervals of a part are to begin: elsewhere where they do, or would, `span` instructions apart.
-    fn borders(&self, place: Place, part: Option<&Part>, span: u64) -> Vec<u64> {
+    fn borders(&self, place: PartRange, part: Option<&Part>, span: u64) -> Vec<u64> {
         let steps = |from: u64, to: u64, by: u64| (from..to).step_by(by.max(1) as usize);
         let (from, until) = (self.from.max(place.from), self.until.min(place.to));
         let mut out: Vec<u64> = match part {
@@ -83,7 +83,7 @@ impl Engine {
             let what = format!("the range is empty: {from} is not before {until}");
             return Err(Error::Unsupported(what));
         }
-        let mut wanted: Vec<(Place, Interest)> = Vec::new();
+        let mut wanted: Vec<(PartRange, Interest)> = Vec::new();
         for (thread, scan) in self.scans()? {
             let new = || -> Result<Interest> {
                 let from = self.count_at(*thread, from)?.unwrap_or(scan.from);
@@ -121,7 +121,7 @@ impl Engine {
     /// Makes the index of a part anew, and saves it.
     fn build_denser(
         self: &Arc<Self>,
-        place: Place,
+        place: PartRange,
         interest: &Interest,
         progress: &index::Progress,
     ) -> Result<()> {
@@ -165,7 +165,7 @@ mod tests {
                 until,
                 interval,
             };
-            let place = Place {
+            let place = PartRange {
                 thread,
                 chunk: 0,
                 from: 0,

@@ -5,7 +5,8 @@ use super::Engine;
 use crate::Result;
 use crate::base::sync::lock;
 use crate::index::{
-    Body, Bytes, Ends, For, Frame, LINE, PAGE, Pages, Part, Past, SECTION, Set, Touched, encode,
+    Body, Bytes, For, Frame, IntervalSummary, LINE, PAGE, PageAccess, Pages, Part, Past, SECTION,
+    Set, encode,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// Something that was unpacked and is kept for a while.
 #[derive(Clone)]
 pub enum Unpacked {
-    Ends(Arc<Ends>),
+    Summary(Arc<IntervalSummary>),
     Pages(Arc<Pages>),
     Past(Arc<Past>),
 }
@@ -21,7 +22,7 @@ pub enum Unpacked {
 /// Which of a part's: its number and that of an interval, its body's and that of a section of pages, or its own and that of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Key {
-    Ends(u64, usize),
+    Summary(u64, usize),
     Pages(u64, usize),
     Past(u64, u32),
 }
@@ -33,14 +34,14 @@ impl Part {
     }
 
     /// What an interval left behind.
-    pub fn ends(&self, engine: &Arc<Engine>, interval: usize) -> Result<Arc<Ends>> {
-        let key = Key::Ends(self.number, interval);
+    pub fn ends(&self, engine: &Arc<Engine>, interval: usize) -> Result<Arc<IntervalSummary>> {
+        let key = Key::Summary(self.number, interval);
         let kept = lock(&engine.unpacked).get(&key);
-        if let Some(Unpacked::Ends(e)) = kept {
+        if let Some(Unpacked::Summary(e)) = kept {
             return Ok(e);
         }
         let ends = Arc::new(self.ask(engine, |body| body.ends(interval))?);
-        let what = Unpacked::Ends(Arc::clone(&ends));
+        let what = Unpacked::Summary(Arc::clone(&ends));
         lock(&engine.unpacked).put(key, what, ends.size());
         Ok(ends)
     }
@@ -101,7 +102,7 @@ impl Part {
         let mut best = None;
         self.each(engine, address, len, &mut |past, line, bytes| {
             let n = past.partition_point(|(i, _)| (*i as usize) < below);
-            let hit = |(_, t): &&(u32, Touched)| {
+            let hit = |(_, t): &&(u32, PageAccess)| {
                 let [r, w] = t.masks(line);
                 (r | w) & bytes != 0
             };
@@ -111,7 +112,7 @@ impl Part {
         Ok(best)
     }
 
-    /// How an interval accessed the bytes of a line last, see [`Ends`].
+    /// How an interval accessed the bytes of a line last, see [`IntervalSummary`].
     pub fn masks(
         &self,
         engine: &Arc<Engine>,

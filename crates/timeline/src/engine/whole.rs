@@ -54,7 +54,7 @@ impl Engine {
         let budget = Budget::new(places.iter().map(|p| engine.budget(*p)).sum(), total);
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
         // Several make one that is more than the share of one.
-        let jobs = |p: &index::Place| {
+        let jobs = |p: &index::PartRange| {
             let share = (p.to - p.from) as f64 / f64::max(total as f64, 1.0);
             (share * engine.jobs as f64).ceil().max(1.0) as usize
         };

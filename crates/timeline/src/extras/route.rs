@@ -2,7 +2,7 @@
 //! [`crate::breakpath`].
 
 use crate::ThreadInstant;
-use crate::breakpath::{Breakpath, Touch};
+use crate::breakpath::{Breakpath, StopCandidate};
 use crate::model::error::replay;
 use crate::recording::Chunks;
 use crate::{Cancel, Error, Filter, KindOf, Module, Position, Result, Timeline};
@@ -53,7 +53,7 @@ pub struct Route {
 }
 
 /// A module, as far as it is of use.
-struct Place {
+struct ModuleSpan {
     module: Module,
     /// The step from which all of it is mapped.
     usable: u32,
@@ -165,7 +165,7 @@ impl Timeline {
         Ok(n)
     }
 
-    fn places(&self, image: u32, to: Position) -> Result<Vec<Place>> {
+    fn places(&self, image: u32, to: Position) -> Result<Vec<ModuleSpan>> {
         let mut out = Vec::new();
         let maps = self.events(&Filter {
             image: Some(image),
@@ -199,7 +199,7 @@ impl Timeline {
             let gone = module.unload.map_or(Ok(u32::MAX), step)?;
             let code = module.parts.iter().filter(|p| p.prot & PROT_EXEC != 0);
             let code = code.map(|p| p.start..p.end).collect();
-            out.push(Place {
+            out.push(ModuleSpan {
                 module,
                 usable,
                 gone,
@@ -212,20 +212,20 @@ impl Timeline {
 
 /// Makes settings of what a machine does.
 struct Collector {
-    places: Vec<Place>,
+    places: Vec<ModuleSpan>,
     path: Breakpath,
     kinds: HashMap<u64, Kind>,
     finder: Finder,
     info: InstructionInfoFactory,
     /// What the instruction before this step touched.
-    touched: Vec<Touch>,
+    touched: Vec<StopCandidate>,
     /// The module that was used last.
     last: usize,
     accesses: Vec<Access>,
 }
 
 impl Collector {
-    fn new(places: Vec<Place>) -> Collector {
+    fn new(places: Vec<ModuleSpan>) -> Collector {
         Collector {
             places,
             path: Breakpath::new(),
@@ -240,7 +240,7 @@ impl Collector {
 
     /// The module at an address; its number and the step from which it can be used.
     fn place(&mut self, address: u64, step: u32) -> Option<u32> {
-        let at = |p: &Place| {
+        let at = |p: &ModuleSpan| {
             (p.module.start..p.module.end).contains(&address) && p.usable <= step && step < p.gone
         };
         if !self.places.get(self.last).is_some_and(at) {
@@ -262,7 +262,7 @@ impl Collector {
             let exact = code && StringOp::decode(&buf[..n]).is_none();
             touches.insert(
                 0,
-                Touch {
+                StopCandidate {
                     setting: rip << 1,
                     usable,
                     exact,
@@ -318,7 +318,7 @@ impl Collector {
                     Some(usable) => {
                         let setting = word << 1 | 1;
                         if self.touched.iter().all(|t| t.setting != setting) {
-                            self.touched.push(Touch {
+                            self.touched.push(StopCandidate {
                                 setting,
                                 usable,
                                 exact,

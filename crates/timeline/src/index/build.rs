@@ -3,16 +3,16 @@
 use super::by_page::{Generating, Generations};
 use super::codec::{LEVEL, LINE, PAGE, Page, bits};
 use super::draft::{Draft, Interval};
-use super::ends::{End, words};
+use super::ends::{FinalLine, words};
 use super::frame::Frame;
 use super::history::History;
 use super::maker::Maker;
 use super::maker::STEPS;
 use super::pages::PageSet;
-use super::ranges::{Place, SPAN, span};
+use super::ranges::{PartRange, SPAN, span};
 use super::sidecar::Stream;
 use super::steps::{Gathered, Raw};
-use super::touched::Touched;
+use super::touched::PageAccess;
 use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
@@ -105,7 +105,7 @@ pub struct Start {
 )]
 pub fn build(
     recording: &Arc<Recording>,
-    place: Place,
+    place: PartRange,
     scan: &Scan,
     budget: &Budget,
     borders: &[u64],
@@ -171,7 +171,7 @@ pub fn build(
 /// Replays a part, and sends what each interval leaves as long as somebody wants it.
 fn play(
     recording: &Arc<Recording>,
-    place: Place,
+    place: PartRange,
     scan: &Scan,
     (span, borders): (&AtomicU64, &[u64]),
     start: Option<Start>,
@@ -477,7 +477,7 @@ impl Packer<'_> {
             let n = lines.count_ones() as usize;
             let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
             at += n;
-            let mut touched = Touched::of(page, lines, marks);
+            let mut touched = PageAccess::of(page, lines, marks);
             let old = self.shadow.entry(page);
             let old = old.or_insert_with(|| Box::new([0; PAGE]));
             let mut wanted = 0u64;
@@ -490,7 +490,7 @@ impl Packer<'_> {
             }
             framed.push((page, wanted));
             let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
-            ends.page(&mut touched, Some((wanted, &**old)), |i| End {
+            ends.page(&mut touched, Some((wanted, &**old)), |i| FinalLine {
                 masks: marks[rank(i)].last,
                 bytes: cells[rank(i)],
             });

@@ -2,12 +2,12 @@
 
 use super::by_page::Generations;
 use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE};
-use super::ends::{End, Ends, covered};
+use super::ends::{FinalLine, IntervalSummary, covered};
 use super::frame::Frame;
 use super::given;
 use super::history::History;
 use super::maker::Maker;
-use super::touched::Touched;
+use super::touched::PageAccess;
 use crate::scan::Scan;
 use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Interval {
     pub to: u64,
     pub frame: Frame,
     pub history: Arc<History>,
-    /// See [`Ends`]; compressed.
+    /// See [`IntervalSummary`]; compressed.
     pub ends: Arc<[u8]>,
 }
 
@@ -37,7 +37,7 @@ pub struct Draft {
 
 impl Interval {
     /// What was touched of a page.
-    pub fn touched(&self, page: u32) -> Option<Touched> {
+    pub fn touched(&self, page: u32) -> Option<PageAccess> {
         self.history.touched(page)
     }
 
@@ -51,8 +51,8 @@ impl Interval {
     }
 
     /// What it held at the end; `None`: it is damaged.
-    pub fn ends(&self) -> Option<Ends> {
-        Ends::new(&self.ends, self.frame.open()?.1, self.from)
+    pub fn ends(&self) -> Option<IntervalSummary> {
+        IntervalSummary::new(&self.ends, self.frame.open()?.1, self.from)
     }
 
     /// This interval and the one that follows it as one. `changes`: where something else than the
@@ -90,12 +90,13 @@ impl Interval {
                 *a = [a[0] | b[0], a[1] | b[1]];
             }
         }
-        let mut history: Vec<Touched> = pages.iter().map(|(p, w)| Touched::new(*p, w)).collect();
+        let mut history: Vec<PageAccess> =
+            pages.iter().map(|(p, w)| PageAccess::new(*p, w)).collect();
         let mut maker = Maker::default();
         for t in &mut history {
             let (page, any) = (t.page, t.any());
             let both = [self, next].map(|interval| interval.touched(page));
-            let of = |k: usize, ends: &Ends, i: usize| -> Result<Option<End>> {
+            let of = |k: usize, ends: &IntervalSummary, i: usize| -> Result<Option<FinalLine>> {
                 let touched = both[k].as_ref().filter(|t| t.any() & (1 << i) != 0);
                 // What steps say of contents stays as it is.
                 let line = || match stepped {
@@ -105,7 +106,7 @@ impl Interval {
                 let end = touched.map(|t| Some(t.end(i, line()?)));
                 end.map(|e| e.ok_or_else(damaged)).transpose()
             };
-            let end = |i: usize| -> Result<End> {
+            let end = |i: usize| -> Result<FinalLine> {
                 let (first, last) = (of(0, &mine, i)?, of(1, &others, i)?);
                 let wiped = (changes.iter()).fold(0, |m, c| m | covered(page, i, c.0, c.1));
                 Ok(match (first, last) {
@@ -114,13 +115,13 @@ impl Interval {
                     (None, b) => b.unwrap_or_default(),
                 })
             };
-            let mut all = [End::default(); 64];
+            let mut all = [FinalLine::default(); 64];
             for i in (0..64).filter(|i| any & (1 << i) != 0) {
                 all[i] = end(i)?;
             }
             if stepped {
                 let lines = (0..64).filter(|i| any & (1 << i) != 0);
-                lines.for_each(|i| t.mark(i, all[i].masks));
+                lines.for_each(|i| t.set_masks(i, all[i].masks));
                 continue;
             }
             let base = lines.get(&t.page).map(|l| (l.0, &*l.1));

@@ -1,13 +1,13 @@
 //! What an interval leaves behind: how each byte was accessed last, and what it holds at the end.
 //!
 //! Most bytes are accessed in whole words, which the history tells; masks are kept only of lines where that
-//! is not so, beside the history ([`Touched::masks`]). Contents are kept as the difference from what the
+//! is not so, beside the history ([`PageAccess::masks`]). Contents are kept as the difference from what the
 //! interval's frame has of the line, so that nothing is kept of what has not changed.
 
 mod accessed;
 mod content;
 
-pub use content::OpenedEnds;
+pub use content::OpenedSummary;
 
 use super::codec::{LINE, PAGE, Page, Reader};
 use super::frame::{Framed, state_of, unpack_parts};
@@ -18,25 +18,25 @@ use std::sync::{Arc, Mutex};
 
 /// A line at the end of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct End {
+pub struct FinalLine {
     /// A bit for each byte that was read, and for each that was written, by its last access. Both: it was
     /// accessed, and its value is not known.
     pub masks: [u64; 2],
     pub bytes: [u8; LINE],
 }
 
-impl Default for End {
-    fn default() -> End {
-        End {
+impl Default for FinalLine {
+    fn default() -> FinalLine {
+        FinalLine {
             masks: [0; 2],
             bytes: [0; LINE],
         }
     }
 }
 
-impl End {
+impl FinalLine {
     /// The same when the bytes in `wiped` have been changed by something else.
-    pub fn wiped(mut self, wiped: u64) -> End {
+    pub fn wiped(mut self, wiped: u64) -> FinalLine {
         let lost = (self.masks[0] | self.masks[1]) & wiped;
         self.masks = self.masks.map(|m| m | lost);
         self
@@ -44,7 +44,7 @@ impl End {
 
     /// This end of an interval, after one that ended with `before`, of whose bytes those in `wiped` were
     /// changed by something else since.
-    pub fn after(mut self, before: &End, wiped: u64) -> End {
+    pub fn after(mut self, before: &FinalLine, wiped: u64) -> FinalLine {
         let mine = self.masks[0] | self.masks[1];
         let before = before.wiped(wiped);
         for (m, b) in self.masks.iter_mut().zip(before.masks) {
@@ -154,7 +154,7 @@ impl Step {
 type Asked = ((u32, usize), [u8; LINE]);
 
 /// The ends of an interval with its frame, ready to be asked.
-pub struct Ends {
+pub struct IntervalSummary {
     pub steps: Vec<Step>,
     /// It is said of each step what it accessed.
     pub stepped: bool,
@@ -168,9 +168,9 @@ pub struct Ends {
     last: Mutex<Option<Asked>>,
 }
 
-impl Ends {
+impl IntervalSummary {
     /// Of an interval that begins at `from`. `None`: what is here is damaged.
-    pub fn new(blob: &Arc<[u8]>, frame: Framed, from: u64) -> Option<Ends> {
+    pub fn new(blob: &Arc<[u8]>, frame: Framed, from: u64) -> Option<IntervalSummary> {
         let (raw, [lines, masks]) = unpack_parts(blob)?;
         let mut r = Reader { b: &raw, at: 0 };
         let (mut steps, mut from) = (Vec::new(), from);
@@ -216,7 +216,7 @@ impl Ends {
         }
         let lens = [lines.len(), masks.len()];
         let whole = r.at == raw.len() && lens == [before * LINE, accesses * MASK];
-        (whole && !steps.is_empty()).then_some(Ends {
+        (whole && !steps.is_empty()).then_some(IntervalSummary {
             steps,
             stepped,
             lines,
@@ -308,7 +308,7 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::maker::{Accesses, Maker};
-    use super::super::touched::Touched;
+    use super::super::touched::PageAccess;
     use super::*;
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::Gap;
@@ -321,7 +321,10 @@ mod tests {
         let mut words = [[0; 2]; 64];
         words[3] = [0b11, 0b10];
         words[5] = [0, 1];
-        let mut history = [Touched::new(7, &[[1, 0]; 64]), Touched::new(9, &words)];
+        let mut history = [
+            PageAccess::new(7, &[[1, 0]; 64]),
+            PageAccess::new(9, &words),
+        ];
         let mut old = Box::new([0; PAGE]);
         old[3 * LINE] = 4;
         let mut frame = Vec::new();
@@ -330,7 +333,7 @@ mod tests {
             pages: vec![(9, 1 << 3, 0)],
             lines: Pieces::new(&frame.into(), 0).unwrap(),
         };
-        let odd = |i: usize| End {
+        let odd = |i: usize| FinalLine {
             masks: match i {
                 3 => [0xff, 0xff00],
                 _ => [0x02, 0x0e],
@@ -340,7 +343,7 @@ mod tests {
                 _ => [i as u8; LINE],
             },
         };
-        let plain = |i: usize| End {
+        let plain = |i: usize| FinalLine {
             masks: [0xff, 0],
             bytes: [i as u8; LINE],
         };
@@ -348,7 +351,7 @@ mod tests {
         m.page(&mut history[0], None, plain);
         m.page(&mut history[1], Some((1 << 3, &*old)), odd);
         assert_eq!(m.bytes.len(), (63 + 1) * LINE, "only what differs is kept");
-        let e = Ends::new(&m.pack(1).unwrap(), frame, 0).unwrap();
+        let e = IntervalSummary::new(&m.pack(1).unwrap(), frame, 0).unwrap();
         let line = |h: usize, page, i| history[h].end(i, e.line(page, i).unwrap());
         assert_eq!(line(0, 7, 63), plain(63));
         assert_eq!(line(1, 9, 3), odd(3));
@@ -401,11 +404,11 @@ mod tests {
                 pages: vec![(9, 1, 0), (12, 0, 1)],
                 lines: Pieces::new(&frame.into(), 0).unwrap(),
             };
-            Ends::new(&blob, frame, 0).unwrap()
+            IntervalSummary::new(&blob, frame, 0).unwrap()
         };
-        let check = |e: &Ends, every: usize| {
+        let check = |e: &IntervalSummary, every: usize| {
             assert_eq!(e.steps.len(), (MANY as usize).div_ceil(every));
-            let mut opened = OpenedEnds::default();
+            let mut opened = OpenedSummary::default();
             for (k, s) in e.steps.iter().enumerate() {
                 let n = k * every;
                 assert_eq!((s.from, e.step(n as u64)), (n as u64, k));
@@ -439,7 +442,7 @@ mod tests {
                     [one(0), one(1)].concat()
                 };
                 let its = s.pages[0].any;
-                let shown = |opened: &mut OpenedEnds, since| {
+                let shown = |opened: &mut OpenedSummary, since| {
                     let mut seen = Vec::new();
                     let all = e.content(k, since, opened).unwrap();
                     all.each(&mut |page, bytes| seen.push((page, bytes[..2 * LINE].to_vec())));
@@ -473,12 +476,12 @@ mod tests {
 
     #[test]
     fn later_accesses_count() {
-        let e = End {
+        let e = FinalLine {
             masks: [0xffff_0000_0000_ff00, 0xff],
             bytes: [5; LINE],
         };
         // A later interval that wrote one byte, after the first eight were changed by something else.
-        let later = End {
+        let later = FinalLine {
             masks: [0, 1],
             bytes: [6; LINE],
         };

@@ -2,7 +2,7 @@
 
 use super::codec::{LINE, bits};
 use super::draft::Interval;
-use super::ends::Ends;
+use super::ends::IntervalSummary;
 use super::ends::covered;
 
 /// Lines of a page that are not what the last interval left, and the differences.
@@ -14,7 +14,7 @@ pub type Given = (u32, u64, Vec<u8>);
 pub fn between(
     first: &Interval,
     second: &Interval,
-    [left, found]: [&Ends; 2],
+    [left, found]: [&IntervalSummary; 2],
     changes: &[(u64, u64)],
 ) -> Option<Vec<Given>> {
     let mut out = Vec::new();
@@ -47,7 +47,7 @@ mod tests {
     use super::super::frame::Frame;
     use super::super::maker::Accesses;
     use super::super::maker::Maker;
-    use super::super::{codec::LEVEL_STEPS, touched::Touched};
+    use super::super::{codec::LEVEL_STEPS, touched::PageAccess};
     use super::*;
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::{Gap, State};
@@ -90,7 +90,7 @@ mod tests {
             from,
             to: from + 10,
             frame: Frame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
-            history: std::sync::Arc::new([Touched::new(9, &words)].into_iter().collect()),
+            history: std::sync::Arc::new([PageAccess::new(9, &words)].into_iter().collect()),
             ends: m.pack(LEVEL_STEPS).unwrap(),
         }
     }

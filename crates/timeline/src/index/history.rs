@@ -1,14 +1,14 @@
 //! What an interval touched, as the file says it: made once, when the interval is, and small until then.
 
 use super::codec::Reader;
-use super::touched::Touched;
+use super::touched::PageAccess;
 
 /// What an interval touched, by page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     /// Pages, ascending, and where what is said of them ends.
     pages: Vec<(u32, usize)>,
-    /// Of each page what [`Touched::write`] writes.
+    /// Of each page what [`PageAccess::write`] writes.
     bytes: Vec<u8>,
     /// Bytes that it takes in an index file, about.
     size: usize,
@@ -23,7 +23,7 @@ impl History {
         }
     }
 
-    pub fn push(&mut self, t: &Touched) {
+    pub fn push(&mut self, t: &PageAccess) {
         debug_assert!(self.pages.last().is_none_or(|p| p.0 < t.page));
         t.write(&mut self.bytes);
         self.pages.push((t.page, self.bytes.len()));
@@ -45,21 +45,21 @@ impl History {
         &self.bytes[begin..self.pages[n].1]
     }
 
-    fn nth(&self, n: usize) -> Option<Touched> {
+    fn nth(&self, n: usize) -> Option<PageAccess> {
         let mut r = Reader {
             b: self.said(n),
             at: 0,
         };
-        Touched::read(self.pages[n].0, &mut r)
+        PageAccess::read(self.pages[n].0, &mut r)
     }
 
     /// What was touched of a page.
-    pub fn touched(&self, page: u32) -> Option<Touched> {
+    pub fn touched(&self, page: u32) -> Option<PageAccess> {
         let n = self.pages.binary_search_by_key(&page, |p| p.0);
         self.nth(n.ok()?)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Touched> {
+    pub fn iter(&self) -> impl Iterator<Item = PageAccess> {
         (0..self.pages.len()).filter_map(|n| self.nth(n))
     }
 
@@ -70,8 +70,8 @@ impl History {
     }
 }
 
-impl FromIterator<Touched> for History {
-    fn from_iter<T: IntoIterator<Item = Touched>>(all: T) -> History {
+impl FromIterator<PageAccess> for History {
+    fn from_iter<T: IntoIterator<Item = PageAccess>>(all: T) -> History {
         let mut h = History::default();
         all.into_iter().for_each(|t| h.push(&t));
         h
@@ -87,11 +87,11 @@ mod tests {
         let page = |page: u32| {
             let mut words = [[0; 2]; 64];
             words[page as usize] = [page as u8, 1];
-            let mut t = Touched::new(page, &words);
-            t.mark(page as usize, [7, page as u64]);
+            let mut t = PageAccess::new(page, &words);
+            t.set_masks(page as usize, [7, page as u64]);
             t
         };
-        let all: Vec<Touched> = [3, 4, 9, 60].map(page).into();
+        let all: Vec<PageAccess> = [3, 4, 9, 60].map(page).into();
         let h: History = all.iter().cloned().collect();
         assert_eq!(h.iter().collect::<Vec<_>>(), all);
         assert_eq!(h.pages().collect::<Vec<_>>(), [3, 4, 9, 60]);
@@ -104,6 +104,6 @@ mod tests {
             (p, out)
         };
         assert_eq!(some, [4, 9].map(bytes));
-        assert_eq!(h.size(), all.iter().map(Touched::size).sum::<usize>());
+        assert_eq!(h.size(), all.iter().map(PageAccess::size).sum::<usize>());
     }
 }

@@ -1,10 +1,10 @@
 //! Makes the ends of an interval, in one step or several.
 
 use super::codec::{LINE, Page, bits, put};
-use super::ends::{Changed, End, Ends, MASK, Step, framed, words};
+use super::ends::{Changed, FinalLine, IntervalSummary, MASK, Step, framed, words};
 use super::frame::{parts, put_state};
 use super::given::Given;
-use super::touched::Touched;
+use super::touched::PageAccess;
 use crate::Result;
 use hindsight_replay::State;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Maker {
     }
 
     /// Steps that were made before follow, of which the first one begins in this state. `None`: they are damaged.
-    pub fn append(&mut self, ends: &Ends, begin: Option<State>) -> Option<()> {
+    pub fn append(&mut self, ends: &IntervalSummary, begin: Option<State>) -> Option<()> {
         let (lines, masks) = (self.bytes.len() / LINE, self.masks.len() / MASK);
         self.bytes.extend_from_slice(&ends.differences()?);
         self.masks.extend_from_slice(&ends.masks.all()?);
@@ -91,16 +91,16 @@ impl Maker {
     /// The next page: the ends of the lines that were touched. `base`: what the frame has of it.
     pub fn page(
         &mut self,
-        touched: &mut Touched,
+        touched: &mut PageAccess,
         base: Option<(u64, &Page)>,
-        end: impl Fn(usize) -> End,
+        end: impl Fn(usize) -> FinalLine,
     ) {
         let mut new = 0u64;
         let any = touched.any();
         let before = self.bytes.len() / LINE;
         for i in (0..64).filter(|i| any & (1 << i) != 0) {
             let e = end(i);
-            touched.mark(i, e.masks);
+            touched.set_masks(i, e.masks);
             let old = framed(base, i);
             let (now, old) = (words(&e.bytes), words(&old));
             let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);

@@ -14,18 +14,18 @@ impl PageSet {
         }
     }
 
-    fn place(page: u32) -> (usize, u64) {
+    fn slot(page: u32) -> (usize, u64) {
         ((page as usize / 64) & 0x3fff, 1 << (page % 64))
     }
 
     pub fn insert(&mut self, page: u32) {
-        let (at, bit) = PageSet::place(page);
+        let (at, bit) = PageSet::slot(page);
         self.len += (self.bits[at] & bit == 0) as usize;
         self.bits[at] |= bit;
     }
 
     pub fn contains(&self, page: u32) -> bool {
-        let (at, bit) = PageSet::place(page);
+        let (at, bit) = PageSet::slot(page);
         self.bits[at] & bit != 0
     }
 

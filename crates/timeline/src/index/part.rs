@@ -8,11 +8,11 @@
 use super::by_page::sections;
 use super::codec::{Reader, put, unpack};
 use super::draft::Draft;
-use super::ends::Ends;
+use super::ends::IntervalSummary;
 use super::frame::Frame;
 use super::history::History;
-use super::ranges::Place;
-use super::touched::Touched;
+use super::ranges::PartRange;
+use super::touched::PageAccess;
 use crate::base::sync::lock;
 use crate::{Result, ThreadId};
 use std::fs::File;
@@ -78,7 +78,7 @@ pub struct Part {
     pub thread: ThreadId,
     pub from: u64,
     pub to: u64,
-    pub place: Place,
+    pub place: PartRange,
     /// No other part has it: one of the same place that was made another time may have other intervals.
     pub number: u64,
     /// Where intervals begin.
@@ -89,7 +89,7 @@ pub struct Part {
 }
 
 /// How a page was accessed: the numbers of intervals that did, ascending.
-pub type Past = Vec<(u32, Touched)>;
+pub type Past = Vec<(u32, PageAccess)>;
 
 /// What is said of some neighbouring pages: where each begins in the bytes, and those.
 pub struct Pages {
@@ -121,7 +121,7 @@ impl Set {
 
 impl Part {
     /// Takes up a part of this directory, with `len` bytes of sections. `None`: it is damaged.
-    pub fn open(place: Place, directory: &[u8], bytes: Bytes, len: u64) -> Option<Part> {
+    pub fn open(place: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<Part> {
         let body = Body::open(place, directory, bytes, len)?;
         Some(Part {
             thread: place.thread,
@@ -136,7 +136,7 @@ impl Part {
     }
 
     /// The same of what was just made.
-    pub fn made(place: Place, (directory, sections): &Encoded) -> Result<Part> {
+    pub fn made(place: PartRange, (directory, sections): &Encoded) -> Result<Part> {
         let bytes = sections.concat();
         let len = bytes.len() as u64;
         let part = Part::open(place, directory, Bytes::Memory(bytes), len);
@@ -165,7 +165,7 @@ impl Part {
 }
 
 impl Body {
-    pub fn open(place: Place, directory: &[u8], bytes: Bytes, len: u64) -> Option<Body> {
+    pub fn open(place: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<Body> {
         let mut r = Reader {
             b: directory,
             at: 0,
@@ -221,10 +221,10 @@ impl Body {
         })
     }
 
-    pub fn ends(&self, interval: usize) -> Option<Ends> {
+    pub fn ends(&self, interval: usize) -> Option<IntervalSummary> {
         let blob = self.bytes.read(&self.spans.get(interval)?.ends)?;
         let frame = self.frame(interval)?;
-        Ends::new(&blob, frame.open()?.1, frame.position)
+        IntervalSummary::new(&blob, frame.open()?.1, frame.position)
     }
 
     /// How a page was accessed. `pages`: unpacks a section of pages.
@@ -238,7 +238,7 @@ impl Body {
                 if let Ok(i) = section.at.binary_search_by_key(&page, |p| p.0) {
                     let more = section.past(i)?;
                     let behind =
-                        |e: &(u32, Touched)| out.last().is_none_or(|l: &(u32, _)| l.0 < e.0);
+                        |e: &(u32, PageAccess)| out.last().is_none_or(|l: &(u32, _)| l.0 < e.0);
                     if !more.first().is_none_or(behind) {
                         return None;
                     }
@@ -273,7 +273,7 @@ impl Pages {
         let mut interval = 0u32;
         for _ in 0..r.int()? {
             interval = interval.checked_add(u32::try_from(r.int()?).ok()?)?;
-            out.push((interval, Touched::read(page, &mut r)?));
+            out.push((interval, PageAccess::read(page, &mut r)?));
         }
         Some(out)
     }

@@ -20,7 +20,7 @@ pub fn span(recording: &Recording, thread: ThreadId) -> u64 {
 
 /// Where a part lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct PartRange {
     pub thread: ThreadId,
     /// Its first chunk.
     pub chunk: usize,
@@ -31,7 +31,7 @@ pub struct Place {
 }
 
 /// The parts of a thread.
-pub fn places(recording: &Recording, thread: ThreadId) -> Vec<Place> {
+pub fn places(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
     let chunks = recording.trace.chunks(thread.0);
     let end = chunks.last().map_or(0, |c| c.last_pos);
     let mut starts: Vec<usize> = (0..chunks.len()).filter(|i| chunks[*i].keyframe).collect();
@@ -50,7 +50,7 @@ pub fn places(recording: &Recording, thread: ThreadId) -> Vec<Place> {
     let ends = starts.iter().skip(1).map(|s| chunks[*s].first_pos);
     let ends: Vec<u64> = ends.chain([end]).collect();
     (starts.iter().zip(&ends).enumerate())
-        .map(|(i, (chunk, to))| Place {
+        .map(|(i, (chunk, to))| PartRange {
             thread,
             chunk: *chunk,
             from: chunks[*chunk].first_pos,

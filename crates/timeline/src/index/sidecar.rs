@@ -9,7 +9,7 @@ mod stream;
 
 use super::codec::intervals;
 use super::part::{Bytes, Encoded, Part};
-use super::ranges::Place;
+use super::ranges::PartRange;
 use crate::base::sync::lock;
 use crate::{Error, Result, ThreadId};
 use file::{Contents, Key, Problem, RECORD, Record, Replacement};
@@ -139,13 +139,13 @@ impl Sidecar {
     }
 
     /// Whether it has a part.
-    pub fn has(&self, place: Place) -> bool {
+    pub fn has(&self, place: PartRange) -> bool {
         let s = lock(&self.state);
         s.contents.records.contains_key(&key(place))
     }
 
     /// Takes up a part: its directory is read and checked.
-    pub fn load(&self, place: Place) -> Option<Part> {
+    pub fn load(&self, place: PartRange) -> Option<Part> {
         let (file, r) = lock(&self.state).find(key(place))?;
         let part = r.directory(&file).and_then(|directory| {
             let bytes = Bytes::File { file, at: r.at };
@@ -158,7 +158,7 @@ impl Sidecar {
     }
 
     /// Whether it has a part, all of which is as it was written. If there is damage, it is not used.
-    pub fn is_whole(&self, place: Place) -> bool {
+    pub fn is_whole(&self, place: PartRange) -> bool {
         match self.load(place) {
             Some(p) if p.is_whole() => true,
             Some(_) => {
@@ -170,7 +170,7 @@ impl Sidecar {
     }
 
     /// Uses a part no longer.
-    pub fn found_damaged(&self, place: Place) {
+    pub fn found_damaged(&self, place: PartRange) {
         lock(&self.state).lose(key(place));
     }
 
@@ -193,7 +193,7 @@ impl Sidecar {
 
     /// Adds a part, unless there is one that has as many intervals. What is at the end of the file and is not used is
     /// cut off.
-    pub fn add(&self, place: Place, part: &Encoded, why: For) -> Result<()> {
+    pub fn add(&self, place: PartRange, part: &Encoded, why: For) -> Result<()> {
         self.write(key(place), part, why, None)
     }
 
@@ -203,7 +203,7 @@ impl Sidecar {
     }
 
     /// As [`Sidecar::add`] for the index, where some may have been written already.
-    pub fn finish(&self, place: Place, part: &Encoded, begun: Option<Stream>) -> Result<()> {
+    pub fn finish(&self, place: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<()> {
         self.write(key(place), part, For::Index, begun)
     }
 
@@ -332,7 +332,7 @@ impl Sidecar {
     }
 }
 
-fn key(place: Place) -> Key {
+fn key(place: PartRange) -> Key {
     Key::Part(place.thread, place.from)
 }
 

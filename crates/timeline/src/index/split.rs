@@ -3,7 +3,7 @@
 
 use super::build::{Budget, Progress, Start, build};
 use super::draft::Draft;
-use super::ranges::{Place, span};
+use super::ranges::{PartRange, span};
 use super::sidecar::Stream;
 use crate::base::STRIDE;
 use crate::base::sync::{joined, lock};
@@ -31,7 +31,7 @@ const TIMES: u64 = 4;
 /// sections of intervals as they are made, if that is one after the other.
 pub fn by_several(
     recording: &Arc<Recording>,
-    place: Place,
+    place: PartRange,
     scan: &Scan,
     budget: &Budget,
     jobs: usize,
@@ -60,7 +60,7 @@ pub fn by_several(
         let from = starts[i];
         let to = starts.get(i + 1).copied().unwrap_or(place.to);
         let chunks = recording.trace.chunks(place.thread.0);
-        let part = Place {
+        let part = PartRange {
             from,
             to,
             chunk: match i {
@@ -126,7 +126,7 @@ fn affordable(recording: &Recording) -> usize {
 }
 
 /// Where stretches begin that are done at the same time if each begins when it has been reached.
-fn starts(place: Place, jobs: usize, least: u64) -> Vec<u64> {
+fn starts(place: PartRange, jobs: usize, least: u64) -> Vec<u64> {
     let total = (place.to - place.from) as f64;
     let first = total * AHEAD / (1.0 - (1.0 - AHEAD).powi(jobs.max(1) as i32));
     let mut out = vec![place.from];
@@ -142,7 +142,7 @@ fn starts(place: Place, jobs: usize, least: u64) -> Vec<u64> {
 /// ended before.
 fn run_ahead(
     recording: &Arc<Recording>,
-    place: Place,
+    place: PartRange,
     starts: &[u64],
     progress: &Progress,
     begin: &mut dyn FnMut(usize, Start),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn stretches_end_at_the_same_time() {
-        let place = Place {
+        let place = PartRange {
             thread: ThreadId(1),
             chunk: 0,
             from: 1000,

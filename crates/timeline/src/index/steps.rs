@@ -7,7 +7,7 @@ use super::ends::{covered, words};
 use super::frame::Frame;
 use super::history::History;
 use super::maker::{Accesses, Maker};
-use super::touched::Touched;
+use super::touched::PageAccess;
 use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::{LineMarks, State};
@@ -35,12 +35,12 @@ pub struct Raw {
 pub struct Gathered {
     /// What the interval began with.
     begin: Option<State>,
-    pages: BTreeMap<u32, Touch>,
+    pages: BTreeMap<u32, StepPageAccess>,
     ends: Maker,
 }
 
 /// What was touched of a page.
-struct Touch {
+struct StepPageAccess {
     /// Lines that were.
     lines: u64,
     marks: Box<[LineMarks; 64]>,
@@ -117,7 +117,7 @@ impl Gathered {
 
     /// What was known of these bytes is not known any more.
     fn wipe(&mut self, address: u64, len: u64) {
-        let one = |page: u32, t: &mut Touch| {
+        let one = |page: u32, t: &mut StepPageAccess| {
             for i in bits(t.lines) {
                 let wiped = covered(page, i, address, len);
                 let last = &mut t.marks[i].last;
@@ -151,7 +151,7 @@ impl Gathered {
         let t = self.pages.entry(page).or_insert_with(|| {
             let held = shadow.get(&page).cloned();
             let held = held.unwrap_or_else(|| Box::new([0; PAGE]));
-            Touch {
+            StepPageAccess {
                 lines: 0,
                 marks: Box::new([LineMarks::default(); 64]),
                 before: held.clone(),
@@ -221,10 +221,10 @@ impl Gathered {
         for (page, t) in std::mem::take(&mut self.pages) {
             marks.clear();
             marks.extend(bits(t.lines).map(|i| t.marks[i]));
-            let mut touched = Touched::of(page, t.lines, &marks);
+            let mut touched = PageAccess::of(page, t.lines, &marks);
             let mut wanted = 0u64;
             for i in bits(t.lines) {
-                touched.mark(i, t.marks[i].last);
+                touched.set_masks(i, t.marks[i].last);
                 let line = &t.before[i * LINE..(i + 1) * LINE];
                 if line != [0; LINE] {
                     wanted |= 1 << i;

@@ -1,13 +1,13 @@
 //! What an interval touched of a page, and how.
 
 use super::codec::{Reader, put};
-use super::ends::End;
+use super::ends::FinalLine;
 use hindsight_replay::LineMarks;
 
 /// What was touched of a page: a bit for each line, and of each line that was read or written two
 /// bytes with a bit for each word of 8 bytes, for reads and for writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Touched {
+pub struct PageAccess {
     pub page: u32,
     pub reads: u64,
     pub writes: u64,
@@ -19,11 +19,11 @@ pub struct Touched {
     masks: Vec<[u64; 2]>,
 }
 
-impl Touched {
+impl PageAccess {
     /// Makes it from the words of a page: the bytes of all its lines.
-    pub fn new(page: u32, words: &[[u8; 2]; 64]) -> Touched {
+    pub fn new(page: u32, words: &[[u8; 2]; 64]) -> PageAccess {
         let mask = |k: usize| (0..64).fold(0u64, |m, i| m | ((words[i][k] != 0) as u64) << i);
-        Touched {
+        PageAccess {
             page,
             reads: mask(0),
             writes: mask(1),
@@ -39,8 +39,8 @@ impl Touched {
     }
 
     /// Makes it from how some lines were accessed.
-    pub fn of(page: u32, lines: u64, marks: &[LineMarks]) -> Touched {
-        let mut t = Touched {
+    pub fn of(page: u32, lines: u64, marks: &[LineMarks]) -> PageAccess {
+        let mut t = PageAccess {
             page,
             reads: 0,
             writes: 0,
@@ -62,7 +62,7 @@ impl Touched {
     }
 
     /// Says how the bytes of the next line were accessed last. Lines come in order.
-    pub fn mark(&mut self, line: usize, masks: [u64; 2]) {
+    pub fn set_masks(&mut self, line: usize, masks: [u64; 2]) {
         if masks != whole(self.line(line)) {
             self.odd |= 1 << line;
             self.masks.push(masks);
@@ -87,7 +87,7 @@ impl Touched {
         }
     }
 
-    /// How the bytes of a line were accessed last, as [`End`] has it.
+    /// How the bytes of a line were accessed last, as [`FinalLine`] has it.
     pub fn masks(&self, i: usize) -> [u64; 2] {
         let rank = (self.odd & ((1 << i) - 1)).count_ones() as usize;
         match self.masks.get(rank) {
@@ -97,8 +97,8 @@ impl Touched {
     }
 
     /// A line that holds this at the end of the interval.
-    pub fn end(&self, i: usize, bytes: [u8; super::codec::LINE]) -> End {
-        End {
+    pub fn end(&self, i: usize, bytes: [u8; super::codec::LINE]) -> FinalLine {
+        FinalLine {
             masks: self.masks(i),
             bytes,
         }
@@ -126,11 +126,11 @@ impl Touched {
         }
     }
 
-    /// Inverse of [`Touched::write`]; `None`: it is damaged.
-    pub fn read(page: u32, r: &mut Reader) -> Option<Touched> {
+    /// Inverse of [`PageAccess::write`]; `None`: it is damaged.
+    pub fn read(page: u32, r: &mut Reader) -> Option<PageAccess> {
         let lines = r.word()?;
         let words = r.take(2 * lines.count_ones() as usize)?;
-        let mut t = Touched {
+        let mut t = PageAccess {
             page,
             reads: 0,
             writes: 0,
@@ -201,13 +201,13 @@ mod tests {
     fn what_is_written_is_read() {
         let mut words = [[0; 2]; 64];
         (words[3], words[60]) = ([0b11, 0b10], [0, 1]);
-        let mut t = Touched::new(9, &words);
-        t.mark(3, [0xff, 0xff00]);
-        t.mark(60, [2, 14]);
+        let mut t = PageAccess::new(9, &words);
+        t.set_masks(3, [0xff, 0xff00]);
+        t.set_masks(60, [2, 14]);
         assert_eq!(t.masks.len(), 1, "one line was accessed in whole words");
         let mut out = Vec::new();
         t.write(&mut out);
-        let read = |b: &[u8]| Touched::read(9, &mut Reader { b, at: 0 });
+        let read = |b: &[u8]| PageAccess::read(9, &mut Reader { b, at: 0 });
         assert_eq!(read(&out), Some(t.clone()));
         assert_eq!([t.masks(3), t.masks(60)], [[0xff, 0xff00], [2, 14]]);
         assert_eq!((t.masks(4), t.line(60)), ([0; 2], [0, 1]));

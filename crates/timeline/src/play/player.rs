@@ -7,7 +7,7 @@ mod steps;
 
 use crate::base::STRIDE;
 use crate::engine::Engine;
-use crate::index::{self, Place};
+use crate::index::{self, PartRange};
 use crate::model::error::replay;
 use crate::model::memory::Known;
 use crate::recording::Chunks;
@@ -15,7 +15,7 @@ use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{Lines, Machine, Marks, State, Stop};
-use snapshots::Kept;
+use snapshots::Checkpoint;
 use std::collections::HashMap;
 use std::sync::Arc;
 use steps::Steps;
@@ -31,7 +31,7 @@ pub struct Player {
     engine: Arc<Engine>,
     pub thread: ThreadId,
     machine: Machine<'static>,
-    places: Vec<Place>,
+    places: Vec<PartRange>,
     /// First and last instruction count of the thread.
     pub from: u64,
     pub to: u64,
@@ -41,7 +41,7 @@ pub struct Player {
     base: Lines,
     /// What the steps of the interval were last begun from.
     steps: Option<Steps>,
-    snapshots: Vec<Kept>,
+    snapshots: Vec<Checkpoint>,
     /// The chunk from which the machine's stream was begun.
     first: usize,
     /// What the recording says of memory at this place has taken effect.

@@ -6,7 +6,7 @@
 
 use super::Recording;
 use crate::base::sync::lock;
-use crate::scan::{Doubt, FORKS, Instant, Raw, Scan, When};
+use crate::scan::{Clobber, FORKS, Instant, Raw, Scan, When};
 use crate::{Result, Segment, ThreadId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -23,7 +23,7 @@ fn unkept(
     thread: ThreadId,
     tid: i32,
     scan: &Scan,
-) -> Doubt {
+) -> Clobber {
     let closes = scan.numbers.first().map(|n| n.0);
     let made = of.iter().filter_map(|t| {
         let maker = scans.get(t)?;
@@ -37,7 +37,7 @@ fn unkept(
         });
         calls.map(|count| maker.segment(*t, count).opens).max()
     });
-    Doubt {
+    Clobber {
         thread,
         from: 0,
         endless: false,
@@ -53,13 +53,13 @@ fn unkept(
 
 /// Those of an image.
 #[derive(Default, Debug)]
-pub struct Doubts {
-    list: Vec<Doubt>,
+pub struct Clobbers {
+    list: Vec<Clobber>,
     /// By page.
     pages: HashMap<u64, Vec<u32>>,
     large: Vec<u32>,
     /// What threads may have done before what is kept of them begins.
-    unkept: Vec<Doubt>,
+    unkept: Vec<Clobber>,
     /// Where the stacks of threads are, if there is such a thread. Nobody else is taken to have written there before: what
     /// idle threads wait for would not be known otherwise.
     stacks: Vec<(ThreadId, Range<u64>)>,
@@ -69,13 +69,13 @@ pub struct Doubts {
 
 impl Recording {
     /// What may have changed memory of an image without being recorded.
-    pub fn doubts(&self, image: u32) -> Result<Arc<Doubts>> {
-        if let Some(d) = lock(&self.doubts).get(&image) {
+    pub fn clobbers(&self, image: u32) -> Result<Arc<Clobbers>> {
+        if let Some(d) = lock(&self.clobbers).get(&image) {
             return Ok(Arc::clone(d));
         }
         let (scans, of) = (self.scans()?, self.threads_of(image));
         let tid = |t: ThreadId| self.trace.stream_info(t.0).map_or(0, |i| i.tid);
-        let mut new = Doubts::new(scans, &of, &tid);
+        let mut new = Clobbers::new(scans, &of, &tid);
         for t in of.iter().filter(|_| !new.unkept.is_empty()) {
             let Some(rsp) = scans.get(t).and_then(|s| s.stack) else {
                 continue;
@@ -92,22 +92,22 @@ impl Recording {
             new.stacks.push((*t, from..mapped[i].end));
         }
         let new = Arc::new(new);
-        lock(&self.doubts).insert(image, Arc::clone(&new));
+        lock(&self.clobbers).insert(image, Arc::clone(&new));
         Ok(new)
     }
 }
 
-impl Doubts {
+impl Clobbers {
     /// Collects them. `tid`: the id that a thread had.
     pub fn new(
         scans: &BTreeMap<ThreadId, Scan>,
         of: &[ThreadId],
         tid: &dyn Fn(ThreadId) -> i32,
-    ) -> Doubts {
-        let mut out = Doubts::default();
+    ) -> Clobbers {
+        let mut out = Clobbers::default();
         for t in of {
             let Some(scan) = scans.get(t) else { continue };
-            for d in scan.doubts(*t) {
+            for d in scan.clobbers(*t) {
                 out.add(d);
             }
             if scan.from > 0 {
@@ -121,7 +121,7 @@ impl Doubts {
         out
     }
 
-    fn add(&mut self, d: Doubt) {
+    fn add(&mut self, d: Clobber) {
         let i = self.list.len() as u32;
         let (first, last) = (d.address / PAGE, d.address.saturating_add(d.len - 1) / PAGE);
         match last - first {

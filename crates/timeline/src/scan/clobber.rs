@@ -4,7 +4,7 @@ use crate::{Segment, ThreadId};
 
 /// A stretch of memory that something other than instructions may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Doubt {
+pub struct Clobber {
     pub thread: ThreadId,
     /// Instructions that the thread had completed when it began.
     pub from: u64,

@@ -4,7 +4,7 @@ use super::hit::{Hit, Stretch};
 use crate::access::{Done, FEW};
 use crate::base::STRIDE;
 use crate::engine::Engine;
-use crate::index::{Ends, Part, Set};
+use crate::index::{IntervalSummary, Part, Set};
 use crate::model::stops::*;
 use crate::play::Player;
 use crate::play::Viewpoint;
@@ -132,7 +132,7 @@ impl Wants {
     pub fn steps_touching(
         &self,
         engine: &Engine,
-        ends: &Ends,
+        ends: &IntervalSummary,
         lo: u64,
         hi: u64,
     ) -> Result<Option<Vec<usize>>> {

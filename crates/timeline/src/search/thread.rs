@@ -48,7 +48,7 @@ pub fn forward_in(
         if at_once && wants.touched(&engine, &part, i, &mut known)? {
             let hit = writers.first(&wants, player, stretch, stops, cancel)?;
             if hit.is_some() {
-                writers.keep(player, &wants);
+                writers.remember(player, &wants);
                 return Ok(hit);
             }
             continue;
@@ -62,7 +62,7 @@ pub fn forward_in(
             let way = Direction::Forward;
             let hit = in_interval(&wants, &mut writers, player, (from, to), way, cancel)?;
             if hit.is_some() {
-                writers.keep(player, &wants);
+                writers.remember(player, &wants);
                 return Ok(hit);
             }
         }
@@ -145,7 +145,7 @@ pub fn backward_in(
             let way = Direction::Backward;
             let hit = in_interval(&wants, &mut writers, player, (from, hi), way, cancel)?;
             if hit.is_some() {
-                writers.keep(player, &wants);
+                writers.remember(player, &wants);
                 return Ok(hit);
             }
         }

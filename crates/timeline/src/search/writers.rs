@@ -49,7 +49,7 @@ impl Writers {
     }
 
     /// Has the player know them for the next search: whoever goes from one change to the next meets the same again.
-    pub fn keep(self, player: &mut Player, wants: &Wants) {
+    pub fn remember(self, player: &mut Player, wants: &Wants) {
         player.writers = Some(Learned {
             watches: wants.watches.clone(),
             met: self.met,

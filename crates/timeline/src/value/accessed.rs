@@ -377,11 +377,11 @@ fn asked(
     threads: &[(ThreadId, u64)],
     since: &[u64],
     mapped: &Mapped,
-) -> Vec<Wanted> {
+) -> Vec<LastAccessQuery> {
     let left: Vec<_> = (threads.iter().zip(since))
         .map(|(t, n)| (t.0, *n))
         .collect();
-    let one = |i: &usize| Wanted {
+    let one = |i: &usize| LastAccessQuery {
         byte: *i,
         threads: left.clone(),
         after: mapped[*i].map(|m| m.0),
@@ -391,7 +391,7 @@ fn asked(
 }
 
 /// A byte whose last access by several threads is to be found.
-struct Wanted {
+struct LastAccessQuery {
     byte: usize,
     /// Threads, with the instructions before which their accesses count.
     threads: Vec<(ThreadId, u64)>,
@@ -401,10 +401,10 @@ struct Wanted {
 }
 
 /// The last access of several threads to each of some bytes.
-fn exactly(view: &mut Viewpoint, mut all: Vec<Wanted>, q: &mut Query) -> Result<()> {
+fn exactly(view: &mut Viewpoint, mut all: Vec<LastAccessQuery>, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(view.engine());
     all.retain(|w| q.open(w.byte));
-    let address = |w: &Wanted| q.m.address.wrapping_add(w.byte as u64);
+    let address = |w: &LastAccessQuery| q.m.address.wrapping_add(w.byte as u64);
     // By thread: which of the bytes, up to where, and the last place where that may have been.
     let mut order: BTreeMap<ThreadId, Vec<(usize, u64, Position)>> = BTreeMap::new();
     for (i, w) in all.iter().enumerate() {
@@ -421,7 +421,7 @@ fn exactly(view: &mut Viewpoint, mut all: Vec<Wanted>, q: &mut Query) -> Result<
     for (t, mut list) in order {
         let from = engine.scan(t)?.from;
         let mut targets = Vec::new();
-        let known = |w: &Wanted| w.best.as_ref().map(|b| b.0).max(w.after);
+        let known = |w: &LastAccessQuery| w.best.as_ref().map(|b| b.0).max(w.after);
         list.retain(|(i, _, until)| known(&all[*i]).is_none_or(|k| *until >= k));
         for (i, n, _) in &list {
             let lo = match known(&all[*i]) {

@@ -248,7 +248,7 @@ impl Asker<'_> {
         };
         let mut lasting = q.judge.as_ref().is_some_and(|j| {
             let mut all = word..word + len;
-            !all.any(|at| j.doubts.hold(at, nobody, &seen, &anybody))
+            !all.any(|at| j.clobbers.hold(at, nobody, &seen, &anybody))
         });
         for t in self
             .others
@@ -331,7 +331,12 @@ impl Asker<'_> {
     }
 
     /// What an interval says of the line at an address; `None`: it has no steps.
-    fn view(&mut self, k: usize, touch: &past::Touch, at: u64) -> Result<Option<Rc<View>>> {
+    fn view(
+        &mut self,
+        k: usize,
+        touch: &past::AccessingInterval,
+        at: u64,
+    ) -> Result<Option<Rc<View>>> {
         let cell = at as u32 as usize;
         let (page, line) = ((cell / PAGE) as u32, cell % PAGE / LINE);
         let key = (k, touch.from, page, line);
@@ -490,7 +495,7 @@ impl Asker<'_> {
         };
         let seen = view.engine().segment(self.threads[one.k].0, sure.0)?;
         let at = q.m.address.wrapping_add(i as u64);
-        Ok(j.doubts.hold(at, nobody, &seen, &j.now))
+        Ok(j.clobbers.hold(at, nobody, &seen, &j.now))
     }
 
     fn fill(&self, q: &mut Query, b: &Byte, n: usize) {

@@ -218,7 +218,7 @@ fn dead(view: &mut Viewpoint, image: u32, q: &mut Query) -> Result<()> {
         };
         let word = bytes.map(|b| b.unwrap_or(0));
         let known = bytes.map(|b| b.is_some());
-        if !judge.doubts.names_the_dead(word, known, &judge.now) {
+        if !judge.clobbers.names_the_dead(word, known, &judge.now) {
             continue;
         }
         let Some(when) = q.when[k] else { continue };

@@ -74,13 +74,13 @@ pub fn behind(
         unborn: unborn(engine, image, home)?,
     };
     let seen = engine.segment(thread, count)?;
-    let doubts = engine.doubts(image)?;
+    let clobbers = engine.clobbers(image)?;
     let each = (0..bytes.len() as u64).map(|i| address.wrapping_add(i));
-    let doubtful = each.clone().any(|at| doubts.hold(at, when, &seen, &now));
+    let doubtful = each.clone().any(|at| clobbers.hold(at, when, &seen, &now));
     let words = bytes.as_chunks::<4>();
-    let dead = |w: &[u8; 4]| doubts.names_the_dead(*w, [true; 4], &now);
+    let dead = |w: &[u8; 4]| clobbers.names_the_dead(*w, [true; 4], &now);
     // The kernel changes whole words: of others one would have to know the rest.
     let whole = address.is_multiple_of(4) && words.1.is_empty();
-    let sure = !doubtful && (whole || !doubts.has_dead()) && !words.0.iter().any(dead);
+    let sure = !doubtful && (whole || !clobbers.has_dead()) && !words.0.iter().any(dead);
     Ok(sure.then(|| bytes.iter().copied().map(Some).collect()))
 }

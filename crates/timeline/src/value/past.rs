@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// An interval that touched some bytes.
-pub struct Touch {
+pub struct AccessingInterval {
     part: Arc<Part>,
     interval: usize,
     pub from: u64,
@@ -18,7 +18,7 @@ pub struct Touch {
     pub to: u64,
 }
 
-impl Touch {
+impl AccessingInterval {
     /// Whether what the interval left behind is not what is asked for, since only a part of it counts.
     pub fn is_cut(&self) -> bool {
         self.to < self.end()
@@ -43,7 +43,7 @@ pub fn last(
     len: u64,
     count: u64,
     cancel: &Cancel,
-) -> Result<Option<Touch>> {
+) -> Result<Option<AccessingInterval>> {
     let mut at = count;
     while at > 0
         && let Some(part) = engine.part_at(thread, at - 1, cancel)?
@@ -52,7 +52,7 @@ pub fn last(
         let below = part.interval(at - 1) + 1;
         if let Some(i) = part.last(engine, address, len, below)? {
             let (from, to) = part.bounds(i);
-            return Ok(Some(Touch {
+            return Ok(Some(AccessingInterval {
                 interval: i,
                 from,
                 to: to.min(count),
@@ -135,7 +135,7 @@ pub fn accessed(
 /// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
 pub fn take(
     engine: &Arc<Engine>,
-    touch: &Touch,
+    touch: &AccessingInterval,
     floor: &[u64],
     q: &mut Query,
     bytes: impl Iterator<Item = usize>,

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::model::memory::{Candidate, Detail, Memory, Why};
 use crate::model::stops::Cancel;
 use crate::play::Player;
-use crate::recording::{Doubts, maps};
+use crate::recording::{Clobbers, maps};
 use crate::scan::{FORKS, Instant, Raw, When};
 use crate::{Position, Result, ThreadId};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Query {
 
 /// Who knows what else may have changed memory.
 pub struct Judge {
-    pub doubts: Arc<Doubts>,
+    pub clobbers: Arc<Clobbers>,
     pub now: Instant,
     pub engine: Arc<Engine>,
 }
@@ -58,7 +58,7 @@ impl Query {
             &self.cancel,
         );
         q.judge = self.judge.as_ref().map(|j| Judge {
-            doubts: Arc::clone(&j.doubts),
+            clobbers: Arc::clone(&j.clobbers),
             now: j.now.clone(),
             engine: j.engine.clone(),
         });
@@ -100,7 +100,7 @@ impl Query {
         };
         let seen = j.engine.segment(when.thread, when.from)?;
         let at = self.m.address.wrapping_add(i as u64);
-        Ok(j.doubts.hold(at, when, &seen, &j.now))
+        Ok(j.clobbers.hold(at, when, &seen, &j.now))
     }
 
     /// What bytes `from..to` hold is not known, but they held this at `when`.

@@ -26,7 +26,7 @@ struct Part {
 }
 
 /// What is to be found out about a part.
-struct Wanted {
+struct RaceQuery {
     thread: ThreadId,
     target: access::Target,
     /// Only whether a byte was written.
@@ -55,7 +55,7 @@ pub fn find(
     let mut wanted = Vec::new();
     for part in &parts {
         for t in &others {
-            let of = |lo, hi| Wanted {
+            let of = |lo, hi| RaceQuery {
                 thread: *t,
                 target: target(q, &part.bytes, lo, hi),
                 whether: false,
@@ -170,7 +170,7 @@ fn whether(
     now: &Instant,
     q: &Query,
     (part, last): (&Part, When),
-    wanted: &mut Vec<Wanted>,
+    wanted: &mut Vec<RaceQuery>,
 ) -> Result<()> {
     let engine = view.engine();
     for t in others {
@@ -180,7 +180,7 @@ fn whether(
         }
         let all = target(q, &part.bytes, lo, hi);
         if past::writes(&engine, *t, all.address, all.len, lo, hi, &q.cancel)? {
-            wanted.extend(part.bytes.clone().map(|i| Wanted {
+            wanted.extend(part.bytes.clone().map(|i| RaceQuery {
                 thread: *t,
                 target: target(q, &(i..i + 1), lo, hi),
                 whether: true,
@@ -292,9 +292,9 @@ pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
 }
 
 /// The last values that threads gave to bytes, in the order in which they are asked for.
-fn written(view: &mut Viewpoint, q: &Query, wanted: &[Wanted]) -> Result<Vec<access::Lasts>> {
+fn written(view: &mut Viewpoint, q: &Query, wanted: &[RaceQuery]) -> Result<Vec<access::Lasts>> {
     // What a thread may have written before something, and what behind it, are far from one another.
-    let key = |w: &Wanted| (w.thread, w.target.hi);
+    let key = |w: &RaceQuery| (w.thread, w.target.hi);
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|i| key(&wanted[*i]));
     let mut asked: Vec<access::Asked> = Vec::new();

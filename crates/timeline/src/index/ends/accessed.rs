@@ -1,9 +1,9 @@
 //! Which bytes a step accessed.
 
 use super::super::codec::bits;
-use super::{Ends, covered};
+use super::{IntervalSummary, covered};
 
-impl Ends {
+impl IntervalSummary {
     /// Whether a step accessed bytes from an address on, or others with the same cells, or only wrote to them; it may have, if
     /// steps are not told apart. `None`: what is here is damaged.
     pub fn touches(&self, step: usize, address: u64, len: u64, reads: bool) -> Option<bool> {

@@ -2,17 +2,17 @@
 
 use super::super::codec::{LINE, PAGE, bits};
 use super::super::pieces::Opened;
-use super::{Changed, Ends};
+use super::{Changed, IntervalSummary};
 use hindsight_replay::Lines as Content;
 
 /// What is unpacked of the lines of an interval's frame and of its differences.
 #[derive(Default)]
-pub struct OpenedEnds {
+pub struct OpenedSummary {
     framed: Opened,
     differences: Opened,
 }
 
-impl OpenedEnds {
+impl OpenedSummary {
     /// It is to be of another interval.
     pub fn clear(&mut self) {
         self.framed.clear();
@@ -32,7 +32,7 @@ struct Needed<'a> {
     changed: Vec<&'a Changed>,
 }
 
-impl Ends {
+impl IntervalSummary {
     /// What the window holds, where a step begins, of the lines that it accesses; lines of zeros are left out. `since`: only
     /// of lines that no step from this one on accessed before; these are all there. Its pages are all that the step
     /// accesses. `opened`: what is unpacked of this interval. `None`: what is here is damaged.
@@ -40,7 +40,7 @@ impl Ends {
         &self,
         step: usize,
         since: Option<usize>,
-        opened: &mut OpenedEnds,
+        opened: &mut OpenedSummary,
     ) -> Option<Content> {
         let all = self.needed(step, since)?;
         let count = |mask: u64| mask.count_ones() as usize * LINE;
@@ -81,7 +81,7 @@ impl Ends {
         Content::new(pages, bytes)
     }
 
-    /// What [`Ends::content`] has of each page that the step accesses.
+    /// What [`IntervalSummary::content`] has of each page that the step accesses.
     fn needed(&self, step: usize, since: Option<usize>) -> Option<Vec<Needed<'_>>> {
         let its = &self.steps.get(step)?.pages;
         let mut before: Vec<&[Changed]> = self.steps[..step].iter().map(|s| &s.pages[..]).collect();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 #[test]
 fn generations_say_the_same() {
-    let place = Place {
+    let place = PartRange {
         thread: ThreadId(3),
         chunk: 0,
         from: 100,
@@ -32,7 +32,7 @@ fn generations_say_the_same() {
         let touched = |page: u32| {
             let mut words = [[0; 2]; 64];
             (0..40).for_each(|_| words[random(64) as usize] = [random(256) as u8, 1]);
-            Touched::new(page, &words)
+            PageAccess::new(page, &words)
         };
         draft.intervals.push(Interval {
             from: place.from + 1000 * i,

@@ -15,7 +15,7 @@ const NEAR: u64 = 1 << 17;
 const PER_BYTE: u64 = 2;
 
 /// A snapshot in the interval that is played.
-pub struct Kept {
+pub struct Checkpoint {
     pub machine: Snapshot,
     pub since: Since,
     /// The chunk behind those that had been read.
@@ -86,7 +86,7 @@ impl Player {
     /// Keeps the present state.
     pub fn snapshot(&mut self) -> Result<()> {
         let here = self.count();
-        let has = |s: &Kept| s.position() == here && s.since.marks;
+        let has = |s: &Checkpoint| s.position() == here && s.since.marks;
         if !self.at.is_some_and(|at| at.marks) || self.snapshots.iter().any(has) {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Player {
         if size > BYTES / 4 * 3 {
             return;
         }
-        self.snapshots.push(Kept {
+        self.snapshots.push(Checkpoint {
             since: Since { marks, ..at },
             next: self.first + machine.taken(),
             size,
@@ -164,7 +164,7 @@ impl Player {
     }
 }
 
-impl Kept {
+impl Checkpoint {
     fn position(&self) -> u64 {
         self.machine.state.position
     }

@@ -2,14 +2,14 @@
 
 use super::{Player, Since};
 use crate::Result;
-use crate::index::{self, Ends, OpenedEnds};
+use crate::index::{self, IntervalSummary, OpenedSummary};
 use std::sync::Arc;
 
 /// An interval of a part, by their numbers, and what is unpacked of it.
 pub struct Steps {
     of: (u64, usize),
-    ends: Arc<Ends>,
-    opened: OpenedEnds,
+    ends: Arc<IntervalSummary>,
+    opened: OpenedSummary,
 }
 
 impl Player {

@@ -3,7 +3,7 @@
 use super::past;
 use crate::Result;
 use crate::engine::Engine;
-use crate::index::{Ends, LINE, Part};
+use crate::index::{IntervalSummary, LINE, Part};
 use hindsight_isa::observe::MARK;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub type Stretch = (u64, u64);
 /// What is said of a line by an interval of a thread, up to where it is.
 pub struct View {
     pub part: Arc<Part>,
-    pub ends: Arc<Ends>,
+    pub ends: Arc<IntervalSummary>,
     pub page: u32,
     pub line: usize,
     /// The steps that may have accessed it, by their numbers, and where they begin and end.
@@ -88,7 +88,7 @@ impl View {
     /// `None`: the interval has no steps.
     pub fn new(
         engine: &Arc<Engine>,
-        touch: &past::Touch,
+        touch: &past::AccessingInterval,
         page: u32,
         line: usize,
     ) -> Result<Option<View>> {
