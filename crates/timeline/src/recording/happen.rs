@@ -21,10 +21,31 @@ impl Recording {
     /// What happened, in the total order.
     pub fn events(&self, filter: &Filter) -> Result<Vec<Happening>> {
         self.has(filter)?;
-        let scans = self.scans()?;
-        let wants = |k| filter.kinds.is_empty() || filter.kinds.contains(&k);
         let mut out = Vec::new();
-        for (t, scan) in scans {
+        self.add_thread_events(filter, &mut out)?;
+        if wants(filter, KindOf::Process) && filter.thread.is_none() {
+            self.add_process_events(filter, &mut out)?;
+        }
+        if wants(filter, KindOf::Module) {
+            self.add_module_events(filter, &mut out)?;
+        }
+        out.retain(|h| {
+            filter.from.is_none_or(|p| p <= h.position)
+                && filter.until.is_none_or(|p| h.position < p)
+        });
+        out.sort_by_key(|h| {
+            (
+                h.position,
+                matches!(h.kind, Kind::ThreadEnd(_) | Kind::ProcessEnd { .. }),
+            )
+        });
+        Ok(out)
+    }
+
+    /// What happened in threads, and their beginnings and ends.
+    fn add_thread_events(&self, filter: &Filter, out: &mut Vec<Happening>) -> Result<()> {
+        let wants = |k| wants(filter, k);
+        for (t, scan) in self.scans()? {
             let image = self.image(*t);
             if filter.thread.is_some_and(|f| f != *t) || filter.image.is_some_and(|f| f != image) {
                 continue;
@@ -83,70 +104,72 @@ impl Recording {
                 push(*count, kind.clone());
             }
         }
-        if wants(KindOf::Process) && filter.thread.is_none() {
-            for p in self.processes()? {
-                let (Some(first), Some(last)) = (
-                    p.threads.first(),
-                    p.threads
-                        .iter()
-                        .max_by_key(|t| self.bounds(**t, &scans[*t]).1),
-                ) else {
-                    continue;
-                };
-                if filter.image.is_some_and(|f| f != p.image) {
-                    continue;
-                }
-                let image = p.image;
-                out.push(Happening {
-                    position: p.begin,
-                    thread: *first,
-                    count: scans[first].from,
-                    kind: Kind::ProcessBegin { image },
-                });
-                out.push(Happening {
-                    position: p.end,
-                    thread: *last,
-                    count: scans[last].to,
-                    kind: Kind::ProcessEnd { image },
-                });
+        Ok(())
+    }
+
+    /// Where program images begin and end.
+    fn add_process_events(&self, filter: &Filter, out: &mut Vec<Happening>) -> Result<()> {
+        let scans = self.scans()?;
+        for p in self.processes()? {
+            let (Some(first), Some(last)) = (
+                p.threads.first(),
+                p.threads
+                    .iter()
+                    .max_by_key(|t| self.bounds(**t, &scans[*t]).1),
+            ) else {
+                continue;
+            };
+            if filter.image.is_some_and(|f| f != p.image) {
+                continue;
             }
+            let image = p.image;
+            out.push(Happening {
+                position: p.begin,
+                thread: *first,
+                count: scans[first].from,
+                kind: Kind::ProcessBegin { image },
+            });
+            out.push(Happening {
+                position: p.end,
+                thread: *last,
+                count: scans[last].to,
+                kind: Kind::ProcessEnd { image },
+            });
         }
-        if wants(KindOf::Module) {
-            let images = self.trace.images().iter().map(|i| i.number);
-            for image in images.filter(|i| filter.image.is_none_or(|f| f == *i)) {
-                for m in self.modules(image)? {
-                    let (path, start, end) = (m.path, m.start, m.end);
-                    let load = m.load.map(|p| {
-                        let path = path.clone();
-                        (p, Kind::ModuleLoad { path, start, end })
-                    });
-                    let unload = m
-                        .unload
-                        .map(|p| (p, Kind::ModuleUnload { path, start, end }));
-                    for (position, kind) in load.into_iter().chain(unload) {
-                        let ThreadInstant { thread, count } = self.locate(position)?;
-                        if filter.thread.is_none_or(|f| f == thread) {
-                            out.push(Happening {
-                                position,
-                                thread,
-                                count,
-                                kind,
-                            });
-                        }
+        Ok(())
+    }
+
+    /// Where files come and go in memory.
+    fn add_module_events(&self, filter: &Filter, out: &mut Vec<Happening>) -> Result<()> {
+        let images = self.trace.images().iter().map(|i| i.number);
+        for image in images.filter(|i| filter.image.is_none_or(|f| f == *i)) {
+            for m in self.modules(image)? {
+                let (path, start, end) = (m.path, m.start, m.end);
+                let load = m.load.map(|p| {
+                    let path = path.clone();
+                    (p, Kind::ModuleLoad { path, start, end })
+                });
+                let unload = m
+                    .unload
+                    .map(|p| (p, Kind::ModuleUnload { path, start, end }));
+                for (position, kind) in load.into_iter().chain(unload) {
+                    let ThreadInstant { thread, count } = self.locate(position)?;
+                    if filter.thread.is_none_or(|f| f == thread) {
+                        out.push(Happening {
+                            position,
+                            thread,
+                            count,
+                            kind,
+                        });
                     }
                 }
             }
         }
-        out.retain(|h| {
-            filter.from.is_none_or(|p| p <= h.position)
-                && filter.until.is_none_or(|p| h.position < p)
-        });
-        out.sort_by_key(|h| {
-            (
-                h.position,
-                matches!(h.kind, Kind::ThreadEnd(_) | Kind::ProcessEnd { .. }),
-            )
-        });
-        Ok(out)
+        Ok(())
     }
+}
+
+/// Whether a filter lets events of a kind pass.
+fn wants(filter: &Filter, kind: KindOf) -> bool {
+    filter.kinds.is_empty() || filter.kinds.contains(&kind)
 }

@@ -88,6 +88,14 @@ impl Cursor {
     }
 
     /// What is known of `len` bytes of memory from `address` on, what else they may be, and who wrote that.
+    ///
+    /// ```no_run
+    /// # use hindsight_timeline::{Cursor, Result};
+    /// fn word(c: &mut Cursor, address: u64) -> Result<Option<u64>> {
+    ///     let bytes = c.memory(address, 8)?.whole();
+    ///     Ok(bytes.and_then(|b| b.try_into().ok()).map(u64::from_le_bytes))
+    /// }
+    /// ```
     pub fn memory(&mut self, address: u64, len: usize) -> Result<Memory> {
         let cancel = self.view.cancel().clone();
         value::memory(&mut self.view, address, len, Detail::Candidates, &cancel)
@@ -110,6 +118,27 @@ impl Cursor {
 
     /// Runs to the next or previous stop, the end, or until it is cancelled. The cursor's own
     /// position does not count.
+    ///
+    /// ```no_run
+    /// # use hindsight_timeline::*;
+    /// // Back to where the program wrote something else to eight bytes.
+    /// fn back(c: &mut Cursor, address: u64) -> Result<Stop> {
+    ///     let mut stops = Stops {
+    ///         watchpoints: vec![Watchpoint {
+    ///             id: 1,
+    ///             address,
+    ///             len: 8,
+    ///             watch: Watch::Write,
+    ///             image: None,
+    ///         }],
+    ///         ..Stops::default()
+    ///     };
+    ///     c.run(Direction::Backward, Scope::Process, &mut stops, &Cancel::new())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// If a stream cannot be replayed. The cursor is then where it was.
     pub fn run(
         &mut self,
         direction: Direction,

@@ -16,6 +16,18 @@ pub struct Timeline(pub(crate) Arc<Engine>);
 impl Timeline {
     /// Opens a trace file. Reads no more than the headers of its chunks; what else is needed is read
     /// when it is asked for.
+    ///
+    /// ```no_run
+    /// use hindsight_timeline::{Options, Timeline};
+    /// let t = Timeline::open("trace.hst", Options::default())?;
+    /// for p in t.processes()? {
+    ///     println!("{} {} {}", p.image, p.pid, p.command);
+    /// }
+    /// # Ok::<(), hindsight_timeline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the file is no trace, holds no instructions, or keeps too little to travel in it.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Timeline> {
         Ok(Timeline(Arc::new(Engine::open(path.as_ref(), options)?)))
     }
@@ -156,6 +168,17 @@ impl Timeline {
     ///
     /// The first question about a function replays the threads that are asked about; what was found is
     /// kept, and saved beside the trace.
+    ///
+    /// ```no_run
+    /// # use hindsight_timeline::{Cancel, Filter, Result, Timeline};
+    /// fn count(t: &Timeline, function: u64) -> Result<usize> {
+    ///     Ok(t.calls(function, &Filter::default(), &Cancel::new())?.len())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// If the recording has no such thread or program image, a function is called more than 16 million times in a
+    /// thread, a stream cannot be replayed, or it was cancelled.
     pub fn calls(&self, function: u64, filter: &Filter, cancel: &Cancel) -> Result<Vec<Call>> {
         calls::calls(&self.0, function, filter, cancel)
     }
