@@ -182,7 +182,9 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
         let address = nearby(&mut c)?;
         let (thread, count) = place();
         c.seek_count(thread, count)?;
-        questions.memory.time(|| c.known_memory(address & !63, 64))?;
+        questions
+            .memory
+            .time(|| c.known_memory(address & !63, 64))?;
         questions
             .write
             .time(|| c.last_write(address & !7, 8, &Cancel::new()))?;

@@ -72,7 +72,10 @@ fn what_cannot_be_there_and_what_files_say_is_not_searched_for() {
         1 << 46,
         u64::MAX - 4096,
     ] {
-        for m in [c.memory(address, 64).unwrap(), c.known_memory(address, 64).unwrap()] {
+        for m in [
+            c.memory(address, 64).unwrap(),
+            c.known_memory(address, 64).unwrap(),
+        ] {
             assert_eq!(m.bytes, [None; 64], "{address:#x}");
             assert!(m.candidates.is_empty());
         }

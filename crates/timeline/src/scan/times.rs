@@ -56,13 +56,15 @@ mod tests {
             until,
         };
         // Events at 0 to 100 in a millisecond, 1900 instructions in 98 ms, a call that waits for a second.
-        let mut s = Scan::default();
-        s.to = 2000;
-        s.times = vec![
-            stretch(0, 100, 1000, 2000),
-            stretch(2000, 2000, 100_000, 101_000),
-            stretch(2000, 2000, 1_100_000, 1_101_000),
-        ];
+        let s = Scan {
+            to: 2000,
+            times: vec![
+                stretch(0, 100, 1000, 2000),
+                stretch(2000, 2000, 100_000, 101_000),
+                stretch(2000, 2000, 1_100_000, 1_101_000),
+            ],
+            ..Scan::default()
+        };
         let micros = |count| {
             let m = s.moment(count).unwrap();
             [m.since, m.estimate, m.until].map(|d| d.as_micros() as u64)

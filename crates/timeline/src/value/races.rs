@@ -179,7 +179,7 @@ fn whether(
             hi = hi.min(last.to);
         }
         let all = target(q, &part.bytes, lo, hi);
-        if past::writes(&engine, *t, all.address, all.len, lo, hi, &q.cancel)? {
+        if past::writes(engine, *t, all.address, all.len, lo, hi, &q.cancel)? {
             wanted.extend(part.bytes.clone().map(|i| RaceQuery {
                 thread: *t,
                 target: target(q, &(i..i + 1), lo, hi),
@@ -259,12 +259,12 @@ pub fn rivals(
             lo = scan.concurrent(*t, &now.segment, &now.segment).0;
         }
         let w = target(q, bytes, lo, hi);
-        if past::writes(&engine, *t, w.address, w.len, lo, hi, &q.cancel)? {
+        if past::writes(engine, *t, w.address, w.len, lo, hi, &q.cancel)? {
             out.push(*t);
         }
         if far && unsure.is_none() {
             let (lo, hi) = between(scan, *t, now, &late);
-            let wrote = past::writes(&engine, *t, w.address, w.len, lo, hi, &q.cancel)?;
+            let wrote = past::writes(engine, *t, w.address, w.len, lo, hi, &q.cancel)?;
             unsure = wrote.then_some(*t);
         }
     }
