@@ -1,4 +1,4 @@
-//! What a ring holds at a moment, and how that becomes a trace.
+//! What a ring holds at one moment, and how that becomes a trace.
 
 use super::{Held, Module, Ring};
 use crate::files::Files;
@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 impl Ring {
-    /// What is held now; it stays as it is while the ring goes on. `live` has the counts of
-    /// the streams that have not ended; `running` says that the recording goes on.
+    /// What is held now. The copy stays as it is while the ring continues. `live` has the counts of streams
+    /// that have not ended. `running` says that the recording continues.
     pub fn snapshot(&self, live: Vec<StreamSummary>, running: bool) -> Snapshot {
         let mut circular = Circular {
             running,
@@ -50,7 +50,7 @@ impl Ring {
     }
 }
 
-/// What a ring held at a moment.
+/// What a ring held at one moment.
 pub struct Snapshot {
     header: Header,
     streams: Vec<(StreamInfo, Vec<Arc<Held>>)>,
@@ -60,14 +60,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Instructions of all threads, dropped ones included.
+    /// Instructions of all threads, including dropped ones.
     pub fn instructions(&self) -> u64 {
         let kept: u64 = self.summaries.iter().map(|s| s.instructions).sum();
         kept + self.header.ring.as_ref().map_or(0, |r| r.instructions)
     }
 
-    /// Writes it as a trace that ends with `summary`, whose counts are filled in. `files`: what the
-    /// content of modules is shared with.
+    /// Writes it as a trace that ends with `summary`, and fills in the summary's counts. `files`: the folder
+    /// with which the content of modules is shared.
     pub fn write<W: Write>(
         &self,
         out: W,
@@ -95,7 +95,8 @@ impl Snapshot {
             w.take(&m.info, || m.pages.to_vec(), pieces)?;
         }
         self.taken.iter().try_for_each(|t| w.taken(t))?;
-        // In the order in which they came: a trace that is cut then holds the same time of all.
+        // Chunks are written in the order in which they came. So a trace that is cut has the same time of all
+        // threads.
         chunks.sort_by_key(|c| c.serial);
         for c in chunks {
             c.write(w.totals(c.header.stream).chunks, &mut w)?;
