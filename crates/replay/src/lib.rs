@@ -1,13 +1,13 @@
 //! Replay: virtual processors that play the streams of a trace.
 //!
-//! A [`Machine`] plays one thread. Its memory is the predictor's window alone: every memory operand of
-//! translated code has been rewritten to it, so that replayed code, whoever recorded it, touches
-//! nothing else, and no system call is made on its behalf. Events stand at known positions; between
-//! two of them translated code runs at full speed, held by a budget of instructions.
+//! A [`Machine`] plays one thread. Its only memory is the window: translation rewrites each memory operand to
+//! an address in it. So replayed code touches nothing else, whoever recorded it. No system call is made on
+//! its behalf. Events stand at known positions. Between two events translated code runs at full speed,
+//! limited by a budget of instructions.
 //!
-//! Every replay checks itself: system calls and their arguments, the places of all events, and
-//! the registers at key frames and digests. The crate `verify` does this for all threads of a trace, in parallel
-//! between key frames.
+//! Every replay checks itself: the arguments of system calls, the positions of all events, and the registers
+//! at key frames and digests. The crate `verify` does this for all threads of a trace, in parallel between
+//! key frames.
 
 pub mod access;
 mod apply;

@@ -1,4 +1,4 @@
-//! Marks of what was accessed, taken from the window page by page.
+//! Takes access marks from the window, page by page.
 
 use crate::Error;
 use crate::sweep::{Bits, sweep};
@@ -6,13 +6,13 @@ use crate::window::{Marks, Window};
 
 const PAGE: usize = 4096;
 
-/// How the bytes of a line of 64 cells were accessed: a bit for each.
+/// How the bytes of a line of 64 cells were accessed, with a bit for each byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LineMarks {
     pub read: u64,
     pub written: u64,
-    /// By their last access they were read, or written, and that is what the cells hold. Both: it is not
-    /// known what they hold.
+    /// The last access of each byte: it was read, or it was written, and the cell holds the value. If both
+    /// bits are set, the value is unknown.
     pub last: [u64; 2],
 }
 
@@ -28,13 +28,13 @@ impl LineMarks {
     }
 }
 
-/// Shows a page that was accessed: its number, a bit for each of its lines that was, how each was, and
-/// what the cells hold. Of lines that were not accessed nothing is said.
+/// Shows a page that was accessed. The arguments are: its number, a bit for each accessed line, the accesses
+/// of each line, and the cells. Entries of lines that were not accessed are meaningless.
 pub type ShowPage<'a> = dyn FnMut(u32, u64, &[LineMarks; 64], &[u8; PAGE]) + 'a;
 
 impl Window {
-    /// Shows all pages that have marks, ascending, and takes the marks back. Memory in which there were some is
-    /// zeroed where it is, lest it has to be made again; what had none is given back.
+    /// Shows all pages that have marks, ascending, and removes the marks. Pages of marks that were set are
+    /// zeroed in place, which is cheaper than allocating them again. Other pages are released.
     pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
         let kinds = [Marks::Reads, Marks::Writes];
         let mut parts = [Vec::new(), Vec::new()];
@@ -141,12 +141,12 @@ mod tests {
             assert_eq!(seen(&mut w), want);
             assert_eq!(seen(&mut w), []);
         }
-        // What begins in the last cells ends in the first ones.
+        // An access that begins in the last cells ends in the first ones.
         w.set_marks(Marks::Reads, 0, 1, MARK);
         w.set_slack(Marks::Reads, (1 << 32) + 1);
         assert_eq!(seen(&mut w), [(0, 1, 3, 0, 0)]);
         assert_eq!(seen(&mut w), []);
-        // So do those of the first cells that are marked through the FS base.
+        // The same holds for the first cells, which are marked through the FS base.
         w.set_slack(Marks::Reads, 1 << 32);
         w.set_slack(
             Marks::Reads,

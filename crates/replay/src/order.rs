@@ -1,16 +1,16 @@
-//! The order of all threads and processes of a recording.
+//! Checks that order numbers are unique in a recording.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Numbers in one entry of the map.
+/// Order numbers in one entry of the map.
 const SPAN: u64 = 512;
-/// Locks, so that parts that are replayed at the same time rarely wait for each other.
+/// Number of locks. With many, parts that are replayed at the same time rarely wait for each other.
 const SHARDS: usize = 64;
 
 type Shard = HashMap<u64, Box<[u64; SPAN as usize / 64]>>;
 
-/// The sequence numbers that have occurred: each may occur once.
+/// The order numbers that have occurred. Each may occur once.
 pub struct Order {
     shards: Vec<Mutex<Shard>>,
 }
@@ -24,7 +24,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Takes a number; whether nobody has taken it before.
+    /// Takes a number. `false` if it was taken before.
     pub fn take(&self, number: u64) -> bool {
         let span = number / SPAN;
         let mut shard = self.shards[span as usize % SHARDS]

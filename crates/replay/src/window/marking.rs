@@ -1,4 +1,4 @@
-//! The marks of a window.
+//! The access marks of a window.
 
 use super::{Dirty, Mapping, Marks, PAGE, Part, Window};
 use crate::Error;
@@ -6,23 +6,23 @@ use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::observe;
 
 impl Window {
-    /// Takes a word that the recording gives.
+    /// Takes a word from the recording.
     #[inline(always)]
     pub fn give_word(&mut self, addr: u64, value: u64) {
         self.set_word(addr, value);
         self.mark_word(addr, 8);
     }
 
-    /// Takes the low `len` (at most 8) bytes of a word that the recording gives.
+    /// Takes the low `len` (at most 8) bytes of a word from the recording.
     #[inline(always)]
     pub fn give_bytes(&mut self, addr: u64, len: u8, value: u64) {
         self.set_bytes(addr, len, value);
         self.mark_word(addr, len);
     }
 
-    /// Marks a word that the recording gives: it was read, and is no longer what was written.
+    /// Marks a word from the recording: it was read, and does not have the value that was written.
     ///
-    /// Like everything that runs between blocks it calls nothing (see `Cpu::spin`).
+    /// It makes no calls, as all that runs between blocks (see `Cpu::spin`).
     #[inline(always)]
     fn mark_word(&mut self, addr: u64, len: u8) {
         if self.at == 0 {
@@ -34,7 +34,7 @@ impl Window {
             self.mark_ptr(Marks::Writes, cell),
         );
         for i in 0..len.min(8) as usize {
-            // SAFETY: behind the last marks there is slack.
+            // SAFETY: there is slack behind the last marks.
             unsafe {
                 r.add(i).write_volatile(observe::MARK);
                 w.add(i)
@@ -43,7 +43,7 @@ impl Window {
         }
     }
 
-    /// Marks what the recording says of these cells: as read.
+    /// Marks memory from the recording as read.
     pub fn given(&mut self, addr: u64, len: u64) -> Result<(), Error> {
         if self.at == 0 {
             return Ok(());
@@ -54,8 +54,8 @@ impl Window {
         Ok(())
     }
 
-    /// Marks cells that are taken from `addr`, where they hold these bytes, to somewhere else: as read, by lines. Who begins to
-    /// play before needs to have them; but for zeros, which are there in any case.
+    /// Marks cells whose content (`bytes`) moves to other addresses. Each line with content counts as read: a
+    /// replay that begins earlier needs it. Zeros need no mark, as cells are zero anyway.
     pub fn taken(&mut self, addr: u64, bytes: &[u8]) {
         if self.at == 0 {
             return;
@@ -70,7 +70,7 @@ impl Window {
         }
     }
 
-    /// What these cells hold is not known to be the program's any more.
+    /// Notes that these cells may no longer hold what the program has there.
     pub fn forget(&mut self, addr: u64, len: u64) -> Result<(), Error> {
         if self.at == 0 {
             return Ok(());
@@ -100,11 +100,11 @@ impl Window {
                 return;
             }
             let len = (cells.end - cells.start) as usize;
-            // SAFETY: as many marks follow one another there, which nothing else refers to.
+            // SAFETY: this many marks follow there, and nothing else refers to them.
             let all =
                 unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start), len) };
             for line in all.chunks_mut(64) {
-                // Lest memory is made for what has none.
+                // Writing would allocate memory for lines without marks.
                 if line.iter().fold(0, |any, m| any | m) & !observe::UNKNOWN != 0 {
                     line.iter_mut().for_each(|m| *m &= observe::UNKNOWN);
                 }
@@ -121,7 +121,7 @@ impl Window {
         Ok(())
     }
 
-    /// The mapping with these marks, and where in it their first page begins.
+    /// The mapping with these marks, and the offset of their first page in it.
     fn stretch(&self, marks: Marks) -> (&Mapping, usize) {
         match &self.near {
             Some(near) if marks == Marks::Writes => (near, 0),
@@ -141,7 +141,7 @@ impl Window {
         ((self.at + CTX_SIZE) as i64 + marks.begin()) as usize
     }
 
-    /// Numbers of those of some pages of marks that are in memory, counted from the first of them.
+    /// Numbers of the pages of marks that are in memory, counted from `first`.
     fn marks_present(&self, marks: Marks, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
         let (map, at) = self.stretch(marks);
         map.present(at + (first * PAGE) as usize, (pages * PAGE) as usize)
@@ -151,24 +151,24 @@ impl Window {
         let (map, at) = self.stretch(marks);
         let at = at + marks.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
         debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
-        // SAFETY: a window with marks has as many of them as cells, and some slack behind.
+        // SAFETY: a window with marks has one for each cell, and slack behind them.
         unsafe { map.base().add(at) }
     }
 
-    /// Where else a cell may be marked: the first ones are, behind the marks of all, by what begins in the last cells, and
-    /// through the FS base.
+    /// The second place at which a cell may be marked. The first cells have one, behind all marks. Accesses
+    /// that begin in the last cells, and those through the FS base, use it.
     fn elsewhere(&self, marks: Marks, cell: u64) -> Option<*mut u8> {
         let behind = (self.predictor.size() + cell) as usize;
         // SAFETY: there is slack behind the marks.
         (cell < observe::SLACK as u64).then(|| unsafe { self.mark_ptr(marks, 0).add(behind) })
     }
 
-    /// Replaces marks.
+    /// Replaces the marks of the cells from `addr` on.
     pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
         let first = self.predictor.cell(addr);
         let end = first + new.len() as u64;
         if first >= observe::SLACK as u64 && end <= self.predictor.size() {
-            // SAFETY: the range lies among the marks; the buffer does not.
+            // SAFETY: the range lies among the marks, and the buffer does not.
             unsafe {
                 let to = self.mark_ptr(marks, first);
                 std::ptr::copy_nonoverlapping(new.as_ptr(), to, new.len());
@@ -187,7 +187,7 @@ impl Window {
         }
     }
 
-    /// Those of these ascending pages of cells.
+    /// The parts of these pages of cells (ascending).
     pub(crate) fn parts_of(&self, marks: Marks, pages: &[u32]) -> Vec<Part> {
         let own = marks.own_lines();
         let both = |page: u32| {
@@ -196,12 +196,12 @@ impl Window {
         pages.iter().copied().flat_map(both).collect()
     }
 
-    /// Where there may be marks, ascending: parts of pages of cells whose marks are in one page in memory.
+    /// The parts that may have marks, ascending.
     pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
         self.parts_between(marks, 0, self.predictor.size())
     }
 
-    /// The same of the pages with these cells, and perhaps of one on each side.
+    /// The same for the pages with these cells. May include one page more on each side.
     fn parts_between(&self, marks: Marks, start: u64, end: u64) -> Result<Vec<Part>, Error> {
         let size = (self.predictor.size() / PAGE) as u32;
         let own = marks.own_lines();
@@ -216,23 +216,23 @@ impl Window {
         Ok(out)
     }
 
-    /// The lines of marks of a part.
+    /// The lines of marks of a part, for changes.
     pub(crate) fn part_mut(&mut self, marks: Marks, part: &Part) -> &mut [[u8; 64]] {
         let (cells, len) = (part.cells(), part.lines.len());
         assert!(cells.end <= self.predictor.size() && self.has_marks());
-        // SAFETY: the lines lie among the marks, which nothing else refers to.
+        // SAFETY: the lines lie among the marks, and nothing else refers to them.
         unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start).cast(), len) }
     }
 
-    /// The same to be read.
+    /// The lines of marks of a part.
     pub(crate) fn part(&self, marks: Marks, part: &Part) -> &[[u8; 64]] {
         let (cells, len) = (part.cells(), part.lines.len());
         assert!(cells.end <= self.predictor.size() && self.has_marks());
-        // SAFETY: the lines lie among the marks, which only a machine that runs changes.
+        // SAFETY: the lines lie among the marks, and only a running machine changes them.
         unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
     }
 
-    /// Moves marks to where they belong that are behind those of all cells.
+    /// Moves marks in the slack, which is behind the marks of all cells, to the cells that they belong to.
     pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
         let behind = self.predictor.size() / PAGE;
         if self.marks_present(marks, behind, 1)?.is_empty() {
@@ -253,12 +253,12 @@ impl Window {
         Ok(())
     }
 
-    /// Copies the marks of the cells of `addr` and following ones.
+    /// Copies the marks of the cells from `addr` on.
     pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
         let first = self.predictor.cell(addr);
         let end = first + buf.len() as u64;
         if first >= observe::SLACK as u64 && end <= self.predictor.size() {
-            // SAFETY: the range lies among the marks; the buffer does not.
+            // SAFETY: the range lies among the marks, and the buffer does not.
             unsafe {
                 let from = self.mark_ptr(marks, first);
                 std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
@@ -277,13 +277,13 @@ impl Window {
         }
     }
 
-    /// Marks cells.
+    /// Marks the `len` cells from `addr` on with `mark`.
     pub fn set_marks(&mut self, marks: Marks, addr: u64, len: u64, mark: u8) {
         let size = self.predictor.size();
         let first = self.predictor.cell(addr);
         let len = len.min(size);
         let here = len.min(size - first);
-        // SAFETY: both parts lie in the stretch.
+        // SAFETY: both parts lie among the marks.
         unsafe {
             self.mark_ptr(marks, first).write_bytes(mark, here as usize);
             self.mark_ptr(marks, 0)
@@ -291,7 +291,7 @@ impl Window {
         }
     }
 
-    /// Marks what was written with a value that is not known.
+    /// Marks cells as written with an unknown value.
     pub fn unknown(&mut self, addr: u64, len: u64) {
         for i in 0..len {
             let cell = self.predictor.cell(addr.wrapping_add(i));
@@ -306,12 +306,12 @@ impl Window {
         }
     }
 
-    /// Whether marks are made here.
+    /// Whether this window has marks.
     pub fn has_marks(&self) -> bool {
         self.at != 0
     }
 
-    /// Gives pages in memory back (see [`Part::host`]; ascending), all of whose marks are zero.
+    /// Releases pages of marks (ascending, see [`Part::host`]) that are all zero.
     pub(crate) fn give_back(&mut self, marks: Marks, hosts: &[u32]) -> Result<(), Error> {
         let (map, base) = self.stretch_mut(marks);
         for run in hosts.chunk_by(|a, b| a + 1 == *b) {
@@ -321,7 +321,7 @@ impl Window {
         Ok(())
     }
 
-    /// Takes all marks back. From now on anything may be accessed.
+    /// Removes all marks. From now on anything may be accessed.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
         for marks in [Marks::Reads, Marks::Writes] {
@@ -331,11 +331,11 @@ impl Window {
         Ok(())
     }
 
-    /// Sets a mark that is behind those of all cells.
+    /// Sets a mark in the slack.
     #[cfg(test)]
     pub(crate) fn set_slack(&mut self, marks: Marks, at: u64) {
         assert!(at < self.predictor.size() + observe::SLACK as u64);
-        // SAFETY: marks are plain memory, with some more behind.
+        // SAFETY: marks are plain memory with slack behind them.
         unsafe { *self.mark_ptr(marks, 0).add(at as usize) = observe::MARK }
     }
 }
