@@ -1,4 +1,4 @@
-//! Parts of streams, which are replayed independently.
+//! Parts of streams. Each part is replayed independently.
 
 use hindsight_replay::{Difference, End, Error, Machine, Source, Stop, excerpt};
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Instructions between two reports of progress by one worker.
 const STEP: u64 = 1 << 25;
-/// Parts into which a stream is cut per worker, so that all end at about the same time.
+/// Parts of a stream for each worker. With several, all workers end at about the same time.
 const PARTS: u64 = 4;
 
 /// The chunks of a part of a stream.
@@ -15,12 +15,12 @@ pub struct Part {
     /// The program image whose code it executes.
     pub image: u32,
     chunks: std::ops::Range<usize>,
-    /// Position of the key frame at which the next part begins.
+    /// Position of the key frame at which the next part begins. `None` for the last part.
     pub until: Option<u64>,
 }
 
 impl Part {
-    /// Its chunks.
+    /// The chunks of the part.
     pub fn chunks<'a>(&self, trace: &'a Trace) -> &'a [ChunkMeta] {
         &trace.chunks(self.stream)[self.chunks.clone()]
     }
@@ -36,18 +36,18 @@ pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
     )
 }
 
-/// What became of a part.
+/// The result of replaying a part.
 pub enum Outcome {
     Equal {
         end: Option<End>,
         last: bool,
     },
-    /// The trace ends before the part does.
+    /// The trace ends before the part does. The text says where.
     Cut(String),
     Failed(Error),
 }
 
-/// Instructions of a stream.
+/// Number of instructions in the chunks of a stream.
 pub fn length(chunks: &[ChunkMeta]) -> u64 {
     match chunks {
         [first, .., last] => last.last_pos - first.first_pos,
@@ -56,7 +56,7 @@ pub fn length(chunks: &[ChunkMeta]) -> u64 {
     }
 }
 
-/// Names the thread of a stream for people: its process, program and thread id.
+/// Describes the thread of a stream for people: process, program and thread id.
 pub fn who(trace: &Trace, stream: StreamId) -> String {
     let Some(info) = trace.stream_info(stream) else {
         return format!("stream {stream}");
