@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Lines of the dependency tables of each crate.
+/// The lines of each crate's dependency tables.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(root().join("crates")).unwrap() {
@@ -36,7 +36,7 @@ fn name(line: &str) -> &str {
 
 #[test]
 fn lower_crates_never_import_higher_ones() {
-    // Each may use those to the left of it in its rows.
+    // A crate may use the crates to its left in its rows.
     let order = [
         "text",
         "guard",
@@ -124,12 +124,12 @@ fn dependencies_are_pinned_and_justified() {
     }
 }
 
-/// Folders of `crates/recorder/src`: each may use those before it.
+/// Folders of `crates/recorder/src`. Each may use the ones before it.
 const RECORDER: [&str; 10] = [
     "sys", "stream", "thread", "memory", "code", "signals", "process", "calls", "run", "boot",
 ];
 
-/// The folder, or file, of the crate's first level that `path` belongs to.
+/// The folder or file of the crate's first level to which `path` belongs.
 fn room(path: &Path, src: &Path) -> String {
     let first = path.strip_prefix(src).unwrap().components().next().unwrap();
     let name = first.as_os_str().to_str().unwrap();
@@ -150,7 +150,7 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What follows `crate::` in the code, comments left out.
+/// The paths behind `crate::` in the code, without comments.
 fn own_paths(text: &str) -> Vec<&str> {
     let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
     code.flat_map(|l| l.split("crate::").skip(1))

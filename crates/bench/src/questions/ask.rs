@@ -1,4 +1,4 @@
-//! The questions.
+//! Asks the questions of a round.
 
 use super::log::{Entry, Flow, digest, digest_of};
 use super::world::{Place, Wanted, World};
@@ -9,12 +9,12 @@ use hindsight_timeline::{
 use std::fmt;
 use std::time::Instant;
 
-/// Questions of a kind, and answers that did not agree.
+/// Counts of questions by kind, and of wrong answers.
 #[derive(Default)]
 pub struct Tally {
     pub asked: std::collections::BTreeMap<&'static str, u64>,
     pub misses: u64,
-    /// Bytes of memory: known, known to be one of several, not known.
+    /// Bytes of memory: known, known to be one of several values, unknown.
     pub(super) bytes: [u64; 3],
     pub(super) slowest: (f64, String),
 }
@@ -33,13 +33,13 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Asks.
+/// Asks about one recording.
 pub struct Asker<'a> {
     pub(super) world: &'a World,
     pub(super) kinds: Vec<(&'static str, Timeline, Cursor)>,
     pub(super) random: Random,
     pub(super) tally: &'a mut Tally,
-    /// Where modules come and go.
+    /// The instants at which modules come and go.
     pub(super) modules: Vec<Place>,
     pub(super) seed: u64,
     pub(super) round: u64,
@@ -47,7 +47,7 @@ pub struct Asker<'a> {
 
 pub(super) const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
 pub(super) const SCOPES: [Scope; 3] = [Scope::Thread, Scope::Process, Scope::All];
-/// Instructions that are looked through for the end of a step at most.
+/// Most instructions that are searched for the end of a step.
 pub(super) const FAR: u64 = 3_000_000;
 
 impl<'a> Asker<'a> {
@@ -74,7 +74,7 @@ impl<'a> Asker<'a> {
         })
     }
 
-    /// One question of each kind, to one of the timelines.
+    /// Asks one question of each kind, to one of the timelines.
     pub fn round(&mut self) -> Result<()> {
         self.round += 1;
         let k = self.below(self.kinds.len() as u64) as usize;
@@ -143,7 +143,7 @@ impl<'a> Asker<'a> {
         Ok(done)
     }
 
-    /// An instant: anywhere, or where something begins or ends.
+    /// A random instant. Often one at which something begins or ends.
     pub(super) fn place(&mut self) -> Place {
         let world = self.world;
         let total: u64 = world.logs.iter().map(|l| l.len() + 1).sum();
@@ -186,7 +186,7 @@ impl<'a> Asker<'a> {
         Ok(c)
     }
 
-    /// Registers where the cursor is.
+    /// Compares the registers at the cursor.
     pub(super) fn here(
         &mut self,
         k: usize,
@@ -208,7 +208,7 @@ impl<'a> Asker<'a> {
         let log = self.world.of(want.0);
         let i = (want.1 - log.from) as usize;
         let have = (digest(&cpu), digest_of(&vec));
-        // A run that stops where a signal's handler begins shows it as it is then.
+        // A run that stops at the beginning of a signal's handler shows the registers there.
         let entered = |e: &Entry| e.0 == want.1 && e.2 == have && what == "run";
         let right = have == (log.digest[i], log.vectors[i]) || log.entered.iter().any(entered);
         self.check(what, right, || {
@@ -234,14 +234,14 @@ impl<'a> Asker<'a> {
             have == want && back == (ThreadId(place.0), place.1) && printed,
             || format!("{place:?}: {have}, not {want}; back {back:?}"),
         );
-        // Another thread, as of then.
+        // The registers of another thread at the same time.
         let other = self.one(&self.world.logs.iter().map(|l| l.thread).collect::<Vec<_>>());
         let o = self.world.of(other);
         let state = self.kinds[k].2.registers_of(ThreadId(other))?;
         let stands = match other == place.0 {
             true => Some(place.1),
             false => {
-                // The first of its instants that is behind this one.
+                // The first of its instants behind this one.
                 let first = (o.from..=o.to())
                     .collect::<Vec<_>>()
                     .partition_point(|n| o.position(*n) < want) as u64
@@ -252,7 +252,7 @@ impl<'a> Asker<'a> {
         let right = match (&state, stands) {
             (Some((cpu, _)), Some(n)) => digest(cpu) == o.digest[(n - o.from) as usize],
             (None, None) => true,
-            // It may have begun by a segment in which it did nothing yet, which no position of its own is in.
+            // It may have begun with a segment without instructions. No position of its own lies in that.
             (Some((cpu, _)), None) => digest(cpu) == o.digest[0],
             (None, Some(_)) => false,
         };
@@ -281,7 +281,7 @@ impl<'a> Asker<'a> {
         Ok(())
     }
 
-    /// Bytes that are accessed somewhere, or near them.
+    /// The address and length of bytes that are accessed somewhere, or that lie near them.
     pub(super) fn somewhere(&mut self) -> (u64, u64) {
         let world = self.world;
         let log = loop {
@@ -303,7 +303,7 @@ impl<'a> Asker<'a> {
         let r = &mut self.random;
         let address = a.address.wrapping_add(r.below(a.len + 12)).wrapping_sub(6);
         match r.below(10) {
-            // To the end of a page, and beyond it.
+            // Up to the end of a page, and beyond it.
             0 => ((a.address | 4095) - r.below(16), 1 + r.below(40)),
             1 => (address, 1 + r.below(5000)),
             2 => (a.address, a.len.max(1)),
@@ -356,7 +356,7 @@ impl<'a> Asker<'a> {
         if log.len() > FAR {
             return Ok(());
         }
-        // To where something is called or returns.
+        // From instants at which something is called or returns.
         let direction = self.one(&BOTH);
         let wanted = |f: &Flow| match direction {
             Direction::Forward => matches!(f, Flow::Call(_)),
@@ -404,7 +404,7 @@ impl<'a> Asker<'a> {
         self.here(k, "step out", (place.0, want), &format!("{what}: {stop:?}"))
     }
 
-    /// Calls of a function.
+    /// Compares the calls of a function.
     fn calls(&mut self, k: usize) -> Result<()> {
         let (thread, count) = self.place();
         let log = self.world.of(thread);
@@ -445,7 +445,7 @@ impl<'a> Asker<'a> {
         Ok(())
     }
 
-    /// Places by their names.
+    /// Finds places by their names.
     fn places(&mut self, k: usize) -> Result<()> {
         let percent = self.below(101) as f64;
         let total: u64 = self.world.logs.iter().map(|l| l.len()).sum();

@@ -6,7 +6,7 @@ use super::world::Wanted;
 use hindsight_timeline::{Breakpoint, Cancel, Reason, Register, Result, Stops, Watch, Watchpoint};
 
 impl Asker<'_> {
-    /// Where a call goes to.
+    /// A function that some call leads to.
     fn function(&mut self) -> Option<u64> {
         let world = self.world;
         let log = &world.logs[self.below(world.logs.len() as u64) as usize];
@@ -53,7 +53,7 @@ impl Asker<'_> {
                 _ => vec![[0, 1, 9, 202, 56, 35, 14][r.below(7) as usize]],
             });
         }
-        // Calls are met as breakpoints are.
+        // Calls are met like breakpoints.
         let mut calls = Vec::new();
         if r.below(5) == 0 {
             calls.extend(self.function());
