@@ -66,7 +66,7 @@ pub fn parse(text: &str) -> io::Result<Vec<Case>> {
         .collect()
 }
 
-/// Takes every `n`-th case, so that about `count` remain from all parts of the list.
+/// Takes every `n`-th case. About `count` cases remain, from all parts of the list.
 pub fn sample(cases: Vec<Case>, count: usize) -> Vec<Case> {
     let step = cases.len().div_ceil(count.max(1)).max(1);
     cases.into_iter().step_by(step).collect()

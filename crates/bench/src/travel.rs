@@ -187,7 +187,7 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
             .write
             .time(|| c.last_write(address & !7, 8, &Cancel::new()))?;
     }
-    // The same, with all other values that memory may have and their writers. At other places, so that
+    // The same, with all other values that memory may have and their writers. At other places, where
     // nothing is cached.
     for _ in 0..rounds {
         let (thread, count) = place();

@@ -1,6 +1,6 @@
 //! Opens files that somebody else may have named or made: paths from a trace, and files beside a trace.
 //!
-//! Such a path may lead to a device without an end, to a pipe to which nobody writes, or to a file larger
+//! The path may lead to a device without an end, to a pipe to which nobody writes, or to a file larger
 //! than all memory. So all crates open these files here. Only regular files are opened, nothing is waited
 //! for, and reading has a limit.
 

@@ -28,7 +28,7 @@ pub fn open(root: &Path, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads such a file if it has at most `most` bytes.
+/// Opens the file as [`open`] does, and reads it if it has at most `most` bytes.
 ///
 /// # Errors
 /// As for [`open`]. Also if the file is larger, or cannot be read.

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest time for code that a thread is made to run.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
-/// How often a stop is delayed so that a handler that is due can begin.
+/// How often a stop is delayed to let a handler begin that is due.
 const DELIVERIES: u32 = 20;
 
 /// A line of `/proc/PID/maps`.

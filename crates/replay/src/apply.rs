@@ -72,7 +72,7 @@ impl Machine<'_> {
                 vec,
             } => {
                 if !self.gap {
-                    return Err(self.corrupt("the end of a gap that did not begin"));
+                    return Err(self.corrupt("the end of a gap that never began"));
                 }
                 let mut bytes = cpu.registers().to_bytes();
                 for (i, v) in values.iter().enumerate() {

@@ -192,7 +192,7 @@ impl Code {
                 if versions > MAX_VERSIONS {
                     return Err(Error::Corrupt {
                         position: 0,
-                        what: "there is more code than fits",
+                        what: "there is too much code",
                     });
                 }
                 addr = addr.wrapping_add(n as u64);

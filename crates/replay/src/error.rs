@@ -93,8 +93,8 @@ fn allowed(limit: Option<u64>) -> String {
         return String::new();
     };
     format!(
-        "; the limit on it is {} (ulimit -v). Replay takes up to 13 GiB for each thread that it looks at at the same time, \
-         nearly all of which stays unused: lift the limit",
+        "; the limit is {} (ulimit -v). Replay reserves up to 13 GiB for each thread that it plays at the same time, \
+         and uses little of it: lift the limit",
         size(limit)
     )
 }

@@ -504,7 +504,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn late(&self) -> Error {
         self.cpu.difference(
             "an event for the instruction before",
-            "an instruction that took none",
+            "an instruction that did not consume it",
         )
     }
 }

@@ -1,4 +1,4 @@
-//! The events of a stream, prepared so that the inner loop consumes them quickly.
+//! The events of a stream, prepared for quick consumption by the inner loop.
 
 use crate::cost::Ticks;
 use crate::{Error, Order};
@@ -11,7 +11,7 @@ pub trait Source: Send {
     /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
     fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error>;
 
-    /// Whether the last chunk belongs to the next part, so that its events are not counted.
+    /// Whether the last chunk belongs to the next part. Its events are not counted then.
     fn is_borrowed(&self) -> bool {
         false
     }
@@ -20,7 +20,7 @@ pub trait Source: Send {
     fn module(&self, _module: u32, _offset: u64, _len: usize) -> Result<Vec<u8>, Error> {
         Err(Error::Corrupt {
             position: 0,
-            what: "memory is said to be of a module that is not in the trace",
+            what: "memory refers to a module that is not in the trace",
         })
     }
 }
@@ -224,7 +224,7 @@ impl<'a> Queue<'a> {
                 return Ok(());
             }
         }
-        Err(self.corrupt("no gap ends where one did"))
+        Err(self.corrupt("a gap does not end where it ended before"))
     }
 
     /// The event of an [`Op::Other`] entry. Only valid until the next refill.

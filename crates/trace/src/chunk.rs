@@ -202,7 +202,7 @@ pub fn unpack(h: &ChunkHeader, offset: u64, stored: Vec<u8>) -> Result<Vec<u8>, 
             .map_err(|_| damaged("a chunk cannot be decompressed"))?,
     };
     if raw.len() != h.raw_len as usize {
-        return Err(damaged("a chunk has not the length it states"));
+        return Err(damaged("a chunk does not have the length that it states"));
     }
     Ok(raw)
 }

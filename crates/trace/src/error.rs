@@ -45,7 +45,7 @@ pub enum Error {
         time: std::time::Duration,
     },
     /// A module is far larger than its data in the trace, so it is not unpacked as a whole.
-    #[error("the content of {0} would take too much memory for what the trace has of it")]
+    #[error("the content of {0} would take too much memory compared with its data in the trace")]
     Inflated(String),
     /// The trace has no module with this content.
     #[error("the trace holds no module {0}")]

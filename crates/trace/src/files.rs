@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Name of the folder beside the traces.
 const FOLDER: &str = "files";
 
-/// The first version of the trace format that refers to such files.
+/// The first version of the trace format that refers to these files.
 const FIRST_VERSION: u8 = 5;
 
 /// Unfinished files have names that begin with this.
@@ -97,9 +97,11 @@ impl Stored {
     /// wrong with it.
     pub fn open(folder: &Path, hash: ModuleHash) -> Result<Stored, String> {
         let file = outside::open(&folder.join(hash.to_string())).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => "it is missing (a recording that is to be moved or copied \
-                                        takes its files along by `hindsight export`)"
-                .into(),
+            io::ErrorKind::NotFound => {
+                "it is missing (to move or copy a recording with its files, \
+                                        use `hindsight export`)"
+                    .into()
+            }
             _ => e.to_string(),
         })?;
         Stored::read(file, hash).map_err(|e| match e {

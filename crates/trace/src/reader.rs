@@ -388,7 +388,7 @@ impl Trace {
                 };
                 self.pieces.entry(m.hash).or_default().push((offset, h));
             }
-            Kind::Pages => return damaged("a chunk is of a kind that is not for traces"),
+            Kind::Pages => return damaged("a chunk has a kind that does not occur in traces"),
             Kind::Taken => {
                 let taken = self.json(offset, &h)?;
                 self.describe(&h, 0);

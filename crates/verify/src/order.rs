@@ -136,8 +136,8 @@ pub fn check_order(trace: &Trace, jobs: usize) -> Result<OrderReport> {
     let taken = trace.taken();
     if !taken.is_empty() {
         report.warnings.push(format!(
-            "threads were stopped amid atomic operations that others waited for: from then on, the places of \
-             operations on {} of the {STRIPES} parts of pages that are ordered by themselves are not exact",
+            "threads stopped in the middle of atomic operations while others waited. From then on the order is not \
+             exact in {} of the {STRIPES} parts of pages that are ordered separately",
             taken.len()
         ));
     }

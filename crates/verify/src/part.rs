@@ -124,7 +124,7 @@ pub fn play<'a>(
                 position,
                 pc,
                 expected: "recorded code".into(),
-                found: "a jump to where the trace has none".into(),
+                found: "a jump to code that the trace does not have".into(),
                 unread: false,
             })))
         }

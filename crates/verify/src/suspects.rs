@@ -60,7 +60,7 @@ impl fmt::Display for Suspect {
         match self.pointer {
             Some((i, addr)) => write!(
                 f,
-                ", where argument {} {} to ({addr:#x}), which was read behind it",
+                "; its argument {} {} to {addr:#x}, which was read afterwards",
                 i + 1,
                 if self.indirect { "leads" } else { "points" },
             ),

@@ -79,10 +79,10 @@ impl fmt::Display for Located {
         if let Some((first, others)) = self.suspects.split_first() {
             write!(
                 f,
-                "\nmemory may have changed that was not recorded; most likely by {first}"
+                "\nsomething that was not recorded may have changed memory, most likely {first}"
             )?;
             for s in others {
-                write!(f, "\nor by {s}")?;
+                write!(f, "\nor {s}")?;
             }
         }
         Ok(())
@@ -217,7 +217,7 @@ pub fn verify(
     if !(12..=32).contains(&bits) {
         return Err(Error::Corrupt {
             position: 0,
-            what: "the predictor's size makes no sense",
+            what: "the size of the shadow memory is invalid",
         });
     }
     trace.check_pace()?;
@@ -339,9 +339,9 @@ pub fn verify(
     report.executed = options.count.then_some(executed);
     match trace.completeness() {
         Completeness::Complete => {}
-        c => report
-            .warnings
-            .push(format!("the trace is {c}; what is there was verified")),
+        c => report.warnings.push(format!(
+            "the trace is {c}; only the part that is there was verified"
+        )),
     }
     let mut results = results.into_inner().unwrap_or_else(|e| e.into_inner());
     results.sort_by_key(|r| r.0);
@@ -353,7 +353,7 @@ pub fn verify(
                 Outcome::Failed(Error::Difference(Box::new(Difference {
                     position: n.pos,
                     pc: 0,
-                    expected: format!("a sequence number above {}", b.last),
+                    expected: format!("an order number above {}", b.last),
                     found: n.first.to_string(),
                     unread: false,
                 })))

@@ -109,7 +109,7 @@ impl Machine<'_> {
                 }
                 Op::BadNumber(number) => {
                     return Err(self.cpu.difference(
-                        "a sequence number that grows and occurs once",
+                        "an order number that grows and occurs once",
                         number.to_string(),
                     ));
                 }

@@ -148,7 +148,7 @@ impl Trace {
     pub fn module_part(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let unknown = Error::Damaged {
             offset: 0,
-            what: "code is said to be of a module that is not in the trace",
+            what: "code refers to a module that is not in the trace",
         };
         let info = self.modules.get(module as usize).ok_or(unknown)?;
         self.recorded_part(info, offset, len).or_else(|e| {
@@ -223,7 +223,9 @@ impl Trace {
                 offset: pieces.first().map_or(0, |p| p.0),
                 what: "a module is not whole",
             },
-            Source::File(_) => self.flaw(info, "it does not hold what its name says".into()),
+            Source::File(_) => {
+                self.flaw(info, "its content is not the one that its name says".into())
+            }
         }
     }
 
@@ -254,7 +256,10 @@ impl Trace {
         let new = Stored::open(&self.contents.folder, info.hash);
         let new = Arc::new(new.map_err(|what| self.flaw(info, what))?);
         if new.size() != info.size {
-            return Err(self.flaw(info, "it has another size than the recording says".into()));
+            return Err(self.flaw(
+                info,
+                "its size is not the one that the recording says".into(),
+            ));
         }
         opened.insert(info.hash, Arc::clone(&new));
         Ok(new)

@@ -229,7 +229,7 @@ impl Ring {
             Limit::Time(_) => u64::MAX,
         };
         if past > MOST_PAST / 4 || stored > most / 4 {
-            // New key frames end intervals, so that there is something to drop.
+            // New key frames end intervals, and whole intervals can be dropped.
             for (id, s) in &mut self.streams {
                 if s.is_thread() && s.info.image == image && s.ended.is_none() && !s.wished {
                     s.wished = true;
