@@ -3,11 +3,11 @@
 //! - [`private`]: files and folders that only their owner can read.
 //! - [`regular`]: opens only regular files, without waiting.
 //! - [`within`]: reads files below a folder whose names come from a recording.
-//! - [`keeper`]: the broker. A process that plays recordings is split off. Before it reads a recording, it
-//!   gives up what it does not need ([`sandbox`]). It asks the broker ([`outside`]) for files that belong to
-//!   the recording.
+//! - [`broker`]: splits off a process that plays recordings. Before that process reads a recording, it gives
+//!   up what it does not need ([`sandbox`]). It asks the broker ([`outside`]) for files that belong to the
+//!   recording.
 
-pub mod keeper;
+pub mod broker;
 pub mod outside;
 pub mod private;
 pub mod regular;

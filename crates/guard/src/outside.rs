@@ -1,6 +1,6 @@
 //! Opens files for code that plays a recording, whether or not it is in the sandbox.
 //!
-//! A process in the sandbox ([`crate::sandbox`]) can open nothing. It asks the broker ([`crate::keeper`]),
+//! A process in the sandbox ([`crate::sandbox`]) can open nothing. It asks the broker ([`crate::broker`]),
 //! which gives it only files that belong to the recording. A process outside the sandbox opens the file
 //! itself. So all code that opens a file that a recording names, or a file beside a recording, calls this
 //! module.
@@ -53,16 +53,16 @@ impl Op {
 }
 
 /// The socket on which to ask. Not set: this process has a file system.
-static KEEPER: OnceLock<Mutex<OwnedFd>> = OnceLock::new();
+static BROKER: OnceLock<Mutex<OwnedFd>> = OnceLock::new();
 
 /// From now on this process asks.
 pub(crate) fn ask_at(socket: OwnedFd) {
-    let _ = KEEPER.set(Mutex::new(socket));
+    let _ = BROKER.set(Mutex::new(socket));
 }
 
 /// Whether this process is in the sandbox.
 pub fn is_confined() -> bool {
-    KEEPER.get().is_some()
+    BROKER.get().is_some()
 }
 
 /// Asks the broker. `None` if this process is not in the sandbox.
@@ -72,7 +72,7 @@ pub(crate) fn ask(
     other: &[u8],
     with: Option<&File>,
 ) -> Option<io::Result<Option<File>>> {
-    let keeper = KEEPER.get()?;
+    let broker = BROKER.get()?;
     let talk = || {
         let mut question = vec![op as u8];
         question.extend((one.len() as u32).to_le_bytes());
@@ -81,7 +81,7 @@ pub(crate) fn ask(
         if question.len() > wire::MOST {
             return Err(Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
-        let socket = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = broker.lock().unwrap_or_else(PoisonError::into_inner);
         wire::send(socket.as_raw_fd(), &question, with.map(AsFd::as_fd))?;
         let mut answer = [0; 4];
         let (n, file) = wire::receive(socket.as_raw_fd(), &mut answer)?;

@@ -1,6 +1,6 @@
 //! What a process in the sandbox can and cannot do. Not with the usual test harness, which has threads.
 
-use hindsight_guard::keeper::{Allowed, End, Side, split};
+use hindsight_guard::broker::{Allowed, ExitStatus, Side, split};
 use hindsight_guard::{outside, private, within};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 /// Runs `run` in a sandbox that has `dir/a.hst`, and demands that it returns `true`.
 fn inside(what: &str, dir: &Path, run: impl FnOnce() -> bool) {
     let end = play(dir, || i32::from(!run()));
-    assert_eq!(end, End::Status(0), "{what}");
+    assert_eq!(end, ExitStatus::Status(0), "{what}");
     println!("{what}: ok");
 }
 
-fn play(dir: &Path, run: impl FnOnce() -> i32) -> End {
+fn play(dir: &Path, run: impl FnOnce() -> i32) -> ExitStatus {
     let recording = dir.join("a.hst");
     let allowed = Allowed {
         side: vec![dir.join("a.hsx"), dir.join("a.hst.marks")],
@@ -29,7 +29,7 @@ fn play(dir: &Path, run: impl FnOnce() -> i32) -> End {
         recording,
     };
     match split(allowed).unwrap() {
-        Side::Outside(keeper) => keeper.serve(),
+        Side::Outside(broker) => broker.serve(),
         Side::Inside(inside) => {
             let walls = inside.lock();
             if !walls.calls {
@@ -230,7 +230,7 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
             }
         }
     });
-    assert_eq!(end, End::Signal(libc::SIGKILL));
+    assert_eq!(end, ExitStatus::Signal(libc::SIGKILL));
     println!("who takes no answers is ended: ok");
     // Not through a link that somebody has put there.
     fs::remove_file(&index).unwrap();
@@ -245,14 +245,17 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
 }
 
 fn ends_are_told(dir: &Path) {
-    assert_eq!(play(dir, || 7), End::Status(7));
+    assert_eq!(play(dir, || 7), ExitStatus::Status(7));
     let end = play(dir, || {
         let own = std::process::id() as usize;
         call(libc::SYS_tgkill, [own, own, libc::SIGTERM as usize, 0, 0]);
         0
     });
     assert!(
-        matches!(end, End::Signal(libc::SIGTERM) | End::Status(0)),
+        matches!(
+            end,
+            ExitStatus::Signal(libc::SIGTERM) | ExitStatus::Status(0)
+        ),
         "{end:?}"
     );
     println!("ends are told: ok");

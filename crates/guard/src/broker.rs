@@ -113,7 +113,7 @@ pub enum Side {
     /// The process that plays the recording. It prepares itself and then locks itself in ([`Inside::lock`]).
     Inside(Inside),
     /// The process that opens files for it.
-    Outside(Keeper),
+    Outside(Broker),
 }
 
 /// The process that plays the recording, before it locks itself in.
@@ -130,7 +130,7 @@ impl Inside {
 }
 
 /// Answers the questions of one process that plays a recording.
-pub struct Keeper {
+pub struct Broker {
     pid: libc::pid_t,
     socket: OwnedFd,
     allowed: Allowed,
@@ -155,7 +155,7 @@ pub fn split(allowed: Allowed) -> io::Result<Side> {
             }
             Ok(Side::Inside(Inside { socket: its }))
         }
-        pid => Ok(Side::Outside(Keeper {
+        pid => Ok(Side::Outside(Broker {
             pid,
             socket: mine,
             allowed,
@@ -165,12 +165,12 @@ pub fn split(allowed: Allowed) -> io::Result<Side> {
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum ExitStatus {
     Status(i32),
     Signal(i32),
 }
 
-impl Keeper {
+impl Broker {
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -181,7 +181,7 @@ impl Keeper {
     }
 
     /// Waits for one question and answers it. Returns how the process ended, if it has ended.
-    pub fn turn(&mut self) -> Option<End> {
+    pub fn turn(&mut self) -> Option<ExitStatus> {
         let mut question = vec![0; wire::MOST];
         let answered = match wire::receive(self.fd(), &mut question) {
             Ok((n @ 1.., with)) => {
@@ -206,7 +206,7 @@ impl Keeper {
 
     /// Waits for the end of the process, which can ask nobody any more. Kills it if it is not ending already,
     /// because others must not wait for it.
-    fn end(&self) -> End {
+    fn end(&self) -> ExitStatus {
         let mut status = 0;
         // SAFETY: a plain system call. Nobody has waited for the process yet, so the id is still its own. If
         // it is ending already, this does not change how.
@@ -215,19 +215,19 @@ impl Keeper {
             // SAFETY: the kernel fills in the status.
             let done = unsafe { libc::waitpid(self.pid, &mut status, 0) };
             if done == self.pid && libc::WIFSIGNALED(status) {
-                return End::Signal(libc::WTERMSIG(status));
+                return ExitStatus::Signal(libc::WTERMSIG(status));
             }
             if done == self.pid && libc::WIFEXITED(status) {
-                return End::Status(libc::WEXITSTATUS(status));
+                return ExitStatus::Status(libc::WEXITSTATUS(status));
             }
             if done < 0 && Error::last_os_error().kind() != ErrorKind::Interrupted {
-                return End::Status(2);
+                return ExitStatus::Status(2);
             }
         }
     }
 
     /// Answers questions until the process has ended.
-    pub fn serve(mut self) -> End {
+    pub fn serve(mut self) -> ExitStatus {
         forward(self.pid);
         loop {
             if let Some(end) = self.turn() {
