@@ -2,7 +2,7 @@
 
 use crate::compare::{compare, show};
 use crate::cpu::Cpu;
-use crate::machine::{End, Machine};
+use crate::machine::{Machine, StreamEnd};
 use crate::queue::Op;
 use crate::restated::Before;
 use crate::{Error, slow};
@@ -263,7 +263,7 @@ impl Machine<'_> {
                 message,
             } => {
                 let message = String::from_utf8_lossy(message).into_owned();
-                self.end = Some(End {
+                self.end = Some(StreamEnd {
                     kind,
                     code,
                     message,

@@ -26,7 +26,7 @@ impl Cpu {
         let mut shared = true;
         for _ in 0..REFUSALS {
             let pages = self.make(key, shared)?;
-            let Err(refusal) = self.place()? else {
+            let Err(refusal) = self.install()? else {
                 self.cache.insert(key, &self.translator.block, &pages);
                 return Ok(());
             };
@@ -72,7 +72,7 @@ impl Cpu {
                 });
             }
             if let Some(l) = library {
-                l.keep(&self.translator, key, source);
+                l.insert(&self.translator, key, source);
             }
         }
         let block = &self.translator.block;
@@ -84,7 +84,7 @@ impl Cpu {
     }
 
     /// Places the translator's block and lets the code check read it there.
-    fn place(&mut self) -> Result<Result<(), Refusal>, Error> {
+    fn install(&mut self) -> Result<Result<(), Refusal>, Error> {
         let block = &self.translator.block;
         let (hot, cold) = (block.hot.len(), block.cold.len());
         if self.cache.room(hot, cold).is_none() {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Bytes of each half, hot and cold.
-const PART: usize = 32 << 20;
+const HALF: usize = 32 << 20;
 const ALIGN: usize = 16;
 
 /// Identifies a block: its guest address, and the number of instructions to which it is limited (0: not
@@ -82,7 +82,7 @@ struct Link {
 const LINKS: usize = 1 << 12;
 
 /// End of the usable bytes. The last descriptor may be a short one, and must be readable as a long one.
-const END: usize = 2 * PART - Desc::LONG;
+const END: usize = 2 * HALF - Desc::LONG;
 
 /// The translation cache of one machine.
 pub struct Cache {
@@ -106,9 +106,9 @@ pub struct Cache {
 impl Cache {
     pub fn new() -> Result<Cache, Error> {
         Ok(Cache {
-            map: Executable::new(2 * PART)?,
+            map: Executable::new(2 * HALF)?,
             hot: 0,
-            cold: PART,
+            cold: HALF,
             blocks: Vec::new(),
             index: Map::default(),
             pages: Map::default(),
@@ -136,7 +136,7 @@ impl Cache {
     /// Host addresses at which the halves of a block with these sizes would be placed. `None` if the cache is
     /// full.
     pub fn room(&self, hot: usize, cold: usize) -> Option<(u64, u64)> {
-        let fits = self.hot + hot <= PART && self.cold + cold <= END;
+        let fits = self.hot + hot <= HALF && self.cold + cold <= END;
         fits.then(|| {
             (
                 self.base() + self.hot as u64,
@@ -241,7 +241,7 @@ impl Cache {
     pub fn flush(&mut self, ctx: &mut Ctx) {
         ctx.ibl[table::CHECKED].clear();
         self.hot = 0;
-        self.cold = PART;
+        self.cold = HALF;
         self.blocks.clear();
         self.index.clear();
         self.pages.clear();
@@ -267,13 +267,13 @@ impl Cache {
     /// The block that contains host address `pc`, and the offset in its half: `Ok` for hot, `Err` for cold.
     pub fn at(&self, pc: u64) -> Option<(&Block, Result<u32, u32>)> {
         let at = pc.checked_sub(self.base())? as u32;
-        let i = if (at as usize) < PART {
+        let i = if (at as usize) < HALF {
             self.blocks.partition_point(|b| b.hot <= at)
         } else {
             self.blocks.partition_point(|b| b.cold <= at)
         };
         let b = self.blocks.get(i.checked_sub(1)?)?;
-        if (at as usize) < PART {
+        if (at as usize) < HALF {
             let offset = at - b.hot;
             (offset < b.hot_len).then_some((b, Ok(offset)))
         } else {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn the_last_descriptor_can_be_read() {
         let cache = Cache::new().unwrap();
-        let most = PART - Desc::LONG;
+        let most = HALF - Desc::LONG;
         let (_, cold) = cache.room(0, most).unwrap();
         assert_eq!(cold + (most + Desc::LONG) as u64, cache.range().end);
         assert!(cache.room(0, most + 1).is_none());

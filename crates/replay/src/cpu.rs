@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::host::{Fault, HostFloat, Prepared, SignalStack};
 use crate::library::Library;
 use crate::queue::{Op, Queue};
-use crate::window::{Marks, Window};
+use crate::window::{AccessKind, Window};
 use crate::{Difference, Error};
 use hindsight_confine::{Checker, Refusal};
 use hindsight_isa::ctx::table;
@@ -545,10 +545,9 @@ impl Cpu {
     }
 
     /// Sets access marks, if the processor sets any.
-    pub fn mark(&mut self, marks: Marks, addr: u64, len: usize) {
+    pub fn mark(&mut self, kind: AccessKind, addr: u64, len: usize) {
         if self.window.has_marks() {
-            self.window
-                .set_marks(marks, addr, len as u64, observe::MARK);
+            self.window.set_marks(kind, addr, len as u64, observe::MARK);
         }
     }
 
@@ -562,12 +561,12 @@ impl Cpu {
         for a in list {
             let w = &mut self.window;
             if a.read {
-                w.set_marks(Marks::Reads, a.address, a.len, observe::MARK);
+                w.set_marks(AccessKind::Reads, a.address, a.len, observe::MARK);
             }
             if a.unknown {
                 w.unknown(a.address, a.len);
             } else if a.write {
-                w.set_marks(Marks::Writes, a.address, a.len, observe::MARK);
+                w.set_marks(AccessKind::Writes, a.address, a.len, observe::MARK);
             }
         }
     }

@@ -226,7 +226,7 @@ impl Prepared {
         let mut p = Prepared {
             outer: RUNNING.with(|r| (r.start.get(), r.end.get())),
             gs: 0,
-            fs: base(Segment::Fs, unprivileged),
+            fs: base(SegmentRegister::Fs, unprivileged),
             unprivileged,
             // SAFETY: both consist of plain integers and pointers, for which zero is valid.
             mask: unsafe { MaybeUninit::zeroed().assume_init() },
@@ -245,7 +245,7 @@ impl Prepared {
                 return Err(Error::last_os("cannot set the signal stack"));
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &block, &mut p.mask);
-            p.gs = base(Segment::Gs, unprivileged);
+            p.gs = base(SegmentRegister::Gs, unprivileged);
             window.ctx_mut().runtime = p.fs;
             set_gs(window.base() + APART as u64, unprivileged);
         }
@@ -331,27 +331,27 @@ fn fsgsbase() -> bool {
 }
 
 #[derive(Clone, Copy)]
-enum Segment {
+enum SegmentRegister {
     Fs,
     Gs,
 }
 
 /// A segment base of this thread. `unprivileged` is the result of [`fsgsbase`].
-fn base(of: Segment, unprivileged: bool) -> u64 {
+fn base(of: SegmentRegister, unprivileged: bool) -> u64 {
     let mut base = 0u64;
     // SAFETY: only reads the base. The instructions are used only where they are enabled.
     unsafe {
         match (of, unprivileged) {
-            (Segment::Fs, true) => {
+            (SegmentRegister::Fs, true) => {
                 std::arch::asm!("rdfsbase {}", out(reg) base, options(nostack, nomem, preserves_flags));
             }
-            (Segment::Gs, true) => {
+            (SegmentRegister::Gs, true) => {
                 std::arch::asm!("rdgsbase {}", out(reg) base, options(nostack, nomem, preserves_flags));
             }
-            (Segment::Fs, false) => {
+            (SegmentRegister::Fs, false) => {
                 libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &mut base);
             }
-            (Segment::Gs, false) => {
+            (SegmentRegister::Gs, false) => {
                 libc::syscall(libc::SYS_arch_prctl, ARCH_GET_GS, &mut base);
             }
         }
@@ -439,7 +439,7 @@ mod tests {
             let host = Prepared::new(&mut window, faulty..faulty + 2, &mut stack).unwrap();
             assert_eq!(
                 (host.fs, host.unprivileged),
-                (base(Segment::Fs, false), unprivileged)
+                (base(SegmentRegister::Fs, false), unprivileged)
             );
             for (entry, signal) in [
                 (hindsight_glue::exit_address(), None),
@@ -450,7 +450,7 @@ mod tests {
                 ctx.resume = entry;
                 // SAFETY: the context belongs to the prepared window, and the entered code leaves at once.
                 unsafe { host.enter_marking(ctx, marks) };
-                assert_eq!(base(Segment::Fs, false), host.fs);
+                assert_eq!(base(SegmentRegister::Fs, false), host.fs);
                 assert_eq!(host.take_fault().map(|f| f.signal), signal);
                 assert_eq!(MINE.get(), 7);
             }

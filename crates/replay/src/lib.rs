@@ -10,6 +10,7 @@
 //! key frames.
 
 pub mod access;
+mod access_marks;
 mod apply;
 mod blocks;
 mod cache;
@@ -23,28 +24,27 @@ mod host;
 mod library;
 mod lines;
 mod machine;
-mod marks;
 mod memory;
-mod order;
 mod pagemap;
 mod queue;
 mod restated;
+mod sequence;
 mod slow;
 mod state;
 mod stream;
 mod sweep;
 mod window;
 
+pub use access_marks::{LineMarks, ShowPage};
 pub use code::Code;
 pub use cost::Ticks;
 pub use error::{Difference, Error};
 pub use library::Library;
 pub use lines::Lines;
-pub use machine::{End, Machine, Stop};
-pub use marks::{LineMarks, ShowPage};
-pub use order::Order;
+pub use machine::{Machine, Stop, StreamEnd};
 pub use pagemap::prepare;
 pub use queue::{Counts, Numbers, Source};
-pub use state::{Gap, Snapshot, State};
+pub use sequence::Sequence;
+pub use state::{Checkpoint, Gap, State};
 pub use stream::{excerpt, stream};
-pub use window::Marks;
+pub use window::AccessKind;

@@ -144,7 +144,7 @@ impl Library {
 
     /// Stores the translator's current block. It was made for `key` from code that begins with `source`, and
     /// is not placed yet.
-    pub fn keep(&self, translator: &Translator, key: Key, source: &[u8]) {
+    pub fn insert(&self, translator: &Translator, key: Key, source: &[u8]) {
         if self.bytes.load(Relaxed) > MOST {
             return;
         }
@@ -207,7 +207,7 @@ mod tests {
         let (library, mut t) = (Library::default(), translator(Predictor::WINDOW));
         let key = |pc| Key { pc, limit: 0 };
         translate(&mut t, HIGH, BEHIND[0]);
-        library.keep(&t, key(HIGH), CODE);
+        library.insert(&t, key(HIGH), CODE);
         let mut restore = |pc, code: &[u8], behind: &'static [u8]| {
             library
                 .restore(&mut t, key(pc), code, &mut |_| behind)
@@ -244,7 +244,7 @@ mod tests {
         let (library, mut t) = (Library::default(), translator(predictor));
         let key = |pc| Key { pc, limit: 0 };
         translate(&mut t, HIGH, BEHIND[0]);
-        library.keep(&t, key(HIGH), CODE);
+        library.insert(&t, key(HIGH), CODE);
         let mut restore = |pc| library.restore(&mut t, key(pc), CODE, &mut |_| BEHIND[0]);
         assert!(restore(HIGH));
         assert!(!restore(HIGH + 0x5000));

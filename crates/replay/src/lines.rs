@@ -2,7 +2,7 @@
 //! earlier state.
 
 use crate::Error;
-use crate::window::{Marks, Part, Window};
+use crate::window::{AccessKind, MarkPage, Window};
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
@@ -233,10 +233,10 @@ impl Window {
     }
 
     /// Parts of pages that may have marks.
-    fn dirty_marks(&self, marks: Marks) -> Result<Vec<Part>, Error> {
+    fn dirty_marks(&self, kind: AccessKind) -> Result<Vec<MarkPage>, Error> {
         match self.dirty.known() {
-            Some(pages) => Ok(self.parts_of(marks, &pages)),
-            None => Ok(self.dirty.among(self.parts(marks)?, |p| p.page)),
+            Some(pages) => Ok(self.parts_of(kind, &pages)),
+            None => Ok(self.dirty.among(self.parts(kind)?, |p| p.page)),
         }
     }
 
@@ -257,8 +257,8 @@ impl Window {
         let none = Lines::default();
         let done = self
             .become_lines(lines, &none)
-            .and_then(|()| self.become_marked(Marks::Reads, &none))
-            .and_then(|()| self.become_marked(Marks::Writes, &none));
+            .and_then(|()| self.become_marked(AccessKind::Reads, &none))
+            .and_then(|()| self.become_marked(AccessKind::Writes, &none));
         if done.is_err() {
             self.dirty = Dirty::Any;
             return done;
@@ -309,10 +309,10 @@ impl Window {
         let other = |p: &u32| pages.binary_search(p).is_err();
         let cells = self.pages()?.into_iter().filter(other);
         let mut clean = cells.into_iter().all(|p| *self.page(p) == NONE);
-        for marks in [Marks::Reads, Marks::Writes] {
-            let mut parts = self.parts(marks)?.into_iter().filter(|p| other(&p.page));
+        for kind in [AccessKind::Reads, AccessKind::Writes] {
+            let mut parts = self.parts(kind)?.into_iter().filter(|p| other(&p.page));
             clean &=
-                parts.all(|p| *self.part(marks, &p).as_flattened() == NONE[..64 * p.lines.len()]);
+                parts.all(|p| *self.part(kind, &p).as_flattened() == NONE[..64 * p.lines.len()]);
         }
         Ok(clean)
     }
@@ -358,11 +358,11 @@ impl Window {
     }
 
     /// The lines that have marks.
-    pub(crate) fn marked_lines(&mut self, marks: Marks) -> Result<Lines, Error> {
-        self.fold_slack(marks)?;
+    pub(crate) fn marked_lines(&mut self, kind: AccessKind) -> Result<Lines, Error> {
+        self.fold_slack(kind)?;
         let mut out = Lines::default();
-        for part in self.dirty_marks(marks)? {
-            let marked = self.part(marks, &part).iter().enumerate();
+        for part in self.dirty_marks(kind)? {
+            let marked = self.part(kind, &part).iter().enumerate();
             for (i, line) in marked.filter(|(_, l)| !same(l, &[0; LINE])) {
                 let mask = 1 << (part.lines.start + i);
                 match out.pages.last_mut() {
@@ -376,19 +376,19 @@ impl Window {
     }
 
     /// Sets the marks to these lines. All other marks are removed.
-    pub(crate) fn become_marked(&mut self, marks: Marks, lines: &Lines) -> Result<(), Error> {
-        self.fold_slack(marks)?;
-        for part in self.dirty_marks(marks)? {
+    pub(crate) fn become_marked(&mut self, kind: AccessKind, lines: &Lines) -> Result<(), Error> {
+        self.fold_slack(kind)?;
+        for part in self.dirty_marks(kind)? {
             // Writing zeros would allocate memory.
-            if !self.part(marks, &part).iter().all(|l| same(l, &[0; LINE])) {
-                self.part_mut(marks, &part).fill([0; LINE]);
+            if !self.part(kind, &part).iter().all(|l| same(l, &[0; LINE])) {
+                self.part_mut(kind, &part).fill([0; LINE]);
             }
         }
         let mut rest = lines.bytes.chunks_exact(LINE);
         for (page, mask) in &lines.pages {
             let all = (0..64u64).filter(|i| mask & (1 << i) != 0);
             for (i, line) in all.zip(&mut rest) {
-                self.write_marks(marks, *page as u64 * PAGE as u64 + i * LINE as u64, line);
+                self.write_marks(kind, *page as u64 * PAGE as u64 + i * LINE as u64, line);
             }
         }
         Ok(())
@@ -407,8 +407,8 @@ mod tests {
             let mut buf = [0; PAGE];
             w.read(page * 4096, &mut buf);
             out.extend_from_slice(&buf);
-            for marks in [Marks::Reads, Marks::Writes] {
-                w.marks(marks, page * 4096, &mut buf);
+            for kind in [AccessKind::Reads, AccessKind::Writes] {
+                w.marks(kind, page * 4096, &mut buf);
                 out.extend_from_slice(&buf);
             }
         }
@@ -416,18 +416,18 @@ mod tests {
     }
 
     /// What a checkpoint holds of a window.
-    fn keep(w: &mut Window, base: &Lines) -> [Lines; 3] {
+    fn diff(w: &mut Window, base: &Lines) -> [Lines; 3] {
         [
             w.beyond(base).unwrap(),
-            w.marked_lines(Marks::Reads).unwrap(),
-            w.marked_lines(Marks::Writes).unwrap(),
+            w.marked_lines(AccessKind::Reads).unwrap(),
+            w.marked_lines(AccessKind::Writes).unwrap(),
         ]
     }
 
     fn take_up(w: &mut Window, base: &Lines, [cells, reads, writes]: &[Lines; 3]) {
         w.become_lines(base, cells).unwrap();
-        w.become_marked(Marks::Reads, reads).unwrap();
-        w.become_marked(Marks::Writes, writes).unwrap();
+        w.become_marked(AccessKind::Reads, reads).unwrap();
+        w.become_marked(AccessKind::Writes, writes).unwrap();
     }
 
     #[test]
@@ -458,13 +458,13 @@ mod tests {
                 w.dirty.add(at, len);
                 match random(6) {
                     0 => w.zero(at, len * 50).unwrap(),
-                    1 => w.set_marks(Marks::Reads, at, len, MARK),
-                    2 => w.set_marks(Marks::Writes, at, len, MARK),
+                    1 => w.set_marks(AccessKind::Reads, at, len, MARK),
+                    2 => w.set_marks(AccessKind::Writes, at, len, MARK),
                     3 => w.forget(at, len).unwrap(),
                     4 => {
                         w.dirty.add((1 << 32) - 1, 2);
-                        w.set_slack(Marks::Reads, (1 << 32) + random(64));
-                        w.set_slack(Marks::Reads, (1 << 32) + random(108));
+                        w.set_slack(AccessKind::Reads, (1 << 32) + random(64));
+                        w.set_slack(AccessKind::Reads, (1 << 32) + random(108));
                     }
                     _ => w.write(at, &vec![random(256) as u8; len as usize]),
                 }
@@ -475,7 +475,7 @@ mod tests {
                 kept.clear();
             }
             match random(3) {
-                0 => kept.push((keep(&mut w, &base), all(&w))),
+                0 => kept.push((diff(&mut w, &base), all(&w))),
                 1 if !kept.is_empty() => {
                     let (lines, held) = &kept[random(kept.len() as u64) as usize];
                     take_up(&mut w, &base, lines);
@@ -510,10 +510,10 @@ mod tests {
             }
             // Translated code writes without telling anybody.
             w.write(20 * 4096, &[9; 64]);
-            w.set_marks(Marks::Writes, 20 * 4096, 64, MARK);
-            let (kept, held) = (keep(&mut w, &base), all(&w));
+            w.set_marks(AccessKind::Writes, 20 * 4096, 64, MARK);
+            let (kept, held) = (diff(&mut w, &base), all(&w));
             w.write(20 * 4096, &[1; 128]);
-            w.set_marks(Marks::Reads, 22 * 4096, 8, MARK);
+            w.set_marks(AccessKind::Reads, 22 * 4096, 8, MARK);
             take_up(&mut w, &base, &kept);
             assert!(all(&w) == held, "{whole}");
         }
@@ -525,7 +525,7 @@ mod tests {
         let mut touch = |n: usize| {
             for page in 0..n as u64 {
                 w.write_from_outside(page * 4096, &[1]);
-                w.set_marks(Marks::Reads, page * 4096, 1, MARK);
+                w.set_marks(AccessKind::Reads, page * 4096, 1, MARK);
             }
             w.begin_with(&Lines::default()).unwrap();
             assert!(w.is_clean().unwrap());

@@ -2,25 +2,25 @@
 
 mod play;
 
+use crate::access_marks::ShowPage;
 use crate::code::Code;
 use crate::cost::Ticks;
 use crate::cpu::{Cpu, Observe};
 use crate::host::Held;
 use crate::library::Library;
 use crate::lines::Lines;
-use crate::marks::ShowPage;
-use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::restated::Before;
-use crate::window::Marks;
-use crate::{Error, Gap, Snapshot, State};
+use crate::sequence::Sequence;
+use crate::window::AccessKind;
+use crate::{Checkpoint, Error, Gap, State};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::{CpuState, Executed, Predictor, VecState};
 use std::sync::Arc;
 
 /// How a stream ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct End {
+pub struct StreamEnd {
     pub kind: EndKind,
     pub code: u32,
     pub message: String,
@@ -34,7 +34,7 @@ pub enum Stop {
     /// The next instruction is at an address of [`Machine::set_breaks`].
     Break,
     /// The stream's end event was reached.
-    Ended(End),
+    Ended(StreamEnd),
     /// The stream has no more events but no end: it was cut.
     OutOfEvents,
 }
@@ -65,8 +65,8 @@ pub struct Machine<'a> {
     skipped: u64,
     /// Number of gaps that began, over all runs.
     pub gaps: u64,
-    pub(crate) end: Option<End>,
-    order: Option<Arc<Order>>,
+    pub(crate) end: Option<StreamEnd>,
+    order: Option<Arc<Sequence>>,
     /// Only digests and key frames are compared.
     pub(crate) digests_only: bool,
     /// Time spent in comparisons.
@@ -155,7 +155,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Checks with `order` that all order numbers are unique.
-    pub fn check_order(&mut self, order: Arc<Order>) {
+    pub fn check_order(&mut self, order: Arc<Sequence>) {
         self.order = Some(order);
     }
 
@@ -238,31 +238,31 @@ impl<'a> Machine<'a> {
 
     /// A checkpoint of this state. `base` is what the window held at some time. The less the window has
     /// changed since, the smaller the checkpoint is. Only for an observing machine.
-    pub fn snapshot(&mut self, base: &Lines) -> Result<Snapshot, Error> {
+    pub fn checkpoint(&mut self, base: &Lines) -> Result<Checkpoint, Error> {
         let state = self.state();
         let window = &mut self.cpu.window;
-        Ok(Snapshot {
+        Ok(Checkpoint {
             state,
             bookmark: self.queue.bookmark(),
             cells: window.beyond(base)?,
             marks: [
-                window.marked_lines(Marks::Reads)?,
-                window.marked_lines(Marks::Writes)?,
+                window.marked_lines(AccessKind::Reads)?,
+                window.marked_lines(AccessKind::Writes)?,
             ],
         })
     }
 
     /// The same without access marks, for [`Machine::restore_memory`].
-    pub fn snapshot_memory(&mut self, base: &Lines) -> Result<Snapshot, Error> {
-        Ok(Snapshot {
+    pub fn checkpoint_memory(&mut self, base: &Lines) -> Result<Checkpoint, Error> {
+        Ok(Checkpoint {
             cells: self.cpu.window.beyond(base)?,
-            ..self.snapshot_of_start()
+            ..self.checkpoint_of_start()
         })
     }
 
     /// The same for a machine that has just resumed with a window that holds `base`.
-    pub fn snapshot_of_start(&self) -> Snapshot {
-        Snapshot {
+    pub fn checkpoint_of_start(&self) -> Checkpoint {
+        Checkpoint {
             state: self.state(),
             bookmark: self.queue.bookmark(),
             cells: Lines::default(),
@@ -271,16 +271,19 @@ impl<'a> Machine<'a> {
     }
 
     /// Goes to the state at which a checkpoint with the same `base` was taken. `source` must continue the
-    /// stream that was played then, [`Snapshot::taken`] chunks behind its beginning.
+    /// stream that was played then, [`Checkpoint::taken`] chunks behind its beginning.
     pub fn restore(
         &mut self,
         base: &Lines,
-        s: &Snapshot,
+        s: &Checkpoint,
         source: Box<dyn Source + 'a>,
     ) -> Result<(), Error> {
         self.restore_memory(base, s, source)?;
-        for (marks, lines) in [Marks::Reads, Marks::Writes].into_iter().zip(&s.marks) {
-            self.cpu.window.become_marked(marks, lines)?;
+        for (kind, lines) in [AccessKind::Reads, AccessKind::Writes]
+            .into_iter()
+            .zip(&s.marks)
+        {
+            self.cpu.window.become_marked(kind, lines)?;
         }
         Ok(())
     }
@@ -289,7 +292,7 @@ impl<'a> Machine<'a> {
     pub fn restore_memory(
         &mut self,
         base: &Lines,
-        s: &Snapshot,
+        s: &Checkpoint,
         source: Box<dyn Source + 'a>,
     ) -> Result<(), Error> {
         self.cpu.window.become_lines(base, &s.cells)?;
@@ -432,13 +435,13 @@ impl<'a> Machine<'a> {
     /// Copies the access marks of the cells from `addr` on. 0: not accessed since [`Machine::clear_marks`].
     /// 0xff: accessed, and the cell holds the value. Other values: accessed, but the value is not known any
     /// more.
-    pub fn read_marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
-        self.cpu.window.marks(marks, addr, buf);
+    pub fn read_marks(&self, kind: AccessKind, addr: u64, buf: &mut [u8]) {
+        self.cpu.window.marks(kind, addr, buf);
     }
 
     /// Replaces the access marks of the cells from `addr` on.
-    pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
-        self.cpu.window.write_marks(marks, addr, new);
+    pub fn write_marks(&mut self, kind: AccessKind, addr: u64, new: &[u8]) {
+        self.cpu.window.write_marks(kind, addr, new);
     }
 
     /// Shows all pages of cells that have access marks, ascending, and removes all marks. Only for an

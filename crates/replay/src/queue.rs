@@ -1,7 +1,7 @@
 //! The events of a stream, prepared for quick consumption by the inner loop.
 
 use crate::cost::Ticks;
-use crate::{Error, Order};
+use crate::{Error, Sequence};
 use hindsight_events::event::tag;
 use hindsight_events::{Decoder, Event};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub struct Queue<'a> {
     /// Position of the last event that was prepared.
     last: u64,
     counts: Counts,
-    order: Option<Arc<Order>>,
+    order: Option<Arc<Sequence>>,
     numbers: Option<Numbers>,
     /// Time spent checking order numbers.
     pub compared: Ticks,
@@ -135,7 +135,7 @@ impl<'a> Queue<'a> {
     }
 
     /// Checks with `order` that all order numbers are unique.
-    pub fn check_order(&mut self, order: Arc<Order>) {
+    pub fn check_order(&mut self, order: Arc<Sequence>) {
         self.order = Some(order);
     }
 

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::cpu::Cpu;
 use crate::queue::{Op, Queue};
-use crate::window::Marks;
+use crate::window::AccessKind;
 use hindsight_events::Event;
 use hindsight_isa::string::{Regs, SegmentRegister, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};
@@ -242,14 +242,14 @@ impl StringMemory for Cells<'_, '_> {
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Stop> {
         self.check(addr)?;
         self.cpu.window.read(addr, buf);
-        self.cpu.mark(Marks::Reads, addr, buf.len());
+        self.cpu.mark(AccessKind::Reads, addr, buf.len());
         Ok(())
     }
 
     fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Stop> {
         self.check(addr)?;
         self.cpu.window.write(addr, buf);
-        self.cpu.mark(Marks::Writes, addr, buf.len());
+        self.cpu.mark(AccessKind::Writes, addr, buf.len());
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ pub struct State {
 }
 
 /// A checkpoint of a machine: its state, memory, access marks, and place in its stream.
-pub struct Snapshot {
+pub struct Checkpoint {
     pub state: State,
     pub(crate) bookmark: Bookmark,
     pub(crate) cells: Lines,
@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub(crate) marks: [Lines; 2],
 }
 
-impl Snapshot {
+impl Checkpoint {
     /// Number of chunks of the stream that were taken from its source.
     pub fn taken(&self) -> usize {
         self.bookmark.taken
@@ -43,6 +43,6 @@ impl Snapshot {
     /// About how many bytes of memory it takes.
     pub fn size(&self) -> usize {
         let lines = self.marks.iter().chain([&self.cells]);
-        lines.map(Lines::size).sum::<usize>() + self.bookmark.size() + size_of::<Snapshot>()
+        lines.map(Lines::size).sum::<usize>() + self.bookmark.size() + size_of::<Checkpoint>()
     }
 }

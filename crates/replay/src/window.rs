@@ -15,9 +15,9 @@ const PAGE: u64 = 4096;
 const GUARD: usize = 64 << 10;
 
 /// Bytes before the context block in a window with marks: the marks of writes, and the distance to them.
-const FRONT: usize = -Marks::Writes.begin() as usize - CTX_SIZE;
+const FRONT: usize = -AccessKind::Writes.begin() as usize - CTX_SIZE;
 /// Bytes from the first cell to the end of the marks of reads.
-const REAR: usize = Marks::Reads.begin() as usize + Marks::LEN;
+const REAR: usize = AccessKind::Reads.begin() as usize + AccessKind::LEN;
 
 /// In this order: context block, cells, a second mapping of the first page of cells, and a guard. A window
 /// with marks has the marks of writes before these and the marks of reads behind them.
@@ -36,20 +36,20 @@ pub struct Window {
 
 /// Which accesses are marked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Marks {
+pub enum AccessKind {
     Reads,
     Writes,
 }
 
 /// Lines of a page of cells whose marks are in the same page of memory.
-pub(crate) struct Part {
+pub(crate) struct MarkPage {
     pub page: u32,
     pub lines: std::ops::Range<usize>,
     /// Number of the page of memory, counted from the first page of marks.
     pub host: u32,
 }
 
-impl Part {
+impl MarkPage {
     /// The cells of these lines.
     fn cells(&self) -> std::ops::Range<u64> {
         let first = self.page as u64 * PAGE;
@@ -57,12 +57,12 @@ impl Part {
     }
 }
 
-impl Marks {
+impl AccessKind {
     /// Offset of the marks from the first cell.
     const fn offset(self) -> i64 {
         match self {
-            Marks::Reads => observe::READS,
-            Marks::Writes => observe::WRITES,
+            AccessKind::Reads => observe::READS,
+            AccessKind::Writes => observe::WRITES,
         }
     }
 
@@ -95,7 +95,7 @@ impl Window {
     pub fn observed_near() -> Result<Window, Error> {
         let mut w = Window::observed()?;
         let begin = observe::NEAR as usize / PAGE as usize * PAGE as usize;
-        w.near = Mapping::at(begin, Marks::LEN);
+        w.near = Mapping::at(begin, AccessKind::LEN);
         if let Some(near) = &mut w.near {
             near.small_pages();
         }
@@ -143,7 +143,7 @@ impl Window {
 
     /// The FS base for code that sets marks.
     pub fn read_marks_base(&self) -> u64 {
-        let offset = Marks::Reads.offset() - observe::APART as i64;
+        let offset = AccessKind::Reads.offset() - observe::APART as i64;
         self.base().wrapping_add(offset as u64)
     }
 

@@ -2,7 +2,7 @@
 
 use hindsight_events::{EndKind, Event, GapReason};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Difference, End, Error, Gap, Machine, Marks, Stop};
+use hindsight_replay::{AccessKind, Difference, Error, Gap, Machine, Stop, StreamEnd};
 use hindsight_sample::*;
 
 fn play(m: &mut Machine, events: &[Owned]) -> Result<Stop, Error> {
@@ -20,7 +20,7 @@ fn difference(events: &[Owned]) -> Difference {
 #[test]
 fn plays_to_the_end() {
     let mut m = machine(CODE);
-    let end = Stop::Ended(End {
+    let end = Stop::Ended(StreamEnd {
         kind: EndKind::Exit,
         code: 3,
         message: String::new(),
@@ -74,7 +74,7 @@ fn what_is_given_is_marked_however_it_comes() {
     m.run_to(7).unwrap();
     let marks = |m: &Machine| {
         let mut out = [0; 8];
-        m.read_marks(Marks::Reads, 0x1000, &mut out);
+        m.read_marks(AccessKind::Reads, 0x1000, &mut out);
         out
     };
     assert_eq!(marks(&m), [0; 8]);
@@ -248,7 +248,7 @@ fn signals_change_the_state() {
     let mut m = machine(&code);
     assert!(matches!(
         play(&mut m, &events),
-        Ok(Stop::Ended(End {
+        Ok(Stop::Ended(StreamEnd {
             kind: EndKind::Signal,
             code: 4,
             ..
@@ -542,10 +542,10 @@ fn marks_are_where_operands_are() {
                 m.from_keyframe(Box::new(vec![encode(&[begin, end])].into_iter()))
                     .unwrap();
                 assert_eq!(m.run_to(2).unwrap(), Stop::Position);
-                for kind in [Marks::Reads, Marks::Writes] {
+                for kind in [AccessKind::Reads, AccessKind::Writes] {
                     let mut marks = [0; 24];
                     m.read_marks(kind, address.wrapping_sub(8), &mut marks);
-                    let wanted = (kind == Marks::Writes) == write;
+                    let wanted = (kind == AccessKind::Writes) == write;
                     let is = marks.map(|m| m != 0);
                     let ought = std::array::from_fn(|k| wanted && (8..16).contains(&k));
                     assert_eq!(is, ought, "{i:?} {kind:?}");

@@ -11,7 +11,7 @@ use crate::timeline::{Inner, replay};
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Lines, Machine, Marks, Source, State, Stop};
+use hindsight_replay::{AccessKind, Lines, Machine, Source, State, Stop};
 use snapshots::Kept;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -197,8 +197,10 @@ impl Player {
     /// The marks of these bytes alone.
     pub fn marks(&self, address: u64, len: usize) -> [Vec<u8>; 2] {
         let mut out = [vec![0; len], vec![0; len]];
-        self.machine.read_marks(Marks::Reads, address, &mut out[0]);
-        self.machine.read_marks(Marks::Writes, address, &mut out[1]);
+        self.machine
+            .read_marks(AccessKind::Reads, address, &mut out[0]);
+        self.machine
+            .read_marks(AccessKind::Writes, address, &mut out[1]);
         if self.machine.in_gap() {
             // Whatever was known may have changed since it began.
             out.iter_mut().flatten().for_each(|m| *m &= UNKNOWN);
@@ -394,7 +396,7 @@ impl Player {
             until,
             marks: true,
         });
-        let start = self.machine.snapshot_of_start();
+        let start = self.machine.checkpoint_of_start();
         self.keep(start, true);
         Ok(())
     }
@@ -585,7 +587,7 @@ impl Player {
     pub fn take_marks(&mut self, address: u64, len: u64) -> [Vec<u8>; 2] {
         self.spoil();
         let none = vec![0; len as usize];
-        [Marks::Reads, Marks::Writes].map(|k| {
+        [AccessKind::Reads, AccessKind::Writes].map(|k| {
             let mut old = none.clone();
             self.machine.read_marks(k, address, &mut old);
             self.machine.write_marks(k, address, &none);

@@ -1,6 +1,6 @@
 //! Parts of streams. Each part is replayed independently.
 
-use hindsight_replay::{Difference, End, Error, Machine, Source, Stop, excerpt};
+use hindsight_replay::{Difference, Error, Machine, Source, Stop, StreamEnd, excerpt};
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -39,7 +39,7 @@ pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
 /// The result of replaying a part.
 pub enum Outcome {
     Equal {
-        end: Option<End>,
+        end: Option<StreamEnd>,
         last: bool,
     },
     /// The trace ends before the part does. The text says where.
@@ -138,7 +138,7 @@ fn play_part<'a>(
     part: &Part,
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
-) -> Result<Option<End>, Error> {
+) -> Result<Option<StreamEnd>, Error> {
     machine.from_keyframe(source(trace, part))?;
     loop {
         let before = machine.position();

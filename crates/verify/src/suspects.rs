@@ -8,7 +8,7 @@
 
 use crate::part::{self, Part};
 use hindsight_events::{Decoder, Event};
-use hindsight_replay::{Code, Error, Machine, Marks, Stop};
+use hindsight_replay::{AccessKind, Code, Error, Machine, Stop};
 use hindsight_syscalls as syscalls;
 use hindsight_trace::Trace;
 use std::cmp::Reverse;
@@ -191,8 +191,8 @@ impl Candidate {
     /// Notes which of the bytes were accessed after call `k`.
     fn look(&mut self, m: &Machine, k: usize) {
         let (mut reads, mut writes) = ([0; REACH], [0; REACH]);
-        m.read_marks(Marks::Reads, self.addr, &mut reads);
-        m.read_marks(Marks::Writes, self.addr, &mut writes);
+        m.read_marks(AccessKind::Reads, self.addr, &mut reads);
+        m.read_marks(AccessKind::Writes, self.addr, &mut writes);
         for (i, open) in self.open.iter_mut().enumerate() {
             if *open && reads[i] != 0 && writes[i] == 0 {
                 self.read = Some((self.read.map_or(k, |r| r.0), k));

@@ -6,7 +6,9 @@ use crate::suspects::{self, Suspect};
 use crate::symbols::{self, Place};
 use hindsight_events::event::tag;
 use hindsight_isa::{Executed, Predictor};
-use hindsight_replay::{Code, Counts, Difference, End, Error, Library, Machine, Numbers, Order};
+use hindsight_replay::{
+    Code, Counts, Difference, Error, Library, Machine, Numbers, Sequence, StreamEnd,
+};
 use hindsight_text::Shown;
 use hindsight_trace::{Completeness, StreamId, Trace};
 use std::collections::{BTreeMap, HashSet};
@@ -109,7 +111,7 @@ pub struct Report {
     /// Number of parts that were replayed independently.
     pub parts: usize,
     /// How each thread ended, as far as the trace says.
-    pub ends: Vec<(StreamId, Option<End>)>,
+    pub ends: Vec<(StreamId, Option<StreamEnd>)>,
     /// Why the result does not cover the whole recording, as text.
     pub warnings: Vec<String>,
     /// Where replay and recording differ, if they do.
@@ -236,7 +238,7 @@ pub fn verify(
     // A single worker that plays a single image has nobody to share blocks with.
     let alone = workers == 1 && parts.iter().all(|p| p.image == parts[0].image);
     let library = (!alone).then(Arc::<Library>::default);
-    let order = Arc::new(Order::default());
+    let order = Arc::new(Sequence::default());
     let total = threads
         .iter()
         .map(|s| part::length(trace.chunks(*s)))

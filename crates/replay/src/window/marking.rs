@@ -1,6 +1,6 @@
 //! The access marks of a window.
 
-use super::{Dirty, Mapping, Marks, PAGE, Part, Window};
+use super::{AccessKind, Dirty, Mapping, MarkPage, PAGE, Window};
 use crate::Error;
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::observe;
@@ -30,8 +30,8 @@ impl Window {
         }
         let cell = self.predictor.cell(addr);
         let (r, w) = (
-            self.mark_ptr(Marks::Reads, cell),
-            self.mark_ptr(Marks::Writes, cell),
+            self.mark_ptr(AccessKind::Reads, cell),
+            self.mark_ptr(AccessKind::Writes, cell),
         );
         for i in 0..len.min(8) as usize {
             // SAFETY: there is slack behind the last marks.
@@ -50,7 +50,7 @@ impl Window {
         }
         self.forget(addr, len)?;
         self.dirty.add(addr, len);
-        self.set_marks(Marks::Reads, addr, len, observe::MARK);
+        self.set_marks(AccessKind::Reads, addr, len, observe::MARK);
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Window {
         while !rest.is_empty() {
             let (line, behind) = rest.split_at(rest.len().min(64 - (at % 64) as usize));
             if line.iter().any(|b| *b != 0) {
-                self.set_marks(Marks::Reads, at, line.len() as u64, observe::MARK);
+                self.set_marks(AccessKind::Reads, at, line.len() as u64, observe::MARK);
             }
             (at, rest) = (at.wrapping_add(line.len() as u64), behind);
         }
@@ -81,19 +81,19 @@ impl Window {
             (first, (first + len).min(size)),
             (0, (first + len).saturating_sub(size)),
         ] {
-            for marks in [Marks::Reads, Marks::Writes] {
-                self.forget_cells(marks, start, end)?;
+            for kind in [AccessKind::Reads, AccessKind::Writes] {
+                self.forget_cells(kind, start, end)?;
             }
         }
         Ok(())
     }
 
-    fn forget_cells(&mut self, marks: Marks, start: u64, end: u64) -> Result<(), Error> {
+    fn forget_cells(&mut self, kind: AccessKind, start: u64, end: u64) -> Result<(), Error> {
         if start >= end {
             return Ok(());
         }
         if start < observe::SLACK as u64 {
-            self.fold_slack(marks)?;
+            self.fold_slack(kind)?;
         }
         let one = |cells: std::ops::Range<u64>| {
             if cells.is_empty() {
@@ -102,7 +102,7 @@ impl Window {
             let len = (cells.end - cells.start) as usize;
             // SAFETY: this many marks follow there, and nothing else refers to them.
             let all =
-                unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start), len) };
+                unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(kind, cells.start), len) };
             for line in all.chunks_mut(64) {
                 // Writing would allocate memory for lines without marks.
                 if line.iter().fold(0, |any, m| any | m) & !observe::UNKNOWN != 0 {
@@ -114,7 +114,7 @@ impl Window {
             one(start..end);
             return Ok(());
         }
-        for part in self.parts_between(marks, start, end)? {
+        for part in self.parts_between(kind, start, end)? {
             let cells = part.cells();
             one(cells.start.max(start)..cells.end.min(end));
         }
@@ -122,34 +122,34 @@ impl Window {
     }
 
     /// The mapping with these marks, and the offset of their first page in it.
-    fn stretch(&self, marks: Marks) -> (&Mapping, usize) {
+    fn stretch(&self, kind: AccessKind) -> (&Mapping, usize) {
         match &self.near {
-            Some(near) if marks == Marks::Writes => (near, 0),
-            _ => (&self.map, self.far(marks)),
+            Some(near) if kind == AccessKind::Writes => (near, 0),
+            _ => (&self.map, self.far(kind)),
         }
     }
 
-    fn stretch_mut(&mut self, marks: Marks) -> (&mut Mapping, usize) {
-        let far = self.far(marks);
+    fn stretch_mut(&mut self, kind: AccessKind) -> (&mut Mapping, usize) {
+        let far = self.far(kind);
         match &mut self.near {
-            Some(near) if marks == Marks::Writes => (near, 0),
+            Some(near) if kind == AccessKind::Writes => (near, 0),
             _ => (&mut self.map, far),
         }
     }
 
-    fn far(&self, marks: Marks) -> usize {
-        ((self.at + CTX_SIZE) as i64 + marks.begin()) as usize
+    fn far(&self, kind: AccessKind) -> usize {
+        ((self.at + CTX_SIZE) as i64 + kind.begin()) as usize
     }
 
     /// Numbers of the pages of marks that are in memory, counted from `first`.
-    fn marks_present(&self, marks: Marks, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
-        let (map, at) = self.stretch(marks);
+    fn marks_present(&self, kind: AccessKind, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
+        let (map, at) = self.stretch(kind);
         map.present(at + (first * PAGE) as usize, (pages * PAGE) as usize)
     }
 
-    fn mark_ptr(&self, marks: Marks, cell: u64) -> *mut u8 {
-        let (map, at) = self.stretch(marks);
-        let at = at + marks.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
+    fn mark_ptr(&self, kind: AccessKind, cell: u64) -> *mut u8 {
+        let (map, at) = self.stretch(kind);
+        let at = at + kind.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
         debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
         // SAFETY: a window with marks has one for each cell, and slack behind them.
         unsafe { map.base().add(at) }
@@ -157,20 +157,20 @@ impl Window {
 
     /// The second place at which a cell may be marked. The first cells have one, behind all marks. Accesses
     /// that begin in the last cells, and those through the FS base, use it.
-    fn elsewhere(&self, marks: Marks, cell: u64) -> Option<*mut u8> {
+    fn elsewhere(&self, kind: AccessKind, cell: u64) -> Option<*mut u8> {
         let behind = (self.predictor.size() + cell) as usize;
         // SAFETY: there is slack behind the marks.
-        (cell < observe::SLACK as u64).then(|| unsafe { self.mark_ptr(marks, 0).add(behind) })
+        (cell < observe::SLACK as u64).then(|| unsafe { self.mark_ptr(kind, 0).add(behind) })
     }
 
     /// Replaces the marks of the cells from `addr` on.
-    pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
+    pub fn write_marks(&mut self, kind: AccessKind, addr: u64, new: &[u8]) {
         let first = self.predictor.cell(addr);
         let end = first + new.len() as u64;
         if first >= observe::SLACK as u64 && end <= self.predictor.size() {
             // SAFETY: the range lies among the marks, and the buffer does not.
             unsafe {
-                let to = self.mark_ptr(marks, first);
+                let to = self.mark_ptr(kind, first);
                 std::ptr::copy_nonoverlapping(new.as_ptr(), to, new.len());
             }
             return;
@@ -179,8 +179,8 @@ impl Window {
             let cell = self.predictor.cell(addr.wrapping_add(i as u64));
             // SAFETY: marks are plain memory.
             unsafe {
-                *self.mark_ptr(marks, cell) = *b;
-                if let Some(other) = self.elsewhere(marks, cell) {
+                *self.mark_ptr(kind, cell) = *b;
+                if let Some(other) = self.elsewhere(kind, cell) {
                     *other = 0;
                 }
             }
@@ -188,28 +188,37 @@ impl Window {
     }
 
     /// The parts of these pages of cells (ascending).
-    pub(crate) fn parts_of(&self, marks: Marks, pages: &[u32]) -> Vec<Part> {
-        let own = marks.own_lines();
+    pub(crate) fn parts_of(&self, kind: AccessKind, pages: &[u32]) -> Vec<MarkPage> {
+        let own = kind.own_lines();
         let both = |page: u32| {
-            [(0..own, page), (own..64, page + 1)].map(|(lines, host)| Part { page, lines, host })
+            [(0..own, page), (own..64, page + 1)].map(|(lines, host)| MarkPage {
+                page,
+                lines,
+                host,
+            })
         };
         pages.iter().copied().flat_map(both).collect()
     }
 
     /// The parts that may have marks, ascending.
-    pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
-        self.parts_between(marks, 0, self.predictor.size())
+    pub(crate) fn parts(&self, kind: AccessKind) -> Result<Vec<MarkPage>, Error> {
+        self.parts_between(kind, 0, self.predictor.size())
     }
 
     /// The same for the pages with these cells. May include one page more on each side.
-    fn parts_between(&self, marks: Marks, start: u64, end: u64) -> Result<Vec<Part>, Error> {
+    fn parts_between(
+        &self,
+        kind: AccessKind,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<MarkPage>, Error> {
         let size = (self.predictor.size() / PAGE) as u32;
-        let own = marks.own_lines();
+        let own = kind.own_lines();
         let mut out = Vec::new();
         let (first, last) = (start / PAGE, end.div_ceil(PAGE) + 1);
-        for page in self.marks_present(marks, first, last - first)? {
+        for page in self.marks_present(kind, first, last - first)? {
             let host = first as u32 + page;
-            let part = |page, lines| Part { page, lines, host };
+            let part = |page, lines| MarkPage { page, lines, host };
             out.extend(host.checked_sub(1).map(|page| part(page, own..64)));
             out.extend((host < size).then(|| part(host, 0..own)));
         }
@@ -217,36 +226,36 @@ impl Window {
     }
 
     /// The lines of marks of a part, for changes.
-    pub(crate) fn part_mut(&mut self, marks: Marks, part: &Part) -> &mut [[u8; 64]] {
+    pub(crate) fn part_mut(&mut self, kind: AccessKind, part: &MarkPage) -> &mut [[u8; 64]] {
         let (cells, len) = (part.cells(), part.lines.len());
         assert!(cells.end <= self.predictor.size() && self.has_marks());
         // SAFETY: the lines lie among the marks, and nothing else refers to them.
-        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start).cast(), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(kind, cells.start).cast(), len) }
     }
 
     /// The lines of marks of a part.
-    pub(crate) fn part(&self, marks: Marks, part: &Part) -> &[[u8; 64]] {
+    pub(crate) fn part(&self, kind: AccessKind, part: &MarkPage) -> &[[u8; 64]] {
         let (cells, len) = (part.cells(), part.lines.len());
         assert!(cells.end <= self.predictor.size() && self.has_marks());
         // SAFETY: the lines lie among the marks, and only a running machine changes them.
-        unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
+        unsafe { std::slice::from_raw_parts(self.mark_ptr(kind, cells.start).cast(), len) }
     }
 
     /// Moves marks in the slack, which is behind the marks of all cells, to the cells that they belong to.
-    pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
+    pub(crate) fn fold_slack(&mut self, kind: AccessKind) -> Result<(), Error> {
         let behind = self.predictor.size() / PAGE;
-        if self.marks_present(marks, behind, 1)?.is_empty() {
+        if self.marks_present(kind, behind, 1)?.is_empty() {
             return Ok(());
         }
         for cell in 0..observe::SLACK as u64 {
-            let Some(other) = self.elsewhere(marks, cell) else {
+            let Some(other) = self.elsewhere(kind, cell) else {
                 continue;
             };
             // SAFETY: marks are plain memory.
             unsafe {
                 let there = std::mem::take(&mut *other);
                 if there != 0 {
-                    *self.mark_ptr(marks, cell) |= there;
+                    *self.mark_ptr(kind, cell) |= there;
                 }
             }
         }
@@ -254,13 +263,13 @@ impl Window {
     }
 
     /// Copies the marks of the cells from `addr` on.
-    pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
+    pub fn marks(&self, kind: AccessKind, addr: u64, buf: &mut [u8]) {
         let first = self.predictor.cell(addr);
         let end = first + buf.len() as u64;
         if first >= observe::SLACK as u64 && end <= self.predictor.size() {
             // SAFETY: the range lies among the marks, and the buffer does not.
             unsafe {
-                let from = self.mark_ptr(marks, first);
+                let from = self.mark_ptr(kind, first);
                 std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
             }
             return;
@@ -269,8 +278,8 @@ impl Window {
             let cell = self.predictor.cell(addr.wrapping_add(i as u64));
             // SAFETY: marks are plain memory.
             unsafe {
-                *b = *self.mark_ptr(marks, cell);
-                if let Some(other) = self.elsewhere(marks, cell) {
+                *b = *self.mark_ptr(kind, cell);
+                if let Some(other) = self.elsewhere(kind, cell) {
                     *b |= *other;
                 }
             }
@@ -278,15 +287,15 @@ impl Window {
     }
 
     /// Marks the `len` cells from `addr` on with `mark`.
-    pub fn set_marks(&mut self, marks: Marks, addr: u64, len: u64, mark: u8) {
+    pub fn set_marks(&mut self, kind: AccessKind, addr: u64, len: u64, mark: u8) {
         let size = self.predictor.size();
         let first = self.predictor.cell(addr);
         let len = len.min(size);
         let here = len.min(size - first);
         // SAFETY: both parts lie among the marks.
         unsafe {
-            self.mark_ptr(marks, first).write_bytes(mark, here as usize);
-            self.mark_ptr(marks, 0)
+            self.mark_ptr(kind, first).write_bytes(mark, here as usize);
+            self.mark_ptr(kind, 0)
                 .write_bytes(mark, (len - here) as usize);
         }
     }
@@ -297,11 +306,11 @@ impl Window {
             let cell = self.predictor.cell(addr.wrapping_add(i));
             // SAFETY: marks are plain memory.
             unsafe {
-                *self.mark_ptr(Marks::Reads, cell) &= observe::UNKNOWN;
-                if let Some(other) = self.elsewhere(Marks::Reads, cell) {
+                *self.mark_ptr(AccessKind::Reads, cell) &= observe::UNKNOWN;
+                if let Some(other) = self.elsewhere(AccessKind::Reads, cell) {
                     *other &= observe::UNKNOWN;
                 }
-                *self.mark_ptr(Marks::Writes, cell) = observe::UNKNOWN;
+                *self.mark_ptr(AccessKind::Writes, cell) = observe::UNKNOWN;
             }
         }
     }
@@ -311,9 +320,9 @@ impl Window {
         self.at != 0
     }
 
-    /// Releases pages of marks (ascending, see [`Part::host`]) that are all zero.
-    pub(crate) fn give_back(&mut self, marks: Marks, hosts: &[u32]) -> Result<(), Error> {
-        let (map, base) = self.stretch_mut(marks);
+    /// Releases pages of marks (ascending, see [`MarkPage::host`]) that are all zero.
+    pub(crate) fn give_back(&mut self, kind: AccessKind, hosts: &[u32]) -> Result<(), Error> {
+        let (map, base) = self.stretch_mut(kind);
         for run in hosts.chunk_by(|a, b| a + 1 == *b) {
             let at = base + run[0] as usize * PAGE as usize;
             map.discard(at, run.len() * PAGE as usize)?;
@@ -324,18 +333,18 @@ impl Window {
     /// Removes all marks. From now on anything may be accessed.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
-        for marks in [Marks::Reads, Marks::Writes] {
-            let (map, at) = self.stretch_mut(marks);
-            map.discard(at, Marks::LEN)?;
+        for kind in [AccessKind::Reads, AccessKind::Writes] {
+            let (map, at) = self.stretch_mut(kind);
+            map.discard(at, AccessKind::LEN)?;
         }
         Ok(())
     }
 
     /// Sets a mark in the slack.
     #[cfg(test)]
-    pub(crate) fn set_slack(&mut self, marks: Marks, at: u64) {
+    pub(crate) fn set_slack(&mut self, kind: AccessKind, at: u64) {
         assert!(at < self.predictor.size() + observe::SLACK as u64);
         // SAFETY: marks are plain memory with slack behind them.
-        unsafe { *self.mark_ptr(marks, 0).add(at as usize) = observe::MARK }
+        unsafe { *self.mark_ptr(kind, 0).add(at as usize) = observe::MARK }
     }
 }

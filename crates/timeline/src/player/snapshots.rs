@@ -3,7 +3,7 @@
 use super::{Chunks, Need, Player, Since};
 use crate::Result;
 use crate::timeline::replay;
-use hindsight_replay::Snapshot;
+use hindsight_replay::Checkpoint;
 
 /// Snapshots that are kept, and bytes of them.
 const SNAPSHOTS: usize = 32;
@@ -14,7 +14,7 @@ const PER_BYTE: u64 = 2;
 
 /// A snapshot in the interval that is played.
 pub struct Kept {
-    pub machine: Snapshot,
+    pub machine: Checkpoint,
     pub since: Since,
     /// The chunk behind those that had been read.
     next: usize,
@@ -88,14 +88,14 @@ impl Player {
         if !self.at.is_some_and(|at| at.marks) || self.snapshots.iter().any(has) {
             return Ok(());
         }
-        let machine = self.machine.snapshot(&self.base);
+        let machine = self.machine.checkpoint(&self.base);
         let machine = machine.map_err(|e| replay(self.thread, e))?;
         self.keep(machine, true);
         Ok(())
     }
 
     /// Keeps a snapshot of the present state, with marks or without.
-    pub(super) fn keep(&mut self, machine: Snapshot, marks: bool) {
+    pub(super) fn keep(&mut self, machine: Checkpoint, marks: bool) {
         let Some(at) = self.at else { return };
         let size = machine.size();
         // One may hold what a program's file is, which takes long to lay out again.
@@ -132,7 +132,7 @@ impl Player {
         if (self.snapshots.iter()).any(|s| s.position() == here && !s.settled) {
             return Ok(());
         }
-        let machine = self.machine.snapshot_memory(&self.base);
+        let machine = self.machine.checkpoint_memory(&self.base);
         self.keep(machine.map_err(|e| replay(self.thread, e))?, false);
         Ok(())
     }

@@ -11,19 +11,19 @@ const SHARDS: usize = 64;
 type Shard = HashMap<u64, Box<[u64; SPAN as usize / 64]>>;
 
 /// The order numbers that have occurred. Each may occur once.
-pub struct Order {
+pub struct Sequence {
     shards: Vec<Mutex<Shard>>,
 }
 
-impl Default for Order {
+impl Default for Sequence {
     fn default() -> Self {
-        Order {
+        Sequence {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         }
     }
 }
 
-impl Order {
+impl Sequence {
     /// Takes a number. `false` if it was taken before.
     pub fn take(&self, number: u64) -> bool {
         let span = number / SPAN;
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn each_number_is_taken_once() {
-        let o = Order::default();
+        let o = Sequence::default();
         let numbers = [0, 1, 63, 64, 511, 512, 1 << 40, u64::MAX];
         assert!(numbers.iter().all(|n| o.take(*n)));
         assert!(!numbers.iter().any(|n| o.take(*n)));

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::sweep::{Bits, sweep};
-use crate::window::{Marks, Window};
+use crate::window::{AccessKind, Window};
 
 const PAGE: usize = 4096;
 
@@ -36,7 +36,7 @@ impl Window {
     /// Shows all pages that have marks, ascending, and removes the marks. Pages of marks that were set are
     /// zeroed in place, which is cheaper than allocating them again. Other pages are released.
     pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
-        let kinds = [Marks::Reads, Marks::Writes];
+        let kinds = [AccessKind::Reads, AccessKind::Writes];
         let mut parts = [Vec::new(), Vec::new()];
         for (kind, parts) in kinds.into_iter().zip(&mut parts) {
             self.fold_slack(kind)?;
@@ -135,42 +135,42 @@ mod tests {
         assert_eq!(seen(&mut w), []);
         for round in 0..3 {
             w.write(5 * 4096, &[7 + round]);
-            w.set_marks(Marks::Reads, 5 * 4096, 2, MARK);
-            w.set_marks(Marks::Writes, 9 * 4096 + 65, 1, MARK);
+            w.set_marks(AccessKind::Reads, 5 * 4096, 2, MARK);
+            w.set_marks(AccessKind::Writes, 9 * 4096 + 65, 1, MARK);
             let want = [(5, 1, 3, 0, 7 + round), (9, 2, 0, 2, 0)];
             assert_eq!(seen(&mut w), want);
             assert_eq!(seen(&mut w), []);
         }
         // An access that begins in the last cells ends in the first ones.
-        w.set_marks(Marks::Reads, 0, 1, MARK);
-        w.set_slack(Marks::Reads, (1 << 32) + 1);
+        w.set_marks(AccessKind::Reads, 0, 1, MARK);
+        w.set_slack(AccessKind::Reads, (1 << 32) + 1);
         assert_eq!(seen(&mut w), [(0, 1, 3, 0, 0)]);
         assert_eq!(seen(&mut w), []);
         // The same holds for the first cells, which are marked through the FS base.
-        w.set_slack(Marks::Reads, 1 << 32);
+        w.set_slack(AccessKind::Reads, 1 << 32);
         w.set_slack(
-            Marks::Reads,
+            AccessKind::Reads,
             (1 << 32) - 1 + observe::APART.unsigned_abs() as u64,
         );
         let mut marks = [0; 46];
-        w.marks(Marks::Reads, (1 << 32) - 1, &mut marks);
+        w.marks(AccessKind::Reads, (1 << 32) - 1, &mut marks);
         assert_eq!((marks[0], marks[1], marks[44]), (0, MARK, MARK));
         assert_eq!(marks.iter().filter(|m| **m != 0).count(), 2);
         let first = (0, 1, 1 << 43 | 1, 0, 0);
         assert_eq!(seen(&mut w), [first]);
-        w.set_slack(Marks::Reads, 1 << 32);
-        w.write_marks(Marks::Reads, 0, &[0; 2]);
-        w.marks(Marks::Reads, 0, &mut marks);
+        w.set_slack(AccessKind::Reads, 1 << 32);
+        w.write_marks(AccessKind::Reads, 0, &[0; 2]);
+        w.marks(AccessKind::Reads, 0, &mut marks);
         assert_eq!(marks[0], 0);
-        w.set_slack(Marks::Reads, 1 << 32);
+        w.set_slack(AccessKind::Reads, 1 << 32);
         w.forget(0, 1).unwrap();
-        w.marks(Marks::Reads, 0, &mut marks);
+        w.marks(AccessKind::Reads, 0, &mut marks);
         assert_eq!(marks[0], MARK & UNKNOWN);
-        w.set_slack(Marks::Writes, (1 << 32) + 2);
-        w.set_marks(Marks::Writes, (1 << 32) - 1, 2, MARK);
+        w.set_slack(AccessKind::Writes, (1 << 32) + 2);
+        w.set_marks(AccessKind::Writes, (1 << 32) - 1, 2, MARK);
         assert_eq!(seen(&mut w)[0], (0, 1, 1, 0b101, 0));
         assert_eq!(seen(&mut w), []);
-        w.set_marks(Marks::Writes, 3, 1, MARK);
+        w.set_marks(AccessKind::Writes, 3, 1, MARK);
         w.clear_marks().unwrap();
         assert_eq!(seen(&mut w), []);
     }
