@@ -1,9 +1,9 @@
 //! Measures in pairs: native, recorded, replayed, native, recorded, replayed, and so on. So a machine that
 //! changes its speed changes it for all three.
 
+use crate::folder::same_content;
 use crate::hindsight::{Facts, Hindsight, empty, must_succeed, only_recording};
 use crate::process::{Run, Spec, argv, run};
-use crate::snapshot::same_content;
 use crate::stats::{geometric_mean, median, range};
 use crate::workload::{Aim, Workload};
 use serde::Serialize;

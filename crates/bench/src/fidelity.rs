@@ -2,9 +2,9 @@
 //! everything that they leave: output, messages, exit status and files. Then replays and verifies the
 //! recordings.
 
+use crate::folder::{FolderState, same_content};
 use crate::hindsight::{Hindsight, tail};
-use crate::process::{End, Spec, argv, run};
-use crate::snapshot::{Snapshot, same_content};
+use crate::process::{ExitStatus, Spec, argv, run};
 use crate::table::markdown;
 use serde::Serialize;
 use std::io;
@@ -29,7 +29,7 @@ pub struct Outcome {
     /// Number of recorded instructions; 0 if unknown.
     pub instructions: u64,
     /// How the native run ended.
-    pub end: Option<End>,
+    pub end: Option<ExitStatus>,
     /// What differs. `None` if all was the same and verified.
     pub miss: Option<String>,
 }
@@ -161,7 +161,7 @@ impl Ground {
         case: &Case,
         name: &str,
         wrap: &dyn Fn(&Spec) -> Spec,
-    ) -> io::Result<(End, Snapshot)> {
+    ) -> io::Result<(ExitStatus, FolderState)> {
         let work = self.fresh()?;
         let words: Vec<&str> = case
             .argv
@@ -180,7 +180,7 @@ impl Ground {
             limit: LIMIT,
         };
         let done = run(&wrap(&spec))?;
-        Ok((done.end, Snapshot::take(&work)?))
+        Ok((done.end, FolderState::take(&work)?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs the `hindsight` program for the measurements.
 
-use crate::process::{End, Run, Spec, run};
+use crate::process::{ExitStatus, Run, Spec, run};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io;
@@ -119,7 +119,7 @@ impl Hindsight {
             limit,
             ..Spec::default()
         })?;
-        if done.end == End::Exit(0) {
+        if done.end == ExitStatus::Exit(0) {
             return Ok(done);
         }
         let (report, messages) = (tail(&report), tail(&messages));
@@ -205,7 +205,7 @@ pub fn tail(path: &Path) -> String {
 
 /// Fails unless `run` ended with status 0.
 pub fn must_succeed(what: &str, run: &Run, messages: &Path) -> io::Result<()> {
-    if run.end == End::Exit(0) {
+    if run.end == ExitStatus::Exit(0) {
         return Ok(());
     }
     Err(io::Error::other(format!(

@@ -2,12 +2,12 @@
 
 mod bench;
 mod fidelity;
+mod folder;
 mod hindsight;
 mod machine;
 mod process;
 mod questions;
 mod servers;
-mod snapshot;
 mod soak;
 mod stats;
 mod table;

@@ -31,7 +31,7 @@ pub struct Spec {
 /// What a run cost and how it ended.
 #[derive(Clone, Debug)]
 pub struct Run {
-    pub end: End,
+    pub end: ExitStatus,
     /// User plus system time of the process and all descendants that were waited for, in seconds.
     pub cpu: f64,
     pub wall: f64,
@@ -41,18 +41,18 @@ pub struct Run {
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub enum End {
+pub enum ExitStatus {
     Exit(i32),
     Signal(i32),
     TimedOut,
 }
 
-impl std::fmt::Display for End {
+impl std::fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
-            End::Exit(n) => write!(f, "exit {n}"),
-            End::Signal(n) => write!(f, "signal {n}"),
-            End::TimedOut => write!(f, "timed out"),
+            ExitStatus::Exit(n) => write!(f, "exit {n}"),
+            ExitStatus::Signal(n) => write!(f, "signal {n}"),
+            ExitStatus::TimedOut => write!(f, "timed out"),
         }
     }
 }
@@ -95,11 +95,11 @@ pub fn run(spec: &Spec) -> io::Result<Run> {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     Ok(Run {
         end: if timed_out {
-            End::TimedOut
+            ExitStatus::TimedOut
         } else if libc::WIFSIGNALED(status) {
-            End::Signal(libc::WTERMSIG(status))
+            ExitStatus::Signal(libc::WTERMSIG(status))
         } else {
-            End::Exit(libc::WEXITSTATUS(status))
+            ExitStatus::Exit(libc::WEXITSTATUS(status))
         },
         cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
         wall,
@@ -183,17 +183,17 @@ mod tests {
     fn tells_how_it_ended() {
         assert_eq!(
             run(&spec(&["sh", "-c", "exit 3"])).unwrap().end,
-            End::Exit(3)
+            ExitStatus::Exit(3)
         );
         assert_eq!(
             run(&spec(&["sh", "-c", "kill -9 $$"])).unwrap().end,
-            End::Signal(9)
+            ExitStatus::Signal(9)
         );
         let slow = Spec {
             limit: Duration::from_millis(50),
             ..spec(&["sleep", "9"])
         };
-        assert_eq!(run(&slow).unwrap().end, End::TimedOut);
+        assert_eq!(run(&slow).unwrap().end, ExitStatus::TimedOut);
         assert!(run(&spec(&["/nonexistent/program"])).is_err());
     }
 

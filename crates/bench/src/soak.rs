@@ -5,7 +5,7 @@
 //! processes that come and go. Beside them, short programs are recorded and verified one by one.
 
 use crate::hindsight::Hindsight;
-use crate::process::{ENVIRONMENT, End, Spec, run};
+use crate::process::{ENVIRONMENT, ExitStatus, Spec, run};
 use crate::stats::slope;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -199,7 +199,7 @@ fn short_ones(tool: &Hindsight, dir: &Path, over: &AtomicBool) -> io::Result<u64
             ..Spec::default()
         };
         let done = run(&tool.recorded(&native, &trace))?;
-        if done.end != End::Exit(0) {
+        if done.end != ExitStatus::Exit(0) {
             let messages = crate::hindsight::tail(&dir.join("short.messages"));
             return Err(io::Error::other(format!(
                 "{line}: {}: {messages}",

@@ -1,7 +1,7 @@
 //! Measures what travel in a recording costs: milliseconds for each question, at random places.
 
 use crate::hindsight::Hindsight;
-use crate::process::{End, Run, Spec, run as run_program};
+use crate::process::{ExitStatus, Run, Spec, run as run_program};
 use crate::stats::{Random, median, range};
 use crate::workload;
 use hindsight_timeline::breakpath::{Breakpath, Touch};
@@ -57,7 +57,7 @@ pub fn one(trace: &Path, rounds: usize) -> Result<bool> {
 fn run_well(what: &str, spec: &Spec) -> io::Result<Run> {
     let run = run_program(spec)?;
     match run.end {
-        End::Exit(0) => Ok(run),
+        ExitStatus::Exit(0) => Ok(run),
         end => Err(io::Error::other(format!("{what}: {end}"))),
     }
 }

@@ -59,7 +59,7 @@ pub struct Who {
 /// What a producer counts. These numbers are only shown; nothing depends on them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
-    pub surprises: u64,
+    pub mispredictions: u64,
     pub translated: u64,
     pub flushes: u64,
     pub exits: [u64; 16],
@@ -149,7 +149,7 @@ impl Consumer {
             *to = from.load(Relaxed);
         }
         Counts {
-            surprises: c.surprises.load(Relaxed),
+            mispredictions: c.mispredictions.load(Relaxed),
             translated: c.translated.load(Relaxed),
             flushes: c.flushes.load(Relaxed),
             exits,
@@ -263,7 +263,7 @@ impl Consumer {
     /// Makes ring `i` free for the next producer.
     pub fn free(&mut self, i: usize, header: &Header) {
         let c = self.ctl();
-        for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
+        for n in [&c.position, &c.mispredictions, &c.translated, &c.flushes] {
             n.store(0, Relaxed);
         }
         c.exits.iter().for_each(|e| e.store(0, Relaxed));

@@ -14,7 +14,7 @@ pub mod pen;
 pub mod ring;
 pub mod script;
 pub mod select;
-pub mod shelf;
+pub mod shared_cache;
 pub mod unborn;
 pub mod varint;
 

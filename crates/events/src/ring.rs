@@ -7,7 +7,7 @@
 //! 3. a control page for each of [`RINGS`] rings,
 //! 4. the recorder's executable image,
 //! 5. the data of [`Header::rings`] rings, [`RING_BYTES`] each (a power of two),
-//! 6. the [shelf](crate::shelf) of translated code that program images share, unless a limit forbids it.
+//! 6. the [shared cache](crate::shared_cache) of translated code that program images share, unless a limit forbids it.
 //!
 //! Only pages that are used take memory. A ring carries whole events back to back. Its `head` and `tail`
 //! count bytes since a producer took the ring and never wrap.
@@ -57,7 +57,7 @@ pub const IMAGE_BYTES: usize = 8 << 20;
 /// Bytes before the data of the first ring.
 const DATA: usize = IMAGE + IMAGE_BYTES;
 
-/// Size in bytes of a control file with `rings` rings and without shelf. The shelf begins at this offset.
+/// Size in bytes of a control file with `rings` rings and without a shared cache. That begins at this offset.
 pub const fn file_len(rings: usize) -> usize {
     DATA + rings * RING_BYTES
 }
@@ -91,7 +91,7 @@ pub struct Stripe {
 }
 
 /// A set of rings, one bit each.
-pub type Set = [AtomicU64; RINGS / 64];
+pub type RingSet = [AtomicU64; RINGS / 64];
 
 /// The first pages of the control file.
 #[repr(C)]
@@ -150,9 +150,9 @@ pub struct Header {
     pub chaos_slept: AtomicU64,
     /// Rings that are taken. The collector looks only at these. For producers it is a hint: the ring's
     /// [`Ctl::state`] decides.
-    pub live: Set,
+    pub live: RingSet,
     /// Rings that want the collector's attention now.
-    pub dirty: Set,
+    pub dirty: RingSet,
     /// The processes of [`Header::unborn`] whose ids are known.
     pub names: Names,
     /// How recorded processes hand over files.
@@ -213,7 +213,7 @@ impl Header {
     }
 
     /// Asks for the collector's attention to ring `i`.
-    pub fn mark(&self, i: usize) {
+    pub fn request_attention(&self, i: usize) {
         self.dirty[i / 64].fetch_or(1 << (i % 64), AcqRel);
     }
 }
@@ -309,7 +309,7 @@ pub struct Ctl {
     /// Position of the thread when it last left translated code.
     pub position: AtomicU64,
     /// Number of mispredictions.
-    pub surprises: AtomicU64,
+    pub mispredictions: AtomicU64,
     /// Guest instructions translated.
     pub translated: AtomicU64,
     /// How often the translation cache was emptied.

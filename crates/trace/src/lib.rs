@@ -29,5 +29,5 @@ pub use meta::{
     Taken, Text, Totals,
 };
 pub use reader::{Brief, ChunkMeta, Completeness, Image, StreamId, Trace};
-pub use ring::{Limit, Ring, Snapshot, Told};
+pub use ring::{Limit, Ring, RingSnapshot, Told};
 pub use writer::Writer;

@@ -13,7 +13,7 @@ pub mod prune;
 mod snapshot;
 
 pub use compact::Told;
-pub use snapshot::Snapshot;
+pub use snapshot::RingSnapshot;
 
 use compact::{Rounds, Weight};
 

@@ -6,12 +6,12 @@
 //!   they took effect in this order.
 
 mod cost;
-mod order;
+mod order_proof;
 mod part;
 mod suspects;
 pub mod symbols;
 mod whole;
 
-pub use order::{OrderError, OrderReport, Violation, check_order};
+pub use order_proof::{OrderError, OrderReport, Violation, check_order};
 pub use suspects::Suspect;
 pub use whole::{Checks, Located, Options, Report, verify};

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// A location in the program's files.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Location {
     /// Path of the module.
     pub module: String,
     /// Offset in the module's file, in bytes.
@@ -17,7 +17,7 @@ pub struct Place {
     pub symbol: Option<(String, u64)>,
 }
 
-impl Place {
+impl Location {
     /// The location as text for programs: names are not escaped.
     pub fn exact(&self) -> String {
         let file = format!("{}+{:#x}", self.module, self.offset);
@@ -29,7 +29,7 @@ impl Place {
 }
 
 /// Escapes names.
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&line(&self.exact()))
     }
@@ -37,7 +37,7 @@ impl fmt::Display for Place {
 
 /// Finds the module and the symbol of a guest address in a program image. If the address was mapped several
 /// times, the last mapping counts.
-pub fn place(trace: &Trace, image: u32, addr: u64) -> Option<Place> {
+pub fn location(trace: &Trace, image: u32, addr: u64) -> Option<Location> {
     let mut found = None;
     let streams = &trace.image(image)?.streams;
     for c in streams.iter().flat_map(|s| trace.chunks(*s)) {
@@ -64,7 +64,7 @@ pub fn place(trace: &Trace, image: u32, addr: u64) -> Option<Place> {
     let (path, offset) = found?;
     let module = trace.modules().iter().find(|m| m.path.as_bytes() == path);
     let symbol = module.and_then(|m| symbol(&trace.module_bytes(m.hash).ok()?, offset));
-    Some(Place {
+    Some(Location {
         module: String::from_utf8_lossy(&path).into_owned(),
         offset,
         symbol,

@@ -1,9 +1,9 @@
 //! Replays a whole trace and compares everything that can be compared.
 
 use crate::cost::{Watch, thread_time};
-use crate::part::{self, Outcome, Part};
+use crate::part::{self, Outcome, Stretch};
 use crate::suspects::{self, Suspect};
-use crate::symbols::{self, Place};
+use crate::symbols::{self, Location};
 use hindsight_events::event::tag;
 use hindsight_isa::{Executed, Predictor};
 use hindsight_replay::{
@@ -57,7 +57,7 @@ pub struct Located {
     /// Process, program and thread, as text for people.
     pub who: String,
     pub difference: Difference,
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     /// In the quiet regime: system calls that may have written memory without the recording having it, the
     /// likeliest first.
     pub suspects: Vec<Suspect>,
@@ -73,7 +73,7 @@ impl fmt::Display for Located {
             d.position,
             d.pc
         )?;
-        if let Some(p) = &self.place {
+        if let Some(p) = &self.location {
             write!(f, " ({p})")?;
         }
         let (expected, found) = (Shown(&d.expected), Shown(&d.found));
@@ -225,7 +225,7 @@ pub fn verify(
     trace.check_pace()?;
     let jobs = options.jobs.max(1);
     let threads = trace.threads();
-    let mut parts: Vec<Part> = threads
+    let mut parts: Vec<Stretch> = threads
         .iter()
         .flat_map(|s| part::split(trace, *s, jobs))
         .collect();
@@ -378,7 +378,7 @@ pub fn verify(
                 report.ends.push((stream, None));
             }
             Outcome::Failed(Error::Difference(d)) => {
-                let place = symbols::place(trace, parts[i].image, d.pc);
+                let location = symbols::location(trace, parts[i].image, d.pc);
                 let code = Arc::new(Code::from_trace(trace, parts[i].image)?);
                 report.difference = Some(Located {
                     stream,
@@ -391,7 +391,7 @@ pub fn verify(
                         }
                     },
                     difference: *d,
-                    place,
+                    location,
                 });
                 break;
             }
@@ -412,13 +412,13 @@ fn program(trace: &Trace, image: u32) -> String {
 }
 
 /// The code of program images. Each is held while parts that execute it are to be replayed.
-struct Codes(Mutex<BTreeMap<u32, Wanted>>);
+struct Codes(Mutex<BTreeMap<u32, SharedCode>>);
 
 /// The number of parts that still need the code, and the code once it is read.
-type Wanted = (usize, Option<Arc<Code>>);
+type SharedCode = (usize, Option<Arc<Code>>);
 
 impl Codes {
-    fn new(parts: &[Part]) -> Codes {
+    fn new(parts: &[Stretch]) -> Codes {
         let mut all = BTreeMap::new();
         for p in parts {
             all.entry(p.image).or_insert((0, None)).0 += 1;

@@ -198,9 +198,9 @@ fn reports_the_first_difference() {
             (2, 6_000_000, PC)
         );
         assert!(d.difference.expected.starts_with("rax="), "{d}");
-        let place = d.place.as_ref().unwrap();
+        let location = d.location.as_ref().unwrap();
         assert_eq!(
-            (place.module.as_str(), place.offset),
+            (location.module.as_str(), location.offset),
             ("/program", 0x1000 + (PC & 0xfff))
         );
     }
@@ -456,7 +456,7 @@ fn the_first_difference_names_its_process() {
     let d = r.difference.unwrap();
     assert_eq!((d.stream, d.difference.position), (5, 6_000_000));
     assert_eq!(d.who, "process 1001 (prog), thread 1006 (stream 5)");
-    assert_eq!(d.place.unwrap().offset, 0x2000 + (PC & 0xfff));
+    assert_eq!(d.location.unwrap().offset, 0x2000 + (PC & 0xfff));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Asks the questions of a round.
 
 use super::log::{Entry, Flow, digest, digest_of};
-use super::world::{Place, Wanted, World};
+use super::world::{StopSet, ThreadPosition, World};
 use crate::stats::Random;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Filter, KindOf, Reason, Result, Scope, ThreadId, Timeline, Watch,
@@ -40,7 +40,7 @@ pub struct Asker<'a> {
     pub(super) random: Random,
     pub(super) tally: &'a mut Tally,
     /// The instants at which modules come and go.
-    pub(super) modules: Vec<Place>,
+    pub(super) modules: Vec<ThreadPosition>,
     pub(super) seed: u64,
     pub(super) round: u64,
 }
@@ -144,7 +144,7 @@ impl<'a> Asker<'a> {
     }
 
     /// A random instant. Often one at which something begins or ends.
-    pub(super) fn place(&mut self) -> Place {
+    pub(super) fn instant(&mut self) -> ThreadPosition {
         let world = self.world;
         let total: u64 = world.logs.iter().map(|l| l.len() + 1).sum();
         let mut n = self.below(total);
@@ -180,7 +180,7 @@ impl<'a> Asker<'a> {
         )
     }
 
-    pub(super) fn go(&mut self, k: usize, (thread, count): Place) -> Result<&mut Cursor> {
+    pub(super) fn go(&mut self, k: usize, (thread, count): ThreadPosition) -> Result<&mut Cursor> {
         let c = &mut self.kinds[k].2;
         c.seek_count(ThreadId(thread), count)?;
         Ok(c)
@@ -191,7 +191,7 @@ impl<'a> Asker<'a> {
         &mut self,
         k: usize,
         what: &'static str,
-        want: Place,
+        want: ThreadPosition,
         context: &str,
     ) -> Result<()> {
         let c = &mut self.kinds[k].2;
@@ -221,7 +221,7 @@ impl<'a> Asker<'a> {
     }
 
     fn registers(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         self.timed(|| format!("seek {place:?}"), |s| s.go(k, place).map(|_| ()))?;
         self.here(k, "registers", place, "seek")?;
         let log = self.world.of(place.0);
@@ -264,7 +264,7 @@ impl<'a> Asker<'a> {
     }
 
     fn steps(&mut self, k: usize) -> Result<()> {
-        let mut place = self.place();
+        let mut place = self.instant();
         self.go(k, place)?;
         let scope = self.one(&SCOPES);
         for _ in 0..self.below(6) {
@@ -312,7 +312,7 @@ impl<'a> Asker<'a> {
     }
 
     fn find(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let (address, len) = self.somewhere();
         let watch = self.one(&[Watch::Read, Watch::Write, Watch::Access]);
         let direction = self.one(&BOTH);
@@ -329,9 +329,9 @@ impl<'a> Asker<'a> {
                     .find(direction, address, len, watch, &Cancel::new())
             },
         )?;
-        let wanted = Wanted {
+        let wanted = StopSet {
             watches: vec![(address, len, watch)],
-            ..Wanted::default()
+            ..StopSet::default()
         };
         let want = self.world.next(place, direction, Scope::Process, &wanted);
         let behind = (direction == Direction::Forward) as u64;
@@ -351,7 +351,7 @@ impl<'a> Asker<'a> {
     }
 
     fn over(&mut self, k: usize) -> Result<()> {
-        let mut place = self.place();
+        let mut place = self.instant();
         let log = self.world.of(place.0);
         if log.len() > FAR {
             return Ok(());
@@ -385,7 +385,7 @@ impl<'a> Asker<'a> {
     }
 
     fn out(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let log = self.world.of(place.0);
         if log.len() > FAR / 4 {
             return Ok(());
@@ -406,7 +406,7 @@ impl<'a> Asker<'a> {
 
     /// Compares the calls of a function.
     fn calls(&mut self, k: usize) -> Result<()> {
-        let (thread, count) = self.place();
+        let (thread, count) = self.instant();
         let log = self.world.of(thread);
         let i = (count - log.from) as usize;
         let Some(n) = log.flow[i..]

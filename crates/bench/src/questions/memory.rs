@@ -169,7 +169,7 @@ impl Asker<'_> {
 
     /// All timelines give the same memory.
     pub(super) fn same(&mut self) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         // The frame of a signal may or may not be there already.
         if self
             .world

@@ -2,7 +2,7 @@
 
 use super::ask::{Asker, BOTH};
 use super::log::Log;
-use super::world::Wanted;
+use super::world::StopSet;
 use hindsight_timeline::{
     Cancel, Direction, Error, Place as Name, Reason, Result, Scope, Stops, ThreadId, Watch,
     Watchpoint,
@@ -19,11 +19,11 @@ const SOON: Duration = Duration::from_millis(if cfg!(test) { 3000 } else { 100 }
 impl Asker<'_> {
     /// The writes before an instant: as a list, and one by one.
     pub(super) fn list(&mut self, k: usize) -> Result<()> {
-        let mut place = self.place();
+        let mut place = self.instant();
         let (address, len) = self.somewhere();
-        let wanted = Wanted {
+        let wanted = StopSet {
             watches: vec![(address, len, Watch::Write)],
-            ..Wanted::default()
+            ..StopSet::default()
         };
         let what = format!("{}: {address:#x}+{len} before {place:?}", self.kinds[k].0);
         let world = self.world;
@@ -57,7 +57,7 @@ impl Asker<'_> {
         self.check("system call by number", have == want, || {
             format!("{n}: {have:?}, not {want:?}")
         });
-        let (thread, count) = self.place();
+        let (thread, count) = self.instant();
         let at = self.world.of(thread).position(count);
         let t = self.kinds[k].1.clone();
         if let Some(when) = t.when(at)? {
@@ -75,7 +75,7 @@ impl Asker<'_> {
     /// A run that stops only where a watched value changes. Only for a process with one thread, whose log
     /// knows all changes.
     pub(super) fn change(&mut self, k: usize) -> Result<()> {
-        let (thread, count) = self.place();
+        let (thread, count) = self.instant();
         let log = self.world.of(thread);
         let (address, len) = self.somewhere();
         let len = len.min(1 + self.below(16));
@@ -115,7 +115,7 @@ impl Asker<'_> {
 
     /// A cancelled question ends soon, and leaves the cursor where it was.
     pub(super) fn cancelled(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let (address, len) = self.somewhere();
         let (kind, direction) = (self.below(7), self.one(&BOTH));
         let delay = Duration::from_micros(self.below(30_000));

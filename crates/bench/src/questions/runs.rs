@@ -2,7 +2,7 @@
 
 use super::ask::{Asker, BOTH, FAR, SCOPES};
 use super::log::Flow;
-use super::world::Wanted;
+use super::world::StopSet;
 use hindsight_timeline::{Breakpoint, Cancel, Reason, Register, Result, Stops, Watch, Watchpoint};
 
 impl Asker<'_> {
@@ -17,9 +17,9 @@ impl Asker<'_> {
     }
 
     pub(super) fn run(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let (direction, scope) = (self.one(&BOTH), self.one(&SCOPES));
-        let mut wanted = Wanted::default();
+        let mut wanted = StopSet::default();
         let some_log = |s: &mut Self| &s.world.logs[s.below(s.world.logs.len() as u64) as usize];
         for _ in 0..self.below(3) {
             let log = some_log(self);

@@ -5,11 +5,11 @@ use hindsight_timeline::{Direction, Position, Register, Scope, Watch};
 use std::collections::{HashMap, HashSet};
 
 /// An instant of a thread: its stream, and the instructions completed.
-pub type Place = (u32, u64);
+pub type ThreadPosition = (u32, u64);
 
 /// What to stop at, as far as a log knows it.
 #[derive(Clone, Default, Debug)]
-pub struct Wanted {
+pub struct StopSet {
     /// Addresses, and the lowest bit that rax must have, if that matters.
     pub breaks: Vec<(u64, Option<u64>)>,
     pub watches: Vec<(u64, u64, Watch)>,
@@ -19,7 +19,7 @@ pub struct Wanted {
     pub threads: bool,
     pub returns: Vec<u64>,
     /// Other instants to stop at.
-    pub places: Vec<Place>,
+    pub places: Vec<ThreadPosition>,
 }
 
 /// A recording.
@@ -64,7 +64,12 @@ impl World {
     }
 
     /// The instant one step further or back. `None` at the end.
-    pub fn step(&self, (home, count): Place, direction: Direction, scope: Scope) -> Option<Place> {
+    pub fn step(
+        &self,
+        (home, count): ThreadPosition,
+        direction: Direction,
+        scope: Scope,
+    ) -> Option<ThreadPosition> {
         let log = self.of(home);
         if scope == Scope::Thread {
             return match direction {
@@ -115,13 +120,13 @@ impl World {
     /// The next or previous stop. `None` if there is none.
     pub fn next(
         &self,
-        (home, count): Place,
+        (home, count): ThreadPosition,
         direction: Direction,
         scope: Scope,
-        wanted: &Wanted,
-    ) -> Option<Place> {
+        wanted: &StopSet,
+    ) -> Option<ThreadPosition> {
         let here = self.of(home).position(count);
-        let mut best: Option<(Position, Place)> = None;
+        let mut best: Option<(Position, ThreadPosition)> = None;
         for log in self.scope(home, scope) {
             let found = match direction {
                 Direction::Forward => log.first(
@@ -151,7 +156,7 @@ impl World {
     }
 
     /// Where a run ends that meets no stop.
-    pub fn end(&self, home: u32, direction: Direction, scope: Scope) -> Place {
+    pub fn end(&self, home: u32, direction: Direction, scope: Scope) -> ThreadPosition {
         let ends = self.scope(home, scope).map(|l| match direction {
             Direction::Forward => (l.position(l.to()), (l.thread, l.to())),
             Direction::Backward => (l.position(l.from), (l.thread, l.from)),
@@ -167,7 +172,7 @@ impl World {
 impl Log {
     /// The first instant, among those for which `counts` is true, at which something stops a run forwards.
     /// The effects of the `back` instructions before them count, too.
-    fn first(&self, wanted: &Wanted, counts: impl Fn(u64) -> bool, back: u64) -> Option<u64> {
+    fn first(&self, wanted: &StopSet, counts: impl Fn(u64) -> bool, back: u64) -> Option<u64> {
         // The instants that count are the last ones.
         let (mut lo, mut hi) = (self.from, self.to() + 1);
         while lo < hi {
@@ -188,7 +193,7 @@ impl Log {
         found.filter(|n| *n >= lo)
     }
 
-    fn last(&self, wanted: &Wanted, counts: impl Fn(u64) -> bool) -> Option<u64> {
+    fn last(&self, wanted: &StopSet, counts: impl Fn(u64) -> bool) -> Option<u64> {
         let (mut lo, mut hi) = (self.from, self.to() + 1);
         while lo < hi {
             let middle = lo + (hi - lo) / 2;
@@ -206,7 +211,7 @@ impl Log {
     }
 
     /// The first or last instant in `lo..hi` at which something other than an effect stops.
-    fn instants(&self, wanted: &Wanted, lo: u64, hi: u64, first: bool) -> Option<u64> {
+    fn instants(&self, wanted: &StopSet, lo: u64, hi: u64, first: bool) -> Option<u64> {
         let mut best = None;
         let mut offer = |n: u64| {
             if (lo..hi).contains(&n) {
@@ -260,7 +265,7 @@ impl Log {
     }
 
     /// The first or last instruction in `lo..hi` whose effect stops.
-    fn effects(&self, wanted: &Wanted, lo: u64, hi: u64, first: bool) -> Option<u64> {
+    fn effects(&self, wanted: &StopSet, lo: u64, hi: u64, first: bool) -> Option<u64> {
         let mut best = None;
         for (address, len, watch) in &wanted.watches {
             let found = self.accessed(*address, *len, *watch, lo, hi, first);

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::
 pub use emit::Emitter;
 use hindsight_events::config::children;
 use hindsight_events::ring::{self, Ctl, Header, STRIPES_OFFSET, Stripe, kind, state};
-use hindsight_events::shelf::{self, Shelf};
+use hindsight_events::shared_cache::{self, SharedCache};
 use hindsight_events::unborn::Unborn;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::MAP_SHARED;
@@ -315,17 +315,17 @@ pub fn recorder() -> Option<&'static [u8]> {
 }
 
 /// Translated code that all images of the recording share.
-pub fn shelf() -> Option<Shelf<'static>> {
+pub fn shared_cache() -> Option<SharedCache<'static>> {
     let at = ring::file_len(header()?.rings.load(Relaxed) as usize);
     if !is_recorded() {
         // Its translations are of another kind.
         return None;
     }
-    if FILE.1.load(Relaxed) < (at + shelf::LEN) as u64 {
+    if FILE.1.load(Relaxed) < (at + shared_cache::LEN) as u64 {
         return None;
     }
     // SAFETY: the file that long is mapped and stays so; this part of it is used through this only.
-    Some(unsafe { Shelf::new(BASE.load(Acquire).add(at)) })
+    Some(unsafe { SharedCache::new(BASE.load(Acquire).add(at)) })
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.
@@ -475,7 +475,7 @@ pub fn end_process() {
 /// Says that ring `i` wants the collector's attention.
 fn attention(i: usize) {
     if let Some(h) = header() {
-        h.mark(i);
+        h.request_attention(i);
     }
 }
 

@@ -37,7 +37,7 @@ impl Ring {
             };
             streams.push((info, s.chunks.iter().cloned().collect()));
         }
-        Snapshot {
+        RingSnapshot {
             header: Header {
                 ring: Some(circular),
                 ..self.header.clone()
@@ -51,7 +51,7 @@ impl Ring {
 }
 
 /// What a ring held at one moment.
-pub struct Snapshot {
+pub struct RingSnapshot {
     header: Header,
     streams: Vec<(StreamInfo, Vec<Arc<Held>>)>,
     modules: Vec<Module>,
@@ -59,7 +59,7 @@ pub struct Snapshot {
     summaries: Vec<StreamSummary>,
 }
 
-impl Snapshot {
+impl RingSnapshot {
     /// Instructions of all threads, including dropped ones.
     pub fn instructions(&self) -> u64 {
         let kept: u64 = self.summaries.iter().map(|s| s.instructions).sum();

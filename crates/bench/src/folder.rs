@@ -17,14 +17,14 @@ enum Entry {
 
 /// All entries below a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Snapshot(BTreeMap<PathBuf, Entry>);
+pub struct FolderState(BTreeMap<PathBuf, Entry>);
 
-impl Snapshot {
+impl FolderState {
     /// Reads everything below `dir`.
-    pub fn take(dir: &Path) -> io::Result<Snapshot> {
-        let mut snapshot = Snapshot::default();
-        snapshot.add(dir, Path::new(""))?;
-        Ok(snapshot)
+    pub fn take(dir: &Path) -> io::Result<FolderState> {
+        let mut state = FolderState::default();
+        state.add(dir, Path::new(""))?;
+        Ok(state)
     }
 
     fn add(&mut self, root: &Path, below: &Path) -> io::Result<()> {
@@ -56,7 +56,7 @@ impl Snapshot {
     }
 
     /// The first entry that differs in `other`.
-    pub fn difference(&self, other: &Snapshot) -> Option<PathBuf> {
+    pub fn difference(&self, other: &FolderState) -> Option<PathBuf> {
         let names = self.0.keys().chain(other.0.keys());
         names
             .filter(|n| self.0.get(*n) != other.0.get(*n))
@@ -97,8 +97,8 @@ mod tests {
         }
         let take = || {
             (
-                Snapshot::take(a.path()).unwrap(),
-                Snapshot::take(b.path()).unwrap(),
+                FolderState::take(a.path()).unwrap(),
+                FolderState::take(b.path()).unwrap(),
             )
         };
         let (x, y) = take();

@@ -325,7 +325,7 @@ pub fn unknown(trace: &Trace, stream: StreamId, log: &mut Log) -> Result<(), Err
 
 /// Says whether atomic operations on a word matter, given the word and two order numbers: the operation's and
 /// the thread's next one.
-pub type Wanted<'a> = dyn Fn(u64, (u64, u64)) -> bool + Sync + 'a;
+pub type OpFilter<'a> = dyn Fn(u64, (u64, u64)) -> bool + Sync + 'a;
 
 /// Replays `stream`. Logs atomic operations on words for which `wanted` is true. With a table, also logs all
 /// plain stores to its words.
@@ -334,7 +334,7 @@ pub fn play(
     stream: StreamId,
     code: Arc<Code>,
     table: Option<&Table>,
-    wanted: &Wanted,
+    wanted: &OpFilter,
     log: &mut Log,
 ) -> Result<(), Error> {
     let bits = trace.header().predictor_bits;

@@ -23,9 +23,9 @@ use hindsight_events::ring::STRIPES;
 use hindsight_replay::Code;
 use hindsight_text::Shown;
 use hindsight_trace::{StreamId, Taken, Trace};
-use judge::{Displaced, Intervals, Mismatch, Part, bits, judge, released, stored};
+use judge::{Displaced, Intervals, Mismatch, OpBytes, bits, judge, released, stored};
 use layout::{Layout, Objects};
-use play::{Log, Store, Table, Wanted};
+use play::{Log, OpFilter, Store, Table};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -95,7 +95,7 @@ pub struct Violation {
     pub count: u64,
     pub pc: u64,
     /// Where in the program it is, as text.
-    pub place: Option<String>,
+    pub location: Option<String>,
     /// Its order number.
     pub number: u64,
     /// The bytes that contradict the order: their address.
@@ -117,7 +117,7 @@ impl fmt::Display for Violation {
             self.count,
             self.pc
         )?;
-        if let Some(p) = &self.place {
+        if let Some(p) = &self.location {
             write!(f, " ({})", Shown(p))?;
         }
         let (number, thread, count) = self.before;
@@ -194,7 +194,7 @@ struct Process<'t> {
 
 impl Process<'_> {
     /// Replays all threads of the process.
-    fn play(&self, table: Option<&Table>, wanted: &Wanted) -> Result<Log> {
+    fn play(&self, table: Option<&Table>, wanted: &OpFilter) -> Result<Log> {
         let code = Arc::new(tag(0, Code::from_trace(self.trace, self.image))?);
         let next = AtomicUsize::new(0);
         let all = Mutex::new((Log::default(), None));
@@ -322,16 +322,16 @@ impl Group<'_, '_> {
         let missing = Intervals::new(&mut missing);
         for m in mismatches {
             let list = stores.get(&m.op.word).map_or(&[][..], |l| l);
-            let unexplained = |p: &&Part| !stored(&m.op, p, list);
+            let unexplained = |p: &&OpBytes| !stored(&m.op, p, list);
             // Something else may have written there.
-            let undecided = |p: &Part| {
+            let undecided = |p: &OpBytes| {
                 let (from, to) = (p.before.number, m.op.next);
                 released(&m.op, p)
                     || kernel.any(from, to)
                     || missing.any(from, to)
                     || self.is_open(m.op.word, (from, to))
             };
-            let left: Vec<&Part> = m.parts.iter().filter(unexplained).collect();
+            let left: Vec<&OpBytes> = m.parts.iter().filter(unexplained).collect();
             if left.is_empty() {
                 report.stored += 1;
             } else if displaced.has(&m.op) {
@@ -353,7 +353,7 @@ impl Group<'_, '_> {
         Ok(())
     }
 
-    fn violation(&self, m: &Mismatch, part: &Part) -> Option<Violation> {
+    fn violation(&self, m: &Mismatch, part: &OpBytes) -> Option<Violation> {
         let mut members = self.members.iter();
         let p = members.find(|p| p.threads.contains(&m.op.stream))?;
         let first = part.mask.trailing_zeros();
@@ -369,7 +369,7 @@ impl Group<'_, '_> {
             ),
             count: m.op.pos,
             pc: m.op.pc,
-            place: symbols::place(p.trace, p.image, m.op.pc).map(|p| p.to_string()),
+            location: symbols::location(p.trace, p.image, m.op.pc).map(|p| p.to_string()),
             number: m.op.number,
             address: word + first as u64,
             len: len as u64,

@@ -1,4 +1,4 @@
-//! The shelf: byte strings in memory that several processes share. All program images of a recording put
+//! The shared cache: byte strings in memory that several processes share. All program images of a recording put
 //! translated code and other common knowledge there, and find what others put.
 //!
 //! It consists of a header, an index of [`SLOTS`] words, and the entries. A process first writes an entry
@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of a shelf.
+/// Bytes of a shared cache.
 pub const LEN: usize = 128 << 20;
 
 /// Number of slots in the index. There are many more slots than entries, so an entry is found near its first
@@ -31,8 +31,8 @@ const ENTRIES: usize = INDEX + 8 * SLOTS;
 const HEAD: usize = 24;
 
 /// The bits of a slot that hold the entry's offset, in words.
-const PLACE: u64 = (1 << 25) - 1;
-const _: () = assert!(LEN / 8 <= PLACE as usize);
+const ENTRY_OFFSET: u64 = (1 << 25) - 1;
+const _: () = assert!(LEN / 8 <= ENTRY_OFFSET as usize);
 
 /// The bit of a slot whose entry was made or used in this recording.
 const USED: u64 = 1 << 31;
@@ -57,7 +57,7 @@ impl Found<'_> {
 pub struct Count {
     /// Restored entries that were used.
     pub served: usize,
-    /// Entries that were put on the shelf in this recording.
+    /// Entries that were put in the shared cache in this recording.
     pub made: usize,
 }
 
@@ -93,25 +93,25 @@ pub fn key(hash: u64, place: u64) -> u64 {
     hash & !LOW | place & LOW
 }
 
-/// The shelf in a mapping.
+/// The shared cache in a mapping.
 #[derive(Clone, Copy)]
-pub struct Shelf<'m> {
+pub struct SharedCache<'m> {
     base: *mut u8,
     mapping: PhantomData<&'m [AtomicU64]>,
 }
 
 // SAFETY: the header and the index are atomics, and entries are written before the index names them.
-unsafe impl Send for Shelf<'_> {}
+unsafe impl Send for SharedCache<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Shelf<'_> {}
+unsafe impl Sync for SharedCache<'_> {}
 
-impl<'m> Shelf<'m> {
+impl<'m> SharedCache<'m> {
     /// # Safety
     /// - `base` is the start of [`LEN`] bytes of shared memory that is zero at first.
     /// - The memory stays mapped for `'m` and is aligned to a page.
     /// - It is written through this type only.
-    pub unsafe fn new(base: *mut u8) -> Shelf<'m> {
-        Shelf {
+    pub unsafe fn new(base: *mut u8) -> SharedCache<'m> {
+        SharedCache {
             base,
             mapping: PhantomData,
         }
@@ -135,31 +135,31 @@ impl<'m> Shelf<'m> {
 
     /// Slots that may name `key`.
     fn slots(&self, key: u64) -> impl Iterator<Item = &'m AtomicU64> {
-        let shelf = *self;
-        Shelf::numbers(key).map(move |i| shelf.slot(i))
+        let cache = *self;
+        SharedCache::numbers(key).map(move |i| cache.slot(i))
     }
 
     /// The values of all slots that are not empty.
     fn named(&self) -> impl Iterator<Item = u64> {
-        let shelf = *self;
+        let cache = *self;
         let pages = &self.header().pages;
         let has = |p: &usize| pages[p / 64].load(Acquire) & 1 << (p % 64) != 0;
         (0..SLOTS / PAGE)
             .filter(has)
             .flat_map(|p| p * PAGE..(p + 1) * PAGE)
-            .map(move |i| shelf.slot(i).load(Acquire))
+            .map(move |i| cache.slot(i).load(Acquire))
             .filter(|v| *v != 0)
     }
 
     /// The contents of kind `kind` that were put under `key`.
     pub fn find(&self, kind: u32, key: u64) -> impl Iterator<Item = Found<'m>> {
-        let shelf = *self;
+        let cache = *self;
         self.slots(key)
             .map(|slot| (slot, slot.load(Acquire)))
             .take_while(|(_, v)| *v != 0)
             .filter(move |(_, v)| v >> 32 == key >> 32)
             .filter_map(move |(slot, v)| {
-                let content = shelf.entry(place(v), kind, key)?;
+                let content = cache.entry(entry_offset(v), kind, key)?;
                 Some(Found { content, slot })
             })
     }
@@ -168,7 +168,7 @@ impl<'m> Shelf<'m> {
         if at < ENTRIES || at + HEAD > LEN {
             return None;
         }
-        // SAFETY: within the shelf, and entries that the index names do not change.
+        // SAFETY: within the shared cache, and entries that the index names do not change.
         let head: [u64; 3] = unsafe { self.base.add(at).cast::<[u64; 3]>().read() };
         let len = head[2] as u32 as usize;
         if head[1] != key || head[2] >> 32 != kind as u64 || len > LEN - at - HEAD {
@@ -179,7 +179,7 @@ impl<'m> Shelf<'m> {
         (xxh3_64(whole) == head[0]).then(|| &whole[HEAD - 8..])
     }
 
-    /// Puts `content` of kind `kind` on the shelf under `key`. Does nothing if there is no room.
+    /// Puts `content` of kind `kind` in the shared cache under `key`. Does nothing if there is no room.
     pub fn put(&self, kind: u32, key: u64, content: &[u8]) {
         self.put_parts(kind, key, &[content]);
     }
@@ -198,7 +198,7 @@ impl<'m> Shelf<'m> {
             return;
         }
         let at = at as usize;
-        // SAFETY: these `total` bytes lie within the shelf and were given to nobody else.
+        // SAFETY: these `total` bytes lie within the shared cache and were given to nobody else.
         unsafe {
             let entry = self.base.add(at);
             entry
@@ -224,7 +224,7 @@ impl<'m> Shelf<'m> {
             let slot = self.slot(*i);
             slot.compare_exchange(0, named, Release, Relaxed).is_ok()
         };
-        let found = Shelf::numbers(key).find(set);
+        let found = SharedCache::numbers(key).find(set);
         if let Some(p) = found.map(|i| i / PAGE) {
             let (word, bit) = (&self.header().pages[p / 64], 1 << (p % 64));
             if word.load(Relaxed) & bit == 0 {
@@ -241,7 +241,7 @@ impl<'m> Shelf<'m> {
         let mut places: Vec<usize> = self
             .named()
             .filter(|v| all || v & USED != 0)
-            .map(place)
+            .map(entry_offset)
             .collect();
         places.sort_unstable();
         let (mut out, mut end) = (Vec::new(), 0);
@@ -272,7 +272,7 @@ impl<'m> Shelf<'m> {
     fn copy(&self, at: usize, len: usize, out: &mut Vec<u8>) {
         assert!(at <= LEN && len <= LEN - at);
         out.reserve(len);
-        // SAFETY: the source lies within the shelf, and `reserve` made room in the vector. A concurrent
+        // SAFETY: the source lies within the shared cache, and `reserve` made room in the vector. A concurrent
         // change makes the copy's checksum wrong.
         unsafe {
             let end = out.as_mut_ptr().add(out.len());
@@ -286,13 +286,13 @@ impl<'m> Shelf<'m> {
         if at < ENTRIES || at + HEAD > LEN {
             return None;
         }
-        // SAFETY: within the shelf.
+        // SAFETY: within the shared cache.
         let word = unsafe { self.base.add(at + 16).cast::<u64>().read_volatile() };
         let len = (HEAD + word as u32 as usize).next_multiple_of(8);
         (len <= LEN - at).then_some(len)
     }
 
-    /// Restores `len` bytes that [`Shelf::stock`] made, on an empty shelf. `read` writes them into its
+    /// Restores `len` bytes that [`SharedCache::stock`] made, in an empty shared cache. `read` writes them into its
     /// argument and says whether it could. Returns the number of entries that were named. A search does not
     /// find damaged entries.
     pub fn restock(&self, len: usize, read: impl FnOnce(&mut [u8]) -> bool) -> usize {
@@ -300,7 +300,7 @@ impl<'m> Shelf<'m> {
         if used.load(Relaxed) != 0 || len > LEN - ENTRIES {
             return 0;
         }
-        // SAFETY: within the shelf, and nobody has been given any of it.
+        // SAFETY: within the shared cache, and nobody has been given any of it.
         let room = unsafe { core::slice::from_raw_parts_mut(self.base.add(ENTRIES), len) };
         if !read(room) {
             return 0;
@@ -321,7 +321,7 @@ impl<'m> Shelf<'m> {
         let mut n = Count::default();
         for v in self.named() {
             match v & USED != 0 {
-                true if (place(v) as u64) < restored.saturating_add(ENTRIES as u64) => {
+                true if (entry_offset(v) as u64) < restored.saturating_add(ENTRIES as u64) => {
                     n.served += 1
                 }
                 true => n.made += 1,
@@ -333,8 +333,8 @@ impl<'m> Shelf<'m> {
 }
 
 /// Offset of the entry that a slot names.
-fn place(slot: u64) -> usize {
-    (slot & PLACE) as usize * 8
+fn entry_offset(slot: u64) -> usize {
+    (slot & ENTRY_OFFSET) as usize * 8
 }
 
 /// An entry in bytes that nobody changes.
@@ -385,8 +385,8 @@ mod tests {
     #[test]
     fn what_was_put_is_found() {
         let mut m = memory();
-        // SAFETY: aligned and long enough, and used through the shelf only.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        // SAFETY: aligned and long enough, and used through the cache only.
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         // Two keys with the same first slot, and one key twice.
         let keys = [7, 7 + SLOTS as u64, 7 + (1 << 40), 7];
         for (i, k) in keys.iter().enumerate() {
@@ -408,7 +408,7 @@ mod tests {
     fn damage_is_not_returned() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         s.put(KIND, 1, b"something to be kept");
         for byte in 0..HEAD + 20 {
             // SAFETY: within the first entry.
@@ -424,10 +424,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_serves_another_shelf() {
+    fn a_stock_serves_another_shared_cache() {
         let (mut a, mut b) = (memory(), memory());
         // SAFETY: as above.
-        let [s, other] = [&mut a, &mut b].map(|m| unsafe { Shelf::new(m.as_mut_ptr().cast()) });
+        let [s, other] =
+            [&mut a, &mut b].map(|m| unsafe { SharedCache::new(m.as_mut_ptr().cast()) });
         for k in 0..100u64 {
             s.put(KIND, k << 32 | k, &[k as u8; 100][..k as usize]);
         }
@@ -465,7 +466,7 @@ mod tests {
     fn a_damaged_stock_does_no_harm() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         for k in 0..20u64 {
             s.put(KIND, k, &[k as u8; 50]);
         }
@@ -474,7 +475,7 @@ mod tests {
             let (mut bad, mut m) = (stock.clone(), memory());
             bad[at] ^= 0x81;
             // SAFETY: as above.
-            let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+            let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
             s.restock(bad.len() - at % 7, |to| {
                 to.copy_from_slice(&bad[..bad.len() - at % 7]);
                 true
@@ -491,7 +492,7 @@ mod tests {
     fn names_of_what_is_no_entry_cost_little() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         s.put(KIND, 1, &[7; 1000]);
         // Half of the slots name a large stretch that is not an entry. The others name the good entry.
         s.header()
@@ -500,7 +501,7 @@ mod tests {
             .for_each(|p| p.store(u64::MAX, Relaxed));
         s.header().restored.store(u64::MAX, Relaxed);
         let large = ENTRIES + 4096;
-        // SAFETY: within the shelf.
+        // SAFETY: within the shared cache.
         unsafe { s.base.add(large + 16).cast::<u64>().write(100 << 20) };
         for i in 0..SLOTS {
             let at = if i % 2 == 0 { large } else { ENTRIES };
@@ -515,7 +516,7 @@ mod tests {
     fn it_can_be_full() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         let big = vec![1; 1 << 20];
         for k in 0..200 {
             s.put(KIND, k, &big);

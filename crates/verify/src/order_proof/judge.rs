@@ -19,12 +19,12 @@ pub struct Mismatch {
     pub op: Op,
     pub expected: u64,
     /// The bytes that differ, grouped by the last operation on them. Two variables may share a word.
-    pub parts: Vec<Part>,
+    pub parts: Vec<OpBytes>,
 }
 
 /// Bytes that one operation left and another one found changed.
 #[derive(Clone, Copy)]
-pub struct Part {
+pub struct OpBytes {
     pub before: Op,
     pub mask: u8,
 }
@@ -74,7 +74,7 @@ fn bytes<T>(mask: u8, all: &mut [T; 8]) -> impl Iterator<Item = (usize, &mut T)>
 }
 
 /// The bytes that `mask` selects, grouped by the operation that left them.
-fn parts(mask: u8, last: &[usize; 8], ops: &[Op]) -> Vec<Part> {
+fn parts(mask: u8, last: &[usize; 8], ops: &[Op]) -> Vec<OpBytes> {
     let mut out: Vec<(usize, u8)> = Vec::new();
     for i in (0..8).filter(|i| mask >> i & 1 != 0) {
         match out.iter_mut().find(|p| p.0 == last[i]) {
@@ -82,7 +82,7 @@ fn parts(mask: u8, last: &[usize; 8], ops: &[Op]) -> Vec<Part> {
             None => out.push((last[i], 1 << i)),
         }
     }
-    let part = |(at, mask): (usize, u8)| Part {
+    let part = |(at, mask): (usize, u8)| OpBytes {
         before: ops[at],
         mask,
     };
@@ -125,7 +125,7 @@ impl Displaced {
 }
 
 /// Whether an operation may have read what the kernel leaves in a robust lock after its owner died.
-pub fn released(op: &Op, part: &Part) -> bool {
+pub fn released(op: &Op, part: &OpBytes) -> bool {
     const OWNER_DIED: u64 = 0x4000_0000;
     [0, 32].into_iter().any(|half| {
         let differs = part.mask >> (half / 8) & 0xf != 0;
@@ -134,7 +134,7 @@ pub fn released(op: &Op, part: &Part) -> bool {
 }
 
 /// Whether plain stores explain all bytes of a part.
-pub fn stored(b: &Op, part: &Part, stores: &[Store]) -> bool {
+pub fn stored(b: &Op, part: &OpBytes, stores: &[Store]) -> bool {
     let a = &part.before;
     let possible = |s: &&Store| {
         let before_b = if s.stream == b.stream {
@@ -254,7 +254,7 @@ mod tests {
             on(30, 0xff, 7, 7),
         ];
         let found = judge(ops, &mut report);
-        let who = |p: &Part| (p.before.number, p.mask);
+        let who = |p: &OpBytes| (p.before.number, p.mask);
         let who: Vec<_> = found[0].parts.iter().map(who).collect();
         assert_eq!(who, [(20, 1), (10, 0x10)]);
     }
