@@ -79,6 +79,7 @@ impl Kind {
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Codec {
+    /// The payload itself.
     Plain = 0,
     /// One zstd frame.
     Zstd = 1,
@@ -87,8 +88,11 @@ pub enum Codec {
 /// The header of one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkHeader {
+    /// What the chunk holds.
     pub kind: Kind,
+    /// How the payload is stored.
     pub codec: Codec,
+    /// [`FLAG_KEY_FRAME`] or 0.
     pub flags: u16,
     /// Stream of a [`Kind::Stream`], [`Kind::Begin`] or [`Kind::End`]. Otherwise 0.
     pub stream: u32,
@@ -133,6 +137,9 @@ impl ChunkHeader {
     }
 
     /// Reads a header that was found at `offset` of a file.
+    ///
+    /// # Errors
+    /// `b` is not a chunk header, is damaged, or has another version of the format.
     pub fn from_bytes(b: &[u8; HEADER_LEN], offset: u64) -> Result<ChunkHeader, Error> {
         let damaged = |what| Error::Damaged { offset, what };
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
@@ -190,6 +197,9 @@ impl ChunkHeader {
 }
 
 /// Checks and decompresses `stored`, the payload of the chunk `h` at `offset`.
+///
+/// # Errors
+/// The checksum, the compression or the length is wrong.
 pub fn unpack(h: &ChunkHeader, offset: u64, stored: Vec<u8>) -> Result<Vec<u8>, Error> {
     let damaged = |what| Error::Damaged { offset, what };
     if xxh3_64(&stored) != h.checksum {

@@ -160,10 +160,15 @@ pub struct ChunkBuilder {
 /// A chunk's content, and what its header says about it.
 #[derive(Debug, Default)]
 pub struct Content {
+    /// The lengths of the columns, then the columns.
     pub raw: Vec<u8>,
+    /// Position of the first event.
     pub first_pos: u64,
+    /// Position of the last event.
     pub last_pos: u64,
+    /// Number of events.
     pub events: u32,
+    /// Whether the first event is a key frame.
     pub keyframe: bool,
 }
 

@@ -14,13 +14,21 @@ pub enum Error {
     #[error(
         "the trace has format version {found}; this program reads versions {OLDEST} to {VERSION}"
     )]
-    Version { found: u8 },
+    Version {
+        /// Version of the file.
+        found: u8,
+    },
     /// The trace ends before the end of its first chunk, which describes the recording.
     #[error("the trace is cut within its header: nothing of the recording is in it")]
     NoHeader,
     /// Bytes that no writer can have written.
     #[error("the trace is damaged at byte {offset}: {what}")]
-    Damaged { offset: u64, what: &'static str },
+    Damaged {
+        /// Offset of the damaged chunk in the file.
+        offset: u64,
+        /// What is wrong, as text for people.
+        what: &'static str,
+    },
     /// The file beside the trace that holds a module's content cannot be used.
     #[error(
         "the content of {}, which recordings share in {}: {what}",
@@ -28,8 +36,11 @@ pub enum Error {
         Shown(file.display())
     )]
     Shared {
+        /// Path of the module.
         module: String,
+        /// Path of the file with its content.
         file: std::path::PathBuf,
+        /// What is wrong, as text for people.
         what: String,
     },
     /// The recording claims more instructions than any processor executes in the time that it took.
@@ -41,7 +52,9 @@ pub enum Error {
     TooFast {
         /// The thread's stream; 0 stands for all threads together.
         stream: u32,
+        /// Number of instructions that the trace claims.
         instructions: u64,
+        /// Time that the trace claims.
         time: std::time::Duration,
     },
     /// A module is far larger than its data in the trace, so it is not unpacked as a whole.

@@ -73,7 +73,9 @@ pub fn pages(content: &[u8]) -> Vec<ModuleHash> {
 /// A file of the system in a certain state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
+    /// Device of the file system.
     pub device: u64,
+    /// Inode number.
     pub inode: u64,
     /// Size of the content in bytes.
     pub size: u64,
@@ -198,6 +200,9 @@ impl Drop for Shared<'_> {
 
 impl Files {
     /// Opens the folder for traces in `store`, and makes it if it does not exist.
+    ///
+    /// # Errors
+    /// The folder or its lock cannot be made.
     pub fn open(store: &Path) -> io::Result<Files> {
         let folder = store.join(FOLDER);
         private::create_folder(&folder)?;
@@ -325,6 +330,9 @@ fn states(s: &State) -> String {
 }
 
 /// The files to which the trace at `path` refers, as far as the trace can be read.
+///
+/// # Errors
+/// The file cannot be read, is not a trace, or has another version of the format.
 pub fn references(path: &Path) -> Result<HashSet<ModuleHash>, Error> {
     let file = regular::open(path, Links::Follow)?;
     let mut used = HashSet::new();
@@ -353,7 +361,9 @@ pub fn references(path: &Path) -> Result<HashSet<ModuleHash>, Error> {
 /// What [`sweep`] deleted.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Swept {
+    /// Number of deleted files.
     pub files: u64,
+    /// Size of the deleted files in bytes.
     pub bytes: u64,
 }
 

@@ -7,6 +7,8 @@
 //! Reading is total: any bytes give a result or an [`Error`]. No length in a file makes the reader allocate
 //! more than [`chunk::MAX_RAW`] bytes at a time.
 
+#![deny(missing_docs)]
+
 pub mod chunk;
 pub mod columns;
 mod error;

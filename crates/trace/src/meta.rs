@@ -14,7 +14,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Text {
+    /// A string in UTF-8.
     Utf8(String),
+    /// Bytes that are not UTF-8.
     Bytes(Vec<u8>),
 }
 
@@ -56,6 +58,7 @@ impl Default for Text {
 }
 
 impl Text {
+    /// The bytes of the string.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Text::Utf8(s) => s.as_bytes(),
@@ -63,6 +66,7 @@ impl Text {
         }
     }
 
+    /// The string for the operating system.
     pub fn to_os(&self) -> OsString {
         OsString::from_vec(self.as_bytes().to_vec())
     }
@@ -103,8 +107,11 @@ pub struct Machine {
     pub arch: String,
     /// Always `little`.
     pub byte_order: String,
+    /// Release of the kernel.
     pub kernel: String,
+    /// The processor's own name.
     pub processor: String,
+    /// Bytes of a page.
     pub page_size: u32,
 }
 
@@ -120,19 +127,25 @@ pub struct Header {
     pub exe: Text,
     /// The path that was executed. For a script this is the script.
     pub execfn: Text,
+    /// The program's arguments, of which the first is its name. At most 2^20.
     #[serde(deserialize_with = "arguments")]
     pub argv: Vec<Text>,
+    /// The program's environment, as `NAME=value`. At most 2^20.
     #[serde(deserialize_with = "arguments")]
     pub env: Vec<Text>,
+    /// The working directory.
     pub cwd: Text,
     /// When the recording began, in milliseconds since 1970.
     pub started_ms: u64,
+    /// The machine on which it was recorded.
     pub machine: Machine,
     /// Name of the processor baseline that the program saw.
     pub baseline: String,
     /// `log2` of the number of cells.
     pub predictor_bits: u8,
+    /// Smallest number of instructions between key frames. 0: only the first key frame.
     pub keyframe_interval: u64,
+    /// Smallest number of instructions between digests. 0: no digests.
     pub digest_interval: u64,
     /// Which part of the program was recorded, as options of the command line. Empty: all of it.
     #[serde(deserialize_with = "few")]
@@ -222,8 +235,11 @@ impl TryFrom<String> for ModuleHash {
 /// A file that the program mapped. Its content follows in pieces, once for all modules with the same hash.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ModuleInfo {
+    /// Path of the file.
     pub path: Text,
+    /// Name of the content.
     pub hash: ModuleHash,
+    /// Size of the content in bytes.
     pub size: u64,
     /// The content is not in the trace but in a file beside it (see [`crate::files`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -270,13 +286,17 @@ pub enum StreamKind {
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamInfo {
+    /// Number of the stream, from 1.
     pub stream: u32,
+    /// What the stream carries.
     pub kind: StreamKind,
     /// Number of the program image that the events belong to; the first is 1.
     pub image: u32,
     /// The image from which this one came by `fork` or `execve`; 0 for the first.
     pub parent: u32,
+    /// Process id on the recording machine.
     pub pid: i32,
+    /// Thread id on the recording machine.
     pub tid: i32,
     /// Of an image: its argument vector, if the recorder could see it.
     #[serde(deserialize_with = "few")]
@@ -292,8 +312,11 @@ pub struct StreamInfo {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dropped {
+    /// Number of chunks.
     pub chunks: u64,
+    /// Number of events.
     pub events: u64,
+    /// Number of instructions.
     pub instructions: u64,
     /// Bytes that the part would have had in the trace.
     pub bytes: u64,
@@ -327,6 +350,7 @@ pub struct Gaps {
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamSummary {
+    /// Number of the stream, from 1.
     pub stream: u32,
     /// Process id on the recording machine.
     pub pid: i32,
@@ -334,6 +358,7 @@ pub struct StreamSummary {
     pub tid: i32,
     /// Number of recorded instructions.
     pub instructions: u64,
+    /// The unrecorded stretches.
     pub gaps: Gaps,
     /// The last regime that the stream reports. `None`: checked from the beginning.
     pub regime: Option<Regime>,
@@ -341,8 +366,11 @@ pub struct StreamSummary {
     pub lost_files: u64,
     /// How often each mark was set, by its name.
     pub marks: BTreeMap<String, u64>,
+    /// Number of mispredictions.
     pub unpredicted_reads: u64,
+    /// Number of events.
     pub events: u64,
+    /// Number of chunks of events.
     pub chunks: u64,
     /// Bytes of the events before compression.
     pub raw_bytes: u64,
@@ -369,6 +397,7 @@ pub struct StreamSummary {
 pub struct Regime {
     /// Reads were not checked: all changes of memory by others are recorded.
     pub quiet: bool,
+    /// The position, in instructions completed.
     pub position: u64,
     /// Why the quiet regime ended.
     pub reason: String,
@@ -378,7 +407,9 @@ pub struct Regime {
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
+    /// How the program ended. `None`: unknown.
     pub ending: Option<Ending>,
+    /// Time that the recording took, in milliseconds.
     pub wall_ms: u64,
     /// Processor time of the recorded program, in microseconds.
     pub program_cpu_us: u64,
@@ -418,11 +449,13 @@ pub struct Taken {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
+    /// Number of streams.
     pub streams: u64,
     /// Number of recorded instructions.
     pub instructions: u64,
     /// Number of instructions that were not recorded.
     pub gap_instructions: u64,
+    /// Number of mispredictions.
     pub unpredicted_reads: u64,
 }
 

@@ -30,6 +30,7 @@ pub type StreamId = u32;
 pub struct ChunkMeta {
     /// Number of the chunk in its stream, from 0.
     pub index: usize,
+    /// The stream to which it belongs.
     pub stream: StreamId,
     /// Position of the first event.
     pub first_pos: u64,
@@ -79,9 +80,17 @@ pub enum Completeness {
     /// more.
     Unfinished,
     /// It is cut within the chunk that begins at this byte.
-    Cut { offset: u64 },
+    Cut {
+        /// Offset of the chunk in the file.
+        offset: u64,
+    },
     /// The chunk that begins at this byte is damaged. It and everything behind it is not read.
-    Damaged { offset: u64, what: &'static str },
+    Damaged {
+        /// Offset of the chunk in the file.
+        offset: u64,
+        /// What is wrong, as text for people.
+        what: &'static str,
+    },
 }
 
 impl std::fmt::Display for Completeness {
@@ -149,6 +158,10 @@ pub struct Trace {
 
 impl Trace {
     /// Opens a trace file and reads the headers of its chunks.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a trace, has another version of the format, or ends within its first
+    /// chunk. A trace that is cut or damaged later is no error: see [`Trace::completeness`].
     pub fn open(path: impl AsRef<Path>) -> Result<Trace, Error> {
         let path = path.as_ref();
         let mut trace = Trace::scan(Bytes::File(outside::open(path)?))?;
@@ -157,6 +170,9 @@ impl Trace {
     }
 
     /// Reads a trace that is in memory.
+    ///
+    /// # Errors
+    /// As for [`Trace::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Trace, Error> {
         Trace::scan(Bytes::Memory(bytes))
     }
@@ -265,6 +281,9 @@ impl Trace {
     }
 
     /// The events of a chunk in wire form. A fresh [`hindsight_events::Decoder`] reads them.
+    ///
+    /// # Errors
+    /// The chunk cannot be read or is damaged.
     pub fn load(&self, c: &ChunkMeta) -> Result<Vec<u8>, Error> {
         columns::merge(&self.payload(c.offset, &c.header)?).ok_or(Error::Damaged {
             offset: c.offset,

@@ -200,6 +200,9 @@ impl Ring {
     }
 
     /// Holds the latest part of a recording, in memory or in `file`.
+    ///
+    /// # Errors
+    /// There is no memory for compression.
     pub fn new(header: &Header, limit: Limit, file: Option<File>) -> io::Result<Ring> {
         let limit_text = match limit {
             Limit::Bytes(n) => format!("{:.1} MiB", n as f64 / (1 << 20) as f64),
@@ -246,6 +249,9 @@ impl Ring {
     }
 
     /// Takes the events that `b` has gathered of `stream`. `told` is what else is known of them.
+    ///
+    /// # Errors
+    /// The events cannot be compressed.
     pub fn stream(
         &mut self,
         stream: StreamId,
@@ -346,6 +352,9 @@ impl Ring {
     }
 
     /// Takes a file that the program mapped.
+    ///
+    /// # Errors
+    /// The content cannot be compressed.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         let hash = ModuleHash::of(content);
         let same = self.modules.iter().find(|m| m.info.hash == hash);

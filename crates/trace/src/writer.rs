@@ -12,9 +12,13 @@ use std::io::{self, Write};
 /// How much of one stream was written.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct StreamTotals {
+    /// Number of chunks of events.
     pub chunks: u32,
+    /// Number of events.
     pub events: u64,
+    /// Bytes of the events before compression.
     pub raw_bytes: u64,
+    /// Bytes of the chunks in the file.
     pub stored_bytes: u64,
     /// Position of the last event.
     pub last_pos: u64,
@@ -40,6 +44,9 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Begins a trace and writes its header.
+    ///
+    /// # Errors
+    /// The sink fails, or there is no memory for compression.
     pub fn new(out: W, header: &Header) -> io::Result<Writer<W>> {
         let mut w = Writer {
             out,
@@ -64,6 +71,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Describes a stream. To be called before its first events.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn begin(&mut self, info: &StreamInfo) -> io::Result<()> {
         let header = ChunkHeader {
             stream: info.stream,
@@ -74,6 +84,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends a stream. The writer fills in the sizes that it knows.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn end(&mut self, mut s: StreamSummary) -> io::Result<()> {
         let t = self.streams.remove(&s.stream).unwrap_or_default();
         s.chunks = t.chunks as u64;
@@ -90,6 +103,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes the events that `b` has gathered as a chunk of `stream`. Writes nothing if there are none.
+    ///
+    /// # Errors
+    /// The sink fails, or the events cannot be compressed.
     pub fn stream(&mut self, stream: StreamId, b: &mut ChunkBuilder) -> io::Result<()> {
         if b.events() == 0 {
             return Ok(());
@@ -124,6 +140,9 @@ impl<W: Write> Writer<W> {
 
     /// Writes that the program uses the file `path`, and the file's content unless that is known already.
     /// Returns the content's name.
+    ///
+    /// # Errors
+    /// The sink fails. Failures to share the content are not errors: the trace then has the content itself.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         let info = ModuleInfo {
             path,
@@ -141,6 +160,9 @@ impl<W: Write> Writer<W> {
 
     /// Writes that the program uses the file `path`, which is in this state. Works only if recordings share
     /// its content; otherwise returns `None`. Returns the names of the content and of its pages.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn known_module(
         &mut self,
         path: Text,
@@ -232,6 +254,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes that a lock for atomic operations was taken from its thread.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn taken(&mut self, taken: &Taken) -> io::Result<()> {
         self.chunk(blank(Kind::Taken), &serde_json::to_vec(taken)?)
     }
@@ -251,6 +276,9 @@ impl<W: Write> Writer<W> {
 
     /// Ends the trace, and the streams that have not ended. The writer fills in the sizes and totals that it
     /// knows.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn finish(mut self, mut summary: Summary) -> io::Result<(W, Summary)> {
         for stream in self.streams.keys().copied().collect::<Vec<_>>() {
             self.end(StreamSummary {
@@ -268,6 +296,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Flushes the sink.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

@@ -17,9 +17,12 @@ const TAIL: u64 = 64 << 10;
 
 /// What is quickly known of a recording.
 pub struct Brief {
+    /// What was recorded, and how.
     pub header: Header,
     /// Counts from the end of the recording. `None` if it was not finished.
     pub summary: Option<Summary>,
+    /// Whether the trace has all of its recording. A very long trace is [`Completeness::Unfinished`] if its
+    /// last chunk is not a summary.
     pub completeness: Completeness,
     /// Bytes of the files beside the trace to which it refers, or what is wrong with one of them.
     pub shared: Result<u64, Error>,
@@ -28,6 +31,9 @@ pub struct Brief {
 impl Trace {
     /// Reads what a list shows of a trace file, in bounded time. Of a very long trace it reads only the
     /// beginning and the end.
+    ///
+    /// # Errors
+    /// As for [`Trace::open`].
     pub fn brief(path: impl AsRef<Path>) -> Result<Brief, Error> {
         let path = path.as_ref();
         let file = outside::open(path)?;

@@ -102,6 +102,9 @@ impl Trace {
 
     /// Checks that all of a module can be read and has the content that its name says. A file of this machine
     /// with that content also counts.
+    ///
+    /// # Errors
+    /// A part is missing or damaged, and this machine has no file with the same content.
     pub fn check_module(&self, hash: ModuleHash) -> Result<(), Error> {
         let info = self.modules.iter().find(|m| m.hash == hash);
         let info = info.ok_or(Error::NoModule(hash))?;
@@ -145,6 +148,9 @@ impl Trace {
     /// Reads `len` bytes from `offset` of module number `module` (in the order of [`Trace::modules`]). Bytes
     /// behind the module's end are zero. Only the pieces that are read are checked. Damaged or missing ones
     /// come from this machine, as in [`Trace::module_bytes`].
+    ///
+    /// # Errors
+    /// There is no such module, or its content is not to be had.
     pub fn module_part(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let unknown = Error::Damaged {
             offset: 0,

@@ -102,6 +102,9 @@ impl Ring {
     /// Ends the round. Everything that was written before the round began has been seen. What was seen before
     /// the previous round ended is in chunks. `live` lists pairs of an image and a range of epochs: those at
     /// which its threads stand, and those named by events that are not in a chunk yet.
+    ///
+    /// # Errors
+    /// A stream that was held in a file cannot be read or compressed.
     pub fn end_round(&mut self, live: &[(u32, (u64, u64))]) -> io::Result<()> {
         let Some(start) = self.rounds.begun.take() else {
             return Ok(());

@@ -68,6 +68,9 @@ impl RingSnapshot {
 
     /// Writes it as a trace that ends with `summary`, and fills in the summary's counts. `files`: the folder
     /// with which the content of modules is shared.
+    ///
+    /// # Errors
+    /// `out` fails, or a piece that is held in a file cannot be read.
     pub fn write<W: Write>(
         &self,
         out: W,
