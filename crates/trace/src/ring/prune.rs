@@ -86,7 +86,9 @@ impl Cover {
 /// What a stream says about some addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Said {
+    /// The first address.
     pub addr: u64,
+    /// Their number, in bytes.
     pub len: u64,
     /// From when it is valid. If that is not known exactly: the earliest and the latest possible time.
     pub from: (u64, u64),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 impl Ring {
     /// What is held now. The copy stays as it is while the ring continues. `live` has the counts of streams
     /// that have not ended. `running` says that the recording continues.
-    pub fn snapshot(&self, live: Vec<StreamSummary>, running: bool) -> Snapshot {
+    pub fn snapshot(&self, live: Vec<StreamSummary>, running: bool) -> RingSnapshot {
         let mut circular = Circular {
             running,
             ..self.gone.clone()
