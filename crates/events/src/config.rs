@@ -82,10 +82,9 @@ pub struct Config {
     pub limits: [[u64; 2]; 2],
     /// Seed for disturbing the timing of threads. 0: the timing is not disturbed.
     pub chaos: u64,
-    /// For an image that is not recorded, but whose children may be: the collector's process id, the
-    /// collector's descriptor of the control file, and that file's number.
+    /// For an image that a recorded one has executed: the collector's process id, and the collector's descriptor of
+    /// the control file.
     pub collector: [i32; 2],
-    pub control_file: u64,
     /// The pattern (see [`crate::select::glob`]) for [`children::MATCHING`], zero-terminated.
     pub matching: [u8; PATTERN_LEN],
     /// Descriptor and length of a file with state that the previous image left for this one. The recorder
@@ -125,7 +124,6 @@ impl Config {
             limits: [[u64::MAX; 2]; 2],
             chaos: 0,
             collector: [0, -1],
-            control_file: 0,
             matching: [0; PATTERN_LEN],
             state_fd: -1,
             state_len: 0,
@@ -143,7 +141,7 @@ impl Config {
 
 const _: () = assert!(
     size_of::<Config>()
-        == 16 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 16 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 8 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 16 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
 );
 
 impl Default for Config {

@@ -16,7 +16,7 @@ use crate::unborn::Names;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x08");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x09");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
 /// (see [`kind`]).
@@ -121,7 +121,9 @@ pub struct Header {
     pub meddling: AtomicU32,
     /// Number of namespaces of process ids, besides the collector's, in which processes were recorded.
     pub namespaces: AtomicU32,
-    _pad: [u32; 13],
+    /// [`ending`] signals that the recorder in the process [`Header::guest_pid`] has received and the program has not.
+    pub untaken: AtomicU32,
+    _pad: [u32; 12],
     /// The next order number; the collector sets it to 1.
     pub sequence: AtomicU64,
     /// A bit for each rule (see [`crate::select`]) that matched a module or a function.
@@ -245,6 +247,14 @@ pub const DETACHED: i32 = -1;
 
 /// Answer in [`Header::detach`]: the recorder could not leave the process.
 pub const NOT_DETACHED: i32 = -2;
+
+/// The bit in [`Header::untaken`] of a signal that asks for an end; `None` for others.
+pub fn ending(signo: i32) -> Option<u32> {
+    const SIGHUP: i32 = 1;
+    const SIGINT: i32 = 2;
+    const SIGTERM: i32 = 15;
+    matches!(signo, SIGHUP | SIGINT | SIGTERM).then(|| 1 << signo)
+}
 
 /// Whether a process is about to give up rights that the user has, or did so.
 pub mod confined {

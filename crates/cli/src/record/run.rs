@@ -138,10 +138,7 @@ fn work(
         let beat = || {
             control.beat();
             deadline.look(pid, lives.get(), control, requests);
-            if control.is_damaged() && face.is_overdue() {
-                // Its recorder may wait for what never comes, and then nothing else ends it.
-                os::kill(pid, libc::SIGKILL);
-            }
+            face.insist(control.is_damaged(), control.header());
             if face.is_stopped() {
                 detach::serve(control);
             }
