@@ -1,9 +1,9 @@
-//! Paired measurements: native, recorded, replayed, native, recorded, replayed, and so on, so that
-//! a machine that changes its speed changes it for all three.
+//! Measures in pairs: native, recorded, replayed, native, recorded, replayed, and so on. So a machine that
+//! changes its speed changes it for all three.
 
+use crate::folder::same_content;
 use crate::hindsight::{Facts, Hindsight, empty, must_succeed, only_recording};
 use crate::process::{Run, Spec, argv, run};
-use crate::snapshot::same_content;
 use crate::stats::{geometric_mean, median, range};
 use crate::workload::{Aim, Workload};
 use serde::Serialize;
@@ -11,22 +11,23 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// One round of one workload.
+/// One round of a workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
     pub native_cpu: f64,
     pub native_wall: f64,
     pub native_rss_kib: u64,
-    /// The whole tree: program and collector.
+    /// Processor time of the whole tree: program and collector.
     pub record_cpu: f64,
-    /// The collector's share of it.
+    /// The collector's part of that.
     pub collector_cpu: f64,
     pub record_wall: f64,
     pub record_rss_kib: u64,
-    /// Recorded in the checked regime, and not recorded but translated; NaN where not measured.
+    /// Processor time recorded in the checked regime; NaN if it was not measured.
     pub checked_cpu: f64,
+    /// Processor time translated but not recorded; NaN if it was not measured.
     pub plain_cpu: f64,
-    /// `replay --verify --jobs 1`.
+    /// Processor time of `replay --verify --jobs 1`.
     pub replay_cpu: f64,
     pub replay_wall: f64,
     pub facts: Facts,
@@ -39,14 +40,14 @@ pub struct Measured {
     pub what: String,
     pub aim: Aim,
     pub pairs: Vec<Pair>,
-    /// Why a replay did not verify; its times are then not numbers.
+    /// Why a replay did not verify. Its times are NaN then.
     pub miss: Option<String>,
 }
 
-/// Start-up of `/bin/true`, all in seconds.
+/// Start-up times of `/bin/true`, in seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Startup {
-    /// Where no earlier recording has left translated code.
+    /// Without translated code from earlier recordings.
     pub first_wall: Vec<f64>,
     pub native_wall: Vec<f64>,
     pub native_cpu: Vec<f64>,
@@ -58,7 +59,7 @@ pub struct Startup {
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Measures `workload` in `pairs` rounds. Fails when outputs differ or a replay does not verify.
+/// Measures `workload` in `pairs` rounds. Fails if outputs differ.
 pub fn measure(
     tool: &Hindsight,
     workload: &Workload,
@@ -77,8 +78,8 @@ pub fn measure(
     let (native, record) = (spec("native"), spec("record"));
     let store = dir.join("store");
     let recorded = tool.stored(&record, &store);
-    // Once unmeasured, so that files are in the page cache and in the store, and translated code of either regime in
-    // the user's cache.
+    // One run of each kind is not measured. It brings files into the page cache and the store, and translated
+    // code of both regimes into the user's cache.
     let with = |options: &[&str]| {
         let mut tool = tool.clone();
         let options = options.iter().map(|o| o.to_string());
@@ -106,7 +107,7 @@ pub fn measure(
         }
         let trace = only_recording(&store)?;
         let facts = tool.facts(&trace)?;
-        // What recording costs is worth knowing even then.
+        // What recording costs is worth knowing even if the replay fails.
         let replay = tool
             .verify(&trace, 1, LIMIT)
             .map_err(|e| miss = Some(e.to_string()))
@@ -216,73 +217,73 @@ pub fn startup(tool: &Hindsight, dir: &Path, rounds: u32) -> io::Result<Startup>
 }
 
 impl Measured {
-    /// A value of every round.
+    /// A value of each round.
     pub fn each(&self, value: impl Fn(&Pair) -> f64) -> Vec<f64> {
         self.pairs.iter().map(value).collect()
     }
 
-    /// Median of a value over the rounds.
+    /// The median of a value over the rounds.
     pub fn mid(&self, value: impl Fn(&Pair) -> f64) -> f64 {
         median(&self.each(value))
     }
 
-    /// Median ratio of recorded to native CPU.
+    /// Median ratio of the processor time, recorded to native.
     pub fn record_ratio(&self) -> f64 {
         self.mid(|p| p.record_cpu / p.native_cpu)
     }
 
-    /// Median ratio of recorded to native time.
+    /// Median ratio of the time, recorded to native.
     pub fn wall_ratio(&self) -> f64 {
         self.mid(|p| p.record_wall / p.native_wall)
     }
 
-    /// Median ratio of CPU recorded in the checked regime to native CPU.
+    /// Median ratio of the processor time, recorded in the checked regime to native.
     pub fn checked_ratio(&self) -> f64 {
         self.mid(|p| p.checked_cpu / p.native_cpu)
     }
 
-    /// Median ratio of translated but not recorded to native CPU.
+    /// Median ratio of the processor time, translated but not recorded to native.
     pub fn plain_ratio(&self) -> f64 {
         self.mid(|p| p.plain_cpu / p.native_cpu)
     }
 
-    /// Trace bits per instruction without the copies of the program's files.
+    /// Bits of the trace for each instruction, without the copies of the program's files.
     pub fn stream_bits(&self) -> f64 {
         self.mid(|p| p.facts.stream_bytes as f64 * 8.0 / p.facts.instructions.max(1) as f64)
     }
 
-    /// Median of the milliseconds of CPU that recording adds to each of `units`.
+    /// Median processor time that recording adds to each of `units`, in milliseconds.
     pub fn added_ms(&self, units: u32) -> f64 {
         self.mid(|p| (p.record_cpu - p.native_cpu) * 1e3 / units as f64)
     }
 
-    /// Smallest and largest ratio of recorded to native CPU.
+    /// Smallest and largest ratio of the processor time, recorded to native.
     pub fn record_range(&self) -> (f64, f64) {
         range(&self.each(|p| p.record_cpu / p.native_cpu))
     }
 
-    /// Median ratio of replayed to native CPU.
+    /// Median ratio of the processor time, replayed to native.
     pub fn replay_ratio(&self) -> f64 {
         self.mid(|p| p.replay_cpu / p.native_cpu)
     }
 
-    /// Trace bits per instruction, all of the file.
+    /// Bits of the trace for each instruction, with the whole file.
     pub fn bits(&self) -> f64 {
         self.mid(|p| p.facts.trace_bytes as f64 * 8.0 / p.facts.instructions.max(1) as f64)
     }
 
-    /// Memory added to the program, in KiB.
+    /// Memory that recording adds to the program, in KiB.
     pub fn added_kib(&self) -> f64 {
         self.mid(|p| p.record_rss_kib as f64 - p.native_rss_kib as f64)
     }
 
-    /// What may be added: as much as the program itself touches, and 64 MiB.
+    /// Memory that recording may add, in KiB: as much as the program itself uses, plus 64 MiB.
     pub fn allowed_kib(&self) -> f64 {
         self.mid(|p| p.native_rss_kib as f64 + 65536.0)
     }
 }
 
-/// Geometric mean of a value over the workloads.
+/// The geometric mean of a value over the workloads.
 pub fn mean(all: &[Measured], value: impl Fn(&Measured) -> f64) -> f64 {
     geometric_mean(&all.iter().map(value).collect::<Vec<_>>())
 }

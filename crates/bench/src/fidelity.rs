@@ -1,9 +1,10 @@
-//! Runs ordinary commands natively and recorded, with the same inputs in the same directory, and
-//! compares all that they leave: output, messages, exit status and files. Then replays and verifies.
+//! Runs ordinary commands natively and recorded, with the same inputs in the same directory. Compares
+//! everything that they leave: output, messages, exit status and files. Then replays and verifies the
+//! recordings.
 
+use crate::folder::{FolderState, same_content};
 use crate::hindsight::{Hindsight, tail};
-use crate::process::{End, Spec, argv, run};
-use crate::snapshot::{Snapshot, same_content};
+use crate::process::{ExitStatus, Spec, argv, run};
 use crate::table::markdown;
 use serde::Serialize;
 use std::io;
@@ -20,22 +21,22 @@ pub struct Case {
     stdin: Option<String>,
 }
 
-/// What became of one command.
+/// The result for one command.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     pub package: String,
     pub line: String,
-    /// Instructions recorded, if that was told.
+    /// Number of recorded instructions; 0 if unknown.
     pub instructions: u64,
     /// How the native run ended.
-    pub end: Option<End>,
-    /// Nothing if all was the same and verified.
+    pub end: Option<ExitStatus>,
+    /// What differs. `None` if all was the same and verified.
     pub miss: Option<String>,
 }
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Reads a list of commands: lines of `package: words`, with `< FILE` for standard input.
+/// Reads a list of commands: lines of `package: words`. `< FILE` gives the standard input.
 pub fn parse(text: &str) -> io::Result<Vec<Case>> {
     let lines = text
         .lines()
@@ -45,7 +46,7 @@ pub fn parse(text: &str) -> io::Result<Vec<Case>> {
         .map(|l| {
             let bad = || io::Error::other(format!("cannot read the line: {l}"));
             let (package, line) = l.split_once(':').ok_or_else(bad)?;
-            // Dollars are the commands' own: nothing is expanded.
+            // Dollar signs belong to the commands, so nothing is expanded.
             let mut argv = shlex::split(line).ok_or_else(bad)?;
             let mut stdin = None;
             if let Some(at) = argv.iter().position(|w| w == "<") {
@@ -65,13 +66,13 @@ pub fn parse(text: &str) -> io::Result<Vec<Case>> {
         .collect()
 }
 
-/// Every `n`-th so that about `count` remain, from all parts of the list.
+/// Takes every `n`-th case. About `count` cases remain, from all parts of the list.
 pub fn sample(cases: Vec<Case>, count: usize) -> Vec<Case> {
     let step = cases.len().div_ceil(count.max(1)).max(1);
     cases.into_iter().step_by(step).collect()
 }
 
-/// A directory with the inputs, and the place where commands run in copies of it.
+/// A directory with the inputs. Commands run in copies of it.
 pub struct Ground {
     dir: PathBuf,
     cc1: String,
@@ -160,7 +161,7 @@ impl Ground {
         case: &Case,
         name: &str,
         wrap: &dyn Fn(&Spec) -> Spec,
-    ) -> io::Result<(End, Snapshot)> {
+    ) -> io::Result<(ExitStatus, FolderState)> {
         let work = self.fresh()?;
         let words: Vec<&str> = case
             .argv
@@ -173,13 +174,13 @@ impl Ground {
             stdin: case.stdin.as_ref().map(|f| work.join(f)),
             stdout: Some(self.dir.join(format!("{name}.out"))),
             stderr: Some(self.dir.join(format!("{name}.err"))),
-            // Commands of one program find what the one before has left.
+            // A command finds what earlier commands of the same program left.
             cache: Some(self.dir.join("cache")),
             store: None,
             limit: LIMIT,
         };
         let done = run(&wrap(&spec))?;
-        Ok((done.end, Snapshot::take(&work)?))
+        Ok((done.end, FolderState::take(&work)?))
     }
 }
 
@@ -192,7 +193,7 @@ fn command(command: &mut Command) -> io::Result<()> {
     }
 }
 
-/// The outcomes as a table; with `misses_only`, only those that are not as they should be.
+/// The outcomes as a table. With `misses_only`, only the failed ones.
 pub fn table(outcomes: &[Outcome], misses_only: bool) -> String {
     let mut rows = vec![
         ["command", "package", "instructions", "ends with", "result"]
@@ -200,7 +201,7 @@ pub fn table(outcomes: &[Outcome], misses_only: bool) -> String {
             .to_vec(),
     ];
     for o in outcomes.iter().filter(|o| !misses_only || o.miss.is_some()) {
-        // Long ones are cut; what went wrong is told in full when it happens.
+        // Long texts are cut. A failure is printed in full when it happens.
         let cut = |s: &str| s.chars().take(60).collect::<String>().replace('|', "\\|");
         let line = cut(&o.line);
         let result = o.miss.as_deref().map_or("same, verified".into(), cut);

@@ -1,35 +1,35 @@
-//! The `hindsight` program as the measurements use it.
+//! Runs the `hindsight` program for the measurements.
 
-use crate::process::{End, Run, Spec, run};
+use crate::process::{ExitStatus, Run, Spec, run};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the program under test is, and options passed to every recording.
+/// The program under test, and options for every recording.
 #[derive(Clone, Debug)]
 pub struct Hindsight {
     pub program: PathBuf,
     pub record_options: Vec<String>,
 }
 
-/// What a recording says of itself.
+/// What a recording says about itself.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Facts {
     pub instructions: u64,
     pub unpredicted_reads: u64,
     pub trace_bytes: u64,
-    /// Bytes of the streams alone, without the copies of the program's files.
+    /// Bytes of the streams, without the copies of the program's files.
     pub stream_bytes: u64,
-    /// Largest resident set of the recorded program, in KiB; 0 if not told.
+    /// Peak resident memory of the recorded program, in KiB; 0 if unknown.
     pub peak_rss_kib: u64,
-    /// Processor time that collecting took, in microseconds.
+    /// Processor time of the collector, in microseconds.
     pub collector_cpu_us: u64,
 }
 
 impl Hindsight {
-    /// Finds the program: as given, or beside this one.
+    /// Finds the program: `given`, or the one beside this program.
     pub fn find(given: Option<PathBuf>, record_options: Vec<String>) -> io::Result<Hindsight> {
         let program = match given {
             Some(p) => p,
@@ -49,7 +49,7 @@ impl Hindsight {
         })
     }
 
-    /// What the program calls itself.
+    /// The program's version, as it prints it.
     pub fn version(&self) -> io::Result<String> {
         let out = std::process::Command::new(&self.program)
             .arg("--version")
@@ -57,7 +57,7 @@ impl Hindsight {
         Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
     }
 
-    /// `native` as it is to be run recorded into `trace`.
+    /// The command that records `native` into `trace`.
     pub fn recorded(&self, native: &Spec, trace: &Path) -> Spec {
         Spec {
             argv: self.recorded_words(&native.argv, Some(trace)),
@@ -65,7 +65,7 @@ impl Hindsight {
         }
     }
 
-    /// `native` as it is to be run recorded into the store in the folder `store`.
+    /// The command that records `native` into the store in the folder `store`.
     pub fn stored(&self, native: &Spec, store: &Path) -> Spec {
         Spec {
             argv: self.recorded_words(&native.argv, None),
@@ -74,7 +74,7 @@ impl Hindsight {
         }
     }
 
-    /// The arguments with which a program is recorded, into the store if no trace is named.
+    /// The arguments that record a program. Without `trace`, they record into the store.
     pub fn recorded_words(&self, native: &[OsString], trace: Option<&Path>) -> Vec<OsString> {
         let mut argv: Vec<OsString> = vec![
             self.program.clone().into(),
@@ -90,7 +90,7 @@ impl Hindsight {
         argv
     }
 
-    /// How the index of `trace` is made.
+    /// The command that makes the index of `trace`.
     pub fn index(&self, trace: &Path, limit: Duration) -> Spec {
         Spec {
             argv: vec![self.program.clone().into(), "index".into(), trace.into()],
@@ -100,7 +100,7 @@ impl Hindsight {
         }
     }
 
-    /// Replays `trace` on `jobs` processors; an error unless it verifies.
+    /// Replays `trace` on `jobs` processors. Fails unless it verifies.
     pub fn verify(&self, trace: &Path, jobs: u32, limit: Duration) -> io::Result<Run> {
         let (report, messages) = (
             trace.with_extension("report"),
@@ -119,7 +119,7 @@ impl Hindsight {
             limit,
             ..Spec::default()
         })?;
-        if done.end == End::Exit(0) {
+        if done.end == ExitStatus::Exit(0) {
             return Ok(done);
         }
         let (report, messages) = (tail(&report), tail(&messages));
@@ -129,7 +129,7 @@ impl Hindsight {
         )))
     }
 
-    /// Asks `hindsight info --json`.
+    /// The result of `hindsight info --json`.
     pub fn facts(&self, trace: &Path) -> io::Result<Facts> {
         let out = std::process::Command::new(&self.program)
             .arg("info")
@@ -177,7 +177,7 @@ pub fn recordings(store: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The one recording in the store.
+/// The only recording in the store.
 pub fn only_recording(store: &Path) -> io::Result<PathBuf> {
     match &recordings(store)?[..] {
         [one] => Ok(one.clone()),
@@ -189,13 +189,13 @@ pub fn only_recording(store: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Deletes the recordings in the store; the files that they share stay, as they do for some time when somebody
-/// records again and again.
+/// Deletes the recordings in the store. The files that they share stay, as they do for a while for a user who
+/// records often.
 pub fn empty(store: &Path) -> io::Result<()> {
     recordings(store)?.iter().try_for_each(std::fs::remove_file)
 }
 
-/// The end of a file of messages, for reports of what went wrong.
+/// The last part of a file of messages, to report what went wrong.
 pub fn tail(path: &Path) -> String {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -203,9 +203,9 @@ pub fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(3)..].join(" | ")
 }
 
-/// An error unless `run` ended with status 0.
+/// Fails unless `run` ended with status 0.
 pub fn must_succeed(what: &str, run: &Run, messages: &Path) -> io::Result<()> {
-    if run.end == End::Exit(0) {
+    if run.end == ExitStatus::Exit(0) {
         return Ok(());
     }
     Err(io::Error::other(format!(

@@ -1,4 +1,4 @@
-//! A description of the machine, printed with every table.
+//! Describes the machine. The description is printed with every table.
 
 use std::fs;
 

@@ -1,13 +1,13 @@
-//! Measures what recording and replaying costs, and compares recorded programs with native ones.
+//! Measures what recording and replaying cost, and compares recorded programs with native ones.
 
 mod bench;
 mod fidelity;
+mod folder;
 mod hindsight;
 mod machine;
 mod process;
 mod questions;
 mod servers;
-mod snapshot;
 mod soak;
 mod stats;
 mod table;
@@ -31,15 +31,16 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// CPU, time, memory and trace size of the workloads, native, recorded and replayed.
+    /// Measure CPU, time, memory and trace size of the workloads: native, recorded and replayed.
     Bench(Bench),
-    /// Ordinary commands, native and recorded: same output, status and files, and verified.
+    /// Compare ordinary commands, native and recorded: output, status and files. Verify the recordings.
     Fidelity(Fidelity),
-    /// Times of questions about a recording: seeks, steps back, memory, last writes, searches.
+    /// Measure questions about a recording: seeks, steps back, memory, last writes, searches.
     Travel(Travel),
-    /// Random questions about recordings, whose answers are compared with a plain replay that logs everything.
+    /// Ask random questions about recordings. Compare the answers with a plain replay that logs everything.
     Questions(Questions),
-    /// A mixed load for a long time: memory of recorder and collector stays flat, all verifies.
+    /// Run a mixed load for a long time. The memory of recorder and collector must stay flat, and everything
+    /// must verify.
     Soak(Soak),
 }
 
@@ -48,7 +49,7 @@ struct Common {
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
     hindsight: Option<PathBuf>,
-    /// Option to pass to `hindsight record`, such as --option=--predictor=cache:64k; repeatable.
+    /// Option for `hindsight record`, for example --option=--predictor=cache:64k. Repeatable.
     #[arg(long = "option", allow_hyphen_values = true)]
     options: Vec<String>,
     /// Print results as JSON.
@@ -63,11 +64,10 @@ struct Bench {
     /// Rounds per workload.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Only these workloads and servers, by name, separated by commas; `startup` is the start-up
-    /// measurement.
+    /// Only these workloads and servers, by name, separated by commas. `startup` is the start-up measurement.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// JSON file of other workloads, instead of those built in.
+    /// JSON file with workloads to use instead of the built-in ones.
     #[arg(long, env = "HINDSIGHT_BENCH_WORKLOADS")]
     workloads: Option<PathBuf>,
     /// Also write the report to this file.
@@ -79,51 +79,51 @@ struct Bench {
 struct Fidelity {
     #[command(flatten)]
     common: Common,
-    /// About this many commands from all parts of the list, instead of all.
+    /// About this many commands, from all parts of the list, instead of all.
     #[arg(long)]
     sample: Option<usize>,
     /// Only commands that contain this text.
     #[arg(long, default_value = "")]
     only: String,
-    /// File of commands, instead of the one built in.
+    /// File of commands to use instead of the built-in list.
     #[arg(long)]
     cases: Option<PathBuf>,
-    /// Show only what is not as it should be.
+    /// Show only failures.
     #[arg(long)]
     misses: bool,
 }
 
 #[derive(Args)]
 struct Travel {
-    /// A trace file, instead of recordings of sqlite and of pigz with eight threads. Its index is made beside
-    /// it if it is not there.
+    /// Trace file to use instead of recordings of sqlite and of pigz with eight threads. Its index is made
+    /// beside it if it does not exist.
     trace: Option<PathBuf>,
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
     hindsight: Option<PathBuf>,
-    /// How often the program runs by itself and its index is made, by turns.
+    /// How often the program runs and its index is made, in turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Random places.
+    /// Number of random places.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
 
 #[derive(Args)]
 struct Questions {
-    /// Trace files; their indexes are made anew.
+    /// Trace files. Their indexes are made again.
     #[arg(required = true)]
     traces: Vec<PathBuf>,
-    /// What makes the questions different ones.
+    /// Seed of the questions.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Rounds of some fifteen questions about each.
+    /// Rounds for each trace, of some fifteen questions each.
     #[arg(long, default_value_t = 100)]
     rounds: u32,
-    /// Seconds for those about each.
+    /// Seconds for the questions about each trace.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Recordings with more instructions are left out: of each instruction all is kept in memory.
+    /// Leave out recordings with more instructions than this: each instruction is kept in memory.
     #[arg(long, default_value_t = 20_000_000)]
     most: u64,
 }
@@ -133,10 +133,10 @@ struct Soak {
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
     hindsight: Option<PathBuf>,
-    /// Option to pass to `hindsight record`; repeatable.
+    /// Option for `hindsight record`. Repeatable.
     #[arg(long = "option", allow_hyphen_values = true)]
     options: Vec<String>,
-    /// How long.
+    /// Duration in seconds.
     #[arg(default_value_t = 3600, value_parser = clap::value_parser!(u64).range(10..))]
     seconds: u64,
 }
@@ -301,7 +301,7 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
     })
 }
 
-/// Puts the report between the markers of `file`, or makes the file.
+/// Puts the report between the markers in `file`, or makes the file.
 fn write_report(file: &Path, report: &str) -> io::Result<()> {
     const BEGIN: &str = "<!-- begin: written by scripts/bench --write -->\n";
     const END: &str = "<!-- end -->\n";

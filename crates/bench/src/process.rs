@@ -1,4 +1,4 @@
-//! Runs one command and measures what it and its descendants cost.
+//! Runs a command and measures what it and its descendants cost.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -8,55 +8,56 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One command with everything that must be equal between a native and a recorded run.
+/// A command, with everything that must be equal in a native and a recorded run.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
     /// Program and arguments.
     pub argv: Vec<OsString>,
     pub cwd: PathBuf,
-    /// Standard input; `/dev/null` if none.
+    /// Standard input; `/dev/null` if `None`.
     pub stdin: Option<PathBuf>,
-    /// Files that receive the output; `/dev/null` if none.
+    /// File for the standard output; `/dev/null` if `None`.
     pub stdout: Option<PathBuf>,
+    /// File for the standard error output; `/dev/null` if `None`.
     pub stderr: Option<PathBuf>,
-    /// Folder of caches, which the environment names.
+    /// Folder for caches, which the environment names.
     pub cache: Option<PathBuf>,
-    /// Folder of recordings, which the environment names.
+    /// Folder for recordings, which the environment names.
     pub store: Option<PathBuf>,
-    /// The run is killed, and counts as failed, after this time.
+    /// After this time the run is killed and counts as failed.
     pub limit: Duration,
 }
 
 /// What a run cost and how it ended.
 #[derive(Clone, Debug)]
 pub struct Run {
-    pub end: End,
-    /// User plus system seconds of the process and of all descendants that were waited for.
+    pub end: ExitStatus,
+    /// User plus system time of the process and all descendants that were waited for, in seconds.
     pub cpu: f64,
     pub wall: f64,
-    /// Largest resident set of any single process of the tree, in KiB.
+    /// Peak resident memory of any single process of the tree, in KiB.
     pub max_rss_kib: u64,
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub enum End {
+pub enum ExitStatus {
     Exit(i32),
     Signal(i32),
     TimedOut,
 }
 
-impl std::fmt::Display for End {
+impl std::fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
-            End::Exit(n) => write!(f, "exit {n}"),
-            End::Signal(n) => write!(f, "signal {n}"),
-            End::TimedOut => write!(f, "timed out"),
+            ExitStatus::Exit(n) => write!(f, "exit {n}"),
+            ExitStatus::Signal(n) => write!(f, "signal {n}"),
+            ExitStatus::TimedOut => write!(f, "timed out"),
         }
     }
 }
 
-/// Variables that every measured program sees, so that results do not depend on the caller's.
+/// Variables that every measured program sees. So the caller's environment does not affect results.
 pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("PATH", "/usr/bin:/bin:/usr/sbin:/sbin"),
     ("LC_ALL", "C.UTF-8"),
@@ -79,7 +80,7 @@ pub fn run(spec: &Spec) -> io::Result<Run> {
         .stdin(input(spec.stdin.as_ref())?)
         .stdout(output(spec.stdout.as_ref())?)
         .stderr(output(spec.stderr.as_ref())?)
-        // A group of its own, so that all of it can be ended.
+        // A group of its own: the whole group can be killed.
         .process_group(0)
         .spawn()
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", program.display())))?;
@@ -94,11 +95,11 @@ pub fn run(spec: &Spec) -> io::Result<Run> {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     Ok(Run {
         end: if timed_out {
-            End::TimedOut
+            ExitStatus::TimedOut
         } else if libc::WIFSIGNALED(status) {
-            End::Signal(libc::WTERMSIG(status))
+            ExitStatus::Signal(libc::WTERMSIG(status))
         } else {
-            End::Exit(libc::WEXITSTATUS(status))
+            ExitStatus::Exit(libc::WEXITSTATUS(status))
         },
         cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
         wall,
@@ -120,9 +121,9 @@ fn output(path: Option<&PathBuf>) -> io::Result<Stdio> {
     })
 }
 
-/// Waits until `pid` has ended, without reaping it. False: it runs still.
+/// Waits until `pid` has ended, without reaping it. `false`: it still runs.
 fn wait_exit(pid: libc::pid_t, limit: Duration) -> io::Result<bool> {
-    // SAFETY: pidfd_open takes a process id and flags and returns a descriptor or -1.
+    // SAFETY: pidfd_open takes a process id and flags, and returns a descriptor or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -133,7 +134,7 @@ fn wait_exit(pid: libc::pid_t, limit: Duration) -> io::Result<bool> {
         revents: 0,
     };
     let limit = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: one valid pollfd.
+    // SAFETY: the pointer is to one valid pollfd.
     let ready = unsafe { libc::poll(&mut poll, 1, limit) };
     // SAFETY: the descriptor was opened above and is not used again.
     unsafe { libc::close(fd) };
@@ -143,9 +144,9 @@ fn wait_exit(pid: libc::pid_t, limit: Duration) -> io::Result<bool> {
     Ok(ready > 0)
 }
 
-/// Ends all processes of the group that `pid` leads.
+/// Kills all processes of the group that `pid` leads.
 fn kill_group(pid: libc::pid_t) {
-    // SAFETY: kill only sends a signal; the group's leader has not been reaped, so the number is its.
+    // SAFETY: kill only sends a signal. The group's leader has not been reaped, so the id is still its own.
     unsafe { libc::kill(-pid, libc::SIGKILL) };
 }
 
@@ -160,7 +161,7 @@ fn reap(pid: libc::pid_t) -> io::Result<(i32, libc::rusage)> {
     Ok((status, usage))
 }
 
-/// Words as an argument vector.
+/// Makes an argument vector of words.
 pub fn argv<S: AsRef<OsStr>>(words: &[S]) -> Vec<OsString> {
     words.iter().map(|w| w.as_ref().to_owned()).collect()
 }
@@ -182,23 +183,23 @@ mod tests {
     fn tells_how_it_ended() {
         assert_eq!(
             run(&spec(&["sh", "-c", "exit 3"])).unwrap().end,
-            End::Exit(3)
+            ExitStatus::Exit(3)
         );
         assert_eq!(
             run(&spec(&["sh", "-c", "kill -9 $$"])).unwrap().end,
-            End::Signal(9)
+            ExitStatus::Signal(9)
         );
         let slow = Spec {
             limit: Duration::from_millis(50),
             ..spec(&["sleep", "9"])
         };
-        assert_eq!(run(&slow).unwrap().end, End::TimedOut);
+        assert_eq!(run(&slow).unwrap().end, ExitStatus::TimedOut);
         assert!(run(&spec(&["/nonexistent/program"])).is_err());
     }
 
     #[test]
     fn counts_children_too() {
-        // The loop runs in a child of the shell that was started.
+        // The loop runs in a child of the shell.
         let busy = "(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); true";
         let run = run(&spec(&["sh", "-c", busy])).unwrap();
         assert!(run.cpu > 0.02, "{run:?}");

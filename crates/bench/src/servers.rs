@@ -1,4 +1,4 @@
-//! Servers under load: how much of their native throughput is left when they are recorded.
+//! Measures servers under load: how much of their native throughput remains when they are recorded.
 
 use crate::hindsight::{Facts, Hindsight, tail};
 use crate::process::{ENVIRONMENT, argv};
@@ -15,26 +15,27 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time for a load, and for a server's end.
+/// Longest time for a load, and for the end of a server.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Longest time for a server to answer.
+/// Longest time until a server answers.
 const START: Duration = Duration::from_secs(60);
 
-/// A server and the program that asks it.
+/// A server, and the client that loads it.
 pub struct Server {
     pub name: &'static str,
     pub what: &'static str,
     argv: Vec<OsString>,
-    /// Succeeds as soon as the server answers.
+    /// A command that succeeds as soon as the server answers.
     ready: Vec<OsString>,
-    /// Run once before each load.
+    /// A command to run once before each load.
     prepare: Option<Vec<OsString>>,
     load: Vec<OsString>,
-    /// Requests of the load, and what its output holds if all were answered.
+    /// Number of requests of the load.
     requests: f64,
+    /// Text in the load's output that shows that all were answered.
     proof: &'static str,
-    /// The signal by which the server ends in order.
+    /// The signal that ends the server in an orderly way.
     stop: i32,
 }
 
@@ -46,13 +47,13 @@ pub struct Served {
     /// Requests per second in each round.
     pub native: Vec<f64>,
     pub recorded: Vec<f64>,
-    /// Of the last recording.
+    /// Facts about the last recording.
     pub facts: Facts,
     pub replay_cpu: f64,
 }
 
 impl Served {
-    /// Median share of the native throughput.
+    /// The median share of the native throughput.
     pub fn share(&self) -> f64 {
         let each = self.recorded.iter().zip(&self.native);
         median(&each.map(|(r, n)| r / n).collect::<Vec<_>>())
@@ -62,7 +63,7 @@ impl Served {
 /// Names of all servers.
 pub const NAMES: [&str; 3] = ["redis", "nginx", "postgres"];
 
-/// Makes a server's data in `dir`; an error that names what is not installed.
+/// Makes a server's data in `dir`. Fails with the name of a program that is not installed.
 pub fn make(name: &str, dir: &Path) -> io::Result<Server> {
     let port = TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
@@ -107,7 +108,7 @@ fn redis(port: &str) -> io::Result<Server> {
             "-t",
             load,
         ]),
-        // lrange fills its list before.
+        // The lrange test fills its list first.
         requests: 6.0 * 30_000.0,
         proof: "LRANGE_100",
         stop: libc::SIGTERM,
@@ -125,7 +126,7 @@ fn nginx(port: &str, dir: &Path) -> io::Result<Server> {
         .map(|k| format!("{k}_temp_path {}/{k}; ", state.display()))
         .concat();
     let file = dir.join("nginx.conf");
-    // The last `user` counts for nothing unless this runs as root.
+    // The directive `user` matters only if this runs as root.
     let text = format!(
         "daemon off; worker_processes 2; user nobody nogroup; pid {0}/pid; error_log {0}/errors;\n\
          events {{ worker_connections 256; }}\n\
@@ -166,8 +167,8 @@ fn postgres(dir: &Path) -> io::Result<Server> {
         .ok_or_else(missing)?;
     installed(&["setpriv"])?;
     let data = dir.join("postgres");
-    // It refuses to run as root.
-    // SAFETY: asks only.
+    // The server refuses to run as root.
+    // SAFETY: the call only returns a number.
     let root = unsafe { libc::geteuid() } == 0;
     let user = [
         "setpriv",
@@ -237,7 +238,7 @@ fn command(words: &[OsString], dir: &Path) -> Command {
     c
 }
 
-/// A server that runs, and that is killed with its group when this is dropped early.
+/// A running server. If this is dropped early, the server's process group is killed.
 struct Running(Child);
 
 impl Running {
@@ -246,7 +247,7 @@ impl Running {
         unsafe { libc::kill(to * self.0.id() as i32, signal) };
     }
 
-    /// Ends it in order.
+    /// Ends the server in an orderly way.
     fn end(&mut self, signal: i32) -> io::Result<()> {
         self.signal(1, signal);
         let since = Instant::now();
@@ -275,7 +276,7 @@ impl Drop for Running {
     }
 }
 
-/// Measures `server` in `rounds` rounds, natively and recorded by turns; each recording must verify.
+/// Measures `server` in `rounds` rounds, natively and recorded in turn. Each recording must verify.
 pub fn measure(tool: &Hindsight, server: &Server, dir: &Path, rounds: u32) -> io::Result<Served> {
     let trace = dir.join("server.hst");
     let mut served = Served {
@@ -334,7 +335,7 @@ fn once(server: &Server, words: &[OsString], dir: &Path) -> io::Result<f64> {
     Ok(server.requests / seconds)
 }
 
-/// Whether a client succeeds, and what it says.
+/// Whether a client succeeds, and its output.
 fn client(words: &[OsString], dir: &Path) -> io::Result<(bool, String)> {
     let mut limited: Vec<OsString> = argv(&["timeout", "300"]);
     limited.extend(words.iter().cloned());
@@ -345,7 +346,7 @@ fn client(words: &[OsString], dir: &Path) -> io::Result<(bool, String)> {
     ))
 }
 
-/// Opens the directory that holds the data: servers may run as other users.
+/// Lets everybody read the data directory: servers may run as other users.
 pub fn open_to_all(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
 }

@@ -1,11 +1,11 @@
-//! A mixed load for a long time: memory of recorder and collector must not grow, and whatever is
-//! recorded meanwhile must verify.
+//! Runs a mixed load for a long time. The memory of recorder and collector must not grow, and everything that
+//! is recorded must verify.
 //!
-//! Two recordings of a program with threads and processes that come and go take all of the time, one
-//! into a file and one into a ring. Beside them short programs are recorded and verified one by one.
+//! Two recordings run all the time, one into a file and one with `--ring`. Their program has threads and
+//! processes that come and go. Beside them, short programs are recorded and verified one by one.
 
 use crate::hindsight::Hindsight;
-use crate::process::{ENVIRONMENT, End, Spec, run};
+use crate::process::{ENVIRONMENT, ExitStatus, Spec, run};
 use crate::stats::slope;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,21 +15,21 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Part of the time that is for warming up: caches, arenas of threads, a ring that fills.
+/// The share of the time for warming up: caches, arenas of threads, a ring that fills.
 const WARM: f64 = 0.25;
 
-/// Growth from then to the end that is chance, MiB. What a load like this would make of a hundred bytes
-/// kept for each thread is as much within two minutes.
+/// Growth after warming up that may be chance, in MiB. Losing a hundred bytes for each thread makes this much
+/// in two minutes.
 const CHANCE: f64 = 4.0;
 
 /// Time between samples.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Longest time that one step may take beyond its own.
+/// Longest time that a step may take beyond its own time.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// What is recorded for the whole time: threads and processes, forked and executed, hundreds of them
-/// each second, which read what cannot be predicted. Its own memory is flat.
+/// The program that is recorded all the time. Each second it makes hundreds of threads and processes, by fork
+/// and by execve. They read what cannot be predicted. The program's own memory is flat.
 const LONG: &str = r#"
 import hashlib, os, subprocess, sys, threading, time
 def visit():
@@ -46,7 +46,7 @@ while time.monotonic() < end:
     time.sleep(0.02)
 "#;
 
-/// What is recorded and verified beside it, in turn. Lines for a shell.
+/// The programs that are recorded and verified beside it, in turn. Lines for a shell.
 const SHORT: [&str; 6] = [
     "seq 1 20000 | sort -r | tr 0-9 a-j | gzip -c | cksum",
     "printf 'int f(int n) { return n * n; }\n' > f.c; printf 'all: f.o g.o\ng.c: f.c\n\tcp f.c g.c\n' > Makefile; \
@@ -63,7 +63,7 @@ struct Long {
     name: &'static str,
     child: Child,
     trace: PathBuf,
-    /// Seconds since the beginning, and memory that is not shared, MiB: of the collector, of the program.
+    /// Seconds since the beginning, and private memory in MiB: the collector's and the program's.
     samples: Vec<(f64, [f64; 2])>,
 }
 
@@ -99,7 +99,7 @@ impl Long {
         })
     }
 
-    /// Looks at the memory; whether the recording still goes on.
+    /// Takes a sample of the memory. Says whether the recording still runs.
     fn sample(&mut self, began: Instant) -> io::Result<bool> {
         if self.child.try_wait()?.is_some() {
             return Ok(false);
@@ -120,7 +120,7 @@ impl Long {
         Ok(true)
     }
 
-    /// Prints what was seen, verifies the trace; whether all is well.
+    /// Prints the result and verifies the trace. Says whether all is well.
     fn judge(mut self, tool: &Hindsight) -> io::Result<bool> {
         let status = self.child.wait()?;
         let messages = crate::hindsight::tail(&self.trace.with_extension("messages"));
@@ -158,13 +158,13 @@ impl Long {
 
 impl Drop for Long {
     fn drop(&mut self) {
-        // When something else failed. One that has ended has been waited for.
+        // This kills the recording if something else failed. One that has ended was waited for already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Memory of a process that it shares with nobody, MiB.
+/// Private memory of a process, in MiB.
 fn own_memory(pid: &str) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
@@ -172,8 +172,7 @@ fn own_memory(pid: &str) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// How much memory grew in the time after warming up, as a line through all samples says. `None`: there
-/// are too few of them to tell.
+/// How much memory grew after warming up, by a line through all samples. `None`: there are too few samples.
 fn growth(samples: &[(f64, f64)]) -> Option<f64> {
     let end = samples.last()?.0;
     let warm: Vec<(f64, f64)> = samples
@@ -184,7 +183,7 @@ fn growth(samples: &[(f64, f64)]) -> Option<f64> {
     (warm.len() >= 20).then(|| slope(&warm) * (end - warm[0].0))
 }
 
-/// Records and verifies short programs until `over`; how many.
+/// Records and verifies short programs until `over` is set. Returns their number.
 fn short_ones(tool: &Hindsight, dir: &Path, over: &AtomicBool) -> io::Result<u64> {
     let trace = dir.join("short.hst");
     let mut n = 0;
@@ -200,7 +199,7 @@ fn short_ones(tool: &Hindsight, dir: &Path, over: &AtomicBool) -> io::Result<u64
             ..Spec::default()
         };
         let done = run(&tool.recorded(&native, &trace))?;
-        if done.end != End::Exit(0) {
+        if done.end != ExitStatus::Exit(0) {
             let messages = crate::hindsight::tail(&dir.join("short.messages"));
             return Err(io::Error::other(format!(
                 "{line}: {}: {messages}",
@@ -214,7 +213,7 @@ fn short_ones(tool: &Hindsight, dir: &Path, over: &AtomicBool) -> io::Result<u64
     Ok(n)
 }
 
-/// Runs the load for `seconds`; a failure if memory grows or a recording does not verify.
+/// Runs the load for `seconds`. Fails if memory grows or a recording does not verify.
 pub fn run_for(tool: &Hindsight, dir: &Path, seconds: u64) -> io::Result<ExitCode> {
     let began = Instant::now();
     let mut all = [
@@ -269,7 +268,7 @@ pub fn run_for(tool: &Hindsight, dir: &Path, seconds: u64) -> io::Result<ExitCod
 mod tests {
     use super::*;
 
-    /// Four samples a second for a minute of what `f` says, with noise.
+    /// Four samples a second for a minute: the values of `f`, with noise.
     fn samples(f: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
         let mut random = crate::stats::Random(5);
         let noise = |r: &mut crate::stats::Random| r.below(1000) as f64 / 1000.0;

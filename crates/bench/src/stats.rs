@@ -1,6 +1,6 @@
-//! The few statistics the tables need.
+//! The statistics that the tables need.
 
-/// Middle value; 0 of nothing.
+/// The median; 0 if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut v = values.to_vec();
     v.sort_by(f64::total_cmp);
@@ -11,14 +11,14 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Smallest and largest value.
+/// The smallest and the largest value.
 pub fn range(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     (low, high)
 }
 
-/// Geometric mean; 0 of nothing.
+/// The geometric mean; 0 if there are no values.
 pub fn geometric_mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -26,7 +26,7 @@ pub fn geometric_mean(values: &[f64]) -> f64 {
     (values.iter().map(|v| v.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
-/// Slope of the line that lies nearest to these points, by least squares; 0 if there is none.
+/// The slope of the line nearest to these points, by least squares; 0 if there is none.
 pub fn slope(points: &[(f64, f64)]) -> f64 {
     let n = points.len() as f64;
     let (x, y) = points
@@ -38,7 +38,7 @@ pub fn slope(points: &[(f64, f64)]) -> f64 {
     if xx > 0.0 { xy / xx } else { 0.0 }
 }
 
-/// SplitMix64: small, fixed, the same everywhere.
+/// The generator SplitMix64: small, and with the same numbers everywhere.
 pub struct Random(pub u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The table of a benchmark run, as Markdown that also reads well in a terminal.
+//! The table of a benchmark run, as Markdown that is readable in a terminal, too.
 
 use crate::bench::{Measured, Startup, mean};
 use crate::servers::Served;
@@ -14,7 +14,7 @@ struct Goal {
     met: bool,
 }
 
-/// Rows of cells with columns padded to equal width.
+/// Formats rows as a table, with columns padded to equal width.
 pub fn markdown(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| {
@@ -50,7 +50,7 @@ pub fn markdown(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The whole report: machine, workloads, goals.
+/// The whole report: machine, workloads and goals.
 pub fn report(
     machine: &str,
     version: &str,
@@ -122,7 +122,7 @@ pub fn report(
     out
 }
 
-/// The goal of a workload that has one of its own; `all`: those it may be compared with.
+/// The goal of a workload that has one of its own. `all` has the workloads with which it may be compared.
 fn aimed(m: &Measured, all: &[Measured]) -> Option<Goal> {
     let (what, goal, seen, met) = match m.aim {
         Aim::Ratio(most) => {
@@ -247,7 +247,7 @@ fn workloads(all: &[Measured], means: bool) -> String {
     markdown(&rows)
 }
 
-/// A ratio, if it was measured.
+/// A ratio as text; empty if it was not measured.
 fn ratio(r: f64) -> String {
     match r.is_nan() {
         true => String::new(),

@@ -8,14 +8,15 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// Threads and programs that `births` starts.
+/// Number of threads that `births` starts.
 const THREADS: u32 = 3000;
+/// Number of programs that `births` starts.
 const PROGRAMS: u32 = 40;
 
-/// The workload with which that of two threads is compared.
+/// The workload with one thread, with which the one with two threads is compared.
 const ALONE: &str = "cores1";
 
-/// Adds them to what `maker` has made.
+/// Adds these workloads to `maker`.
 pub fn make(maker: &mut Maker) -> io::Result<()> {
     let text = |dir: &Path| {
         let text = dir.join("text.txt");
@@ -168,13 +169,13 @@ fn compiled(dir: &Path, name: &str, source: &[u8], args: &[&str]) -> io::Result<
     Ok(words)
 }
 
-/// A program of six files, each generated, with a Makefile.
+/// Makes a project of six generated files with a Makefile.
 fn project(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let (mut objects, mut calls) = (String::new(), String::new());
     for i in 0..6 {
         let unit = dir.join(format!("unit{i}.c"));
-        // The generated functions are static but for one, which is renamed.
+        // The generated functions are static, except one, which is renamed.
         generate(&unit, |f| {
             writeln!(f, "#define all all{i}")?;
             write_c(f, 6)
@@ -191,7 +192,7 @@ fn project(dir: &Path) -> io::Result<()> {
     put(dir, "Makefile", rules.as_bytes()).map(drop)
 }
 
-/// A repository with forty commits.
+/// Makes a repository with forty commits.
 fn repository(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let script = "git init -q . && i=0 && while [ $i -lt 40 ]; do i=$((i+1)); seq $i 300 > file$((i%7)); \

@@ -1,7 +1,7 @@
-//! What travel in a recording costs: milliseconds per question, at random places.
+//! Measures what travel in a recording costs: milliseconds for each question, at random places.
 
 use crate::hindsight::Hindsight;
-use crate::process::{End, Run, Spec, run as run_program};
+use crate::process::{ExitStatus, Run, Spec, run as run_program};
 use crate::stats::{Random, median, range};
 use crate::workload;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
@@ -13,14 +13,14 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Instructions after which the rare watchpoint is looked for.
+/// The rare watchpoint is for bytes that are written after about this many instructions.
 const EARLY: u64 = 1_000_000;
-/// A program, native or recorded, takes at most this long.
+/// Longest time of a program, native or recorded.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Evaluations of a condition.
+/// Number of times that a condition is evaluated.
 const MILLION: u64 = 1_000_000;
 
-/// Records the programs that are measured, in `dir`, and measures travel in them. Whether all goals are met.
+/// Records the programs in `dir` and measures travel in them. Says whether all goals are met.
 pub fn programs(tool: &Hindsight, dir: &Path, pairs: u32, rounds: usize) -> io::Result<bool> {
     let mut met = true;
     for w in workload::travelled(dir)? {
@@ -43,8 +43,8 @@ pub fn programs(tool: &Hindsight, dir: &Path, pairs: u32, rounds: usize) -> io::
     Ok(met)
 }
 
-/// Measures and prints, one line per question, for a trace whose index is made if it is not there. Whether
-/// all goals are met.
+/// Measures and prints a table for a trace, one line for each question. Makes the trace's index if it does
+/// not exist. Says whether all goals are met.
 pub fn one(trace: &Path, rounds: usize) -> Result<bool> {
     let mut table = Table::begin();
     open(trace, &mut table)?;
@@ -53,11 +53,11 @@ pub fn one(trace: &Path, rounds: usize) -> Result<bool> {
     Ok(table.met)
 }
 
-/// A run that must not fail.
+/// Runs a command that must succeed.
 fn run_well(what: &str, spec: &Spec) -> io::Result<Run> {
     let run = run_program(spec)?;
     match run.end {
-        End::Exit(0) => Ok(run),
+        ExitStatus::Exit(0) => Ok(run),
         end => Err(io::Error::other(format!("{what}: {end}"))),
     }
 }
@@ -72,7 +72,7 @@ fn open(trace: &Path, table: &mut Table) -> Result<()> {
 
 /// Makes the index in this process.
 fn index_here(trace: &Path, table: &mut Table) -> Result<()> {
-    // What was used before does not count.
+    // Memory used before does not count.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let t = Timeline::open(trace, Options::default())?;
     let status = t.index_status();
@@ -91,8 +91,8 @@ fn index_here(trace: &Path, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Runs the program and makes the index anew, by turns, each in a process of its own: what counts is the median of what one takes of the other,
-/// since a machine with neighbours is not as fast in each minute.
+/// Runs the program and makes the index, in turn, each in a process of its own. The result is the median of
+/// their ratio: a machine with neighbours is not equally fast in each minute.
 fn index_by_turns(
     tool: &Hindsight,
     native: &Spec,
@@ -140,7 +140,7 @@ fn index_by_turns(
     Ok(())
 }
 
-/// Questions at random places of a trace that has an index.
+/// Asks questions at random places of a trace that has an index.
 fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
     let t = Timeline::open(trace, Options::default())?;
     let mut c = t.cursor()?;
@@ -155,7 +155,7 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
         "| instructions of {} threads | | | {all} | | | |",
         threads.len()
     );
-    // Anywhere in any thread.
+    // A random instant of any thread.
     let mut random = Random(1);
     let mut place = || {
         let mut n = random.next() % all.max(1);
@@ -189,7 +189,8 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
             .write
             .time(|| c.last_write(address & !7, 8, &Cancel::new()))?;
     }
-    // The same with all other values that it may have, each with its writer; elsewhere, so that nothing is at hand.
+    // The same, with all other values that memory may have and their writers. At other places, where
+    // nothing is cached.
     for _ in 0..rounds {
         let (thread, count) = place();
         c.seek_count(thread, count)?;
@@ -230,7 +231,7 @@ fn reverse_continue(
     table: &mut Table,
 ) -> Result<()> {
     let cancel = Cancel::new();
-    // Something that was written early and, if there is such, never again.
+    // Bytes that were written early, and if possible never again.
     let mut best: Option<(u64, u64)> = None;
     for step in 0..200 {
         c.seek_count(id, from + EARLY.min(to - from) + 1000 * step)?;
@@ -269,7 +270,7 @@ fn reverse_continue(
         };
         table.one("reverse-continue, watch", spent, Some(1000.0), &hit);
     }
-    // An address that is executed often enough; the condition never holds.
+    // An address that is executed often enough. The condition never holds.
     for part in 1..20 {
         c.seek_count(id, from + (to - from) / 20 * part)?;
         let pc = c.registers()?.rip;
@@ -302,13 +303,13 @@ fn reverse_continue(
     Ok(())
 }
 
-/// Steps for which the way in the fewest stops is prepared.
+/// Number of steps for which the path with the fewest stops is prepared.
 const STEPS: u64 = 10_000_000;
-/// The same with the replay that tells what would stop at each.
+/// The same with the replay that finds what would stop at each step.
 const REPLAYED: u64 = 2_000_000;
 
-/// Prepares the way to a step: as long as a program's loops have some instructions, of which half access
-/// memory; and of the recording itself.
+/// Prepares the path to a step. Once for made-up loops of some instructions, half of which access memory, and
+/// once for the recording itself.
 fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) -> Result<()> {
     let mut random = Random(7);
     let watch = Watch::begin();
@@ -333,7 +334,7 @@ fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) 
     let stops = path.way(STEPS as u32).map_or(0, |w| w.len());
     let more = format!("{stops} stops; {} steps", path.len());
     table.one("breakpath, 10 million steps", spent, Some(1000.0), &more);
-    // Only where the recording begins at the program's start.
+    // Only if the recording begins at the program's start.
     if from == 0 {
         let at = t.position(id, REPLAYED.min(to))?;
         let watch = Watch::begin();
@@ -345,18 +346,18 @@ fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) 
     Ok(())
 }
 
-/// Times of each kind of question.
+/// The times of each kind of question.
 #[derive(Default)]
 struct Question {
     seek: Times,
     back: Times,
     memory: Times,
-    /// With the writers of all other values.
+    /// Memory with the writers of all other values.
     named: Times,
     write: Times,
 }
 
-/// Milliseconds by the clock, and of processors.
+/// Milliseconds of elapsed time and of processor time.
 #[derive(Clone, Copy)]
 struct Spent {
     wall: f64,
@@ -372,7 +373,7 @@ impl Spent {
     }
 }
 
-/// Both since an instant.
+/// Measures both from an instant on.
 struct Watch(Instant, f64);
 
 impl Watch {
@@ -394,7 +395,7 @@ fn cpu() -> f64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the kernel fills the structure in; where it does not, it is zero.
+    // SAFETY: the kernel fills in the structure. If it does not, the structure stays zero.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
     t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
 }
@@ -410,7 +411,7 @@ impl Times {
         Ok(done)
     }
 
-    /// Sorted by one of the two.
+    /// The values of one of the two, sorted.
     fn by(&self, of: impl Fn(&Spent) -> f64) -> Vec<f64> {
         let mut all: Vec<f64> = self.0.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
@@ -418,9 +419,9 @@ impl Times {
     }
 }
 
-/// What is measured against what is to be reached, in milliseconds but for memory.
+/// Compares measurements with goals, in milliseconds except for memory.
 struct Table {
-    /// Whether all goals were.
+    /// Whether all goals are met.
     met: bool,
 }
 
@@ -466,7 +467,7 @@ impl Table {
         self.row(what, figures, figure, Some(most), "");
     }
 
-    /// What happened once.
+    /// A row for something that happened once.
     fn one(&mut self, what: &str, s: Spent, most: Option<f64>, more: &str) {
         let none = String::new;
         let figures = [
@@ -478,7 +479,7 @@ impl Table {
         self.row(what, figures, s.wall, most, more);
     }
 
-    /// What happened often: the 95th percentile counts.
+    /// A row for something that happened often. The 95th percentile counts.
     fn many(&mut self, what: &str, times: Times, most: Option<f64>) {
         let (wall, cpu) = (times.by(|s| s.wall), times.by(|s| s.cpu));
         let at = |all: &[f64], part: f64| {
@@ -491,7 +492,7 @@ impl Table {
     }
 }
 
-/// Most memory that this process has had, in MiB.
+/// Peak memory of this process, in MiB.
 fn peak() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;

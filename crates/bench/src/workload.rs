@@ -1,4 +1,4 @@
-//! The benchmark's workloads: small deterministic programs of the kinds people record.
+//! The benchmark's workloads: small deterministic programs of the kinds that people record.
 
 use crate::process::{ENVIRONMENT, argv};
 use crate::stats::Random;
@@ -18,38 +18,38 @@ pub struct Workload {
     pub aim: Aim,
 }
 
-/// What a workload is to show.
+/// The goal of a workload.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub enum Aim {
-    /// One of the CPU-bound programs, over which the means are taken.
+    /// It is one of the CPU-bound programs of which the means are taken.
     Cpu,
-    /// It costs at most so many times what it costs natively.
+    /// Recording may cost at most this many times the native run.
     Ratio(f64),
-    /// Each of so many units costs at most so many milliseconds more than natively.
+    /// Recording may add at most `ms` milliseconds to each of `units` units.
     Each { units: u32, ms: f64 },
-    /// One thread, with which several are compared.
+    /// It has one thread. Workloads with several threads are compared with it.
     Alone,
-    /// What the workload of this name does, in each of two threads: with a processor for each, recording
-    /// must not cost more time than there.
+    /// Each of two threads does the work of the workload named `alone`. With a processor for each thread,
+    /// recording must not take more time than there.
     Parallel { alone: &'static str },
-    /// It runs as natively, and verifies.
+    /// It behaves as natively, and verifies.
     Runs,
 }
 
-/// A workload as a file given with `--workloads` describes it.
+/// A workload in a file that `--workloads` names.
 #[derive(serde::Deserialize)]
 struct Described {
     name: String,
     #[serde(default)]
     what: String,
-    /// Shell commands that make what `run` needs, in the benchmark's data directory.
+    /// Shell commands that prepare the run, in the benchmark's data directory.
     #[serde(default)]
     prepare: String,
     run: Vec<String>,
 }
 
-/// Prepares the workloads of a JSON file (a list of objects with `name`, `run` (a list of words)
-/// and optionally `what` and `prepare`).
+/// Prepares the workloads of a JSON file. It has a list of objects with `name`, `run` (a list of words), and
+/// optionally `what` and `prepare`.
 pub fn from_file(file: &Path, dir: &Path) -> io::Result<Vec<Workload>> {
     let list: Vec<Described> = serde_json::from_slice(&fs::read(file)?)?;
     list.into_iter()
@@ -70,7 +70,7 @@ pub fn from_file(file: &Path, dir: &Path) -> io::Result<Vec<Workload>> {
         .collect()
 }
 
-/// Prepares the workloads in `dir`; `only` limits them to some names.
+/// Prepares the workloads in `dir`. `only` limits them to some names.
 pub fn built_in(dir: &Path, only: &[String]) -> io::Result<Vec<Workload>> {
     let maker = Maker {
         dir,
@@ -82,7 +82,7 @@ pub fn built_in(dir: &Path, only: &[String]) -> io::Result<Vec<Workload>> {
     Ok(maker.made)
 }
 
-/// Prepares the programs that travel is measured in: one of one thread and one of eight.
+/// Prepares the programs for measuring travel: one with one thread, one with eight.
 pub fn travelled(dir: &Path) -> io::Result<Vec<Workload>> {
     let names = ["sqlite", "pigz8"].map(String::from);
     let mut maker = Maker {
@@ -107,14 +107,14 @@ pub fn travelled(dir: &Path) -> io::Result<Vec<Workload>> {
     Ok(maker.made)
 }
 
-/// Makes the workloads that are asked for.
+/// Makes the workloads that were asked for.
 pub struct Maker<'a> {
     dir: &'a Path,
     only: &'a [String],
     made: Vec<Workload>,
 }
 
-/// Makes what a workload needs in a directory; its arguments.
+/// Makes the files of a workload in a directory. Returns the workload's arguments.
 pub type Preparation<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<OsString>>;
 
 impl Maker<'_> {
@@ -193,7 +193,7 @@ impl Maker<'_> {
         Ok(self)
     }
 
-    /// A workload that needs programs which may not be there: it is left out then, with a word.
+    /// Adds a workload that needs programs which may be missing. It then says so and leaves the workload out.
     pub fn task(
         &mut self,
         name: &str,
@@ -246,7 +246,7 @@ fn compile(dir: &Path, name: &str, options: &[&str]) -> io::Result<Vec<OsString>
     Ok(vec![program.into_os_string(), "512".into(), "20".into()])
 }
 
-/// An error unless all these programs are installed.
+/// Fails unless all these programs are installed.
 pub fn installed(programs: &[&str]) -> io::Result<()> {
     let path = ENVIRONMENT.iter().find(|(name, _)| *name == "PATH");
     let dirs = path.map_or("", |(_, dirs)| *dirs);
@@ -274,7 +274,7 @@ pub fn generate(path: &Path, write: impl Fn(&mut dyn Write) -> io::Result<()>) -
     file.flush()
 }
 
-/// Runs a command that must succeed.
+/// Runs a command. Fails if the command fails.
 pub fn run(command: &mut Command) -> io::Result<()> {
     let status = command.status()?;
     if status.success() {
@@ -284,7 +284,7 @@ pub fn run(command: &mut Command) -> io::Result<()> {
     }
 }
 
-/// Text of words of unequal frequency, numbers and punctuation.
+/// Writes text of words with unequal frequency, numbers and punctuation.
 pub fn write_text(out: &mut dyn Write, size: usize) -> io::Result<()> {
     let mut random = Random(2026);
     let syllables = [
@@ -307,7 +307,7 @@ pub fn write_text(out: &mut dyn Write, size: usize) -> io::Result<()> {
                 0 => line.push_str(&random.below(100_000).to_string()),
                 1 => line.push_str("--"),
                 _ => {
-                    // The smaller of two draws: early words are the frequent ones.
+                    // The smaller of two random numbers: early words become frequent.
                     let i = random
                         .below(5000)
                         .min(random.below(5000))
@@ -324,7 +324,7 @@ pub fn write_text(out: &mut dyn Write, size: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A translation unit of `functions` functions that call each other, already preprocessed.
+/// Writes a preprocessed translation unit of `functions` functions that call each other.
 pub fn write_c(out: &mut dyn Write, functions: u64) -> io::Result<()> {
     let mut random = Random(7);
     writeln!(out, "typedef unsigned long size_t;")?;

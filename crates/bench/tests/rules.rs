@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Lines of the dependency tables of each crate.
+/// The lines of each crate's dependency tables.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(root().join("crates")).unwrap() {
@@ -36,7 +36,7 @@ fn name(line: &str) -> &str {
 
 #[test]
 fn lower_crates_never_import_higher_ones() {
-    // Each may use those to the left of it in its rows.
+    // A crate may use the crates to its left in its rows.
     let order = [
         "text",
         "guard",
@@ -154,7 +154,7 @@ const ROOMS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The folder, or file, of the crate's first level that `path` belongs to.
+/// The folder or file of the crate's first level to which `path` belongs.
 fn room(path: &Path, src: &Path) -> String {
     let first = path.strip_prefix(src).unwrap().components().next().unwrap();
     let name = first.as_os_str().to_str().unwrap();

@@ -4,7 +4,7 @@
 
 use crate::{limits, os, store};
 use anyhow::{Context, Result, bail};
-use hindsight_guard::keeper::{self, Allowed, End, Inside, Side};
+use hindsight_guard::broker::{self, Allowed, ExitStatus, Inside, Side};
 use hindsight_guard::sandbox::Walls;
 use hindsight_inspect::symbols::DebugPaths;
 use hindsight_trace::{ModuleHash, files};
@@ -79,8 +79,8 @@ pub fn lock(inside: Inside, recording: &Path) {
 /// wrong.
 pub fn run(file: Option<&Path>, command: impl FnOnce() -> Result<i32>) -> Result<i32> {
     let recording = store::find(file)?;
-    match keeper::split(allowed(&recording)).context("cannot make a process")? {
-        Side::Outside(keeper) => status(keeper.serve()),
+    match broker::split(allowed(&recording)).context("cannot make a process")? {
+        Side::Outside(broker) => status(broker.serve()),
         Side::Inside(inside) => {
             lock(inside, &recording);
             std::process::exit(crate::status(command()))
@@ -89,12 +89,14 @@ pub fn run(file: Option<&Path>, command: impl FnOnce() -> Result<i32>) -> Result
 }
 
 /// The exit status of a confined process.
-fn status(end: End) -> Result<i32> {
+fn status(end: ExitStatus) -> Result<i32> {
     match end {
-        End::Status(s) => Ok(s),
-        End::Signal(
+        ExitStatus::Status(s) => Ok(s),
+        ExitStatus::Signal(
             n @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT | libc::SIGPIPE),
-        ) => keeper::die_of(n),
-        End::Signal(n) => bail!("signal {n} has ended the process that played the recording"),
+        ) => broker::die_of(n),
+        ExitStatus::Signal(n) => {
+            bail!("signal {n} has ended the process that played the recording")
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{args, confine, interrupts, limits, printers, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{Patience, SCRIPT, Session, serve as talk};
-use hindsight_guard::keeper::{self, Keeper, Side};
+use hindsight_guard::broker::{self, Broker, Side};
 use hindsight_guard::{keep_alive, outside, wait};
 use hindsight_text::line;
 use hindsight_timeline::{Options, Place, Timeline};
@@ -167,9 +167,9 @@ pub fn serve(a: &args::Gdbserver) -> Result<i32> {
     let listener = TcpListener::bind(&address).with_context(|| address.clone())?;
     let at = listener.local_addr()?;
     say(&format!("listening on {at}; in gdb: target remote {at}"));
-    let mut clients: Vec<Keeper> = Vec::new();
+    let mut clients: Vec<Broker> = Vec::new();
     loop {
-        let mut fds: Vec<i32> = clients.iter().map(Keeper::fd).collect();
+        let mut fds: Vec<i32> = clients.iter().map(Broker::fd).collect();
         fds.push(listener.as_raw_fd());
         let ready = wait(&fds, None)?;
         let mut i = 0;
@@ -188,7 +188,7 @@ fn accept(
     a: &args::Gdbserver,
     path: &Path,
     listener: &TcpListener,
-    clients: &mut Vec<Keeper>,
+    clients: &mut Vec<Broker>,
 ) -> Result<()> {
     // Whoever goes away at once has not come.
     let Ok((stream, peer)) = listener.accept() else {
@@ -200,8 +200,8 @@ fn accept(
         ));
         return Ok(());
     }
-    match keeper::split(confine::allowed(path)) {
-        Ok(Side::Outside(keeper)) => clients.push(keeper),
+    match broker::split(confine::allowed(path)) {
+        Ok(Side::Outside(broker)) => clients.push(broker),
         Ok(Side::Inside(inside)) => {
             clients.clear();
             let done = prepare(&stream, a.timeout).and_then(|()| {

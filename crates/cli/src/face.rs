@@ -7,7 +7,10 @@
 
 use crate::launch::{BEAT, News, Watch};
 use crate::os::{self, Ended, Signals};
+use crate::say;
+use crate::untaken::{Fate, OVERDUE, Sent};
 use anyhow::{Context, Result, bail};
+use hindsight_events::ring::Header;
 use hindsight_trace::Text;
 use hindsight_trace::meta::Ending;
 use serde_json::{Value, json};
@@ -17,8 +20,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Time in which a program notices a signal.
-const OVERDUE: Duration = Duration::from_secs(2);
+/// Time for those who outlive a program that was sent a signal to end and died of it.
+const OTHERS: Duration = Duration::from_secs(1);
 
 /// One end of the line between the two.
 struct Line {
@@ -160,7 +163,7 @@ impl Worker {
         self.line.say(match news {
             News::Stops => json!({"stops": true}),
             News::GoesOn => json!({"stops": false}),
-            News::EndIsWanted => json!({"end": true}),
+            News::EndIsWanted(signal) => json!({"end": true, "signal": signal}),
         });
     }
 
@@ -224,6 +227,13 @@ pub struct Face {
     together: Cell<bool>,
     /// When an end was wanted first.
     asked: Cell<Option<Instant>>,
+    /// The signal that the program was sent for that.
+    sent: RefCell<Option<Sent>>,
+    /// It did not take that, and was killed.
+    forced: Cell<bool>,
+    /// The last such signal, and when it was sent; and the one that the program died of.
+    asked_by: Cell<Option<(i32, Instant)>>,
+    died: Cell<Option<(i32, Instant)>>,
 }
 
 impl Face {
@@ -235,6 +245,10 @@ impl Face {
             stopped: Cell::new(false),
             together: Cell::new(false),
             asked: Cell::new(None),
+            sent: RefCell::default(),
+            forced: Cell::new(false),
+            asked_by: Cell::new(None),
+            died: Cell::new(None),
         }
     }
 
@@ -260,18 +274,41 @@ impl Face {
         self.stopped.get()
     }
 
-    /// Whether an end was wanted so long ago that a program which is in order would have noticed.
-    pub fn is_overdue(&self) -> bool {
-        self.asked.get().is_some_and(|a| a.elapsed() > OVERDUE)
+    /// To be called a few times a second: kills a program that does not take the signal which asks for its end. `damaged`:
+    /// its recorder may wait for what never comes, and then nothing else ends it.
+    pub fn insist(&self, damaged: bool, header: &Header) {
+        let overdue = self.asked.get().is_some_and(|a| a.elapsed() > OVERDUE);
+        let mut sent = self.sent.borrow_mut();
+        let fate = sent.as_mut().map(|s| s.look(header));
+        if fate == Some(Fate::Taken) {
+            *sent = None;
+        }
+        if !(overdue && damaged || fate == Some(Fate::Overdue)) {
+            return;
+        }
+        if !self.forced.replace(true) {
+            say("the program does not take the signal that asks for its end, and is killed");
+        }
+        os::kill(self.program.get(), libc::SIGKILL);
     }
 
     /// Waits until the program has ended; calls `beat` a few times a second.
     pub fn wait(&self, beat: impl Fn()) -> Ended {
         loop {
             match self.line.hear(Some(BEAT)) {
-                Heard::Message(v) if v["ended"].is_object() => return ended(&v["ended"]),
+                Heard::Message(v) if v["ended"].is_object() => {
+                    let ended = ended(&v["ended"]);
+                    self.died
+                        .set(self.asked_by.get().filter(|(s, _)| ended.status == Err(*s)));
+                    return ended;
+                }
                 Heard::Message(v) if v["end"] == true => {
                     self.asked.set(self.asked.get().or(Some(Instant::now())));
+                    if let Some(signal) = v["signal"].as_i64() {
+                        self.asked_by.set(Some((signal as i32, Instant::now())));
+                        let sent = || Sent::new(self.program.get(), signal as i32);
+                        self.sent.borrow_mut().get_or_insert_with(sent);
+                    }
                 }
                 Heard::Message(v) => {
                     self.together.set(v["stops"] == true);
@@ -299,7 +336,14 @@ impl Face {
         let ending = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
         let asked = Signals::of(&ending).take(Duration::ZERO).is_some();
         // Nobody waits for what is still recorded when the other process is gone.
-        asked || !matches!(self.line.hear(Some(Duration::ZERO)), Heard::Nothing)
+        let overdue = self
+            .died
+            .get()
+            .is_some_and(|(_, when)| when.elapsed() > OTHERS);
+        self.forced.get()
+            || overdue
+            || asked
+            || !matches!(self.line.hear(Some(Duration::ZERO)), Heard::Nothing)
     }
 
     /// A process that is stopped notices nothing. So it is continued from here when the program goes on or has ended;

@@ -20,15 +20,16 @@ pub enum News {
     Stops,
     /// It has been continued.
     GoesOn,
-    /// Somebody wants an end.
-    EndIsWanted,
+    /// Somebody wants an end. With a number: by this signal to this process alone, which the program has been sent.
+    EndIsWanted(Option<i32>),
 }
 
 /// This process's signals while it waits.
 pub struct Watch {
     before: Signals,
     child_ignored: bool,
-    ended: Cell<bool>,
+    /// The first signal that asked for an end.
+    ended: Cell<Option<i32>>,
     /// Without one, all that a process sends is passed on.
     witness: Option<Witness>,
 }
@@ -44,7 +45,7 @@ impl Watch {
         Watch {
             before,
             child_ignored,
-            ended: Cell::new(false),
+            ended: Cell::new(None),
             witness: Witness::new().ok(),
         }
     }
@@ -64,6 +65,7 @@ impl Watch {
     pub fn told_to_end(&self) -> bool {
         let mut told = false;
         while let Some(came) = Signals::all().take(Duration::ZERO) {
+            self.note(came.signal);
             told |= came.sent() && ENDING.contains(&came.signal) && came.signal != libc::SIGQUIT;
             if came.signal == libc::SIGTSTP {
                 os::stop_by(came.signal);
@@ -72,8 +74,14 @@ impl Watch {
         told
     }
 
-    /// Whether somebody, or a key, wanted an end while a program was waited for.
-    pub fn is_over(&self) -> bool {
+    fn note(&self, signal: i32) {
+        if ENDING.contains(&signal) && self.ended.get().is_none() {
+            self.ended.set(Some(signal));
+        }
+    }
+
+    /// The signal with which somebody, or a key, wanted an end, if one has come.
+    pub fn interrupted(&self) -> Option<i32> {
         self.ended.get()
     }
 
@@ -101,20 +109,22 @@ impl Watch {
                 if came.signal == libc::SIGCONT {
                     tell(News::GoesOn);
                 }
-                if ENDING.contains(&came.signal) {
-                    self.ended.set(true);
-                    tell(News::EndIsWanted);
+                let signal = came.signal;
+                let alone = self.pass_on(pid, came);
+                self.note(signal);
+                if ENDING.contains(&signal) {
+                    tell(News::EndIsWanted(alone.then_some(signal)));
                 }
-                self.pass_on(pid, came);
             }
         }
     }
 
-    /// Has the program get a signal that was sent to this process.
-    fn pass_on(&self, pid: i32, came: Came) {
+    /// Has the program get a signal that was sent to this process. Whether it was sent to this process alone, and meant
+    /// for the program.
+    fn pass_on(&self, pid: i32, came: Came) -> bool {
         // What a key causes goes to the whole foreground group, the program included.
         if !came.sent() || came.from == os::own_id() {
-            return;
+            return false;
         }
         let witness = self.witness.as_ref();
         if witness.is_some_and(|w| w.has_got(came.signal)) {
@@ -124,12 +134,15 @@ impl Watch {
                 came.pass_to(-pid);
                 resume_terminal(pid, came);
             }
+            false
         } else if came.from == pid {
             // It means its parent.
             came.pass_to(os::parent());
+            false
         } else {
             came.pass_to(pid);
             resume_terminal(pid, came);
+            true
         }
     }
 }

@@ -38,6 +38,7 @@ mod target;
 mod translations;
 mod travel;
 mod tree;
+mod untaken;
 mod waits;
 mod witness;
 mod words;

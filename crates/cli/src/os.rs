@@ -254,6 +254,17 @@ pub fn state(pid: i32) -> Option<u8> {
     text.get(end + 2).copied()
 }
 
+/// How many threads of a process are in the state of this letter.
+pub fn threads_in(pid: i32, letter: u8) -> usize {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
+    let ids = threads
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok());
+    ids.filter(|tid: &i32| state(*tid) == Some(letter)).count()
+}
+
 /// Sets the disposition of `signal` to the default; whether it was ignored.
 pub fn default_disposition(signal: i32) -> bool {
     // SAFETY: no handler is installed.

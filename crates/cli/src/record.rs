@@ -76,6 +76,12 @@ fn tell_hang(a: &args::Record, run: &Run, before: &str, watch: &Watch) {
 /// Longest time in which the recording is to be complete when somebody wants its end.
 const LAST: Duration = Duration::from_secs(20);
 
+/// The same if nothing is done for it: whoever is to read the recording does not.
+const STANDS: Duration = Duration::from_millis(500);
+
+/// Processor time that is more than looking whether something is done.
+const WORK: Duration = Duration::from_millis(3);
+
 /// Time after which a word is said about what is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -110,13 +116,18 @@ fn record(a: &args::Record, program: &Program) -> Result<Status> {
     let terminal = std::io::stderr().is_terminal();
     for n in 1..=retry.0 {
         let run = once(a, program, &target, &watch, n - 1)?;
-        if run.kept || watch.is_over() {
-            if run.hung && !watch.is_over() {
+        // What came when the program had ended is still to be taken.
+        watch.told_to_end();
+        let interrupted = watch.interrupted();
+        if run.kept || interrupted.is_some() {
+            if run.hung && interrupted.is_none() {
                 tell_hang(a, &run, &format!("run {n}: "), &watch);
             } else {
                 say(&format!("run {n}: {}", run.ending));
             }
-            return Ok(run.status);
+            // Whoever waits for a run that is kept learns that there was none, however the program took the signal.
+            let gone = interrupted.filter(|_| !run.kept);
+            return Ok(gone.map_or(run.status, Err));
         }
         if !a.quiet && (terminal || told.elapsed() > REPORT_EVERY) {
             told = Instant::now();
@@ -165,6 +176,36 @@ pub fn collect(
     }
 }
 
+/// Whether this process does anything.
+struct Idle {
+    cpu: Duration,
+    since: Instant,
+}
+
+impl Idle {
+    fn new() -> Idle {
+        Idle {
+            cpu: os::own_cpu(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Whether a thread besides this one wants a processor, or waits for a disk.
+    fn is_about_to(&self) -> bool {
+        let threads = |letter| os::threads_in(os::own_id(), letter);
+        threads(b'R') > 1 || threads(b'D') > 0
+    }
+
+    /// Whether it has done nothing for a while, and waits for no disk: who reads what it writes does not.
+    fn look(&mut self) -> bool {
+        let cpu = os::own_cpu();
+        if cpu > self.cpu + WORK || self.is_about_to() {
+            (self.cpu, self.since) = (cpu, Instant::now());
+        }
+        self.since.elapsed() > STANDS
+    }
+}
+
 /// Sees to the other recorded processes when the program itself has ended, until the collector
 /// says through `finished` that all have.
 pub fn await_others(
@@ -178,14 +219,16 @@ pub fn await_others(
     let mut told = quiet;
     let since = Instant::now();
     let mut stopped = None;
+    let mut idle = Idle::new();
     while finished.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
         beat();
+        let stands = idle.look();
         if told_to_end() {
             stop.store(true, Release);
             control.wake();
             stopped = stopped.or(Some(Instant::now()));
         }
-        if stopped.is_some_and(|s: Instant| s.elapsed() > LAST) {
+        if stopped.is_some_and(|s: Instant| stands && s.elapsed() > STANDS || s.elapsed() > LAST) {
             say("the end of the recording cannot be written; what was written stays readable");
             std::process::exit(FAILED);
         }

@@ -6,7 +6,7 @@ use crate::numbers::grouped;
 use crate::out::println;
 use crate::{args, confine, limits, say, store};
 use anyhow::{Context, Result};
-use hindsight_replay::End;
+use hindsight_replay::StreamEnd;
 use hindsight_trace::Trace;
 use hindsight_verify::{Checks, Options, OrderReport, Report, Suspect, check_order, verify};
 use serde_json::json;
@@ -121,7 +121,7 @@ fn order_as_json(o: &OrderReport) -> serde_json::Value {
             "stream": v.stream,
             "position": v.count,
             "address": hex(v.pc),
-            "place": v.place,
+            "place": v.location,
             "number": v.number,
             "bytes": { "address": hex(v.address), "length": v.len },
             "found": v.found,
@@ -198,7 +198,8 @@ fn suspect_as_json(s: &Suspect) -> serde_json::Value {
 }
 
 fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
-    let end = |e: &End| json!({ "kind": format!("{:?}", e.kind).to_lowercase(), "code": e.code });
+    let end =
+        |e: &StreamEnd| json!({ "kind": format!("{:?}", e.kind).to_lowercase(), "code": e.code });
     let events: serde_json::Map<_, _> = r
         .events_by_name()
         .into_iter()
@@ -236,7 +237,7 @@ fn as_json(path: &Path, t: &Trace, r: &Report) -> serde_json::Value {
             "thread": d.who,
             "position": d.difference.position,
             "address": hex(d.difference.pc),
-            "place": d.place.as_ref().map(|p| p.exact()),
+            "place": d.location.as_ref().map(|p| p.exact()),
             "expected": d.difference.expected,
             "found": d.difference.found,
             "suspects": d.suspects.iter().map(suspect_as_json).collect::<Vec<_>>(),

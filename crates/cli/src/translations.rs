@@ -1,5 +1,5 @@
 //! Translated code kept between recordings, in the user's cache folder: a file for each program and regime, with
-//! what its last recordings have put on the [shelf](hindsight_events::shelf).
+//! what its last recordings have put in the [shared cache](hindsight_events::shared_cache).
 //!
 //! What is in these files is executed. So they are used only if nobody else can have written them:
 //! folder and files belong to the user, and nobody else may do anything with them. And nothing is kept
@@ -240,10 +240,10 @@ fn identity(config: &Config) -> u128 {
 }
 
 impl Translations {
-    /// Puts what earlier recordings of the program have left on the empty shelf. `None`: nothing is kept
+    /// Puts what earlier recordings of the program have left in the empty shared cache. `None`: nothing is kept
     /// of this one either, and the user was told why if it is something to be mended.
     pub fn restore(program: &Path, config: &Config, control: &Control) -> Option<Translations> {
-        let shelf = control.shelf()?;
+        let shared = control.shared_cache()?;
         let refused = |why: String| say(&format!("translated code is not kept: {why}"));
         let folder = Folder::open(true).map_err(refused).ok()??;
         let program = program.canonicalize().unwrap_or_else(|_| program.into());
@@ -262,7 +262,7 @@ impl Translations {
                 let same = |h: &Head| (h.identity, &h.program) == (head.identity, &head.program);
                 if let Some(found) = Head::read(&mut file).filter(same) {
                     let read = |room: &mut [u8]| file.read_exact(room).is_ok();
-                    if shelf.restock(found.len as usize, read) > 0 {
+                    if shared.restock(found.len as usize, read) > 0 {
                         head.len = found.len;
                     }
                 }
@@ -278,16 +278,18 @@ impl Translations {
         Some(Translations { folder, name, head })
     }
 
-    /// Keeps what is on the shelf after the recording, if there is so much new that it is worth writing all.
+    /// Keeps what is in the shared cache after the recording, if there is so much new that it is worth writing all.
     pub fn keep(mut self, control: &Control) {
-        let Some(shelf) = control.shelf() else { return };
-        if shelf.count().made as u64 * WORTH < self.head.len.max(1) {
+        let Some(shared) = control.shared_cache() else {
+            return;
+        };
+        if shared.count().made as u64 * WORTH < self.head.len.max(1) {
             return;
         }
         let all = self.head.len as usize <= LARGE;
-        let mut blocks = shelf.stock(LARGEST, all);
+        let mut blocks = shared.stock(LARGEST, all);
         if all && blocks.len() > LARGE {
-            blocks = shelf.stock(LARGEST, false);
+            blocks = shared.stock(LARGEST, false);
         }
         if blocks.is_empty() {
             return;

@@ -1,7 +1,7 @@
 //! What is left of a recording, and what can be asked for while it goes on.
 
 use crate::output::Output;
-use hindsight_trace::{Snapshot, StreamEnd, StreamSummary, Summary, Totals};
+use hindsight_trace::{RingSnapshot, StreamEnd, StreamSummary, Summary, Totals};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -109,7 +109,7 @@ impl<W: Write> Collected<W> {
     }
 
     /// What a ring holds in the end; `None` if the recording was not circular.
-    pub fn held(&self) -> Option<Snapshot> {
+    pub fn held(&self) -> Option<RingSnapshot> {
         match &self.output {
             Some(Output::Ring(r)) => Some(r.snapshot(Vec::new(), false)),
             _ => None,
@@ -135,23 +135,23 @@ impl<W: Write> Collected<W> {
 
 /// Asks a collector for what its ring holds while it goes on.
 #[derive(Clone, Default)]
-pub struct Requests(Arc<Mutex<Vec<mpsc::Sender<Snapshot>>>>);
+pub struct Requests(Arc<Mutex<Vec<mpsc::Sender<RingSnapshot>>>>);
 
 impl Requests {
     /// The answer comes when the collector looks at the rings next (see [`Control::wake`]), and all threads have said where
     /// they stand. None comes if it holds no ring, or has ended; then nobody is left to send one.
-    pub fn ask(&self) -> mpsc::Receiver<Snapshot> {
+    pub fn ask(&self) -> mpsc::Receiver<RingSnapshot> {
         let (answer, receiver) = mpsc::channel();
         self.lock().push(answer);
         receiver
     }
 
     /// Those who wait for an answer.
-    pub(crate) fn take(&self) -> Vec<mpsc::Sender<Snapshot>> {
+    pub(crate) fn take(&self) -> Vec<mpsc::Sender<RingSnapshot>> {
         std::mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::Sender<Snapshot>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::Sender<RingSnapshot>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

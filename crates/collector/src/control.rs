@@ -4,7 +4,7 @@ use crate::futex;
 use crate::handed::Inbox;
 use hindsight_events::consumer::Consumer;
 use hindsight_events::ring::{self, Ctl, Header, RINGS, Stripe, file_len};
-use hindsight_events::shelf::{self, Shelf};
+use hindsight_events::shared_cache::{self, SharedCache};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -226,10 +226,10 @@ impl Control {
     }
 
     /// What the recording's program images share, if there is room for it.
-    pub fn shelf(&self) -> Option<Shelf<'_>> {
+    pub fn shared_cache(&self) -> Option<SharedCache<'_>> {
         let at = file_len(self.rings);
         // SAFETY: within the mapping, and used through this type only.
-        (self.len >= at + shelf::LEN).then(|| unsafe { Shelf::new(self.base.add(at)) })
+        (self.len >= at + shared_cache::LEN).then(|| unsafe { SharedCache::new(self.base.add(at)) })
     }
 
     /// The number of rings.
@@ -272,7 +272,7 @@ const LEAST: u64 = 256 << 20;
 /// meant for files on disk, so it is lifted for a moment if it may be.
 fn grow(file: &File) -> io::Result<usize> {
     let old = limit(libc::RLIMIT_FSIZE);
-    let low = old.rlim_cur < (file_len(RINGS) + shelf::LEN) as u64;
+    let low = old.rlim_cur < (file_len(RINGS) + shared_cache::LEN) as u64;
     if low {
         let lifted = libc::rlimit {
             rlim_cur: old.rlim_max,
@@ -285,7 +285,7 @@ fn grow(file: &File) -> io::Result<usize> {
     // The program needs most of a limited address space for itself.
     let space = (limit(libc::RLIMIT_AS).rlim_cur / 8).max(file_len(0) as u64 + LEAST);
     let rings = ring::rings_in(room.min(space));
-    let whole = (file_len(rings) + shelf::LEN) as u64;
+    let whole = (file_len(rings) + shared_cache::LEN) as u64;
     let grown = if rings < 2 {
         Err(io::Error::from_raw_os_error(libc::EFBIG))
     } else if rings == RINGS && whole <= room.min(space) {

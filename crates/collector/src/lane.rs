@@ -235,7 +235,7 @@ impl Open {
             regime: self.regime.clone(),
             lost_files: self.lost_files,
             marks: self.marks.clone(),
-            unpredicted_reads: counts.surprises,
+            unpredicted_reads: counts.mispredictions,
             translated: counts.translated,
             cache_flushes: counts.flushes,
             exits: counts.exits.to_vec(),

@@ -19,7 +19,7 @@ fn rings_become_streams() {
                 s.spawn(move || {
                     let mut p = Producer::new(control, ring);
                     (0..N).for_each(|i| p.emit(i, &patch(i)));
-                    control.ctl(ring).surprises.store(N, Relaxed);
+                    control.ctl(ring).mispredictions.store(N, Relaxed);
                     p.end();
                 });
             }

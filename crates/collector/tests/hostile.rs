@@ -141,7 +141,7 @@ impl<'c> Vandal<'c> {
         if !self.control.header().claim_one(i, ctl) {
             if self.random.below(8) == 0 {
                 ctl.state.store(state::ENDED, Release);
-                self.control.header().mark(i);
+                self.control.header().request_attention(i);
                 self.control.wake();
             }
             std::thread::yield_now();
@@ -172,7 +172,7 @@ impl<'c> Vandal<'c> {
         if self.random.below(4) != 0 {
             ctl.state.store(state::ENDED, Release);
         }
-        self.control.header().mark(i);
+        self.control.header().request_attention(i);
         self.control.wake();
     }
 

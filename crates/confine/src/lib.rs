@@ -2,7 +2,7 @@
 //!
 //! The translator is meant to emit nothing that reaches beyond its bounds. This crate does not rely on that: it knows
 //! nothing of how code is emitted, has a decoder of its own, and reads each block as it is placed, whether it was
-//! translated just now or comes from a shelf, a file or a library. What it does not know, it refuses:
+//! translated just now or comes from a shared cache, a file or a library. What it does not know, it refuses:
 //!
 //! * Instructions are on a list ([`allowed`]). System calls, privileged and far instructions, those that ask the
 //!   processor or change segments, and whatever nobody has documented are not.

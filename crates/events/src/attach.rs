@@ -1,19 +1,25 @@
-//! What the command line and the recorder tell each other when a process that already runs is
-//! taken over, and when it is given back. The command line reads and writes the process's memory.
+//! How the command line and the recorder cooperate when a running process is taken over, and when it is given
+//! back. The command line reads and writes the process's memory.
 //!
-//! Taking over: the command line maps the recorder's image, and behind it one [`Block`] and an
-//! [`Entry`] for each thread at [`BLOCK`], and runs `hindsight_attach` in one thread, which makes
-//! everything ready and then waits at `hindsight_parked`. Then each thread is sent to
-//! [`Block::enter`] on a stack of its own.
+//! Taking over:
 //!
-//! Giving back: the command line sets `HINDSIGHT_DETACH`. Each thread comes to rest between two
-//! instructions of the program, at `hindsight_parked` with the address of its [`Handoff`] in rbx.
-//! One thread then runs `hindsight_detach_finish`.
+//! 1. The command line maps the recorder's image. Behind it, at [`BLOCK`], it puts one [`Block`] and an
+//!    [`Entry`] for each thread.
+//! 2. It runs `hindsight_attach` in one thread. That function prepares everything and then waits at
+//!    `hindsight_parked`.
+//! 3. It sends each thread to [`Block::enter`], on a stack of the thread's own.
+//!
+//! Giving back:
+//!
+//! 1. The command line sets `HINDSIGHT_DETACH`.
+//! 2. Each thread stops between two instructions of the program. It waits at `hindsight_parked`, with the
+//!    address of its [`Handoff`] in rbx.
+//! 3. One thread runs `hindsight_detach_finish`.
 
-/// Where the block is, in the recorder's part of the address space.
+/// Address of the block, in the recorder's part of the address space.
 pub const BLOCK: u64 = 0x6800_4000_0000;
 
-/// Bytes of a message.
+/// Size of [`Block::message`] in bytes.
 pub const MESSAGE: usize = 512;
 
 /// Values of [`Block::status`].
@@ -22,11 +28,11 @@ pub mod status {
     pub const BUSY: u32 = 0;
     /// The threads may enter.
     pub const READY: u32 = 1;
-    /// It cannot be done; [`super::Block::message`] says why.
+    /// It failed; [`super::Block::message`] says why.
     pub const FAILED: u32 = 2;
 }
 
-/// What concerns the process.
+/// What the command line and the recorder exchange about the process as a whole.
 #[repr(C)]
 #[derive(Clone)]
 pub struct Block {
@@ -36,11 +42,11 @@ pub struct Block {
     pub hwcap2: u32,
     /// See [`status`]; set by the recorder.
     pub status: u32,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub message_len: u32,
-    /// Where the threads are to go; set by the recorder.
+    /// Address at which each thread enters the recorder; set by the recorder.
     pub enter: u64,
-    /// Why it has failed.
+    /// Why taking over failed.
     pub message: [u8; MESSAGE],
 }
 
@@ -48,24 +54,24 @@ pub struct Block {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// As `CpuState::to_bytes`.
+    /// The registers, as `CpuState::to_bytes` stores them.
     pub cpu: [u64; 20],
     /// Blocked signals.
     pub mask: u64,
-    /// Area of restartable sequences; 0: none.
+    /// Area of restartable sequences; 0 if there is none.
     pub rseq: u64,
     pub rseq_len: u32,
     pub rseq_sig: u32,
     pub tid: u32,
-    /// 0.
+    /// Always 0.
     pub zero: u32,
     /// End of the thread's stack in the recorder; set by the recorder.
     pub stack: u64,
-    /// To be passed in rdi; set by the recorder.
+    /// The value that the thread gets in rdi; set by the recorder.
     pub thread: u64,
 }
 
-/// Why a process is left: what the command line stores in the recorder's `HINDSIGHT_DETACH`.
+/// Why the recorder leaves a process: the value that the command line stores in `HINDSIGHT_DETACH`.
 pub mod leave {
     /// Somebody asked for it.
     pub const ASKED: u32 = 1;
@@ -77,15 +83,15 @@ pub mod leave {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Handoff {
-    /// Address of the vector state, as XSAVE stores it.
+    /// Address of the vector state, in the layout of XSAVE.
     pub area: u64,
-    /// As `CpuState::to_bytes`.
+    /// The registers, as `CpuState::to_bytes` stores them.
     pub cpu: [u64; 20],
-    /// Signals that the program has blocked.
+    /// Signals that the program blocks.
     pub mask: u64,
-    /// The heap, where the kernel's is not the program's (0 otherwise): start and end.
+    /// Start and end of the program's heap where the kernel has another one; otherwise 0.
     pub heap: [u64; 2],
-    /// Threads that the recorder knows of in this memory.
+    /// Number of threads that the recorder knows in this address space.
     pub threads: u64,
 }
 
@@ -96,13 +102,13 @@ pub struct Handoff {
 pub unsafe trait Plain: Sized {
     /// The value's bytes.
     fn bytes(&self) -> &[u8] {
-        // SAFETY: no padding, by the trait's contract.
+        // SAFETY: the trait promises that there is no padding.
         unsafe { core::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 
-    /// The value with these bytes, if there are enough.
+    /// The value with these bytes. `None` if `b` is too short.
     fn from_bytes(b: &[u8]) -> Option<Self> {
-        // SAFETY: long enough; any bytes are valid.
+        // SAFETY: `b` is long enough, and any bytes are a valid value.
         (b.len() >= size_of::<Self>())
             .then(|| unsafe { b.as_ptr().cast::<Self>().read_unaligned() })
     }

@@ -1,9 +1,9 @@
-//! What the command line tells the recorder before it starts it: a block in the recorder's data
-//! that the command line fills in the executable image, found by its marker.
+//! The recorder's configuration. The command line finds this block in the recorder's executable image by its
+//! marker and fills it in before it starts the recorder.
 
 use crate::select::SELECT_LEN;
 
-/// Marks the block in the image.
+/// Marks the block in the executable image.
 pub const MARKER: [u8; 16] = *b"hindsight-config";
 
 /// Values of [`Config::children`].
@@ -12,8 +12,8 @@ pub mod children {
     pub const FOLLOW: u8 = 0;
     /// They run unrecorded.
     pub const NONE: u8 = 1;
-    /// Those are recorded that run a program which [`super::Config::matching`] names. The others are
-    /// translated all the same, so that what they execute can be recorded.
+    /// Children are recorded if they run a program that [`super::Config::matching`] names. The others are
+    /// translated but not recorded: a program that one of them executes may match.
     pub const MATCHING: u8 = 2;
 }
 
@@ -21,7 +21,7 @@ pub mod children {
 pub mod regime {
     /// All reads are checked.
     pub const CHECKED: u32 = 0;
-    /// None are, as long as all changes of memory by others are known.
+    /// No read is checked while every change that others make to memory is known.
     pub const QUIET: u32 = 1;
 }
 
@@ -31,74 +31,74 @@ pub const PATH_LEN: usize = 4096;
 /// Longest pattern, with its terminating zero.
 pub const PATTERN_LEN: usize = 256;
 
-/// Configuration of one recorded program image. Paths are zero-terminated.
+/// Configuration of one recorded program image. Paths end with a zero byte.
 #[repr(C)]
 #[derive(Clone)]
 pub struct Config {
     /// [`MARKER`].
     pub marker: [u8; 16],
-    /// [`crate::ring::MAGIC`], so that halves of different builds notice.
+    /// [`crate::ring::MAGIC`]. Recorder and command line of different builds notice each other by it.
     pub magic: u64,
-    /// Descriptor of the control file (see [`crate::ring`]); the recorder keeps it to itself.
+    /// Descriptor of the control file (see [`crate::ring`]). The recorder hides it from the program.
     pub ctl_fd: i32,
     /// `log2` of the predictor's cells.
     pub predictor_bits: u8,
-    /// [`hindsight_isa::cpuid::Baseline`] as its number.
+    /// [`hindsight_isa::cpuid::Baseline`] as a number.
     pub baseline: u8,
     /// 1: translate only, record nothing.
     pub plain: u8,
-    /// What becomes of processes that the program makes: see [`children`].
+    /// What happens to child processes: see [`children`].
     pub children: u8,
     /// The image that this one replaces by `execve`; 0 for the first of a recording.
     pub parent: u32,
-    /// The ring of the thread that made the `execve`, whose stream is to be ended; -1: none.
+    /// The ring of the thread that called `execve`. Its stream is to be ended. -1: none.
     pub ring: i32,
-    /// Descriptor of the program file, which the recorder closes; -1: `exe` is to be opened.
+    /// Descriptor of the program file, which the recorder closes. -1: the recorder opens `exe`.
     pub exe_fd: i32,
-    /// The number of its namespace of process ids; 0: the collector's (see [`crate::ring::name_in`]).
+    /// Number of the program's namespace of process ids. 0: the collector's (see [`crate::ring::name_in`]).
     pub namespace: u32,
     /// How reads are recorded: see [`regime`].
     pub regime: u32,
-    /// 1: the process ran before it was recorded (see [`crate::attach`]).
+    /// 1: the process ran before recording began (see [`crate::attach`]).
     pub attached: u32,
-    /// For tests: the quiet regime ends when the program has come to the runtime so many times between
-    /// two instructions; 0: it does not.
+    /// For tests: how often the program enters the runtime between two instructions before the quiet regime
+    /// ends. 0: it does not end for that reason.
     pub quiet_for: u64,
-    /// For tests: instructions between two times that a quiet thread restates its memory; 0: by what that costs.
+    /// For tests: instructions between two restatements of a quiet thread's memory. 0: the recorder decides
+    /// by what a restatement costs.
     pub restate_every: u64,
-    /// For tests: the number, plus one, of a system call of which is not recorded what it wrote; 0: none.
+    /// For tests: the number, plus one, of a system call whose writes are not recorded. 0: none.
     pub untold: u64,
-    /// 1: memory that is only read shares its pages with its cells in the checked regime.
+    /// 1: in the checked regime, memory that is only read shares its pages with its cells.
     pub joint: u64,
-    /// Least number of instructions between key frames; 0: none but the first.
+    /// Smallest number of instructions between key frames. 0: only the first key frame.
     pub keyframe_interval: u64,
-    /// Least number of instructions between digests of all registers; 0: none.
+    /// Smallest number of instructions between digests of all registers. 0: no digests.
     pub digest_interval: u64,
-    /// What of the program is recorded: see [`crate::select`]. Empty: everything.
+    /// Which part of the program is recorded: see [`crate::select`]. Empty: everything.
     pub select: [u8; SELECT_LEN],
-    /// Limits on address space and data, soft and hard, as the program knows them; the kernel's are
-    /// lifted as far as that is allowed.
+    /// Limits on address space and data, soft and hard, as the program sees them. The recorder raises the
+    /// kernel's own limits as far as it may.
     pub limits: [[u64; 2]; 2],
-    /// Seed of what disturbs the timing of threads; 0: nothing does.
+    /// Seed for disturbing the timing of threads. 0: the timing is not disturbed.
     pub chaos: u64,
-    /// Of an image that is not recorded, but whose children may be: the collector's process id and
-    /// descriptor of the control file, and that file's number.
+    /// For an image that a recorded one has executed: the collector's process id, and the collector's descriptor of
+    /// the control file.
     pub collector: [i32; 2],
-    pub control_file: u64,
     /// The pattern (see [`crate::select::glob`]) for [`children::MATCHING`], zero-terminated.
     pub matching: [u8; PATTERN_LEN],
-    /// Descriptor of a file with what the program before has set for this one, and its length;
-    /// the recorder closes it.
+    /// Descriptor and length of a file with state that the previous image left for this one. The recorder
+    /// closes it.
     pub state_fd: i32,
     pub state_len: u32,
-    /// The program file to load (after `#!` and PATH were resolved).
+    /// The program file to load. `#!` lines and PATH are resolved already.
     pub exe: [u8; PATH_LEN],
-    /// What AT_EXECFN shows, and whose last component is the command name.
+    /// What AT_EXECFN shows. Its last component is the command name.
     pub execfn: [u8; PATH_LEN],
 }
 
 impl Config {
-    /// An empty block with marker and version.
+    /// A configuration with marker and version, and defaults for the rest.
     pub const fn new() -> Config {
         Config {
             marker: MARKER,
@@ -124,7 +124,6 @@ impl Config {
             limits: [[u64::MAX; 2]; 2],
             chaos: 0,
             collector: [0, -1],
-            control_file: 0,
             matching: [0; PATTERN_LEN],
             state_fd: -1,
             state_len: 0,
@@ -135,14 +134,14 @@ impl Config {
 
     /// The block's bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: repr(C) without padding (checked below), plain integers only.
+        // SAFETY: `Config` is repr(C), holds only plain integers, and has no padding (checked below).
         unsafe { core::slice::from_raw_parts((self as *const Config).cast(), size_of::<Config>()) }
     }
 }
 
 const _: () = assert!(
     size_of::<Config>()
-        == 16 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 16 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 8 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 16 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
 );
 
 impl Default for Config {

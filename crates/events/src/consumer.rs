@@ -1,8 +1,11 @@
 //! The collector's side of a ring.
 //!
-//! The recorded program can write to all of this memory, at any time and whatever it likes. So nothing else of the
-//! collector looks at a ring: here each word is read once and checked, what belongs to the collector is kept
-//! where the program does not reach, and bytes are copied before anybody looks at them.
+//! The recorded program can write anything to this memory at any time. So no other part of the collector
+//! reads a ring. This module has three rules:
+//!
+//! - It reads each word once and checks it.
+//! - It keeps the collector's own state where the program cannot reach it.
+//! - It copies bytes before anybody looks at them.
 
 use crate::ring::{
     COMMAND, Ctl, Header, PAGE, RING_BYTES, ctl_offset, data_offset, kind, state, wish,
@@ -10,14 +13,14 @@ use crate::ring::{
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-/// What a ring says of its life (see [`state`]).
+/// The state of a ring (see [`state`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
     Free,
     Claimed,
     Live,
     Ended,
-    /// Nothing that a recorder writes.
+    /// A value that no recorder writes.
     Nonsense,
 }
 
@@ -32,37 +35,37 @@ impl Life {
         }
     }
 
-    /// Whether a stream has begun.
+    /// Whether a stream began.
     pub fn has_begun(self) -> bool {
         matches!(self, Life::Live | Life::Ended)
     }
 }
 
-/// Who produces, as the ring says when its stream begins.
+/// The producer, as the ring describes it when its stream begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Who {
-    /// It carries the mappings and code of an image, not the events of a thread.
+    /// It carries the mappings and code of an image. Otherwise it carries the events of a thread.
     pub is_image: bool,
     pub image: u32,
-    /// An older image, or 0.
+    /// The image from which this one came, which is older; 0 if there is none.
     pub parent: u32,
     pub pid: i32,
     pub tid: i32,
     pub executed: bool,
-    /// Of an image: its argument vector, each argument with a terminating zero.
+    /// Of an image: its argument vector. Each argument ends with a zero byte.
     pub command: Vec<u8>,
 }
 
-/// What a producer counts. Nothing depends on it.
+/// What a producer counts. These numbers are only shown; nothing depends on them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
-    pub surprises: u64,
+    pub mispredictions: u64,
     pub translated: u64,
     pub flushes: u64,
     pub exits: [u64; 16],
 }
 
-/// The indices of a ring make no sense: the program has overwritten them.
+/// The indices of a ring are impossible: the program overwrote them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nonsense;
 
@@ -70,7 +73,7 @@ pub struct Nonsense;
 pub struct Consumer {
     ctl: *const Ctl,
     data: *mut u8,
-    /// Bytes consumed. [`Ctl::tail`] is for the producer.
+    /// Bytes consumed. The collector trusts only this number; [`Ctl::tail`] tells it to the producer.
     tail: u64,
 }
 
@@ -79,10 +82,11 @@ unsafe impl Send for Consumer {}
 
 impl Consumer {
     /// # Safety
-    /// `base` is the start of a mapping of a whole control file that outlives the consumer;
-    /// the file has more than `i` rings; there is one consumer per ring.
+    /// - `base` is the start of a mapping of a whole control file, which outlives the consumer.
+    /// - The file has more than `i` rings.
+    /// - There is one consumer for each ring.
     pub unsafe fn new(base: *mut u8, i: usize) -> Consumer {
-        // SAFETY: both offsets lie in the mapping.
+        // SAFETY: both offsets lie within the mapping.
         unsafe {
             Consumer {
                 ctl: base.add(ctl_offset(i)).cast(),
@@ -93,16 +97,16 @@ impl Consumer {
     }
 
     fn ctl(&self) -> &Ctl {
-        // SAFETY: valid by the contract of `new`; all fields are atomics.
+        // SAFETY: the contract of `new` keeps the pointer valid, and all fields are atomics.
         unsafe { &*self.ctl }
     }
 
-    /// What the ring says of its life.
+    /// The state of the ring.
     pub fn life(&self) -> Life {
         Life::of(self.ctl().state.load(Acquire))
     }
 
-    /// Who produces. An image that is not older than its child is none.
+    /// The producer. A parent image must be older than its child; otherwise `parent` is 0.
     pub fn who(&self) -> Who {
         let c = self.ctl();
         let is_image = c.kind.load(Relaxed) == kind::IMAGE;
@@ -127,12 +131,12 @@ impl Consumer {
             && c.image.load(Relaxed) == image
     }
 
-    /// Whether it says that it carries the mappings and code of `image`.
+    /// Whether the ring says that it carries the mappings and code of `image`.
     pub fn is_image(&self, image: u32) -> bool {
         self.carries(kind::IMAGE, image)
     }
 
-    /// Whether it says that it carries a thread of `image`.
+    /// Whether the ring says that it carries a thread of `image`.
     pub fn is_thread(&self, image: u32) -> bool {
         self.carries(kind::THREAD, image)
     }
@@ -145,24 +149,24 @@ impl Consumer {
             *to = from.load(Relaxed);
         }
         Counts {
-            surprises: c.surprises.load(Relaxed),
+            mispredictions: c.mispredictions.load(Relaxed),
             translated: c.translated.load(Relaxed),
             flushes: c.flushes.load(Relaxed),
             exits,
         }
     }
 
-    /// Says that the content of a file in the producer's memory could not be had.
+    /// Tells the producer that the collector could not get the content of a mapped file.
     pub fn lose_file(&self) {
         self.ctl().lost_file.store(1, Release);
     }
 
-    /// Whether the producer says that much comes at once.
+    /// Whether the producer announces a burst of data.
     pub fn bursts(&self) -> bool {
         self.ctl().burst.load(Relaxed) != 0
     }
 
-    /// The futex of a producer that waits for room; `None` if none does.
+    /// The futex on which a producer waits for room; `None` if it does not wait.
     pub fn waiter(&self) -> Option<&AtomicU32> {
         let c = self.ctl();
         (c.waiting.load(SeqCst) != 0).then_some(&c.space)
@@ -188,8 +192,8 @@ impl Consumer {
         self.ctl().wishes.fetch_and(!wish::PLACE, Relaxed);
     }
 
-    /// Copies what is unread behind `to`, if anybody wants it, hands to `release` what of the ring's memory nobody
-    /// uses at the moment (whole pages), and frees it. The number of bytes.
+    /// Consumes all unread bytes and returns their number. Copies them to the end of `to`, if there is a
+    /// `to`. Hands `release` the pages of the ring that neither side uses at the moment.
     pub fn pull(
         &mut self,
         to: Option<&mut Vec<u8>>,
@@ -209,7 +213,7 @@ impl Consumer {
             self.copy(0, n - first, to);
         }
         for (from, to) in [(start, start + first), (0, n - first)] {
-            // The producer may be writing behind the head, and in a ring that is nearly full also
+            // The producer may be writing behind the head. In a nearly full ring it may also write just
             // before the tail.
             let from = if n <= RING_BYTES / 2 {
                 from / PAGE * PAGE
@@ -226,13 +230,13 @@ impl Consumer {
         Ok(n)
     }
 
-    /// Copies `len` bytes at `from` of the ring's data behind `to`.
+    /// Copies `len` bytes from offset `from` of the ring's data to the end of `to`.
     fn copy(&self, from: usize, len: usize, to: &mut Vec<u8>) {
         assert!(from <= RING_BYTES && len <= RING_BYTES - from);
         to.reserve(len);
-        // SAFETY: the source lies in the ring's data, which is mapped; there is that much room behind the vector's
-        // content. No reference to the source exists, and any bytes are a value: whoever changes it meanwhile
-        // changes what is copied.
+        // SAFETY: the source lies in the ring's data, which is mapped. `reserve` made that much room behind
+        // the vector's content. No reference to the source exists, and any bytes are valid. If the program
+        // changes them meanwhile, only the copy's content varies.
         unsafe {
             let end = to.as_mut_ptr().add(to.len());
             core::ptr::copy_nonoverlapping(self.data.add(from).cast_const(), end, len);
@@ -240,26 +244,26 @@ impl Consumer {
         }
     }
 
-    /// Lets the producer believe that all is read.
+    /// Marks all bytes as read without reading them.
     pub fn skip(&mut self) {
         self.tail = self.ctl().head.load(Acquire);
         self.ctl().tail.store(self.tail, Release);
     }
 
-    /// Says that what was pulled asked for is done.
+    /// Tells the producer that the collector did what the pulled events asked for.
     pub fn settle(&self) {
         self.ctl().taken.store(self.tail, Release);
     }
 
-    /// The ring's data, for the collector to give its memory back when no producer has the ring.
+    /// The ring's data. The collector gives its memory back while no producer holds the ring.
     pub fn data(&self) -> *mut u8 {
         self.data
     }
 
-    /// Lets the next producer have the ring, whose number is `i`.
+    /// Makes ring `i` free for the next producer.
     pub fn free(&mut self, i: usize, header: &Header) {
         let c = self.ctl();
-        for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
+        for n in [&c.position, &c.mispredictions, &c.translated, &c.flushes] {
             n.store(0, Relaxed);
         }
         c.exits.iter().for_each(|e| e.store(0, Relaxed));
@@ -279,7 +283,7 @@ impl Consumer {
         ] {
             n.store(0, Relaxed);
         }
-        // The next producer begins where memory has been touched already.
+        // The next producer starts at offset 0, where memory is already allocated.
         for n in [&c.head, &c.tail, &c.taken] {
             n.store(0, Relaxed);
         }
@@ -302,7 +306,7 @@ mod tests {
     #[test]
     fn whatever_stands_in_a_ring_is_copied_or_refused() {
         let mut m = memory();
-        // SAFETY: as long as `m`, aligned, and this is the only consumer.
+        // SAFETY: `m` is long enough and aligned, and this is the only consumer.
         let mut c = unsafe { Consumer::new(m.as_mut_ptr().cast(), 0) };
         let mut seed = 7u64;
         let mut random = || {

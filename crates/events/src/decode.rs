@@ -13,8 +13,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Reads the event at the start of `b`: its position, itself, its length. `None` if the bytes
-    /// are no whole event.
+    /// Reads the event at the start of `b`. Returns its position, the event, and its length in bytes. `None`
+    /// if the bytes are not a whole event.
     pub fn decode<'a>(&mut self, b: &'a [u8]) -> Option<(u64, Event<'a>, usize)> {
         let tag = *b.first()?;
         let (delta, at) = get(b, 1)?;

@@ -10,14 +10,15 @@ use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 pub struct Encoder {
     /// Position of the last event.
     pub pos: u64,
-    /// The last sequence number.
+    /// The last order number.
     pub number: u64,
     line: u64,
 }
 
 impl Encoder {
-    /// Writes `ev` at position `pos` (not before the previous one) into `out`, which has at
-    /// least [`MAX_EVENT`](crate::MAX_EVENT) bytes; returns the length. Byte strings are cut at [`MAX_BYTES`].
+    /// Writes `ev` at position `pos` into `out` and returns its length in bytes. `pos` is not before the
+    /// previous event's. `out` has at least [`MAX_EVENT`](crate::MAX_EVENT) bytes. Byte strings are cut to
+    /// [`MAX_BYTES`].
     pub fn encode(&mut self, pos: u64, ev: &Event, out: &mut [u8]) -> usize {
         let tag = match ev {
             Event::Patch { .. } => tag::PATCH,

@@ -1,56 +1,59 @@
 //! Events and their wire form.
 //!
-//! Wire form of one event: tag byte, LEB128 distance of its position from the previous event of
-//! the stream, payload. Integers in payloads are LEB128 unless the field says otherwise.
+//! Wire form of one event:
 //!
-//! A *position* in a thread is the number of instructions it has completed. An event at position
-//! `p` takes effect after instruction `p - 1` and before or in place of instruction `p`.
+//! 1. the tag byte,
+//! 2. its distance in positions from the previous event of the stream, in LEB128,
+//! 3. the payload. Integers in it are LEB128 unless the field says otherwise.
+//!
+//! A *position* in a thread is the number of instructions that the thread has completed. An event at position
+//! `p` takes effect after instruction `p - 1`, and before or in place of instruction `p`.
 
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 
-/// Upper bound for the wire form of one event, in bytes.
+/// Upper bound of the wire form of one event, in bytes.
 pub const MAX_EVENT: usize = 8448;
 
-/// Longest byte string in an event.
+/// Longest byte string in an event, in bytes.
 pub const MAX_BYTES: usize = 8192;
 
-/// Bytes of a predictor line.
+/// Bytes of a line: the shadow memory is patched in lines.
 pub const LINE: u64 = 64;
 
 /// How a thread's stream ended.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndKind {
-    /// `exit` or `exit_group`; code is the status.
+    /// `exit` or `exit_group`; the code is the status.
     Exit = 0,
-    /// Killed by a signal; code is its number.
+    /// A signal killed the thread; the code is its number.
     Signal = 1,
-    /// The recorder could not go on; code is 0 and the message says why.
+    /// The recorder could not continue. The code is 0 and the message says why.
     Unsupported = 2,
     /// `execve` replaced the program.
     Exec = 3,
-    /// The recorder has left the process, which goes on by itself.
+    /// The recorder left the process, which continues without it.
     Detached = 4,
 }
 
-/// Why a thread went on unrecorded.
+/// Why a thread runs unrecorded.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum GapReason {
-    /// It came to code of a module that is not recorded: a small gap, with a known cause.
+    /// The thread entered code of a module that is not recorded. A small gap with a known cause.
     Module = 0,
-    /// Outside the stretch between the functions that were asked for: a big gap.
+    /// The thread is outside the stretch between the functions that the user named. A big gap.
     Window = 1,
-    /// The program asked for it, or has not yet asked for recording to begin: a big gap.
+    /// The program asked for the gap, or has not yet asked for recording to begin. A big gap.
     Stopped = 2,
 }
 
 impl GapReason {
-    /// All, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [GapReason; 3] = [GapReason::Module, GapReason::Window, GapReason::Stopped];
 
-    /// Whether nothing is known about what happened in the gap and how long it may be; otherwise
-    /// it is a call (or return) into a module that is not recorded.
+    /// Whether the gap may be of any length and anything may happen in it. A small gap is one call (or
+    /// return) into a module that is not recorded.
     pub fn is_big(self) -> bool {
         self != GapReason::Module
     }
@@ -61,11 +64,11 @@ pub fn digest(bytes: &[u8]) -> u32 {
     xxhash_rust::xxh3::xxh3_64(bytes) as u32
 }
 
-/// One event. See the module for positions.
+/// One event. The module's documentation explains positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
-    /// Predictor words that differ from memory: word `i` of the 64-byte line at guest address
-    /// `line` for each bit `i` of `mask`. Words whose bit is clear are 0 here.
+    /// Words of the shadow memory that differ from memory. Bit `i` of `mask` stands for word `i` of the
+    /// 64-byte line at guest address `line`. Words whose bit is clear are 0 here.
     Patch {
         line: u64,
         mask: u8,
@@ -75,70 +78,69 @@ pub enum Event<'a> {
     PatchBytes { addr: u64, len: u8, value: u64 },
     /// The instruction is a system call with this number and these arguments.
     Syscall { nr: u64, args: [u64; 6] },
-    /// It returned; rax is `ret`. Completes the instruction.
+    /// The system call returned `ret` in rax. Completes the instruction.
     SyscallRet { ret: u64 },
-    /// In place of the instruction: registers of `mask` (bits 0 to 15 general purpose, 16 RFLAGS,
-    /// 17 FS base, 18 GS base) take these values. Completes the instruction, whose length is `ilen`,
-    /// when `ilen` is not 0.
+    /// In place of the instruction, the registers of `mask` take these values. Bits 0 to 15 are the
+    /// general-purpose registers, 16 is RFLAGS, 17 the FS base, 18 the GS base. If `ilen` is not 0, the event
+    /// completes the instruction, whose length is `ilen` bytes.
     Regs {
         mask: u32,
         ilen: u8,
         values: [u64; 19],
     },
-    /// The string instruction at this position completes this many iterations before what follows.
+    /// The string instruction at this position completes this many iterations before the next event.
     RepChunk { iterations: u64 },
-    /// A signal is delivered (a [`Event::SetState`] follows) before the instruction, or in place
-    /// of a system call that is open: the handler returns to the call, which is then made anew.
+    /// A signal is delivered; a [`Event::SetState`] follows. This happens before the instruction, or in place
+    /// of an open system call. In the second case the handler returns to the call, which is then made again.
     Signal { signo: u8, code: i32, addr: u64 },
     /// All registers change. Completes a system call (`rt_sigreturn`) if one is open at this position.
     SetState {
         cpu: &'a [u8; CPU_STATE_LEN],
         vec: &'a [u8; VEC_STATE_LEN],
     },
-    /// Predictor cells of this address range become zero.
+    /// The cells of this address range become zero.
     Zero { addr: u64, len: u64 },
-    /// All predictor cells become zero; all registers are these; code is as of `code_epoch`.
+    /// All cells become zero. All registers have these values. Code is as of `code_epoch`.
     KeyFrame {
         code_epoch: u64,
         cpu: &'a [u8; CPU_STATE_LEN],
         vec: &'a [u8; VEC_STATE_LEN],
     },
-    /// Digests of all registers before the instruction. `vec` is 0 when not taken.
+    /// Digests of all registers before the instruction. `vec` is 0 if the vector registers were not hashed.
     Digest { cpu: u64, vec: u64 },
-    /// From here on the thread executes code as of this epoch.
+    /// From here on the thread executes the code of this epoch.
     CodeEpoch { epoch: u64 },
-    /// A sequencing event: the thread stands at this place of the order of all threads and
-    /// processes. Numbers are unique in a recording and grow along each stream.
+    /// The thread's place in the order of all threads and processes. Order numbers are unique in a recording
+    /// and grow along each stream.
     Seq { number: u64 },
-    /// From here on the thread runs unrecorded. Its registers are known, its memory is not.
+    /// From here on the thread runs unrecorded. Its registers are known; its memory is not.
     GapBegin { reason: GapReason },
-    /// It is recorded again. The CPU state's words of `mask` (order as in its serialized form) are
-    /// `values` now, and the vector state's parts of `parts` are `vec` (see
-    /// [`hindsight_isa::state::change`]); all others are as when the gap began.
+    /// The thread is recorded again. `values` are the CPU state's words that `mask` selects, in the order of
+    /// the serialized form. `vec` has the vector state's parts that `parts` selects (see
+    /// [`hindsight_isa::state::change`]). Everything else is as it was when the gap began.
     GapEnd {
         mask: u32,
         values: [u64; 20],
         parts: u64,
         vec: &'a [u8],
     },
-    /// The program says something: the first `name` of `bytes` are a name, the others what it
-    /// belongs to.
+    /// A mark that the program sets. The first `name` bytes of `bytes` are its name; the rest is its content.
     Mark { name: usize, bytes: &'a [u8] },
-    /// Nothing follows in this stream.
+    /// The end of this stream.
     End {
         kind: EndKind,
         code: u32,
         message: &'a [u8],
     },
-    /// Process stream: code bytes at `addr` as of `epoch`.
+    /// Stream of an image: the code bytes at `addr` as of `epoch`.
     Code {
         epoch: u64,
         addr: u64,
         bytes: &'a [u8],
     },
-    /// Process stream: memory was mapped. `prot` and `flags` as for `mmap`. `object` says which memory it
-    /// is, of all that processes share: the same number at the same `offset` is the same memory. 0: it is
-    /// private, or that is not known. Odd: only processes of this recording can have it.
+    /// Stream of an image: memory was mapped. `prot` and `flags` are those of `mmap`. `object` identifies
+    /// memory that processes share: the same number and `offset` mean the same memory. 0: the memory is
+    /// private, or nothing is known about it. Odd: only processes of this recording can have it.
     Map {
         addr: u64,
         len: u64,
@@ -148,11 +150,11 @@ pub enum Event<'a> {
         object: u64,
         path: &'a [u8],
     },
-    /// Process stream: memory was unmapped.
+    /// Stream of an image: memory was unmapped.
     Unmap { addr: u64, len: u64 },
-    /// Process stream: the code at `addr` as of `epoch` is `len` bytes of the trace's module number
-    /// `module` (from 0) from `offset` on, with zeros behind the module's end. Written by the collector
-    /// in place of [`Event::Code`].
+    /// Stream of an image: the code at `addr` as of `epoch` is in a module of the trace. It is `len` bytes
+    /// from `offset` of module number `module` (from 0), with zeros behind the module's end. The collector
+    /// writes it in place of [`Event::Code`].
     CodeOf {
         epoch: u64,
         addr: u64,
@@ -160,12 +162,12 @@ pub enum Event<'a> {
         module: u32,
         offset: u64,
     },
-    /// Memory is this from here on: what the kernel, or the recorder in its place, wrote. See
+    /// From here on memory holds these bytes. The kernel wrote them, or the recorder in its place. See
     /// [`Event::Regime`].
     Memory { addr: u64, bytes: &'a [u8] },
-    /// Memory is a part of a file from here on, with zeros behind the file's end. `device` to
-    /// `modified` (nanoseconds) say which file that was. The collector puts [`Event::FileOf`] in its
-    /// place; where it could not, the content is not known.
+    /// From here on memory holds a part of a file, with zeros behind the file's end. `device` to `modified`
+    /// (nanoseconds) identify the file. The collector replaces the event by [`Event::FileOf`]. Where the
+    /// event remains, the content is unknown.
     File {
         addr: u64,
         len: u64,
@@ -176,35 +178,34 @@ pub enum Event<'a> {
         modified: u64,
         path: &'a [u8],
     },
-    /// Memory is `len` bytes of the trace's module number `module` (from 0) from `offset` on, with
-    /// zeros behind its end.
+    /// Memory holds `len` bytes from `offset` of the trace's module number `module` (from 0), with zeros
+    /// behind the module's end.
     FileOf {
         addr: u64,
         len: u64,
         module: u32,
         offset: u64,
     },
-    /// What was at `from` is at `to` from here on; `from` is zero.
+    /// Memory moved from `from` to `to`; `from` is zero now.
     Move { from: u64, to: u64, len: u64 },
-    /// How reads are recorded from here on: checked against the predictor or, if `quiet`, not at all,
-    /// since all changes of memory by others are recorded. `reason` says why that is no longer so.
+    /// How reads are recorded from here on. If `quiet`, they are not checked: the recording has all changes
+    /// of memory by others. Otherwise they are compared with the shadow memory, and `reason` says why the
+    /// quiet regime ended.
     Regime { quiet: bool, reason: &'a [u8] },
-    /// Digest (see [`digest`]) of the `len` bytes of memory at `addr`, which the program has given to
-    /// the kernel.
+    /// Digest (see [`digest`]) of the `len` bytes of memory at `addr` that the program passed to the kernel.
     Passed { addr: u64, len: u64, digest: u32 },
-    /// What the stream says between the event of this kind before (or its beginning) and here happened
-    /// from `since` to `until`, in microseconds since the recording was started. Written by the
-    /// collector, from when it looked.
+    /// Times between which the events since the last event of this kind happened. `since` and `until` are in
+    /// microseconds since the recording began. The collector writes it; the times are when it looked at the
+    /// ring.
     Time { since: u64, until: u64 },
-    /// Memory of this address range may not be what it was: something else than the thread's
-    /// instructions may have changed it, and the stream does not say to what. Nothing changes in
-    /// the predictor.
+    /// Memory of this address range may have changed. Something other than the thread's instructions may have
+    /// written it, and the stream does not have the new content. The shadow memory stays as it is.
     Changed { addr: u64, len: u64 },
-    /// Process stream of a forked process: what it does not hold of the code is as the parent image
-    /// had it as of this epoch, with which the process's own epochs begin.
+    /// Stream of a forked image: code that the stream does not have is the parent image's code as of this
+    /// epoch. The new process continues with this epoch.
     CodeFrom { epoch: u64 },
-    /// What follows, up to the second event of this kind, is what memory holds at the key frame before, and nobody
-    /// has just written it: a quiet thread's stream can be replayed from there on.
+    /// The events from here to the next event of this kind restate what memory holds at the key frame before.
+    /// Nobody has just written it. Replay of a quiet thread can begin at that key frame.
     Restate { ends: bool },
 }
 

@@ -1,5 +1,5 @@
-//! Events of a recording and the shared-memory rings that carry them from the recorded process
-//! to the collector. Needs no `std`.
+//! Events of a recording, and the rings in shared memory that carry them from the recorded process to the
+//! collector. Needs no `std`.
 #![no_std]
 
 extern crate alloc;
@@ -14,7 +14,7 @@ pub mod pen;
 pub mod ring;
 pub mod script;
 pub mod select;
-pub mod shelf;
+pub mod shared_cache;
 pub mod unborn;
 pub mod varint;
 

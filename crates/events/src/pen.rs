@@ -1,4 +1,4 @@
-//! Where a stream's next event goes. Translated code appends sequence numbers through it.
+//! Where a stream's next event is written. Translated code appends order numbers through it.
 
 use crate::Encoder;
 use core::mem::offset_of;
@@ -9,7 +9,7 @@ use core::mem::offset_of;
 pub struct Pen {
     /// Address of the next event.
     pub at: u64,
-    /// The pen needs attention before an event is written here or behind.
+    /// An event at or behind this address must not be written until the runtime has made room.
     pub limit: u64,
     /// Address of the ring's [`crate::ring::Ctl::head`].
     pub head: u64,

@@ -1,26 +1,31 @@
 //! The memory that a recorded process and its collector share.
 //!
-//! One sparse memory file: a [`Header`], then [`STRIPES`] lock words for atomic operations, then one
-//! control page for each of [`RINGS`] rings, then the recorder's executable image, then the data of as
-//! many rings as [`Header::rings`] says ([`RING_BYTES`] each, a power of two), then, where no limit stands
-//! against it, the [shelf](crate::shelf) of translated code that program images share. Only what is
-//! touched takes memory. A ring carries whole events back to back; `head` and `tail` count bytes since the ring was
-//! taken and never wrap.
+//! It is one sparse memory file with these parts:
+//!
+//! 1. a [`Header`],
+//! 2. [`STRIPES`] lock words for atomic operations,
+//! 3. a control page for each of [`RINGS`] rings,
+//! 4. the recorder's executable image,
+//! 5. the data of [`Header::rings`] rings, [`RING_BYTES`] each (a power of two),
+//! 6. the [shared cache](crate::shared_cache) of translated code that program images share, unless a limit forbids it.
+//!
+//! Only pages that are used take memory. A ring carries whole events back to back. Its `head` and `tail`
+//! count bytes since a producer took the ring and never wrap.
 
 use crate::unborn::Names;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x08");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x09");
 
-/// Most rings in one control file. Each carries the events of one thread, or of one program image as
-/// a whole (see [`kind`]).
+/// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
+/// (see [`kind`]).
 pub const RINGS: usize = 16384;
 
 /// Bytes of data of one ring.
 pub const RING_BYTES: usize = 1 << 20;
 
-/// Least value of [`Header::room`].
+/// Smallest value of [`Header::room`].
 pub const LEAST_ROOM: usize = 64 << 10;
 
 /// Page size of the layout.
@@ -29,11 +34,11 @@ pub const PAGE: usize = 4096;
 /// Bytes before the lock words.
 const HEADER_BYTES: usize = 2 * PAGE;
 
-/// Lock words for atomic operations: one for each [`GRANULE`] of a page. Since the offset in a page is
-/// the same wherever the page is mapped, so is the lock, in all processes.
+/// Number of lock words for atomic operations: one for each [`GRANULE`] of a page. The offset in a page is
+/// the same wherever the page is mapped, so all processes find the same lock.
 pub const STRIPES: usize = PAGE / GRANULE;
 
-/// Bytes that share a lock word. No aligned operation touches more than one granule.
+/// Bytes that share a lock word. No aligned operation accesses more than one granule.
 pub const GRANULE: usize = 16;
 
 /// Offset of the first [`Stripe`].
@@ -42,21 +47,22 @@ pub const STRIPES_OFFSET: usize = HEADER_BYTES;
 /// Bytes before the first control page.
 const CTLS: usize = STRIPES_OFFSET + STRIPES * size_of::<Stripe>();
 
-/// Offset of the recorder's executable image as it was before it ran, for programs that are executed.
+/// Offset of the recorder's executable image, as it was before it ran. Programs that are executed start from
+/// it.
 pub const IMAGE: usize = CTLS + RINGS * PAGE;
 
-/// Room for that.
+/// Room for that image, in bytes.
 pub const IMAGE_BYTES: usize = 8 << 20;
 
 /// Bytes before the data of the first ring.
 const DATA: usize = IMAGE + IMAGE_BYTES;
 
-/// Size of a control file with `rings` rings and no shelf; with one, that begins here.
+/// Size in bytes of a control file with `rings` rings and without a shared cache. That begins at this offset.
 pub const fn file_len(rings: usize) -> usize {
     DATA + rings * RING_BYTES
 }
 
-/// The most rings, up to [`RINGS`], that fit a control file of `len` bytes.
+/// How many rings fit a control file of `len` bytes, at most [`RINGS`].
 pub const fn rings_in(len: u64) -> usize {
     let n = len.saturating_sub(DATA as u64) / RING_BYTES as u64;
     if n < RINGS as u64 { n as usize } else { RINGS }
@@ -77,97 +83,100 @@ pub const fn stripe_of(a: u64) -> usize {
     a as usize / GRANULE % STRIPES
 }
 
-/// A lock for the atomic operations on some bytes, on a cache line of its own.
+/// A lock for the atomic operations on some bytes. It has a cache line of its own.
 #[repr(C, align(64))]
 pub struct Stripe {
-    /// Number of the ring of the thread that holds it, plus one; 0: free.
+    /// Number of the ring of the thread that holds the lock, plus one; 0 if the lock is free.
     pub owner: AtomicU32,
 }
 
 /// A set of rings, one bit each.
-pub type Set = [AtomicU64; RINGS / 64];
+pub type RingSet = [AtomicU64; RINGS / 64];
 
-/// First pages of the control file.
+/// The first pages of the control file.
 #[repr(C)]
 pub struct Header {
     /// [`MAGIC`]; set by the collector.
     pub magic: AtomicU64,
-    /// Process that reads the rings.
+    /// The process that reads the rings.
     pub collector_pid: AtomicI32,
-    /// Process that is recorded; set by the recorder when it begins.
+    /// The recorded process; set by the recorder when it begins.
     pub guest_pid: AtomicI32,
-    /// Incremented by the collector a few times a second as long as it lives.
+    /// The collector increments it a few times a second while it lives.
     pub heartbeat: AtomicU32,
-    /// Futex: the recorder increments it and wakes when it wants the collector's attention.
+    /// Futex: a recorder increments it and wakes the collector to get its attention.
     pub wake: AtomicU32,
     /// Nonzero while the collector sleeps on `wake`.
     pub sleeping: AtomicU32,
-    /// Set by the collector when it can no longer write the trace: an errno. The recorder goes
-    /// on; the collector keeps draining the rings.
+    /// An errno, set by the collector when it can no longer write the trace. The recorder continues, and the
+    /// collector keeps draining the rings.
     pub failed: AtomicU32,
-    /// Descriptor of the control file in the collector, for images that begin by `execve`.
+    /// The collector's descriptor of the control file, for images that begin with `execve`.
     pub collector_fd: AtomicI32,
     /// Number for the next program image; the collector sets it to 1.
     pub next_image: AtomicU32,
-    /// Incremented by a recorder that has waited long for a [`Stripe`]: its owner may be gone.
+    /// A recorder that has waited long for a [`Stripe`] increments it: the owner may be gone.
     pub stuck: AtomicU32,
-    /// Incremented by a recorder before a call that may write to the memory of other processes.
+    /// A recorder increments it before a call that may write to another process's memory.
     pub meddling: AtomicU32,
-    /// Namespaces of process ids, other than the collector's, in which there have been recorded processes.
+    /// Number of namespaces of process ids, besides the collector's, in which processes were recorded.
     pub namespaces: AtomicU32,
-    _pad: [u32; 13],
-    /// Number for the next sequencing event; the collector sets it to 1.
+    /// [`ending`] signals that the recorder in the process [`Header::guest_pid`] has received and the program has not.
+    pub untaken: AtomicU32,
+    _pad: [u32; 12],
+    /// The next order number; the collector sets it to 1.
     pub sequence: AtomicU64,
-    /// A bit for each rule (see [`crate::select`]) that has matched a module or a function.
+    /// A bit for each rule (see [`crate::select`]) that matched a module or a function.
     pub matched: AtomicU64,
-    /// A bit for each rule whose function was entered, or whose module's code was executed.
+    /// A bit for each rule that took effect: its function was entered, or its module's code was executed.
     pub reached: AtomicU64,
     /// Rings in this file; set by the collector.
     pub rings: AtomicU32,
-    /// Bytes that each ring may hold at present; set by the collector, [`LEAST_ROOM`] at least and
-    /// [`RING_BYTES`] at most. Less where many rings would take much memory.
+    /// Bytes that each ring may hold at present, from [`LEAST_ROOM`] to [`RING_BYTES`]. The collector sets
+    /// it, and lowers it when many rings would take much memory.
     pub room: AtomicU32,
     /// Bytes at [`IMAGE`].
     pub image_len: AtomicU32,
-    /// Processes that are about to be made and have no ring yet: see [`crate::unborn`].
+    /// Number of processes that are about to be made and have no ring yet: see [`crate::unborn`].
     pub unborn: AtomicU32,
-    /// Process that the collector is asked to leave, by whoever stores its id in place of 0; the
-    /// collector answers with [`DETACHED`] or [`NOT_DETACHED`].
+    /// The process that the collector is to leave. Whoever asks stores its id in place of 0. The collector
+    /// answers with [`DETACHED`] or [`NOT_DETACHED`].
     pub detach: AtomicI32,
-    /// The same for a process that a recorded one is about to trace.
+    /// The same for a process that a recorded process is about to trace.
     pub traced: AtomicI32,
-    /// [`confined`].
+    /// One of the values in [`confined`].
     pub confined: AtomicU32,
-    /// With `--chaos`: when the recording began, in microseconds of a clock that only runs forward, and how long threads
-    /// of all processes have slept since.
+    /// With `--chaos`: when the recording began, in microseconds of a monotonic clock.
     pub chaos_since: AtomicU64,
+    /// With `--chaos`: how long threads of all processes have slept since then, in microseconds.
     pub chaos_slept: AtomicU64,
-    /// Rings that are taken: the collector looks only at these. A hint for producers; the ring's
+    /// Rings that are taken. The collector looks only at these. For producers it is a hint: the ring's
     /// [`Ctl::state`] decides.
-    pub live: Set,
+    pub live: RingSet,
     /// Rings that want the collector's attention now.
-    pub dirty: Set,
-    /// Those of [`Header::unborn`] of which more is known.
+    pub dirty: RingSet,
+    /// The processes of [`Header::unborn`] whose ids are known.
     pub names: Names,
-    /// Where files are handed over.
+    /// How recorded processes hand over files.
     pub files: FileBox,
 }
 
-/// A socket of the collector's to which recorded processes send descriptors of files that they map
-/// (`SCM_RIGHTS`), so that it reads what they have, whatever becomes of the name. Set by the collector.
+/// A socket of the collector, which sets it up. Recorded processes send it descriptors of files that they map
+/// (`SCM_RIGHTS`). So the collector reads the very files that they have, even after those are renamed or
+/// deleted.
 #[repr(C)]
 pub struct FileBox {
-    /// Its name is a zero byte and these. Zeros: there is none.
+    /// The socket's name is a zero byte and these bytes. All zero: there is no socket.
     pub name: [AtomicU64; 2],
-    /// What a message holds: who does not know it is not recorded.
+    /// Each message holds this token. A sender that does not know it is not a recorded process.
     pub token: [AtomicU64; 2],
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
 
 impl Header {
-    /// Takes a free ring for the calling producer, whose state is then [`state::CLAIMED`]. `ctl` gives
-    /// the control page of a ring. `None`: all are taken.
+    /// Takes a free ring for the calling producer. Its state is [`state::CLAIMED`] afterwards. `ctl` gives
+    /// the control page of a ring. `None`: all rings are taken.
     pub fn claim<'c>(&self, ctl: impl Fn(usize) -> &'c Ctl) -> Option<usize> {
         let rings = self.rings.load(Relaxed) as usize;
         for (w, word) in self.live.iter().enumerate() {
@@ -186,7 +195,7 @@ impl Header {
         None
     }
 
-    /// Takes ring `i`, if it is free.
+    /// Takes ring `i` if it is free, and says whether it did.
     pub fn claim_one(&self, i: usize, ctl: &Ctl) -> bool {
         let taken = ctl
             .state
@@ -198,21 +207,22 @@ impl Header {
         taken
     }
 
-    /// Collector: lets the next producer have ring `i`.
+    /// For the collector: makes ring `i` free for the next producer.
     pub fn free(&self, i: usize, ctl: &Ctl) {
-        // In this order: a producer that takes the ring sets the bit again.
+        // The bit goes first. A producer that takes the ring after the second store sets it again.
         self.live[i / 64].fetch_and(!(1 << (i % 64)), AcqRel);
         ctl.state.store(state::FREE, Release);
     }
 
-    /// Says that ring `i` wants the collector's attention.
-    pub fn mark(&self, i: usize) {
+    /// Asks for the collector's attention to ring `i`.
+    pub fn request_attention(&self, i: usize) {
         self.dirty[i / 64].fetch_or(1 << (i % 64), AcqRel);
     }
 }
 
-/// What process `pid` of namespace `namespace` is called: 0 is the collector's, the others are counted from 1, as
-/// [`Header::namespaces`] does. The ids in two of them may be the same.
+/// The name of process `pid` of namespace `namespace`. Namespace 0 is the collector's. The others are counted
+/// from 1 as in [`Header::namespaces`]. The same id may occur in two namespaces, so names of other namespaces
+/// are negative and set apart.
 pub fn name_in(namespace: u32, pid: i32) -> i32 {
     match namespace {
         0 => pid,
@@ -220,7 +230,7 @@ pub fn name_in(namespace: u32, pid: i32) -> i32 {
     }
 }
 
-/// Whether a process of that name is in namespace `namespace`.
+/// Whether a process with this name is in namespace `namespace`.
 pub fn is_named_in(namespace: u32, name: i32) -> bool {
     match namespace {
         0 => name > 0,
@@ -228,39 +238,47 @@ pub fn is_named_in(namespace: u32, name: i32) -> bool {
     }
 }
 
-/// More than any process id, and short of 32 bits for as many namespaces.
+/// Larger than any process id. [`NAMESPACES`] times this fits 32 bits.
 const APART: i32 = 10_000_000;
 const NAMESPACES: u32 = 200;
 
-/// Answer in [`Header::detach`]: the process goes on by itself.
+/// Answer in [`Header::detach`]: the process continues without the recorder.
 pub const DETACHED: i32 = -1;
 
-/// Answer in [`Header::detach`]: the process could not be left.
+/// Answer in [`Header::detach`]: the recorder could not leave the process.
 pub const NOT_DETACHED: i32 = -2;
 
-/// Whether a process is about to give up, or has given up, rights that the user has.
+/// The bit in [`Header::untaken`] of a signal that asks for an end; `None` for others.
+pub fn ending(signo: i32) -> Option<u32> {
+    const SIGHUP: i32 = 1;
+    const SIGINT: i32 = 2;
+    const SIGTERM: i32 = 15;
+    matches!(signo, SIGHUP | SIGINT | SIGTERM).then(|| 1 << signo)
+}
+
+/// Whether a process is about to give up rights that the user has, or did so.
 pub mod confined {
-    /// Said by the process.
+    /// The process said so.
     pub const SAID: u32 = 1;
     /// The collector has taken note.
     pub const NOTED: u32 = 2;
 }
 
-/// What the collector wants of a thread; one bit each.
+/// What the collector asks of a thread, with one bit each.
 pub mod wish {
-    /// A key frame, as soon as it can.
+    /// A key frame, as soon as possible.
     pub const KEYFRAME: u32 = 1;
-    /// An event where it stands, as soon as it can: one that only computes has none otherwise.
+    /// An event at its position, as soon as possible. A thread that only computes has no events otherwise.
     pub const PLACE: u32 = 2;
 }
 
-/// Life of a ring.
+/// States of a ring.
 pub mod state {
     pub const FREE: u32 = 0;
-    /// Taken by a producer that still fills in the rest of the control page.
+    /// A producer took it and is still filling in the rest of the control page.
     pub const CLAIMED: u32 = 3;
     pub const LIVE: u32 = 1;
-    /// The producer has written its last event.
+    /// The producer wrote its last event.
     pub const ENDED: u32 = 2;
 }
 
@@ -280,52 +298,52 @@ pub struct Ctl {
     _pad0: [u64; 7],
     /// Bytes consumed.
     pub tail: AtomicU64,
-    /// Futex: the collector increments it after consuming when `waiting` is set.
+    /// Futex: the collector increments it after it consumed bytes while `waiting` was set.
     pub space: AtomicU32,
-    /// Set by the producer while it waits for space.
+    /// The producer sets it while it waits for room.
     pub waiting: AtomicU32,
     _pad1: [u64; 6],
-    /// [`state`].
+    /// One of the values in [`state`].
     pub state: AtomicU32,
-    /// [`kind`].
+    /// One of the values in [`kind`].
     pub kind: AtomicU32,
-    /// Number of the program image the events belong to; 1 is the first.
+    /// Number of the program image that the events belong to; the first is 1.
     pub image: AtomicU32,
     /// The image from which this one came by `fork` or `execve`; 0 for the first.
     pub parent: AtomicU32,
-    /// Process id of the producer; negative if the collector is in another namespace of ids and
-    /// has no name for the process (see [`name_in`]).
+    /// Process id of the producer. It is negative if the collector is in another namespace of ids and has no
+    /// name for the process (see [`name_in`]).
     pub pid: AtomicI32,
     /// Thread id of the producer.
     pub tid: AtomicI32,
     /// Position of the thread when it last left translated code.
     pub position: AtomicU64,
-    /// Reads that differed from the prediction.
-    pub surprises: AtomicU64,
+    /// Number of mispredictions.
+    pub mispredictions: AtomicU64,
     /// Guest instructions translated.
     pub translated: AtomicU64,
-    /// Times the code cache was emptied.
+    /// How often the translation cache was emptied.
     pub flushes: AtomicU64,
-    /// [`wish`]es: set by the collector, and cleared by the thread when it has done what is wished.
+    /// Bits of [`wish`]. The collector sets them, and the thread clears each when it has done what was asked.
     pub wishes: AtomicU32,
-    /// Nonzero: the image came by `execve`, not `fork`.
+    /// Nonzero: the image came by `execve`. Zero: by `fork`.
     pub executed: AtomicU32,
-    /// Bytes consumed, and whatever they asked for is done.
+    /// Bytes that were consumed and whose requests the collector has carried out.
     pub taken: AtomicU64,
-    /// Times translated code was left, by cause, for profiling (see the recorder).
+    /// How often translated code was left, by cause. For profiling; the recorder defines the causes.
     pub exits: [AtomicU64; 16],
-    /// Of an image that came by `execve`: bytes of [`Ctl::command`].
+    /// Of an image that came by `execve`: length of [`Ctl::command`] in bytes.
     pub command_len: AtomicU32,
-    /// Nonzero: much comes at once. The collector takes it before it does anything with it, so that the producer
-    /// does not wait for that.
+    /// Nonzero: the producer announces a burst. The collector then first takes the bytes out and works on
+    /// them later. So the producer does not wait for that work.
     pub burst: AtomicU32,
-    /// Set by the collector when it could not have the content of a file that is in memory.
+    /// The collector sets it when it could not get the content of a mapped file.
     pub lost_file: AtomicU32,
-    /// Its argument vector, each argument with a terminating zero; cut to fit.
+    /// The argument vector. Each argument ends with a zero byte. Cut to fit.
     pub command: [AtomicU8; COMMAND],
 }
 
-/// Longest argument vector of a control page.
+/// Longest argument vector in a control page, in bytes.
 pub const COMMAND: usize = 2048;
 
 impl Ctl {

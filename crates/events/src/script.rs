@@ -1,17 +1,17 @@
-//! First lines of scripts, as the kernel reads them (`fs/binfmt_script.c`).
+//! The first line of a script, read as the kernel reads it (`fs/binfmt_script.c`).
 
-/// Bytes of a file that the kernel looks at.
+/// Bytes at the start of a file that the kernel looks at.
 pub const LINE: usize = 256;
 
-/// Interpreter and argument (empty: none) of a `#!` line; `start` is the file's first [`LINE`]
-/// bytes, or all there are.
+/// Interpreter and argument of a `#!` line; the argument is empty if there is none. `start` is the file's
+/// first [`LINE`] bytes, or the whole file if it is shorter. `None` if it is not a script.
 pub fn parse(start: &[u8]) -> Option<(&[u8], &[u8])> {
     let blank = |b: &u8| *b == b' ' || *b == b'\t';
     let body = start.strip_prefix(b"#!")?;
     let whole = body.iter().position(|b| *b == b'\n');
     let mut line = &body[..whole.unwrap_or(body.len())];
     if whole.is_none() && start.len() == LINE {
-        // The line goes on: the argument is cut, but the interpreter must be whole.
+        // The line is longer than that. The kernel cuts the argument, but the interpreter must be whole.
         let from = line.iter().position(|b| !blank(b))?;
         line[from..].iter().position(|b| blank(b) || *b == 0)?;
     }

@@ -1,25 +1,25 @@
-//! Which part of a program is recorded: rules, and what they match. The command line checks them, the
+//! Which part of a program is recorded: rules, and what they match. The command line checks the rules; the
 //! recorder applies them.
 
-/// Bytes of the block of rules.
+/// Bytes of the block that holds the rules.
 pub const SELECT_LEN: usize = 4096;
 
-/// Most rules: each has a bit in [`crate::ring::Header::matched`].
+/// Most rules in a block. Each has a bit in [`crate::ring::Header::matched`].
 pub const MOST: usize = 64;
 
-/// What memory that no file is mapped to is called: code that was made at run time.
+/// The module name of memory to which no file is mapped. Code there was made at run time.
 pub const ANONYMOUS: &[u8] = b"[anonymous]";
 
-/// What one rule says.
+/// What a rule does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// Modules that match are recorded, others are not.
+    /// Only modules that match are recorded.
     Only = b'+' as isize,
     /// Modules that match are not recorded.
     Skip = b'-' as isize,
-    /// Each thread is recorded from where it enters this function.
+    /// Recording of a thread begins when it enters this function.
     From = b'<' as isize,
-    /// No longer where it enters this one.
+    /// Recording of a thread ends when it enters this function.
     To = b'>' as isize,
     /// Nothing is recorded until the program asks for it.
     Stopped = b'0' as isize,
@@ -33,11 +33,12 @@ impl What {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule<'a> {
     pub what: What,
-    /// A module's pattern or a function.
+    /// A pattern for modules, or a function.
     pub text: &'a [u8],
 }
 
-/// Appends a rule at `at`; the place behind it. `None`: there is no room, or the text has a zero.
+/// Appends a rule at offset `at` and returns the offset behind it. `None` if the block is full or the text
+/// has a zero byte.
 pub fn put(block: &mut [u8; SELECT_LEN], at: usize, rule: Rule) -> Option<usize> {
     let end = at + 1 + rule.text.len();
     if rule.text.contains(&0) || end + 2 > SELECT_LEN || rules(block).count() == MOST {
@@ -71,12 +72,12 @@ pub enum Function<'a> {
         module: Option<&'a [u8]>,
         name: &'a [u8],
     },
-    /// `module+0x123`: an address as the module's file has it.
+    /// `module+0x123`: an address as in the module's file.
     Address { module: &'a [u8], address: u64 },
 }
 
 impl Function<'_> {
-    /// Reads a name. `None`: a part is missing.
+    /// Parses a name. `None` if a part is missing.
     pub fn parse(text: &[u8]) -> Option<Function<'_>> {
         let plus = text.windows(3).rposition(|w| w == b"+0x");
         if let Some(at) = plus
@@ -94,7 +95,7 @@ impl Function<'_> {
         whole.then_some(Function::Symbol { module, name })
     }
 
-    /// The pattern of the module in which it is.
+    /// The pattern of the function's module.
     pub fn module(&self) -> Option<&[u8]> {
         match self {
             Function::Symbol { module, .. } => *module,
@@ -103,8 +104,8 @@ impl Function<'_> {
     }
 }
 
-/// Whether the module at `path` matches: its path, its file name, or the file name up to `.so`
-/// (`libc` matches `libc.so.6`).
+/// Whether `pattern` matches the module at `path`. It may match the path, the file name, or the file name up
+/// to `.so`. Example: `libc` matches `libc.so.6`.
 pub fn module_matches(pattern: &[u8], path: &[u8]) -> bool {
     let path = if path.is_empty() { ANONYMOUS } else { path };
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
@@ -118,18 +119,18 @@ pub fn module_matches(pattern: &[u8], path: &[u8]) -> bool {
         .any(|text| glob(pattern, text))
 }
 
-/// Whether the program at `path` matches: by its file name, or by its path if there is a slash in the
-/// pattern.
+/// Whether `pattern` matches the program at `path`. A pattern with a slash is compared with the path, others
+/// with the file name.
 pub fn program_matches(pattern: &[u8], path: &[u8]) -> bool {
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
     let by_path = pattern.contains(&b'/');
     glob(pattern, if by_path { path } else { name })
 }
 
-/// `*` stands for any text, `?` for one byte.
+/// Whether `text` matches `pattern`. `*` stands for any text and `?` for one byte.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to try again: behind the last star, one byte further on.
+    // Where to try again after a mismatch: behind the last star, with one more byte for the star.
     let mut again = None;
     while t < text.len() {
         match pattern.get(p) {

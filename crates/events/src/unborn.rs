@@ -1,13 +1,14 @@
-//! Processes that are being made, which the collector waits for until they have rings. One that is killed before never
-//! says that it is there: so their parents say which they are, and the collector looks whether they still live.
+//! Processes that are being made. The collector waits until they have rings. A process that is killed before
+//! that never reports itself. So its parent tells the collector its id, and the collector checks whether it
+//! still lives.
 
 use crate::ring::Header;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-/// Processes of which it is known at the same time which they are; more are only counted.
+/// How many of these processes can be named at a time; further ones are only counted.
 const NAMES: usize = 64;
 
-/// Of each process that is being made a ticket, in the upper half, and its id as soon as that is known. 0: free.
+/// For each process that is being made: a ticket in the upper half, and its id once that is known. 0: free.
 #[repr(C)]
 pub struct Names {
     last: AtomicU32,
@@ -18,12 +19,12 @@ pub struct Names {
 #[derive(Clone, Copy)]
 pub struct Unborn {
     ticket: u32,
-    /// Its place among the names, if it has one.
+    /// Its index among the names, if it has one.
     place: Option<u8>,
 }
 
 impl Header {
-    /// A process is about to be made, which will have a ring.
+    /// Announces a process that is about to be made and will have a ring.
     pub fn expect(&self) -> Unborn {
         self.unborn.fetch_add(1, AcqRel);
         let ticket = self.names.last.fetch_add(1, Relaxed).wrapping_add(1).max(1);
@@ -33,17 +34,18 @@ impl Header {
         Unborn { ticket, place }
     }
 
-    /// It has been made, with this id in the collector's namespace; it may have its ring already, or be gone.
+    /// Says that the process was made, with this id in the collector's namespace. It may have its ring
+    /// already, or be gone.
     pub fn name(&self, u: Unborn, pid: i32) {
         let word = (u.ticket as u64) << 32;
         if let Some(i) = u.place {
             let named = word | pid as u32 as u64;
-            // Fails if it was born already.
+            // This fails if the process has its ring already.
             let _ = self.names.all[i as usize].compare_exchange(word, named, AcqRel, Relaxed);
         }
     }
 
-    /// It has its ring, or could not be made.
+    /// Says that the process has its ring, or could not be made.
     pub fn born(&self, u: Unborn) {
         let mine = |word: u64| ((word >> 32) as u32 == u.ticket).then_some(0);
         let counted = match u.place {
@@ -57,7 +59,7 @@ impl Header {
         }
     }
 
-    /// Collector: does not wait any more for those that do not live.
+    /// For the collector: stops waiting for processes that no longer live.
     pub fn bury(&self, lives: impl Fn(i32) -> bool) {
         for n in &self.names.all {
             let word = n.load(Acquire);
@@ -77,7 +79,7 @@ mod tests {
     use std::vec::Vec;
 
     fn header() -> Box<Header> {
-        // SAFETY: it consists of atomics, for which zeros are a value.
+        // SAFETY: the header consists of atomics, for which zero is valid.
         unsafe { Box::new_zeroed().assume_init() }
     }
 
@@ -89,13 +91,13 @@ mod tests {
         for (i, u) in all.iter().enumerate() {
             h.name(*u, i as i32 + 1);
         }
-        // Those with even ids died; the last three have no names.
+        // The processes with even ids died. The last three have no names.
         h.bury(|pid| pid % 2 == 1);
         assert_eq!(h.unborn.load(Relaxed) as usize, NAMES / 2 + 3);
-        // Even if they are found to be born after all.
+        // Processes that were buried are not counted twice if they report after all.
         all.iter().for_each(|u| h.born(*u));
         assert_eq!(h.unborn.load(Relaxed), 0);
-        // Born before its parent names it, while another one has its place.
+        // One process reports before its parent names it, and another one takes its slot.
         let a = h.expect();
         h.born(a);
         let b = h.expect();

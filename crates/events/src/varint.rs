@@ -1,9 +1,9 @@
 //! LEB128 integers.
 
-/// Longest encoding of a `u64`.
+/// Longest encoding of a `u64`, in bytes.
 pub const MAX: usize = 10;
 
-/// Writes `v` at `out[at..]`, returns the position behind it. `out` must have [`MAX`] bytes left.
+/// Writes `v` at `out[at..]` and returns the offset behind it. `out` must have [`MAX`] bytes left.
 #[inline]
 pub fn put(out: &mut [u8], mut at: usize, mut v: u64) -> usize {
     while v >= 0x80 {
@@ -15,7 +15,7 @@ pub fn put(out: &mut [u8], mut at: usize, mut v: u64) -> usize {
     at + 1
 }
 
-/// Reads an integer at `b[at..]`: value and position behind it. `None` when `b` ends too early or
+/// Reads an integer at `b[at..]` and returns it with the offset behind it. `None` if `b` ends too early or
 /// the value does not fit.
 #[inline]
 pub fn get(b: &[u8], at: usize) -> Option<(u64, usize)> {
@@ -42,13 +42,13 @@ fn long(b: &[u8], mut at: usize) -> Option<(u64, usize)> {
     None
 }
 
-/// The position behind `n` integers at `b[at..]`. `None` as for [`get`], by which most of them do not have
-/// to be read.
+/// The offset behind `n` integers at `b[from..]`. `None` where [`get`] would return it. Reads most integers
+/// only for their length, eight bytes at a time.
 #[inline]
 pub fn skip(b: &[u8], from: usize, n: usize) -> Option<usize> {
     const LAST: u64 = u64::from_le_bytes([0x80; 8]);
     let (mut at, mut left) = (from, n);
-    // Bytes since the last end of an integer.
+    // Bytes of the integer that has not ended yet.
     let mut open = 0;
     while left > 0 {
         let Some(word) = b.get(at..).and_then(|b| b.first_chunk()) else {
@@ -57,7 +57,7 @@ pub fn skip(b: &[u8], from: usize, n: usize) -> Option<usize> {
         // One bit for each byte that ends an integer.
         let mut ends = !u64::from_le_bytes(*word) & LAST;
         if open + ends.trailing_zeros() as usize / 8 >= MAX - 1 {
-            // Of that length a value need not fit.
+            // A value of this length may not fit 64 bits, so look at it.
             return skip_reading(b, from, n);
         }
         let count = ends.count_ones() as usize;
@@ -105,7 +105,7 @@ mod tests {
         };
         let (mut good, mut bad) = (0, 0);
         for _ in 0..100_000 {
-            // Mostly bytes that do not end an integer, so that some are too long.
+            // Mostly bytes that do not end an integer: some integers become too long.
             let mut b = [0; 40];
             let often = random() % 20 + 1;
             for v in b.iter_mut() {

@@ -1,12 +1,13 @@
-//! Keeps what a recording holds from other users, and a stranger's recording from this machine.
+//! Protects the content of recordings from other users, and this machine from strangers' recordings.
 //!
-//! - [`private`]: files and folders that only their owner may look into.
-//! - [`regular`]: opening nothing but regular files, without waiting.
-//! - [`within`]: reading files whose names a recording says, below a folder.
-//! - [`keeper`]: a process that plays recordings is split off, and has given up what that does not need ([`sandbox`])
-//!   before it looks at one. It asks ([`outside`]) for files that belong to the recording.
+//! - [`private`]: files and folders that only their owner can read.
+//! - [`regular`]: opens only regular files, without waiting.
+//! - [`within`]: reads files below a folder whose names come from a recording.
+//! - [`broker`]: splits off a process that plays recordings. Before that process reads a recording, it gives
+//!   up what it does not need ([`sandbox`]). It asks the broker ([`outside`]) for files that belong to the
+//!   recording.
 
-pub mod keeper;
+pub mod broker;
 pub mod outside;
 pub mod private;
 pub mod regular;
@@ -18,7 +19,8 @@ pub use wire::{keep_alive, wait};
 
 use std::sync::OnceLock;
 
-/// Processors that this process may use. They are counted once, since that takes files of the kernel.
+/// Number of processors that this process may use. It is determined once, because that needs files of the
+/// kernel.
 pub fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))

@@ -1,8 +1,9 @@
-//! What lies outside of the process that plays a recording: the files that it may need.
+//! Opens files for code that plays a recording, whether or not it is in the sandbox.
 //!
-//! A process that has locked itself up ([`crate::sandbox`]) opens nothing. It asks the one that started it
-//! ([`crate::keeper`]), which gives it what belongs to the recording, and nothing else. Everybody else does the same by
-//! himself. So whoever opens a file that a recording names, or one beside it, comes here.
+//! A process in the sandbox ([`crate::sandbox`]) can open nothing. It asks the broker ([`crate::broker`]),
+//! which gives it only files that belong to the recording. A process outside the sandbox opens the file
+//! itself. So all code that opens a file that a recording names, or a file beside a recording, calls this
+//! module.
 
 use crate::regular::{self, Links};
 use crate::wire;
@@ -13,23 +14,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// What can be asked for.
+/// What a process in the sandbox can ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Op {
-    /// To read the recording, a file that recordings share, or one beside the recording.
+    /// Read the recording, a file that recordings share, or a file beside the recording.
     Read = 1,
-    /// To read a file below a folder of debug files.
+    /// Read a file below a folder of debug files.
     Within,
-    /// To read a file of this machine that has this content.
+    /// Read a file of this machine that has a certain content.
     Content,
-    /// To write a file beside the recording; one that is made if it is not there; one that is not there; one without a name.
+    /// Open a file beside the recording for writing. Makes it if it does not exist.
     Write,
+    /// Make a file beside the recording that does not exist yet.
     New,
+    /// Make a file without a name beside the recording.
     Unnamed,
-    /// To give the file that comes with the question a name; to rename a file; to remove it.
+    /// Give a name to the file that comes with the question.
     Link,
+    /// Rename a file.
     Rename,
+    /// Remove a file.
     Remove,
 }
 
@@ -47,27 +52,27 @@ impl Op {
     ];
 }
 
-/// Whom to ask; nobody: this process has a file system.
-static KEEPER: OnceLock<Mutex<OwnedFd>> = OnceLock::new();
+/// The socket on which to ask. Not set: this process has a file system.
+static BROKER: OnceLock<Mutex<OwnedFd>> = OnceLock::new();
 
 /// From now on this process asks.
 pub(crate) fn ask_at(socket: OwnedFd) {
-    let _ = KEEPER.set(Mutex::new(socket));
+    let _ = BROKER.set(Mutex::new(socket));
 }
 
-/// Whether this process has locked itself up.
+/// Whether this process is in the sandbox.
 pub fn is_confined() -> bool {
-    KEEPER.get().is_some()
+    BROKER.get().is_some()
 }
 
-/// Asks; `None`: there is nobody to ask.
+/// Asks the broker. `None` if this process is not in the sandbox.
 pub(crate) fn ask(
     op: Op,
     one: &[u8],
     other: &[u8],
     with: Option<&File>,
 ) -> Option<io::Result<Option<File>>> {
-    let keeper = KEEPER.get()?;
+    let broker = BROKER.get()?;
     let talk = || {
         let mut question = vec![op as u8];
         question.extend((one.len() as u32).to_le_bytes());
@@ -76,7 +81,7 @@ pub(crate) fn ask(
         if question.len() > wire::MOST {
             return Err(Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
-        let socket = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = broker.lock().unwrap_or_else(PoisonError::into_inner);
         wire::send(socket.as_raw_fd(), &question, with.map(AsFd::as_fd))?;
         let mut answer = [0; 4];
         let (n, file) = wire::receive(socket.as_raw_fd(), &mut answer)?;
@@ -94,12 +99,12 @@ pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// A file that was asked for.
+/// The file in an answer.
 pub(crate) fn with_file(answer: io::Result<Option<File>>) -> io::Result<File> {
     answer?.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// Opens the recording, or a file beside it, to read it.
+/// Opens the recording, or a file beside it, for reading.
 pub fn open(path: &Path) -> io::Result<File> {
     match ask(Op::Read, bytes(path), b"", None) {
         Some(answer) => with_file(answer),
@@ -107,8 +112,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens the file of this machine at `path` if it has `size` bytes and the content of this name, as `same` says.
-/// In a confined process the keeper looks at the content, and the name has to be one that it understands.
+/// Opens the file of this machine at `path` if it has `size` bytes and `same` is true of its content. In the
+/// sandbox the broker compares the content instead, and `name` must be a name that it understands.
 pub fn open_same(
     path: &Path,
     size: u64,
@@ -123,15 +128,15 @@ pub fn open_same(
     }
 }
 
-/// Opens a regular file if it has so many bytes.
+/// Opens a regular file if it has `size` bytes.
 pub(crate) fn sized(path: &Path, size: u64) -> Option<File> {
     let file = regular::open(path, Links::Follow).ok()?;
-    // Not one of those of the kernel, which say 0 and may have no end.
+    // Files of the kernel say that they have 0 bytes, and may have no end.
     let len = file.metadata().ok()?.len();
     (len == size && size > 0).then_some(file)
 }
 
-/// As [`fs::rename`], beside the recording.
+/// Like [`fs::rename`], for files beside the recording.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match ask(Op::Rename, bytes(from), bytes(to), None) {
         Some(answer) => answer.map(drop),
@@ -139,7 +144,7 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// As [`fs::remove_file`], beside the recording.
+/// Like [`fs::remove_file`], for files beside the recording.
 pub fn remove(path: &Path) -> io::Result<()> {
     match ask(Op::Remove, bytes(path), b"", None) {
         Some(answer) => answer.map(drop),
@@ -147,7 +152,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a file without a name this one, which nothing has.
+/// Gives a file without a name the name `path`, which must be unused.
 pub fn link(file: &File, path: &Path) -> io::Result<()> {
     match ask(Op::Link, bytes(path), b"", Some(file)) {
         Some(answer) => answer.map(drop),

@@ -1,8 +1,8 @@
-//! Files and folders that only their owner may look into. A recording holds all that the program saw: its environment,
-//! with the keys and passwords in there, and whatever it read. So does what is made from a recording.
+//! Files and folders that only their owner can read. A recording holds everything that the program saw: its
+//! environment with keys and passwords, and whatever it read. So do files that are made from a recording.
 //!
-//! They are made by whom [`crate::outside`] asks. Whatever the umask says, files get mode 0600 and folders 0700. What is made under a name that others can foresee is
-//! never reached through a symbolic link.
+//! In the sandbox, the broker makes them ([`crate::outside`]). Files get mode 0600 and folders 0700, whatever
+//! the umask is. A file with a name that others can foresee is never reached through a symbolic link.
 
 use crate::outside::{self, Op, ask, bytes, with_file};
 use crate::regular::{self, Links};
@@ -16,25 +16,25 @@ use std::path::{Path, PathBuf};
 const FILE: u32 = 0o600;
 const FOLDER: u32 = 0o700;
 
-/// To read and write a file that is private if it is made.
+/// Options to read and write a file, which is private if it is made.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(FILE);
     options
 }
 
-/// Makes a file where nothing is, not even a link.
+/// Makes a file. Fails if anything has its name, even a link.
 pub fn create_new(path: &Path) -> io::Result<File> {
     if let Some(answer) = ask(Op::New, bytes(path), b"", None) {
         return with_file(answer);
     }
     let file = options().create_new(true).open(path)?;
-    // The umask may have taken away even what the owner needs.
+    // The umask may have removed rights that the owner needs.
     file.set_permissions(Permissions::from_mode(FILE))?;
     Ok(file)
 }
 
-/// Makes a file, or opens the one that is there as it is. A symbolic link is an error.
+/// Makes a file, or opens an existing one unchanged. Fails for a symbolic link.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
     if let Some(answer) = ask(Op::Write, bytes(path), b"", None) {
         return with_file(answer);
@@ -44,16 +44,16 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             done => return done,
         }
-        // What is there may be a pipe.
+        // The existing file may be a pipe.
         match regular::open_with(path, Links::Refuse, &mut options()) {
-            // It was removed in between.
+            // The file was removed in between.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             done => return done,
         }
     }
 }
 
-/// Makes a file without a name in a folder, where the file system can do that.
+/// Makes a file without a name in a folder. Not all file systems can do that.
 pub fn create_unnamed(folder: &Path) -> io::Result<File> {
     if let Some(answer) = ask(Op::Unnamed, bytes(folder), b"", None) {
         return with_file(answer);
@@ -63,11 +63,11 @@ pub fn create_unnamed(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes or empties the file that the user has named, which may be a link, a pipe or a device. A regular file becomes
-/// private if it is not, where its file system knows such a thing.
+/// Makes or empties the file that the user named. It may be a link, a pipe or a device. A regular file
+/// becomes private if its file system has modes.
 ///
 /// # Errors
-/// It belongs to another user, who could read it whatever its mode is.
+/// The file belongs to another user, who could read it whatever its mode is.
 pub fn create_named(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).mode(FILE);
@@ -82,7 +82,7 @@ pub fn create_named(path: &Path) -> io::Result<File> {
 
 fn make_private(file: &File, m: &fs::Metadata) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
-    // SAFETY: only asks.
+    // SAFETY: the call only returns a number.
     let own = unsafe { libc::geteuid() };
     if m.uid() != own && own != 0 {
         return Err(io::Error::new(
@@ -91,13 +91,13 @@ fn make_private(file: &File, m: &fs::Metadata) -> io::Result<()> {
         ));
     }
     if m.mode() & 0o777 != FILE {
-        // Where that is refused, as on file systems without modes, the user has chosen the place.
+        // File systems without modes refuse this. The user has chosen this place.
         let _ = file.set_permissions(Permissions::from_mode(FILE));
     }
     Ok(())
 }
 
-/// Makes a folder and those above it, unless they are there.
+/// Makes a folder and those above it, unless they exist.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -112,11 +112,11 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file whole or not at all, in place of what has that name.
+/// Writes a file whole or not at all. Replaces the file that has its name.
 pub fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let temporary = temporary(path);
-    // Of somebody who was killed.
+    // A process that was killed may have left it.
     let _ = outside::remove(&temporary);
     let mut file = create_new(&temporary)?;
     let done = (file.write_all(text)).and_then(|()| outside::rename(&temporary, path));
@@ -126,19 +126,19 @@ pub fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     done
 }
 
-/// Gives a file without a name this one, which nothing has.
+/// Gives a file without a name the name `path`, which must be unused.
 pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
     let mine = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let path = CString::new(bytes(path))?;
     let (here, how) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
-    // SAFETY: a plain system call with two strings that live as long.
+    // SAFETY: a plain system call with two strings that outlive it.
     match unsafe { libc::linkat(here, mine.as_ptr(), here, path.as_ptr(), how) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The folder in which a file is.
+/// The folder that contains a file.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
@@ -146,7 +146,7 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Where a file is that is to take the place of the one at a path.
+/// The path of a file that is to replace the file at `path`.
 pub fn temporary(path: &Path) -> PathBuf {
     path.with_added_extension("new")
 }

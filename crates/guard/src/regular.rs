@@ -1,8 +1,8 @@
-//! Opens files that somebody else may have named or made: the paths that a trace says, and what lies beside a trace.
+//! Opens files that somebody else may have named or made: paths from a trace, and files beside a trace.
 //!
-//! Such a path may lead to a device that has no end, to a pipe that nobody writes to, or to a file that is larger than
-//! all memory. So all crates open such files here: only regular files, without waiting, and with a limit on what is
-//! read of them.
+//! The path may lead to a device without an end, to a pipe to which nobody writes, or to a file larger
+//! than all memory. So all crates open these files here. Only regular files are opened, nothing is waited
+//! for, and reading has a limit.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read};
@@ -12,42 +12,42 @@ use std::path::Path;
 /// Whether the last part of a path may be a symbolic link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Links {
-    /// It leads to where it points. For paths that the user named, and for files of the system.
+    /// It is followed. For paths that the user named, and for files of the system.
     Follow,
-    /// It is an error. For files that a program makes itself, under names that others can foresee.
+    /// It is an error. For files that programs make themselves, under names that others can foresee.
     Refuse,
 }
 
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// What is there is no regular file, or cannot be opened.
+/// It is not a regular file, or cannot be opened.
 pub fn open(path: impl AsRef<Path>, links: Links) -> io::Result<File> {
     open_with(path, links, OpenOptions::new().read(true))
 }
 
-/// Opens a regular file as `options` say.
+/// Opens a regular file with these options.
 ///
 /// # Errors
-/// What is there is no regular file, or cannot be opened.
+/// It is not a regular file, or cannot be opened.
 pub fn open_with(
     path: impl AsRef<Path>,
     links: Links,
     options: &mut OpenOptions,
 ) -> io::Result<File> {
     let path = path.as_ref();
-    // Opening a device can have effects of its own, so it is looked at before.
+    // Opening a device can have effects of its own, so the kind of file is checked first.
     let before = match links {
         Links::Follow => path.metadata(),
         Links::Refuse => path.symlink_metadata(),
     };
     match before {
         Ok(m) => must_be(&m)?,
-        // It may be made here.
+        // The options may make it.
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
-    // What comes to be there in between is not waited for, and not followed.
+    // If something else has appeared in between, it is neither waited for nor followed.
     let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     if links == Links::Refuse {
         flags |= libc::O_NOFOLLOW;
@@ -57,15 +57,15 @@ pub fn open_with(
     Ok(file)
 }
 
-/// Reads all of a regular file.
+/// Reads a whole regular file.
 ///
 /// # Errors
-/// What is there is no regular file, has more than `most` bytes, or cannot be read.
+/// It is not a regular file, has more than `most` bytes, or cannot be read.
 pub fn read(path: impl AsRef<Path>, links: Links, most: u64) -> io::Result<Vec<u8>> {
     rest(&open(path, links)?, most)
 }
 
-/// Reads what is left of a file.
+/// Reads the rest of a file.
 ///
 /// # Errors
 /// It has more than `most` bytes, or cannot be read.
@@ -75,7 +75,7 @@ pub fn rest(mut file: &File, most: u64) -> io::Result<Vec<u8>> {
     if len > most {
         return Err(too_large());
     }
-    // Files of the kernel say that they are empty, and any file may grow meanwhile.
+    // Files of the kernel say that they are empty, and any file may grow while it is read.
     let mut bytes = Vec::with_capacity(len as usize);
     file.by_ref()
         .take(most.saturating_add(1))
@@ -86,19 +86,19 @@ pub fn rest(mut file: &File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An error unless it is about a regular file.
+/// Fails unless the file is a regular one.
 pub(crate) fn must_be(m: &Metadata) -> io::Result<()> {
     if m.is_file() {
         return Ok(());
     }
-    // As the kernel says it, only sooner.
+    // The kernel's own error, only sooner.
     if m.is_dir() {
         return Err(Error::from_raw_os_error(libc::EISDIR));
     }
     Err(not_regular())
 }
 
-/// The error about what is no regular file.
+/// The error for a file that is not regular.
 pub(crate) fn not_regular() -> Error {
     Error::new(ErrorKind::InvalidInput, "it is not a regular file")
 }
@@ -121,7 +121,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name ends with a zero byte.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         let socket = dir.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -159,7 +159,7 @@ mod tests {
         let e = read(&path, Links::Refuse, 99).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::FileTooLarge);
         assert_eq!(e.to_string(), "it has more than 99 bytes");
-        // It says that it is empty, and is not.
+        // The file says that it is empty, but is not.
         assert!(read("/proc/self/maps", Links::Follow, 10).is_err());
     }
 

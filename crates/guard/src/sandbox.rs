@@ -1,28 +1,30 @@
-//! Takes from this process whatever playing a recording does not need: nearly all system calls, and the file system.
+//! The sandbox: takes away from this process what playing a recording does not need. That is nearly all
+//! system calls, and the file system.
 //!
-//! What is translated from a recording is checked before it may run. Should something get through nevertheless, it finds
-//! itself in a process that can compute, use the files that it has open, and ask for some more ([`crate::outside`]).
+//! Code that is translated from a recording is checked before it may run. If something gets through
+//! nevertheless, it can only compute, use the files that are open, and ask for some more
+//! ([`crate::outside`]).
 
 use std::io;
 use std::ptr::null;
 
-/// What the kernel has taken away.
+/// The restrictions that the kernel enforces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Walls {
     /// System calls are filtered (`seccomp`).
     pub calls: bool,
-    /// The version of Landlock that keeps this process from the file system and the network; 0: none does.
+    /// The version of Landlock that blocks the file system and the network; 0 if there is none.
     pub landlock: u32,
 }
 
-/// Sets the walls up, for all threads of this process and all that come. What the kernel does not have is left out.
+/// Restricts all threads of this process, present and future. Leaves out what the kernel does not support.
 pub fn enter() -> Walls {
-    // SAFETY: plain system calls without memory.
+    // SAFETY: a plain system call that accesses no memory.
     let kept = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 };
     if !kept {
         return Walls::default();
     }
-    // In this order: the filter knows no Landlock.
+    // Landlock comes first, because the filter does not allow its calls.
     let landlock = leave_file_system().unwrap_or(0);
     Walls {
         landlock,
@@ -32,10 +34,10 @@ pub fn enter() -> Walls {
 
 const LANDLOCK_CREATE_RULESET: i64 = 444;
 const LANDLOCK_RESTRICT_SELF: i64 = 446;
-/// Asks for the version.
+/// The flag that asks for the version.
 const VERSION: u32 = 1;
 
-/// `struct landlock_ruleset_attr`: what needs a permission from now on. None is given.
+/// `struct landlock_ruleset_attr`: the actions that need a permission from now on. No permission is given.
 #[repr(C)]
 #[derive(Default)]
 struct Ruleset {
@@ -44,10 +46,10 @@ struct Ruleset {
     scoped: u64,
 }
 
-/// Whatever concerns the file system, the network, and processes that are not in here, needs permissions that nobody has.
-/// Returns Landlock's version.
+/// From now on, everything that concerns the file system, the network, or processes outside the sandbox needs
+/// permissions that nobody has. Returns Landlock's version.
 fn leave_file_system() -> io::Result<u32> {
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     let version =
         unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, null::<Ruleset>(), 0usize, VERSION) };
     if version < 1 {
@@ -62,18 +64,18 @@ fn leave_file_system() -> io::Result<u32> {
     };
     let rules = Ruleset {
         files: (1 << kinds) - 1,
-        // To bind and to connect by TCP.
+        // Binding and connecting TCP sockets.
         net: if version >= 4 { 3 } else { 0 },
         // Abstract sockets, and signals.
         scoped: if version >= 6 { 3 } else { 0 },
     };
-    // Older kernels take a longer structure if what they do not know is zero.
-    // SAFETY: the structure has the size that is said.
+    // Older kernels accept a longer structure if the unknown part is zero.
+    // SAFETY: the size is the structure's.
     let fd = unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, &rules, size_of_val(&rules), 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made; it is closed once.
+    // SAFETY: the descriptor was just made, and is closed once.
     let done = unsafe {
         let done = libc::syscall(LANDLOCK_RESTRICT_SELF, fd, 0);
         let e = io::Error::last_os_error();
@@ -83,22 +85,22 @@ fn leave_file_system() -> io::Result<u32> {
     done.map(|()| version)
 }
 
-/// What a system call may be called with.
+/// The condition under which a system call is allowed.
 #[derive(Clone, Copy)]
 enum If {
     Always,
-    /// An argument is one of these numbers (their low 32 bits).
+    /// The low 32 bits of an argument are one of these numbers.
     OneOf(usize, &'static [u32]),
-    /// These bits of an argument are set, and those are not.
+    /// The first bits of an argument are set, and the second ones are not.
     Bits(usize, u32, u32),
     /// An argument is zero.
     Zero(usize),
-    /// An argument is the number of this process.
+    /// An argument is the id of this process.
     Own(usize),
 }
 
 const THREAD: u32 = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND) as u32;
-/// Namespaces, and being traced.
+/// Flags that make namespaces, or let the child be traced.
 const NEVER: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
@@ -107,8 +109,8 @@ const NEVER: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_PTRACE) as u32;
-/// Which pages are in memory (`PAGEMAP_SCAN`), whether something is a terminal, how wide it is, and flags of
-/// descriptors.
+/// Which pages are in memory (`PAGEMAP_SCAN`), whether something is a terminal, how wide the terminal is, and
+/// flags of descriptors.
 const IOCTLS: &[u32] = &[0xc060_6610, 0x5401, 0x5413, 0x5421, 0x5451];
 const FCNTLS: &[u32] = &[
     libc::F_DUPFD_CLOEXEC as u32,
@@ -117,7 +119,7 @@ const FCNTLS: &[u32] = &[
     libc::F_GETFL as u32,
     libc::F_SETFL as u32,
 ];
-/// What only concerns this process: no pages are declared broken.
+/// Advice that affects only this process. Declaring pages broken is not among it.
 const ADVICE: &[u32] = &[
     libc::MADV_NORMAL as u32,
     libc::MADV_RANDOM as u32,
@@ -131,15 +133,16 @@ const ADVICE: &[u32] = &[
     libc::MADV_DONTDUMP as u32,
     libc::MADV_POPULATE_READ as u32,
     libc::MADV_POPULATE_WRITE as u32,
-    // Guard pages, by which newer C libraries end stacks.
+    // Guard pages, with which newer C libraries end stacks.
     102,
     103,
 ];
 const PR_SET_VMA: u32 = 0x5356_4d41;
 
-/// All that is allowed. What opens, connects, executes, signals others, or changes rights is not among it.
+/// The calls that are allowed. None of them opens, connects, executes, signals other processes, or changes
+/// rights.
 const ALLOWED: &[(i64, If)] = &[
-    // Open files. Their places and kinds may be asked for by name: that opens nothing.
+    // Open files. Asking for a file's location and kind by name is allowed: it opens nothing.
     (libc::SYS_read, If::Always),
     (libc::SYS_write, If::Always),
     (libc::SYS_readv, If::Always),
@@ -165,7 +168,7 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_ppoll, If::Always),
     (libc::SYS_fcntl, If::OneOf(1, FCNTLS)),
     (libc::SYS_ioctl, If::OneOf(1, IOCTLS)),
-    // Connections that there are.
+    // Existing connections.
     (libc::SYS_sendmsg, If::Always),
     (libc::SYS_recvmsg, If::Always),
     (libc::SYS_sendto, If::Zero(4)),
@@ -197,7 +200,7 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_restart_syscall, If::Always),
     (libc::SYS_exit, If::Always),
     (libc::SYS_exit_group, If::Always),
-    // Time, and what this process is.
+    // Time, and facts about this process.
     (libc::SYS_clock_gettime, If::Always),
     (libc::SYS_clock_getres, If::Always),
     (libc::SYS_clock_nanosleep, If::Always),
@@ -231,11 +234,11 @@ const ALLOWED: &[(i64, If)] = &[
     ),
 ];
 
-/// `AUDIT_ARCH_X86_64`.
+/// The value of `AUDIT_ARCH_X86_64`.
 const ARCH: u32 = 0xc000_003e;
-/// System calls of the x32 interface begin here; they would have other numbers.
+/// System calls of the x32 interface have numbers from here on.
 const X32: u32 = 0x4000_0000;
-/// Where `struct seccomp_data` has the number of the call, the interface, and the arguments.
+/// Offsets in `struct seccomp_data` of the call's number, the interface and the arguments.
 const NUMBER: u32 = 0;
 const INTERFACE: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -254,7 +257,7 @@ impl Filter {
         self.push(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     }
 
-    /// Goes on if what was loaded is `k`; otherwise leaves out the next `skip` instructions.
+    /// Continues if the loaded value is `k`. Otherwise skips the next `skip` instructions.
     fn equal(&mut self, k: u32, skip: u8) {
         self.push(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, skip, k);
     }
@@ -271,7 +274,8 @@ impl Filter {
         self.answer(libc::SECCOMP_RET_ERRNO | errno as u32);
     }
 
-    /// What is done where the condition holds; the number of the call is loaded, and need not be behind.
+    /// Allows the call if the condition holds, and refuses it otherwise. The call's number is loaded before,
+    /// but not necessarily afterwards.
     fn condition(&mut self, cond: If) {
         let low = |i: usize| ARGUMENTS + 8 * i as u32;
         match cond {
@@ -320,7 +324,7 @@ impl Filter {
             f.equal(*nr as u32, inner.0.len() as u8);
             f.0.extend(inner.0);
         }
-        // Its flags are in memory, where they cannot be looked at: the C library then takes `clone`.
+        // Its flags are in memory, which the filter cannot read. After this error the C library uses `clone`.
         f.equal(libc::SYS_clone3 as u32, 1);
         f.refuse(libc::ENOSYS);
         f.refuse(libc::EPERM);
@@ -335,7 +339,7 @@ fn filter_calls() -> io::Result<()> {
         filter: all.as_mut_ptr(),
     };
     let set = |flags: libc::c_ulong| {
-        // SAFETY: the program and its instructions live as long as the call, and have the length that is said.
+        // SAFETY: the program and its instructions outlive the call and have the stated length.
         match unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
@@ -346,12 +350,13 @@ fn filter_calls() -> io::Result<()> {
         } {
             0 => Ok(()),
             -1 => Err(io::Error::last_os_error()),
-            // A thread has a filter of its own.
+            // A thread already has a filter of its own.
             _ => Err(io::ErrorKind::ResourceBusy.into()),
         }
     };
-    // Without the guards against speculation that older kernels add, which cost what is executed most: nothing in this
-    // process is to be kept secret from itself. Kernels before 4.17 do not know this flag.
+    // Disables the guards against speculation that older kernels add with a filter. They slow down the code
+    // that runs most, and nothing in this process is secret from itself. Kernels before 4.17 do not know this
+    // flag.
     let sync = libc::SECCOMP_FILTER_FLAG_TSYNC;
     set(sync | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW).or_else(|_| set(sync))
 }

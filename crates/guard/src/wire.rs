@@ -1,5 +1,4 @@
-//! Messages between a process that has no file system and the one that opens files for it: a few bytes, and a
-//! descriptor.
+//! Messages between a process in the sandbox and its broker: a few bytes and a descriptor.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind};
@@ -7,16 +6,16 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Bytes of a message at most: two paths and some numbers.
+/// Most bytes of a message: two paths and some numbers.
 pub const MOST: usize = 3 * libc::PATH_MAX as usize;
-/// Room for the head of a control message and one descriptor, aligned as that head.
+/// Room for the header of a control message and one descriptor, aligned like the header.
 type Control = [u64; 4];
 
-/// Two connected sockets that keep messages apart.
+/// Makes two connected sockets that preserve message boundaries.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: there is room for two descriptors.
+    // SAFETY: the array has room for two descriptors.
     if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } != 0 {
         return Err(Error::last_os_error());
     }
@@ -25,14 +24,14 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((a, b))
 }
 
-/// Sends a message, with a descriptor.
+/// Sends a message, with a descriptor if there is one.
 pub fn send(to: RawFd, bytes: &[u8], fd: Option<BorrowedFd>) -> io::Result<()> {
     let mut part = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
     let mut control = Control::default();
-    // SAFETY: a structure of numbers and pointers, for which zero is a value.
+    // SAFETY: a structure of numbers and pointers, for which zero is valid.
     let mut m: libc::msghdr = unsafe { std::mem::zeroed() };
     m.msg_iov = &mut part;
     m.msg_iovlen = 1;
@@ -40,7 +39,7 @@ pub fn send(to: RawFd, bytes: &[u8], fd: Option<BorrowedFd>) -> io::Result<()> {
         m.msg_control = control.as_mut_ptr().cast();
         // SAFETY: pure arithmetic.
         m.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
-        // SAFETY: the control area is aligned and has room for a head and one descriptor, as was just said.
+        // SAFETY: the control area is aligned and has room for a header and one descriptor, as just stated.
         unsafe {
             let head = libc::CMSG_FIRSTHDR(&m);
             (*head).cmsg_level = libc::SOL_SOCKET;
@@ -51,30 +50,31 @@ pub fn send(to: RawFd, bytes: &[u8], fd: Option<BorrowedFd>) -> io::Result<()> {
                 .write_unaligned(fd.as_raw_fd());
         }
     }
-    // Nobody waits: there is never more than one question under way, unless somebody wants to keep others waiting.
+    // The call must not wait. At most one question is under way, unless the other side tries to make us wait.
     let how = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: all that the message names lives as long as the call.
+    // SAFETY: everything to which the message points outlives the call.
     again(|| unsafe { libc::sendmsg(to, &m, how) }).map(drop)
 }
 
-/// Waits for a message. An empty one: the other side is gone.
+/// Waits for a message. Its length is 0 if the other side is gone.
 pub fn receive(from: RawFd, bytes: &mut [u8]) -> io::Result<(usize, Option<File>)> {
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
     let mut control = Control::default();
-    // SAFETY: a structure of numbers and pointers, for which zero is a value.
+    // SAFETY: a structure of numbers and pointers, for which zero is valid.
     let mut m: libc::msghdr = unsafe { std::mem::zeroed() };
     m.msg_iov = &mut part;
     m.msg_iovlen = 1;
     m.msg_control = control.as_mut_ptr().cast();
     // SAFETY: pure arithmetic.
     m.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
-    // SAFETY: all that the message names lives as long as the call, and has the lengths that are said.
+    // SAFETY: everything to which the message points outlives the call and has the stated lengths.
     let n = again(|| unsafe { libc::recvmsg(from, &mut m, libc::MSG_CMSG_CLOEXEC) })?;
     let mut file = None;
-    // SAFETY: the kernel has filled in the control area; there is room for one descriptor, which is nobody else's.
+    // SAFETY: the kernel has filled in the control area. It has room for one descriptor, and nobody else owns
+    // that.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(&m);
         if !head.is_null()
@@ -92,7 +92,7 @@ pub fn receive(from: RawFd, bytes: &mut [u8]) -> io::Result<(usize, Option<File>
     }
 }
 
-/// A system call that signals may interrupt.
+/// Repeats a system call while signals interrupt it.
 fn again(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         let n = call();
@@ -106,7 +106,7 @@ fn again(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Waits, at most so long, until something can be read from any of these; which can be.
+/// Waits until one of these descriptors can be read, at most as long as `longest`. Says which can be read.
 pub fn wait(fds: &[RawFd], longest: Option<Duration>) -> io::Result<Vec<bool>> {
     let millis = longest.map_or(-1, |t| i32::try_from(t.as_millis()).unwrap_or(i32::MAX));
     let mut all: Vec<libc::pollfd> = (fds.iter())
@@ -117,16 +117,16 @@ pub fn wait(fds: &[RawFd], longest: Option<Duration>) -> io::Result<Vec<bool>> {
         })
         .collect();
     let n = all.len() as libc::nfds_t;
-    // SAFETY: as many structures as are said.
+    // SAFETY: the array has the stated number of structures.
     again(|| unsafe { libc::poll(all.as_mut_ptr(), n, millis) } as isize)?;
     Ok(all.iter().map(|p| p.revents != 0).collect())
 }
 
-/// Has the kernel find out within some minutes that the machine of a peer is gone.
+/// Makes the kernel find out within some minutes that the peer's machine is gone.
 pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     let set = |level, name, value: i32| {
         let len = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the number has the length that is said.
+        // SAFETY: the number has the stated length.
         match unsafe {
             libc::setsockopt(
                 stream.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Reading files of a folder whose names come from elsewhere.
+//! Reads files below a folder whose names come from elsewhere.
 
 use crate::outside::{Op, ask, bytes, with_file};
 use crate::regular;
@@ -12,10 +12,10 @@ use std::path::Path;
 
 const HOW: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
 
-/// Opens the regular file at `path` below the folder `root`. Links are followed as long as they stay below it.
+/// Opens the regular file at `path` below the folder `root`. Follows links that stay below it.
 ///
 /// # Errors
-/// The way leads out of the folder, also if it came back to it; or what is there is no regular file.
+/// The path leaves the folder, even if it returns to it, or the file is not a regular one.
 pub fn open(root: &Path, path: &Path) -> io::Result<File> {
     if let Some(answer) = ask(Op::Within, bytes(root), bytes(path), None) {
         return with_file(answer);
@@ -28,10 +28,10 @@ pub fn open(root: &Path, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads such a file if it has at most `most` bytes.
+/// Opens the file as [`open`] does, and reads it if it has at most `most` bytes.
 ///
 /// # Errors
-/// As for [`open`]; or it is larger, or cannot be read.
+/// As for [`open`]. Also if the file is larger, or cannot be read.
 pub fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     regular::rest(&open(root, path)?, most)
 }
@@ -42,11 +42,11 @@ fn open_beneath(root: &Path, path: &Path) -> io::Result<File> {
         .custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC)
         .open(root)?;
     let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: `open_how` is three numbers, for which zero is a value.
+    // SAFETY: `open_how` is three numbers, for which zero is valid.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = HOW as u64;
     how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: the folder is open, the path ends with a zero, and the structure has the size that is said.
+    // SAFETY: the folder is open, the path ends with a zero byte, and the size is the structure's.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_openat2,
@@ -63,7 +63,8 @@ fn open_beneath(root: &Path, path: &Path) -> io::Result<File> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
 }
 
-/// The same for kernels before 5.6, where somebody who may write in the folder could change it meanwhile.
+/// The same for kernels before 5.6. Somebody who may write in the folder could change it between the check
+/// and the opening.
 fn open_checked(root: &Path, path: &Path) -> io::Result<File> {
     let real = root.join(path).canonicalize()?;
     if path.is_absolute() || !real.starts_with(root.canonicalize()?) {

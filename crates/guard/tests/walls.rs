@@ -1,6 +1,6 @@
-//! What a process that has locked itself up can do, and what not. Not with the usual harness, which has threads.
+//! What a process in the sandbox can and cannot do. Not with the usual test harness, which has threads.
 
-use hindsight_guard::keeper::{Allowed, End, Side, split};
+use hindsight_guard::broker::{Allowed, ExitStatus, Side, split};
 use hindsight_guard::{outside, private, within};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -9,14 +9,14 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Runs something in a locked process that has `dir/a.hst`; demands that it comes back with `true`.
+/// Runs `run` in a sandbox that has `dir/a.hst`, and demands that it returns `true`.
 fn inside(what: &str, dir: &Path, run: impl FnOnce() -> bool) {
     let end = play(dir, || i32::from(!run()));
-    assert_eq!(end, End::Status(0), "{what}");
+    assert_eq!(end, ExitStatus::Status(0), "{what}");
     println!("{what}: ok");
 }
 
-fn play(dir: &Path, run: impl FnOnce() -> i32) -> End {
+fn play(dir: &Path, run: impl FnOnce() -> i32) -> ExitStatus {
     let recording = dir.join("a.hst");
     let allowed = Allowed {
         side: vec![dir.join("a.hsx"), dir.join("a.hst.marks")],
@@ -29,7 +29,7 @@ fn play(dir: &Path, run: impl FnOnce() -> i32) -> End {
         recording,
     };
     match split(allowed).unwrap() {
-        Side::Outside(keeper) => keeper.serve(),
+        Side::Outside(broker) => broker.serve(),
         Side::Inside(inside) => {
             let walls = inside.lock();
             if !walls.calls {
@@ -41,9 +41,9 @@ fn play(dir: &Path, run: impl FnOnce() -> i32) -> End {
     }
 }
 
-/// The error of a system call; 0: it was done.
+/// The error of a system call; 0 if it succeeded.
 fn call(nr: i64, args: [usize; 5]) -> i32 {
-    // SAFETY: the callers pass numbers, and addresses of what they have.
+    // SAFETY: the callers pass numbers, and addresses of their own memory.
     let done = unsafe { libc::syscall(nr, args[0], args[1], args[2], args[3], args[4]) };
     match done {
         -1 => std::io::Error::last_os_error().raw_os_error().unwrap(),
@@ -189,7 +189,7 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
         let put = new.write_all(b"index").is_ok()
             && outside::rename(&private::temporary(&index), &index).is_ok();
         let unnamed = private::create_unnamed(dir);
-        // Not all file systems have such files.
+        // Not all file systems support these files.
         let linked = unnamed.map_or(true, |f| {
             outside::link(&f, &private::temporary(&index)).is_ok()
                 && outside::link(&f, &index).is_err()
@@ -220,17 +220,17 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
             && outside::remove(&index).is_err()
             && private::create_unnamed(Path::new("/tmp")).is_err()
     });
-    // Whoever asks much and takes no answer, or more than there can be, is ended.
+    // A process that asks much without taking answers is killed. So is one that asks more than can be valid.
     let end = play(dir, || {
         loop {
-            // Descriptors from 3 on: one of them is the socket.
+            // The descriptors from 3 on: one of them is the socket.
             for fd in 3..10 {
                 let text = [0u8; 64];
                 call(libc::SYS_write, [fd, text.as_ptr() as usize, 64, 0, 0]);
             }
         }
     });
-    assert_eq!(end, End::Signal(libc::SIGKILL));
+    assert_eq!(end, ExitStatus::Signal(libc::SIGKILL));
     println!("who takes no answers is ended: ok");
     // Not through a link that somebody has put there.
     fs::remove_file(&index).unwrap();
@@ -245,14 +245,17 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
 }
 
 fn ends_are_told(dir: &Path) {
-    assert_eq!(play(dir, || 7), End::Status(7));
+    assert_eq!(play(dir, || 7), ExitStatus::Status(7));
     let end = play(dir, || {
         let own = std::process::id() as usize;
         call(libc::SYS_tgkill, [own, own, libc::SIGTERM as usize, 0, 0]);
         0
     });
     assert!(
-        matches!(end, End::Signal(libc::SIGTERM) | End::Status(0)),
+        matches!(
+            end,
+            ExitStatus::Signal(libc::SIGTERM) | ExitStatus::Status(0)
+        ),
         "{end:?}"
     );
     println!("ends are told: ok");

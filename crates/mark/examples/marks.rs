@@ -1,4 +1,4 @@
-//! Records only what it is asked to: `hindsight record --start-stopped -- marks [THREADS]`.
+//! Records only the parts that it asks for: `hindsight record --start-stopped -- marks [THREADS]`.
 
 fn work(n: u64) -> u64 {
     (0..n).fold(1, |h, i| h.wrapping_mul(31).rotate_left(7) ^ i)
@@ -10,7 +10,7 @@ fn main() {
         .and_then(|n| n.parse().ok())
         .unwrap_or(2);
     let before = work(100_000);
-    // A recorder must not change what the program says: only to those who ask for it.
+    // A recorder must not change the program's output. So the output names it only if asked.
     let told = std::env::var_os("MARKS_TELL").is_some();
     let recorded = hindsight_mark::start();
     hindsight_mark::mark("begin", &before.to_le_bytes());

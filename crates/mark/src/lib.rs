@@ -1,7 +1,7 @@
-//! Speaking to the recorder from within a recorded program.
+//! Lets a recorded program talk to the recorder.
 //!
-//! Each function is one instruction that does nothing on a bare processor, so the calls can stay in
-//! released programs. Under `hindsight record` it reaches the recorder. For C and C++ there is
+//! Each function is one instruction that does nothing on a bare processor. So the calls can stay in released
+//! programs. Under `hindsight record` the instruction reaches the recorder. C and C++ programs use
 //! `hindsight.h` next to this crate.
 //!
 //! ```
@@ -11,7 +11,8 @@
 //! assert!(!hindsight_mark::is_recording());
 //! ```
 //!
-//! Starting and stopping concern the calling thread; threads begin as the thread that made them is.
+//! Starting and stopping affect the calling thread only. A new thread begins in the state of the thread that
+//! made it.
 #![no_std]
 
 const ASK: u64 = 0;
@@ -23,11 +24,10 @@ const MARK: u64 = 3;
 #[inline(always)]
 fn request(what: u64, name: &[u8], payload: &[u8]) -> bool {
     let mut answer = 0u64;
-    // SAFETY: a `nop` with an operand that is not accessed. A recorder sets rax and reads the two
-    // slices.
+    // SAFETY: a `nop` whose operand is not accessed. A recorder sets rax and reads the two slices.
     unsafe {
         core::arch::asm!(
-            // nop dword ptr [rax + rax + "HSMK"]
+            // `nop dword ptr [rax + rax + "HSMK"]`
             ".byte 0x0f, 0x1f, 0x84, 0x00, 0x48, 0x53, 0x4d, 0x4b",
             inout("rax") answer,
             in("rdi") what,
@@ -47,20 +47,20 @@ fn request(_: u64, _: &[u8], _: &[u8]) -> bool {
     false
 }
 
-/// Has the calling thread recorded from here on. False: nobody records.
+/// Records the calling thread from here on. `false`: there is no recorder.
 #[inline(always)]
 pub fn start() -> bool {
     request(START, &[], &[])
 }
 
-/// Has the calling thread go on unrecorded.
+/// Stops recording the calling thread.
 #[inline(always)]
 pub fn stop() {
     request(STOP, &[], &[]);
 }
 
-/// Puts a mark into the recording: a name (at most 256 bytes, the rest is cut) and what belongs to it
-/// (at most 4096 bytes). Marks are kept while recording is stopped, too.
+/// Sets a mark in the recording. The name is cut to 256 bytes and the payload to 4096 bytes. Marks are also
+/// recorded while recording is stopped.
 #[inline(always)]
 pub fn mark(name: &str, payload: &[u8]) {
     request(MARK, name.as_bytes(), payload);

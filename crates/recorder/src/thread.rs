@@ -468,7 +468,7 @@ impl Thread {
     pub fn publish(&self) {
         if let Some(c) = self.emit.ctl() {
             c.position.store(self.pos, Relaxed);
-            c.surprises.store(self.surprises, Relaxed);
+            c.mispredictions.store(self.surprises, Relaxed);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Other processes, seen and changed through `ptrace` and `/proc`.
+//! Other processes, inspected and changed through `ptrace` and `/proc`.
 //!
-//! [`Process`] holds all threads of a process, each of which can be brought to a stop in which its
-//! registers are those of the program: a system call that was waiting will be made anew, as after
-//! a signal that nobody noticed. Nothing here knows of recording.
+//! [`Process`] holds all threads of a process. Each thread can be stopped in such a way that its registers
+//! are the program's. A system call that was waiting is made again afterwards, as after a signal that nobody
+//! noticed. Nothing here knows of recording.
 //!
 //! `ptrace` belongs to a thread: all calls for one process must come from the thread that began.
 

@@ -5,16 +5,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// The system call instruction.
+/// The bytes of the system call instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Longest time that one remote call may take.
+/// Longest time for one remote call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest time for something that a thread is made to run.
+/// Longest time for code that a thread is made to run.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
-/// How often a stop is given up so that a handler which is due can begin.
+/// How often a stop is delayed to let a handler begin that is due.
 const DELIVERIES: u32 = 20;
 
 /// A line of `/proc/PID/maps`.
@@ -27,10 +27,10 @@ pub struct Mapping {
     pub name: String,
 }
 
-/// A system call to be made by another process: number and arguments.
+/// A system call for another process to make: its number and arguments.
 pub type Call = (i64, [u64; 6]);
 
-/// A process of which this thread traces all threads it knows of. Dropped, it lets them go on.
+/// A process. This thread traces all of its threads that it knows of. Dropping it lets them continue.
 pub struct Process {
     pid: i32,
     mem: File,
@@ -38,7 +38,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Nothing is traced yet. An error if its memory is out of reach.
+    /// Opens a process, without tracing it yet. Fails if its memory is out of reach.
     pub fn open(pid: i32) -> io::Result<Process> {
         let mem = File::options()
             .read(true)
@@ -60,18 +60,18 @@ impl Process {
         &self.threads
     }
 
-    /// The memory.
+    /// The process's memory.
     pub fn mem(&self) -> &File {
         &self.mem
     }
 
-    /// Opens the memory again, which `execve` has replaced.
+    /// Opens the memory again after `execve` replaced it.
     pub fn reopen(&mut self) -> io::Result<()> {
         self.mem = Process::open(self.pid)?.mem.try_clone()?;
         Ok(())
     }
 
-    /// Begins to trace the threads that are not traced yet, and has them stop.
+    /// Begins to trace the threads that are not traced yet, and asks them to stop.
     pub fn seize_new(&mut self) -> io::Result<Vec<Thread>> {
         let mut new = Vec::new();
         for tid in tids(self.pid)? {
@@ -92,13 +92,13 @@ impl Process {
         Ok(new)
     }
 
-    /// Takes a thread out of the list that has ended.
+    /// Removes a thread that has ended.
     pub fn forget(&mut self, t: Thread) {
         self.threads.retain(|o| *o != t);
         reap(self.pid, t);
     }
 
-    /// Brings all threads to a stop. Handlers that are due have begun in it.
+    /// Stops all threads. Signal handlers that are due have begun by then.
     pub fn stop_all(&mut self, patience: Duration) -> io::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -118,7 +118,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for a thread to stop that was told to; whether it still exists.
+    /// Waits for a thread that was asked to stop. Says whether it still exists.
     fn settle(&self, t: Thread, deadline: Instant) -> io::Result<bool> {
         let mut deliveries = 0;
         loop {
@@ -158,17 +158,17 @@ impl Process {
         }
     }
 
-    /// Reads memory.
+    /// Reads memory at address `addr`.
     pub fn read(&self, addr: u64, buf: &mut [u8]) -> io::Result<()> {
         self.mem.read_exact_at(buf, addr)
     }
 
-    /// Writes memory, whatever its protection.
+    /// Writes memory at address `addr`, whatever its protection is.
     pub fn write(&self, addr: u64, bytes: &[u8]) -> io::Result<()> {
         self.mem.write_all_at(bytes, addr)
     }
 
-    /// What is mapped.
+    /// The mappings of the process.
     pub fn mappings(&self) -> io::Result<Vec<Mapping>> {
         let text = fs::read(format!("/proc/{}/maps", self.pid))?;
         Ok(String::from_utf8_lossy(&text)
@@ -177,11 +177,11 @@ impl Process {
             .collect())
     }
 
-    /// Address of a system call instruction.
+    /// The address of a system call instruction in the program.
     pub fn syscall_instruction(&self) -> io::Result<u64> {
         let mut maps = self.mappings()?;
         maps.retain(|m| m.executable && m.end < 1 << 47);
-        // The kernel's own code always has one.
+        // The kernel's own code (vdso) always has one, so it is searched first.
         maps.sort_by_key(|m| m.name != "[vdso]");
         for m in &maps {
             let mut bytes = vec![0; (m.end - m.start).min(1 << 20) as usize];
@@ -197,7 +197,7 @@ impl Process {
         ))
     }
 
-    /// Has the stopped thread `t` make a system call with the instruction at `at`; changes its
+    /// Makes the stopped thread `t` do a system call with the instruction at `at`. Changes the thread's
     /// registers.
     pub fn call(&self, t: Thread, at: u64, (nr, args): Call) -> io::Result<u64> {
         let mut r = t.regs()?;
@@ -210,7 +210,8 @@ impl Process {
             match wait(t, Instant::now() + PATIENCE) {
                 Stop::Call => stops += 1,
                 Stop::Interrupted | Stop::Halted => {}
-                // Only those that cannot be blocked: once more when this is over.
+                // Only signals that cannot be blocked arrive here. The thread gets them again when this is
+                // over.
                 Stop::Signal(s) => t.queue(s),
                 Stop::Gone => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
                 Stop::Running => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
@@ -226,7 +227,7 @@ impl Process {
         Ok(ret)
     }
 
-    /// Runs the stopped thread `t` with these registers until it waits at an address of `rest`.
+    /// Runs the stopped thread `t` with registers `r` until it waits at an address in `rest`.
     pub fn run_to(&self, t: Thread, r: &Regs, rest: std::ops::Range<u64>) -> io::Result<()> {
         t.set_regs(r)?;
         t.go_on(0);
@@ -238,8 +239,8 @@ impl Process {
             }
             std::thread::sleep(nap);
             nap = (nap * 3 / 2).min(Duration::from_millis(5));
-            // An interruption that was still to come has stopped it before it did anything. One more
-            // now would stop it again when it goes on, and so for ever.
+            // An interruption that was still to come has stopped the thread before it did anything. Another
+            // one now would stop it again when it continues, and so on for ever.
             let mut stop = t.poll();
             if stop == Stop::Running {
                 t.interrupt();
@@ -251,7 +252,7 @@ impl Process {
                     t.go_on(0);
                     continue;
                 }
-                // That of a fault of what runs there ends the process.
+                // If the code there faults, its signal ends the process.
                 Stop::Signal(s) => {
                     t.go_on(s);
                     continue;
@@ -266,7 +267,7 @@ impl Process {
         }
     }
 
-    /// Lets all threads go on. They are stopped.
+    /// Lets all threads, which are stopped, continue.
     pub fn release(&mut self) {
         for t in self.threads.drain(..) {
             t.release();
@@ -287,13 +288,13 @@ impl Drop for Process {
     }
 }
 
-/// Lets the parent of a process see the end of its first thread, if that is traced and has ended.
+/// Lets the parent of a process see the end of its first thread, if that thread is traced and has ended.
 fn reap(pid: i32, t: Thread) {
     let own = std::process::id() as i32;
     if t.tid() != pid || Status::of_process(pid).is_ok_and(|s| s.parent == own || !s.has_ended()) {
         return;
     }
-    // SAFETY: no memory is involved.
+    // SAFETY: the call accesses no memory.
     unsafe {
         libc::waitid(
             libc::P_PID,
@@ -304,7 +305,7 @@ fn reap(pid: i32, t: Thread) {
     };
 }
 
-/// Waits for a thread to stop or end; [`Stop::Running`] when the time is over.
+/// Waits for a thread to stop or end. Returns [`Stop::Running`] when the time is over.
 pub(crate) fn wait(t: Thread, deadline: Instant) -> Stop {
     let mut polls = 0u32;
     loop {
@@ -367,7 +368,7 @@ mod tests {
         assert!(m.executable && m.name == "/a b (deleted)");
     }
 
-    /// A sleeping program is stopped, makes a call for us, and notices nothing.
+    /// A sleeping program is stopped and makes a call for us, and notices nothing.
     #[test]
     fn a_program_makes_calls_for_us() {
         let mut child = std::process::Command::new("sleep")

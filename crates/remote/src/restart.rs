@@ -1,8 +1,8 @@
 //! System calls that a stop has interrupted.
 //!
-//! The kernel decides behind the stop whether such a call is made anew, by its result, which
-//! programs never see. Registers that are changed in the stop would take that decision away, so it
-//! is made here.
+//! After the stop, the kernel decides by the call's result whether to make the call again. Programs never see
+//! this result. If the registers are changed during the stop, the kernel cannot decide any more. So the
+//! decision is made here.
 
 use crate::thread::Regs;
 
@@ -12,12 +12,12 @@ const ERESTARTNOINTR: i64 = 513;
 const ERESTARTNOHAND: i64 = 514;
 const ERESTART_RESTARTBLOCK: i64 = 516;
 
-/// Length of the instruction.
+/// Length of the system call instruction.
 const SYSCALL: u64 = 2;
 
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// Calls that return EINTR after any stop (see `signal(7)`), or with a timeout on a socket, and
+/// Calls that return EINTR after any stop (see `signal(7)`), or after a stop with a timeout on a socket. They
 /// have done nothing then.
 const REPEATABLE: [i64; 21] = [
     libc::SYS_read,
@@ -43,14 +43,14 @@ const REPEATABLE: [i64; 21] = [
     libc::SYS_io_uring_enter,
 ];
 
-/// How an interrupted system call goes on.
+/// How an interrupted system call continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restart {
-    /// The thread was in none, or the call is complete.
+    /// The thread was in no call, or the call is complete.
     None,
-    /// This call is made anew.
+    /// This call is made again.
     Same(u64),
-    /// This call goes on, with what is left of its time, by `restart_syscall`.
+    /// This call continues through `restart_syscall`, with the rest of its time.
     Block(u64),
 }
 
@@ -69,7 +69,7 @@ impl Restart {
         }
     }
 
-    /// Lets the registers say what the kernel would have made of them.
+    /// Changes the registers as the kernel would have done.
     pub fn apply(self, r: &mut Regs) {
         match self {
             Restart::None => {}

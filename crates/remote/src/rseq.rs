@@ -1,13 +1,13 @@
-//! Restartable sequences: which area a thread has registered, and where it goes on if it was
-//! stopped inside of a sequence.
+//! Restartable sequences: the area that a thread has registered, and where the thread continues if it was
+//! stopped inside a sequence.
 
 use crate::process::read_u64;
 use std::fs::File;
 
-/// Where in the area the address of the present sequence is.
+/// Offset in the area of the current sequence's address.
 const SEQUENCE: u64 = 8;
 
-/// A registered area.
+/// A registered area of restartable sequences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rseq {
     pub addr: u64,
@@ -16,15 +16,15 @@ pub struct Rseq {
 }
 
 impl Rseq {
-    /// Where a thread that was stopped at `rip` goes on: at the abort handler if that is inside of
-    /// a sequence.
+    /// Where a thread that was stopped at `rip` continues. Inside a sequence, this is the sequence's abort
+    /// handler.
     pub fn resume(&self, mem: &File, rip: u64) -> u64 {
         let aborted = || {
             let at = read_u64(mem, self.addr + SEQUENCE)?;
             if at == 0 {
                 return None;
             }
-            // Version and flags, start, length, abort handler.
+            // Layout: version and flags, start, length, abort handler.
             let start = read_u64(mem, at + 8)?;
             let len = read_u64(mem, at + 16)?;
             let abort = read_u64(mem, at + 24)?;

@@ -1,4 +1,4 @@
-//! What `/proc` says about a process or thread.
+//! What `/proc` says about a process or a thread.
 
 use std::fs;
 use std::io;
@@ -9,41 +9,41 @@ pub struct Status {
     pub name: String,
     /// `R`, `S`, `D`, `T`, `t`, `Z`, `X` or `I`.
     pub state: char,
-    /// The process that traces it; 0: none.
+    /// The process that traces it; 0 if there is none.
     pub tracer: i32,
-    /// The process that a thread belongs to.
+    /// The process to which the thread belongs.
     pub process: i32,
     pub parent: i32,
-    /// Real user.
+    /// The real user id.
     pub user: u32,
-    /// 0: no filter of system calls.
+    /// 0: its system calls are not filtered.
     pub seccomp: u32,
-    /// Ids in this namespace and those inside.
+    /// Number of ids: one in this namespace, and one in each namespace below it.
     pub namespaces: usize,
     pub no_memory: bool,
-    /// Most memory that it has had resident, in KiB.
+    /// Peak resident memory, in KiB.
     pub peak_kib: u64,
-    /// Signals pending for the thread or the process.
+    /// Signals that are pending for the thread or the process.
     pub pending: u64,
     pub blocked: u64,
     pub ignored: u64,
     pub caught: u64,
-    /// Features as of control-flow enforcement, such as `shstk`.
+    /// Features like control-flow enforcement, for example `shstk`.
     pub features: String,
 }
 
 impl Status {
-    /// Of a process.
+    /// The status of a process.
     pub fn of_process(pid: i32) -> io::Result<Status> {
         Ok(parse(&fs::read(format!("/proc/{pid}/status"))?))
     }
 
-    /// Of a thread.
+    /// The status of a thread.
     pub fn of_thread(pid: i32, tid: i32) -> io::Result<Status> {
         Ok(parse(&fs::read(format!("/proc/{pid}/task/{tid}/status"))?))
     }
 
-    /// Whether it has ended and is only waited for.
+    /// Whether it has ended and only waits for its parent.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }

@@ -7,16 +7,16 @@ const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_EVENT_STOP: i32 = 128;
 const NT_PRSTATUS: usize = 1;
 
-/// A system call's entry or end in [`Thread::step_call`].
+/// The status of a stop at a system call's entry or end (see [`Thread::step_call`]).
 const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 
-/// General purpose registers as `ptrace` has them.
+/// General-purpose registers in the layout of `ptrace`.
 #[derive(Clone, Copy)]
 pub struct Regs(libc::user_regs_struct);
 
 impl Regs {
     pub fn zeroed() -> Regs {
-        // SAFETY: integers only.
+        // SAFETY: the structure holds only integers.
         Regs(unsafe { MaybeUninit::zeroed().assume_init() })
     }
 }
@@ -34,14 +34,14 @@ impl DerefMut for Regs {
     }
 }
 
-/// What a wait for a thread has found.
+/// The result of waiting for a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// It still runs.
     Running,
     /// It was interrupted.
     Interrupted,
-    /// It takes part in the stop of its process (`SIGSTOP` and the like).
+    /// It stopped with its whole process (`SIGSTOP` and the like).
     Halted,
     /// This signal is about to be delivered.
     Signal(i32),
@@ -51,7 +51,7 @@ pub enum Stop {
     Gone,
 }
 
-/// A thread that this one traces.
+/// A thread that the calling thread traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thread {
     pid: i32,
@@ -69,7 +69,7 @@ fn ptrace(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Resu
 }
 
 impl Thread {
-    /// Begins to trace a thread of process `pid`, which goes on running.
+    /// Begins to trace a thread of process `pid`. The thread continues to run.
     pub fn seize(pid: i32, tid: i32) -> io::Result<Thread> {
         ptrace(
             libc::PTRACE_SEIZE,
@@ -89,15 +89,14 @@ impl Thread {
         let _ = ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0);
     }
 
-    /// Looks what has become of the thread. The end of a process's first thread is left to its
-    /// parent to see.
+    /// The thread's state at this moment. The end of a process's first thread is left for its parent to see.
     pub fn poll(&self) -> Stop {
         let first = self.tid == self.pid;
         let ends = if first { 0 } else { libc::WEXITED };
         let flags = libc::WSTOPPED | ends | libc::__WALL | libc::WNOHANG;
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: a valid pointer; zeros are a valid value, of which the fields that are read are
-        // those of this call.
+        // SAFETY: the pointer is valid and zero is a valid value. The fields that are read belong to this
+        // kind of result.
         let (r, code, status, who) = unsafe {
             let r = libc::waitid(
                 libc::P_PID,
@@ -128,7 +127,7 @@ impl Thread {
         }
     }
 
-    /// The registers of a stopped thread. An error also if it runs code that is not for 64 bits.
+    /// The registers of a stopped thread. Fails if the thread runs code that is not 64-bit.
     pub fn regs(&self) -> io::Result<Regs> {
         let mut r = Regs::zeroed();
         let mut iov = libc::iovec {
@@ -147,7 +146,7 @@ impl Thread {
         Ok(r)
     }
 
-    /// Changes the registers of a stopped thread.
+    /// Sets the registers of a stopped thread.
     pub fn set_regs(&self, r: &Regs) -> io::Result<()> {
         let mut copy = r.0;
         let mut iov = libc::iovec {
@@ -163,14 +162,14 @@ impl Thread {
         .map(drop)
     }
 
-    /// The signals that a stopped thread has blocked (outside of calls that wait with others).
+    /// The signals that a stopped thread blocks. Calls that wait with another mask do not count.
     pub fn mask(&self) -> io::Result<u64> {
         let mut mask = 0u64;
         ptrace(libc::PTRACE_GETSIGMASK, self.tid, 8, &raw mut mask as usize)?;
         Ok(mask)
     }
 
-    /// Changes the signals that a stopped thread has blocked.
+    /// Sets the signals that a stopped thread blocks.
     pub fn set_mask(&self, mask: u64) -> io::Result<()> {
         ptrace(
             libc::PTRACE_SETSIGMASK,
@@ -199,17 +198,17 @@ impl Thread {
         })
     }
 
-    /// Lets a stopped thread go on; `signal` is delivered, 0: none.
+    /// Lets a stopped thread continue, and delivers `signal` to it (0: none).
     pub fn go_on(&self, signal: i32) {
         let _ = ptrace(libc::PTRACE_CONT, self.tid, 0, signal as usize);
     }
 
-    /// Lets a stopped thread go on to the next entry or end of a system call.
+    /// Lets a stopped thread continue to the next entry or end of a system call.
     pub fn step_call(&self, signal: i32) {
         let _ = ptrace(libc::PTRACE_SYSCALL, self.tid, 0, signal as usize);
     }
 
-    /// Lets a stopped thread go on, traced no longer.
+    /// Lets a stopped thread continue, and traces it no longer.
     pub fn release(&self) {
         let _ = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0);
     }
@@ -220,7 +219,7 @@ impl Thread {
         const SI_QUEUE: i32 = -1;
         info[0] = signal as u64;
         info[1] = SI_QUEUE as u32 as u64;
-        // SAFETY: 128 bytes of a valid `siginfo_t`, which the kernel only reads.
+        // SAFETY: these are 128 bytes of a valid `siginfo_t`, which the kernel only reads.
         unsafe {
             libc::syscall(
                 libc::SYS_rt_tgsigqueueinfo,

@@ -1,5 +1,5 @@
-//! What one instruction does to memory, from its bytes and the registers before it: slow, and
-//! the measure for everything that is faster.
+//! What one instruction does to memory, computed from its bytes and the registers before it. This is slow;
+//! everything faster is measured against it.
 
 use hindsight_isa::string::StringOp;
 use hindsight_isa::xsave::{COMPONENTS, Layout};
@@ -11,33 +11,33 @@ use iced_x86::{
 };
 use std::sync::OnceLock;
 
-/// A contiguous access.
+/// A contiguous access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     pub address: u64,
     pub len: u64,
     pub read: bool,
     pub write: bool,
-    /// What it wrote is not known: state of the processor that replay does not have.
+    /// The value that it wrote is unknown: replay does not have that state of the processor.
     pub unknown: bool,
 }
 
 impl Access {
-    /// Whether it shares bytes with a range.
+    /// Whether it shares bytes with the `len` bytes at `address`.
     pub fn touches(&self, address: u64, len: u64) -> bool {
-        // Neither wraps in a recorded program.
+        // Neither range wraps around in a recorded program.
         self.address < address.saturating_add(len)
             && address < self.address.saturating_add(self.len)
     }
 }
 
-/// The instruction at the start of `code`; `None` if the bytes are none.
+/// The instruction at the start of `code`. `None` if the bytes are not an instruction.
 pub fn decode(code: &[u8], pc: u64) -> Option<Instruction> {
     let i = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
     (!i.is_invalid()).then_some(i)
 }
 
-/// Finds accesses.
+/// Finds the accesses of instructions.
 pub struct Finder {
     info: InstructionInfoFactory,
 }
@@ -49,14 +49,14 @@ impl Default for Finder {
 }
 
 impl Finder {
-    /// Makes one; its buffers are used again.
+    /// Makes a finder. Its buffers are reused.
     pub fn new() -> Finder {
         Finder {
             info: InstructionInfoFactory::new(),
         }
     }
 
-    /// The accesses of the instruction in `code`, which ran in state `before` and left `after`.
+    /// Finds the accesses of the instruction in `code`, which ran in state `before` and left `after`.
     pub fn find(
         &mut self,
         code: &[u8],
@@ -110,11 +110,12 @@ impl Finder {
     }
 }
 
-/// Memory as it was before an instruction.
+/// Reads memory as it was before an instruction.
 pub type Held<'a> = &'a dyn Fn(u64, &mut [u8]);
 
 impl Finder {
-    /// The same, where memory tells what [`Finder::find`] can only bound: what `xrstor` reads, the area says.
+    /// The same, but exact where [`Finder::find`] only knows an upper bound: the area says what `xrstor`
+    /// reads.
     pub fn find_in(
         &mut self,
         code: &[u8],
@@ -145,10 +146,11 @@ impl Finder {
     }
 }
 
-/// Which parts of an area behind its header `xrstor` reads, with their lengths. What the area does not have is reset, not
-/// read.
+/// The parts of an area behind its header that `xrstor` reads, as pairs of offset and length. Components that
+/// the area does not have are reset, not read.
 fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
-    /// Components before the last of those that programs are shown, with their lengths: bounds' too.
+    /// The components up to the last one that programs see, with their lengths. Includes the bounds
+    /// registers.
     const ALL: [(u32, usize); 6] = [(2, 256), (3, 64), (4, 64), (5, 64), (6, 512), (7, 1024)];
     let word = |n: usize| u64::from_le_bytes(core::array::from_fn(|i| header[8 * n + i]));
     let (present, layout) = (word(0), word(1));
@@ -171,13 +173,13 @@ fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
     out
 }
 
-/// The areas of this processor, by which also those of recordings are restored.
+/// The layout of XSAVE areas on this processor. Areas of recordings are restored with it too.
 fn host() -> Option<Layout> {
     static HOST: OnceLock<Option<Layout>> = OnceLock::new();
     *HOST.get_or_init(Layout::detect)
 }
 
-/// Reads and writes that an access means.
+/// Whether an access reads, and whether it writes.
 pub fn kinds(a: OpAccess) -> (bool, bool) {
     match a {
         OpAccess::Read | OpAccess::CondRead => (true, false),
@@ -187,11 +189,11 @@ pub fn kinds(a: OpAccess) -> (bool, bool) {
     }
 }
 
-/// What an operand's register holds: general registers and bases of segments.
+/// The value of an operand's register: a general register or a segment base.
 pub fn register(cpu: &CpuState, r: Register) -> Option<u64> {
     match r {
         Register::None => Some(0),
-        // The displacement is the address.
+        // The displacement already is the address.
         Register::RIP | Register::EIP => Some(0),
         Register::FS => Some(cpu.fs_base),
         Register::GS => Some(cpu.gs_base),
@@ -209,7 +211,7 @@ pub fn register(cpu: &CpuState, r: Register) -> Option<u64> {
     }
 }
 
-/// Whether it stores state of the processor.
+/// Whether the instruction stores state of the processor.
 fn saves(i: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
@@ -229,33 +231,34 @@ fn saves(i: &Instruction) -> bool {
     )
 }
 
-/// Bytes of an access, also where the library gives none.
+/// Bytes of an access. Covers instructions for which the library gives no size.
 fn size(i: &Instruction, m: &UsedMemory, cpu: &CpuState) -> usize {
     use Mnemonic::*;
     match (m.memory_size().size(), i.mnemonic()) {
         (0, Fxsave | Fxsave64 | Fxrstor | Fxrstor64) => 512,
         (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => area(cpu, false),
         (0, Xsavec | Xsavec64) => area(cpu, true),
-        // Which form is read, and where its components are, the area says: as much as any can be.
+        // Only the area says which form is read and where its components are. So this is the upper bound.
         (0, Xrstor | Xrstor64) if area(cpu, true) > LEGACY => LONGEST,
         (0, Xrstor | Xrstor64) => LEGACY,
         (n, _) => n,
     }
 }
 
-/// Bytes of the legacy area and the header of an XSAVE area.
+/// Bytes of the legacy region and the header of an XSAVE area.
 const LEGACY: usize = 576;
 
-/// Bytes of an XSAVE area with all that programs are shown, in the standard form, where it is longest.
+/// Bytes of the longest XSAVE area: standard form, with all components that programs see.
 const LONGEST: usize = 2696;
 
-/// Bytes of an XSAVE area up to the last component that the registers ask for: the legacy area, the header, and what
-/// follows. Not more: the dynamic linker has its area on the stack, with the caller's variables right behind it.
+/// Bytes of an XSAVE area up to the last component that the registers ask for: legacy region, header and the
+/// following components. It must not be more. The dynamic linker has its area on the stack, with the caller's
+/// variables right behind it.
 fn area(cpu: &CpuState, compact: bool) -> usize {
     const RAX: usize = 0;
     const RDX: usize = 2;
     const AVX: u64 = 1 << 2;
-    /// AVX and the three of AVX-512; others are not shown to programs.
+    /// AVX and the three components of AVX-512. Programs see no others.
     const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
     let host = host().map_or(COMPONENTS, |l| l.mask);
     let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & host;
@@ -266,7 +269,7 @@ fn area(cpu: &CpuState, compact: bool) -> usize {
     }
 }
 
-/// A bit test with a register offset reaches beyond its operand.
+/// Adds the distance by which a bit test with a register offset reaches beyond its operand.
 fn bit_offset(i: &Instruction, address: u64, cpu: &CpuState) -> u64 {
     use Mnemonic::*;
     let far = matches!(i.mnemonic(), Bt | Bts | Btr | Btc)
@@ -285,7 +288,7 @@ fn bit_offset(i: &Instruction, address: u64, cpu: &CpuState) -> u64 {
     address.wrapping_add(((offset >> shift) << (shift - 3)) as u64)
 }
 
-/// The address of what is popped to counts from the stack pointer after the pop.
+/// A `pop` to memory computes its address with the stack pointer after the pop.
 fn popped(i: &Instruction, write: bool) -> u64 {
     let to_memory = i.mnemonic() == Mnemonic::Pop && i.op0_kind() == OpKind::Memory;
     match to_memory && write && i.memory_base() == Register::RSP {
@@ -294,7 +297,7 @@ fn popped(i: &Instruction, write: bool) -> u64 {
     }
 }
 
-/// Element size and mask of a masked access.
+/// Element size in bytes, and mask, of a masked access.
 fn masked(i: &Instruction, vec: &VecState) -> Option<(u64, u64)> {
     use Mnemonic::*;
     let signs = |register: Register, step: usize| {
@@ -348,7 +351,7 @@ fn masked(i: &Instruction, vec: &VecState) -> Option<(u64, u64)> {
     }
 }
 
-/// The parts of an access that a mask leaves.
+/// The parts of an access that its mask leaves.
 fn elements(whole: Access, step: u64, bits: u64, out: &mut Vec<Access>) {
     let count = whole.len.checked_div(step).unwrap_or(0);
     let mut e = 0;
@@ -368,7 +371,7 @@ fn elements(whole: Access, step: u64, bits: u64, out: &mut Vec<Access>) {
     }
 }
 
-/// A string instruction: its source and its destination, as far as it got.
+/// The source and destination of a string instruction, as far as it got.
 fn string(code: &[u8], op: &StringOp, before: &CpuState, after: &CpuState, out: &mut Vec<Access>) {
     const RCX: usize = 1;
     const RSI: usize = 6;

@@ -2,7 +2,7 @@
 
 use crate::compare::{compare, show};
 use crate::cpu::Cpu;
-use crate::machine::{End, Machine};
+use crate::machine::{Machine, StreamEnd};
 use crate::queue::Op;
 use crate::restated::Before;
 use crate::{Error, slow};
@@ -16,16 +16,16 @@ use iced_x86::Mnemonic;
 const RAX: usize = 0;
 const RCX: usize = 1;
 const R11: usize = 11;
-/// rdi, rsi, rdx, r10, r8, r9.
+/// Numbers of rdi, rsi, rdx, r10, r8 and r9.
 const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
 
-/// Most bytes of a file that are mapped at once, or of memory that moves.
+/// Most bytes of a file that one event maps, or of memory that one event moves.
 const MAX_MOVE: u64 = 2 << 30;
 /// Bytes of a file that are copied at a time.
 const FILE_STEP: u64 = 1 << 20;
 
 impl Machine<'_> {
-    /// The event at offset `at`, due now, takes effect.
+    /// Applies the event at offset `at`, which is due now.
     pub(crate) fn event(&mut self, at: usize) -> Result<(), Error> {
         let event = self.queue.event(at)?;
         if self.open
@@ -47,7 +47,7 @@ impl Machine<'_> {
         if self.gap {
             match event {
                 Event::GapEnd { .. } | Event::End { .. } | Event::CodeEpoch { .. } => {}
-                // They say when processes were made, what the program wanted to be known, and why the gap goes on.
+                // They say when processes were made, what the program marked, and why the gap continues.
                 Event::Syscall { .. }
                 | Event::SyscallRet { .. }
                 | Event::Mark { .. }
@@ -72,7 +72,7 @@ impl Machine<'_> {
                 vec,
             } => {
                 if !self.gap {
-                    return Err(self.corrupt("the end of a gap that did not begin"));
+                    return Err(self.corrupt("the end of a gap that never began"));
                 }
                 let mut bytes = cpu.registers().to_bytes();
                 for (i, v) in values.iter().enumerate() {
@@ -86,12 +86,12 @@ impl Machine<'_> {
                 }
                 cpu.set_registers(&CpuState::from_bytes(&bytes));
                 cpu.set_vectors(&VecState::from_bytes(&vectors));
-                // Whatever was known may have changed meanwhile.
+                // Anything may have changed in the gap.
                 cpu.window.forget(0, u64::MAX)?;
                 self.gap = false;
                 self.gap_end = Some(cpu.pos);
             }
-            // The instruction has no effect but what follows.
+            // The instruction has no effect besides the events that follow.
             Event::Mark { .. } => {}
             Event::KeyFrame {
                 code_epoch,
@@ -167,7 +167,7 @@ impl Machine<'_> {
                 }
             }
             Event::RepChunk { .. } => return self.string(),
-            // What it does to the registers follows.
+            // The next event says what it does to the registers.
             Event::Signal { .. } => {}
             Event::SetState { cpu: regs, vec } => {
                 match self.open {
@@ -189,7 +189,7 @@ impl Machine<'_> {
                     self.compared.count(same)?;
                 }
                 cpu.window.write_from_outside(addr, bytes);
-                // What is restated is nothing new: who accesses it says so.
+                // Restated memory is not new. The instructions that access it mark it.
                 if !self.restating {
                     cpu.window.given(addr, bytes.len() as u64)?;
                 }
@@ -214,7 +214,7 @@ impl Machine<'_> {
                 cpu.window.forget(addr, len)?;
             }
             Event::File { path, .. } => {
-                // Where the predictor is emptied before anything is executed, it does not matter.
+                // It does no harm if the window is emptied before anything is executed.
                 let path = String::from_utf8_lossy(path).into_owned();
                 self.missing.get_or_insert(Error::MissingFile {
                     position: cpu.pos,
@@ -225,7 +225,8 @@ impl Machine<'_> {
                 if len > MAX_MOVE {
                     return Err(self.corrupt("moved memory is too large"));
                 }
-                // Only where the two have cells in common it cannot be done piece by piece. The recorder never has that.
+                // Only ranges that share cells cannot be moved in pieces. The recorder never writes such a
+                // move.
                 let apart = (to.wrapping_sub(from) as u32).min(from.wrapping_sub(to) as u32);
                 let step = if (apart as u64) < len { len } else { FILE_STEP };
                 let mut done = 0;
@@ -242,14 +243,14 @@ impl Machine<'_> {
                 cpu.window.forget(to, len)?;
             }
 
-            // The window may have no more of memory than what the instructions at hand read.
+            // A window with access marks may hold only the memory that the next instructions read.
             Event::Passed { .. } if cpu.window.has_marks() => {}
             Event::Passed { addr, len, digest } => {
                 if !self.digests_only {
                     self.compared.count(|| passed(cpu, addr, len, digest))?;
                 }
             }
-            // Replay executes both alike.
+            // Replay executes both regimes alike.
             Event::Regime { .. } => {}
             Event::Restate { ends } => {
                 self.restating = !ends;
@@ -262,7 +263,7 @@ impl Machine<'_> {
                 message,
             } => {
                 let message = String::from_utf8_lossy(message).into_owned();
-                self.end = Some(End {
+                self.end = Some(StreamEnd {
                     kind,
                     code,
                     message,
@@ -284,8 +285,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Behind a system call: the segment bases that it has set, which the recording says next, so that nobody stands
-    /// between the two.
+    /// Behind a system call, applies the segment bases that the call set. The recording has them in the next
+    /// event. So nobody can stop between the two.
     fn bases(&mut self) -> Result<(), Error> {
         let next = self.queue.prepare()?;
         if let Some(Op::Other(at)) = next.filter(|e| e.pos == self.cpu.pos).map(|e| e.op)
@@ -296,7 +297,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Behind a key frame: if memory is restated there, remembers what it is.
+    /// Behind a key frame: if memory is restated there, remembers what memory is now.
     fn remember(&mut self) -> Result<(), Error> {
         let next = self.queue.prepare()?;
         if let Some(Op::Other(at)) = next.filter(|e| e.pos == self.cpu.pos).map(|e| e.op)
@@ -320,7 +321,7 @@ impl Machine<'_> {
         let before = self.queue.peek().map(|e| e.pos);
         if slow::string(&mut self.cpu, &op, Some(&mut self.queue))? {
             self.cpu.complete(op.len as u64);
-            // A mark that it did not come to.
+            // An iteration that the instruction never reached has an event.
             if self.queue.prepare()?.map(|e| e.pos) == before {
                 return Err(self.late());
             }
@@ -329,7 +330,7 @@ impl Machine<'_> {
     }
 }
 
-/// Compares the registers with digests of them; that of vector registers is 0 if it was not made.
+/// Compares the registers with their digests. The digest of the vector registers is 0 if it was not taken.
 fn digests(cpu: &Cpu, digest: u64, vec: u64) -> Result<(), Error> {
     let found = cpu.registers().digest();
     if digest != found {
@@ -346,7 +347,7 @@ fn digests(cpu: &Cpu, digest: u64, vec: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Compares the system call that the program makes with what was recorded.
+/// Compares the program's system call with the recorded one.
 fn call(cpu: &Cpu, nr: u64, args: &[u64; 6]) -> Result<(), Error> {
     let gpr = &cpu.window.ctx().gpr;
     let found = ARGS.map(|r| gpr[r]);
@@ -357,7 +358,7 @@ fn call(cpu: &Cpu, nr: u64, args: &[u64; 6]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Compares what the program passed to the kernel with a digest of it.
+/// Compares the bytes that the program passed to the kernel with their digest.
 fn passed(cpu: &Cpu, addr: u64, len: u64, digest: u32) -> Result<(), Error> {
     let mut bytes = vec![0; len.min(MAX_BYTES as u64) as usize];
     cpu.window.read(addr, &mut bytes);
@@ -371,7 +372,7 @@ fn passed(cpu: &Cpu, addr: u64, len: u64, digest: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts what the recording gives into the window. Zeros take no memory, however many they are.
+/// Writes bytes of the recording into the window. Zeros take no memory, however many there are.
 fn lay(cpu: &mut Cpu, addr: u64, bytes: &[u8]) -> Result<(), Error> {
     let (words, rest) = bytes.as_chunks::<16>();
     match words.iter().all(|w| *w == [0; 16]) && rest.iter().all(|b| *b == 0) {

@@ -1,5 +1,4 @@
-//! A processor's translated blocks: how they are made, and which guest instruction a host address belongs
-//! to.
+//! Makes a processor's translated blocks, and finds the guest instruction of a host address.
 
 use crate::Error;
 use crate::cache::Key;
@@ -10,27 +9,28 @@ use hindsight_confine::{Code as Parts, Kind, Marks, Refusal, Rules};
 use hindsight_translate::{Input, Translator};
 use std::sync::Arc;
 
-/// Instructions of an unlimited block.
+/// Most instructions of an unlimited block.
 const BLOCK: u32 = 64;
-/// Code bytes offered to the translator.
+/// Code bytes that the translator gets at most.
 const FETCH: usize = 1024;
-/// Code bytes offered behind an exit.
+/// Code bytes behind an exit that the translator may look at.
 const LOOK: usize = 128;
 const PAGE: u64 = 4096;
-/// Most instructions of a block whose translation may be refused; one more try, and one for what had been kept.
+/// Most attempts to translate a block: one for each instruction that may be refused, one more, and one for a
+/// block from the library.
 const REFUSALS: usize = BLOCK as usize + 2;
 
 impl Cpu {
-    /// Makes the translation of a block, and has it read before it may run.
+    /// Translates a block. The code check reads it before it may run.
     pub(crate) fn translate(&mut self, key: Key) -> Result<(), Error> {
         let mut shared = true;
         for _ in 0..REFUSALS {
             let pages = self.make(key, shared)?;
-            let Err(refusal) = self.place()? else {
+            let Err(refusal) = self.install()? else {
                 self.cache.insert(key, &self.translator.block, &pages);
                 return Ok(());
             };
-            // What has been kept is made anew first.
+            // A block from the library is first translated anew.
             if !std::mem::take(&mut shared) {
                 self.refuse(key, refusal)?;
             }
@@ -38,12 +38,13 @@ impl Cpu {
         Err(self.unsupported("too much of its translation is not allowed"))
     }
 
-    /// Has the translator make a block, or take it from the library if that may be `shared`; the pages that it depends on.
+    /// Lets the translator make a block, or takes it from the library if `shared` allows it. Returns the
+    /// pages that the block depends on.
     fn make(&mut self, key: Key, shared: bool) -> Result<Vec<u64>, Error> {
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
         let input = input(&code, key, self.epoch, &mut buf);
-        // The page of the first byte counts even where nothing is known.
+        // The page of the first byte counts even if none of its bytes is known.
         let mut pages = vec![key.pc / PAGE * PAGE];
         let mut note = |addr: u64| {
             let page = addr / PAGE * PAGE;
@@ -56,8 +57,8 @@ impl Cpu {
             note(addr);
             code.peek(addr, epoch, LOOK)
         };
-        // Stops are part of a translation, and belong to one machine. What is known of flags depends on whether the code
-        // changes.
+        // Two things keep a block out of the library. Stops are part of a translation and belong to one
+        // machine. And on a page whose code changes, less is known about flags.
         let source = input.code;
         let changing = self.code.is_changing(key.pc, source.len());
         self.translator.changing = changing;
@@ -71,7 +72,7 @@ impl Cpu {
                 });
             }
             if let Some(l) = library {
-                l.keep(&self.translator, key, source);
+                l.insert(&self.translator, key, source);
             }
         }
         let block = &self.translator.block;
@@ -82,8 +83,8 @@ impl Cpu {
         Ok(pages)
     }
 
-    /// Places the translator's block, and reads it as it would run.
-    fn place(&mut self) -> Result<Result<(), Refusal>, Error> {
+    /// Places the translator's block and lets the code check read it there.
+    fn install(&mut self) -> Result<Result<(), Refusal>, Error> {
         let block = &self.translator.block;
         let (hot, cold) = (block.hot.len(), block.cold.len());
         if self.cache.room(hot, cold).is_none() {
@@ -105,7 +106,7 @@ impl Cpu {
         Ok(self.checker.check(&self.rules(), &parts))
     }
 
-    /// What translated code may do here.
+    /// What translated code may do in this processor.
     fn rules(&self) -> Rules {
         Rules {
             kind: Kind::Replay,
@@ -119,7 +120,8 @@ impl Cpu {
         }
     }
 
-    /// The instruction whose translation is refused is not translated from now on; who comes to it is told why.
+    /// Remembers not to translate the instruction whose translation was refused. Replay reports the reason
+    /// when it reaches the instruction.
     fn refuse(&mut self, key: Key, refusal: Refusal) -> Result<(), Error> {
         let known = self.mapped(key, &[]).and_then(|()| {
             let map = &self.translator.block.map;
@@ -139,7 +141,7 @@ impl Cpu {
         }
     }
 
-    /// Makes an error of a fault, at the guest instruction where it happened.
+    /// Turns a fault into an error at the guest instruction that caused it.
     pub(crate) fn fault(&mut self, fault: Fault, counter: u64) -> Error {
         if let Some((pc, ahead)) = self.guest_place(fault.host_pc) {
             self.rip = pc;
@@ -154,7 +156,7 @@ impl Cpu {
         self.difference("no event", name)
     }
 
-    /// The guest instruction that a host address in the cache belongs to.
+    /// The guest instruction of a host address in the translation cache.
     fn guest_place(&mut self, host_pc: u64) -> Option<(u64, u64)> {
         let (block, offset) = self.cache.at(host_pc)?;
         let key = block.key;
@@ -168,7 +170,8 @@ impl Cpu {
         Some((entry.pc, entry.ahead as u64))
     }
 
-    /// Translates a block once more, with a map; `peeked`: as it was when that was done before, if it was.
+    /// Translates a block again to get its map. `peeked` is what the first translation depended on, if there
+    /// was one.
     fn mapped(&mut self, key: Key, peeked: &[u8]) -> Option<()> {
         let code = Arc::clone(&self.code);
         let mut buf = [0; FETCH];
@@ -186,7 +189,7 @@ impl Cpu {
     }
 }
 
-/// Makes the block of `key` the translator's present one.
+/// Makes the block of `key` the translator's current block.
 fn translate<'c>(
     translator: &mut Translator,
     key: Key,
@@ -200,10 +203,10 @@ fn translate<'c>(
     done
 }
 
-/// What the translator is given for `key`; `buf` is for the code bytes.
+/// The translator's input for `key`. `buf` is room for code bytes.
 fn input<'b>(code: &'b Code, key: Key, epoch: u64, buf: &'b mut [u8; FETCH]) -> Input<'b> {
     let page = code.slice(key.pc, epoch, FETCH);
-    // Copied only where it reaches into another page.
+    // Only code that continues on another page has to be copied.
     let code = match page.get(..FETCH) {
         Some(whole) => whole,
         None => {

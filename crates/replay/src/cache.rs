@@ -1,4 +1,4 @@
-//! Translated blocks, their links and what they depend on.
+//! The translation cache: blocks, links between them, and the code that they depend on.
 
 use crate::Error;
 use crate::executable::{Executable, code_was_written};
@@ -8,11 +8,12 @@ use hindsight_translate::Block as Translated;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Bytes of each of the two parts, hot and cold.
-const PART: usize = 32 << 20;
+/// Bytes of each half, hot and cold.
+const HALF: usize = 32 << 20;
 const ALIGN: usize = 16;
 
-/// Name of a block: its guest address, and the number of instructions it is limited to (0: none).
+/// Identifies a block: its guest address, and the number of instructions to which it is limited (0: not
+/// limited).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     pub pc: u64,
@@ -20,12 +21,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// In place of a limit: one instruction, which may write to watched places without being announced. A block that is
-    /// limited to one instruction since something is due behind that one announces it.
+    /// Used in place of a limit. The block has one instruction and does not announce that it may write to
+    /// watched memory. Ordinary blocks do announce it, even one that is limited to one instruction because
+    /// something is due behind it.
     pub const UNWATCHED: u32 = u32::MAX;
 }
 
-/// Mixes integers; guest addresses need no more.
+/// A hash function for integers. Guest addresses need no better one.
 #[derive(Default)]
 pub struct Mix(u64);
 
@@ -54,35 +56,35 @@ pub struct Block {
     hot_len: u32,
     cold: u32,
     cold_len: u32,
-    /// What makes the translation the same again, see [`Translated::peeked`]: where it begins in
-    /// [`Cache::peeked`].
+    /// Start of the bytes that make the translation the same again (see [`Translated::peeked`]), as an index
+    /// of [`Cache::peeked`].
     peeked: u32,
     peeked_len: u8,
     live: bool,
-    /// The last displacement that was redirected to this block.
+    /// The last displacement that was redirected to this block, as an index of the links.
     incoming: u32,
 }
 
-/// No place in a list.
+/// Ends a list.
 const NONE: u32 = u32::MAX;
 
 /// A displacement that was redirected to a block.
 struct Link {
-    /// Where it is.
+    /// Its offset in the cache.
     patch: u32,
-    /// The value it had.
+    /// Its value before.
     before: i32,
-    /// The one that was redirected to the same block before.
+    /// The link that was redirected to the same block before.
     next: u32,
 }
 
-/// Links for which there is room without a look at the host's memory.
+/// Number of links for which memory is reserved at once.
 const LINKS: usize = 1 << 12;
 
-/// End of what is used: the last descriptor, which may be a short one, can be read as a long one.
-const END: usize = 2 * PART - Desc::LONG;
+/// End of the usable bytes. The last descriptor may be a short one, and must be readable as a long one.
+const END: usize = 2 * HALF - Desc::LONG;
 
-/// The code cache of one machine.
+/// The translation cache of one machine.
 pub struct Cache {
     map: Executable,
     hot: usize,
@@ -90,23 +92,23 @@ pub struct Cache {
     blocks: Vec<Block>,
     /// Number and host address of each block.
     index: Map<Key, (u32, u64)>,
-    /// Blocks made from, or with a look at, the code of a page: the last one, as a place in `uses`.
+    /// For each page: the last block made from its code, or with a look at it, as an index of `uses`.
     pages: Map<u64, u32>,
-    /// A block and the place of the one before it of the same page. Lists in few large pieces of memory, here
-    /// and below: much code is translated only once.
+    /// A block, and the index of the previous block of the same page. These lists, and the ones below, use
+    /// few large allocations: much code is translated only once.
     uses: Vec<(u32, u32)>,
     links: Vec<Link>,
     peeked: Vec<u8>,
-    /// Times the cache was emptied.
+    /// How often the cache was emptied.
     pub flushes: u64,
 }
 
 impl Cache {
     pub fn new() -> Result<Cache, Error> {
         Ok(Cache {
-            map: Executable::new(2 * PART)?,
+            map: Executable::new(2 * HALF)?,
             hot: 0,
-            cold: PART,
+            cold: HALF,
             blocks: Vec::new(),
             index: Map::default(),
             pages: Map::default(),
@@ -125,15 +127,16 @@ impl Cache {
         self.base()..self.base() + self.map.len() as u64
     }
 
-    /// Host address of a block, if it is translated.
+    /// Number and host address of a block, if it is translated.
     #[inline(always)]
     pub fn find(&self, key: Key) -> Option<(u32, u64)> {
         self.index.get(&key).copied()
     }
 
-    /// Where a block of these sizes would go: host addresses of its parts. `None` when full.
+    /// Host addresses at which the halves of a block with these sizes would be placed. `None` if the cache is
+    /// full.
     pub fn room(&self, hot: usize, cold: usize) -> Option<(u64, u64)> {
-        let fits = self.hot + hot <= PART && self.cold + cold <= END;
+        let fits = self.hot + hot <= HALF && self.cold + cold <= END;
         fits.then(|| {
             (
                 self.base() + self.hot as u64,
@@ -142,7 +145,7 @@ impl Cache {
         })
     }
 
-    /// Enters a block at the place that `room` gave. It depends on the code in `pages`.
+    /// Places a block where `room` said. It depends on the code in `pages`.
     pub fn insert(&mut self, key: Key, code: &Translated, pages: &[u64]) {
         assert!(self.room(code.hot.len(), code.cold.len()).is_some());
         self.map.put(self.hot, &code.hot);
@@ -172,19 +175,19 @@ impl Cache {
         self.cold = (self.cold + code.cold.len()).next_multiple_of(ALIGN);
     }
 
-    /// Whether [`Cache::link`] needs no memory from the host.
+    /// Whether [`Cache::link`] needs no allocation.
     #[inline(always)]
     pub fn can_link(&self) -> bool {
         self.links.len() < self.links.capacity()
     }
 
-    /// Gets memory for further links.
+    /// Allocates memory for more links.
     pub fn reserve_links(&mut self) {
         self.links.reserve(LINKS);
     }
 
-    /// Redirects the displacement at offset `patch` to block `id`. `false` if the offset is not
-    /// one that translated code can have named.
+    /// Redirects the displacement at offset `patch` to block `id`. `false` if translated code cannot have
+    /// named this offset.
     #[inline(always)]
     pub fn link(&mut self, patch: u32, id: u32) -> bool {
         let Some(block) = self.blocks.get_mut(id as usize) else {
@@ -204,7 +207,7 @@ impl Cache {
         true
     }
 
-    /// Drops what was made from the code in `page`.
+    /// Drops the blocks made from code in `page`.
     pub fn drop_page(&mut self, page: u64, ctx: &mut Ctx) {
         let mut use_of = self.pages.remove(&page).unwrap_or(NONE);
         while let Some(&(id, before)) = self.uses.get(use_of as usize) {
@@ -226,7 +229,7 @@ impl Cache {
         code_was_written();
     }
 
-    /// Drops what was made from code that is not `same` any more, which is asked for each page.
+    /// Drops the blocks made from pages for which `same` says that the code changed.
     pub fn keep_pages(&mut self, ctx: &mut Ctx, mut same: impl FnMut(u64) -> bool) {
         let changed: Vec<u64> = self.pages.keys().copied().filter(|p| !same(*p)).collect();
         for page in changed {
@@ -234,11 +237,11 @@ impl Cache {
         }
     }
 
-    /// Drops everything.
+    /// Drops all blocks.
     pub fn flush(&mut self, ctx: &mut Ctx) {
         ctx.ibl[table::CHECKED].clear();
         self.hot = 0;
-        self.cold = PART;
+        self.cold = HALF;
         self.blocks.clear();
         self.index.clear();
         self.pages.clear();
@@ -248,12 +251,12 @@ impl Cache {
         self.flushes += 1;
     }
 
-    /// Whether nothing is translated.
+    /// Whether the cache has no blocks.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// What makes the translation of a block the same again, see [`Translated::peeked`].
+    /// The bytes that make a block's translation the same again (see [`Translated::peeked`]).
     pub fn peeked(&self, block: &Block) -> &[u8] {
         let start = block.peeked as usize;
         self.peeked
@@ -261,16 +264,16 @@ impl Cache {
             .unwrap_or_default()
     }
 
-    /// The block that contains host address `pc`, and the offset in its hot or (second) cold part.
+    /// The block that contains host address `pc`, and the offset in its half: `Ok` for hot, `Err` for cold.
     pub fn at(&self, pc: u64) -> Option<(&Block, Result<u32, u32>)> {
         let at = pc.checked_sub(self.base())? as u32;
-        let i = if (at as usize) < PART {
+        let i = if (at as usize) < HALF {
             self.blocks.partition_point(|b| b.hot <= at)
         } else {
             self.blocks.partition_point(|b| b.cold <= at)
         };
         let b = self.blocks.get(i.checked_sub(1)?)?;
-        if (at as usize) < PART {
+        if (at as usize) < HALF {
             let offset = at - b.hot;
             (offset < b.hot_len).then_some((b, Ok(offset)))
         } else {
@@ -284,11 +287,11 @@ impl Cache {
 mod tests {
     use super::*;
 
-    /// Translated code names its descriptor by an offset that is checked before it is read.
+    /// Translated code names a descriptor by its offset. The offset is checked before the descriptor is read.
     #[test]
     fn the_last_descriptor_can_be_read() {
         let cache = Cache::new().unwrap();
-        let most = PART - Desc::LONG;
+        let most = HALF - Desc::LONG;
         let (_, cold) = cache.room(0, most).unwrap();
         assert_eq!(cold + (most + Desc::LONG) as u64, cache.range().end);
         assert!(cache.room(0, most + 1).is_none());

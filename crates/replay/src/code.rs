@@ -1,4 +1,4 @@
-//! The code of a program image at every time of its recording.
+//! The code of a program image at each epoch of its recording.
 
 use crate::Error;
 use crate::cache::Map;
@@ -7,15 +7,15 @@ use hindsight_trace::Trace;
 use std::borrow::Cow;
 
 const PAGE: u64 = 4096;
-/// Most versions of pages, all together: a gigabyte.
+/// Most versions of all pages together. They take a gigabyte.
 const MAX_VERSIONS: usize = 1 << 18;
 
-/// One page's content from an epoch on.
+/// The content of a page from an epoch on.
 #[derive(Clone)]
 struct Version {
     epoch: u64,
     bytes: Box<[u8; PAGE as usize]>,
-    /// A bit for each byte: set when the recording holds it.
+    /// A bit for each byte: set if the recording has the byte.
     known: [u64; PAGE as usize / 64],
 }
 
@@ -29,7 +29,7 @@ impl Version {
         self.known[i / 64] |= 1 << (i % 64);
     }
 
-    /// Sets the bytes from `start` on.
+    /// Sets the bytes from offset `start` on.
     fn put(&mut self, start: usize, bytes: &[u8]) {
         if bytes.len() == PAGE as usize {
             self.bytes.copy_from_slice(bytes);
@@ -41,7 +41,7 @@ impl Version {
         }
     }
 
-    /// Whether it knows all that `other` knows, and the same.
+    /// Whether all bytes that `other` knows are known here and are the same.
     fn covers(&self, other: &Version) -> bool {
         let known = self.known.iter().zip(&other.known);
         if known.clone().any(|(a, b)| b & !a != 0) {
@@ -52,7 +52,7 @@ impl Version {
     }
 }
 
-/// Where the bytes of a piece are.
+/// The content of a piece of code.
 enum Content<'a> {
     Bytes(&'a [u8]),
     Module {
@@ -62,18 +62,18 @@ enum Content<'a> {
     },
 }
 
-/// A piece of code as an image's stream has it.
+/// A piece of code from an image's stream.
 struct Piece<'a> {
     epoch: u64,
     addr: u64,
     content: Content<'a>,
 }
 
-/// What the stream of an image says about its code.
+/// What an image's stream says about its code.
 #[derive(Default)]
 struct Said<'a> {
     pieces: Vec<Piece<'a>>,
-    /// The epoch of the parent's code that is under it.
+    /// The epoch of the parent's code on which it builds.
     inherited: Option<u64>,
 }
 
@@ -126,13 +126,13 @@ fn decode(chunks: &[Vec<u8>]) -> Result<Said<'_>, Error> {
 #[derive(Default)]
 pub struct Code {
     pages: Map<u64, Vec<Version>>,
-    /// Epoch and address of each page that changes then.
+    /// Pairs of an epoch and a page that changes at that epoch.
     changes: Vec<(u64, u64)>,
 }
 
 impl Code {
-    /// Reads the code of a program image of a trace: its own, and under it what it had from those
-    /// that it was forked from.
+    /// Reads the code of a program image: its own code, and below that the code of the images from which it
+    /// was forked.
     pub fn from_trace(trace: &Trace, image: u32) -> Result<Code, Error> {
         let mut levels = Vec::new();
         let (mut number, mut limit) = (image, u64::MAX);
@@ -147,7 +147,8 @@ impl Code {
             let inherited = decode(&chunks)?.inherited;
             levels.push((chunks, limit));
             match (inherited, info) {
-                // Children have higher numbers; a forged trace may say otherwise.
+                // A parent has a lower number than its child. A forged trace may say otherwise, so this check
+                // ends the loop.
                 (Some(epoch), Some(i)) if i.parent < number => {
                     (number, limit) = (i.parent, limit.min(epoch));
                 }
@@ -155,7 +156,7 @@ impl Code {
             }
         }
         let mut pieces = Vec::new();
-        // Of what has one epoch, the younger image's counts.
+        // If two images have code of the same epoch, the younger image's counts.
         for (chunks, limit) in levels.iter().rev() {
             for p in decode(chunks)?.pieces {
                 if p.epoch > *limit {
@@ -176,7 +177,7 @@ impl Code {
         Code::new(&mut pieces)
     }
 
-    /// Makes the map from pieces `(epoch, address, bytes)`; of two with one epoch the later counts.
+    /// Makes the map from pieces `(epoch, address, bytes)`. If two have the same epoch, the later one counts.
     pub fn new(pieces: &mut [(u64, u64, &[u8])]) -> Result<Code, Error> {
         pieces.sort_by_key(|p| p.0);
         let mut code = Code::default();
@@ -191,7 +192,7 @@ impl Code {
                 if versions > MAX_VERSIONS {
                     return Err(Error::Corrupt {
                         position: 0,
-                        what: "there is more code than fits",
+                        what: "there is too much code",
                     });
                 }
                 addr = addr.wrapping_add(n as u64);
@@ -207,7 +208,7 @@ impl Code {
         Ok(code)
     }
 
-    /// Adds bytes within one page; the number of versions that this made.
+    /// Adds bytes within one page. Returns the number of versions that this made.
     fn add(&mut self, epoch: u64, addr: u64, bytes: &[u8]) -> usize {
         let page = addr / PAGE * PAGE;
         let list = self.pages.entry(page).or_default();
@@ -219,7 +220,7 @@ impl Code {
                 bytes: Box::new([0; PAGE as usize]),
                 known: [0; PAGE as usize / 64],
             }),
-            // Bytes that are seen for the first time are no change.
+            // A byte that was not known before is no change.
             Some(v)
                 if v.epoch < epoch
                     && (0..bytes.len())
@@ -246,7 +247,7 @@ impl Code {
         list.get(later.saturating_sub(1))
     }
 
-    /// Whether all that `other` knows of the page at `page` as of `epoch` is known here, and the same.
+    /// Whether all that `other` knows of the page at `page` as of `epoch` is known here and is the same.
     pub fn covers(&self, other: &Code, page: u64, epoch: u64) -> bool {
         match (self.page(page, epoch), other.page(page, epoch)) {
             (_, None) => true,
@@ -255,8 +256,8 @@ impl Code {
         }
     }
 
-    /// The known bytes from `addr` to the first unknown one or the end of the page, but not many more than
-    /// `most`.
+    /// The known bytes from `addr` to the first unknown byte or the end of the page. Stops not far behind
+    /// `most` bytes.
     pub fn slice(&self, addr: u64, epoch: u64, most: usize) -> &[u8] {
         let Some(v) = self.page(addr, epoch) else {
             return &[];
@@ -273,8 +274,8 @@ impl Code {
         &v.bytes[start..end]
     }
 
-    /// As [`Code::slice`], for a look at code that is not executed yet: nothing of pages that change, or are known by
-    /// single bytes, since the program may write there and they may be others by then.
+    /// Like [`Code::slice`], for code that is not executed yet. The program may write to it before it
+    /// executes it. So this returns nothing of pages that change, or of which only some bytes are known.
     pub fn peek(&self, addr: u64, epoch: u64, most: usize) -> &[u8] {
         match self.page(addr, epoch) {
             Some(v) if v.known.iter().all(|k| *k == u64::MAX) && !self.is_changing(addr, 1) => {
@@ -284,15 +285,14 @@ impl Code {
         }
     }
 
-    /// Whether any of `len` bytes of code at `addr` (at least one, at most a page) lies in a page whose code becomes
-    /// other code.
+    /// Whether one of the pages of `len` bytes of code at `addr` changes its code. `len` is from 1 to 4096.
     pub fn is_changing(&self, addr: u64, len: usize) -> bool {
         let last = addr.wrapping_add((len as u64).saturating_sub(1));
         let pages = [addr, last].map(|a| self.pages.get(&(a / PAGE * PAGE)));
         pages.iter().flatten().any(|versions| versions.len() > 1)
     }
 
-    /// Copies known bytes from `addr` on; returns how many follow one another.
+    /// Copies known bytes from `addr` on. Returns the number of bytes copied.
     pub fn fetch(&self, addr: u64, epoch: u64, buf: &mut [u8]) -> usize {
         let mut n = 0;
         while n < buf.len() {
@@ -308,7 +308,7 @@ impl Code {
         n
     }
 
-    /// Pages whose content differs between two epochs (in either direction).
+    /// Pages whose content differs between two epochs, in either direction.
     pub fn changed(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
         let (low, high) = (from.min(to), from.max(to));
         let start = self.changes.partition_point(|c| c.0 <= low);
@@ -317,7 +317,7 @@ impl Code {
     }
 }
 
-/// Takes bytes that `v` does not know from the version after it.
+/// Takes the bytes that `v` does not know from the next version.
 fn complete(v: &mut Version, next: &Version) {
     for i in 0..PAGE as usize {
         if !v.knows(i) && next.knows(i) {

@@ -1,4 +1,4 @@
-//! States of a processor, compared and shown.
+//! Compares the states of processors and shows them.
 
 use crate::Error;
 use crate::cpu::Cpu;
@@ -9,7 +9,7 @@ const NAMES: [&str; 20] = [
     "r14", "r15", "rip", "rflags", "fs_base", "gs_base",
 ];
 
-/// The values of a state's words, in the order of [`NAMES`].
+/// The words of a state, in the order of [`NAMES`].
 fn words(s: &CpuState) -> [u64; 20] {
     let mut w = [0; 20];
     w[..16].copy_from_slice(&s.gpr);
@@ -17,7 +17,7 @@ fn words(s: &CpuState) -> [u64; 20] {
     w
 }
 
-/// All words of a state, for people.
+/// All words of a state, as text for people.
 pub fn show(s: &CpuState) -> String {
     let list: Vec<_> = words(s)
         .iter()
@@ -27,7 +27,7 @@ pub fn show(s: &CpuState) -> String {
     list.join(" ")
 }
 
-/// Compares the state of the processor with the one that a key frame says.
+/// Compares the processor's state with the state in a key frame.
 pub fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
     let found_vec = &cpu.vectors();
     let (a, b) = (
@@ -52,7 +52,7 @@ pub fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Er
     Ok(())
 }
 
-/// The first vector, mask or x87 register that differs.
+/// The first vector, mask or x87 register that differs, as text.
 fn vector_difference(want: &VecState, found: &VecState) -> (String, String) {
     let hex = |b: &[u8]| {
         b.iter()

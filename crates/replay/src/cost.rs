@@ -1,19 +1,19 @@
-//! What comparisons cost, measured while they happen.
+//! Measures the cost of comparisons while they happen.
 
-/// Time spent in comparisons, in ticks of the processor's clock: reading that takes so little that it may be
-/// done for each event.
+/// Time spent in comparisons, in ticks of the time stamp counter. Reading it is so cheap that each event can
+/// do it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Ticks(pub u64);
 
 impl Ticks {
-    /// The clock now.
+    /// The time stamp counter now.
     #[inline(always)]
     pub fn now() -> u64 {
-        // SAFETY: the instruction exists on every x86-64 processor and touches no memory.
+        // SAFETY: every x86-64 processor has the instruction, and it touches no memory.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
 
-    /// Runs `work` and counts it.
+    /// Runs `work` and adds the time that it took.
     #[inline(always)]
     pub fn count<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let begin = Ticks::now();

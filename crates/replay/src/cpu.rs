@@ -1,4 +1,4 @@
-//! One virtual processor: registers, window, code cache, and the loop that runs translated code
+//! One virtual processor: registers, window, translation cache, and the loop that runs translated code
 //! between events.
 
 mod registers;
@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::host::{Fault, HostFloat, Prepared, SignalStack};
 use crate::library::Library;
 use crate::queue::{Op, Queue};
-use crate::window::{Marks, Window};
+use crate::window::{AccessKind, Window};
 use crate::{Difference, Error};
 use hindsight_confine::{Checker, Refusal};
 use hindsight_isa::ctx::table;
@@ -20,31 +20,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
-/// Most instructions for which translated code is entered.
+/// Most instructions for which translated code is entered at once.
 const FAR: u64 = 1 << 31;
 
 const OUT_OF_BOUNDS: &str = "a link out of bounds";
 
-/// Why the inner loop was left.
+/// Why the inner loop ended.
 #[derive(Clone, Copy, Debug)]
 enum Left {
-    /// The target, an event that is no patch, or the end of what is prepared.
+    /// The target was reached, an event that is not a patch is due, or no more entries are prepared.
     Events,
     Translate(Key),
-    /// A displacement leads to this block and can be linked, for which there is no memory at hand.
+    /// This displacement can be linked to this block, but memory for the link must be allocated first.
     Link(u32, u32),
     Slow(Desc),
-    /// A fault, and the counter as a position.
+    /// A fault, and the instruction counter as a position.
     Fault(Fault, u64),
-    /// The next instruction is one to stop before.
+    /// The next instruction has a breakpoint.
     Break,
-    /// The target is near enough.
+    /// The run is near enough to its target.
     Near,
-    /// Translated code did what it must not do.
+    /// Translated code did something that it must not do.
     Wrong(&'static str),
 }
 
-/// Whether and where a processor marks what it accesses.
+/// Whether and where a processor sets access marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Observe {
     Not,
@@ -53,7 +53,7 @@ pub(crate) enum Observe {
     Near,
 }
 
-/// The state of a virtual processor, and everything needed to run it.
+/// The state of a virtual processor and everything that runs it.
 pub(crate) struct Cpu {
     pub code: Arc<Code>,
     pub window: Window,
@@ -61,32 +61,32 @@ pub(crate) struct Cpu {
     pub translator: Translator,
     pub library: Option<Arc<Library>>,
     pub(crate) checker: Checker,
-    /// What was wrong with the translation of the instruction at an address.
+    /// Why the translation of the instruction at an address was refused.
     pub(crate) refusals: HashMap<u64, Refusal>,
     area: Box<Area>,
     layout: Layout,
     pub rip: u64,
     pub pos: u64,
     pub epoch: u64,
-    /// Continue here, with the counter at this position, instead of at `rip`.
+    /// A host address to continue at instead of `rip`, and the counter there as a position.
     resume: Option<(u64, u64)>,
-    /// A displacement that leads to `rip` and has not been linked.
+    /// A displacement that leads to `rip` and is not linked yet.
     link: Option<u32>,
-    /// `rip` was reached by an indirect branch whose target was not in the table.
+    /// An indirect branch led to `rip`, and the lookup table did not have it.
     lookup: bool,
     stack: SignalStack,
     finder: Finder,
-    /// Position and address of the instruction that is not to be stopped before again.
+    /// Position and address of the instruction at which the run must not stop again.
     passed: Option<(u64, u64)>,
-    /// Sum of the instructions run.
+    /// Number of instructions that were run.
     pub executed: u64,
     watched: bool,
-    /// A run may end before its target where no whole segment comes before it.
+    /// A run may end before its target if the last part would need a block of its own.
     pub near: bool,
 }
 
 impl Cpu {
-    /// With `observe` all accesses are marked.
+    /// Makes a processor. `observe` says which access marks it sets.
     pub fn new(code: Arc<Code>, predictor: Predictor, observe: Observe) -> Result<Cpu, Error> {
         let Some(layout) = Layout::detect() else {
             let what = "this processor has no XSAVE".to_string();
@@ -133,7 +133,7 @@ impl Cpu {
         })
     }
 
-    /// How accesses are marked.
+    /// Which access marks the processor sets.
     pub fn marking(&self) -> Observe {
         match (self.translator.observe, self.translator.near) {
             (false, _) => Observe::Not,
@@ -142,7 +142,7 @@ impl Cpu {
         }
     }
 
-    /// Executes other code from now on. Blocks of pages that are the same in it are kept.
+    /// Executes `code` from now on. Blocks of pages that are the same in it stay.
     pub fn set_code(&mut self, code: Arc<Code>) {
         if !Arc::ptr_eq(&self.code, &code) {
             let old = std::mem::replace(&mut self.code, code);
@@ -165,34 +165,34 @@ impl Cpu {
             .chain(new.iter().filter(|a| one(&old, a)));
         let mut any = false;
         for page in changed.map(|a| a / PAGE * PAGE).collect::<Vec<_>>() {
-            // A block that reaches over the page's end is known by both.
+            // A block that reaches across the end of a page belongs to both pages.
             self.cache.drop_page(page, self.window.ctx_mut());
             any = true;
         }
         if any {
-            // What `link` and `resume` name may be gone.
+            // `link` and `resume` may refer to dropped blocks.
             self.jump(self.rip);
         }
     }
 
-    /// Stops before atomic operations and, if there is a table, before what may write to places in it
-    /// (see the translator). Before anything is played.
+    /// Stops before atomic operations. With a table, also stops before instructions that may write to memory
+    /// in it (see the translator). To be called before anything is played.
     pub fn watch(&mut self, table: Option<u64>) {
         self.translator.atomics = true;
         self.translator.watch = table;
     }
 
-    /// Whether the last run ended before an instruction that may write to a watched place.
+    /// Whether the last run ended before an instruction that may write to watched memory.
     pub fn take_watched(&mut self) -> bool {
         std::mem::take(&mut self.watched)
     }
 
-    /// Does not stop before the instruction that comes next, if it comes at this position.
+    /// Does not stop before the next instruction if it comes at this position.
     pub fn pass(&mut self) {
         self.passed = Some((self.pos, self.rip));
     }
 
-    /// Takes [`Cpu::pass`] back.
+    /// Undoes [`Cpu::pass`].
     pub fn look_again(&mut self) {
         self.passed = None;
     }
@@ -205,7 +205,7 @@ impl Cpu {
             && self.translator.breaks.binary_search(&self.rip).is_ok()
     }
 
-    /// As of when the code is.
+    /// The code epoch at present.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -215,7 +215,7 @@ impl Cpu {
         Prepared::new(&mut self.window, self.cache.range(), &mut self.stack)
     }
 
-    /// Code bytes at the current instruction, as far as known; at least one.
+    /// Copies the known code bytes at the current instruction. Returns their number, at least 1.
     pub fn fetch(&self, buf: &mut [u8]) -> Result<usize, Error> {
         match self.code.fetch(self.rip, self.epoch, buf) {
             0 => Err(self.missing_code()),
@@ -223,7 +223,7 @@ impl Cpu {
         }
     }
 
-    /// Code bytes at `addr`, as far as known.
+    /// Copies the known code bytes at `addr`. Returns their number.
     pub fn code_at(&self, addr: u64, buf: &mut [u8]) -> usize {
         self.code.fetch(addr, self.epoch, buf)
     }
@@ -235,17 +235,17 @@ impl Cpu {
         }
     }
 
-    /// Counts what [`Cpu::executed`] says. Before anything is played.
+    /// Makes the processor count what [`Cpu::executed`] returns. To be called before anything is played.
     pub fn count(&mut self) {
         self.translator.count = true;
     }
 
-    /// What has been executed so far in all runs.
+    /// What all runs have executed so far.
     pub fn executed(&self) -> Executed {
         self.window.ctx().executed
     }
 
-    /// Code is from here on as of this epoch.
+    /// From here on, executes the code of this epoch.
     pub fn set_epoch(&mut self, epoch: u64) {
         if !self.cache.is_empty() {
             for page in self.code.changed(self.epoch, epoch) {
@@ -254,7 +254,7 @@ impl Cpu {
         }
         self.epoch = epoch;
         self.translator.refused.clear();
-        // What `link` and `resume` name may be gone.
+        // `link` and `resume` may refer to dropped blocks.
         self.jump(self.rip);
     }
 
@@ -268,7 +268,7 @@ impl Cpu {
         }))
     }
 
-    /// The same about memory that need not have been read.
+    /// The same for memory that the program may never have read.
     pub fn unread(&self, expected: String, found: String) -> Error {
         Error::Difference(Box::new(Difference {
             position: self.pos,
@@ -287,8 +287,8 @@ impl Cpu {
         }
     }
 
-    /// Runs until position `target`, an event that is no patch, or the end of the queue's prepared
-    /// entries. Patches on the way are applied. Whether it went as far as it was to.
+    /// Runs until position `target`, an event that is not a patch, or the end of the prepared entries.
+    /// Applies patches on the way. `false`: it stopped near the target.
     pub fn run(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Result<bool, Error> {
         loop {
             let before = self.pos;
@@ -324,20 +324,20 @@ impl Cpu {
         let float = HostFloat::save();
         let avx = self.layout.mask & 4 != 0;
         let area = &raw mut self.area.0;
-        // SAFETY: both hold sixteen times sixteen bytes; XMM state begins at offset 160. The area is
-        // one that XSAVE or `from_state` has filled.
+        // SAFETY: both hold sixteen registers of sixteen bytes; XMM state begins at offset 160. XSAVE or
+        // `from_state` has filled the area.
         unsafe {
             let xmm = (&raw mut (*self.window.ctx_ptr()).xmm).cast::<u8>();
             std::ptr::copy_nonoverlapping(area.cast::<u8>().add(160), xmm, 256);
             hindsight_glue::load_area(&self.area);
         }
         let left = self.spin(queue, target, host);
-        // SAFETY: an area with a valid header; the registers are only read.
+        // SAFETY: an area with a valid header; the instruction only reads registers.
         unsafe {
             std::arch::asm!("xsave64 [{}]", in(reg) area, in("eax") COMPONENTS as u32, in("edx") 0, options(nostack));
         }
         float.restore(avx);
-        // The low halves of xmm0 to xmm15 are in the context block.
+        // The context block has the low halves of xmm0 to xmm15.
         self.area.0[512] |= 2;
         // SAFETY: as above.
         unsafe {
@@ -349,9 +349,9 @@ impl Cpu {
 
     /// The inner loop: runs translated code and applies patches until something else is due.
     ///
-    /// The guest's vector state stays in the processor throughout. Nothing in here may use vector
-    /// registers beyond the low halves of xmm0 to xmm15, which `enter` loads and stores; so nothing
-    /// may call the C library, whose memory functions do: no allocation, no copy of any length.
+    /// The guest's vector state stays in the processor all the time. Here nothing may use vector registers
+    /// beyond the low halves of xmm0 to xmm15, which `enter` loads and stores. The C library's memory
+    /// functions do use them. So nothing here may call it: no allocation, and no copy of variable length.
     #[inline(never)]
     fn spin(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
         const {
@@ -367,7 +367,7 @@ impl Cpu {
             .then(|| self.window.read_marks_base());
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
-        // An instruction that was announced as one that may write watched memory is not again.
+        // The instruction was already announced as one that may write to watched memory.
         let announced =
             self.translator.watch.is_some() && self.passed == Some((self.pos, self.rip));
         let mut key = Key {
@@ -397,11 +397,11 @@ impl Cpu {
                 queue.advance();
                 continue;
             }
-            // The counter's upper half must be all ones as long as it is negative.
+            // While the counter is negative, its upper half must be all ones.
             let mut limit = next.pos.min(target).min(self.pos.saturating_add(FAR));
             if next.changes_code && limit == next.pos {
-                // The last instruction before goes alone: a look at the budget of what comes behind might
-                // change flags that only the new code needs.
+                // The last instruction before the change runs alone. Otherwise the check of the budget behind
+                // it might change flags that only the new code needs.
                 match self.resume {
                     Some((_, counter)) if counter >= limit => {}
                     None if limit - self.pos == 1 => key.limit = key.limit.max(1),
@@ -414,7 +414,7 @@ impl Cpu {
                     let Some((id, entry)) = self.cache.find(key) else {
                         return Left::Translate(key);
                     };
-                    // What leads to a place to stop at has to come here each time.
+                    // A stop must be seen each time, so nothing may lead around this loop to its address.
                     if key.limit == 0 && !self.breaks_at(key.pc) {
                         if let Some(patch) = self.link.take() {
                             if !self.cache.can_link() {
@@ -431,8 +431,9 @@ impl Cpu {
                     (entry, self.pos)
                 }
             };
-            // SAFETY: the context is this window's; the GS base was set by `Prepared`; the entry is
-            // a block or a place to resume in one; replayed code touches only the window and its marks.
+            // SAFETY: the context is this window's, and `Prepared` set the GS base. The entry is a block, or
+            // an address in one at which to resume. Replayed code touches only the window and its access
+            // marks.
             let (desc, count) = unsafe {
                 (*ctx).count = counter.wrapping_sub(limit).wrapping_sub(1);
                 (*ctx).resume = entry;
@@ -460,7 +461,7 @@ impl Cpu {
             match desc.kind() {
                 DescKind::Exit => {
                     self.rip = desc.pc;
-                    // What leaves a limited block will not fit the limit either.
+                    // Behind a limited block another block is needed.
                     self.link = (key.limit == 0 && desc.patch != 0).then_some(desc.patch);
                     self.lookup = false;
                     key = Key {
@@ -469,7 +470,7 @@ impl Cpu {
                     };
                 }
                 DescKind::Indirect => {
-                    // SAFETY: no translated code runs now.
+                    // SAFETY: no translated code is running.
                     self.rip = unsafe { (*ctx).rip };
                     self.link = None;
                     self.lookup = true;
@@ -507,7 +508,7 @@ impl Cpu {
         self.translator.breaks.binary_search(&pc).is_ok()
     }
 
-    /// Handles an instruction that translated code does not execute. No event is due at it.
+    /// Executes an instruction that translated code leaves to the runtime. No event is due at it.
     fn slow(&mut self, desc: &Desc) -> Result<(), Error> {
         let counter = self.pos + desc.ahead as u64;
         match desc.kind() {
@@ -536,22 +537,21 @@ impl Cpu {
         crate::slow::execute(self, bytes)?;
         let resume = (self.cache.base() + desc.resume as u64, counter);
         self.complete(bytes.len() as u64);
-        // Within the segment no event can be due, so the limit stays as it was.
+        // No event can be due within the segment, so the limit is unchanged.
         if self.pos < counter {
             self.resume = Some(resume);
         }
         Ok(())
     }
 
-    /// Marks memory, if accesses are marked.
-    pub fn mark(&mut self, marks: Marks, addr: u64, len: usize) {
+    /// Sets access marks, if the processor sets any.
+    pub fn mark(&mut self, kind: AccessKind, addr: u64, len: usize) {
         if self.window.has_marks() {
-            self.window
-                .set_marks(marks, addr, len as u64, observe::MARK);
+            self.window.set_marks(kind, addr, len as u64, observe::MARK);
         }
     }
 
-    /// Marks what the instruction in `bytes`, which comes next, accesses.
+    /// Sets marks for the accesses of the next instruction, which is in `bytes`.
     fn mark_all(&mut self, bytes: &[u8]) {
         let (cpu, vec) = (self.registers(), self.vectors());
         let mut list = Vec::new();
@@ -561,12 +561,12 @@ impl Cpu {
         for a in list {
             let w = &mut self.window;
             if a.read {
-                w.set_marks(Marks::Reads, a.address, a.len, observe::MARK);
+                w.set_marks(AccessKind::Reads, a.address, a.len, observe::MARK);
             }
             if a.unknown {
                 w.unknown(a.address, a.len);
             } else if a.write {
-                w.set_marks(Marks::Writes, a.address, a.len, observe::MARK);
+                w.set_marks(AccessKind::Writes, a.address, a.len, observe::MARK);
             }
         }
     }

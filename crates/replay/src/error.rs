@@ -1,18 +1,18 @@
 use hindsight_text::Shown;
 use std::fmt;
 
-/// The first point at which replay and recording disagree.
+/// The first point at which replay and recording differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// Instructions completed before it.
+    /// Number of instructions completed before it.
     pub position: u64,
-    /// Guest instruction pointer there.
+    /// The guest's instruction pointer there.
     pub pc: u64,
     /// What the recording says.
     pub expected: String,
-    /// What replay came to.
+    /// What replay found.
     pub found: String,
-    /// It is about memory at a key frame, which need not have been read.
+    /// It concerns memory at a key frame that the program may never have read.
     pub unread: bool,
 }
 
@@ -34,16 +34,16 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Why a replay did not go on.
+/// Why a replay stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Replay and recording disagree.
+    /// Replay and recording differ.
     #[error("{0}")]
     Difference(Box<Difference>),
-    /// The program goes on where the trace has no code.
+    /// The program continues at code that the trace does not have.
     #[error("at position {position}: the code at {pc:#x} is not in the trace")]
     MissingCode { position: u64, pc: u64 },
-    /// The content of a file that the program had mapped could not be recorded.
+    /// The program used a mapped file whose content could not be recorded.
     #[error(
         "at position {position}: the content of {} is not in the trace",
         Shown(path)
@@ -52,7 +52,7 @@ pub enum Error {
     /// The events make no sense.
     #[error("corrupt events near position {position}: {what}")]
     Corrupt { position: u64, what: &'static str },
-    /// This build or this machine cannot replay an instruction.
+    /// This build or this machine cannot replay the instruction.
     #[error(
         "cannot replay the instruction at position {position}, address {pc:#x}: {}",
         Shown(what)
@@ -65,15 +65,15 @@ pub enum Error {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] hindsight_trace::Error),
-    /// The system refused address space.
+    /// The system refused to map address space.
     #[error("cannot map {} of address space for replay: {cause}{}", size(*bytes), allowed(*limit))]
     AddressSpace {
         bytes: u64,
-        /// What the process may have.
+        /// The process's limit on address space in bytes, if there is one.
         limit: Option<u64>,
         cause: std::io::Error,
     },
-    /// The system refused memory or another service.
+    /// The system refused memory, or another service.
     #[error("{what}: {cause}")]
     System {
         what: &'static str,
@@ -93,21 +93,21 @@ fn allowed(limit: Option<u64>) -> String {
         return String::new();
     };
     format!(
-        "; the limit on it is {} (ulimit -v). Replay takes up to 13 GiB for each thread that it looks at at the same time, \
-         nearly all of which stays unused: lift the limit",
+        "; the limit is {} (ulimit -v). Replay reserves up to 13 GiB for each thread that it plays at the same time, \
+         and uses little of it: lift the limit",
         size(limit)
     )
 }
 
 impl Error {
-    /// The system's refusal to map as much, which was its last error.
+    /// The error of a failed mapping of `bytes` bytes, from the system's last error.
     pub(crate) fn address_space(bytes: usize) -> Error {
         let cause = std::io::Error::last_os_error();
         let mut limit = libc::rlimit {
             rlim_cur: libc::RLIM_INFINITY,
             rlim_max: libc::RLIM_INFINITY,
         };
-        // SAFETY: fills the structure.
+        // SAFETY: the call fills the structure.
         unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
         Error::AddressSpace {
             bytes: bytes as u64,
@@ -116,7 +116,7 @@ impl Error {
         }
     }
 
-    /// The last error of the C library, while doing `what`.
+    /// The C library's last error while doing `what`.
     pub(crate) fn last_os(what: &'static str) -> Error {
         Error::System {
             what,

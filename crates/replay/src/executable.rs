@@ -1,25 +1,25 @@
-//! Memory for translated code, which nobody can write where it runs.
+//! Memory for translated code that is not writable where it runs.
 //!
-//! It is mapped twice: to be executed, and elsewhere to be written. What is written through the second is executed
-//! through the first, so neither is both; and where the second is nobody knows but this process's own memory.
+//! The memory is mapped twice: once to be executed and once to be written. No address is both writable and
+//! executable. Only this process's own data has the address of the writable mapping.
 
 use crate::Error;
 use crate::memory::Mapping;
 use std::ptr::null_mut;
 
-/// Zeros at first, which take memory only where something is written.
+/// Memory for code. It is zero at first, and pages that are never written take no memory.
 pub struct Executable {
-    /// Where it is executed.
+    /// Address of the executable mapping.
     run: *mut u8,
-    /// Where it is written.
+    /// The writable mapping.
     write: Mapping,
 }
 
-// SAFETY: the mappings are memory like any other; who writes them is up to their owner.
+// SAFETY: the mappings are ordinary memory, and only the owner writes them.
 unsafe impl Send for Executable {}
 
 impl Executable {
-    /// Memory of `len` bytes. Not a file in memory, whose size would count against the limit of files.
+    /// Maps `len` bytes. Does not use a memory file, whose size would count against the limit on file sizes.
     pub fn new(len: usize) -> Result<Executable, Error> {
         let exec = libc::PROT_READ | libc::PROT_EXEC;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -28,21 +28,21 @@ impl Executable {
         if run == libc::MAP_FAILED {
             return Err(Error::address_space(len));
         }
-        // SAFETY: a second mapping of the same memory, since none of the first is to be moved.
+        // SAFETY: maps the same memory a second time; a length of 0 moves nothing.
         let write = unsafe { libc::mremap(run, 0, len, libc::MREMAP_MAYMOVE) };
         if write == libc::MAP_FAILED {
             let error = Error::address_space(len);
-            // SAFETY: our own mapping, which nobody has.
+            // SAFETY: our own mapping, and nobody uses it.
             unsafe { libc::munmap(run, len) };
             return Err(error);
         }
-        // SAFETY: it is not used otherwise.
+        // SAFETY: nobody else uses this mapping.
         let write = unsafe { Mapping::of(write.cast(), len) };
         let code = Executable {
             run: run.cast(),
             write,
         };
-        // SAFETY: our own mappings; whether the advice is taken does not matter.
+        // SAFETY: our own mappings. The advice may fail without harm.
         let changed = unsafe {
             libc::madvise(run, len, libc::MADV_HUGEPAGE);
             let write = libc::PROT_READ | libc::PROT_WRITE;
@@ -54,7 +54,7 @@ impl Executable {
         }
     }
 
-    /// Where it is executed.
+    /// Address at which the code runs.
     pub fn base(&self) -> u64 {
         self.run as u64
     }
@@ -63,27 +63,28 @@ impl Executable {
         self.write.len()
     }
 
-    /// Puts code at `offset`. No code of this memory runs meanwhile.
+    /// Writes code at `offset`. No code of this memory may run meanwhile.
     pub fn put(&mut self, offset: usize, code: &[u8]) {
         assert!(
             offset
                 .checked_add(code.len())
                 .is_some_and(|end| end <= self.len())
         );
-        // SAFETY: within the mapping, of which there are no references.
+        // SAFETY: the range lies within the mapping, to which no references exist.
         unsafe {
             std::ptr::copy_nonoverlapping(code.as_ptr(), self.write.base().add(offset), code.len());
         }
     }
 
-    /// Replaces the four bytes at `offset`, and returns what was there; `None` if they are not in this memory. Calls nothing.
+    /// Replaces the four bytes at `offset` and returns the old ones. `None` if they are not all in this
+    /// memory. Makes no calls.
     #[inline(always)]
     pub fn replace(&mut self, offset: usize, new: i32) -> Option<i32> {
         let end = offset.checked_add(4)?;
         if end > self.len() {
             return None;
         }
-        // SAFETY: within the mapping, of which there are no references.
+        // SAFETY: the range lies within the mapping, to which no references exist.
         Some(unsafe {
             let p = self.write.base().add(offset).cast::<i32>();
             let old = p.read_unaligned();
@@ -100,14 +101,15 @@ impl Drop for Executable {
     }
 }
 
-/// Has the processor forget what it has fetched of code that was written at another address than that where it runs,
-/// which manuals demand: by a return from an interrupt to the next instruction. Changes no vector registers.
+/// Makes the processor forget code that it fetched before it was written through the other mapping. The
+/// manuals demand a serializing instruction for that. This one is a return from an interrupt to the next
+/// instruction. Changes no vector registers.
 #[inline(always)]
 pub fn code_was_written() {
-    // SAFETY: goes on behind itself with the same stack, flags and segments.
+    // SAFETY: continues at the next instruction with the same stack, flags and segments.
     unsafe {
         std::arch::asm!(
-            // A program may have left the flag of nested tasks, with which the return is another one.
+            // The program may have left the nested-task flag set; with it, `iretq` is another operation.
             "push 0x202",
             "popfq",
             "mov {old}, rsp",
@@ -131,7 +133,7 @@ pub fn code_was_written() {
 mod tests {
     use super::*;
 
-    /// What /proc says may be done with the memory that begins at an address.
+    /// The access rights of the mapping that begins at `at`, from /proc.
     fn rights(at: u64) -> String {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let line = maps.lines().find(|l| l.starts_with(&format!("{at:x}-")));
@@ -142,10 +144,10 @@ mod tests {
     fn nothing_is_writable_where_it_runs() {
         let mut code = Executable::new(1 << 20).unwrap();
         for (at, value) in [(0, 41), (8192, 42)] {
-            // mov eax, value; ret
+            // The code is `mov eax, value; ret`.
             code.put(at, &[0xb8, value, 0, 0, 0, 0xc3]);
             code_was_written();
-            // SAFETY: a function without arguments that changes eax.
+            // SAFETY: a function without arguments that changes only eax.
             let run = |at: usize| unsafe {
                 let f: extern "C" fn() -> i32 = std::mem::transmute(code.base() as usize + at);
                 f()

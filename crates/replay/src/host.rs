@@ -1,5 +1,5 @@
-//! What running translated code asks of the host thread: its GS base, a signal stack, and a
-//! handler that turns faults of translated code into an ordinary exit.
+//! What translated code needs of the host thread that runs it: a GS base, a signal stack, and a handler that
+//! turns faults of translated code into an ordinary exit.
 
 use crate::Error;
 use crate::window::Window;
@@ -19,24 +19,24 @@ const SIGNALS: [libc::c_int; 5] = [
     libc::SIGILL,
     libc::SIGTRAP,
 ];
-/// Bytes of the signal stack; a frame with AVX-512 state takes less than four kilobytes.
+/// Bytes of the signal stack. A frame with AVX-512 state takes less than 4 KiB.
 const STACK: usize = 64 << 10;
 const ARCH_SET_GS: libc::c_int = 0x1001;
 const ARCH_SET_FS: libc::c_int = 0x1002;
 const ARCH_GET_FS: libc::c_int = 0x1003;
 const ARCH_GET_GS: libc::c_int = 0x1004;
 
-/// A fault of translated code.
+/// A fault in translated code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub signal: i32,
-    /// Host address of the instruction.
+    /// Host address of the instruction that faulted.
     pub host_pc: u64,
-    /// Host address that it accessed, where the signal has one.
+    /// Host address that it accessed, if the signal reports one.
     pub address: u64,
 }
 
-/// What the handler knows about the code its thread runs.
+/// What the signal handler knows about the code that its thread runs.
 struct Running {
     start: Cell<u64>,
     end: Cell<u64>,
@@ -44,7 +44,7 @@ struct Running {
 }
 
 thread_local! {
-    // Without destructor and with a constant initial value, so that a signal handler may use it.
+    // It has no destructor and a constant initial value, so a signal handler may use it.
     static RUNNING: Running = const {
         Running { start: Cell::new(0), end: Cell::new(0), fault: Cell::new(None) }
     };
@@ -52,11 +52,11 @@ thread_local! {
 
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 
-/// Whether user mode may use `rdgsbase` and its like, for the handler.
+/// Whether user mode may use `rdgsbase` and its relatives. For the handler.
 static UNPRIVILEGED: AtomicBool = AtomicBool::new(false);
 
-// The kernel leaves the alignment check flag as translated code may have set it, and the FS base. A thread that runs
-// translated code has a GS base, and its own FS base in the context block.
+// The kernel leaves the alignment check flag and the FS base as translated code set them. A thread that runs
+// translated code has a GS base. Its own FS base is in the context block.
 std::arch::global_asm!(
     ".globl hindsight_replay_handler",
     "hindsight_replay_handler:",
@@ -71,7 +71,7 @@ std::arch::global_asm!(
     "wrfsbase rax",
     "3:",
     "jmp {handler}",
-    // By arch_prctl.
+    // Without these instructions, through arch_prctl.
     "2:",
     "push rdi",
     "push rsi",
@@ -109,7 +109,7 @@ unsafe extern "C" {
     );
 }
 
-/// Trap flag.
+/// The trap flag.
 const TF: i64 = 0x100;
 
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -123,7 +123,7 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     };
     let inside = RUNNING.with(|r| (r.start.get()..r.end.get()).contains(&pc))
         || hindsight_glue::in_search(pc);
-    // Single steps go on in the trampoline when translated code has set the trap flag.
+    // If translated code sets the trap flag, single steps continue in the trampoline.
     let leaving = signal == libc::SIGTRAP && hindsight_glue::contains(pc);
     if inside || leaving {
         RUNNING.with(|r| {
@@ -133,8 +133,8 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
                 address,
             }))
         });
-        // SAFETY: translated code may be left anywhere through the exit trampoline, which
-        // stores the guest's registers as they are.
+        // SAFETY: translated code may be left anywhere through the exit trampoline, which stores the guest's
+        // registers unchanged.
         unsafe {
             let regs = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
             regs[libc::REG_EFL as usize] &= !TF;
@@ -146,8 +146,8 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     }
     let index = SIGNALS.iter().position(|s| *s == signal);
     let previous = index.and_then(|i| PREVIOUS.get().map(|p| &p[i]));
-    // SAFETY: the previous handler is called as the kernel would call it; without one the signal
-    // gets its old disposition, and the faulting instruction raises it again.
+    // SAFETY: the previous handler is called as the kernel would call it. If there was none, the signal gets
+    // its old disposition, and the faulting instruction raises it again.
     unsafe {
         match previous {
             Some(p) if p.sa_sigaction == libc::SIG_DFL || p.sa_sigaction == libc::SIG_IGN => {
@@ -174,7 +174,7 @@ fn install() {
         UNPRIVILEGED.store(fsgsbase(), Relaxed);
         SIGNALS.map(|signal| {
             let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: a zeroed sigaction is valid; the handler is async-signal-safe.
+            // SAFETY: a zeroed sigaction is valid, and the handler is async-signal-safe.
             unsafe {
                 let mut new = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
                 new.sa_sigaction = hindsight_replay_handler as *const () as usize;
@@ -187,7 +187,7 @@ fn install() {
     });
 }
 
-/// Memory for the signal stack of whichever thread runs a machine.
+/// Memory for the signal stack of the thread that runs a machine.
 pub struct SignalStack(Box<[u8]>);
 
 impl SignalStack {
@@ -196,17 +196,17 @@ impl SignalStack {
     }
 }
 
-/// While it exists, this thread may run translated code from one cache over one window.
+/// While this exists, its thread may run translated code of one cache with one window.
 ///
-/// All signals that a program can send are blocked meanwhile: their handlers might run on the
-/// guest's stack pointer, which is an arbitrary number here.
+/// All signals that a program can send are blocked meanwhile. Their handlers might run on the guest's stack
+/// pointer, which is an arbitrary number here.
 pub struct Prepared {
     gs: u64,
     fs: u64,
     unprivileged: bool,
     mask: libc::sigset_t,
     stack: libc::stack_t,
-    /// The code cache of whoever prepared this thread before, and goes on after.
+    /// The translation cache for which this thread was prepared before. It is restored on drop.
     outer: (u64, u64),
 }
 
@@ -226,15 +226,15 @@ impl Prepared {
         let mut p = Prepared {
             outer: RUNNING.with(|r| (r.start.get(), r.end.get())),
             gs: 0,
-            fs: base(Segment::Fs, unprivileged),
+            fs: base(SegmentRegister::Fs, unprivileged),
             unprivileged,
-            // SAFETY: both are plain integers and pointers.
+            // SAFETY: both consist of plain integers and pointers, for which zero is valid.
             mask: unsafe { MaybeUninit::zeroed().assume_init() },
             // SAFETY: as above.
             stack: unsafe { MaybeUninit::zeroed().assume_init() },
         };
-        // SAFETY: the sets and stacks outlive the calls, and the stack outlives `Prepared`'s use
-        // by the machine that owns it. The window is memory that the GS base may point to.
+        // SAFETY: the sets and stacks outlive the calls. The machine that owns the signal stack keeps it
+        // while it uses `Prepared`. The GS base may point to the window's memory.
         unsafe {
             let mut block = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
             libc::sigfillset(&mut block);
@@ -245,7 +245,7 @@ impl Prepared {
                 return Err(Error::last_os("cannot set the signal stack"));
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &block, &mut p.mask);
-            p.gs = base(Segment::Gs, unprivileged);
+            p.gs = base(SegmentRegister::Gs, unprivileged);
             window.ctx_mut().runtime = p.fs;
             set_gs(window.base() + APART as u64, unprivileged);
         }
@@ -257,18 +257,18 @@ impl Prepared {
         Ok(p)
     }
 
-    /// Runs translated code that marks what it accesses; the marks of reads begin at `marks`.
+    /// Runs translated code that sets access marks. The marks of reads begin at `marks`.
     ///
     /// # Safety
-    /// As [`hindsight_glue::enter`].
+    /// As for [`hindsight_glue::enter`].
     #[inline(always)]
     pub unsafe fn enter_marking(&self, ctx: *mut Ctx, marks: u64) {
-        // SAFETY: the FS base is this thread's, which is the one that was prepared: a machine runs in one thread
-        // as long as this exists.
+        // SAFETY: `fs` is the FS base of the thread that was prepared. A machine stays in one thread while
+        // this exists, so it is this thread's.
         unsafe { hindsight_glue::enter_marking(ctx, marks, self.fs, self.unprivileged) }
     }
 
-    /// The fault that ended the last run of translated code, if one did.
+    /// The fault that ended the last run of translated code, if any.
     #[inline(always)]
     pub fn take_fault(&self) -> Option<Fault> {
         RUNNING.with(|r| r.fault.take())
@@ -281,7 +281,7 @@ impl Drop for Prepared {
             r.start.set(self.outer.0);
             r.end.set(self.outer.1);
         });
-        // SAFETY: restores what was there before.
+        // SAFETY: restores the previous values.
         unsafe {
             set_gs(self.gs, self.unprivileged);
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, null_mut());
@@ -290,13 +290,13 @@ impl Drop for Prepared {
     }
 }
 
-/// A thread that stays prepared. Elsewhere than there it is of no use, and nothing is undone.
+/// A thread that stays prepared. In another thread it is useless, and dropping it there undoes nothing.
 pub struct Held {
     host: ManuallyDrop<Prepared>,
     thread: ThreadId,
 }
 
-// SAFETY: what it holds is used, and dropped, only in the thread that made it.
+// SAFETY: the content is used and dropped only in the thread that made it.
 unsafe impl Send for Held {}
 
 impl Held {
@@ -307,7 +307,7 @@ impl Held {
         }
     }
 
-    /// In the thread that made it.
+    /// The prepared thread, if called in the thread that made it.
     pub fn get(&self) -> Option<&Prepared> {
         (self.thread == std::thread::current().id()).then_some(&self.host)
     }
@@ -324,34 +324,34 @@ impl Drop for Held {
     }
 }
 
-/// Whether user mode may use `rdgsbase` and its like.
+/// Whether user mode may use `rdgsbase` and its relatives.
 fn fsgsbase() -> bool {
-    // SAFETY: a plain query.
+    // SAFETY: the call only returns a value.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
 }
 
 #[derive(Clone, Copy)]
-enum Segment {
+enum SegmentRegister {
     Fs,
     Gs,
 }
 
-/// A segment base of this thread. `unprivileged`: see [`fsgsbase`].
-fn base(of: Segment, unprivileged: bool) -> u64 {
+/// A segment base of this thread. `unprivileged` is the result of [`fsgsbase`].
+fn base(of: SegmentRegister, unprivileged: bool) -> u64 {
     let mut base = 0u64;
-    // SAFETY: reads the base; where the instructions are said to be enabled they are.
+    // SAFETY: only reads the base. The instructions are used only where they are enabled.
     unsafe {
         match (of, unprivileged) {
-            (Segment::Fs, true) => {
+            (SegmentRegister::Fs, true) => {
                 std::arch::asm!("rdfsbase {}", out(reg) base, options(nostack, nomem, preserves_flags));
             }
-            (Segment::Gs, true) => {
+            (SegmentRegister::Gs, true) => {
                 std::arch::asm!("rdgsbase {}", out(reg) base, options(nostack, nomem, preserves_flags));
             }
-            (Segment::Fs, false) => {
+            (SegmentRegister::Fs, false) => {
                 libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &mut base);
             }
-            (Segment::Gs, false) => {
+            (SegmentRegister::Gs, false) => {
                 libc::syscall(libc::SYS_arch_prctl, ARCH_GET_GS, &mut base);
             }
         }
@@ -360,7 +360,7 @@ fn base(of: Segment, unprivileged: bool) -> u64 {
 }
 
 /// # Safety
-/// Nothing on this thread relies on GS.
+/// Nothing in this thread relies on GS.
 unsafe fn set_gs(base: u64, unprivileged: bool) {
     // SAFETY: see `base`.
     unsafe {
@@ -372,7 +372,7 @@ unsafe fn set_gs(base: u64, unprivileged: bool) {
     }
 }
 
-/// Control words of the host thread's floating point units.
+/// Control words of the host thread's floating-point units.
 pub struct HostFloat {
     mxcsr: u32,
     fcw: u16,
@@ -394,9 +394,9 @@ impl HostFloat {
         h
     }
 
-    /// Gives the x87 unit and the control words the state that compiled code expects.
+    /// Sets the x87 unit and the control words to the state that compiled code expects.
     pub fn restore(&self, avx: bool) {
-        // SAFETY: the x87 and vector registers are declared clobbered; `avx` says that vzeroupper exists.
+        // SAFETY: the x87 and vector registers are declared as clobbered. `avx` says that vzeroupper exists.
         unsafe {
             std::arch::asm!(
                 "fninit",
@@ -423,8 +423,8 @@ mod tests {
         static MINE: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// By `wrfsbase` and by a system call: what is the thread's own is in place again after translated code, also
-    /// where that faults.
+    /// The thread has its own FS base again after translated code ran, even after a fault. Tests both
+    /// `wrfsbase` and the system call.
     #[test]
     fn the_fs_base_is_the_threads_own_again() {
         let mut code = Executable::new(4096).unwrap();
@@ -439,7 +439,7 @@ mod tests {
             let host = Prepared::new(&mut window, faulty..faulty + 2, &mut stack).unwrap();
             assert_eq!(
                 (host.fs, host.unprivileged),
-                (base(Segment::Fs, false), unprivileged)
+                (base(SegmentRegister::Fs, false), unprivileged)
             );
             for (entry, signal) in [
                 (hindsight_glue::exit_address(), None),
@@ -448,9 +448,9 @@ mod tests {
                 let marks = window.base();
                 let ctx = window.ctx_mut();
                 ctx.resume = entry;
-                // SAFETY: the context is the prepared window's; what is entered leaves at once.
+                // SAFETY: the context belongs to the prepared window, and the entered code leaves at once.
                 unsafe { host.enter_marking(ctx, marks) };
-                assert_eq!(base(Segment::Fs, false), host.fs);
+                assert_eq!(base(SegmentRegister::Fs, false), host.fs);
                 assert_eq!(host.take_fault().map(|f| f.signal), signal);
                 assert_eq!(MINE.get(), 7);
             }

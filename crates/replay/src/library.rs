@@ -1,9 +1,9 @@
-//! Translated blocks that all machines of one replay share.
+//! Translated blocks that all machines of a replay share.
 //!
-//! Programs of one recording execute much of the same code: a forked process that of its parent,
-//! a program that of the libraries which every other one has mapped, perhaps elsewhere. What one
-//! machine has translated, another takes from here, if the code is the same byte by byte: that of the
-//! block and what was looked at behind its exits.
+//! Programs of one recording execute much of the same code. A forked process runs its parent's code. Programs
+//! map the same libraries, perhaps at different addresses. A machine can use a block that another one
+//! translated if all bytes of code are the same. This includes the code that the translator looked at behind
+//! the block's exits.
 
 use crate::cache::{Key, Map, Mix};
 use crate::cpu::Observe;
@@ -12,21 +12,21 @@ use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-/// Bytes of the code at a block's start by which it is found.
+/// Bytes at a block's start that are hashed to find it.
 const PREFIX: usize = 16;
-/// Locks, so that machines rarely wait for each other.
+/// Number of locks. With many, machines rarely wait for each other.
 const SHARDS: usize = 64;
-/// Translations looked at of what is the same by its first bytes.
+/// How many blocks with the same hash are tried.
 const VARIANTS: usize = 8;
-/// Most bytes that are kept.
+/// Most bytes that the library holds.
 const MOST: usize = 256 << 20;
 
-/// No place in a shard.
+/// Ends a list.
 const NONE: u32 = u32::MAX;
-/// Bytes of an entry before its content: the place of the one before it with the same name, and its length.
+/// Bytes of an entry before its content: offset of the previous entry with the same name, and length.
 const HEAD: usize = 8;
 
-/// Entries one behind the other: many small ones, which would else each be asked for and given back.
+/// Entries one behind the other. Separate allocations would be many and small.
 #[derive(Default)]
 struct Shard {
     /// The last entry of each name.
@@ -35,7 +35,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Of an entry: the place of the one before it, and its content.
+    /// The offset of the previous entry, and the content, of the entry at `at`.
     fn entry(&self, at: u32) -> Option<(u32, &[u8])> {
         let (head, rest) = self
             .entries
@@ -49,17 +49,17 @@ impl Shard {
     }
 }
 
-/// The blocks. Machines that share them translate alike: they have one predictor, and none marks or counts
-/// what others do not.
+/// The shared blocks. Machines that share a library translate alike: they have the same window size, and
+/// count and mark the same things.
 pub struct Library {
     shards: Vec<Mutex<Shard>>,
-    /// Bytes kept.
+    /// Bytes that the library holds.
     bytes: AtomicUsize,
-    /// Blocks that were found.
+    /// How often a block was found.
     found: AtomicU64,
-    /// Blocks that were not.
+    /// How often a block was not found.
     made: AtomicU64,
-    /// How the machines mark what they access.
+    /// Which access marks the machines set.
     marking: OnceLock<Observe>,
 }
 
@@ -76,7 +76,8 @@ impl Default for Library {
 }
 
 impl Library {
-    /// A machine that marks so is going to use it. All must mark alike: their code is not the same.
+    /// Registers a machine that sets these access marks. All machines of a library must agree: their code
+    /// differs otherwise.
     pub(crate) fn serve(&self, marking: Observe) {
         let first = *self.marking.get_or_init(|| marking);
         assert_eq!(
@@ -85,8 +86,8 @@ impl Library {
         );
     }
 
-    /// Under what a block of the code that begins with `source` is kept. The place in its page is part of it
-    /// to keep the common beginnings of functions apart.
+    /// The name of a block whose code begins with `source`. It includes the offset in the page: many
+    /// functions begin with the same bytes.
     fn name(key: Key, source: &[u8]) -> u64 {
         let mut start = [0; PREFIX];
         let n = source.len().min(PREFIX);
@@ -104,8 +105,8 @@ impl Library {
             .unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Makes the block of `key`, whose code begins with `source`, the translator's present one, if it is
-    /// here. `look` gives the code at an address as far as it is known.
+    /// Looks for a block of `key` whose code begins with `source`, and makes it the translator's current
+    /// block. `look` gives the known code at an address.
     pub fn restore<'c>(
         &self,
         translator: &mut Translator,
@@ -141,9 +142,9 @@ impl Library {
         false
     }
 
-    /// Keeps the translator's present block, which has not been placed and was made for `key` from the
-    /// code that begins with `source`.
-    pub fn keep(&self, translator: &Translator, key: Key, source: &[u8]) {
+    /// Stores the translator's current block. It was made for `key` from code that begins with `source`, and
+    /// is not placed yet.
+    pub fn insert(&self, translator: &Translator, key: Key, source: &[u8]) {
         if self.bytes.load(Relaxed) > MOST {
             return;
         }
@@ -162,7 +163,7 @@ impl Library {
         self.bytes.fetch_add(len, Relaxed);
     }
 
-    /// How many blocks were found here, and how many had to be made.
+    /// How many blocks were found, and how many had to be made.
     pub fn counts(&self) -> (u64, u64) {
         (self.found.load(Relaxed), self.made.load(Relaxed))
     }
@@ -175,11 +176,11 @@ mod tests {
     use hindsight_translate::{Input, Mode, Policy};
 
     const HIGH: u64 = 0x7f00_0000_1230;
-    /// `inc rax; add rbx, [rip+16]; jne +5`
+    /// The code is `inc rax; add rbx, [rip+16]; jne +5`.
     const CODE: &[u8] = &[
         0x48, 0xff, 0xc0, 0x48, 0x03, 0x1d, 0x10, 0, 0, 0, 0x75, 0x05,
     ];
-    /// Where the jump goes: `xor eax, eax`, which needs no flags; `adc eax, eax`, which does.
+    /// The code at the jump's target. `xor eax, eax` needs no flags; `adc eax, eax` does.
     const BEHIND: [&[u8]; 2] = [&[0x31, 0xc0, 0xc3], &[0x11, 0xc0, 0xc3]];
 
     fn translator(predictor: Predictor) -> Translator {
@@ -206,7 +207,7 @@ mod tests {
         let (library, mut t) = (Library::default(), translator(Predictor::WINDOW));
         let key = |pc| Key { pc, limit: 0 };
         translate(&mut t, HIGH, BEHIND[0]);
-        library.keep(&t, key(HIGH), CODE);
+        library.insert(&t, key(HIGH), CODE);
         let mut restore = |pc, code: &[u8], behind: &'static [u8]| {
             library
                 .restore(&mut t, key(pc), code, &mut |_| behind)
@@ -243,13 +244,13 @@ mod tests {
         let (library, mut t) = (Library::default(), translator(predictor));
         let key = |pc| Key { pc, limit: 0 };
         translate(&mut t, HIGH, BEHIND[0]);
-        library.keep(&t, key(HIGH), CODE);
+        library.insert(&t, key(HIGH), CODE);
         let mut restore = |pc| library.restore(&mut t, key(pc), CODE, &mut |_| BEHIND[0]);
         assert!(restore(HIGH));
         assert!(!restore(HIGH + 0x5000));
     }
 
-    /// Whoever spoils what is kept has it made anew.
+    /// A damaged entry does no harm: the block is translated anew.
     #[test]
     fn spoiled_blocks_are_made_anew() {
         use crate::cpu::Cpu;
@@ -269,7 +270,8 @@ mod tests {
         };
         let good = translated();
         assert_eq!((translated(), library.counts()), (good.clone(), (1, 1)));
-        // inc rax becomes syscall: where it is executed, not in the code that was translated.
+        // `inc rax` becomes `syscall`. The last match is in the executed bytes, not in the copy of the
+        // source.
         let (inc, syscall) = ([0x48, 0xff, 0xc0], [0x0f, 0x05, 0x90]);
         let mut spoiled = 0;
         for shard in &library.shards {

@@ -1,29 +1,32 @@
-//! What a window holds, or its marks, in a small form: so that a machine can go back to where it was.
+//! The content of a window, or of its access marks, in compact form. With it a machine can return to an
+//! earlier state.
 
 use crate::Error;
-use crate::window::{Marks, Part, Window};
+use crate::window::{AccessKind, MarkPage, Window};
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
 static NONE: [u8; PAGE] = [0; PAGE];
-/// Pages in use and zeroed ones, which are kept lest they have to be made again; with more, all are given back.
+/// Most pages in use or zeroed that stay allocated. Zeroing a page is cheaper than allocating it again.
+/// Beyond this number, all are released.
 const KEPT: usize = 8192;
-/// Ranges changed from outside that are told apart.
+/// Ranges changed from outside that are remembered one by one.
 const RANGES: usize = 1024;
-/// Pages changed from outside that are looked at even if they are not in memory.
+/// Most pages changed from outside that are looked at without asking the kernel whether they are in memory.
 const FEW: usize = 1024;
 
-/// Lines of 64 cells, or of their marks. Those that are not there are zeros.
+/// Lines of 64 cells, or of their access marks. Lines that are missing are zero.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lines {
-    /// Pages of 4096 cells, ascending, and a bit for each of their lines that there is.
+    /// Pages of 4096 cells, ascending. Each has a bit for each of its lines that is present.
     pages: Vec<(u32, u64)>,
-    /// Those lines.
+    /// The lines that are present.
     bytes: Vec<u8>,
 }
 
 impl Lines {
-    /// `bytes` are the lines of these pages; `None`: the pages do not ascend, or there are more or fewer lines.
+    /// Makes lines from these pages and the bytes of their lines. `None` if the pages do not ascend, or the
+    /// bytes are too few or too many.
     pub fn new(pages: Vec<(u32, u64)>, bytes: Vec<u8>) -> Option<Lines> {
         let count: usize = pages.iter().map(|p| p.1.count_ones() as usize).sum();
         let ascend = pages.is_sorted_by(|a, b| a.0 < b.0);
@@ -31,12 +34,12 @@ impl Lines {
             .then_some(Lines { pages, bytes })
     }
 
-    /// The lines, one behind the other.
+    /// The bytes of all lines, one behind the other.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Shows all pages of which there is a line: their numbers, ascending, and what they hold.
+    /// Passes each page that has a line to `show`: its number, ascending, and its content.
     pub fn each(&self, show: &mut dyn FnMut(u32, &[u8; PAGE])) {
         let mut rest = &self.bytes[..];
         let mut now = NONE;
@@ -54,12 +57,12 @@ impl Lines {
         self.pages.len() * size_of::<(u32, u64)>() + self.bytes.len()
     }
 
-    /// Adds lines of a page behind the last one.
+    /// Adds lines of a page behind the last page.
     fn push(&mut self, page: u32, mask: u64, content: &[u8; PAGE]) {
         self.pages.push((page, mask));
         let mut rest = mask;
         while rest != 0 {
-            // Lines that follow one another at once.
+            // Copies adjacent lines at once.
             let first = rest.trailing_zeros() as usize;
             let run = (rest >> first).trailing_ones() as usize;
             let part = &content[first * LINE..(first + run) * LINE];
@@ -76,16 +79,16 @@ impl Lines {
     }
 }
 
-/// Pages of an observing window of which cells or marks may be other than zero.
+/// Pages of an observing window whose cells or marks may be nonzero.
 pub(crate) enum Dirty {
-    /// Any that are in memory.
+    /// Any pages that are in memory.
     Any,
-    /// These, ascending, and ranges that were changed from outside since.
+    /// These pages, ascending, and ranges that were changed from outside since.
     These(Vec<u32>, Vec<(u32, u32)>),
 }
 
 impl Dirty {
-    /// Bytes from `addr` on are changed from outside.
+    /// Notes that `len` bytes from `addr` are changed from outside.
     pub fn add(&mut self, addr: u64, len: u64) {
         let Dirty::These(_, ranges) = self else {
             return;
@@ -107,8 +110,8 @@ impl Dirty {
         }
     }
 
-    /// All that may be, ascending, if these are known and few: to ask the kernel which are in memory takes longer
-    /// than to look at them.
+    /// All these pages, ascending, if they are known and few. Looking at a few pages is faster than asking
+    /// the kernel which are in memory.
     fn known(&self) -> Option<Vec<u32>> {
         let Dirty::These(pages, ranges) = self else {
             return None;
@@ -126,7 +129,7 @@ impl Dirty {
         Some(all)
     }
 
-    /// Which of these, by ascending pages, may be.
+    /// Which of these pages (ascending) may be nonzero.
     fn among<T>(&self, mut present: Vec<T>, page: impl Fn(&T) -> u32) -> Vec<T> {
         if let Dirty::These(pages, ranges) = self {
             let mut rest = &pages[..];
@@ -141,14 +144,14 @@ impl Dirty {
     }
 }
 
-/// Goes through lines, page by page.
+/// Reads lines page by page.
 struct Reader<'a> {
     pages: &'a [(u32, u64)],
     bytes: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// The lines of a page; of ascending pages only.
+    /// The lines of a page. Pages must be asked for in ascending order.
     fn page(&mut self, page: u32) -> (u64, &'a [u8]) {
         while let Some(((p, mask), rest)) = self.pages.split_first()
             && *p <= page
@@ -163,7 +166,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts lines where they are in their page.
+/// Copies lines to their offsets in a page.
 fn lay(to: &mut [u8; PAGE], mask: u64, mut lines: &[u8]) {
     let mut rest = mask;
     while rest != 0 {
@@ -176,20 +179,20 @@ fn lay(to: &mut [u8; PAGE], mask: u64, mut lines: &[u8]) {
     }
 }
 
-/// Lets a page have these lines, and zeros elsewhere.
+/// Sets a page to these lines, and to zero elsewhere.
 fn put(to: &mut [u8; PAGE], mask: u64, lines: &[u8]) {
     let mut lines = lines.as_chunks::<LINE>().0.iter();
     for (i, to) in to.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
         match (mask & 1 << i != 0).then(|| lines.next()).flatten() {
             Some(line) => *to = *line,
-            // Lest memory is made for what has none.
+            // Writing would allocate memory, so zero lines are not written again.
             None if !same(to, &[0; LINE]) => *to = [0; LINE],
             None => {}
         }
     }
 }
 
-/// Whether two lines are the same; without a call.
+/// Whether two lines are equal. Makes no calls.
 fn same(a: &[u8; LINE], b: &[u8; LINE]) -> bool {
     let words = |line: &[u8; LINE]| -> [u64; LINE / 8] {
         let all = line.as_chunks().0;
@@ -199,7 +202,8 @@ fn same(a: &[u8; LINE], b: &[u8; LINE]) -> bool {
     both.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// Which lines of a page are not these, or not zeros where there is none.
+/// A bit for each line of a page that differs from `lines`. A line without counterpart is compared with
+/// zeros.
 fn differing(page: &[u8; PAGE], mask: u64, lines: &[u8]) -> u64 {
     let mut lines = lines.as_chunks::<LINE>().0.iter();
     let all = page.as_chunks::<LINE>().0.iter().enumerate();
@@ -209,7 +213,7 @@ fn differing(page: &[u8; PAGE], mask: u64, lines: &[u8]) -> u64 {
     })
 }
 
-/// Some ascending pages and those that lines are of, ascending.
+/// The union, ascending, of some pages and the pages of two sets of lines.
 fn union(pages: &[u32], a: &Lines, b: &Lines) -> Vec<u32> {
     let lines = [a, b].into_iter().flat_map(|l| &l.pages);
     let lines = lines.filter(|p| p.1 != 0).map(|p| p.0);
@@ -220,7 +224,7 @@ fn union(pages: &[u32], a: &Lines, b: &Lines) -> Vec<u32> {
 }
 
 impl Window {
-    /// Pages of which cells may be other than zero.
+    /// Pages whose cells may be nonzero.
     fn dirty_cells(&self) -> Result<Vec<u32>, Error> {
         match self.dirty.known() {
             Some(pages) => Ok(pages),
@@ -228,16 +232,16 @@ impl Window {
         }
     }
 
-    /// Where there may be marks.
-    fn dirty_marks(&self, marks: Marks) -> Result<Vec<Part>, Error> {
+    /// Parts of pages that may have marks.
+    fn dirty_marks(&self, kind: AccessKind) -> Result<Vec<MarkPage>, Error> {
         match self.dirty.known() {
-            Some(pages) => Ok(self.parts_of(marks, &pages)),
-            None => Ok(self.dirty.among(self.parts(marks)?, |p| p.page)),
+            Some(pages) => Ok(self.parts_of(kind, &pages)),
+            None => Ok(self.dirty.among(self.parts(kind)?, |p| p.page)),
         }
     }
 
-    /// Lets the cells hold `lines`, without marks. Its pages are all that the program is going to access before this
-    /// is done again.
+    /// Sets the cells to `lines` and removes all marks. The pages of `lines` are all that the program
+    /// accesses before the next call.
     pub(crate) fn begin_with(&mut self, lines: &Lines) -> Result<(), Error> {
         if self.dirty.known().is_none() {
             self.in_use = self.pages()?.into_iter().collect();
@@ -247,14 +251,14 @@ impl Window {
             self.clear()?;
             self.clear_marks()?;
             self.in_use.clear();
-            // Lest the kernel is asked what is in memory, which is nothing.
+            // Nothing is in memory, so the kernel need not be asked.
             self.dirty = Dirty::These(Vec::new(), Vec::new());
         }
         let none = Lines::default();
         let done = self
             .become_lines(lines, &none)
-            .and_then(|()| self.become_marked(Marks::Reads, &none))
-            .and_then(|()| self.become_marked(Marks::Writes, &none));
+            .and_then(|()| self.become_marked(AccessKind::Reads, &none))
+            .and_then(|()| self.become_marked(AccessKind::Writes, &none));
         if done.is_err() {
             self.dirty = Dirty::Any;
             return done;
@@ -265,7 +269,7 @@ impl Window {
         Ok(())
     }
 
-    /// Lets the cells hold `lines` where there are any, whose pages the program is going to access, too.
+    /// Sets the cells that `lines` has. The program may access the pages of `lines` from now on, too.
     pub(crate) fn add_lines(&mut self, lines: &Lines) {
         if let Dirty::These(pages, _) = &mut self.dirty {
             pages.extend(lines.pages.iter().map(|p| p.0));
@@ -281,7 +285,7 @@ impl Window {
                 .enumerate()
                 .filter(|(i, _)| mask & 1 << i != 0)
             {
-                // Lest memory is made for zeros.
+                // Writing zeros would allocate memory.
                 match rest.next() {
                     Some(line) if !same(to, line) => *to = *line,
                     _ => {}
@@ -290,14 +294,14 @@ impl Window {
         }
     }
 
-    /// The same, where the program may access anything.
+    /// Like [`Window::begin_with`], but the program may access anything.
     pub(crate) fn begin_anywhere(&mut self, lines: &Lines) -> Result<(), Error> {
         self.begin_with(lines)?;
         self.dirty = Dirty::Any;
         Ok(())
     }
 
-    /// Whether cells and marks that should be zero are. Looks at all of them.
+    /// Whether the cells and marks that should be zero are. Looks at all of them.
     fn is_clean(&self) -> Result<bool, Error> {
         let Dirty::These(pages, _) = &self.dirty else {
             return Ok(true);
@@ -305,15 +309,15 @@ impl Window {
         let other = |p: &u32| pages.binary_search(p).is_err();
         let cells = self.pages()?.into_iter().filter(other);
         let mut clean = cells.into_iter().all(|p| *self.page(p) == NONE);
-        for marks in [Marks::Reads, Marks::Writes] {
-            let mut parts = self.parts(marks)?.into_iter().filter(|p| other(&p.page));
+        for kind in [AccessKind::Reads, AccessKind::Writes] {
+            let mut parts = self.parts(kind)?.into_iter().filter(|p| other(&p.page));
             clean &=
-                parts.all(|p| *self.part(marks, &p).as_flattened() == NONE[..64 * p.lines.len()]);
+                parts.all(|p| *self.part(kind, &p).as_flattened() == NONE[..64 * p.lines.len()]);
         }
         Ok(clean)
     }
 
-    /// What differs from `base` in the cells.
+    /// The lines of the cells that differ from `base`.
     pub(crate) fn beyond(&self, base: &Lines) -> Result<Lines, Error> {
         let mut out = Lines::default();
         let mut from = base.reader();
@@ -328,7 +332,8 @@ impl Window {
         Ok(out)
     }
 
-    /// Lets the cells hold `base`, and `more` in its place where that has lines, and zeros elsewhere.
+    /// Sets the cells to `more` where it has lines, to `base` elsewhere, and to zero where neither has a
+    /// line.
     pub(crate) fn become_lines(&mut self, base: &Lines, more: &Lines) -> Result<(), Error> {
         let (mut from, mut over) = (base.reader(), more.reader());
         let mut laid = NONE;
@@ -352,12 +357,12 @@ impl Window {
         Ok(())
     }
 
-    /// Lines that have marks.
-    pub(crate) fn marked_lines(&mut self, marks: Marks) -> Result<Lines, Error> {
-        self.fold_slack(marks)?;
+    /// The lines that have marks.
+    pub(crate) fn marked_lines(&mut self, kind: AccessKind) -> Result<Lines, Error> {
+        self.fold_slack(kind)?;
         let mut out = Lines::default();
-        for part in self.dirty_marks(marks)? {
-            let marked = self.part(marks, &part).iter().enumerate();
+        for part in self.dirty_marks(kind)? {
+            let marked = self.part(kind, &part).iter().enumerate();
             for (i, line) in marked.filter(|(_, l)| !same(l, &[0; LINE])) {
                 let mask = 1 << (part.lines.start + i);
                 match out.pages.last_mut() {
@@ -370,20 +375,20 @@ impl Window {
         Ok(out)
     }
 
-    /// Lets these lines have these marks, and no others any.
-    pub(crate) fn become_marked(&mut self, marks: Marks, lines: &Lines) -> Result<(), Error> {
-        self.fold_slack(marks)?;
-        for part in self.dirty_marks(marks)? {
-            // Lest memory is made for what has none.
-            if !self.part(marks, &part).iter().all(|l| same(l, &[0; LINE])) {
-                self.part_mut(marks, &part).fill([0; LINE]);
+    /// Sets the marks to these lines. All other marks are removed.
+    pub(crate) fn become_marked(&mut self, kind: AccessKind, lines: &Lines) -> Result<(), Error> {
+        self.fold_slack(kind)?;
+        for part in self.dirty_marks(kind)? {
+            // Writing zeros would allocate memory.
+            if !self.part(kind, &part).iter().all(|l| same(l, &[0; LINE])) {
+                self.part_mut(kind, &part).fill([0; LINE]);
             }
         }
         let mut rest = lines.bytes.chunks_exact(LINE);
         for (page, mask) in &lines.pages {
             let all = (0..64u64).filter(|i| mask & (1 << i) != 0);
             for (i, line) in all.zip(&mut rest) {
-                self.write_marks(marks, *page as u64 * PAGE as u64 + i * LINE as u64, line);
+                self.write_marks(kind, *page as u64 * PAGE as u64 + i * LINE as u64, line);
             }
         }
         Ok(())
@@ -395,34 +400,34 @@ mod tests {
     use super::*;
     use hindsight_isa::observe::MARK;
 
-    /// Everything in the first pages and the last ones.
+    /// All cells and marks of the first pages and the last ones.
     fn all(w: &Window) -> Vec<u8> {
         let mut out = Vec::new();
         for page in (0..40u64).chain((1 << 20) - 2..1 << 20) {
             let mut buf = [0; PAGE];
             w.read(page * 4096, &mut buf);
             out.extend_from_slice(&buf);
-            for marks in [Marks::Reads, Marks::Writes] {
-                w.marks(marks, page * 4096, &mut buf);
+            for kind in [AccessKind::Reads, AccessKind::Writes] {
+                w.marks(kind, page * 4096, &mut buf);
                 out.extend_from_slice(&buf);
             }
         }
         out
     }
 
-    /// What a machine keeps of a window.
-    fn keep(w: &mut Window, base: &Lines) -> [Lines; 3] {
+    /// What a checkpoint holds of a window.
+    fn diff(w: &mut Window, base: &Lines) -> [Lines; 3] {
         [
             w.beyond(base).unwrap(),
-            w.marked_lines(Marks::Reads).unwrap(),
-            w.marked_lines(Marks::Writes).unwrap(),
+            w.marked_lines(AccessKind::Reads).unwrap(),
+            w.marked_lines(AccessKind::Writes).unwrap(),
         ]
     }
 
     fn take_up(w: &mut Window, base: &Lines, [cells, reads, writes]: &[Lines; 3]) {
         w.become_lines(base, cells).unwrap();
-        w.become_marked(Marks::Reads, reads).unwrap();
-        w.become_marked(Marks::Writes, writes).unwrap();
+        w.become_marked(AccessKind::Reads, reads).unwrap();
+        w.become_marked(AccessKind::Writes, writes).unwrap();
     }
 
     #[test]
@@ -453,24 +458,24 @@ mod tests {
                 w.dirty.add(at, len);
                 match random(6) {
                     0 => w.zero(at, len * 50).unwrap(),
-                    1 => w.set_marks(Marks::Reads, at, len, MARK),
-                    2 => w.set_marks(Marks::Writes, at, len, MARK),
+                    1 => w.set_marks(AccessKind::Reads, at, len, MARK),
+                    2 => w.set_marks(AccessKind::Writes, at, len, MARK),
                     3 => w.forget(at, len).unwrap(),
                     4 => {
                         w.dirty.add((1 << 32) - 1, 2);
-                        w.set_slack(Marks::Reads, (1 << 32) + random(64));
-                        w.set_slack(Marks::Reads, (1 << 32) + random(108));
+                        w.set_slack(AccessKind::Reads, (1 << 32) + random(64));
+                        w.set_slack(AccessKind::Reads, (1 << 32) + random(108));
                     }
                     _ => w.write(at, &vec![random(256) as u8; len as usize]),
                 }
             }
             if round % 50 == 49 {
-                // From now on only what is changed is looked at.
+                // From now on only changed pages are looked at.
                 w.begin_with(&base).unwrap();
                 kept.clear();
             }
             match random(3) {
-                0 => kept.push((keep(&mut w, &base), all(&w))),
+                0 => kept.push((diff(&mut w, &base), all(&w))),
                 1 if !kept.is_empty() => {
                     let (lines, held) = &kept[random(kept.len() as u64) as usize];
                     take_up(&mut w, &base, lines);
@@ -491,7 +496,7 @@ mod tests {
         base.push(5, 1, &[7; PAGE]);
         for whole in [false, true] {
             let mut w = Window::observed().unwrap();
-            // Only these lines are accessed, it is said.
+            // The caller promises that only these lines are accessed.
             w.begin_with(&base).unwrap();
             let base = match whole {
                 true => {
@@ -503,12 +508,12 @@ mod tests {
             if !whole {
                 w.clear_marks().unwrap();
             }
-            // As translated code does it: nobody is told.
+            // Translated code writes without telling anybody.
             w.write(20 * 4096, &[9; 64]);
-            w.set_marks(Marks::Writes, 20 * 4096, 64, MARK);
-            let (kept, held) = (keep(&mut w, &base), all(&w));
+            w.set_marks(AccessKind::Writes, 20 * 4096, 64, MARK);
+            let (kept, held) = (diff(&mut w, &base), all(&w));
             w.write(20 * 4096, &[1; 128]);
-            w.set_marks(Marks::Reads, 22 * 4096, 8, MARK);
+            w.set_marks(AccessKind::Reads, 22 * 4096, 8, MARK);
             take_up(&mut w, &base, &kept);
             assert!(all(&w) == held, "{whole}");
         }
@@ -520,7 +525,7 @@ mod tests {
         let mut touch = |n: usize| {
             for page in 0..n as u64 {
                 w.write_from_outside(page * 4096, &[1]);
-                w.set_marks(Marks::Reads, page * 4096, 1, MARK);
+                w.set_marks(AccessKind::Reads, page * 4096, 1, MARK);
             }
             w.begin_with(&Lines::default()).unwrap();
             assert!(w.is_clean().unwrap());
@@ -540,7 +545,7 @@ mod tests {
             let mut held = [0; 65];
             w.read(5 * 4096, &mut held);
             assert_eq!((held[0], held[63], held[64]), (7, 7, 0));
-            // The program writes only there.
+            // The program writes only to the page of `lines`.
             w.set_word(5 * 4096, 9);
             w.write_from_outside(9 * 4096 - 1, &[1, 2]);
             w.given(u32::MAX as u64, 2).unwrap();

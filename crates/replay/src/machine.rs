@@ -1,26 +1,26 @@
-//! A thread's stream played on a virtual processor.
+//! Plays a thread's stream on a virtual processor.
 
 mod play;
 
+use crate::access_marks::ShowPage;
 use crate::code::Code;
 use crate::cost::Ticks;
 use crate::cpu::{Cpu, Observe};
 use crate::host::Held;
 use crate::library::Library;
 use crate::lines::Lines;
-use crate::marks::ShowPage;
-use crate::order::Order;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::restated::Before;
-use crate::window::Marks;
-use crate::{Error, Gap, Snapshot, State};
+use crate::sequence::Sequence;
+use crate::window::AccessKind;
+use crate::{Checkpoint, Error, Gap, State};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::{CpuState, Executed, Predictor, VecState};
 use std::sync::Arc;
 
 /// How a stream ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct End {
+pub struct StreamEnd {
     pub kind: EndKind,
     pub code: u32,
     pub message: String,
@@ -29,13 +29,13 @@ pub struct End {
 /// Why [`Machine::run_to`] returned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// The position was reached; events due there have not yet taken effect.
+    /// The position was reached. Events due there have not taken effect.
     Position,
     /// The next instruction is at an address of [`Machine::set_breaks`].
     Break,
-    /// The stream's end event.
-    Ended(End),
-    /// The stream has no more events and no end: it was cut.
+    /// The stream's end event was reached.
+    Ended(StreamEnd),
+    /// The stream has no more events but no end: it was cut.
     OutOfEvents,
 }
 
@@ -43,50 +43,52 @@ pub enum Stop {
 pub struct Machine<'a> {
     pub(crate) cpu: Cpu,
     pub(crate) queue: Queue<'a>,
-    /// A key frame has given the processor its state.
+    /// A key frame has set the processor's state.
     pub(crate) started: bool,
-    /// What is wrong if anything is executed before the next key frame.
+    /// The error to report if anything is executed before the next key frame.
     pub(crate) missing: Option<Error>,
-    /// What memory holds at a key frame is being said.
+    /// Events are restating memory.
     pub(crate) restating: bool,
-    /// That is compared with what it held before.
+    /// Whether restated memory is compared with the window.
     pub(crate) compares_memory: bool,
-    /// What that was.
+    /// The window's content before memory was restated.
     pub(crate) before: Option<Before>,
     /// A system call waits for its result.
     pub(crate) open: bool,
-    /// The thread runs unrecorded: only the position changes.
+    /// The thread runs unrecorded: only its position changes.
     pub(crate) gap: bool,
-    /// Where the kernel last had the thread go on somewhere else than at the instruction that stands there.
+    /// The last position at which the kernel made the thread continue at another instruction.
     pub(crate) sent_on: Option<u64>,
-    /// Where the last gap ended.
+    /// Position at which the last gap ended.
     pub(crate) gap_end: Option<u64>,
-    /// Instructions in gaps, in all runs, and the gaps that have begun.
+    /// Instructions in gaps, over all runs.
     skipped: u64,
+    /// Number of gaps that began, over all runs.
     pub gaps: u64,
-    pub(crate) end: Option<End>,
-    order: Option<Arc<Order>>,
+    pub(crate) end: Option<StreamEnd>,
+    order: Option<Arc<Sequence>>,
     /// Only digests and key frames are compared.
     pub(crate) digests_only: bool,
     /// Time spent in comparisons.
     pub(crate) compared: Ticks,
-    /// This thread is prepared to run translated code, for several runs.
+    /// This thread, prepared to run translated code for several runs.
     held: Option<Held>,
 }
 
 impl<'a> Machine<'a> {
-    /// Makes a processor with a predictor of this size that executes `code`.
+    /// Makes a processor with this size of window that executes `code`.
     pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine<'a>, Error> {
         Machine::make(code, predictor, Observe::Not)
     }
 
-    /// Makes a processor with a predictor of 32 bits that marks each byte it reads or writes. Slower
-    /// than one that does not, by a few instructions per access.
+    /// Makes a processor with a window of 2^32 cells that marks each byte it reads or writes. Each access
+    /// takes a few instructions more.
     pub fn observing(code: Arc<Code>) -> Result<Machine<'a>, Error> {
         Machine::make(code, Predictor::WINDOW, Observe::Anywhere)
     }
 
-    /// The same for one that executes much: it marks with less code if it is the only such machine of the process.
+    /// Like [`Machine::observing`], for a machine that executes much. If it is the only one in the process,
+    /// it marks writes with less code.
     pub fn observing_much(code: Arc<Code>) -> Result<Machine<'a>, Error> {
         Machine::make(code, Predictor::WINDOW, Observe::Near)
     }
@@ -115,23 +117,24 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Executes other code from now on: that of another program image.
+    /// Executes the code of another program image from now on.
     pub fn set_code(&mut self, code: Arc<Code>) {
         self.cpu.set_code(code);
     }
 
-    /// Takes translated blocks from `library`, and leaves its own there. Before anything is played.
+    /// Takes translated blocks from `library` and puts its own there. To be called before anything is played.
     pub fn share(&mut self, library: Arc<Library>) {
         library.serve(self.cpu.marking());
         self.cpu.library = Some(library);
     }
 
-    /// Leaves out what [`Checks::Digests`](crate::Checks::Digests) does. Before anything is played.
+    /// Compares only digests and key frames, as `Checks::Digests` in the crate `verify` asks. To be called
+    /// before anything is played.
     pub fn digests_only(&mut self) {
         self.digests_only = true;
     }
 
-    /// Time spent in comparisons in all runs.
+    /// Time spent in comparisons, over all runs.
     pub fn compared(&self) -> Ticks {
         Ticks(self.compared.0 + self.queue.compared.0)
     }
@@ -146,19 +149,19 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Compares memory that key frames restate with what it held before.
+    /// Compares memory that key frames restate with what the window held before.
     pub fn compare_memory(&mut self) {
         self.compares_memory = true;
     }
 
-    /// Has all sequence numbers checked to be unique in `order`.
-    pub fn check_order(&mut self, order: Arc<Order>) {
+    /// Checks with `order` that all order numbers are unique.
+    pub fn check_order(&mut self, order: Arc<Sequence>) {
         self.order = Some(order);
     }
 
-    /// Begins to play a stream, or a part of one, whose first event (but for its place in the
-    /// order of all threads) is a key frame; or that is empty, since the thread was killed
-    /// before it began. Translated code is kept from whatever was played before.
+    /// Begins to play a stream or a part of one. Its first event, apart from order numbers, must be a key
+    /// frame. The stream may be empty: its thread was killed before it began. Translated code of earlier runs
+    /// stays.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
         self.begin(source);
         (self.started, self.restating, self.before) = (false, false, None);
@@ -181,14 +184,15 @@ impl<'a> Machine<'a> {
         self.event(at)
     }
 
-    /// Begins to play a stream in its middle, at a position where this was the state. `source`
-    /// begins at or before the position; the window is left as it is. Only for states that a
-    /// machine had between two instructions.
+    /// Begins to play a stream in its middle, at a position at which the machine had this state. `source`
+    /// begins at or before the position. The window stays as it is. The state must be one between two
+    /// instructions.
     pub fn resume(&mut self, source: Box<dyn Source + 'a>, state: &State) -> Result<(), Error> {
         self.take_up(source, state);
         self.queue.skip_to(state.position)?;
         if self.gap_end.is_some() {
-            // All else that is due there comes again. An end takes effect also where one only wants to come so far.
+            // All other events at this position are read again. The end of a gap must not be: it takes effect
+            // even for a machine that runs only up to here.
             self.queue.skip_gap_end(state.position)?;
         }
         Ok(())
@@ -208,14 +212,15 @@ impl<'a> Machine<'a> {
         self.cpu.set_vectors(&state.vec);
     }
 
-    /// Lets the window hold these lines and zeros elsewhere, without marks. `lines` also has, without a line, every
-    /// page that is accessed from where the machine takes up until this is done again. Only of an observing machine.
+    /// Sets the window to these lines, to zero elsewhere, and removes all access marks. Until the next call
+    /// the machine may access only the pages that `lines` names; a page may be named without a line. Only for
+    /// an observing machine.
     pub fn set_window(&mut self, lines: &Lines) -> Result<(), Error> {
         self.cpu.window.begin_with(lines)
     }
 
-    /// Lets the window hold these lines in the place of what is there. Besides what it was said to access it may access
-    /// their pages from here on. Only of an observing machine.
+    /// Puts these lines into the window. From now on the machine may access their pages, too. Only for an
+    /// observing machine.
     pub fn add_to_window(&mut self, lines: &Lines) {
         self.cpu.window.add_lines(lines);
     }
@@ -225,38 +230,39 @@ impl<'a> Machine<'a> {
         self.cpu.window.beyond(&Lines::default())
     }
 
-    /// Lets the window hold what that of another machine did, without marks. Only of an observing machine.
+    /// Sets the window to the content of another machine's window, without access marks. Only for an
+    /// observing machine.
     pub fn set_content(&mut self, lines: &Lines) -> Result<(), Error> {
         self.cpu.window.begin_anywhere(lines)
     }
 
-    /// What it needs to come back to this place later. `base`: what the window held at some time; the less it has
-    /// changed since, the smaller a snapshot is. Only of an observing machine.
-    pub fn snapshot(&mut self, base: &Lines) -> Result<Snapshot, Error> {
+    /// A checkpoint of this state. `base` is what the window held at some time. The less the window has
+    /// changed since, the smaller the checkpoint is. Only for an observing machine.
+    pub fn checkpoint(&mut self, base: &Lines) -> Result<Checkpoint, Error> {
         let state = self.state();
         let window = &mut self.cpu.window;
-        Ok(Snapshot {
+        Ok(Checkpoint {
             state,
             bookmark: self.queue.bookmark(),
             cells: window.beyond(base)?,
             marks: [
-                window.marked_lines(Marks::Reads)?,
-                window.marked_lines(Marks::Writes)?,
+                window.marked_lines(AccessKind::Reads)?,
+                window.marked_lines(AccessKind::Writes)?,
             ],
         })
     }
 
-    /// The same without marks: for [`Machine::restore_memory`].
-    pub fn snapshot_memory(&mut self, base: &Lines) -> Result<Snapshot, Error> {
-        Ok(Snapshot {
+    /// The same without access marks, for [`Machine::restore_memory`].
+    pub fn checkpoint_memory(&mut self, base: &Lines) -> Result<Checkpoint, Error> {
+        Ok(Checkpoint {
             cells: self.cpu.window.beyond(base)?,
-            ..self.snapshot_of_start()
+            ..self.checkpoint_of_start()
         })
     }
 
-    /// The same where it has just taken up a state with a window that holds `base`.
-    pub fn snapshot_of_start(&self) -> Snapshot {
-        Snapshot {
+    /// The same for a machine that has just resumed with a window that holds `base`.
+    pub fn checkpoint_of_start(&self) -> Checkpoint {
+        Checkpoint {
             state: self.state(),
             bookmark: self.queue.bookmark(),
             cells: Lines::default(),
@@ -264,26 +270,29 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Goes back, or ahead, to where it was when a snapshot was taken with the same `base`. `source` begins
-    /// [`Snapshot::taken`] chunks behind the beginning of the one that was played then.
+    /// Goes to the state at which a checkpoint with the same `base` was taken. `source` must continue the
+    /// stream that was played then, [`Checkpoint::taken`] chunks behind its beginning.
     pub fn restore(
         &mut self,
         base: &Lines,
-        s: &Snapshot,
+        s: &Checkpoint,
         source: Box<dyn Source + 'a>,
     ) -> Result<(), Error> {
         self.restore_memory(base, s, source)?;
-        for (marks, lines) in [Marks::Reads, Marks::Writes].into_iter().zip(&s.marks) {
-            self.cpu.window.become_marked(marks, lines)?;
+        for (kind, lines) in [AccessKind::Reads, AccessKind::Writes]
+            .into_iter()
+            .zip(&s.marks)
+        {
+            self.cpu.window.become_marked(kind, lines)?;
         }
         Ok(())
     }
 
-    /// The same, but the marks stay as they are, of whatever they are.
+    /// The same, but the access marks stay as they are.
     pub fn restore_memory(
         &mut self,
         base: &Lines,
-        s: &Snapshot,
+        s: &Checkpoint,
         source: Box<dyn Source + 'a>,
     ) -> Result<(), Error> {
         self.cpu.window.become_lines(base, &s.cells)?;
@@ -307,22 +316,22 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Stops before instructions at these addresses from now on ([`Stop::Break`]); each time once.
+    /// Stops before instructions at these addresses from now on ([`Stop::Break`]), once at each position.
     pub fn set_breaks(&mut self, mut addresses: Vec<u64>) {
         addresses.sort_unstable();
         addresses.dedup();
         self.cpu.set_breaks(addresses);
     }
 
-    /// Stops before each atomic operation from now on ([`Stop::Break`]) and, if there is a table of places
-    /// (see [`hindsight_translate::watch_indices`]; it outlives the machine), before each instruction that
-    /// may write to one of them. Before anything is played.
+    /// Stops before each atomic operation from now on ([`Stop::Break`]). With a table (see
+    /// [`hindsight_translate::watch_indices`]), also stops before each instruction that may write to an
+    /// address in it. The table must outlive the machine. To be called before anything is played.
     pub fn watch(&mut self, table: Option<u64>) {
         self.cpu.watch(table);
     }
 
-    /// Lets what is due before the next instruction take effect: afterwards memory and registers are what
-    /// that instruction begins with.
+    /// Applies the events that are due before the next instruction. Then memory and registers are those with
+    /// which the instruction begins.
     pub fn settle(&mut self) -> Result<(), Error> {
         while let Some(next) = self.queue.prepare()?
             && next.pos == self.cpu.pos
@@ -342,9 +351,9 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Executes the string instruction that comes next, where the recording says something of it: to its end, or up to
-    /// where a signal or a fault interrupts it, and then the position stays and what interrupts it is due next. Returns
-    /// whether it did. Behind [`Machine::settle`].
+    /// Executes the next instruction if it is a string instruction with events. Returns whether it did. A
+    /// signal or a fault may interrupt the instruction: then the position stays and the interruption is due
+    /// next. To be called after [`Machine::settle`].
     pub fn begin_string(&mut self) -> Result<bool, Error> {
         let next = self.queue.prepare()?.filter(|e| e.pos == self.cpu.pos);
         let Some(Op::Other(at)) = next.map(|e| e.op) else {
@@ -359,8 +368,8 @@ impl<'a> Machine<'a> {
         Ok(begins)
     }
 
-    /// Lets what the kernel wrote in the system call that is just done take effect, which the recording
-    /// says behind it.
+    /// Applies the memory that the kernel wrote in the system call just completed. The recording has it
+    /// behind the call.
     pub fn settle_memory(&mut self) -> Result<(), Error> {
         while !self.open
             && !self.gap
@@ -378,7 +387,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Whether the event stands for the instruction itself, or for a part of it.
+    /// Whether the event stands for the instruction itself, or a part of it.
     fn is_instruction(&self, at: usize) -> Result<bool, Error> {
         let event = self.queue.event(at)?;
         Ok(
@@ -387,22 +396,22 @@ impl<'a> Machine<'a> {
         )
     }
 
-    /// Stops again before the instruction that comes next, if it did.
+    /// Stops again before the next instruction, even if the machine stopped there already.
     pub fn look_again(&mut self) {
         self.cpu.look_again();
     }
 
-    /// Known code bytes at `addr`, as of now; returns how many follow one another.
+    /// Copies known code bytes at `addr`, as of now. Returns the number of bytes copied.
     pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
         self.cpu.code_at(addr, buf)
     }
 
-    /// Instructions completed.
+    /// Number of instructions completed.
     pub fn position(&self) -> u64 {
         self.cpu.pos
     }
 
-    /// General purpose registers, instruction pointer, flags, segment bases.
+    /// General-purpose registers, instruction pointer, flags and segment bases.
     pub fn registers(&self) -> CpuState {
         self.cpu.registers()
     }
@@ -412,77 +421,77 @@ impl<'a> Machine<'a> {
         self.cpu.vectors()
     }
 
-    /// Copies the cells of the addresses from `addr` on. They hold what the program has read or
-    /// written there since the last key frame, unless another address took the cell.
+    /// Copies the cells of the addresses from `addr` on. A cell holds what the program last read or wrote
+    /// there since the last key frame. Another address that shares the cell may have replaced it.
     pub fn read_window(&self, addr: u64, buf: &mut [u8]) {
         self.cpu.window.read(addr, buf);
     }
 
-    /// Stores into the cells of the addresses from `addr` on.
+    /// Writes to the cells of the addresses from `addr` on.
     pub fn write_window(&mut self, addr: u64, buf: &[u8]) {
         self.cpu.window.write_from_outside(addr, buf);
     }
 
-    /// Copies the marks of the cells of `addr` and following ones: 0 if not accessed since
-    /// [`Machine::clear_marks`], 0xff if the value is what the cell holds, else the value is not
-    /// known any more.
-    pub fn read_marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
-        self.cpu.window.marks(marks, addr, buf);
+    /// Copies the access marks of the cells from `addr` on. 0: not accessed since [`Machine::clear_marks`].
+    /// 0xff: accessed, and the cell holds the value. Other values: accessed, but the value is not known any
+    /// more.
+    pub fn read_marks(&self, kind: AccessKind, addr: u64, buf: &mut [u8]) {
+        self.cpu.window.marks(kind, addr, buf);
     }
 
-    /// Replaces marks of the cells of `addr` and following ones.
-    pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
-        self.cpu.window.write_marks(marks, addr, new);
+    /// Replaces the access marks of the cells from `addr` on.
+    pub fn write_marks(&mut self, kind: AccessKind, addr: u64, new: &[u8]) {
+        self.cpu.window.write_marks(kind, addr, new);
     }
 
-    /// Shows all pages of cells that have marks, ascending, and takes all marks back. Only of an observing
-    /// machine.
+    /// Shows all pages of cells that have access marks, ascending, and removes all marks. Only for an
+    /// observing machine.
     pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
         self.cpu.window.take_marks(show)
     }
 
-    /// Takes all marks back.
+    /// Removes all access marks.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         self.cpu.window.clear_marks()
     }
 
-    /// Position of the next event; `None` when there is no more.
+    /// Position of the next event. `None` if there are no more.
     pub fn next_event(&mut self) -> Result<Option<u64>, Error> {
         Ok(self.queue.prepare()?.map(|e| e.pos))
     }
 
-    /// Events read so far, by their tag.
+    /// Numbers of events read so far, by tag.
     pub fn event_counts(&self) -> &Counts {
         self.queue.counts()
     }
 
-    /// The first and the last sequence number of what was played or prepared.
+    /// The first and the last order number of what was played or prepared.
     pub fn numbers(&self) -> Option<Numbers> {
         self.queue.numbers()
     }
 
-    /// Has counted what is executed, which takes time. Before anything is played.
+    /// Counts what is executed, which takes time. To be called before anything is played.
     pub fn count(&mut self) {
         self.cpu.count();
     }
 
-    /// What this machine has executed in all its runs, if that is counted.
+    /// What all runs have executed, if [`Machine::count`] was called.
     pub fn counted(&self) -> Executed {
         self.cpu.executed()
     }
 
-    /// Whether the thread runs unrecorded at this position: its registers are those with which the gap
-    /// began.
+    /// Whether the thread runs unrecorded at this position. Its registers are then those at the gap's
+    /// beginning.
     pub fn in_gap(&self) -> bool {
         self.gap
     }
 
-    /// Instructions of all runs that were not recorded.
+    /// Number of unrecorded instructions in all runs.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Instructions executed by this machine in all its runs.
+    /// Number of instructions that this machine executed in all its runs.
     pub fn executed(&self) -> u64 {
         self.cpu.executed
     }
@@ -494,11 +503,11 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// An event that should have been consumed by the instruction before.
+    /// The previous instruction should have consumed an event.
     pub(crate) fn late(&self) -> Error {
         self.cpu.difference(
             "an event for the instruction before",
-            "an instruction that took none",
+            "an instruction that did not consume it",
         )
     }
 }

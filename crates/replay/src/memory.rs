@@ -1,4 +1,4 @@
-//! Memory mappings that belong to their owner.
+//! Memory mappings with an owner.
 
 use crate::{Error, pagemap};
 use std::ptr::null_mut;
@@ -9,11 +9,11 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is memory like any other; who reads and writes it is up to its owner.
+// SAFETY: the mapping is ordinary memory, and only the owner reads and writes it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes, zero and not yet committed.
+    /// Maps `len` bytes. They are zero, and not yet allocated.
     pub fn new(len: usize) -> Result<Mapping, Error> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -28,20 +28,20 @@ impl Mapping {
         })
     }
 
-    /// What is mapped already.
+    /// Takes over an existing mapping.
     ///
     /// # Safety
-    /// So many bytes are mapped at `base`, and nobody else unmaps them.
+    /// `len` bytes are mapped at `base`, and nobody else unmaps them.
     pub unsafe fn of(base: *mut u8, len: usize) -> Mapping {
         Mapping { base, len }
     }
 
-    /// Maps as many bytes at a place of its own in all the process, unless something is there already.
+    /// Maps `len` bytes at the address `base`. `None` if something is mapped there already.
     pub fn at(base: usize, len: usize) -> Option<Mapping> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let flags = flags | libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: a fresh mapping, which replaces none.
+        // SAFETY: a fresh mapping that replaces none.
         let p = unsafe { libc::mmap(base as *mut _, len, prot, flags, -1, 0) };
         if p == libc::MAP_FAILED {
             return None;
@@ -50,7 +50,7 @@ impl Mapping {
             base: p.cast(),
             len,
         };
-        // Kernels before 4.17 take the address for advice.
+        // Before Linux 4.17 the kernel takes the address only as a hint.
         (p as usize == base).then_some(map)
     }
 
@@ -62,23 +62,23 @@ impl Mapping {
         self.len
     }
 
-    /// Makes whole pages zero again and gives their memory back.
+    /// Makes whole pages zero again and releases their memory.
     pub fn discard(&mut self, offset: usize, len: usize) -> Result<(), Error> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: the range lies in the mapping and nothing borrows it.
+        // SAFETY: the range lies in the mapping, and nothing borrows it.
         if unsafe { libc::madvise(self.base.add(offset).cast(), len, libc::MADV_DONTNEED) } != 0 {
             return Err(Error::last_os("cannot release memory"));
         }
         Ok(())
     }
 
-    /// Asks for pages of 4 KiB only.
+    /// Asks the kernel to use pages of 4 KiB only.
     pub fn small_pages(&mut self) {
-        // SAFETY: advice about our own mapping; whether it is taken does not matter.
+        // SAFETY: advice about our own mapping. It may fail without harm.
         unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_NOHUGEPAGE) };
     }
 
-    /// Numbers of the pages of a range that are in memory, counted from its start, ascending.
+    /// Numbers of the pages of a range that are in memory, ascending, counted from the range's start.
     pub fn present(&self, offset: usize, len: usize) -> Result<Vec<u32>, Error> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let start = self.base as u64 + offset as u64;
@@ -91,17 +91,17 @@ impl Mapping {
     /// Makes pages inaccessible.
     pub fn protect(&mut self, offset: usize, len: usize) -> Result<(), Error> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: the range lies in the mapping and nothing borrows it.
+        // SAFETY: the range lies in the mapping, and nothing borrows it.
         if unsafe { libc::mprotect(self.base.add(offset).cast(), len, libc::PROT_NONE) } != 0 {
             return Err(Error::last_os("cannot protect memory"));
         }
         Ok(())
     }
 
-    /// Makes the pages at `a` and at `b` the same memory.
+    /// Makes the pages at offsets `a` and `b` the same memory.
     pub fn alias(&mut self, a: usize, b: usize, len: usize) -> Result<(), Error> {
         assert!(a.max(b).checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: plain system calls; both ranges lie in the mapping and nothing borrows them.
+        // SAFETY: plain system calls. Both ranges lie in the mapping, and nothing borrows them.
         unsafe {
             let fd = libc::memfd_create(c"hindsight-window".as_ptr(), libc::MFD_CLOEXEC);
             if fd < 0 {
@@ -128,7 +128,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, no longer used.
+        // SAFETY: our own mapping, which nobody uses any more.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }

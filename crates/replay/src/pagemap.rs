@@ -1,4 +1,4 @@
-//! Which pages of this process are in memory.
+//! Finds out which pages of this process are in memory.
 
 use std::fs::File;
 use std::io::{Error, Result};
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 const PAGE: u64 = 4096;
 
-/// `PAGEMAP_SCAN`, since Linux 6.7.
+/// The request `PAGEMAP_SCAN`, which exists since Linux 6.7.
 const SCAN: libc::c_ulong = 0xc060_6610;
 const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
@@ -46,13 +46,13 @@ fn file() -> Result<&'static File> {
         .ok_or_else(|| Error::other("/proc/self/pagemap cannot be opened"))
 }
 
-/// Opens what is asked here, for processes that cannot open anything later.
+/// Opens the file that is needed here. For processes that cannot open files later.
 pub fn prepare() {
     let _ = file();
 }
 
-/// Numbers of the pages of `start..end` (multiples of a page) that are in memory or swapped out,
-/// counted from `start`, ascending.
+/// Numbers of the pages of `start..end` that are in memory or swapped out, ascending, counted from `start`.
+/// Both bounds are multiples of a page.
 pub fn present(start: u64, end: u64) -> Result<Vec<u32>> {
     let file = file()?;
     match scan(file, start, end) {
@@ -80,7 +80,7 @@ fn scan(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
             category_anyof_mask: IS_PRESENT | IS_SWAPPED,
             return_mask: IS_PRESENT | IS_SWAPPED,
         };
-        // SAFETY: the structure is the kernel's, and the vector has the length that it says.
+        // SAFETY: the structure is laid out as the kernel's, and the vector has the stated length.
         let n = unsafe { libc::ioctl(file.as_raw_fd(), SCAN as _, &mut arg) };
         if n < 0 {
             return Err(Error::last_os_error());
@@ -96,7 +96,7 @@ fn scan(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
     Ok(out.into_iter().map(|p| p as u32).collect())
 }
 
-/// The same where the kernel is older: a word for each page.
+/// The same for older kernels, which have a word for each page.
 fn entries(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
     let mut out = Vec::new();
     let mut buf = vec![0; 1 << 18];
@@ -105,7 +105,7 @@ fn entries(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
         let n = ((end / PAGE - page) as usize * 8).min(buf.len());
         file.read_exact_at(&mut buf[..n], page * 8)?;
         for (i, e) in buf[..n].chunks_exact(8).enumerate() {
-            // Bit 63: present; 62: swapped out.
+            // Bit 63: the page is in memory. Bit 62: it is swapped out.
             if e[7] & 0xc0 != 0 {
                 out.push((page - start / PAGE) as u32 + i as u32);
             }
@@ -126,7 +126,7 @@ mod tests {
         m.small_pages();
         let start = m.base() as u64;
         for page in [3usize, 4, 700] {
-            // SAFETY: within the mapping.
+            // SAFETY: the page lies within the mapping.
             unsafe { m.base().add(page * 4096).write_volatile(1) };
         }
         let want = [3, 4, 700];

@@ -1,7 +1,7 @@
-//! The events of a stream, prepared for quick consumption.
+//! The events of a stream, prepared for quick consumption by the inner loop.
 
 use crate::cost::Ticks;
-use crate::{Error, Order};
+use crate::{Error, Sequence};
 use hindsight_events::event::tag;
 use hindsight_events::{Decoder, Event};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ pub trait Source: Send {
     /// The next chunk: whole events that a fresh decoder reads. `None` at the end.
     fn next_chunk(&mut self) -> Result<Option<Arc<Vec<u8>>>, Error>;
 
-    /// The last chunk is another part's, whose events do not count.
+    /// Whether the last chunk belongs to the next part. Its events are not counted then.
     fn is_borrowed(&self) -> bool {
         false
     }
 
-    /// `len` bytes of a module of the trace from `offset` on, with zeros behind its end.
+    /// Reads `len` bytes from `offset` of a module of the trace, with zeros behind the module's end.
     fn module(&self, _module: u32, _offset: u64, _len: usize) -> Result<Vec<u8>, Error> {
         Err(Error::Corrupt {
             position: 0,
-            what: "memory is said to be of a module that is not in the trace",
+            what: "memory refers to a module that is not in the trace",
         })
     }
 }
@@ -31,19 +31,19 @@ impl<I: Iterator<Item = Vec<u8>> + Send> Source for I {
     }
 }
 
-/// Prepared events of at most this many wire events are held at a time.
+/// Most wire events that are prepared at a time.
 const BATCH: usize = 512;
-/// No position is this high: a century of instructions.
+/// Positions are below this. A thread would take a century to reach it.
 const MAX_POSITION: u64 = 1 << 62;
 
 /// What an entry of the queue asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// Cells of the word at this address take this value.
+    /// The cells of the word at this address take this value.
     Word(u64, u64),
-    /// As many cells take the low bytes of the value.
+    /// This many cells at this address take the low bytes of the value.
     Bytes(u64, u8, u64),
-    /// A sequence number that cannot be: it does not grow, or has occurred before.
+    /// An invalid order number: it does not grow, or has occurred before.
     BadNumber(u64),
     /// The event at this offset of the chunk.
     Other(usize),
@@ -54,40 +54,40 @@ pub enum Op {
 pub struct Entry {
     pub pos: u64,
     pub op: Op,
-    /// Code changes at this position: what leads there must not begin the code that stands there before.
+    /// Code changes at this position. A block that leads here must not continue with the old code.
     pub changes_code: bool,
 }
 
-/// Counts of events by tag.
+/// Numbers of events, by tag.
 pub type Counts = [u64; tag::COUNT];
 
-/// The rest of a stream.
+/// The part of a stream that is not consumed yet.
 pub struct Queue<'a> {
     source: Box<dyn Source + 'a>,
-    /// Chunks that came from it.
+    /// Number of chunks that came from the source.
     taken: usize,
     wire: Arc<Vec<u8>>,
     at: usize,
     decoder: Decoder,
-    /// Shared with bookmarks.
+    /// The prepared entries. Bookmarks share them.
     entries: Arc<Vec<Entry>>,
     next: usize,
     ended: bool,
     /// Position of the last event that was prepared.
     last: u64,
     counts: Counts,
-    order: Option<Arc<Order>>,
+    order: Option<Arc<Sequence>>,
     numbers: Option<Numbers>,
-    /// Time spent looking at them.
+    /// Time spent checking order numbers.
     pub compared: Ticks,
-    /// They may be any.
+    /// Order numbers are not checked.
     pub any_number: bool,
 }
 
-/// A place in a stream from which to go on without reading its chunk again.
+/// A place in a stream at which reading can continue without reading its chunk again.
 #[derive(Clone)]
 pub(crate) struct Bookmark {
-    /// Chunks that had come from the source: from the next one it goes on.
+    /// Number of chunks that had come from the source. Reading continues with the next one.
     pub taken: usize,
     wire: Arc<Vec<u8>>,
     at: usize,
@@ -98,18 +98,18 @@ pub(crate) struct Bookmark {
 }
 
 impl Bookmark {
-    /// Bytes of memory that are its own, about.
+    /// About how many bytes of memory it takes.
     pub fn size(&self) -> usize {
-        // Where several share them it is too much.
+        // Too much if several bookmarks share the entries.
         self.entries.len() * size_of::<Entry>()
     }
 }
 
-/// The sequence numbers of a part of a stream.
+/// The order numbers of a part of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbers {
     pub first: u64,
-    /// Where the first one is.
+    /// Position of the first number.
     pub pos: u64,
     pub last: u64,
 }
@@ -134,29 +134,29 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Lets all sequence numbers be unique in `order`.
-    pub fn check_order(&mut self, order: Arc<Order>) {
+    /// Checks with `order` that all order numbers are unique.
+    pub fn check_order(&mut self, order: Arc<Sequence>) {
         self.order = Some(order);
     }
 
-    /// The sequence numbers so far.
+    /// The order numbers so far.
     pub fn numbers(&self) -> Option<Numbers> {
         self.numbers
     }
 
-    /// The next entry, if it is already prepared.
+    /// The next entry, if it is prepared already.
     #[inline(always)]
     pub fn peek(&self) -> Option<Entry> {
         self.entries.get(self.next).copied()
     }
 
-    /// Takes the entry that `peek` shows.
+    /// Consumes the entry that `peek` returns.
     #[inline(always)]
     pub fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// The next entry; `None` at the end of the stream.
+    /// The next entry, which is prepared if needed. `None` at the end of the stream.
     pub fn prepare(&mut self) -> Result<Option<Entry>, Error> {
         while self.next >= self.entries.len() {
             if !self.refill()? {
@@ -166,7 +166,7 @@ impl<'a> Queue<'a> {
         Ok(self.peek())
     }
 
-    /// Where it is.
+    /// The current place in the stream.
     pub fn bookmark(&self) -> Bookmark {
         Bookmark {
             taken: self.taken,
@@ -179,7 +179,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Goes on from a place. The source has the chunks behind those that had been taken there.
+    /// Continues at a bookmark. The source has the chunks behind those that were taken at the bookmark.
     pub fn go_to(&mut self, b: &Bookmark) {
         self.taken = b.taken;
         self.wire = Arc::clone(&b.wire);
@@ -190,9 +190,9 @@ impl<'a> Queue<'a> {
         self.ended = false;
     }
 
-    /// Leaves out all entries before `position`.
+    /// Skips all entries before `position`.
     pub fn skip_to(&mut self, position: u64) -> Result<(), Error> {
-        // Most of them without preparing them.
+        // Most of them are skipped without preparing them.
         while self.next >= self.entries.len() && (self.at < self.wire.len() || self.next_chunk()?) {
             while let Some(rest) = self.wire.get(self.at..).filter(|r| !r.is_empty()) {
                 let before = self.decoder.clone();
@@ -212,7 +212,7 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// Leaves out the end of a gap at `position`, and what comes before it there.
+    /// Skips the end of a gap at `position`, and what comes before it there.
     pub fn skip_gap_end(&mut self, position: u64) -> Result<(), Error> {
         while let Some(next) = self.prepare()?.filter(|e| e.pos == position) {
             let ends = match next.op {
@@ -224,10 +224,10 @@ impl<'a> Queue<'a> {
                 return Ok(());
             }
         }
-        Err(self.corrupt("no gap ends where one did"))
+        Err(self.corrupt("a gap does not end where it ended before"))
     }
 
-    /// The event of an [`Op::Other`] entry that has not been followed by a refill.
+    /// The event of an [`Op::Other`] entry. Only valid until the next refill.
     pub fn event(&self, offset: usize) -> Result<Event<'_>, Error> {
         let decoded = self
             .wire
@@ -238,12 +238,12 @@ impl<'a> Queue<'a> {
             .ok_or(self.corrupt("an event does not decode"))
     }
 
-    /// A part of a module of the trace.
+    /// Reads a part of a module of the trace.
     pub fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         self.source.module(module, offset, len)
     }
 
-    /// Events consumed or prepared so far, by tag.
+    /// Numbers of the events that were consumed or prepared so far, by tag.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -258,7 +258,7 @@ impl<'a> Queue<'a> {
     fn refill(&mut self) -> Result<bool, Error> {
         self.next = 0;
         let mut entries = std::mem::take(&mut self.entries);
-        // What a bookmark has stays.
+        // The entries stay if a bookmark has them.
         match Arc::get_mut(&mut entries) {
             Some(mine) => mine.clear(),
             None => entries = Arc::default(),
@@ -272,7 +272,7 @@ impl<'a> Queue<'a> {
         done.map(|()| true)
     }
 
-    /// Goes on to the next chunk; `false`: there is none.
+    /// Goes to the next chunk. `false` if there is none.
     fn next_chunk(&mut self) -> Result<bool, Error> {
         if self.ended {
             return Ok(false);
@@ -321,8 +321,8 @@ impl<'a> Queue<'a> {
                 }
                 Event::PatchBytes { addr, len, value } => push(Op::Bytes(addr, len, value)),
                 Event::Time { .. } => {}
-                // They do nothing to the processor. One that cannot be stays, to be found when it
-                // is due.
+                // Order numbers do nothing to the processor. An invalid one becomes an entry, which is
+                // reported when it is due.
                 Event::Seq { number } => {
                     let grows = self.numbers.is_none_or(|n| n.last < number);
                     let order = self.order.as_ref();

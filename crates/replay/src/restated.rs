@@ -1,5 +1,6 @@
-//! What memory was before a key frame says anew what it is: the two have to be the same, which shows what something else than
-//! the recorded instructions and system calls changed, unless it was to zeros in pages of nothing else, of which nothing is said.
+//! Compares memory that a key frame restates with what memory held before. A difference means that something
+//! other than the recorded instructions and system calls changed memory. One change goes unnoticed: pages
+//! that became all zero, which are not restated.
 
 use crate::Error;
 use crate::cpu::Cpu;
@@ -7,7 +8,7 @@ use crate::window::Window;
 use std::collections::HashMap;
 
 const PAGE: usize = 4096;
-/// Bytes that a message shows.
+/// Most bytes that a message shows.
 const SHOWN: usize = 8;
 
 /// The pages of a window that held something.
@@ -21,11 +22,11 @@ impl Before {
         ))
     }
 
-    /// Compares it with what is said to be at `addr`.
+    /// Compares the window's content at `addr` with the restated `bytes`.
     pub fn compare(&self, cpu: &Cpu, addr: u64, bytes: &[u8]) -> Result<(), Error> {
         let mut at = 0;
         while at < bytes.len() {
-            // Most pages are the same, and looked at as a whole.
+            // Most pages are equal, and are compared as a whole.
             let cell = addr.wrapping_add(at as u64) as u32 as usize;
             let n = (bytes.len() - at).min(PAGE - cell % PAGE);
             let had = self.0.get(&((cell / PAGE) as u32));

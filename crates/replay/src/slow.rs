@@ -3,16 +3,16 @@
 use crate::Error;
 use crate::cpu::Cpu;
 use crate::queue::{Op, Queue};
-use crate::window::Marks;
+use crate::window::AccessKind;
 use hindsight_events::Event;
 use hindsight_isa::string::{Regs, SegmentRegister, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
-/// Most bytes that one string instruction can have gone over in a recorded program.
+/// Most bytes that one string instruction can process in a recorded program.
 const LONGEST: u64 = 1 << 36;
-/// No program reaches memory from here on.
+/// No program has memory at this address or above.
 const USER_END: u64 = 1 << 56;
 
 const RAX: usize = 0;
@@ -20,13 +20,13 @@ const RCX: usize = 1;
 const RSI: usize = 6;
 const RDI: usize = 7;
 
-/// Decodes one instruction at `pc`; `None` if the bytes are none.
+/// Decodes one instruction at `pc`. `None` if the bytes are not an instruction.
 pub(crate) fn decode(bytes: &[u8], pc: u64) -> Option<Instruction> {
     let i = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
     (!i.is_invalid()).then_some(i)
 }
 
-/// Executes the instruction in `bytes` at which no event is due; does not advance.
+/// Executes the instruction in `bytes`, at which no event is due. Does not advance the position.
 pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
     if let Some(op) = StringOp::decode(bytes) {
         return match string(cpu, &op, None)? {
@@ -42,7 +42,7 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
     }
     use Mnemonic::*;
     match i.mnemonic() {
-        // Asks the recorder for something; the answer would be an event.
+        // It asks the recorder for something. An answer would be an event.
         Nop => {}
         Rdfsbase => write_register(cpu.window.ctx_mut(), i.op0_register(), |c| c.fs_base),
         Rdgsbase => write_register(cpu.window.ctx_mut(), i.op0_register(), |c| c.gs_base),
@@ -54,7 +54,7 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
             let v = read_register(cpu.window.ctx(), i.op0_register());
             cpu.window.ctx_mut().gs_base = v;
         }
-        // They only write memory, and what they wrote comes as an event where it is read.
+        // They only write memory. What they wrote comes as an event when it is read.
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 => {}
         Fnsave | Fsave => cpu.x87_init(),
         Fnstenv | Fstenv => cpu.x87_mask(),
@@ -69,7 +69,7 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A gather or scatter under a small predictor.
+/// A gather or scatter with a small window.
 fn vsib(cpu: &mut Cpu, i: &Instruction) -> Result<(), Error> {
     let mut v = cpu.vectors();
     let c = cpu.window.ctx();
@@ -107,8 +107,8 @@ fn write_register(c: &mut Ctx, r: Register, value: impl Fn(&Ctx) -> u64) {
     c.gpr[r.full_register().number() & 15] = if r.size() == 4 { v as u32 as u64 } else { v };
 }
 
-/// Executes the string instruction at the current position with the events that belong to it.
-/// `false`: something interrupts it, and the next event says what.
+/// Executes the string instruction at the current position with the events that belong to it. `false`:
+/// something interrupts it, and the next event says what.
 pub(crate) fn string(
     cpu: &mut Cpu,
     op: &StringOp,
@@ -146,16 +146,17 @@ pub(crate) fn string(
     }
 }
 
-/// The predictor's cells, brought up to date between chunks.
+/// The window's cells, brought up to date between the chunks of a string instruction.
 struct Cells<'a, 'q> {
     cpu: &'a mut Cpu,
     queue: Option<&'a mut Queue<'q>>,
-    /// Iterations beyond which the recorded program cannot have got.
+    /// The recorded program cannot have completed more iterations than this.
     most: u64,
 }
 
 impl Cells<'_, '_> {
-    /// The recorded program would have had a fault, which would be an event.
+    /// Fails for an address at which the recorded program would have had a fault. The fault would be an
+    /// event.
     fn check(&self, addr: u64) -> Result<(), Stop> {
         if addr < USER_END {
             return Ok(());
@@ -204,7 +205,7 @@ impl StringMemory for Cells<'_, '_> {
                 break;
             }
             match next.op {
-                // Only what follows a mark of this chunk belongs to it.
+                // A patch belongs to this chunk only behind the chunk's own event.
                 Op::Word(..) | Op::Bytes(..) if !ours => break,
                 Op::Word(addr, value) => {
                     self.cpu.window.give_word(addr, value);
@@ -215,7 +216,7 @@ impl StringMemory for Cells<'_, '_> {
                 Op::BadNumber(_) => return Err(Stop::Interrupted),
                 Op::Other(at) => match queue.event(at)? {
                     Event::RepChunk { iterations } if iterations == done => ours = true,
-                    // The recorder may have begun a chunk anywhere.
+                    // The recorder may have begun a chunk at any iteration.
                     Event::RepChunk { iterations } if iterations > done => {
                         most = iterations - done;
                         break;
@@ -241,14 +242,14 @@ impl StringMemory for Cells<'_, '_> {
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Stop> {
         self.check(addr)?;
         self.cpu.window.read(addr, buf);
-        self.cpu.mark(Marks::Reads, addr, buf.len());
+        self.cpu.mark(AccessKind::Reads, addr, buf.len());
         Ok(())
     }
 
     fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Stop> {
         self.check(addr)?;
         self.cpu.window.write(addr, buf);
-        self.cpu.mark(Marks::Writes, addr, buf.len());
+        self.cpu.mark(AccessKind::Writes, addr, buf.len());
         Ok(())
     }
 }

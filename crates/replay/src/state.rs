@@ -1,48 +1,48 @@
-//! What a virtual processor is between two instructions.
+//! The state of a virtual processor between two instructions.
 
 use crate::Lines;
 use crate::queue::Bookmark;
 use hindsight_isa::{CpuState, VecState};
 
-/// Where a position lies as to gaps.
+/// Whether a position lies in a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gap {
     Outside,
-    /// In one: nothing is recorded there, and the rest is as it was at the gap's beginning.
+    /// In a gap. Nothing is recorded there, and the state is that at the gap's beginning.
     Within,
-    /// At the end of one, which has taken effect.
+    /// At the end of a gap, which has taken effect.
     Behind,
 }
 
-/// What a virtual processor is between two instructions, without its memory.
+/// The state of a virtual processor between two instructions, without memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     pub position: u64,
     pub gap: Gap,
-    /// As of when its code is.
+    /// The code epoch.
     pub epoch: u64,
     pub cpu: CpuState,
     pub vec: VecState,
 }
 
-/// A place to which a machine can come back: its state, its memory, its marks, and where in its stream it is.
-pub struct Snapshot {
+/// A checkpoint of a machine: its state, memory, access marks, and place in its stream.
+pub struct Checkpoint {
     pub state: State,
     pub(crate) bookmark: Bookmark,
     pub(crate) cells: Lines,
-    /// Of reads and of writes.
+    /// The marks of reads and those of writes.
     pub(crate) marks: [Lines; 2],
 }
 
-impl Snapshot {
-    /// Chunks of the stream that had been taken from its source.
+impl Checkpoint {
+    /// Number of chunks of the stream that were taken from its source.
     pub fn taken(&self) -> usize {
         self.bookmark.taken
     }
 
-    /// Bytes of memory that it takes, about.
+    /// About how many bytes of memory it takes.
     pub fn size(&self) -> usize {
         let lines = self.marks.iter().chain([&self.cells]);
-        lines.map(Lines::size).sum::<usize>() + self.bookmark.size() + size_of::<Snapshot>()
+        lines.map(Lines::size).sum::<usize>() + self.bookmark.size() + size_of::<Checkpoint>()
     }
 }

@@ -1,4 +1,4 @@
-//! The events of a stream of a trace, or of a stretch of it.
+//! The events of a stream of a trace, or of a part of it.
 
 use crate::Error;
 use crate::queue::Source;
@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 struct Chunks<'a> {
     trace: &'a Trace,
-    /// From the part's first one to the stream's last.
+    /// The chunks from the part's first one to the stream's last one.
     rest: std::slice::Iter<'a, ChunkMeta>,
-    /// So many of them are the part's. Of what follows only the key frame is compared, and what is restated there.
+    /// How many chunks belong to the part. Behind them only the next key frame is compared, and the memory
+    /// that it restates.
     own: usize,
-    /// The last one was not.
+    /// The last chunk belongs to the next part.
     borrowed: bool,
     follows: Follows,
 }
 
-/// What of the part that follows is to be had.
+/// What is used of the part that follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follows {
     Frame,
@@ -53,7 +54,7 @@ impl Source for Chunks<'_> {
 }
 
 impl Chunks<'_> {
-    /// Leaves of a chunk of the part that follows what is to be had.
+    /// Cuts a chunk of the part that follows to what is used of it.
     fn cut(&mut self, wire: &mut Vec<u8>) {
         let (mut decoder, mut at) = (Decoder::default(), 0);
         while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
@@ -83,8 +84,8 @@ pub fn stream(trace: &Trace, stream: StreamId) -> Box<dyn Source + '_> {
     excerpt(trace, stream, 0..trace.chunks(stream).len(), false)
 }
 
-/// The events in these chunks of a stream. `frame_follows`: with the key frame at which the next chunk begins, and what it
-/// restates, to be compared.
+/// The events in these chunks of a stream. With `frame_follows`, includes the key frame with which the next
+/// chunk begins, and the memory that it restates. They are compared.
 pub fn excerpt(
     trace: &Trace,
     stream: StreamId,

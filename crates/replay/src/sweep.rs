@@ -1,20 +1,21 @@
-//! Lines of marks, read and zeroed at once, by vectors as wide as the processor has them.
+//! Reads and zeroes lines of access marks with the widest vectors that the processor has.
 
 use core::arch::x86_64::*;
 
 pub const LINE: usize = 64;
 
-/// Which bytes of a line of marks are not zero, and which say that the value is known.
+/// Two masks of a line of marks: the bytes that are not zero, and those that say that the value is known.
 pub type Bits = [u64; 2];
 
-// Of the marks only that of a known value has the highest bit.
+// Only the mark of a known value has its highest bit set.
 const _: () =
     assert!(hindsight_isa::observe::MARK == 0xff && hindsight_isa::observe::UNKNOWN < 0x80);
 
-/// Tells which of at most 64 lines of marks have any, and says in `bits` which those are; zeroes them.
+/// Looks at up to 64 lines of marks and zeroes them. Returns a bit for each line that had marks, and puts the
+/// masks of these lines into `bits`.
 pub fn sweep(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has it.
+        // SAFETY: the processor has AVX2.
         return unsafe { by_avx2(lines, bits) };
     }
     by_sse2(lines, bits)
@@ -25,7 +26,7 @@ fn by_sse2(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     for (i, (line, bits)) in lines.iter_mut().zip(bits).enumerate() {
         let (mut zero, mut known) = (0u64, 0u64);
         for (n, part) in line.as_chunks::<16>().0.iter().enumerate() {
-            // SAFETY: SSE2 is there on all processors of this kind; the part has 16 bytes.
+            // SAFETY: all x86-64 processors have SSE2, and the part has 16 bytes.
             let (z, k) = unsafe {
                 let v = _mm_loadu_si128(part.as_ptr().cast());
                 let z = _mm_cmpeq_epi8(v, _mm_setzero_si128());
@@ -49,7 +50,7 @@ fn by_avx2(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     let mut any = 0;
     for (i, (line, bits)) in lines.iter_mut().zip(bits).enumerate() {
         let at = line.as_mut_ptr().cast::<__m256i>();
-        // SAFETY: the line has twice 32 bytes.
+        // SAFETY: the line has 64 bytes, which are two vectors of 32.
         let (a, b) = unsafe { (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))) };
         let both = _mm256_or_si256(a, b);
         if _mm256_testz_si256(both, both) != 0 {
@@ -81,7 +82,7 @@ mod tests {
         let mut lines = [[0; LINE]; 64];
         let mut want = [[0u64; 2]; 64];
         let mut any = 0u64;
-        // Some lines have none.
+        // Some lines have no marks.
         for i in (0..64).filter(|i| i % 3 != 0) {
             for (k, b) in lines[i].iter_mut().enumerate() {
                 *b = [0, MARK, UNKNOWN, 0, MARK][(i + k) * k % 5];

@@ -1,4 +1,4 @@
-//! The memory of a virtual processor: context block and predictor cells.
+//! The memory of a virtual processor: the context block and the cells of the shadow memory.
 
 mod marking;
 
@@ -11,45 +11,45 @@ use hindsight_isa::{Ctx, Predictor, observe};
 use std::collections::HashSet;
 
 const PAGE: u64 = 4096;
-/// Inaccessible bytes behind the alias page: no access that begins in the window passes them.
+/// Inaccessible bytes behind the alias page. An access that begins in the window cannot reach beyond them.
 const GUARD: usize = 64 << 10;
 
-/// Bytes before the context block where there are marks: those of writes, and what keeps them apart.
-const FRONT: usize = -Marks::Writes.begin() as usize - CTX_SIZE;
-/// End of the marks of reads, from the first cell on.
-const REAR: usize = Marks::Reads.begin() as usize + Marks::LEN;
+/// Bytes before the context block in a window with marks: the marks of writes, and the distance to them.
+const FRONT: usize = -AccessKind::Writes.begin() as usize - CTX_SIZE;
+/// Bytes from the first cell to the end of the marks of reads.
+const REAR: usize = AccessKind::Reads.begin() as usize + AccessKind::LEN;
 
-/// Context block, cells, a second view of the first page of cells, and a guard, in this order; with
-/// marks, those of writes before and those of reads behind it.
+/// In this order: context block, cells, a second mapping of the first page of cells, and a guard. A window
+/// with marks has the marks of writes before these and the marks of reads behind them.
 pub struct Window {
     map: Mapping,
-    /// Where in the mapping the context block begins.
+    /// Offset of the context block in the mapping.
     at: usize,
-    /// The marks of writes, if they are not there ([`observe::NEAR`]).
+    /// The marks of writes, if they are at [`observe::NEAR`] instead.
     near: Option<Mapping>,
     predictor: Predictor,
-    /// With marks: where they or cells may be other than zero.
+    /// In a window with marks: where cells or marks may be nonzero.
     pub(crate) dirty: Dirty,
-    /// Pages of cells that have been in use since all were given back, as far as `dirty` tells.
+    /// Pages of cells that were used since all were released, as far as `dirty` knows.
     pub(crate) in_use: HashSet<u32>,
 }
 
 /// Which accesses are marked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Marks {
+pub enum AccessKind {
     Reads,
     Writes,
 }
 
-/// Lines of a page of cells whose marks are in one page in memory.
-pub(crate) struct Part {
+/// Lines of a page of cells whose marks are in the same page of memory.
+pub(crate) struct MarkPage {
     pub page: u32,
     pub lines: std::ops::Range<usize>,
-    /// Number of the page in memory.
+    /// Number of the page of memory, counted from the first page of marks.
     pub host: u32,
 }
 
-impl Part {
+impl MarkPage {
     /// The cells of these lines.
     fn cells(&self) -> std::ops::Range<u64> {
         let first = self.page as u64 * PAGE;
@@ -57,26 +57,27 @@ impl Part {
     }
 }
 
-impl Marks {
-    /// Where they are, from the first cell on.
+impl AccessKind {
+    /// Offset of the marks from the first cell.
     const fn offset(self) -> i64 {
         match self {
-            Marks::Reads => observe::READS,
-            Marks::Writes => observe::WRITES,
+            AccessKind::Reads => observe::READS,
+            AccessKind::Writes => observe::WRITES,
         }
     }
 
-    /// Where their first page begins, in whose middle they do.
+    /// Offset of the marks' first page. The marks begin in the middle of that page.
     const fn begin(self) -> i64 {
         self.offset() - self.offset().rem_euclid(PAGE as i64)
     }
 
-    /// Lines of a page of cells whose marks are in the page with its number; those of the others are in the next one.
+    /// How many lines of a page of cells have their marks in the page of marks with the same number. The
+    /// other lines have them in the next page.
     const fn own_lines(self) -> usize {
         (PAGE as i64 - self.offset().rem_euclid(PAGE as i64)) as usize / 64
     }
 
-    /// Bytes of their pages.
+    /// Bytes of the pages of marks.
     const LEN: usize = (4 << 30) + PAGE as usize;
 }
 
@@ -89,29 +90,30 @@ impl Window {
         Window::begin(map, 0, predictor)
     }
 
-    /// As [`Window::observed`], with marks of writes that need less code if no other window of the process has such.
+    /// Like [`Window::observed`]. If no other window of the process does it, writes are marked at
+    /// [`observe::NEAR`], which takes less code.
     pub fn observed_near() -> Result<Window, Error> {
         let mut w = Window::observed()?;
         let begin = observe::NEAR as usize / PAGE as usize * PAGE as usize;
-        w.near = Mapping::at(begin, Marks::LEN);
+        w.near = Mapping::at(begin, AccessKind::LEN);
         if let Some(near) = &mut w.near {
             near.small_pages();
         }
         Ok(w)
     }
 
-    /// Whether marks of writes are at [`observe::NEAR`].
+    /// Whether the marks of writes are at [`observe::NEAR`].
     pub fn is_near(&self) -> bool {
         self.near.is_some()
     }
 
-    /// A window of 2^32 cells with marks.
+    /// Makes a window of 2^32 cells with marks.
     pub fn observed() -> Result<Window, Error> {
         let predictor = Predictor::WINDOW;
         let size = predictor.size() as usize;
         let first = FRONT + CTX_SIZE;
         let mut map = Mapping::new(first + REAR)?;
-        // Huge pages would make everything look touched.
+        // With huge pages, everything would look accessed.
         map.small_pages();
         map.protect(first + size + ALIAS, GUARD)?;
         map.alias(first, first + size, ALIAS)?;
@@ -134,14 +136,14 @@ impl Window {
         Ok(w)
     }
 
-    /// Address of the first cell, which is what the GS base must be.
+    /// Address of the first cell, from which the GS base is computed.
     pub fn base(&self) -> u64 {
         self.map.base() as u64 + (self.at + CTX_SIZE) as u64
     }
 
-    /// What the FS base must be for code that marks.
+    /// The FS base for code that sets marks.
     pub fn read_marks_base(&self) -> u64 {
-        let offset = Marks::Reads.offset() - observe::APART as i64;
+        let offset = AccessKind::Reads.offset() - observe::APART as i64;
         self.base().wrapping_add(offset as u64)
     }
 
@@ -151,8 +153,8 @@ impl Window {
     }
 
     pub fn ctx(&self) -> &Ctx {
-        // SAFETY: the mapping has CTX_SIZE bytes for it there, any content is valid, and
-        // translated code runs only while no reference exists.
+        // SAFETY: the mapping has CTX_SIZE bytes there, and any content is valid. Translated code runs only
+        // while no reference exists.
         unsafe { &*self.ctx_ptr() }
     }
 
@@ -161,34 +163,35 @@ impl Window {
         unsafe { &mut *self.ctx_ptr() }
     }
 
-    /// Pointer to the cell of `addr`; 4096 bytes from there are cells.
+    /// Pointer to the cell of `addr`. At least 4096 bytes from there are cells.
     fn cell(&self, addr: u64) -> *mut u8 {
         let offset = self.predictor.cell(addr) as usize;
-        // SAFETY: a cell's offset is below the window's size, and the alias page follows it.
+        // SAFETY: a cell's offset is less than the window's size, and the alias page follows the window.
         unsafe { self.map.base().add(self.at + CTX_SIZE + offset) }
     }
 
-    /// Stores a word in the cells of `addr`.
+    /// Writes a word to the cells of `addr`.
     #[inline(always)]
     pub fn set_word(&mut self, addr: u64, value: u64) {
         // SAFETY: `cell` guarantees 4096 bytes.
         unsafe { self.cell(addr).cast::<u64>().write_unaligned(value) }
     }
 
-    /// Stores the low `len` (at most 8) bytes of `value` in the cells of `addr`.
+    /// Writes the low `len` (at most 8) bytes of `value` to the cells of `addr`.
     #[inline(always)]
     pub fn set_bytes(&mut self, addr: u64, len: u8, value: u64) {
         let p = self.cell(addr);
         for i in 0..len.min(8) as usize {
-            // SAFETY: `cell` guarantees 4096 bytes. Volatile, lest it becomes a call of memcpy.
+            // SAFETY: `cell` guarantees 4096 bytes. A volatile write, because the compiler would make others
+            // a call of memcpy.
             unsafe { p.add(i).write_volatile((value >> (8 * i)) as u8) }
         }
     }
 
-    /// Copies cells from `addr` on.
+    /// Copies the cells from `addr` on.
     pub fn read(&self, mut addr: u64, buf: &mut [u8]) {
         for part in buf.chunks_mut(ALIAS) {
-            // SAFETY: `cell` guarantees ALIAS bytes; the buffer is not part of the window.
+            // SAFETY: `cell` guarantees ALIAS bytes, and the buffer is not part of the window.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.cell(addr), part.as_mut_ptr(), part.len())
             };
@@ -196,7 +199,7 @@ impl Window {
         }
     }
 
-    /// Stores into the cells from `addr` on.
+    /// Writes to the cells from `addr` on.
     pub fn write(&mut self, mut addr: u64, buf: &[u8]) {
         for part in buf.chunks(ALIAS) {
             // SAFETY: as in `read`.
@@ -205,13 +208,13 @@ impl Window {
         }
     }
 
-    /// The same for what is not done by an instruction that is played.
+    /// The same for a change that no played instruction makes.
     pub fn write_from_outside(&mut self, addr: u64, buf: &[u8]) {
         self.dirty.add(addr, buf.len() as u64);
         self.write(addr, buf);
     }
 
-    /// Empties all cells.
+    /// Zeroes all cells.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
         let size = self.predictor.size() as usize;
@@ -219,7 +222,7 @@ impl Window {
         self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)
     }
 
-    /// Empties the cells of an address range.
+    /// Zeroes the cells of an address range.
     pub fn zero(&mut self, addr: u64, len: u64) -> Result<(), Error> {
         let size = self.predictor.size();
         if len >= size {
@@ -232,7 +235,7 @@ impl Window {
     }
 
     fn zero_cells(&mut self, start: u64, end: u64) -> Result<(), Error> {
-        // Whole pages, except for the first, whose memory is shared with its alias.
+        // Discards whole pages. The first page is filled instead, because its alias shares its memory.
         let first = start.next_multiple_of(PAGE).max(PAGE);
         let last = end / PAGE * PAGE;
         if first >= last {
@@ -245,7 +248,7 @@ impl Window {
             .discard(self.at + CTX_SIZE + first as usize, (last - first) as usize)
     }
 
-    /// Numbers of the pages of cells that hold something, ascending.
+    /// Numbers of the pages of cells that are in memory, ascending.
     pub fn pages(&self) -> Result<Vec<u32>, Error> {
         self.present(0, self.predictor.size() as usize)
     }
@@ -259,15 +262,15 @@ impl Window {
     pub(crate) fn page(&self, page: u32) -> &[u8; PAGE as usize] {
         let first = page as u64 * PAGE;
         assert!(first + PAGE <= self.predictor.size());
-        // SAFETY: the page lies among the cells, which only a machine that runs changes.
+        // SAFETY: the page lies among the cells, and only a running machine changes them.
         unsafe { &*self.cell(first).cast() }
     }
 
-    /// The same to be changed.
+    /// The cells of a page, for changes.
     pub(crate) fn page_mut(&mut self, page: u32) -> &mut [u8; PAGE as usize] {
         let first = page as u64 * PAGE;
         assert!(first + PAGE <= self.predictor.size());
-        // SAFETY: the page lies among the cells, which nothing else refers to.
+        // SAFETY: the page lies among the cells, and nothing else refers to them.
         unsafe { &mut *self.cell(first).cast() }
     }
 

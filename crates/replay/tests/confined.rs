@@ -1,19 +1,19 @@
-//! Code that would leave its window, or has what translated code never has.
+//! Code that would leave its window, or has instructions that translated code never has.
 
 use hindsight_events::Event;
 use hindsight_isa::VecState;
 use hindsight_replay::{Error, Stop};
 use hindsight_sample::*;
 
-/// Stores whose operand stands in prefixes alone, with a register that would lead to this process's own memory if the
-/// segment's prefix were taken over.
+/// Stores whose operand is given by prefixes alone. If the segment prefix were copied, the register would
+/// lead to this process's own memory.
 #[test]
 fn masked_moves_in_a_segment_stay_in_the_window() {
     let codes: [&[u8]; 4] = [
         &[0x64, 0x66, 0x0f, 0xf7, 0xc1], // maskmovdqu fs:[rdi], xmm0, xmm1
         &[0x66, 0x64, 0x0f, 0xf7, 0xc1], // the same
         &[0x64, 0xc5, 0xf9, 0xf7, 0xc1], // vmaskmovdqu
-        &[0x36, 0x64, 0x66, 0x0f, 0xf7, 0xc1], // with a segment that means nothing
+        &[0x36, 0x64, 0x66, 0x0f, 0xf7, 0xc1], // with a segment prefix that means nothing
     ];
     let avx = std::arch::is_x86_feature_detected!("avx");
     for code in codes.into_iter().filter(|c| avx || c[1] != 0xc5) {
@@ -49,7 +49,7 @@ fn masked_moves_in_a_segment_stay_in_the_window() {
     }
 }
 
-/// An instruction that translated code never has ends a replay when it is reached, and not before.
+/// A refused instruction ends a replay when it is reached, and not before.
 #[test]
 fn what_is_refused_is_named_where_it_is_reached() {
     // nop, nop, fstp st(0) in an encoding that nobody has documented

@@ -1,8 +1,8 @@
-//! The virtual processor on a hand-made recording.
+//! The virtual processor plays recordings that the tests make.
 
 use hindsight_events::{EndKind, Event, GapReason};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Difference, End, Error, Gap, Machine, Marks, Stop};
+use hindsight_replay::{AccessKind, Difference, Error, Gap, Machine, Stop, StreamEnd};
 use hindsight_sample::*;
 
 fn play(m: &mut Machine, events: &[Owned]) -> Result<Stop, Error> {
@@ -20,12 +20,12 @@ fn difference(events: &[Owned]) -> Difference {
 #[test]
 fn plays_to_the_end() {
     let mut m = machine(CODE);
-    let end = Stop::Ended(End {
+    let end = Stop::Ended(StreamEnd {
         kind: EndKind::Exit,
         code: 3,
         message: String::new(),
     });
-    // The second time everything is translated and linked.
+    // The second time everything is already translated and linked.
     for _ in 0..2 {
         assert_eq!(play(&mut m, &recording()).unwrap(), end);
         assert_eq!(m.position(), 51);
@@ -74,7 +74,7 @@ fn what_is_given_is_marked_however_it_comes() {
     m.run_to(7).unwrap();
     let marks = |m: &Machine| {
         let mut out = [0; 8];
-        m.read_marks(Marks::Reads, 0x1000, &mut out);
+        m.read_marks(AccessKind::Reads, 0x1000, &mut out);
         out
     };
     assert_eq!(marks(&m), [0; 8]);
@@ -84,7 +84,7 @@ fn what_is_given_is_marked_however_it_comes() {
 
 #[test]
 fn reports_where_it_differs() {
-    // Another word in memory shows in the system call's argument or in the digest.
+    // Another word in memory changes the system call's argument or the digest.
     let mut events = recording();
     events[2] = patch(7, 0x1000, [1, 2, 3, 4, 5, 6, 7, 80]);
     let d = difference(&events);
@@ -101,7 +101,7 @@ fn reports_where_it_differs() {
     let d = difference(&events);
     assert_eq!((d.position, d.pc), (48, PC + 0x4d));
 
-    // Without its event, the instruction that would need one is found.
+    // An instruction that needs an event does not find it.
     let mut events = recording();
     drop(events.remove(3));
     let d = difference(&events);
@@ -110,7 +110,7 @@ fn reports_where_it_differs() {
     events.drain(8..10);
     assert_eq!(difference(&events).position, 48);
 
-    // An event at the wrong instruction.
+    // The event stands at the wrong instruction.
     let mut events = recording();
     events[3].0 = 35;
     assert_eq!(difference(&events).position, 35);
@@ -123,7 +123,7 @@ fn reports_where_it_differs() {
     );
     assert_eq!(difference(&events).position, 46);
 
-    // A jump to where no code is known.
+    // The program jumps to unknown code.
     let mut events = recording();
     let mut s = start();
     s.rip = 0x1234;
@@ -144,7 +144,7 @@ fn compares_at_key_frames() {
     vec.zmm[3][0] = 55;
     let mut events = recording();
     events.insert(10, key_frame(49, after_write(), vec));
-    // The key frame has emptied the window, so the saved word must come again.
+    // The key frame empties the window, so the saved word must come again.
     events.insert(12, patch(49, RSP - 64, [0, 0, 0, 0, 0, 0, 0, 55]));
     let mut m = machine(CODE);
     assert!(matches!(play(&mut m, &events), Ok(Stop::Ended(_))));
@@ -175,7 +175,7 @@ fn tells_a_cut_stream_from_an_ended_one() {
     let mut m = machine(CODE);
     assert_eq!(play(&mut m, &events).unwrap(), Stop::OutOfEvents);
     assert_eq!(m.position(), 49);
-    // It may end within a system call.
+    // A recording may end within a system call.
     events.truncate(9);
     assert_eq!(play(&mut m, &events).unwrap(), Stop::OutOfEvents);
     assert_eq!(m.position(), 48);
@@ -183,8 +183,8 @@ fn tells_a_cut_stream_from_an_ended_one() {
 
 #[test]
 fn signals_change_the_state() {
-    // mov [rax], rax faults at once; the handler is at the next instruction; it ends by a call of
-    // rt_sigreturn, which continues behind that.
+    // `mov [rax], rax` faults at once. The handler is at the next instruction. It ends with a call of
+    // rt_sigreturn, which continues behind the handler.
     let code = [
         0x48, 0x89, 0x00, 0xff, 0xc3, 0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0x83, 0xc3, 0x10, 0x0f, 0x0b,
     ];
@@ -248,7 +248,7 @@ fn signals_change_the_state() {
     let mut m = machine(&code);
     assert!(matches!(
         play(&mut m, &events),
-        Ok(Stop::Ended(End {
+        Ok(Stop::Ended(StreamEnd {
             kind: EndKind::Signal,
             code: 4,
             ..
@@ -260,7 +260,7 @@ fn signals_change_the_state() {
 
 #[test]
 fn faults_become_errors() {
-    // div ecx by zero
+    // The code divides ecx by zero.
     let events = [
         key_frame(
             0,
@@ -293,7 +293,7 @@ fn keeps_the_upper_halves_of_vectors() {
     if !is_x86_feature_detected!("avx2") {
         return;
     }
-    // vpaddq ymm1, ymm1, ymm1; loop
+    // The code is `vpaddq ymm1, ymm1, ymm1` in a loop.
     let code = [0xc5, 0xf5, 0xd4, 0xc9, 0xeb, 0xfa];
     let mut vec = VecState::default();
     vec.zmm[1][24] = 1;
@@ -305,7 +305,7 @@ fn keeps_the_upper_halves_of_vectors() {
         },
         vec,
     )];
-    // Patches make it leave translated code often.
+    // The patches make it leave translated code often.
     events.extend((1..80).map(|i| patch(i, 0x1000, [i; 8])));
     let mut m = machine(&code);
     m.from_keyframe(Box::new(vec![encode(&events)].into_iter()))
@@ -317,7 +317,7 @@ fn keeps_the_upper_halves_of_vectors() {
 
 #[test]
 fn new_code_takes_effect_with_its_epoch() {
-    // mov eax, 1; jmp back / mov eax, 2; jmp back
+    // The code is `mov eax, 1; jmp back`, later `mov eax, 2; jmp back`.
     let old = [0xb8, 1, 0, 0, 0, 0xeb, 0xf9];
     let new = [2];
     let code = hindsight_replay::Code::new(&mut [(0, PC, &old), (3, PC + 1, &new)]).unwrap();
@@ -343,7 +343,7 @@ fn new_code_takes_effect_with_its_epoch() {
     }
 }
 
-/// Recorded up to the call of the function at 33, and again from 37 on, which the thread comes to after
+/// A recording with a gap: from the call of the function at 33 to address 37, which the thread reaches after
 /// a hundred instructions.
 fn with_gap(end: Event<'static>) -> Vec<Owned> {
     let mut events = recording();
@@ -413,7 +413,7 @@ fn nothing_is_executed_in_gaps() {
 
 #[test]
 fn resumes_at_any_place_around_gaps() {
-    // At the end of the gap something else is due before and behind it.
+    // At the end of the gap other events are due before and behind it.
     let mut events = with_gap(gap_end());
     events.insert(8, event(133, Event::CodeEpoch { epoch: 0 }));
     events.insert(10, patch(133, RSP & !63, [5; 8]));
@@ -476,13 +476,13 @@ fn gaps_that_make_no_sense_are_refused() {
         };
         assert!(refused(&with_gap(end)).contains("behind a gap"));
     }
-    // A trace that was cut in a gap.
+    // A trace that is cut in a gap.
     let events = with_gap(gap_end());
     let stop = play(&mut machine(CODE), &events[..7]).unwrap();
     assert_eq!(stop, Stop::OutOfEvents);
 }
 
-/// Operands of all forms, also with the registers and bases that translated code has no register for.
+/// Operands of all forms, including registers and bases for which translated code has no register.
 #[test]
 fn marks_are_where_operands_are() {
     use iced_x86::{Encoder, Instruction, MemoryOperand, Register::*};
@@ -542,10 +542,10 @@ fn marks_are_where_operands_are() {
                 m.from_keyframe(Box::new(vec![encode(&[begin, end])].into_iter()))
                     .unwrap();
                 assert_eq!(m.run_to(2).unwrap(), Stop::Position);
-                for kind in [Marks::Reads, Marks::Writes] {
+                for kind in [AccessKind::Reads, AccessKind::Writes] {
                     let mut marks = [0; 24];
                     m.read_marks(kind, address.wrapping_sub(8), &mut marks);
-                    let wanted = (kind == Marks::Writes) == write;
+                    let wanted = (kind == AccessKind::Writes) == write;
                     let is = marks.map(|m| m != 0);
                     let ought = std::array::from_fn(|k| wanted && (8..16).contains(&k));
                     assert_eq!(is, ought, "{i:?} {kind:?}");

@@ -1,4 +1,4 @@
-//! What a ring takes out of the code of an image never changes what a replay sees of it.
+//! What a ring removes from an image's code never changes what a replay sees of it.
 
 use hindsight_replay::Code;
 use hindsight_trace::ring::prune::{Fate, Said, Times, code, mappings};
@@ -7,8 +7,7 @@ use proptest::prelude::*;
 const START: u64 = 0x1fc0;
 const SPAN: u64 = 128;
 
-/// Pieces of code around the border of two pages, in the order in which they came. Code that differs
-/// begins an epoch.
+/// Pieces of code around a page boundary, in the order in which they came. Code that differs begins an epoch.
 fn pieces() -> impl Strategy<Value = Vec<(u64, u64, Vec<u8>)>> {
     let piece = (0..3u64, 0..SPAN, 1..40usize, 0..4u8);
     prop::collection::vec(piece, 1..60).prop_map(|list| {
@@ -60,7 +59,7 @@ proptest! {
         for epoch in needed.iter().flat_map(|(from, len)| *from..=from + len).chain([latest]) {
             prop_assert_eq!(read(&all, epoch), read(&kept, epoch), "epoch {}", epoch);
         }
-        // It is worth something: of what counts at no needed time nothing is left.
+        // Pruning is worth something: nothing is left that no needed epoch uses.
         let now = |e| all.iter().rev().find(|p| p.1 <= e && e < p.1 + p.2.len() as u64);
         if needed.is_empty() {
             let used: std::collections::HashSet<_> =
@@ -74,7 +73,7 @@ proptest! {
         list in prop::collection::vec((0..16u64, 1..8u64, any::<bool>(), 0..3u64, 0..3u64), 1..60),
         needed in prop::collection::vec((0..90u64, 0..4u64), 0..4),
     ) {
-        // When each was said lies somewhere between two times, in their order.
+        // The time of each entry lies between two times, in ascending order.
         let mut time = 0;
         let all: Vec<_> = list
             .iter()
@@ -87,7 +86,7 @@ proptest! {
             .collect();
         let said: Vec<_> = all.iter().map(|(s, maps, _)| (*s, *maps)).collect();
         let fates = mappings(&said, &times(&needed));
-        // Which entry maps each address after all up to a time.
+        // The entry that maps each address after all entries up to a time.
         let at = |time: u64, kept: bool| -> Vec<Option<usize>> {
             let mut there = vec![None; 32];
             for (i, (s, maps, exact)) in all.iter().enumerate() {

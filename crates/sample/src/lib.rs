@@ -1,4 +1,4 @@
-//! A small program, and events as a recording of it would have them. Each test uses a part.
+//! A small program, and the events of its recording. Each test uses a part of them.
 
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_isa::{CpuState, Predictor, VecState};
@@ -9,7 +9,7 @@ pub const PC: u64 = 0x40_0ff0;
 pub const FS: u64 = 0x7f00_1234_5000;
 pub const RSP: u64 = 0x7fff_0000_8000;
 
-/// Sums ten words, calls, reads the clock, copies a string, writes and exits.
+/// Sums ten words, calls a function, reads the clock, copies a string, writes, and exits.
 #[rustfmt::skip]
 pub const CODE: &[u8] = &[
     0x31, 0xc0,                                           //  0    xor eax, eax
@@ -73,7 +73,7 @@ pub fn after_write() -> CpuState {
     s
 }
 
-/// One event that owns its bytes.
+/// An event that owns its bytes, with its position.
 pub type Owned = (u64, Box<dyn Fn(&mut dyn FnMut(&Event))>);
 
 pub fn event(pos: u64, e: Event<'static>) -> Owned {
@@ -155,7 +155,7 @@ pub fn recording() -> Vec<Owned> {
     ]
 }
 
-/// The wire form of a chunk.
+/// Encodes events as a chunk in wire form.
 pub fn encode(events: &[Owned]) -> Vec<u8> {
     let mut e = Encoder::default();
     let mut buf = vec![0; MAX_EVENT];
@@ -175,7 +175,7 @@ pub fn machine(code: &[u8]) -> Machine<'static> {
     Machine::new(Arc::new(code), Predictor::WINDOW).unwrap()
 }
 
-/// The same, which marks what it accesses.
+/// The same machine, but it sets access marks.
 pub fn observing(code: &[u8]) -> Machine<'static> {
     let code = Code::new(&mut [(0, PC, code)]).unwrap();
     Machine::observing(Arc::new(code)).unwrap()

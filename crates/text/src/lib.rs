@@ -1,19 +1,23 @@
-//! Text that comes from a recording, from another process or over a network is shown with everything escaped that
-//! is not plainly visible. Otherwise a recording could send commands to the terminal of whoever looks at it,
-//! forge lines of our output, or turn around what stands beside it.
+//! Escapes text that comes from a recording, from another process or over a network. All characters that are
+//! not plainly visible are escaped. Otherwise a recording could send commands to the reader's terminal, forge
+//! lines of our output, or reverse the text beside it.
 //!
-//! There are two walls. Whoever puts such a text into a line escapes it with [`line()`] or [`Shown`], which let no end of
-//! a line pass. And what prints, sends or reports a finished text lets it pass through [`lines`], which escapes all that
-//! somebody forgot but the ends of lines.
+//! There are two lines of defence:
 //!
-//! Escapes are those of JSON, so JSON that has passed [`lines`] is the same JSON. What is not UTF-8 is shown
-//! byte by byte ([`bytes`]). A backslash is shown as it is: text without strange characters does not change.
+//! - Code that puts such a text into a line escapes it with [`line()`] or [`Shown`]. They escape the ends of
+//!   lines, too.
+//! - Code that prints, sends or reports a finished text passes it through [`lines`]. That escapes everything
+//!   that was forgotten, except the ends of lines.
+//!
+//! Escapes are those of JSON. So JSON that passes [`lines`] stays the same JSON. Bytes that are not UTF-8 are
+//! shown one by one ([`bytes`]). A backslash is not escaped, so text without strange characters does not
+//! change.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 
-/// Whether a character is shown as it is: it is no control character, it has a shape (or is a blank), and it does not
-/// change how its neighbours are shown.
+/// Whether a character is shown as it is. Such a character has a shape or is a blank, is not a control
+/// character, and does not change how its neighbours are shown.
 fn is_plain(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
@@ -21,8 +25,9 @@ fn is_plain(c: char) -> bool {
     !(c.is_control() || is_invisible(c))
 }
 
-/// Characters without a shape, by Unicode's properties `Default_Ignorable_Code_Point`, and the separators of lines and
-/// paragraphs; among them are all that change the direction of text, and tags. Blanks are not: they take room.
+/// Whether a character has no shape: Unicode's property `Default_Ignorable_Code_Point`, and the separators of
+/// lines and paragraphs. This includes all characters that change the direction of text, and tags. Blanks
+/// take room, so they are not included.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
@@ -61,17 +66,17 @@ fn escaped(text: &str, plain: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A text as part of a line.
+/// Escapes a text that becomes part of a line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_plain)
 }
 
-/// A finished text, which may have several lines.
+/// Escapes a finished text, which may have several lines.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n' || is_plain(c))
 }
 
-/// Bytes as part of a line: what is not UTF-8 is shown as `\xff`.
+/// Escapes bytes that become part of a line. Bytes that are not UTF-8 are shown as `\xff`.
 pub fn bytes(text: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(text) {
         return line(text);
@@ -86,7 +91,7 @@ pub fn bytes(text: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Shows something as part of a line.
+/// Displays a value as part of a line, escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<T>(pub T);
 

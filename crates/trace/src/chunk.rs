@@ -1,4 +1,4 @@
-//! The frame around everything in a trace file.
+//! Chunks: the frames in which everything in a trace file is stored.
 
 use crate::Error;
 use xxhash_rust::xxh3::xxh3_64;
@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Version of the format. Raise it with every change that an older reader would misread.
 pub const VERSION: u8 = 7;
 
-/// The first version that is read: nothing in it means anything else by now.
+/// The oldest version that can be read. Its files mean the same in the current version.
 pub const OLDEST: u8 = 6;
 
 /// First bytes of each chunk, followed by the version.
@@ -15,21 +15,21 @@ pub const MAGIC: [u8; 7] = *b"HSTRACE";
 /// Bytes of a chunk's header.
 pub const HEADER_LEN: usize = 64;
 
-/// Longest payload, stored or decompressed.
+/// Longest payload in bytes, stored or decompressed.
 pub const MAX_RAW: usize = 64 << 20;
 
-/// Longest content of a chunk of events, decompressed: a chunk ends when it has
-/// [`CHUNK_BYTES`](crate::columns::CHUNK_BYTES), so this is far more than any has.
+/// Longest content of a chunk of events in bytes, decompressed. A chunk ends at
+/// [`CHUNK_BYTES`](crate::columns::CHUNK_BYTES), so real chunks are far shorter.
 const MAX_EVENTS: usize = 8 << 20;
 
-/// Longest piece of a module: four times what is written.
+/// Longest piece of a module in bytes. The writer's pieces have a quarter of that.
 const MAX_PIECE: usize = 4 << 20;
 
-/// Longest description of a stream, of a module, or of the end of a recording, each of which holds a few paths or
-/// arguments.
+/// Longest description in bytes. It describes a stream, a module or the end of a recording, and holds a few
+/// paths or arguments.
 const MAX_DESCRIPTION: usize = 1 << 20;
 
-/// Longest module whose content is in a trace.
+/// Longest module whose content is in a trace, in bytes.
 pub const MAX_MODULE: u64 = 1 << 30;
 
 /// [`ChunkHeader::flags`]: the first event is a key frame.
@@ -43,33 +43,33 @@ pub enum Kind {
     Header = 1,
     /// Events of one stream.
     Stream = 2,
-    /// JSON of [`crate::ModuleInfo`].
+    /// JSON of [`crate::ModuleInfo`]. Pieces of its content may follow.
     Module = 3,
-    /// Part of the content of the module whose description came last.
+    /// A part of the content of the last module that was described.
     Piece = 4,
-    /// JSON of [`crate::Summary`]; the last chunk of a recording that was finished.
+    /// JSON of [`crate::Summary`]; the last chunk of a finished recording.
     Summary = 5,
     /// JSON of [`crate::StreamInfo`]; comes before the chunks of its stream.
     Begin = 6,
-    /// JSON of [`crate::StreamSummary`]; nothing of its stream follows.
+    /// JSON of [`crate::StreamSummary`]. No chunk of its stream follows.
     End = 7,
-    /// Names of the pages of a content; only in the files that recordings share.
+    /// Names of the pages of a content. Occurs only in the files that recordings share.
     Pages = 8,
     /// JSON of [`crate::Taken`].
     Taken = 9,
 }
 
 impl Kind {
-    /// Bytes that the content of such a chunk may have at most, decompressed. What a header claims is compared with
-    /// this before memory is taken for it.
+    /// Most bytes that the content of a chunk of this kind may have, decompressed. A reader compares the
+    /// header's claim with it before it allocates memory.
     pub(crate) fn longest(self) -> usize {
         match self {
-            // Arguments and environment of a program, and the names of all its marks.
+            // They hold a program's arguments and environment, and the names of all its marks.
             Kind::Header | Kind::End => MAX_RAW,
             Kind::Stream => MAX_EVENTS,
             Kind::Piece => MAX_PIECE,
             Kind::Module | Kind::Begin | Kind::Summary | Kind::Taken => MAX_DESCRIPTION,
-            // 16 bytes for each page of 4096.
+            // A page of 4096 bytes has a name of 16 bytes.
             Kind::Pages => MAX_MODULE as usize / 256,
         }
     }
@@ -79,6 +79,7 @@ impl Kind {
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Codec {
+    /// The payload itself.
     Plain = 0,
     /// One zstd frame.
     Zstd = 1,
@@ -87,30 +88,33 @@ pub enum Codec {
 /// The header of one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkHeader {
+    /// What the chunk holds.
     pub kind: Kind,
+    /// How the payload is stored.
     pub codec: Codec,
+    /// [`FLAG_KEY_FRAME`] or 0.
     pub flags: u16,
-    /// Stream of a [`Kind::Stream`], [`Kind::Begin`] or [`Kind::End`]; otherwise 0.
+    /// Stream of a [`Kind::Stream`], [`Kind::Begin`] or [`Kind::End`]. Otherwise 0.
     pub stream: u32,
-    /// Number of this chunk among those of its stream (or of its kind), from 0. [`Kind::End`]: how many
-    /// chunks of events the stream has.
+    /// Number of this chunk in its stream, or among the chunks of its kind, from 0. [`Kind::End`]: the number
+    /// of the stream's chunks of events.
     pub sequence: u32,
-    /// Events in a [`Kind::Stream`]; otherwise 0.
+    /// Number of events in a [`Kind::Stream`]. Otherwise 0.
     pub events: u32,
-    /// Position of the first event. [`Kind::Piece`]: offset in the module.
+    /// Position of the first event. [`Kind::Piece`]: offset in the module, in bytes.
     pub first_pos: u64,
-    /// Position of the last event. [`Kind::Piece`]: length of the module.
+    /// Position of the last event. [`Kind::Piece`]: length of the module, in bytes.
     pub last_pos: u64,
-    /// Bytes of the payload in the file.
+    /// Length of the payload in the file, in bytes.
     pub stored_len: u32,
-    /// Bytes of the payload after decompression.
+    /// Length of the payload after decompression, in bytes.
     pub raw_len: u32,
-    /// XXH3-64 of the payload as stored.
+    /// XXH3-64 of the payload as it is stored.
     pub checksum: u64,
 }
 
 impl ChunkHeader {
-    /// The header's bytes.
+    /// The header as it is stored.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut b = [0; HEADER_LEN];
         b[..7].copy_from_slice(&MAGIC);
@@ -126,13 +130,16 @@ impl ChunkHeader {
         b[40..44].copy_from_slice(&self.stored_len.to_le_bytes());
         b[44..48].copy_from_slice(&self.raw_len.to_le_bytes());
         b[48..56].copy_from_slice(&self.checksum.to_le_bytes());
-        // 56..60 is zero: room for a later use that older readers may ignore.
+        // Bytes 56 to 59 are zero. A later version may use them for what older readers can ignore.
         let crc = crc32fast::hash(&b[..60]);
         b[60..].copy_from_slice(&crc.to_le_bytes());
         b
     }
 
-    /// Reads a header found at `offset` of a file.
+    /// Reads a header that was found at `offset` of a file.
+    ///
+    /// # Errors
+    /// `b` is not a chunk header, is damaged, or has another version of the format.
     pub fn from_bytes(b: &[u8; HEADER_LEN], offset: u64) -> Result<ChunkHeader, Error> {
         let damaged = |what| Error::Damaged { offset, what };
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
@@ -144,7 +151,7 @@ impl ChunkHeader {
                 damaged("no chunk begins here")
             });
         }
-        // Before the checksum: another version may lay out the rest differently.
+        // This comes before the checksum: another version may lay out the rest differently.
         if !(OLDEST..=VERSION).contains(&b[7]) && offset == 0 {
             return Err(Error::Version { found: b[7] });
         }
@@ -189,7 +196,10 @@ impl ChunkHeader {
     }
 }
 
-/// Checks and decompresses the payload `stored` of the chunk `h` at `offset`.
+/// Checks and decompresses `stored`, the payload of the chunk `h` at `offset`.
+///
+/// # Errors
+/// The checksum, the compression or the length is wrong.
 pub fn unpack(h: &ChunkHeader, offset: u64, stored: Vec<u8>) -> Result<Vec<u8>, Error> {
     let damaged = |what| Error::Damaged { offset, what };
     if xxh3_64(&stored) != h.checksum {
@@ -197,12 +207,12 @@ pub fn unpack(h: &ChunkHeader, offset: u64, stored: Vec<u8>) -> Result<Vec<u8>, 
     }
     let raw = match h.codec {
         Codec::Plain => stored,
-        // A single call into a buffer of the stated size: no window is allocated.
+        // A single call that decompresses into a buffer of the stated size needs no window.
         Codec::Zstd => zstd::bulk::decompress(&stored, h.raw_len as usize)
             .map_err(|_| damaged("a chunk cannot be decompressed"))?,
     };
     if raw.len() != h.raw_len as usize {
-        return Err(damaged("a chunk has not the length it states"));
+        return Err(damaged("a chunk does not have the length that it states"));
     }
     Ok(raw)
 }

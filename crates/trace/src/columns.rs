@@ -1,5 +1,5 @@
-//! The content of a stream chunk: whole events in wire form, taken apart into columns that
-//! compress well. Putting them together again only moves bytes.
+//! The content of a stream chunk. Events in wire form are split into columns, which compress well. Putting
+//! them together again only moves bytes.
 
 use hindsight_events::event::{LINE, MAX_BYTES, tag};
 use hindsight_events::varint::{self, get, unzigzag, zigzag};
@@ -13,15 +13,15 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 /// Number of columns.
 pub const COLUMNS: usize = 7;
 
-/// Bytes before the columns: the length of each.
+/// Bytes before the columns: they hold the length of each column.
 pub const LENGTHS: usize = 4 * COLUMNS;
 
 mod col {
     /// Tag bytes.
     pub const TAG: usize = 0;
-    /// Position distances.
+    /// Distances between positions.
     pub const POSITION: usize = 1;
-    /// Line distances of patches.
+    /// Distances between the lines of patches.
     pub const LINE: usize = 2;
     /// Masks of patches.
     pub const MASK: usize = 3;
@@ -33,15 +33,15 @@ mod col {
     pub const BULK: usize = 6;
 }
 
-/// Wire form of an event other than a patch, behind tag and position.
+/// The wire form of an event other than a patch, behind tag and position.
 struct Shape {
-    /// Leading integers.
+    /// Number of integers at the beginning.
     ints: usize,
-    /// The first integer is a mask of further integers.
+    /// The first integer is a mask; each bit that is set stands for a further integer.
     masked: bool,
     /// Bytes behind the integers.
     bulk: usize,
-    /// The last integer is the length of a byte string behind it.
+    /// The last integer is the length of a byte string that follows.
     string: bool,
 }
 
@@ -85,7 +85,7 @@ fn shape(t: u8) -> Option<Shape> {
         tag::MOVE | tag::PASSED => s(3, 0),
         tag::DIGEST => s(0, 16),
         tag::GAP_BEGIN => s(1, 0),
-        // Mask, its values, parts, length.
+        // The mask, the values that it selects, the parts, the length.
         tag::GAP_END => Some(Shape {
             ints: 3,
             masked: true,
@@ -100,7 +100,7 @@ fn shape(t: u8) -> Option<Shape> {
     }
 }
 
-/// Length of the integers and of the bulk of a payload whose integers begin at `b[at]`.
+/// Lengths of the integers and of the bulk of a payload whose integers begin at `b[at]`.
 fn measure(s: &Shape, b: &[u8], at: usize) -> Option<(usize, usize)> {
     let (mut end, mut last, mut n) = (at, 0, s.ints);
     let mut i = 0;
@@ -119,29 +119,29 @@ fn measure(s: &Shape, b: &[u8], at: usize) -> Option<(usize, usize)> {
     Some((end - at, bulk))
 }
 
-/// What [`ChunkBuilder::push`] stopped at.
+/// Why [`ChunkBuilder::push`] stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
-    /// The bytes left over are no whole event.
+    /// The bytes that are left are not a whole event.
     More,
-    /// The chunk is complete: take it with [`ChunkBuilder::take`] and go on with what is left.
+    /// The chunk is complete. Take it with [`ChunkBuilder::take`] and push the remaining bytes.
     Full,
-    /// What comes next is no event.
+    /// The next bytes are not an event.
     Bad,
 }
 
-/// Cuts one stream's events into chunks.
+/// Cuts the events of one stream into chunks.
 #[derive(Debug, Default)]
 pub struct ChunkBuilder {
     columns: [Vec<u8>; COLUMNS],
-    /// Of the last event.
+    /// Position of the last event.
     pos: u64,
     /// Number of the line of the last patch.
     line: u64,
-    /// Position and line relative to which the chunk's next event is written.
+    /// The chunk stores distances. The next one is measured from this position and this line.
     chunk_pos: u64,
     chunk_line: u64,
-    /// The last sequence number, and the one relative to which the chunk's next is written.
+    /// The last order number, and the one from which the chunk's next distance is measured.
     number: Option<u64>,
     chunk_number: u64,
     first_pos: u64,
@@ -149,29 +149,36 @@ pub struct ChunkBuilder {
     /// Bytes of the chunk's events in wire form.
     taken: usize,
     keyframe: bool,
-    /// A system call has begun whose result has not come.
+    /// A system call began, and its result has not come.
     calling: bool,
-    /// Position of the last event that replay goes to. Numbers of order and times ask it for nothing.
+    /// Position of the last event to which replay goes. Order numbers and times do not make it go anywhere.
     reached: u64,
-    /// That event completes the instruction at its position.
+    /// Whether that event completes the instruction at its position.
     completes: bool,
 }
 
-/// A chunk's content and what its header says about it.
+/// A chunk's content, and what its header says about it.
 #[derive(Debug, Default)]
 pub struct Content {
+    /// The lengths of the columns, then the columns.
     pub raw: Vec<u8>,
+    /// Position of the first event.
     pub first_pos: u64,
+    /// Position of the last event.
     pub last_pos: u64,
+    /// Number of events.
     pub events: u32,
+    /// Whether the first event is a key frame.
     pub keyframe: bool,
 }
 
 impl ChunkBuilder {
-    /// Takes whole events from `wire`, which continues what was pushed before. Returns the number
-    /// of bytes taken. `seen` is shown each event with its position, but for those that come by the million:
-    /// patches, sequence numbers, system calls and memory that these wrote. If it returns another event, that
-    /// is stored instead.
+    /// Takes whole events from `wire`, which continues the bytes pushed before. Returns the number of bytes
+    /// taken and why it stopped.
+    ///
+    /// `seen` is called for rare events, with position and event. An event that it returns is stored instead.
+    /// It is not called for the events that come by the million: patches, order numbers, system calls, and
+    /// memory that system calls wrote.
     pub fn push(
         &mut self,
         wire: &[u8],
@@ -205,13 +212,13 @@ impl ChunkBuilder {
         }
     }
 
-    /// Adds an event that did not come from the recorder, at the position of the last one.
+    /// Adds an event that did not come from the recorder. It gets the last event's position.
     pub fn add(&mut self, event: &Event) {
-        // All events have a shape and measure.
+        // This cannot fail: every event has a shape and can be measured.
         self.replace(self.pos, event);
     }
 
-    /// Number of events since the last chunk.
+    /// Number of events in the current chunk.
     pub fn events(&self) -> u32 {
         self.events
     }
@@ -221,22 +228,22 @@ impl ChunkBuilder {
         self.pos
     }
 
-    /// Bytes of memory that it has.
+    /// Bytes of memory that the builder holds.
     pub fn capacity(&self) -> usize {
         self.columns.iter().map(Vec::capacity).sum()
     }
 
-    /// Gives back what of that is not in use.
+    /// Returns unused memory of the columns to the allocator.
     pub fn shrink(&mut self) {
         self.columns.iter_mut().for_each(Vec::shrink_to_fit);
     }
 
-    /// Instructions that are complete behind the last event to which replay goes.
+    /// Number of instructions that are complete behind the last event to which replay goes.
     pub fn completed(&self) -> u64 {
         self.reached.saturating_add(self.completes as u64)
     }
 
-    /// Ends the chunk and moves it to `out`, whose buffer is used again.
+    /// Ends the chunk and moves it to `out`. The buffer of `out` is reused.
     pub fn take(&mut self, out: &mut Content) {
         out.raw.clear();
         for c in &self.columns {
@@ -268,7 +275,7 @@ impl ChunkBuilder {
         }
     }
 
-    /// The last sequence number.
+    /// The last order number of the stream.
     pub fn number(&self) -> Option<u64> {
         self.number
     }
@@ -287,7 +294,7 @@ impl ChunkBuilder {
         Some(at)
     }
 
-    /// An event that consists of `n` integers, which nobody has to know.
+    /// Takes an event of `n` integers without decoding them.
     fn integers(&mut self, t: u8, b: &[u8], n: usize) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
@@ -298,7 +305,7 @@ impl ChunkBuilder {
         Some(end)
     }
 
-    /// What a system call wrote.
+    /// Takes a [`Event::Memory`]: what a system call wrote.
     fn memory(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
         let pos = self.pos.checked_add(delta)?;
@@ -314,8 +321,8 @@ impl ChunkBuilder {
         Some(end)
     }
 
-    // Nearly all events are patches, sequence numbers, system calls and what these wrote: none of them goes
-    // through a decoder.
+    // Nearly all events are patches, order numbers, system calls and memory that these wrote. So these four
+    // bypass the decoder.
     fn patch(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, at) = get(b, 1)?;
         let (line_delta, at) = get(b, at)?;
@@ -337,10 +344,10 @@ impl ChunkBuilder {
         Some(words.end)
     }
 
-    /// Appends another event than the one that came.
+    /// Appends `other` instead of the event that came.
     #[cold]
     fn replace(&mut self, pos: u64, other: &Event) -> Option<()> {
-        // At the position from which the encoder begins: one byte of difference.
+        // The encoder starts from position 0, so the distance of position 0 takes one byte.
         let mut buf = [0; hindsight_events::MAX_EVENT];
         let n = Encoder::default().encode(0, other, &mut buf);
         let (ints, bulk) = measure(&shape(buf[0])?, &buf[..n], 2)?;
@@ -384,8 +391,8 @@ impl ChunkBuilder {
     }
 }
 
-/// Appends `b[range]`, which has been looked at. Nearly always it is so short that a call of `memcpy` would
-/// take longer than to copy a fixed number of bytes and to drop what is too much.
+/// Appends `b[range]`, whose bounds were checked. It is nearly always short. Copying a fixed number of bytes
+/// and dropping the excess is then faster than a call of `memcpy`.
 #[inline]
 fn append(out: &mut Vec<u8>, b: &[u8], range: Range<usize>) {
     const SHORT: usize = 64;
@@ -409,7 +416,7 @@ fn put(out: &mut Vec<u8>, v: u64) {
     out.extend_from_slice(&b[..n]);
 }
 
-/// Puts the columns of a chunk together to wire form. `None` if they do not fit together.
+/// Turns the columns of a chunk back into wire form. `None` if they do not fit together.
 pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
     let (lengths, mut rest) = raw.split_at_checked(LENGTHS)?;
     let mut columns: [&[u8]; COLUMNS] = [&[]; COLUMNS];

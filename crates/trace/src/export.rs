@@ -10,8 +10,12 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Copies the trace at `from` to `out`, with the content of all files that it refers to; the bytes that
-/// were written. What cannot be read at the end of a cut or damaged trace is not copied.
+/// Copies the trace at `from` to `out`, including the content of the files that it refers to. Returns the
+/// number of bytes written. The unreadable end of a cut or damaged trace is left out.
+///
+/// # Errors
+/// A file cannot be read, `out` cannot be written, `from` is not a trace, or the content of a module is
+/// missing or damaged.
 pub fn export(from: &Path, mut out: impl Write) -> Result<u64, Error> {
     let file = regular::open(from, Links::Follow)?;
     let folder = beside(from);

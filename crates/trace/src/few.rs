@@ -1,22 +1,24 @@
-//! Lists in descriptions, of which each element takes more memory than it has bytes in the trace.
+//! Bounded lists in descriptions. An element takes more memory than it has bytes in the trace, so a trace
+//! must not choose how many there are.
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// More than a command line of 2048 bytes can have words.
+/// More words than a command line of 2048 bytes can have.
 const FEW: usize = 4096;
 
-/// More than the kernel passes to a program: 6 MiB, of which each string takes a pointer and a zero.
+/// More than the kernel passes to a program. It allows 6 MiB, and each string takes a pointer and a zero byte
+/// of them.
 const ARGUMENTS: usize = 1 << 20;
 
-/// A list of at most [`FEW`] elements.
+/// Reads a list of at most [`FEW`] elements.
 pub fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec<T>, D::Error> {
     at_most(d, FEW)
 }
 
-/// A list of at most [`ARGUMENTS`] elements.
+/// Reads a list of at most [`ARGUMENTS`] elements.
 pub fn arguments<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec<T>, D::Error> {
     at_most(d, ARGUMENTS)
 }

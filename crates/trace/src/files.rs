@@ -1,11 +1,11 @@
-//! The content of files, kept once for all recordings of a store, in a folder beside them.
+//! Files' content that all recordings of a store share, in a folder beside the recordings.
 //!
-//! A file of the folder is named after its content ([`ModuleHash`]), appears whole or not at all, and is
-//! never changed. Traces refer to it by that name. Nobody counts the references: who deletes what is
-//! not used any more ([`sweep`]) looks at all traces, and at nobody's that is being written at that very
-//! moment: a lock is shared by those who refer to a file, from the look for it until the trace says so,
-//! and held alone by who deletes. Who does not get the lock, or cannot write to the folder, has the
-//! content in his own trace instead.
+//! - A file of the folder is named after its content ([`ModuleHash`]). Traces refer to it by that name.
+//! - It appears whole or not at all, and never changes.
+//! - Nobody counts references. To delete unused files, [`sweep`] reads all traces.
+//! - A lock keeps [`sweep`] from deleting a file that is just being referred to. Writers share the lock from
+//!   their search for the file until their trace refers to it. [`sweep`] holds it alone.
+//! - A writer that does not get the lock, or cannot write to the folder, puts the content into its own trace.
 
 use crate::chunk::{ChunkHeader, Kind};
 use crate::pack::{Packer, blank};
@@ -20,44 +20,44 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The folder's name, beside the traces.
+/// Name of the folder beside the traces.
 const FOLDER: &str = "files";
 
-/// The first version of the trace format that refers to such files.
+/// The first version of the trace format that refers to these files.
 const FIRST_VERSION: u8 = 5;
 
-/// What unfinished files are called.
+/// Unfinished files have names that begin with this.
 const UNFINISHED: &str = ".new-";
 
-/// What the notes about files of the system are called: this, device, inode.
+/// Begins the name of a note about a file of the system. Device and inode follow.
 const NOTE: &str = "known-";
 
-/// Bytes of a note at most: three numbers and a name.
+/// Longest note in bytes: three numbers and a name.
 const LONGEST_NOTE: u64 = 256;
 
-/// Age at which an unfinished file is nobody's any more.
+/// An unfinished file of this age has no writer any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Time since the last change of a file after which that change is known to be the last: who has
-/// a file mapped can write to it for a while (until the kernel has written its pages to the disk)
-/// without another change of its times.
+/// A file that has not changed for this long is not going to change unnoticed. A process that has mapped a
+/// file can write to it for a while without another change of its times. That lasts until the kernel has
+/// written the pages to the disk.
 const SETTLED: Duration = Duration::from_secs(3600);
 
-/// Longest wait for who deletes files.
+/// Longest wait for a process that deletes files.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// The folder of the files that the trace at `path` may refer to.
+/// The folder with the files to which the trace at `path` may refer.
 pub fn beside(path: &Path) -> PathBuf {
-    // Of a link's target: that is where the recording is.
+    // A link may lead to the recording, and the folder is beside the recording.
     let real = fs::canonicalize(path);
     let folder = real.as_deref().unwrap_or(path).parent();
     folder.unwrap_or(Path::new("")).join(FOLDER)
 }
 
-/// The names of a content's pages, of which the last may be filled up with zeros.
+/// The names of a content's pages. The last page is filled up with zeros.
 pub fn pages(content: &[u8]) -> Vec<ModuleHash> {
     let name = |page: &[u8]| {
         if page.len() == PAGE {
@@ -70,35 +70,40 @@ pub fn pages(content: &[u8]) -> Vec<ModuleHash> {
     content.chunks(PAGE).map(name).collect()
 }
 
-/// Which file of the system, in which state.
+/// A file of the system in a certain state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
+    /// Device of the file system.
     pub device: u64,
+    /// Inode number.
     pub inode: u64,
-    /// Bytes.
+    /// Size of the content in bytes.
     pub size: u64,
-    /// Time of the last change of the content, nanoseconds.
+    /// Time of the last change of the content, in nanoseconds since 1970.
     pub modified: u64,
-    /// Time of the last change of anything, nanoseconds, which programs cannot set.
+    /// Time of the last change of anything, in nanoseconds since 1970. Programs cannot set it.
     pub changed: u64,
 }
 
-/// A file of the folder.
+/// A file of the folder, opened.
 pub struct Stored {
     file: File,
     info: ModuleInfo,
-    /// The pieces and where they are.
+    /// Where the pieces are in the file, with their headers.
     pieces: Vec<(u64, ChunkHeader)>,
     pages: Option<(u64, ChunkHeader)>,
 }
 
 impl Stored {
-    /// Opens the file with this content in `folder` and sees that it is whole; or what is wrong with it.
+    /// Opens the file in `folder` that has this content, and checks that it is whole. The error says what is
+    /// wrong with it.
     pub fn open(folder: &Path, hash: ModuleHash) -> Result<Stored, String> {
         let file = outside::open(&folder.join(hash.to_string())).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => "it is missing (a recording that is to be moved or copied \
-                                        takes its files along by `hindsight export`)"
-                .into(),
+            io::ErrorKind::NotFound => {
+                "it is missing (to move or copy a recording with its files, \
+                                        use `hindsight export`)"
+                    .into()
+            }
             _ => e.to_string(),
         })?;
         Stored::read(file, hash).map_err(|e| match e {
@@ -137,12 +142,12 @@ impl Stored {
         })
     }
 
-    /// Bytes of the content.
+    /// Size of the content in bytes.
     pub fn size(&self) -> u64 {
         self.info.size
     }
 
-    /// Bytes that it takes in the folder.
+    /// Bytes that the file takes in the folder.
     pub fn bytes(&self) -> u64 {
         self.file.metadata().map_or(0, |m| m.len())
     }
@@ -171,20 +176,20 @@ impl Stored {
         all.then(|| names.iter().map(|n| ModuleHash(*n)).collect())
     }
 
-    /// Says that it was used just now.
+    /// Marks the file as used just now.
     fn touch(&self) {
-        // Another user's: he has to see to it himself.
+        // This fails for another user's file, and that user has to do it.
         let _ = self.file.set_modified(SystemTime::now());
     }
 }
 
-/// The folder, for who makes recordings.
+/// The folder, for programs that make recordings.
 pub struct Files {
     folder: PathBuf,
     lock: File,
 }
 
-/// The right to refer to files, until it is dropped.
+/// A share of the lock: while it lives, a trace may begin to refer to files.
 pub(crate) struct Shared<'f>(&'f File);
 
 impl Drop for Shared<'_> {
@@ -194,7 +199,10 @@ impl Drop for Shared<'_> {
 }
 
 impl Files {
-    /// The folder for traces in the folder `store`, made if it is not there.
+    /// Opens the folder for traces in `store`, and makes it if it does not exist.
+    ///
+    /// # Errors
+    /// The folder or its lock cannot be made.
     pub fn open(store: &Path) -> io::Result<Files> {
         let folder = store.join(FOLDER);
         private::create_folder(&folder)?;
@@ -202,7 +210,8 @@ impl Files {
         Ok(Files { folder, lock })
     }
 
-    /// Takes part in the lock; `None` if somebody who deletes files is slow, or there are no locks here.
+    /// Takes a share of the lock. `None` if a process that deletes files takes too long, or the file system
+    /// has no locks.
     pub(crate) fn share(&self) -> Option<Shared<'_>> {
         let since = Instant::now();
         loop {
@@ -216,14 +225,15 @@ impl Files {
         }
     }
 
-    /// The file with this content, which is then used.
+    /// The file with this content. It is marked as used.
     pub(crate) fn get(&self, hash: ModuleHash) -> Option<Stored> {
         let stored = Stored::open(&self.folder, hash).ok()?;
         stored.touch();
         Some(stored)
     }
 
-    /// The names of the pages of what a file of the system holds, if that is known and in the folder.
+    /// The names of the content and of its pages that a file of the system holds. `None` if that is unknown
+    /// or the folder does not have the content.
     pub(crate) fn known(&self, state: &State) -> Option<(ModuleHash, Vec<ModuleHash>)> {
         let note = read_note(&self.note(state))?;
         let (said, name) = note.trim_end().rsplit_once(' ')?;
@@ -235,7 +245,7 @@ impl Files {
         Some((hash, stored.pages()?))
     }
 
-    /// Notes what a file of the system holds, if it has been so for long enough.
+    /// Notes which content a file of the system holds, if the file has not changed for [`SETTLED`].
     pub(crate) fn note_down(&self, state: &State, hash: ModuleHash) {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -245,7 +255,7 @@ impl Files {
             return;
         }
         let text = format!("{} {hash}\n", states(state));
-        // Without it the file is read again the next time.
+        // If this fails, the file is read again the next time.
         let _ = self.whole(&self.note(state), |f| f.write_all(text.as_bytes()));
     }
 
@@ -254,7 +264,7 @@ impl Files {
         self.folder.join(name)
     }
 
-    /// Makes the file for `info`, whose pieces `pieces` hands over as they are to be stored.
+    /// Makes the file for `info`. `pieces` hands over the pieces in the form in which they are stored.
     pub(crate) fn put(
         &self,
         packer: &mut Packer,
@@ -281,13 +291,14 @@ impl Files {
         })
     }
 
-    /// Makes a file whole or not at all.
+    /// Makes a file that appears whole or not at all.
     fn whole(&self, path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
         let new = format!("{UNFINISHED}{}-{number}", std::process::id());
         let new = self.folder.join(new);
-        // Of a process of the same number that was killed, or in another namespace.
+        // The name may be left from a process that was killed, or belong to one in another namespace. Both
+        // can have our process id.
         let mut file = match private::create_new(&new) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let age = fs::metadata(&new)?.modified()?.elapsed();
@@ -307,27 +318,30 @@ impl Files {
     }
 }
 
-/// What a note about a file of the system says.
+/// The text of a note about a file of the system.
 fn read_note(path: &Path) -> Option<String> {
     let bytes = regular::read(path, Links::Refuse, LONGEST_NOTE).ok()?;
     String::from_utf8(bytes).ok()
 }
 
-/// What has to be the same for a file of the system to be as it was.
+/// The part of a note that must be the same for the file to be unchanged.
 fn states(s: &State) -> String {
     format!("{} {} {}", s.size, s.modified, s.changed)
 }
 
-/// The files that the trace at `path` refers to, as far as it can be read.
+/// The files to which the trace at `path` refers, as far as the trace can be read.
+///
+/// # Errors
+/// The file cannot be read, is not a trace, or has another version of the format.
 pub fn references(path: &Path) -> Result<HashSet<ModuleHash>, Error> {
     let file = regular::open(path, Links::Follow)?;
     let mut used = HashSet::new();
     for chunk in Walk::new(&file)? {
         let (at, h) = match chunk {
             Ok(c) => c,
-            // Made by another version, which may refer to files in another way.
+            // Another version made the trace and may refer to files in another way.
             Err(e @ (Error::Io(_) | Error::Version { .. })) => return Err(e),
-            // What comes behind a damaged chunk is not read by anybody.
+            // No reader reads behind a damaged chunk.
             Err(_) => break,
         };
         if h.kind == Kind::Module {
@@ -344,19 +358,23 @@ pub fn references(path: &Path) -> Result<HashSet<ModuleHash>, Error> {
     Ok(used)
 }
 
-/// What [`sweep`] has deleted.
+/// What [`sweep`] deleted.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Swept {
+    /// Number of deleted files.
     pub files: u64,
+    /// Size of the deleted files in bytes.
     pub bytes: u64,
 }
 
-/// Deletes the files beside the traces of the folder `store` that none of `traces` refers to and that
-/// nobody has used for the time `unused`. `None`: nothing was done, since recordings refer to files all the
-/// time for as long as `patience`, or nobody ever had files there.
+/// Deletes files beside the traces in `store`. A file is deleted if none of `traces` refers to it and nobody
+/// has used it for `unused`.
+///
+/// `None`: nothing was done. Either other recordings held the lock for as long as `patience`, or there is no
+/// such folder.
 ///
 /// # Errors
-/// A trace cannot be read, so that it is not known what it needs. Nothing is deleted then.
+/// A trace cannot be read, so its needs are unknown. Nothing is deleted then.
 pub fn sweep(
     store: &Path,
     traces: impl FnOnce() -> io::Result<Vec<PathBuf>>,
@@ -378,12 +396,12 @@ pub fn sweep(
             TryLockError::Error(e) => return Err(e.into()),
         }
     }
-    // Only now: no trace can begin to refer to anything.
+    // Only with the lock: from now on no trace can begin to refer to a file.
     let mut used = HashSet::new();
     for t in traces()? {
         match references(&t) {
             Ok(r) => used.extend(r),
-            // Versions before knew no such files; what is no trace refers to nothing.
+            // Earlier versions had no such files. A file that is not a trace refers to nothing.
             Err(Error::Version { found }) if found < FIRST_VERSION => {}
             Err(Error::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
@@ -418,7 +436,7 @@ pub fn sweep(
     Ok(Some(swept))
 }
 
-/// When [`sweep`] last looked at the files of the traces in `store`; `None` if there are none.
+/// When [`sweep`] last looked at the files of the traces in `store`. `None` if there are none.
 pub fn swept(store: &Path) -> Option<SystemTime> {
     fs::metadata(store.join(FOLDER).join("lock"))
         .ok()?
@@ -426,7 +444,7 @@ pub fn swept(store: &Path) -> Option<SystemTime> {
         .ok()
 }
 
-/// Number and bytes of the files beside the traces in `store`.
+/// Number of the files beside the traces in `store`, and their size in bytes.
 pub fn total(store: &Path) -> (u64, u64) {
     let Ok(dir) = fs::read_dir(store.join(FOLDER)) else {
         return (0, 0);

@@ -1,11 +1,13 @@
 //! The trace file of a recording.
 //!
-//! A trace is a sequence of [`chunk`]s, appended and never changed, so that it can be written to a
-//! pipe and is readable up to its last whole chunk wherever it is cut. `docs/trace-format.md`
-//! describes it byte by byte. [`Writer`] makes one, [`Trace`] reads one.
+//! A trace is a sequence of [`chunk`]s. Chunks are appended and never change. So a trace can be written to a
+//! pipe, and a trace that is cut is readable up to its last whole chunk. `docs/trace-format.md` describes
+//! every byte. [`Writer`] makes a trace and [`Trace`] reads one.
 //!
-//! Reading is total: whatever the bytes, it ends with a result or an [`Error`], and no length
-//! found in a file makes it allocate more than [`chunk::MAX_RAW`] bytes at a time.
+//! Reading is total: any bytes give a result or an [`Error`]. No length in a file makes the reader allocate
+//! more than [`chunk::MAX_RAW`] bytes at a time.
+
+#![deny(missing_docs)]
 
 pub mod chunk;
 pub mod columns;
@@ -29,5 +31,5 @@ pub use meta::{
     Taken, Text, Totals,
 };
 pub use reader::{Brief, ChunkMeta, Completeness, Image, StreamId, Trace};
-pub use ring::{Limit, Ring, Snapshot, Told};
+pub use ring::{Limit, Ring, RingSnapshot, Told};
 pub use writer::Writer;

@@ -1,5 +1,5 @@
-//! What a trace says about its recording, as JSON. Fields may be added; readers ignore what they
-//! do not know and take defaults for what is missing.
+//! What a trace says about its recording, as JSON. Later versions may add fields. Readers ignore unknown
+//! fields and use defaults for missing ones.
 
 use crate::few::{arguments, few};
 use hindsight_text::Shown;
@@ -10,15 +10,17 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// A string of the operating system: JSON string if it is UTF-8, otherwise an array of bytes.
+/// A string of the operating system. In JSON it is a string if it is UTF-8, otherwise an array of bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Text {
+    /// A string in UTF-8.
     Utf8(String),
+    /// Bytes that are not UTF-8.
     Bytes(Vec<u8>),
 }
 
-/// Not derived: that would first keep what it reads in a form that takes 32 bytes for each byte.
+/// Not derived: a derived implementation first builds a form that takes 32 bytes for each byte.
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Text, D::Error> {
         struct Either;
@@ -56,6 +58,7 @@ impl Default for Text {
 }
 
 impl Text {
+    /// The bytes of the string.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Text::Utf8(s) => s.as_bytes(),
@@ -63,6 +66,7 @@ impl Text {
         }
     }
 
+    /// The string for the operating system.
     pub fn to_os(&self) -> OsString {
         OsString::from_vec(self.as_bytes().to_vec())
     }
@@ -95,70 +99,79 @@ impl fmt::Display for Text {
     }
 }
 
-/// The machine of a recording.
+/// The machine on which the recording was made.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// `x86_64`.
+    /// Always `x86_64`.
     pub arch: String,
-    /// `little`.
+    /// Always `little`.
     pub byte_order: String,
+    /// Release of the kernel.
     pub kernel: String,
+    /// The processor's own name.
     pub processor: String,
+    /// Bytes of a page.
     pub page_size: u32,
 }
 
-/// First chunk: what was recorded, and how.
+/// The first chunk: what was recorded, and how.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// Version of the program that recorded.
+    /// Version of the Hindsight that recorded.
     pub hindsight: String,
     /// Short name of the program, for lists.
     pub name: String,
-    /// The file that was loaded (for a script: its interpreter).
+    /// The file that was loaded. For a script this is its interpreter.
     pub exe: Text,
-    /// The path that was executed (for a script: the script).
+    /// The path that was executed. For a script this is the script.
     pub execfn: Text,
+    /// The program's arguments, of which the first is its name. At most 2^20.
     #[serde(deserialize_with = "arguments")]
     pub argv: Vec<Text>,
+    /// The program's environment, as `NAME=value`. At most 2^20.
     #[serde(deserialize_with = "arguments")]
     pub env: Vec<Text>,
+    /// The working directory.
     pub cwd: Text,
-    /// Milliseconds since 1970.
+    /// When the recording began, in milliseconds since 1970.
     pub started_ms: u64,
+    /// The machine on which it was recorded.
     pub machine: Machine,
-    /// Name of the processor baseline the program was shown.
+    /// Name of the processor baseline that the program saw.
     pub baseline: String,
-    /// `log2` of the predictor's cells.
+    /// `log2` of the number of cells.
     pub predictor_bits: u8,
+    /// Smallest number of instructions between key frames. 0: only the first key frame.
     pub keyframe_interval: u64,
+    /// Smallest number of instructions between digests. 0: no digests.
     pub digest_interval: u64,
-    /// The part of the program that is recorded, as options of the command line; empty: all of it.
+    /// Which part of the program was recorded, as options of the command line. Empty: all of it.
     #[serde(deserialize_with = "few")]
     pub part: Vec<String>,
-    /// Seed of what disturbed the timing of threads.
+    /// Seed with which the timing of threads was disturbed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chaos: Option<u64>,
-    /// Of a circular recording: what it was limited to, and what became of the rest.
+    /// Of a recording that keeps only its latest part: its limit, and what was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<Circular>,
 }
 
-/// A recording of which only the latest part was kept.
+/// How a recording was limited that keeps only its latest part.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Circular {
-    /// The limit, for people.
+    /// The limit, as text for people.
     pub limit: String,
-    /// The recording went on when this trace was written.
+    /// Whether the recording continued when this trace was written.
     pub running: bool,
-    /// Threads of which nothing was kept.
+    /// Number of threads of which nothing was kept.
     pub threads: u64,
-    /// Instructions of all threads that were not kept, those of threads of which something was kept
-    /// included.
+    /// Instructions of all threads that were not kept. Includes the dropped beginnings of threads that were
+    /// kept in part.
     pub instructions: u64,
-    /// The same of bytes in the trace.
+    /// Bytes that these would have had in the trace.
     pub bytes: u64,
 }
 
@@ -183,7 +196,7 @@ pub fn command_line(argv: &[Text]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Name of a content: XXH3-128, 32 hexadecimal digits in JSON.
+/// Name of a content: its XXH3-128, in JSON as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ModuleHash(pub [u8; 16]);
@@ -219,14 +232,16 @@ impl TryFrom<String> for ModuleHash {
     }
 }
 
-/// A file that the program mapped executable. Its content follows in pieces, once for all
-/// modules of the same hash.
+/// A file that the program mapped. Its content follows in pieces, once for all modules with the same hash.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ModuleInfo {
+    /// Path of the file.
     pub path: Text,
+    /// Name of the content.
     pub hash: ModuleHash,
+    /// Size of the content in bytes.
     pub size: u64,
-    /// The content is not in the trace but in a file beside it; see [`crate::files`].
+    /// The content is not in the trace but in a file beside it (see [`crate::files`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
@@ -237,11 +252,11 @@ pub struct ModuleInfo {
 pub enum Ending {
     /// Exit status.
     Exit(i32),
-    /// Number of the deadly signal.
+    /// Number of the signal that killed the program.
     Signal(i32),
-    /// The recorder could not go on.
+    /// The recorder could not continue. The text says why.
     Unsupported(String),
-    /// The recorder has left the program, which went on by itself.
+    /// The recorder left the program, which continued without it.
     Detached,
 }
 
@@ -267,99 +282,112 @@ pub enum StreamKind {
     Image,
 }
 
-/// Description of a stream, before its first events.
+/// Description of a stream. It comes before the stream's events.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamInfo {
+    /// Number of the stream, from 1.
     pub stream: u32,
+    /// What the stream carries.
     pub kind: StreamKind,
-    /// Number of the program image that the events belong to; 1 is the first.
+    /// Number of the program image that the events belong to; the first is 1.
     pub image: u32,
     /// The image from which this one came by `fork` or `execve`; 0 for the first.
     pub parent: u32,
+    /// Process id on the recording machine.
     pub pid: i32,
+    /// Thread id on the recording machine.
     pub tid: i32,
-    /// Of an image: its argument vector, if it could be seen.
+    /// Of an image: its argument vector, if the recorder could see it.
     #[serde(deserialize_with = "few")]
     pub command: Vec<Text>,
-    /// Of an image: it came by `execve`, not `fork`.
+    /// Of an image: it came by `execve`, not by `fork`.
     pub executed: bool,
-    /// What was not kept from the beginning of the stream.
+    /// What is missing from the beginning of the stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Dropped>,
 }
 
-/// What was not kept of a stream.
+/// The part of a stream that was not kept.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dropped {
+    /// Number of chunks.
     pub chunks: u64,
+    /// Number of events.
     pub events: u64,
+    /// Number of instructions.
     pub instructions: u64,
-    /// Bytes in the trace.
+    /// Bytes that the part would have had in the trace.
     pub bytes: u64,
 }
 
-/// The end that the recorder reported of a stream.
+/// The end of a stream, as the recorder reported it.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamEnd {
-    /// `exit`, `signal`, `unsupported` or `exec`.
+    /// `exit`, `signal`, `unsupported`, `exec` or `detached`.
     pub kind: String,
-    /// Exit status or number of the signal.
+    /// Exit status, or number of the signal.
     pub code: u32,
-    /// Why the recorder could not go on.
+    /// Why the recorder could not continue.
     pub message: String,
 }
 
-/// Stretches of a thread that were not recorded.
+/// The unrecorded stretches of a thread.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gaps {
-    /// Calls into modules that are not recorded, and the like.
+    /// Number of small gaps, as calls into modules that are not recorded.
     pub small: u64,
-    /// Recording was off for an unknown time.
+    /// Number of big gaps: recording was off for an unknown time.
     pub big: u64,
-    /// Instructions in all of them.
+    /// Instructions in all gaps.
     pub instructions: u64,
 }
 
-/// Counts of one stream, when nothing of it follows.
+/// Counts of one stream. No chunk of the stream follows.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamSummary {
+    /// Number of the stream, from 1.
     pub stream: u32,
-    /// Process and thread id on the recording machine.
+    /// Process id on the recording machine.
     pub pid: i32,
+    /// Thread id on the recording machine.
     pub tid: i32,
-    /// Instructions recorded.
+    /// Number of recorded instructions.
     pub instructions: u64,
+    /// The unrecorded stretches.
     pub gaps: Gaps,
-    /// The last regime that the stream says; `None`: checked from the beginning.
+    /// The last regime that the stream reports. `None`: checked from the beginning.
     pub regime: Option<Regime>,
-    /// Times that a file was in memory whose content could not be had.
+    /// How often the program mapped a file whose content could not be read.
     pub lost_files: u64,
-    /// How often each mark was made, by its name.
+    /// How often each mark was set, by its name.
     pub marks: BTreeMap<String, u64>,
+    /// Number of mispredictions.
     pub unpredicted_reads: u64,
+    /// Number of events.
     pub events: u64,
+    /// Number of chunks of events.
     pub chunks: u64,
-    /// Bytes of events before compression.
+    /// Bytes of the events before compression.
     pub raw_bytes: u64,
-    /// Bytes of chunks in the file.
+    /// Bytes of the chunks in the file.
     pub stored_bytes: u64,
-    /// Guest instructions translated.
+    /// Number of guest instructions that were translated.
     pub translated: u64,
-    /// Times the code cache was emptied.
+    /// How often the translation cache was emptied.
     pub cache_flushes: u64,
-    /// Times translated code was left, by cause.
+    /// How often translated code was left, by cause.
     #[serde(deserialize_with = "few")]
     pub exits: Vec<u64>,
-    /// How the thread ended, if it said so.
+    /// How the thread ended, if the recorder reported it.
     pub end: Option<StreamEnd>,
-    /// The last number in the order of all threads.
+    /// The thread's last order number.
     pub last_sequence: Option<u64>,
-    /// The thread was gone before it could say that its stream ends.
+    /// The thread disappeared before it could report the end of its stream.
     pub lost: bool,
 }
 
@@ -367,67 +395,74 @@ pub struct StreamSummary {
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Regime {
-    /// Not checked, since all changes of memory by others are recorded.
+    /// Reads were not checked: all changes of memory by others are recorded.
     pub quiet: bool,
+    /// The position, in instructions completed.
     pub position: u64,
-    /// Why it is no longer quiet.
+    /// Why the quiet regime ended.
     pub reason: String,
 }
 
-/// Last chunk of a recording that was finished.
+/// The last chunk of a finished recording.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
+    /// How the program ended. `None`: unknown.
     pub ending: Option<Ending>,
+    /// Time that the recording took, in milliseconds.
     pub wall_ms: u64,
-    /// Processor time of the recorded program, microseconds.
+    /// Processor time of the recorded program, in microseconds.
     pub program_cpu_us: u64,
-    /// Processor time of the collector, microseconds.
+    /// Processor time of the collector, in microseconds.
     pub collector_cpu_us: u64,
-    /// Most resident memory of the recorded program, its predictor included, KiB.
+    /// Peak resident memory of the recorded program with its shadow memory, in KiB.
     pub peak_memory_kib: u64,
-    /// Of all streams together.
+    /// Counts of all streams together.
     pub totals: Totals,
-    /// Blocks of translated code that earlier recordings had left and that served, and those that were
-    /// made, as far as they can be shared.
+    /// Translated blocks of earlier recordings that this one used. Counts blocks that can be shared.
     pub blocks_found: u64,
+    /// Translated blocks that this recording made. Counts blocks that can be shared.
     pub blocks_made: u64,
-    /// Bytes of modules in the trace.
+    /// Bytes of the modules in the trace.
     pub module_bytes: u64,
-    /// Bytes of the files beside the trace that it refers to.
+    /// Bytes of the files beside the trace to which it refers.
     pub shared_bytes: u64,
     /// Bytes of the trace before this chunk.
     pub trace_bytes: u64,
 }
 
-/// A lock of atomic operations was taken away for the first time from a thread that was stopped amid one
-/// while others waited. That operation takes effect later than its number says and gives back what is no longer
-/// its lock: from there on, the places of operations under this lock are not exact.
+/// A lock for atomic operations was taken from its thread for the first time. The thread had stopped in the
+/// middle of an operation while others waited. Its operation takes effect later than its order number says.
+/// It also releases a lock that it no longer has. So from here on, the order of operations under this lock is
+/// not exact.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Taken {
-    /// Which: of the bytes at these offsets in a page (`hindsight_events::ring::stripe_of`).
+    /// Number of the lock: it covers the bytes at these offsets in a page
+    /// (`hindsight_events::ring::stripe_of`).
     pub lock: u32,
-    /// The next number of the order at that moment.
+    /// The next order number at that moment.
     pub number: u64,
 }
 
-/// Counts of streams together.
+/// Counts of several streams together.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
+    /// Number of streams.
     pub streams: u64,
-    /// Instructions recorded.
+    /// Number of recorded instructions.
     pub instructions: u64,
-    /// Instructions that were not recorded.
+    /// Number of instructions that were not recorded.
     pub gap_instructions: u64,
+    /// Number of mispredictions.
     pub unpredicted_reads: u64,
 }
 
 impl Totals {
-    /// Counts one more stream.
+    /// Adds the counts of a stream.
     pub fn add(&mut self, s: &StreamSummary) {
-        // Whoever wrote them may have counted nonsense.
+        // The counts may be nonsense, so the sum must not overflow.
         let add = |n: &mut u64, more| *n = n.saturating_add(more);
         add(&mut self.streams, 1);
         add(&mut self.instructions, s.instructions);

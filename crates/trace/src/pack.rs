@@ -1,4 +1,4 @@
-//! Chunks as they stand in a file.
+//! Makes chunks from contents.
 
 use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind};
 use crate::columns::{ChunkBuilder, Content};
@@ -8,10 +8,10 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a module in one chunk.
 const PIECE: usize = 1 << 20;
 
-/// Shorter content is stored as it is: streams begin by the thousand.
+/// Shorter content is stored uncompressed: a recording can have thousands of short chunks.
 const WORTH_PACKING: usize = 256;
 
-/// Compresses, with buffers that are used again.
+/// Compresses, and reuses its buffers.
 pub struct Packer {
     zstd: zstd::bulk::Compressor<'static>,
     packed: Vec<u8>,
@@ -27,7 +27,7 @@ impl Packer {
         })
     }
 
-    /// Hands header and payload of the chunk with this content to `to`.
+    /// Packs `raw` as a chunk and hands its header and payload to `to`.
     pub fn chunk<T>(
         &mut self,
         mut h: ChunkHeader,
@@ -55,7 +55,7 @@ impl Packer {
         to(h, stored)
     }
 
-    /// The same for what `b` has gathered of `stream`, as chunk number `sequence`.
+    /// The same for the events that `b` has gathered of `stream`, as chunk number `sequence`.
     pub fn events<T>(
         &mut self,
         stream: u32,

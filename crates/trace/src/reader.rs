@@ -17,19 +17,20 @@ use std::sync::atomic::AtomicU64;
 
 pub use brief::Brief;
 
-/// What the descriptions of a trace may take of memory, about: so much, and so much for each of its bytes. What
-/// compresses better is no description of a recording.
+/// About how much memory the descriptions of a trace may take: this, and [`PER_BYTE`] for each byte of the
+/// trace. Descriptions that compress better than that are not of a real recording.
 const DESCRIPTIONS: u64 = 128 << 20;
 const PER_BYTE: u64 = 16;
 
-/// Number of a stream, in the order in which they began, from 1.
+/// Number of a stream. Streams are counted from 1 in the order in which they began.
 pub type StreamId = u32;
 
 /// One chunk of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkMeta {
-    /// Number among the stream's chunks.
+    /// Number of the chunk in its stream, from 0.
     pub index: usize,
+    /// The stream to which it belongs.
     pub stream: StreamId,
     /// Position of the first event.
     pub first_pos: u64,
@@ -39,9 +40,9 @@ pub struct ChunkMeta {
     pub keyframe: bool,
     /// Number of events.
     pub events: u32,
-    /// Bytes in the file, header included.
+    /// Bytes in the file, including the header.
     pub stored_len: u64,
-    /// Where the chunk begins in the file.
+    /// Offset of the chunk in the file.
     pub offset: u64,
     header: ChunkHeader,
 }
@@ -53,35 +54,43 @@ impl ChunkMeta {
     }
 }
 
-/// A program image of the recording: a process from `fork` or `execve` on.
+/// A program image: a process from `fork` or `execve` to its end or the next `execve`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
-    /// Number; children have higher ones than their parents.
+    /// Number of the image. A child has a higher one than its parent.
     pub number: u32,
-    /// The image it came from, 0 for the first.
+    /// The image from which it came; 0 for the first.
     pub parent: u32,
     /// Process id on the recording machine.
     pub pid: i32,
-    /// The streams with its mappings and code: one, unless the trace is cut before it.
+    /// The streams with its mappings and code. There is one, unless the trace is cut before it.
     pub streams: Vec<StreamId>,
     /// The streams of its threads, in the order in which they began.
     pub threads: Vec<StreamId>,
-    /// It came from its parent by `execve`, not `fork`.
+    /// It came from its parent by `execve`, not by `fork`.
     pub by_exec: bool,
 }
 
-/// Whether the trace is all of its recording.
+/// Whether the trace has all of its recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completeness {
     /// It ends with its summary.
     Complete,
-    /// It ends with a whole chunk that is not the summary: the collector was killed, or could not
-    /// write any more.
+    /// It ends with a whole chunk that is not the summary. The collector was killed, or could not write any
+    /// more.
     Unfinished,
-    /// It was cut within the chunk that begins at this byte.
-    Cut { offset: u64 },
-    /// The chunk that begins at this byte is damaged; it and what follows is not read.
-    Damaged { offset: u64, what: &'static str },
+    /// It is cut within the chunk that begins at this byte.
+    Cut {
+        /// Offset of the chunk in the file.
+        offset: u64,
+    },
+    /// The chunk that begins at this byte is damaged. It and everything behind it is not read.
+    Damaged {
+        /// Offset of the chunk in the file.
+        offset: u64,
+        /// What is wrong, as text for people.
+        what: &'static str,
+    },
 }
 
 impl std::fmt::Display for Completeness {
@@ -124,7 +133,7 @@ impl Bytes {
     }
 }
 
-/// A trace that can be read from several threads at once.
+/// A trace. Several threads can read it at once.
 pub struct Trace {
     bytes: Bytes,
     len: u64,
@@ -133,11 +142,11 @@ pub struct Trace {
     infos: BTreeMap<StreamId, StreamInfo>,
     ends: BTreeMap<StreamId, StreamSummary>,
     images: Vec<Image>,
-    /// Of each image, the one whose command line is its own.
+    /// For each image, the image that has its command line.
     origins: Vec<u32>,
     /// Bytes of events that were unpacked to find out what images execute.
     looked: AtomicU64,
-    /// About what descriptions take of memory.
+    /// About how many bytes of memory the descriptions take.
     described: u64,
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
@@ -149,6 +158,10 @@ pub struct Trace {
 
 impl Trace {
     /// Opens a trace file and reads the headers of its chunks.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a trace, has another version of the format, or ends within its first
+    /// chunk. A trace that is cut or damaged later is no error: see [`Trace::completeness`].
     pub fn open(path: impl AsRef<Path>) -> Result<Trace, Error> {
         let path = path.as_ref();
         let mut trace = Trace::scan(Bytes::File(outside::open(path)?))?;
@@ -157,6 +170,9 @@ impl Trace {
     }
 
     /// Reads a trace that is in memory.
+    ///
+    /// # Errors
+    /// As for [`Trace::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Trace, Error> {
         Trace::scan(Bytes::Memory(bytes))
     }
@@ -166,32 +182,32 @@ impl Trace {
         &self.header
     }
 
-    /// The locks of atomic operations that were taken away from threads which went on, each once.
+    /// The locks for atomic operations that were taken from their threads, each once.
     pub fn taken(&self) -> &[Taken] {
         &self.taken
     }
 
-    /// Counts made at the end of the recording, if it was finished.
+    /// Counts from the end of the recording. `None` if it was not finished.
     pub fn summary(&self) -> Option<&Summary> {
         self.summary.as_ref()
     }
 
-    /// Whether the trace is all of its recording.
+    /// Whether the trace has all of its recording.
     pub fn completeness(&self) -> Completeness {
         self.completeness
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether the file is empty: never, since an empty file is no trace.
+    /// Whether the file is empty. Never true: an empty file is not a trace.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A hash of what makes this trace the one it is: its description and the checksums of its chunks.
+    /// A hash that identifies this trace: of its description and the checksums of its chunks.
     pub fn identity(&self) -> u128 {
         let mut h = xxhash_rust::xxh3::Xxh3Default::new();
         h.update(&self.len.to_le_bytes());
@@ -217,7 +233,7 @@ impl Trace {
         self.infos.values()
     }
 
-    /// Counts of each stream: as its end says them, or as far as its chunks tell.
+    /// Counts of each stream. A stream without an end is counted by its chunks.
     pub fn counts(&self) -> Vec<StreamSummary> {
         let count = |info: &StreamInfo| {
             if let Some(end) = self.ends.get(&info.stream) {
@@ -248,7 +264,7 @@ impl Trace {
         self.streams.keys().copied().filter(thread).collect()
     }
 
-    /// All program images, by their numbers.
+    /// All program images, in the order of their numbers.
     pub fn images(&self) -> &[Image] {
         &self.images
     }
@@ -264,7 +280,10 @@ impl Trace {
         self.streams.get(&stream).map_or(&[], |v| v)
     }
 
-    /// The whole events of a chunk in wire form; a fresh [`hindsight_events::Decoder`] reads them.
+    /// The events of a chunk in wire form. A fresh [`hindsight_events::Decoder`] reads them.
+    ///
+    /// # Errors
+    /// The chunk cannot be read or is damaged.
     pub fn load(&self, c: &ChunkMeta) -> Result<Vec<u8>, Error> {
         columns::merge(&self.payload(c.offset, &c.header)?).ok_or(Error::Damaged {
             offset: c.offset,
@@ -282,8 +301,8 @@ impl Trace {
         Ok(Trace::scan_some(bytes, usize::MAX, DESCRIPTIONS)?.0)
     }
 
-    /// Reads the headers of at most `most` chunks, and whether these were all; descriptions may take about `room` of
-    /// memory, besides what the trace has bytes for.
+    /// Reads the headers of at most `most` chunks, and says whether these are all. Descriptions may take
+    /// about `room` bytes of memory, and [`PER_BYTE`] more for each byte of the trace.
     fn scan_some(bytes: Bytes, most: usize, room: u64) -> Result<(Trace, bool), Error> {
         let mut t = Trace {
             len: bytes.len()?,
@@ -337,7 +356,7 @@ impl Trace {
         Ok((t, all))
     }
 
-    /// Takes the chunk at `offset`; the offset behind it, or `None` at the end.
+    /// Reads the chunk at `offset`. Returns the offset behind it, or `None` at the end.
     fn next(&mut self, offset: u64) -> Result<Option<u64>, Error> {
         let damaged = |what| Err(Error::Damaged { offset, what });
         let left = self.len - offset;
@@ -388,7 +407,7 @@ impl Trace {
                 };
                 self.pieces.entry(m.hash).or_default().push((offset, h));
             }
-            Kind::Pages => return damaged("a chunk is of a kind that is not for traces"),
+            Kind::Pages => return damaged("a chunk has a kind that does not occur in traces"),
             Kind::Taken => {
                 let taken = self.json(offset, &h)?;
                 self.describe(&h, 0);
@@ -448,7 +467,7 @@ impl Trace {
         Ok(Some(offset + stored_len))
     }
 
-    /// Counts a description of so many strings.
+    /// Counts the memory of a description with this many strings.
     fn describe(&mut self, h: &ChunkHeader, strings: usize) {
         self.described += h.raw_len as u64 + strings as u64 * size_of::<Text>() as u64;
     }

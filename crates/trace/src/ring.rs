@@ -1,17 +1,19 @@
-//! The latest part of a recording, held until it is wanted.
+//! The latest part of a recording, held until somebody wants it.
 //!
-//! A thread's stream is dropped from its beginning by whole key-frame intervals, so that what is
-//! left begins at a key frame. The interval that ended first goes first, whichever thread it is of.
-//! The streams of a program image (mappings, code) stay as long as one of its threads has
-//! anything left or may go on, or one forked from it needs its code; what was superseded in them
-//! before anything that is held or may come is taken out (`compact`). Module files stay.
+//! - A thread's stream is dropped from its beginning, by whole key-frame intervals. So the rest begins at a
+//!   key frame.
+//! - The interval that ended first is dropped first, whichever thread it belongs to.
+//! - The streams of a program image (mappings, code) stay while anybody needs them. That is: something of one
+//!   of its threads is held, a thread may continue, or a forked image needs its code.
+//! - Entries of these streams that nobody needs any more are removed (`compact`).
+//! - Module files stay.
 
 mod compact;
 pub mod prune;
 mod snapshot;
 
 pub use compact::Told;
-pub use snapshot::Snapshot;
+pub use snapshot::RingSnapshot;
 
 use compact::{Rounds, Weight};
 
@@ -31,25 +33,25 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How much is kept.
+/// How much is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Bytes of the threads' streams in the trace.
+    /// Bytes of the threads' streams, as they take in the trace.
     Bytes(u64),
     /// What happened within this time.
     Time(Duration),
 }
 
-/// Key-frame intervals that one thread's share of the ring has room for.
+/// A thread's share of the ring has room for this many key-frame intervals.
 const INTERVALS: u64 = 4;
 
-/// A thread is not asked for key frames more often than this many bytes.
+/// Bytes of a stream between two requests for a key frame, at least.
 const LEAST_INTERVAL: u64 = 64 << 10;
 
-/// A thread that wrote nothing for so long needs no share of the ring.
+/// A thread that has written nothing for this long gets no share of the ring.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// A thread that waits may keep its last interval if it is at most this part of the ring.
+/// A waiting thread may keep its last interval if that takes at most this part of the ring (one eighth).
 const MOST_PINNED: u64 = 8;
 
 enum Payload {
@@ -61,10 +63,10 @@ enum Payload {
 struct Held {
     header: ChunkHeader,
     payload: Payload,
-    /// Its place in the order in which chunks came.
+    /// Its number in the order in which all chunks came.
     serial: u64,
     at: Instant,
-    /// The earliest place of what it holds: several may have become one.
+    /// The lowest number of the chunks whose events it holds: compaction merges chunks.
     since: u64,
     /// Instructions in gaps that ended in it.
     gaps: u64,
@@ -98,23 +100,23 @@ impl Held {
     }
 }
 
-/// A stream of which something is held or may come.
+/// A stream of which something is held or may still come.
 struct Stream {
     info: StreamInfo,
     chunks: VecDeque<Arc<Held>>,
-    /// Position of its first event, kept or not.
+    /// Position of the stream's first event, even if that was dropped.
     first: Option<u64>,
     dropped: Dropped,
-    /// What comes is not kept before the next key frame.
+    /// Chunks are dropped until the next key frame.
     suspended: bool,
-    /// A key frame has been asked for.
+    /// The thread was asked for a key frame.
     wished: bool,
     /// Bytes since the last key frame, and when that came.
     since: u64,
     keyframe: Instant,
     latest: Instant,
     ended: Option<StreamSummary>,
-    /// Of an image: how much it holds, and which epoch of its parent's code is under its own.
+    /// Of an image: how much it holds, and which epoch of the parent's code it builds on.
     weight: Weight,
     inherited: Option<u64>,
 }
@@ -124,7 +126,7 @@ impl Stream {
         self.info.kind == StreamKind::Thread
     }
 
-    /// Number of chunks before the second key frame; `None` if there is no second one.
+    /// Number of chunks before the second key frame. `None` if there is no second one.
     fn interval(&self) -> Option<usize> {
         let second = self.chunks.iter().skip(1).position(|c| c.is_keyframe());
         second.map(|i| i + 1)
@@ -163,12 +165,12 @@ impl Stream {
     }
 }
 
-/// A file that was mapped executable.
+/// A file that the program mapped.
 #[derive(Clone)]
 struct Module {
     info: ModuleInfo,
     pieces: Arc<Vec<Held>>,
-    /// Names of its pages.
+    /// Names of the content's pages.
     pages: Arc<Vec<ModuleHash>>,
 }
 
@@ -182,11 +184,11 @@ pub struct Ring {
     modules: Vec<Module>,
     taken: Vec<Taken>,
     serial: u64,
-    /// Bytes of the threads' streams.
+    /// Bytes of the threads' streams that are held.
     bytes: u64,
     wishes: Vec<StreamId>,
     gone: Circular,
-    /// Threads that have written lately, and when they were counted.
+    /// Number of threads that wrote lately, and when they were counted.
     active: (u64, Option<Instant>),
     rounds: Rounds,
 }
@@ -197,7 +199,10 @@ impl Ring {
         &self.header
     }
 
-    /// Holds the latest part of a recording in memory, or in a file of its own.
+    /// Holds the latest part of a recording, in memory or in `file`.
+    ///
+    /// # Errors
+    /// There is no memory for compression.
     pub fn new(header: &Header, limit: Limit, file: Option<File>) -> io::Result<Ring> {
         let limit_text = match limit {
             Limit::Bytes(n) => format!("{:.1} MiB", n as f64 / (1 << 20) as f64),
@@ -243,7 +248,10 @@ impl Ring {
         self.streams.insert(info.stream, stream);
     }
 
-    /// Takes what `b` has gathered of `stream`; `told`: what is known of it.
+    /// Takes the events that `b` has gathered of `stream`. `told` is what else is known of them.
+    ///
+    /// # Errors
+    /// The events cannot be compressed.
     pub fn stream(
         &mut self,
         stream: StreamId,
@@ -296,7 +304,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Asks for a key frame if the stream's interval has become long enough.
+    /// Asks for a key frame if the stream's interval is long enough.
     fn ask(&mut self, stream: StreamId) {
         let active = self.active();
         let Some(s) = self.streams.get_mut(&stream) else {
@@ -323,12 +331,12 @@ impl Ring {
         self.active.0
     }
 
-    /// Streams whose threads are to make a key frame as soon as they can.
+    /// Streams whose threads are to make a key frame as soon as possible.
     pub fn take_wishes(&mut self) -> Vec<StreamId> {
         std::mem::take(&mut self.wishes)
     }
 
-    /// The stream is complete.
+    /// Says that the stream is complete.
     pub fn end(&mut self, summary: StreamSummary) {
         let Some(s) = self.streams.get_mut(&summary.stream) else {
             return;
@@ -338,12 +346,15 @@ impl Ring {
         self.remove_empty(image);
     }
 
-    /// A lock was taken away.
+    /// Notes that a lock for atomic operations was taken from its thread.
     pub fn taken(&mut self, taken: &Taken) {
         self.taken.push(*taken);
     }
 
-    /// Takes a file that was mapped executable.
+    /// Takes a file that the program mapped.
+    ///
+    /// # Errors
+    /// The content cannot be compressed.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         let hash = ModuleHash::of(content);
         let same = self.modules.iter().find(|m| m.info.hash == hash);
@@ -379,7 +390,7 @@ impl Ring {
         self.bytes
     }
 
-    /// Drops what the limit leaves no room for; to be called now and then.
+    /// Drops what exceeds the limit. To be called now and then.
     pub fn trim(&mut self) {
         while let Some(victim) = self.victim(false) {
             self.drop_from(victim);
@@ -409,7 +420,7 @@ impl Ring {
         }
     }
 
-    /// The stream to drop from, and how many chunks; `force`: also if there is room.
+    /// The stream from which to drop, and how many of its chunks. With `force`, even if the limit has room.
     fn victim(&self, force: bool) -> Option<(StreamId, usize)> {
         let (over, most) = match self.limit {
             Limit::Bytes(n) => (self.bytes > n, n / MOST_PINNED),
@@ -419,7 +430,7 @@ impl Ring {
             return None;
         }
         let now = Instant::now();
-        // By the time of its end, the interval that ended first.
+        // Intervals are compared by the time of their end. The one that ended first goes.
         let mut best: Option<(bool, u64, StreamId, usize, Instant)> = None;
         for (id, s) in self.streams.iter().filter(|(_, s)| s.is_thread()) {
             let Some(last) = s.chunks.back() else {
@@ -432,7 +443,7 @@ impl Ring {
                     (s.chunks.len(), last, s.ended.is_none() && bytes <= most)
                 }
             };
-            // The state of a thread that still lives is worth more than the past of another.
+            // The state of a living thread is worth more than the past of another one.
             let candidate = (pinned, end.serial, *id, n, end.at);
             if best.is_none_or(|b| candidate < b) {
                 best = Some(candidate);
@@ -445,8 +456,8 @@ impl Ring {
         }
     }
 
-    /// Forgets threads of `image` that have ended and of which nothing is held, and the image
-    /// itself, and those that it was forked from, when nobody needs them.
+    /// Forgets the threads of `image` that ended and have nothing held. Then forgets the image if nobody
+    /// needs it, and its ancestors likewise.
     fn remove_empty(&mut self, mut image: u32) {
         let gone = &mut self.gone;
         self.streams.retain(|_, s| {
@@ -482,7 +493,7 @@ fn hold(
     header: ChunkHeader,
     bytes: &[u8],
 ) -> io::Result<Held> {
-    // What finds no room on the disk is no reason to lose the rest.
+    // If the disk is full, memory holds the payload.
     let filed = spill.as_ref().and_then(|s| s.put(bytes).ok());
     Ok(Held {
         header,

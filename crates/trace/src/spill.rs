@@ -1,4 +1,4 @@
-//! A file that holds pieces for a while, and uses the room of those that are gone again.
+//! A file that holds pieces for a while and reuses the room of dropped ones.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The file. It grows to the most that was held at a time.
+/// The file. It is as large as the most that was ever held at a time.
 pub struct Spill {
     file: File,
     room: Mutex<Room>,
 }
 
-/// A piece in the file, whose room is free again when this is dropped.
+/// A piece in the file. Dropping it frees its room.
 pub struct Piece {
     spill: Arc<Spill>,
     offset: u64,
@@ -27,7 +27,7 @@ impl Spill {
         })
     }
 
-    /// Puts `bytes` into the file.
+    /// Writes `bytes` into the file.
     pub fn put(self: &Arc<Spill>, bytes: &[u8]) -> io::Result<Piece> {
         let len = bytes.len() as u64;
         let piece = Piece {
@@ -61,13 +61,13 @@ impl Drop for Piece {
 /// Which parts of the file are free.
 #[derive(Default)]
 struct Room {
-    /// Offset to length; no two of them touch.
+    /// Offset and length of each free stretch. No two of them touch.
     free: BTreeMap<u64, u64>,
     end: u64,
 }
 
 impl Room {
-    /// The first room that is large enough: what came together is mostly freed together.
+    /// Takes the first stretch that is large enough: pieces that came together are mostly freed together.
     fn take(&mut self, len: u64) -> u64 {
         let found = self.free.iter().find(|(_, n)| **n >= len);
         let Some((&at, &n)) = found else {

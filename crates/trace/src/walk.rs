@@ -1,12 +1,12 @@
-//! Goes through the chunks of a file.
+//! Walks through the chunks of a file.
 
 use crate::Error;
 use crate::chunk::{self, ChunkHeader, HEADER_LEN};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The chunks of a file with their offsets, up to its end, to where it is cut, or to the first that is
-/// damaged.
+/// The chunks of a file with their offsets. The walk ends at the file's end, at a cut, or with the error of
+/// the first damaged chunk.
 pub struct Walk<'f> {
     file: &'f File,
     at: u64,
@@ -19,7 +19,7 @@ impl<'f> Walk<'f> {
         Ok(Walk { file, at: 0, len })
     }
 
-    /// The file ends where the last chunk ends.
+    /// Whether the file ends where the last chunk ends.
     pub fn is_whole(&self) -> bool {
         self.at == self.len
     }
@@ -49,7 +49,7 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// The payload of the chunk `h` at `offset`, as it is stored.
+/// The stored payload of the chunk `h` at `offset`.
 pub fn stored(file: &File, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; h.stored_len as usize];
     file.read_exact_at(&mut bytes, offset + HEADER_LEN as u64)?;
@@ -61,7 +61,7 @@ pub fn payload(file: &File, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Err
     chunk::unpack(h, offset, stored(file, offset, h)?)
 }
 
-/// The description that the chunk `h` at `offset` holds.
+/// The description in the chunk `h` at `offset`.
 pub fn json<T: serde::de::DeserializeOwned>(
     file: &File,
     offset: u64,
@@ -70,7 +70,7 @@ pub fn json<T: serde::de::DeserializeOwned>(
     parse(&payload(file, offset, h)?, offset)
 }
 
-/// Reads the description in the chunk at `offset`.
+/// Parses the description in the chunk at `offset`.
 pub fn parse<T: serde::de::DeserializeOwned>(raw: &[u8], offset: u64) -> Result<T, Error> {
     serde_json::from_slice(raw).map_err(|_| Error::Damaged {
         offset,

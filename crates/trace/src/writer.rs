@@ -9,19 +9,23 @@ use crate::{
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-/// What was written of one stream.
+/// How much of one stream was written.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct StreamTotals {
+    /// Number of chunks of events.
     pub chunks: u32,
+    /// Number of events.
     pub events: u64,
+    /// Bytes of the events before compression.
     pub raw_bytes: u64,
+    /// Bytes of the chunks in the file.
     pub stored_bytes: u64,
     /// Position of the last event.
     pub last_pos: u64,
 }
 
-/// Writes a trace from front to end; the sink needs no seeking. After an error nothing more
-/// should be written: a chunk may have been cut. Of streams that have ended nothing is kept.
+/// Writes a trace from front to end; the sink needs no seeking. After an error, stop writing: a chunk may be
+/// cut. The writer forgets streams that ended.
 pub struct Writer<W: Write> {
     out: W,
     packer: Packer,
@@ -29,7 +33,7 @@ pub struct Writer<W: Write> {
     streams: BTreeMap<StreamId, StreamTotals>,
     totals: Totals,
     modules: u32,
-    /// Contents that are in the trace, or (true) that it refers to.
+    /// Contents that are in the trace (`false`) or to which it refers (`true`).
     known: HashMap<ModuleHash, bool>,
     /// Where contents are that recordings share.
     files: Option<Files>,
@@ -39,7 +43,10 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace.
+    /// Begins a trace and writes its header.
+    ///
+    /// # Errors
+    /// The sink fails, or there is no memory for compression.
     pub fn new(out: W, header: &Header) -> io::Result<Writer<W>> {
         let mut w = Writer {
             out,
@@ -58,12 +65,15 @@ impl<W: Write> Writer<W> {
         Ok(w)
     }
 
-    /// From here on the content of modules is shared with other recordings, whose folder the trace is in.
+    /// From here on, shares the content of modules with other recordings through `files`.
     pub fn share(&mut self, files: Files) {
         self.files = Some(files);
     }
 
-    /// Describes a stream; to be called before its first events.
+    /// Describes a stream. To be called before its first events.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn begin(&mut self, info: &StreamInfo) -> io::Result<()> {
         let header = ChunkHeader {
             stream: info.stream,
@@ -73,7 +83,10 @@ impl<W: Write> Writer<W> {
         self.chunk(header, &serde_json::to_vec(info)?)
     }
 
-    /// Says that nothing follows of a stream. Sizes that the writer knows are filled in.
+    /// Ends a stream. The writer fills in the sizes that it knows.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn end(&mut self, mut s: StreamSummary) -> io::Result<()> {
         let t = self.streams.remove(&s.stream).unwrap_or_default();
         s.chunks = t.chunks as u64;
@@ -89,7 +102,10 @@ impl<W: Write> Writer<W> {
         self.chunk(header, &serde_json::to_vec(&s)?)
     }
 
-    /// Writes what `b` has gathered as a chunk of `stream`, if anything.
+    /// Writes the events that `b` has gathered as a chunk of `stream`. Writes nothing if there are none.
+    ///
+    /// # Errors
+    /// The sink fails, or the events cannot be compressed.
     pub fn stream(&mut self, stream: StreamId, b: &mut ChunkBuilder) -> io::Result<()> {
         if b.events() == 0 {
             return Ok(());
@@ -122,7 +138,11 @@ impl<W: Write> Writer<W> {
         totals.last_pos = h.last_pos;
     }
 
-    /// Writes that the program uses the file `path`, and its content unless it is known.
+    /// Writes that the program uses the file `path`, and the file's content unless that is known already.
+    /// Returns the content's name.
+    ///
+    /// # Errors
+    /// The sink fails. Failures to share the content are not errors: the trace then has the content itself.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         let info = ModuleInfo {
             path,
@@ -138,8 +158,11 @@ impl<W: Write> Writer<W> {
         Ok(info.hash)
     }
 
-    /// Writes that the program uses the file `path`, which is in this state, if its content is among what
-    /// recordings share; the names of the content and of its pages.
+    /// Writes that the program uses the file `path`, which is in this state. Works only if recordings share
+    /// its content; otherwise returns `None`. Returns the names of the content and of its pages.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn known_module(
         &mut self,
         path: Text,
@@ -158,7 +181,7 @@ impl<W: Write> Writer<W> {
         Ok(self.refer(&info)?.then_some((hash, pages)))
     }
 
-    /// Remembers for other recordings that a file in this state has this content, if that is shared.
+    /// Remembers for other recordings that a file in this state has this content, if the content is shared.
     pub fn note_module(&self, state: &State, hash: ModuleHash) {
         if let Some(files) = self
             .files
@@ -170,7 +193,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes that the program uses the file `info`. If the content is not known, `pieces` hands it over in
-    /// packed chunks, perhaps twice.
+    /// packed chunks. `pieces` may be called twice.
     pub(crate) fn take(
         &mut self,
         info: &ModuleInfo,
@@ -203,9 +226,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes that the program uses a file whose content recordings share; false if it is not there.
+    /// Writes that the program uses a file whose content recordings share. `false` if the folder does not
+    /// have it.
     fn refer(&mut self, info: &ModuleInfo) -> io::Result<bool> {
-        // Until the description is written, so that nobody deletes the file before.
+        // The lock is held until the description is written, so nobody can delete the file before.
         let files = self.files.take();
         let found = files
             .as_ref()
@@ -229,12 +253,15 @@ impl<W: Write> Writer<W> {
         done
     }
 
-    /// Writes that a lock was taken away.
+    /// Writes that a lock for atomic operations was taken from its thread.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn taken(&mut self, taken: &Taken) -> io::Result<()> {
         self.chunk(blank(Kind::Taken), &serde_json::to_vec(taken)?)
     }
 
-    /// Writes a module's description.
+    /// Writes the description of a module.
     fn describe(&mut self, info: &ModuleInfo) -> io::Result<()> {
         let before = self.written;
         let header = ChunkHeader {
@@ -247,8 +274,11 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the trace, and the streams that have not ended. Sizes and totals that the writer knows are
-    /// filled in.
+    /// Ends the trace, and the streams that have not ended. The writer fills in the sizes and totals that it
+    /// knows.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn finish(mut self, mut summary: Summary) -> io::Result<(W, Summary)> {
         for stream in self.streams.keys().copied().collect::<Vec<_>>() {
             self.end(StreamSummary {
@@ -265,17 +295,20 @@ impl<W: Write> Writer<W> {
         Ok((self.out, summary))
     }
 
-    /// Hands everything to the sink's destination.
+    /// Flushes the sink.
+    ///
+    /// # Errors
+    /// The sink fails.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Bytes written.
+    /// Bytes written so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// What was written of `stream`, unless it has ended.
+    /// How much of `stream` was written. Zero if it has ended.
     pub fn totals(&self, stream: StreamId) -> StreamTotals {
         self.streams.get(&stream).copied().unwrap_or_default()
     }

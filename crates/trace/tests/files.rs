@@ -1,4 +1,4 @@
-//! Content of files that the traces of a folder share.
+//! Content that the traces of a folder share.
 
 use hindsight_trace::files::{self, Files, State, Swept};
 use hindsight_trace::{Error, Header, ModuleHash, Summary, Text, Trace, Writer, export};
@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A content that does not become small.
+/// A content that does not compress.
 fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut x = seed | 1;
     let next = |_| {
@@ -18,7 +18,7 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// A trace in `store` that uses these contents.
+/// Makes a trace in `store` that uses these contents.
 fn record(store: &Path, name: &str, contents: &[&[u8]]) -> (PathBuf, Summary) {
     let path = store.join(name);
     let mut w = Writer::new(File::create(&path).unwrap(), &Header::default()).unwrap();
@@ -89,12 +89,12 @@ fn what_recordings_share_is_there_once() {
     assert_eq!(t.shared_bytes, sizes);
     assert_eq!(Trace::open(&second).unwrap().shared_bytes().unwrap(), sizes);
     assert_eq!(files::total(dir.path()).0, 3);
-    // Through a link too.
+    // Also through a link.
     let other = tempfile::tempdir().unwrap();
     let link = other.path().join("link.hst");
     std::os::unix::fs::symlink(&second, &link).unwrap();
     check(&link, &[&b, &a]);
-    // Nobody needs the folder for what was taken along.
+    // An exported trace does not need the folder.
     let alone = other.path().join("alone.hst");
     let n = export(&first, File::create(&alone).unwrap()).unwrap();
     assert_eq!(n, fs::metadata(&alone).unwrap().len());
@@ -114,14 +114,14 @@ fn what_nobody_uses_goes() {
     let none = Some(Swept::default());
     assert_eq!(sweep(dir.path(), Duration::ZERO).unwrap(), none);
     fs::remove_file(two).unwrap();
-    // The next recording may use it.
+    // The next recording may use it, so it stays.
     assert_eq!(sweep(dir.path(), Duration::from_secs(60)).unwrap(), none);
-    // A recording that refers to files just now.
+    // Another recording is referring to files at this moment.
     let lock = File::open(dir.path().join("files/lock")).unwrap();
     lock.lock_shared().unwrap();
     assert_eq!(sweep(dir.path(), Duration::ZERO).unwrap(), None);
     lock.unlock().unwrap();
-    // One that cannot be judged: what it needs is not known.
+    // A trace that cannot be read: nobody knows what it needs.
     let other = dir.path().join("other.hst");
     for version in [&b"\xff"[..], b"\x05"] {
         fs::write(&other, [b"HSTRACE", version, &[0; 100]].concat()).unwrap();
@@ -150,7 +150,7 @@ fn a_recording_that_goes_on_keeps_its_files() {
     let mut w = Writer::new(File::create(&path).unwrap(), &Header::default()).unwrap();
     w.share(Files::open(dir.path()).unwrap());
     w.module(Text::from("/a"), &a).unwrap();
-    // The beginning of a chunk that is being written.
+    // The trace ends with the beginning of a chunk that is being written.
     fs::OpenOptions::new().append(true).open(&path).unwrap();
     assert_eq!(
         sweep(dir.path(), Duration::ZERO).unwrap(),
@@ -204,7 +204,7 @@ fn a_file_that_is_missing_or_damaged_is_named() {
     bad[last] ^= 1;
     fs::write(&of_a, &bad).unwrap();
     say("");
-    // Half a file, as after a loss of power, is not referred to but made anew.
+    // Half a file, as a loss of power leaves it, is not used. It is made anew.
     fs::write(&of_a, &good[..good.len() / 2]).unwrap();
     let (again, _) = record(dir.path(), "2.hst", &[&a]);
     check(&again, &[&a]);
@@ -218,14 +218,14 @@ fn where_nothing_can_be_shared_the_trace_has_it() {
     let path = dir.path().join("1.hst");
     let mut w = Writer::new(File::create(&path).unwrap(), &Header::default()).unwrap();
     w.share(Files::open(dir.path()).unwrap());
-    // No room, no rights: for root only this stops it.
+    // The folder is missing, so nothing can be shared. For root, only this stops sharing.
     fs::remove_dir_all(dir.path().join("files")).unwrap();
     w.module(Text::from("/a"), &a).unwrap();
     w.module(Text::from("/b"), &a).unwrap();
     let (_, s) = w.finish(Summary::default()).unwrap();
     assert!(s.module_bytes > 50_000 && s.shared_bytes == 0);
     check(&path, &[&a, &a]);
-    // Who deletes takes too long.
+    // The process that deletes takes too long.
     let files = Files::open(dir.path()).unwrap();
     let lock = File::open(dir.path().join("files/lock")).unwrap();
     lock.lock().unwrap();
@@ -316,7 +316,7 @@ fn files_are_known_by_their_state_once_that_has_settled() {
     ] {
         assert_eq!(known(&other), None);
     }
-    // What is not whole is not known.
+    // A file that is not whole is not known.
     let object = object(dir.path(), &a);
     let good = fs::read(&object).unwrap();
     fs::write(&object, &good[..good.len() - 9]).unwrap();
@@ -358,7 +358,7 @@ fn what_is_damaged_comes_from_the_machine_if_it_is_the_same() {
         assert_eq!(t.module_part(0, a.len() as u64 + 9, 4).unwrap(), [0; 4]);
         let (of, why) = &t.modules_from_machine()[0];
         assert!(of.to_string() == here.to_str().unwrap() && why.contains("damaged"));
-        // Of the same size, and another one.
+        // A file of the same size with another content.
         let mut other = a.clone();
         other[7] ^= 1;
         fs::write(&here, &other).unwrap();

@@ -1,4 +1,4 @@
-//! What is written is what is read, whole, cut or damaged.
+//! What is written is read again: from a whole, a cut or a damaged trace.
 
 mod common;
 
@@ -11,7 +11,7 @@ use hindsight_trace::{
 };
 use proptest::prelude::*;
 
-/// Events of a stream, with positions, as text: they borrow from buffers that differ.
+/// Events of a stream with their positions, as text: events borrow from different buffers.
 fn events(pieces: &[Vec<u8>]) -> Vec<String> {
     let mut out = Vec::new();
     for p in pieces {
@@ -209,8 +209,8 @@ fn images_form_a_tree() {
     .unwrap();
     let events = wire(&mut Random::new(6), 3);
     use StreamKind::{Image, Thread};
-    // A shell forks; the child executes a program, which has a thread. Another child runs in the
-    // shell's memory until it executes something.
+    // A shell forks. The child executes a program, which has a thread. Another child runs in the shell's
+    // memory until it executes something.
     for (i, (kind, image, parent, pid)) in [
         (Image, 1, 0, 10),
         (Thread, 1, 0, 10),

@@ -1,5 +1,5 @@
-//! Whatever the bytes of a trace, reading ends with a result or an error, in bounded time and
-//! memory. `HINDSIGHT_FUZZ_SECONDS` makes it run longer than the moment it takes by default.
+//! Reading ends with a result or an error, in bounded time and memory, whatever the bytes of a trace. It
+//! takes a moment; `HINDSIGHT_FUZZ_SECONDS` makes it run longer.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn budget() -> Duration {
     Duration::from_secs_f64(seconds.unwrap_or(2.0))
 }
 
-/// Calls `one` with ever new numbers until the time is up.
+/// Calls `one` with new random numbers until the time is up.
 fn fuzz(mut one: impl FnMut(&mut Random)) {
     let start = Instant::now();
     let mut n = 0;
@@ -26,7 +26,7 @@ fn fuzz(mut one: impl FnMut(&mut Random)) {
     }
 }
 
-/// Reads everything that can be read; whether all of it was good.
+/// Reads everything that can be read. Says whether all of it was good.
 fn read_all(bytes: Vec<u8>) -> bool {
     let len = bytes.len();
     let Ok(t) = Trace::from_bytes(bytes) else {
@@ -151,7 +151,7 @@ fn any_ring_content_is_survived() {
             at += n;
             let mut content = columns::Content::default();
             builder.take(&mut content);
-            // What was taken can be put together again.
+            // What the builder took can be merged again.
             let merged = columns::merge(&content.raw).expect("columns that were just made");
             let (mut dec, mut done) = (Decoder::default(), 0);
             while done < merged.len() {

@@ -1,4 +1,4 @@
-//! The latest part of a recording: what is dropped, and that what is left is a whole trace.
+//! The latest part of a recording: what is dropped, and whether the rest is a whole trace.
 
 mod common;
 
@@ -37,7 +37,7 @@ impl Source {
         self.pos += 1;
     }
 
-    /// A chunk of about `kib` that does not compress.
+    /// Adds a chunk of about `kib` KiB that does not compress.
     fn chunk(&mut self, ring: &mut Ring, r: &mut Random, keyframe: bool, kib: u64) {
         if keyframe {
             self.emit(&Event::KeyFrame {
@@ -99,7 +99,7 @@ fn whole_intervals_are_dropped_from_the_front() {
         }
         assert!(ring.bytes() > MIB / 2);
         let t = trace(&ring);
-        // Both are there up to their ends.
+        // Both streams are there up to their ends.
         for s in [&a, &b] {
             assert_eq!(t.chunks(s.id).last().unwrap().last_pos, s.pos - 1);
         }
@@ -122,14 +122,14 @@ fn a_thread_that_waits_does_not_keep_others_out() {
     for _ in 0..40 {
         busy.chunk(&mut ring, r, true, 50);
     }
-    // The one that holds much has lost it, and is asked for a key frame; the other still has it.
+    // The thread that held much has lost it, and is asked for a key frame. The other one still has its chunk.
     let t = trace(&ring);
     assert!(t.chunks(1).is_empty() && t.chunks(2).len() == 1 && t.chunks(3).len() > 15);
     large.chunk(&mut ring, r, false, 10);
     assert!(trace(&ring).chunks(1).is_empty());
     large.chunk(&mut ring, r, true, 10);
     assert_eq!(trace(&ring).chunks(1).len(), 1);
-    // One that does not come to a key frame is asked for it once.
+    // A thread that makes no key frame is asked for one once.
     ring.take_wishes();
     for _ in 0..10 {
         busy.chunk(&mut ring, r, false, 50);
@@ -176,7 +176,7 @@ fn images_go_with_the_last_that_needs_them() {
     let t = trace(&ring);
     assert!(t.images().len() <= 5);
     assert_eq!(t.header().ring.as_ref().unwrap().threads, 73);
-    // They are named by their number.
+    // Modules are named by their number.
     assert_eq!(t.modules().len(), 78);
 }
 
@@ -194,7 +194,7 @@ fn what_is_older_than_asked_goes() {
     }
     ring.trim();
     let t = trace(&ring);
-    // Of one that waits, its last interval is what it did within the time.
+    // A waiting thread keeps its last interval: that is what it did within the time.
     assert!((1..8).contains(&t.chunks(1).len()) && t.chunks(2).len() == 1);
 }
 
@@ -245,7 +245,7 @@ fn code_that_was_superseded_goes() {
     let mut image = Source::new(&mut ring, 1, StreamKind::Image, 1, 0);
     let mut busy = Source::new(&mut ring, 2, StreamKind::Thread, 1, 0);
     let mut idle = Source::new(&mut ring, 3, StreamKind::Thread, 1, 0);
-    // One thread has slept since epoch 5, and a process was forked at epoch 7.
+    // One thread has slept since epoch 5. A process was forked at epoch 7.
     let mut most = 0;
     for epoch in 1..=12_000u64 {
         code(&mut image, &mut ring, epoch, 1 + epoch % 3, epoch as u8);
@@ -257,7 +257,7 @@ fn code_that_was_superseded_goes() {
             });
         }
         if epoch == 1 {
-            // Used all the time and never changed.
+            // This code is used all the time and never changes.
             code(&mut image, &mut ring, epoch, 100, 77);
         }
         if epoch == 5 {
@@ -291,7 +291,7 @@ fn code_that_was_superseded_goes() {
             ring.end_round(&[(1, (5, 5)), (1, (epoch, epoch))]).unwrap();
             let t = trace(&ring);
             most = most.max(t.chunks(1).iter().map(|c| c.raw_len()).sum());
-            // What is needed is as if nothing had been taken out.
+            // What is needed is the same as if nothing had been removed.
             let at = |page, epoch| {
                 let all = versions(&t, 1, page);
                 all.iter().rev().find(|v| v.0 <= epoch).map(|v| v.1)
@@ -305,7 +305,7 @@ fn code_that_was_superseded_goes() {
             assert_eq!(versions(&t, 1, 100), [(1, 77)]);
         }
     }
-    // Not the 48 MiB that there were.
+    // Without compaction it would be 48 MiB.
     assert!(most < 20 << 20, "{most}");
     let t = trace(&ring);
     assert!(versions(&t, 1, 1).len() < 2000);
@@ -318,12 +318,12 @@ fn without_whole_rounds_nothing_goes() {
     let mut image = Source::new(&mut ring, 1, StreamKind::Image, 1, 0);
     for epoch in 1..=3000u64 {
         code(&mut image, &mut ring, epoch, 1, epoch as u8);
-        // Somebody is about to be born each time.
+        // A process is about to be made each time, so no round ends.
         ring.begin_round();
     }
     put(&mut image, &mut ring, (2950, 3000));
     assert_eq!(versions(&trace(&ring), 1, 1).len(), 3000);
-    // What has come since the round began may be needed by what was not seen.
+    // What came after the round began may be needed by events that nobody has seen.
     code(&mut image, &mut ring, 3001, 1, 1);
     put(&mut image, &mut ring, (3001, 3001));
     ring.end_round(&[]).unwrap();

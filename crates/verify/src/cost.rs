@@ -1,4 +1,4 @@
-//! What verification costs.
+//! Measures what verification costs.
 
 use hindsight_replay::Ticks;
 use std::time::Duration;
@@ -9,7 +9,8 @@ pub fn thread_time() -> Duration {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: a valid place for the result. It cannot fail for this clock; if it did, the time stays zero.
+    // SAFETY: a valid place for the result. The call cannot fail for this clock; if it did, the time would
+    // stay zero.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
     Duration::new(
         t.tv_sec.max(0) as u64,
@@ -31,11 +32,12 @@ impl Watch {
         }
     }
 
-    /// The processor time since the start, and the share of it that was spent in comparisons.
+    /// The processor time since the start, and the part of it that comparisons took.
     pub fn stop(&self, compared: Ticks) -> (Duration, Duration) {
         let time = thread_time().saturating_sub(self.time);
         let all = Ticks::now().saturating_sub(self.ticks).max(1);
-        // While others have the processor its clock goes on, for comparisons as for the rest.
+        // The clock also counts time in which other threads have the processor. That adds to comparisons and
+        // to the rest alike.
         let share = (compared.0 as f64 / all as f64).min(1.0);
         (time, time.mul_f64(share))
     }

@@ -1,33 +1,33 @@
-//! Parts of streams, which are replayed independently.
+//! Parts of streams. Each part is replayed independently.
 
-use hindsight_replay::{Difference, End, Error, Machine, Source, Stop, excerpt};
+use hindsight_replay::{Difference, Error, Machine, Source, Stop, StreamEnd, excerpt};
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Instructions between two reports of progress by one worker.
 const STEP: u64 = 1 << 25;
-/// Parts into which a stream is cut per worker, so that all end at about the same time.
+/// Parts of a stream for each worker. With several, all workers end at about the same time.
 const PARTS: u64 = 4;
 
 /// The chunks of a part of a stream.
-pub struct Part {
+pub struct Stretch {
     pub stream: StreamId,
     /// The program image whose code it executes.
     pub image: u32,
     chunks: std::ops::Range<usize>,
-    /// Position of the key frame at which the next part begins.
+    /// Position of the key frame at which the next part begins. `None` for the last part.
     pub until: Option<u64>,
 }
 
-impl Part {
-    /// Its chunks.
+impl Stretch {
+    /// The chunks of the part.
     pub fn chunks<'a>(&self, trace: &'a Trace) -> &'a [ChunkMeta] {
         &trace.chunks(self.stream)[self.chunks.clone()]
     }
 }
 
 /// The events of a part.
-pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
+pub fn source<'a>(trace: &'a Trace, part: &Stretch) -> Box<dyn Source + 'a> {
     excerpt(
         trace,
         part.stream,
@@ -36,18 +36,18 @@ pub fn source<'a>(trace: &'a Trace, part: &Part) -> Box<dyn Source + 'a> {
     )
 }
 
-/// What became of a part.
+/// The result of replaying a part.
 pub enum Outcome {
     Equal {
-        end: Option<End>,
+        end: Option<StreamEnd>,
         last: bool,
     },
-    /// The trace ends before the part does.
+    /// The trace ends before the part does. The text says where.
     Cut(String),
     Failed(Error),
 }
 
-/// Instructions of a stream.
+/// Number of instructions in the chunks of a stream.
 pub fn length(chunks: &[ChunkMeta]) -> u64 {
     match chunks {
         [first, .., last] => last.last_pos - first.first_pos,
@@ -56,7 +56,7 @@ pub fn length(chunks: &[ChunkMeta]) -> u64 {
     }
 }
 
-/// Names the thread of a stream for people: its process, program and thread id.
+/// Describes the thread of a stream for people: process, program and thread id.
 pub fn who(trace: &Trace, stream: StreamId) -> String {
     let Some(info) = trace.stream_info(stream) else {
         return format!("stream {stream}");
@@ -70,7 +70,7 @@ pub fn who(trace: &Trace, stream: StreamId) -> String {
 }
 
 /// Cuts a stream at key frames into parts of about equal length.
-pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Part> {
+pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Stretch> {
     let chunks = trace.chunks(stream);
     let image = trace.stream_info(stream).map_or(0, |i| i.image);
     let last = length(chunks);
@@ -90,7 +90,7 @@ pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Part> {
     starts
         .iter()
         .zip(ends)
-        .map(|(start, end)| Part {
+        .map(|(start, end)| Stretch {
             stream,
             image,
             chunks: *start..end.unwrap_or(chunks.len()),
@@ -102,7 +102,7 @@ pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Part> {
 pub fn play<'a>(
     machine: &mut Machine<'a>,
     trace: &'a Trace,
-    part: &Part,
+    part: &Stretch,
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
 ) -> Outcome {
@@ -124,7 +124,7 @@ pub fn play<'a>(
                 position,
                 pc,
                 expected: "recorded code".into(),
-                found: "a jump to where the trace has none".into(),
+                found: "a jump to code that the trace does not have".into(),
                 unread: false,
             })))
         }
@@ -135,10 +135,10 @@ pub fn play<'a>(
 fn play_part<'a>(
     machine: &mut Machine<'a>,
     trace: &'a Trace,
-    part: &Part,
+    part: &Stretch,
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
-) -> Result<Option<End>, Error> {
+) -> Result<Option<StreamEnd>, Error> {
     machine.from_keyframe(source(trace, part))?;
     loop {
         let before = machine.position();

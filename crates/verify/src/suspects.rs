@@ -1,13 +1,14 @@
-//! Which system call wrote memory that the recording does not tell, where a replay of a quiet stretch
-//! differs from it.
+//! Finds the system call that wrote memory without the recording having it, when the replay of a quiet
+//! stretch differs.
 //!
-//! What the kernel wrote is not known to the replay, so it shows only when it is read: the call is one
-//! with a pointer to bytes that were read after it, not written in between, and not said to have been
-//! written by a later call. The stretch is replayed once more, observed, to see which those are.
+//! The replay does not know such a write, so it shows only when somebody reads the memory. The call that did
+//! it has a pointer to bytes that were read afterwards. The program did not write these bytes in between, and
+//! no later call is recorded to have written them. To find these bytes, the stretch is replayed once more by
+//! an observing machine.
 
-use crate::part::{self, Part};
+use crate::part::{self, Stretch};
 use hindsight_events::{Decoder, Event};
-use hindsight_replay::{Code, Error, Machine, Marks, Stop};
+use hindsight_replay::{AccessKind, Code, Error, Machine, Stop};
 use hindsight_syscalls as syscalls;
 use hindsight_trace::Trace;
 use std::cmp::Reverse;
@@ -15,32 +16,33 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Latest calls that are looked at.
+/// How many of the last calls are looked at.
 const CALLS: usize = 1000;
-/// Latest of these behind which is looked closely, first after this many instructions.
+/// How many of these are looked at closely: in steps that grow from [`STEP`] instructions.
 const CLOSELY: usize = 100;
 const STEP: u64 = 16;
 /// Bytes behind a pointer that are looked at.
 const REACH: usize = 256;
-/// Calls that are named.
+/// How many calls are named.
 const NAMED: usize = 3;
-/// Words behind a pointer that may be pointers themselves: of a `msghdr`, or of seven buffers in a list.
+/// Words behind a pointer that may be pointers themselves: those of a `msghdr`, or of seven buffers in a
+/// list.
 const WORDS: usize = 14;
-/// No program has memory below.
+/// Programs have no memory below this address.
 const LOWEST: u64 = 0x10000;
-/// Nor from here on.
+/// Programs have no memory at this address or above.
 const HIGHEST: u64 = 1 << 47;
 
-/// A system call that may have written memory that is not in the recording.
+/// A system call that may have written memory without the recording having it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suspect {
     pub nr: u64,
     /// Instructions completed before it.
     pub position: u64,
-    /// The argument that points to what was read, from 0, and its value; `None` if nothing that it could
-    /// have written was read.
+    /// The number of the argument, from 0, that points to bytes that were read, and its value. `None` if
+    /// nothing was read that the call could have written.
     pub pointer: Option<(usize, u64)>,
-    /// The address is not the argument's, but stands in what that points to.
+    /// The argument points to memory that holds the address.
     pub indirect: bool,
 }
 
@@ -58,7 +60,7 @@ impl fmt::Display for Suspect {
         match self.pointer {
             Some((i, addr)) => write!(
                 f,
-                ", where argument {} {} to ({addr:#x}), which was read behind it",
+                "; its argument {} {} to {addr:#x}, which was read afterwards",
                 i + 1,
                 if self.indirect { "leads" } else { "points" },
             ),
@@ -72,14 +74,14 @@ struct Call {
     nr: u64,
     args: [u64; 6],
     failed: bool,
-    /// What the recording says it wrote: addresses and lengths.
+    /// What the recording says that it wrote: addresses and lengths.
     told: Vec<(u64, u64)>,
 }
 
-/// The last calls of a part before `until`; none if its reads are checked there.
-fn calls(trace: &Trace, part: &Part, until: u64) -> Result<Vec<Call>, Error> {
+/// The last calls of a part before `until`. Empty if reads are checked there.
+fn calls(trace: &Trace, part: &Stretch, until: u64) -> Result<Vec<Call>, Error> {
     let mut out = VecDeque::new();
-    // A part that begins behind the first is quiet if memory is restated there.
+    // A part that does not begin with the stream is quiet if memory is restated there.
     let (mut quiet, mut restating) = (false, false);
     for c in part.chunks(trace) {
         let wire = trace.load(c)?;
@@ -120,7 +122,7 @@ fn calls(trace: &Trace, part: &Part, until: u64) -> Result<Vec<Call>, Error> {
     Ok(if quiet { out.into() } else { Vec::new() })
 }
 
-/// A place in memory that a call was told.
+/// An address that a call was given.
 #[derive(Clone, Copy)]
 struct Pointer {
     argument: usize,
@@ -132,7 +134,7 @@ fn is_address(value: u64) -> bool {
     (LOWEST..HIGHEST).contains(&value)
 }
 
-/// What may be written by the call before which the machine stands.
+/// The memory that the next call may write, as far as pointers lead to it.
 fn pointers(m: &Machine, call: &Call) -> Vec<Pointer> {
     let given = syscalls::arguments(call.nr);
     let arguments = call.args.into_iter().enumerate().take(given);
@@ -164,17 +166,17 @@ fn pointers(m: &Machine, call: &Call) -> Vec<Pointer> {
     all
 }
 
-/// Memory behind a pointer that a call was given.
+/// Memory at an address that a call was given.
 struct Candidate {
     call: usize,
     argument: usize,
     indirect: bool,
     addr: u64,
-    /// Bytes that still are what the call left.
+    /// For each byte: nobody has written it since the call.
     open: [bool; REACH],
     /// The recording says that the call wrote there.
     told: bool,
-    /// The first and the last call behind which any were read.
+    /// The first and the last call after which any of the bytes were read.
     read: Option<(usize, usize)>,
 }
 
@@ -186,11 +188,11 @@ impl Candidate {
         }
     }
 
-    /// Looks at what was accessed behind call `k`.
+    /// Notes which of the bytes were accessed after call `k`.
     fn look(&mut self, m: &Machine, k: usize) {
         let (mut reads, mut writes) = ([0; REACH], [0; REACH]);
-        m.read_marks(Marks::Reads, self.addr, &mut reads);
-        m.read_marks(Marks::Writes, self.addr, &mut writes);
+        m.read_marks(AccessKind::Reads, self.addr, &mut reads);
+        m.read_marks(AccessKind::Writes, self.addr, &mut writes);
         for (i, open) in self.open.iter_mut().enumerate() {
             if *open && reads[i] != 0 && writes[i] == 0 {
                 self.read = Some((self.read.map_or(k, |r| r.0), k));
@@ -200,12 +202,12 @@ impl Candidate {
     }
 }
 
-/// The calls that most likely wrote what was not recorded before a difference at `until`, the
-/// likeliest first. None if the reads are checked there.
+/// The calls that most likely wrote unrecorded memory before a difference at `until`, the likeliest first.
+/// Empty if reads are checked there.
 pub fn find(
     trace: &Trace,
     code: Arc<Code>,
-    part: &Part,
+    part: &Stretch,
     until: u64,
 ) -> Result<Vec<Suspect>, Error> {
     let calls = calls(trace, part, until)?;
@@ -238,8 +240,8 @@ pub fn find(
             candidates.push(new);
         }
         let next = calls.get(k + 1).map_or(until, |c| c.pos);
-        // Marks do not say whether a byte was read before it was written: in short steps at first, since
-        // what a call wrote is soon read.
+        // Marks do not say whether a byte was read before it was written. So the first steps are short:
+        // programs soon read what a call wrote.
         let mut step = if k + CLOSELY < calls.len() {
             u64::MAX
         } else {
@@ -251,7 +253,7 @@ pub fn find(
             to = to.saturating_add(step).min(next);
             step = step.saturating_mul(2);
             m.clear_marks()?;
-            // It differs somewhere, before or at the end.
+            // It differs somewhere before the end, or at the end.
             end = m.run_to(to);
             candidates.iter_mut().for_each(|c| c.look(&m, k));
         }
@@ -263,7 +265,8 @@ pub fn find(
     candidates.sort_by_key(|c| {
         let call = &calls[c.call];
         let writes = syscalls::may_write(call.nr as u32);
-        // What was often read without harm is right; what was said to have been written is, as far as it goes.
+        // Memory that was often read without harm is right. So is memory that is recorded as written, as far
+        // as it goes.
         let (first_read, last_read) = c.read.unwrap_or_default();
         let untold = writes && !c.told;
         Reverse((untold, first_read, !call.failed, last_read, writes, c.call))

@@ -1,4 +1,4 @@
-//! Names for guest addresses, from the module files that a trace contains.
+//! Finds names for guest addresses in the module files of a trace.
 
 use hindsight_events::{Decoder, Event};
 use hindsight_text::line;
@@ -6,19 +6,19 @@ use hindsight_trace::Trace;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::fmt;
 
-/// Where in the program's files an address lies.
+/// A location in the program's files.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Location {
     /// Path of the module.
     pub module: String,
-    /// Offset in the file.
+    /// Offset in the module's file, in bytes.
     pub offset: u64,
-    /// The function, and the distance from its start.
+    /// The function, and the distance from its start in bytes.
     pub symbol: Option<(String, u64)>,
 }
 
-impl Place {
-    /// In words, with names as they are: for programs.
+impl Location {
+    /// The location as text for programs: names are not escaped.
     pub fn exact(&self) -> String {
         let file = format!("{}+{:#x}", self.module, self.offset);
         match &self.symbol {
@@ -28,15 +28,16 @@ impl Place {
     }
 }
 
-/// With its names escaped.
-impl fmt::Display for Place {
+/// Escapes names.
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&line(&self.exact()))
     }
 }
 
-/// Finds the module and symbol of a guest address in a program image. The last mapping of an address counts.
-pub fn place(trace: &Trace, image: u32, addr: u64) -> Option<Place> {
+/// Finds the module and the symbol of a guest address in a program image. If the address was mapped several
+/// times, the last mapping counts.
+pub fn location(trace: &Trace, image: u32, addr: u64) -> Option<Location> {
     let mut found = None;
     let streams = &trace.image(image)?.streams;
     for c in streams.iter().flat_map(|s| trace.chunks(*s)) {
@@ -63,14 +64,14 @@ pub fn place(trace: &Trace, image: u32, addr: u64) -> Option<Place> {
     let (path, offset) = found?;
     let module = trace.modules().iter().find(|m| m.path.as_bytes() == path);
     let symbol = module.and_then(|m| symbol(&trace.module_bytes(m.hash).ok()?, offset));
-    Some(Place {
+    Some(Location {
         module: String::from_utf8_lossy(&path).into_owned(),
         offset,
         symbol,
     })
 }
 
-/// The function that holds the byte at `offset` of an ELF file, and the distance from its start.
+/// The function that contains the byte at `offset` of an ELF file, and the distance from its start.
 pub fn symbol(file: &[u8], offset: u64) -> Option<(String, u64)> {
     let file = object::File::parse(file).ok()?;
     let addr = file.segments().find_map(|s| {

@@ -1,12 +1,14 @@
 //! Replays a whole trace and compares everything that can be compared.
 
 use crate::cost::{Watch, thread_time};
-use crate::part::{self, Outcome, Part};
+use crate::part::{self, Outcome, Stretch};
 use crate::suspects::{self, Suspect};
-use crate::symbols::{self, Place};
+use crate::symbols::{self, Location};
 use hindsight_events::event::tag;
 use hindsight_isa::{Executed, Predictor};
-use hindsight_replay::{Code, Counts, Difference, End, Error, Library, Machine, Numbers, Order};
+use hindsight_replay::{
+    Code, Counts, Difference, Error, Library, Machine, Numbers, Sequence, StreamEnd,
+};
 use hindsight_text::Shown;
 use hindsight_trace::{Completeness, StreamId, Trace};
 use std::collections::{BTreeMap, HashSet};
@@ -18,13 +20,13 @@ use std::time::{Duration, Instant};
 /// What is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checks {
-    /// Everything that the recording says twice: besides [`Checks::Digests`] the numbers and arguments of
-    /// system calls, what the program wrote to files and others, that the numbers in the order of all threads
-    /// are unique and grow, and the copies of the program's files.
+    /// Everything that the recording says twice. Besides [`Checks::Digests`] this is: system calls with their
+    /// arguments, the bytes that the program wrote to files and others, the order numbers, which must be
+    /// unique and grow, and the copies of the program's files.
     #[default]
     Full,
-    /// The digests of registers, the registers at key frames, and that each event finds the kind of
-    /// instruction that it belongs to, without which replay could not go on.
+    /// The digests of registers, the registers at key frames, and the kind of the instruction at each event.
+    /// Replay could not continue without the last one.
     Digests,
 }
 
@@ -32,9 +34,9 @@ pub enum Checks {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub checks: Checks,
-    /// Threads that replay at the same time.
+    /// Number of threads that replay at the same time.
     pub jobs: usize,
-    /// Count the memory operands that are read: takes a tenth of the time more.
+    /// Whether to count the memory operands that are read. It takes a tenth more time.
     pub count: bool,
 }
 
@@ -52,12 +54,12 @@ impl Default for Options {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Located {
     pub stream: StreamId,
-    /// Process, program and thread, for people.
+    /// Process, program and thread, as text for people.
     pub who: String,
     pub difference: Difference,
-    pub place: Option<Place>,
-    /// In the quiet regime: system calls that may have written memory which the recording does not tell,
-    /// the likeliest first.
+    pub location: Option<Location>,
+    /// In the quiet regime: system calls that may have written memory without the recording having it, the
+    /// likeliest first.
     pub suspects: Vec<Suspect>,
 }
 
@@ -71,7 +73,7 @@ impl fmt::Display for Located {
             d.position,
             d.pc
         )?;
-        if let Some(p) = &self.place {
+        if let Some(p) = &self.location {
             write!(f, " ({p})")?;
         }
         let (expected, found) = (Shown(&d.expected), Shown(&d.found));
@@ -79,55 +81,55 @@ impl fmt::Display for Located {
         if let Some((first, others)) = self.suspects.split_first() {
             write!(
                 f,
-                "\nmemory may have changed that was not recorded; most likely by {first}"
+                "\nsomething that was not recorded may have changed memory, most likely {first}"
             )?;
             for s in others {
-                write!(f, "\nor by {s}")?;
+                write!(f, "\nor {s}")?;
             }
         }
         Ok(())
     }
 }
 
-/// What a verification found out.
+/// The result of a verification.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
-    /// Instructions replayed.
+    /// Number of replayed instructions.
     pub instructions: u64,
     /// What was executed, if it was counted.
     pub executed: Option<Executed>,
-    /// Events compared or applied, by their tag.
+    /// Numbers of events that were compared or applied, by tag.
     pub events: Counts,
-    /// Stretches that were not recorded.
+    /// Number of stretches that were not recorded.
     pub gaps: u64,
-    /// Instructions in these.
+    /// Number of instructions in these stretches.
     pub skipped: u64,
-    /// Threads of all processes.
+    /// Number of threads of all processes.
     pub threads: usize,
-    /// Program images: processes, and programs that they executed.
+    /// Number of program images: processes, and programs that they executed.
     pub images: usize,
-    /// Parts that were replayed independently.
+    /// Number of parts that were replayed independently.
     pub parts: usize,
     /// How each thread ended, as far as the trace says.
-    pub ends: Vec<(StreamId, Option<End>)>,
-    /// What keeps the result from covering the whole recording.
+    pub ends: Vec<(StreamId, Option<StreamEnd>)>,
+    /// Why the result does not cover the whole recording, as text.
     pub warnings: Vec<String>,
-    /// Where replay and recording disagree, if they do.
+    /// Where replay and recording differ, if they do.
     pub difference: Option<Located>,
     pub elapsed: Duration,
-    /// Processor time of all workers, what follows not included.
+    /// Processor time of all workers, without `verifying`.
     pub replaying: Duration,
     /// Processor time of comparisons and other checks.
     pub verifying: Duration,
 }
 
 impl Report {
-    /// Whether something was replayed, and every comparison came out equal.
+    /// Whether something was replayed and every comparison came out equal.
     pub fn verified(&self) -> bool {
         self.difference.is_none() && !self.is_empty()
     }
 
-    /// Whether the recording has no instruction that could have been replayed: nothing is known to be equal.
+    /// Whether the recording has no instruction that can be replayed. Then nothing is known to be equal.
     pub fn is_empty(&self) -> bool {
         self.difference.is_none() && self.instructions == 0
     }
@@ -137,7 +139,7 @@ impl Report {
         self.instructions as f64 / 1e6 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Events by name, those that occurred.
+    /// Names and numbers of the events that occurred.
     pub fn events_by_name(&self) -> Vec<(&'static str, u64)> {
         const NAMES: [&str; tag::COUNT] = [
             "patch",
@@ -180,13 +182,13 @@ impl Report {
     }
 }
 
-/// The processes of a recording of which there is no instruction to replay, in words.
+/// Names the processes of a recording that have no instruction to replay.
 fn left_out(trace: &Trace) -> Vec<String> {
-    /// Processes that are named.
+    /// How many processes are named.
     const NAMED: usize = 10;
     let mut out = Vec::new();
     for i in trace.images() {
-        // Single threads may be killed before they do anything.
+        // Only whole processes count: a single thread may be killed before it does anything.
         let empty = |s: &StreamId| part::length(trace.chunks(*s)) == 0;
         if i.threads.iter().all(empty) {
             out.push(format!(
@@ -202,9 +204,11 @@ fn left_out(trace: &Trace) -> Vec<String> {
     out
 }
 
-/// Replays all threads of `trace`. `progress` is called now and then with the numbers of
-/// instructions done and to do. An error means that the trace cannot be replayed; a difference
-/// is part of the report.
+/// Replays all threads of `trace`. Now and then calls `progress` with the number of instructions done and the
+/// number of all. A difference is part of the report.
+///
+/// # Errors
+/// The trace cannot be replayed.
 pub fn verify(
     trace: &Trace,
     options: &Options,
@@ -215,32 +219,33 @@ pub fn verify(
     if !(12..=32).contains(&bits) {
         return Err(Error::Corrupt {
             position: 0,
-            what: "the predictor's size makes no sense",
+            what: "the size of the shadow memory is invalid",
         });
     }
     trace.check_pace()?;
     let jobs = options.jobs.max(1);
     let threads = trace.threads();
-    let mut parts: Vec<Part> = threads
+    let mut parts: Vec<Stretch> = threads
         .iter()
         .flat_map(|s| part::split(trace, *s, jobs))
         .collect();
-    // Those of one image together, and images of one program: a worker then seldom needs other code.
+    // The parts of one image, and the images of one program, come together. So a worker seldom needs other
+    // code.
     parts.sort_by_cached_key(|p| (program(trace, p.image), p.image));
     let full = options.checks == Checks::Full;
     let workers = jobs.min(parts.len()).max(1);
     let codes = Codes::new(&parts);
-    // Of no use to one that is alone.
+    // A single worker that plays a single image has nobody to share blocks with.
     let alone = workers == 1 && parts.iter().all(|p| p.image == parts[0].image);
     let library = (!alone).then(Arc::<Library>::default);
-    let order = Arc::new(Order::default());
+    let order = Arc::new(Sequence::default());
     let total = threads
         .iter()
         .map(|s| part::length(trace.chunks(*s)))
         .fold(0, u64::saturating_add);
 
     let next = AtomicUsize::new(0);
-    // Parts behind the first one that failed are of no interest.
+    // Parts behind the first one that failed do not matter.
     let first_bad = AtomicUsize::new(usize::MAX);
     let done = AtomicU64::new(0);
     let executed = Mutex::new(Executed::default());
@@ -336,9 +341,9 @@ pub fn verify(
     report.executed = options.count.then_some(executed);
     match trace.completeness() {
         Completeness::Complete => {}
-        c => report
-            .warnings
-            .push(format!("the trace is {c}; what is there was verified")),
+        c => report.warnings.push(format!(
+            "the trace is {c}; only the part that is there was verified"
+        )),
     }
     let mut results = results.into_inner().unwrap_or_else(|e| e.into_inner());
     results.sort_by_key(|r| r.0);
@@ -350,7 +355,7 @@ pub fn verify(
                 Outcome::Failed(Error::Difference(Box::new(Difference {
                     position: n.pos,
                     pc: 0,
-                    expected: format!("a sequence number above {}", b.last),
+                    expected: format!("an order number above {}", b.last),
                     found: n.first.to_string(),
                     unread: false,
                 })))
@@ -373,12 +378,12 @@ pub fn verify(
                 report.ends.push((stream, None));
             }
             Outcome::Failed(Error::Difference(d)) => {
-                let place = symbols::place(trace, parts[i].image, d.pc);
+                let location = symbols::location(trace, parts[i].image, d.pc);
                 let code = Arc::new(Code::from_trace(trace, parts[i].image)?);
                 report.difference = Some(Located {
                     stream,
                     who: part::who(trace, stream),
-                    // It is no fault of the difference if they cannot be found.
+                    // The difference is reported even if no suspects can be found.
                     suspects: match d.unread {
                         true => Vec::new(),
                         false => {
@@ -386,7 +391,7 @@ pub fn verify(
                         }
                     },
                     difference: *d,
-                    place,
+                    location,
                 });
                 break;
             }
@@ -400,20 +405,20 @@ pub fn verify(
     Ok(report)
 }
 
-/// The program that an image executes, by what it was called by.
+/// The program that an image executes, as its command line names it.
 fn program(trace: &Trace, image: u32) -> String {
     let command = trace.command(image);
     command.split(' ').next().unwrap_or_default().to_string()
 }
 
-/// The code of program images as long as parts that execute it are to be replayed.
-struct Codes(Mutex<BTreeMap<u32, Wanted>>);
+/// The code of program images. Each is held while parts that execute it are to be replayed.
+struct Codes(Mutex<BTreeMap<u32, SharedCode>>);
 
-/// The number of parts that want the code, and the code once it is read.
-type Wanted = (usize, Option<Arc<Code>>);
+/// The number of parts that still need the code, and the code once it is read.
+type SharedCode = (usize, Option<Arc<Code>>);
 
 impl Codes {
-    fn new(parts: &[Part]) -> Codes {
+    fn new(parts: &[Stretch]) -> Codes {
         let mut all = BTreeMap::new();
         for p in parts {
             all.entry(p.image).or_insert((0, None)).0 += 1;
@@ -421,7 +426,7 @@ impl Codes {
         Codes(Mutex::new(all))
     }
 
-    /// The code of `image`; others wait while it is read.
+    /// The code of `image`. Other workers wait while it is read.
     fn of(&self, trace: &Trace, image: u32) -> Result<Arc<Code>, Error> {
         let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
         let (_, code) = all.entry(image).or_default();
@@ -433,7 +438,7 @@ impl Codes {
         Ok(new)
     }
 
-    /// A part of `image` is done.
+    /// Says that a part of `image` is done.
     fn done(&self, image: u32) {
         let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((left, code)) = all.get_mut(&image) {
@@ -445,8 +450,8 @@ impl Codes {
     }
 }
 
-/// What is wrong with the module files that a trace contains. Replay does not need them, but a
-/// reader of the trace does.
+/// What is wrong with the module files of a trace. Replay does not need the files, but a reader of the trace
+/// does.
 fn damaged_modules(trace: &Trace) -> Vec<String> {
     let mut checked = HashSet::new();
     let mut warnings = Vec::new();

@@ -1,4 +1,4 @@
-//! Verification of whole traces, and what becomes of damaged ones.
+//! Verification of whole traces, and of damaged ones.
 
 use hindsight_events::event::digest;
 use hindsight_events::{EndKind, Event};
@@ -12,7 +12,7 @@ use hindsight_trace::{
 use hindsight_verify::{Checks, Options, Report, verify};
 use std::sync::Arc;
 
-/// Counts to 12 million in steps of a word read from memory.
+/// Adds a word from memory to rax, 4 million times: 12 million instructions.
 const LOOP: &[u8] = &[
     0x48, 0x03, 0x06, // add rax, [rsi]
     0x48, 0xff, 0xc9, // dec rcx
@@ -88,8 +88,8 @@ fn begin<W: std::io::Write>(
     .unwrap();
 }
 
-/// A trace of program images, each with its code and the events of its threads. Streams are
-/// numbered in this order from 1, processes from 1000.
+/// A trace of program images, each with its code and the events of its threads. Streams are numbered from 1
+/// and processes from 1000, in this order.
 fn images(images: &[(&'static [u8], &[&[Owned]])]) -> Vec<u8> {
     let header = Header {
         predictor_bits: 32,
@@ -137,7 +137,7 @@ fn images(images: &[(&'static [u8], &[&[Owned]])]) -> Vec<u8> {
     w.finish(Summary::default()).unwrap().0
 }
 
-/// A trace of one thread, stream 2.
+/// A trace of one thread, which is stream 2.
 fn trace(code: &'static [u8], events: &[Owned]) -> Vec<u8> {
     images(&[(code, &[events])])
 }
@@ -164,7 +164,8 @@ fn verifies_with_any_number_of_jobs() {
             (r.instructions, r.threads, r.parts),
             (3 * ROUNDS + 1, 1, parts)
         );
-        // The last segment is the system call's; one that is begun is counted, whether or not it ends there.
+        // The last segment contains the system call. A segment counts as soon as it begins, even if it does
+        // not end there.
         let counted = r.executed.unwrap();
         assert_eq!((counted.reads, counted.writes), (ROUNDS, 0));
         assert!(
@@ -197,15 +198,15 @@ fn reports_the_first_difference() {
             (2, 6_000_000, PC)
         );
         assert!(d.difference.expected.starts_with("rax="), "{d}");
-        let place = d.place.as_ref().unwrap();
+        let location = d.location.as_ref().unwrap();
         assert_eq!(
-            (place.module.as_str(), place.offset),
+            (location.module.as_str(), location.offset),
             ("/program", 0x1000 + (PC & 0xfff))
         );
     }
 }
 
-/// Each thing that is compared, forged: who finds it.
+/// Forges each thing that is compared, and checks who finds it.
 #[test]
 fn what_is_forged_is_found() {
     let copied: Vec<u8> = [0x41u64; 8].iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -294,7 +295,7 @@ fn what_is_forged_is_found() {
         let mut events = whole();
         if let Some((at, event)) = forged {
             events[at] = event;
-            // What stands before it is not due later.
+            // Events before it must not be due later.
             let pos = events[at].0;
             events[..at].iter_mut().for_each(|e| e.0 = e.0.min(pos));
         }
@@ -310,7 +311,7 @@ fn what_is_forged_is_found() {
             assert_eq!(!r.verified(), finds, "{what}, {checks:?}: {r:?}");
         }
     }
-    // And between two parts of a stream.
+    // The same between two parts of a stream.
     let mut long = long_recording();
     let mut wrong = state(2_000_000);
     wrong.gpr[15] ^= 1;
@@ -335,14 +336,14 @@ fn verification_has_its_own_time() {
     let t = Trace::from_bytes(bytes).unwrap();
     let r = verify(&t, &Options::default(), &mut |_, _| {}).unwrap();
     assert!(r.verified());
-    // Twelve million instructions, and five comparisons.
+    // It plays twelve million instructions and makes five comparisons.
     assert!(
         r.verifying.as_nanos() > 0 && r.replaying > r.verifying,
         "{r:?}"
     );
 }
 
-/// What another image has executed at the same address is not known in this one.
+/// Code that another image executed at the same address is not known in this image.
 #[test]
 fn translations_of_other_images_are_no_code() {
     let good = recording();
@@ -354,7 +355,10 @@ fn translations_of_other_images_are_no_code() {
         ]);
         let d = run(bytes, jobs).unwrap().difference.unwrap();
         assert_eq!(d.stream, 4, "{d}");
-        assert!(d.difference.found.contains("the trace has none"), "{d}");
+        assert!(
+            d.difference.found.contains("the trace does not have"),
+            "{d}"
+        );
     }
 }
 
@@ -406,7 +410,7 @@ fn seq(pos: u64, number: u64) -> Owned {
     event(pos, Event::Seq { number })
 }
 
-/// The recording of [`CODE`] with these places in the order of all threads.
+/// The recording of [`CODE`] with these order numbers.
 fn ordered(numbers: [u64; 4]) -> Vec<Owned> {
     let mut events = recording();
     let places = [(0, 0), (45, 6), (48, 9), (51, 12)];
@@ -420,7 +424,7 @@ fn ordered(numbers: [u64; 4]) -> Vec<Owned> {
 fn each_image_has_its_own_code() {
     let long = long_recording();
     let (a, b) = (ordered([0, 2, 5, 6]), ordered([1, 3, 4, 7]));
-    // Killed before it did anything, and before it said that it ends.
+    // The thread was killed before it did anything or reported its end.
     let none = [seq(0, 8)];
     let cut = ordered([9, 10, 11, 12]);
     let bytes = images(&[
@@ -452,7 +456,7 @@ fn the_first_difference_names_its_process() {
     let d = r.difference.unwrap();
     assert_eq!((d.stream, d.difference.position), (5, 6_000_000));
     assert_eq!(d.who, "process 1001 (prog), thread 1006 (stream 5)");
-    assert_eq!(d.place.unwrap().offset, 0x2000 + (PC & 0xfff));
+    assert_eq!(d.location.unwrap().offset, 0x2000 + (PC & 0xfff));
 }
 
 #[test]
@@ -464,7 +468,7 @@ fn the_order_is_one() {
         assert_eq!((d.stream, d.difference.position), (3, position), "{d}");
         assert!(d.difference.expected.contains("sequence"), "{d}");
     }
-    // Also from one part of a stream to the next, which are replayed at the same time.
+    // The same between two parts of a stream, which are replayed at the same time.
     let mut long = long_recording();
     long.insert(6, seq(9_000_000, 4));
     long.insert(1, seq(0, 5));
@@ -512,7 +516,7 @@ fn damaged_events_end_in_a_result() {
     for _ in 0..rounds(20_000) {
         let mut wire = good.clone();
         for _ in 0..1 + r.below(3) {
-            // Most of the bytes are vector registers at the start.
+            // Most bytes at the start are vector registers.
             let from = if r.below(4) == 0 {
                 0
             } else {
@@ -543,8 +547,8 @@ fn arbitrary_code_stays_confined() {
     let exe = std::fs::read("/proc/self/exe").unwrap();
     let mut done = 0;
     for round in 0..rounds(400) {
-        // Noise, and compiled code entered anywhere with registers it does not expect. String
-        // instructions with any count are allowed to take their time, so they are left out.
+        // Noise, and compiled code that is entered anywhere with unexpected registers. String instructions
+        // are left out: with a large count they may take their time.
         let plain = |b: u8| if (0xa4..=0xaf).contains(&b) { 0x90 } else { b };
         let bytes: Vec<u8> = if round % 2 == 0 {
             (0..2048).map(|_| plain(r.next() as u8)).collect()
@@ -567,7 +571,7 @@ fn arbitrary_code_stays_confined() {
                 ..CpuState::default()
             };
             for g in s.gpr.iter_mut() {
-                // Numbers of all kinds, among them addresses of this process.
+                // Numbers of all kinds, also addresses of this process.
                 *g = match r.below(4) {
                     0 => r.next(),
                     1 => r.below(1000),
@@ -582,7 +586,7 @@ fn arbitrary_code_stays_confined() {
             ];
             m.from_keyframe(Box::new(vec![encode(&events)].into_iter()))
                 .unwrap();
-            // It ends with an error nearly always; what counts is that it ends.
+            // It nearly always ends with an error. What counts is that it ends.
             done += matches!(m.run_to(1000), Ok(Stop::Position)) as u64;
         }
     }

@@ -1,7 +1,7 @@
-//! The questions.
+//! Asks the questions of a round.
 
 use super::log::{Entry, Flow, digest, digest_of};
-use super::world::{Place, Wanted, World};
+use super::world::{StopSet, ThreadPosition, World};
 use crate::stats::Random;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Filter, KindOf, Reason, Result, Scope, ThreadId, Timeline, Watch,
@@ -9,12 +9,12 @@ use hindsight_timeline::{
 use std::fmt;
 use std::time::Instant;
 
-/// Questions of a kind, and answers that did not agree.
+/// Counts of questions by kind, and of wrong answers.
 #[derive(Default)]
 pub struct Tally {
     pub asked: std::collections::BTreeMap<&'static str, u64>,
     pub misses: u64,
-    /// Bytes of memory: known, known to be one of several, not known.
+    /// Bytes of memory: known, known to be one of several values, unknown.
     pub(super) bytes: [u64; 3],
     pub(super) slowest: (f64, String),
 }
@@ -33,21 +33,21 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Asks.
+/// Asks about one recording.
 pub struct Asker<'a> {
     pub(super) world: &'a World,
     pub(super) kinds: Vec<(&'static str, Timeline, Cursor)>,
     pub(super) random: Random,
     pub(super) tally: &'a mut Tally,
-    /// Where modules come and go.
-    pub(super) modules: Vec<Place>,
+    /// The instants at which modules come and go.
+    pub(super) modules: Vec<ThreadPosition>,
     pub(super) seed: u64,
     pub(super) round: u64,
 }
 
 pub(super) const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
 pub(super) const SCOPES: [Scope; 3] = [Scope::Thread, Scope::Process, Scope::All];
-/// Instructions that are looked through for the end of a step at most.
+/// Most instructions that are searched for the end of a step.
 pub(super) const FAR: u64 = 3_000_000;
 
 impl<'a> Asker<'a> {
@@ -74,7 +74,7 @@ impl<'a> Asker<'a> {
         })
     }
 
-    /// One question of each kind, to one of the timelines.
+    /// Asks one question of each kind, to one of the timelines.
     pub fn round(&mut self) -> Result<()> {
         self.round += 1;
         let k = self.below(self.kinds.len() as u64) as usize;
@@ -143,8 +143,8 @@ impl<'a> Asker<'a> {
         Ok(done)
     }
 
-    /// An instant: anywhere, or where something begins or ends.
-    pub(super) fn place(&mut self) -> Place {
+    /// A random instant. Often one at which something begins or ends.
+    pub(super) fn instant(&mut self) -> ThreadPosition {
         let world = self.world;
         let total: u64 = world.logs.iter().map(|l| l.len() + 1).sum();
         let mut n = self.below(total);
@@ -180,18 +180,18 @@ impl<'a> Asker<'a> {
         )
     }
 
-    pub(super) fn go(&mut self, k: usize, (thread, count): Place) -> Result<&mut Cursor> {
+    pub(super) fn go(&mut self, k: usize, (thread, count): ThreadPosition) -> Result<&mut Cursor> {
         let c = &mut self.kinds[k].2;
         c.seek_count(ThreadId(thread), count)?;
         Ok(c)
     }
 
-    /// Registers where the cursor is.
+    /// Compares the registers at the cursor.
     pub(super) fn here(
         &mut self,
         k: usize,
         what: &'static str,
-        want: Place,
+        want: ThreadPosition,
         context: &str,
     ) -> Result<()> {
         let c = &mut self.kinds[k].2;
@@ -208,7 +208,7 @@ impl<'a> Asker<'a> {
         let log = self.world.of(want.0);
         let i = (want.1 - log.from) as usize;
         let have = (digest(&cpu), digest_of(&vec));
-        // A run that stops where a signal's handler begins shows it as it is then.
+        // A run that stops at the beginning of a signal's handler shows the registers there.
         let entered = |e: &Entry| e.0 == want.1 && e.2 == have && what == "run";
         let right = have == (log.digest[i], log.vectors[i]) || log.entered.iter().any(entered);
         self.check(what, right, || {
@@ -221,7 +221,7 @@ impl<'a> Asker<'a> {
     }
 
     fn registers(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         self.timed(|| format!("seek {place:?}"), |s| s.go(k, place).map(|_| ()))?;
         self.here(k, "registers", place, "seek")?;
         let log = self.world.of(place.0);
@@ -234,14 +234,14 @@ impl<'a> Asker<'a> {
             have == want && (back.thread, back.count) == (ThreadId(place.0), place.1) && printed,
             || format!("{place:?}: {have}, not {want}; back {back:?}"),
         );
-        // Another thread, as of then.
+        // The registers of another thread at the same time.
         let other = self.one(&self.world.logs.iter().map(|l| l.thread).collect::<Vec<_>>());
         let o = self.world.of(other);
         let state = self.kinds[k].2.registers_of(ThreadId(other))?;
         let stands = match other == place.0 {
             true => Some(place.1),
             false => {
-                // The first of its instants that is behind this one.
+                // The first of its instants behind this one.
                 let first = (o.from..=o.to())
                     .collect::<Vec<_>>()
                     .partition_point(|n| o.position(*n) < want) as u64
@@ -252,7 +252,7 @@ impl<'a> Asker<'a> {
         let right = match (&state, stands) {
             (Some(r), Some(n)) => digest(&r.general) == o.digest[(n - o.from) as usize],
             (None, None) => true,
-            // It may have begun by a segment in which it did nothing yet, which no position of its own is in.
+            // It may have begun with a segment without instructions. No position of its own lies in that.
             (Some(r), None) => digest(&r.general) == o.digest[0],
             (None, Some(_)) => false,
         };
@@ -264,7 +264,7 @@ impl<'a> Asker<'a> {
     }
 
     fn steps(&mut self, k: usize) -> Result<()> {
-        let mut place = self.place();
+        let mut place = self.instant();
         self.go(k, place)?;
         let scope = self.one(&SCOPES);
         for _ in 0..self.below(6) {
@@ -281,7 +281,7 @@ impl<'a> Asker<'a> {
         Ok(())
     }
 
-    /// Bytes that are accessed somewhere, or near them.
+    /// The address and length of bytes that are accessed somewhere, or that lie near them.
     pub(super) fn somewhere(&mut self) -> (u64, u64) {
         let world = self.world;
         let log = loop {
@@ -303,7 +303,7 @@ impl<'a> Asker<'a> {
         let r = &mut self.random;
         let address = a.address.wrapping_add(r.below(a.len + 12)).wrapping_sub(6);
         match r.below(10) {
-            // To the end of a page, and beyond it.
+            // Up to the end of a page, and beyond it.
             0 => ((a.address | 4095) - r.below(16), 1 + r.below(40)),
             1 => (address, 1 + r.below(5000)),
             2 => (a.address, a.len.max(1)),
@@ -312,7 +312,7 @@ impl<'a> Asker<'a> {
     }
 
     fn find(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let (address, len) = self.somewhere();
         let watch = self.one(&[Watch::Read, Watch::Write, Watch::Access]);
         let direction = self.one(&BOTH);
@@ -329,9 +329,9 @@ impl<'a> Asker<'a> {
                     .find(direction, address, len, watch, &Cancel::new())
             },
         )?;
-        let wanted = Wanted {
+        let wanted = StopSet {
             watches: vec![(address, len, watch)],
-            ..Wanted::default()
+            ..StopSet::default()
         };
         let want = self.world.next(place, direction, Scope::Process, &wanted);
         let behind = (direction == Direction::Forward) as u64;
@@ -351,12 +351,12 @@ impl<'a> Asker<'a> {
     }
 
     fn over(&mut self, k: usize) -> Result<()> {
-        let mut place = self.place();
+        let mut place = self.instant();
         let log = self.world.of(place.0);
         if log.len() > FAR {
             return Ok(());
         }
-        // To where something is called or returns.
+        // From instants at which something is called or returns.
         let direction = self.one(&BOTH);
         let wanted = |f: &Flow| match direction {
             Direction::Forward => matches!(f, Flow::Call(_)),
@@ -385,7 +385,7 @@ impl<'a> Asker<'a> {
     }
 
     fn out(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let log = self.world.of(place.0);
         if log.len() > FAR / 4 {
             return Ok(());
@@ -404,9 +404,9 @@ impl<'a> Asker<'a> {
         self.here(k, "step out", (place.0, want), &format!("{what}: {stop:?}"))
     }
 
-    /// Calls of a function.
+    /// Compares the calls of a function.
     fn calls(&mut self, k: usize) -> Result<()> {
-        let (thread, count) = self.place();
+        let (thread, count) = self.instant();
         let log = self.world.of(thread);
         let i = (count - log.from) as usize;
         let Some(n) = log.flow[i..]
@@ -445,7 +445,7 @@ impl<'a> Asker<'a> {
         Ok(())
     }
 
-    /// Places by their names.
+    /// Finds places by their names.
     fn places(&mut self, k: usize) -> Result<()> {
         let percent = self.below(101) as f64;
         let total: u64 = self.world.logs.iter().map(|l| l.len()).sum();

@@ -1,4 +1,4 @@
-//! A plain forward replay of one thread, one instruction after the other, that logs what is asked about.
+//! A plain forward replay of one thread, one instruction at a time. It logs everything that is asked about.
 
 use hindsight_events::{Decoder, Event};
 use hindsight_isa::{CpuState, Predictor, VecState};
@@ -12,26 +12,27 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Bytes of a line of the list of what was accessed where.
+/// Bytes of a line. Accesses are listed by line.
 const LINE: u64 = 64;
-/// Lines of an access that are listed; longer ones (of string instructions) are in a list of their own.
+/// Longest access, in lines, that is listed by line. Longer ones (of string instructions) have their own
+/// list.
 const LINES: u64 = 64;
 const RSP: usize = 4;
 
 /// A contiguous access of an instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct One {
-    /// The instruction: how many the thread completed before, from the log's begin on.
+    /// Number of instructions between the log's beginning and this instruction.
     pub at: u32,
     pub read: bool,
     pub write: bool,
     pub address: u64,
     pub len: u64,
-    /// What it read, or wrote, in [`Log::data`]; `None` if that is not logged.
+    /// Where in [`Log::data`] the value is that it read or wrote. `None` if the value is not logged.
     data: Option<u32>,
 }
 
-/// Something that the recording says of memory.
+/// A statement of the recording about memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
     /// Instructions completed before.
@@ -40,10 +41,10 @@ pub struct Said {
     pub len: u64,
 }
 
-/// What an instruction does to the flow of control.
+/// What an instruction does to the control flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
-    /// With the length of the instruction.
+    /// A call, with the length of the instruction.
     Call(u8),
     Return,
     Other,
@@ -53,43 +54,45 @@ pub enum Flow {
 pub struct Log {
     pub thread: u32,
     pub image: u32,
-    /// Instructions completed at the begin.
+    /// Instructions completed at the beginning.
     pub from: u64,
-    /// Before each instruction, and at the end: instruction pointer, stack pointer, rax, digests of registers.
+    /// Before each instruction and at the end: instruction pointer, then stack pointer, rax, and digests of
+    /// registers.
     pub rip: Vec<u64>,
     pub rsp: Vec<u64>,
     pub rax: Vec<u64>,
     pub digest: Vec<u64>,
     pub vectors: Vec<u64>,
-    /// Registers that are different behind each instruction: bits of [`bit`].
+    /// The registers that differ behind each instruction, as bits of [`bit`].
     pub changed: Vec<u64>,
-    /// The instruction that comes then, where the kernel has the thread go on somewhere else that one; instruction
-    /// pointer and stack pointer before it.
+    /// What each instruction that is executed does to the control flow.
     pub flow: Vec<Flow>,
+    /// Instruction pointer and stack pointer before each instruction that is executed. They differ from `rip`
+    /// and `rsp` where the kernel makes the thread continue elsewhere.
     pub done: Vec<(u64, u64)>,
     pub accesses: Vec<One>,
     data: Vec<u8>,
     lines: HashMap<u64, Vec<u32>>,
     long: Vec<u32>,
-    /// What the kernel wrote; the instructions completed before the call.
+    /// What the kernel wrote, with the instructions completed before the call.
     pub kernel: Vec<Said>,
-    /// Whatever the recording says of memory, patches apart.
+    /// All statements of the recording about memory, except patches.
     pub said: Vec<Said>,
-    /// System calls (number) and signals (number): where they are.
+    /// System calls: instant and number.
     pub calls: Vec<(u64, u64)>,
+    /// Signals: instant and number.
     pub signals: Vec<(u64, u8)>,
-    /// Sequence numbers, and where they stand.
+    /// Order numbers and their instants.
     pub numbers: Vec<(u64, u64)>,
-    /// Where a signal's handler begins, or one has ended, at an instant: the instruction pointer, and digests of
-    /// registers then.
+    /// The instants at which a signal's handler begins or has just ended.
     pub entered: Vec<Entry>,
-    /// Where string instructions are interrupted before they are done.
+    /// The instants at which a string instruction is interrupted before its end.
     interrupted: Vec<u64>,
-    /// Parts of it were not recorded.
+    /// Parts of the thread were not recorded.
     pub gaps: bool,
 }
 
-/// An instant, the instruction pointer then, and digests of general and other registers.
+/// An instant, the instruction pointer there, and digests of the general and the other registers.
 pub type Entry = (u64, u64, (u64, u64));
 
 /// The bit of a register.
@@ -104,12 +107,12 @@ pub fn bit(r: Register) -> u64 {
     }
 }
 
-/// Of all that is compared of the registers.
+/// Digest of the general registers that are compared.
 pub fn digest(cpu: &CpuState) -> u64 {
     cpu.digest()
 }
 
-/// Of all vector, mask and x87 registers.
+/// Digest of all vector, mask and x87 registers.
 pub fn digest_of(vec: &VecState) -> u64 {
     let mut h = DefaultHasher::new();
     (vec.zmm, vec.k).hash(&mut h);
@@ -117,7 +120,7 @@ pub fn digest_of(vec: &VecState) -> u64 {
 }
 
 impl Log {
-    /// Plays a thread.
+    /// Plays a thread and logs it.
     pub fn play(trace: &Trace, thread: u32) -> Result<Log, Error> {
         let image = trace.stream_info(thread).map_or(0, |i| i.image);
         let mut log = Log {
@@ -152,12 +155,12 @@ impl Log {
         Ok(log)
     }
 
-    /// What the stream says apart from what was read.
+    /// Reads what the stream says besides patches.
     fn read(&mut self, trace: &Trace) -> Result<(), Error> {
-        // Where the last system call is, and a frame that a signal may follow.
+        // The last system call, and a frame that a signal may follow.
         let mut call = None;
         let mut frame: Option<(usize, Said)> = None;
-        // What is restated at a key frame was so before.
+        // Memory that a key frame restates is not new.
         let mut restating = false;
         let mut string = None;
         for c in trace.chunks(self.thread) {
@@ -221,7 +224,7 @@ impl Log {
                     Event::Zero { addr, len } | Event::Changed { addr, len } => say(addr, len),
                     Event::Signal { signo, .. } => {
                         self.signals.push((at, signo));
-                        // The frame belongs to the signal, not to a call before it.
+                        // The frame belongs to the signal, not to an earlier call.
                         if let Some((before, f)) = frame
                             && f.len >= 440
                             && f.address % 16 == 8
@@ -259,7 +262,7 @@ impl Log {
                 self.changed.push(changes((c, v), (&cpu, &vec)));
             }
             before = Some((cpu, vec));
-            // What happens there before the instruction: a signal's handler may begin, also in the middle of another.
+            // A signal's handler may begin here before the instruction, or in the middle of another handler.
             let interrupted = cpu.rip;
             m.settle()?;
             if self.interrupted.contains(&count) {
@@ -295,7 +298,7 @@ impl Log {
         }
     }
 
-    /// Lets a string instruction do what it does before it is interrupted.
+    /// Executes a string instruction up to its interruption.
     fn begin(&mut self, m: &mut Machine, at: u32, finder: &mut Finder) -> Result<(), Error> {
         let (cpu, vec) = (m.registers(), m.vectors());
         let (mut code, mut list) = ([0; 15], Vec::new());
@@ -306,7 +309,7 @@ impl Log {
         m.settle()
     }
 
-    /// Of a string instruction what it did is known only behind it.
+    /// What a string instruction did is known only behind it.
     fn push_string(&mut self, m: &Machine, at: u32, list: &[Access]) {
         let apart = |a: &Access| {
             list.iter()
@@ -353,17 +356,17 @@ impl Log {
         }
     }
 
-    /// Instructions of the thread.
+    /// Number of instructions of the thread.
     pub fn len(&self) -> u64 {
         self.rip.len() as u64 - 1
     }
 
-    /// Its last instant.
+    /// The last instant of the thread.
     pub fn to(&self) -> u64 {
         self.from + self.len()
     }
 
-    /// Its place in the order.
+    /// The position of an instant in the total order.
     pub fn position(&self, count: u64) -> Position {
         let i = self.numbers.partition_point(|n| n.1 <= count);
         let (opens, from) = match i.checked_sub(1) {
@@ -373,13 +376,13 @@ impl Log {
         Position::new(opens, count - from)
     }
 
-    /// A byte of an access.
+    /// A byte of an access, if it is logged.
     pub fn value(&self, a: &One, address: u64) -> Option<u8> {
         let from = a.data? as u64 + (address - a.address);
         self.data.get(from as usize).copied()
     }
 
-    /// Accesses that share bytes with these, ascending.
+    /// The accesses that share bytes with these `len` bytes, ascending.
     pub fn touching(&self, address: u64, len: u64) -> Vec<&One> {
         let (first, last) = (
             address / LINE,
@@ -418,7 +421,7 @@ fn flow(code: &[u8], pc: u64) -> Flow {
     }
 }
 
-/// Which registers differ.
+/// The registers that differ, as bits of [`bit`].
 fn changes(a: (&CpuState, &VecState), b: (&CpuState, &VecState)) -> u64 {
     let general = (0..16).map(Register::General);
     let vectors = (0..32).map(Register::Vector);

@@ -6,7 +6,7 @@ use hindsight_timeline::{Ground, Memory, Result};
 use std::time::Instant;
 
 impl Asker<'_> {
-    /// What an instruction is about to read is in memory before it, or may be.
+    /// Memory before an instruction has, or may have, what the instruction is about to read.
     pub(super) fn truth(&mut self, k: usize) -> Result<()> {
         let world = self.world;
         let log = &world.logs[self.below(world.logs.len() as u64) as usize];
@@ -68,7 +68,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// What was accessed stays until something accesses it again, or the recording says something.
+    /// An accessed value stays until something accesses it again or the recording has an event about it.
     pub(super) fn lasting(&mut self, k: usize) -> Result<()> {
         let world = self.world;
         let log = &world.logs[self.below(world.logs.len() as u64) as usize];
@@ -82,7 +82,7 @@ impl Asker<'_> {
         }
         let at = a.address + self.below(a.len);
         let count = log.from + a.at as u64;
-        // Until when nothing happens to it.
+        // Until then nothing happens to it.
         let touching = log.touching(at, 1);
         let next = touching
             .iter()
@@ -115,7 +115,7 @@ impl Asker<'_> {
             let ground = match known.map(|b| b.ground) {
                 Some(Ground::Written) => wrote,
                 Some(Ground::Read) => true,
-                // What is doubted, or was forgotten, may be known in another way.
+                // A value that may have been changed or forgotten may be known in another way.
                 _ => true,
             };
             let right = known.is_none_or(|b| b.value == value) && ground;
@@ -167,10 +167,10 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// All timelines say the same of memory.
+    /// All timelines give the same memory.
     pub(super) fn same(&mut self) -> Result<()> {
-        let place = self.place();
-        // The frame of a signal may be there already, or not yet.
+        let place = self.instant();
+        // The frame of a signal may or may not be there already.
         if self
             .world
             .of(place.0)
@@ -224,7 +224,7 @@ impl Asker<'_> {
     }
 }
 
-/// Whether a byte may be this.
+/// Whether a byte may have this value.
 fn may_be(m: &Memory, at: u64, value: u8) -> bool {
     let covers = |a: u64, len: u64| a <= at && at - a < len;
     m.candidates.iter().any(|c| {

@@ -1,4 +1,5 @@
-//! Random questions about recordings, whose answers are compared with a plain forward replay that logs everything.
+//! Asks random questions about recordings. Compares the answers with a plain forward replay that logs
+//! everything.
 
 mod ask;
 mod log;
@@ -14,20 +15,22 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use world::World;
 
-/// Instructions of an interval, so that what is short has many.
+/// Instructions of an interval. So few that even a short recording has many intervals.
 const FINE: u64 = 3000;
 
 /// How much is asked.
 pub struct Plan {
     pub seed: u64,
-    /// Rounds of questions, and the time that they may take; whichever is over first.
+    /// Number of rounds.
     pub rounds: u32,
+    /// Longest time for all rounds.
     pub limit: Duration,
-    /// Recordings with more instructions than this are left out: of each instruction all is kept.
+    /// Recordings with more instructions are left out: each instruction is kept in memory.
     pub most: u64,
 }
 
-/// Asks about one recording and prints what does not agree. Whether all does; `None` if it was left out.
+/// Asks about one recording and prints the answers that are wrong. Says whether all are right. `None` if the
+/// recording was left out.
 pub fn run(trace: &Path, plan: &Plan) -> Result<Option<bool>> {
     let plain = Timeline::open(trace, unsaved(0))?;
     let threads = plain.threads()?;
@@ -78,7 +81,7 @@ fn unsaved(interval: u64) -> Options {
     }
 }
 
-/// The recording as it is opened without an index, with whole ones, and with one that was cut in its middle.
+/// Opens the recording without an index, with whole indexes, and with an index that was cut in its middle.
 fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timeline)>> {
     let index = index_path(trace);
     let fail = |e: std::io::Error| Error::Index {
@@ -86,7 +89,7 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
         what: e.to_string(),
     };
     let fine = Timeline::open(trace, unsaved(FINE))?;
-    // What is announced is saved, under a name of its own.
+    // An index with a range of interest is saved, so it gets a name of its own.
     let other = trace.with_extension("dense.hst");
     let _ = std::fs::remove_file(&other);
     std::fs::hard_link(trace, &other).map_err(fail)?;
@@ -106,7 +109,7 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
     let _ = std::fs::remove_file(&other);
     let _ = std::fs::remove_file(index_path(&other));
     done?;
-    // A whole one is made, read, and cut.
+    // A whole index is made, read, and cut.
     let _ = std::fs::remove_file(&index);
     let made = Timeline::open(
         trace,

@@ -1,29 +1,29 @@
-//! Questions about lists, names of places and changes, and such that are given up.
+//! Questions about lists, named places and changes, and questions that are cancelled.
 
 use super::ask::{Asker, BOTH};
 use super::log::Log;
-use super::world::Wanted;
+use super::world::StopSet;
 use hindsight_timeline::{
     Cancel, Direction, Error, Place as Name, Reason, Result, Scope, Stops, ThreadId, Watch,
     WatchedValue, Watchpoint,
 };
 use std::time::{Duration, Instant};
 
-/// Writes of a list that are compared.
+/// Number of writes of a list that are compared.
 const WRITES: usize = 6;
-/// Instructions before or behind which a change is looked for.
+/// Number of instructions before or behind an instant in which a change is searched.
 const NEAR: u64 = 200_000;
-/// What a question may take to end once it is cancelled; where tests run beside each other more.
+/// Longest time in which a cancelled question must end. Longer in tests, which run beside each other.
 const SOON: Duration = Duration::from_millis(if cfg!(test) { 3000 } else { 100 });
 
 impl Asker<'_> {
-    /// The writes before an instant, as a list and one by one.
+    /// The writes before an instant: as a list, and one by one.
     pub(super) fn list(&mut self, k: usize) -> Result<()> {
-        let mut place = self.place();
+        let mut place = self.instant();
         let (address, len) = self.somewhere();
-        let wanted = Wanted {
+        let wanted = StopSet {
             watches: vec![(address, len, Watch::Write)],
-            ..Wanted::default()
+            ..StopSet::default()
         };
         let what = format!("{}: {address:#x}+{len} before {place:?}", self.kinds[k].0);
         let world = self.world;
@@ -44,7 +44,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Events and system calls by their numbers, and times.
+    /// Finds events and system calls by their numbers, and instants by their times.
     pub(super) fn names(&mut self, k: usize) -> Result<()> {
         let logs = self.world.logs.iter();
         let mut calls: Vec<_> = logs
@@ -57,7 +57,7 @@ impl Asker<'_> {
         self.check("system call by number", have == want, || {
             format!("{n}: {have:?}, not {want:?}")
         });
-        let (thread, count) = self.place();
+        let (thread, count) = self.instant();
         let at = self.world.of(thread).position(count);
         let t = self.kinds[k].1.clone();
         if let Some(when) = t.when(at)? {
@@ -72,9 +72,10 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// A run that stops only where what is watched changes, by what one thread that is alone says of it.
+    /// A run that stops only where a watched value changes. Only for a process with one thread, whose log
+    /// knows all changes.
     pub(super) fn change(&mut self, k: usize) -> Result<()> {
-        let (thread, count) = self.place();
+        let (thread, count) = self.instant();
         let log = self.world.of(thread);
         let (address, len) = self.somewhere();
         let len = len.min(1 + self.below(16));
@@ -92,7 +93,7 @@ impl Asker<'_> {
             Direction::Forward => log.changes_after(count, address, &value).map(|n| n + 1),
             Direction::Backward => log.changed_before(count, address, &value),
         };
-        // The log does not tell.
+        // The log does not know.
         let Some(want) = want else { return Ok(()) };
         let mut stops = Stops {
             watchpoints: vec![Watchpoint {
@@ -117,9 +118,9 @@ impl Asker<'_> {
         self.here(k, "change", (thread, want), &format!("{what}: {stop:?}"))
     }
 
-    /// What is given up ends soon, and leaves the cursor where it was.
+    /// A cancelled question ends soon, and leaves the cursor where it was.
     pub(super) fn cancelled(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let (address, len) = self.somewhere();
         let (kind, direction) = (self.below(7), self.one(&BOTH));
         let delay = Duration::from_micros(self.below(30_000));
@@ -212,7 +213,8 @@ impl Asker<'_> {
 }
 
 impl Log {
-    /// The first instruction from `count` on that leaves something else than `value`; `None` where the log does not tell.
+    /// The first instruction from `count` on that changes the bytes from `value`. `None` if the log does not
+    /// know.
     fn changes_after(&self, count: u64, address: u64, value: &[u8]) -> Option<u64> {
         let end = self.to().min(count + NEAR);
         let len = value.len() as u64;
@@ -230,13 +232,14 @@ impl Log {
             }
         }
         let found = found.filter(|n| *n < end)?;
-        // An instruction that writes twice leaves what it wrote last.
+        // If an instruction writes twice, the log does not know which write was last.
         let twice = self.touching(address, len).into_iter();
         let twice = twice.filter(|a| a.write && self.from + a.at as u64 == found);
         (twice.count() == 1 && !self.is_said(address, len, count, found + 1)).then_some(found)
     }
 
-    /// The instruction before `count` since which these bytes are what they are, as far as the log tells.
+    /// The last instruction before `count` that changed the bytes to `value`. `None` if the log does not
+    /// know.
     fn changed_before(&self, count: u64, address: u64, value: &[u8]) -> Option<u64> {
         let len = value.len() as u64;
         let all = self.touching(address, len);
@@ -261,7 +264,7 @@ impl Log {
         None
     }
 
-    /// Whether the recording says something of these bytes at instants `from..=to`.
+    /// Whether the recording has events about these bytes at instants `from..=to`.
     fn is_said(&self, address: u64, len: u64, from: u64, to: u64) -> bool {
         let of_it = |s: &super::log::Said| {
             s.address < address + len

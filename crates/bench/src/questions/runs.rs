@@ -2,13 +2,13 @@
 
 use super::ask::{Asker, BOTH, FAR, SCOPES};
 use super::log::Flow;
-use super::world::Wanted;
+use super::world::StopSet;
 use hindsight_timeline::{
     Breakpoint, Cancel, Choice, Reason, Register, Result, Stops, Watch, Watchpoint,
 };
 
 impl Asker<'_> {
-    /// Where a call goes to.
+    /// A function that some call leads to.
     fn function(&mut self) -> Option<u64> {
         let world = self.world;
         let log = &world.logs[self.below(world.logs.len() as u64) as usize];
@@ -19,9 +19,9 @@ impl Asker<'_> {
     }
 
     pub(super) fn run(&mut self, k: usize) -> Result<()> {
-        let place = self.place();
+        let place = self.instant();
         let (direction, scope) = (self.one(&BOTH), self.one(&SCOPES));
-        let mut wanted = Wanted::default();
+        let mut wanted = StopSet::default();
         let some_log = |s: &mut Self| &s.world.logs[s.below(s.world.logs.len() as u64) as usize];
         for _ in 0..self.below(3) {
             let log = some_log(self);
@@ -55,7 +55,7 @@ impl Asker<'_> {
                 _ => vec![[0, 1, 9, 202, 56, 35, 14][r.below(7) as usize]],
             });
         }
-        // Calls are met as breakpoints are.
+        // Calls are met like breakpoints.
         let mut calls = Vec::new();
         if r.below(5) == 0 {
             calls.extend(self.function());

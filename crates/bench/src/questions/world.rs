@@ -1,16 +1,16 @@
-//! All threads of a recording in their total order, and what a search in it is to find.
+//! All threads of a recording in their total order, and what a search in it must find.
 
 use super::log::{Flow, Log, One, bit};
 use hindsight_timeline::{Direction, Position, Register, Scope, Watch};
 use std::collections::{HashMap, HashSet};
 
-/// An instant of a thread.
-pub type Place = (u32, u64);
+/// An instant of a thread: its stream, and the instructions completed.
+pub type ThreadPosition = (u32, u64);
 
-/// What to stop at, as far as a log tells.
+/// What to stop at, as far as a log knows it.
 #[derive(Clone, Default, Debug)]
-pub struct Wanted {
-    /// Addresses; and, if that matters, the lowest bit of rax.
+pub struct StopSet {
+    /// Addresses, and the lowest bit that rax must have, if that matters.
     pub breaks: Vec<(u64, Option<u64>)>,
     pub watches: Vec<(u64, u64, Watch)>,
     pub registers: Vec<Register>,
@@ -18,14 +18,14 @@ pub struct Wanted {
     pub syscalls: Option<Vec<u64>>,
     pub threads: bool,
     pub returns: Vec<u64>,
-    /// Other instants.
-    pub places: Vec<Place>,
+    /// Other instants to stop at.
+    pub places: Vec<ThreadPosition>,
 }
 
 /// A recording.
 pub struct World {
     pub logs: Vec<Log>,
-    /// Segments with instructions, in the total order: number, log, first instruction and the one behind the last.
+    /// Segments with instructions, in the total order: order number, log, first instruction, end.
     pub segments: Vec<(u64, usize, u64, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl World {
         found.unwrap_or(&self.logs[0])
     }
 
-    /// Those of a scope.
+    /// The logs of a scope.
     pub fn scope(&self, home: u32, scope: Scope) -> impl Iterator<Item = &Log> {
         let image = self.of(home).image;
         self.logs.iter().filter(move |l| match scope {
@@ -63,8 +63,13 @@ impl World {
         })
     }
 
-    /// The instant one step further or back; `None` at the end.
-    pub fn step(&self, (home, count): Place, direction: Direction, scope: Scope) -> Option<Place> {
+    /// The instant one step further or back. `None` at the end.
+    pub fn step(
+        &self,
+        (home, count): ThreadPosition,
+        direction: Direction,
+        scope: Scope,
+    ) -> Option<ThreadPosition> {
         let log = self.of(home);
         if scope == Scope::Thread {
             return match direction {
@@ -112,16 +117,16 @@ impl World {
         }
     }
 
-    /// The next or previous stop: `None` if there is none.
+    /// The next or previous stop. `None` if there is none.
     pub fn next(
         &self,
-        (home, count): Place,
+        (home, count): ThreadPosition,
         direction: Direction,
         scope: Scope,
-        wanted: &Wanted,
-    ) -> Option<Place> {
+        wanted: &StopSet,
+    ) -> Option<ThreadPosition> {
         let here = self.of(home).position(count);
-        let mut best: Option<(Position, Place)> = None;
+        let mut best: Option<(Position, ThreadPosition)> = None;
         for log in self.scope(home, scope) {
             let found = match direction {
                 Direction::Forward => log.first(
@@ -150,8 +155,8 @@ impl World {
         best.map(|b| b.1)
     }
 
-    /// Where a run ends that meets nothing.
-    pub fn end(&self, home: u32, direction: Direction, scope: Scope) -> Place {
+    /// Where a run ends that meets no stop.
+    pub fn end(&self, home: u32, direction: Direction, scope: Scope) -> ThreadPosition {
         let ends = self.scope(home, scope).map(|l| match direction {
             Direction::Forward => (l.position(l.to()), (l.thread, l.to())),
             Direction::Backward => (l.position(l.from), (l.thread, l.from)),
@@ -165,10 +170,10 @@ impl World {
 }
 
 impl Log {
-    /// The first instant that counts at which something stops on the way forwards.
-    /// `back`: how many instructions before it count, too.
-    fn first(&self, wanted: &Wanted, counts: impl Fn(u64) -> bool, back: u64) -> Option<u64> {
-        // Those that count are the last ones.
+    /// The first instant, among those for which `counts` is true, at which something stops a run forwards.
+    /// The effects of the `back` instructions before them count, too.
+    fn first(&self, wanted: &StopSet, counts: impl Fn(u64) -> bool, back: u64) -> Option<u64> {
+        // The instants that count are the last ones.
         let (mut lo, mut hi) = (self.from, self.to() + 1);
         while lo < hi {
             let middle = lo + (hi - lo) / 2;
@@ -178,7 +183,7 @@ impl Log {
             }
         }
         let mut found = self.instants(wanted, lo, self.to() + 1, true);
-        // Effects are behind the instruction.
+        // An effect is seen behind its instruction.
         let from = lo.saturating_sub(back).max(self.from);
         found = nearer(
             found,
@@ -188,7 +193,7 @@ impl Log {
         found.filter(|n| *n >= lo)
     }
 
-    fn last(&self, wanted: &Wanted, counts: impl Fn(u64) -> bool) -> Option<u64> {
+    fn last(&self, wanted: &StopSet, counts: impl Fn(u64) -> bool) -> Option<u64> {
         let (mut lo, mut hi) = (self.from, self.to() + 1);
         while lo < hi {
             let middle = lo + (hi - lo) / 2;
@@ -205,8 +210,8 @@ impl Log {
         )
     }
 
-    /// The first or last instant of `lo..hi` at which something stops by itself.
-    fn instants(&self, wanted: &Wanted, lo: u64, hi: u64, first: bool) -> Option<u64> {
+    /// The first or last instant in `lo..hi` at which something other than an effect stops.
+    fn instants(&self, wanted: &StopSet, lo: u64, hi: u64, first: bool) -> Option<u64> {
         let mut best = None;
         let mut offer = |n: u64| {
             if (lo..hi).contains(&n) {
@@ -236,7 +241,7 @@ impl Log {
         }
         if !wanted.breaks.is_empty() {
             for (at, pc, ..) in &self.entered {
-                // The register is the handler's argument then; only those without a condition are asked for.
+                // There rax is the handler's argument. Only breakpoints without a condition are asked for.
                 if wanted.breaks.iter().any(|b| b.0 == *pc && b.1.is_none()) {
                     offer(*at);
                 }
@@ -259,8 +264,8 @@ impl Log {
         best
     }
 
-    /// The first or last instruction of `lo..hi` that does something that stops.
-    fn effects(&self, wanted: &Wanted, lo: u64, hi: u64, first: bool) -> Option<u64> {
+    /// The first or last instruction in `lo..hi` whose effect stops.
+    fn effects(&self, wanted: &StopSet, lo: u64, hi: u64, first: bool) -> Option<u64> {
         let mut best = None;
         for (address, len, watch) in &wanted.watches {
             let found = self.accessed(*address, *len, *watch, lo, hi, first);
@@ -279,7 +284,8 @@ impl Log {
         best
     }
 
-    /// The first or last of instructions `lo..hi` that accesses these bytes, or at which the kernel writes them.
+    /// The first or last instruction in `lo..hi` that accesses these bytes, or at which the kernel writes
+    /// them.
     pub fn accessed(
         &self,
         address: u64,
@@ -322,11 +328,11 @@ impl Log {
         nearer(found, other, first)
     }
 
-    /// Calls of a function and where they return.
-    /// `None` where a return address is not one that the thread is known to have written: the kernel calls handlers.
+    /// The calls of a function, and where they return. `None` if the thread did not write a return address
+    /// itself: the kernel calls handlers.
     pub fn calls_of(&self, function: u64) -> Option<Vec<(u64, Option<u64>)>> {
         let mut out: Vec<(u64, Option<u64>)> = Vec::new();
-        // By the stack pointer those that have perhaps not returned.
+        // By stack pointer: the calls that may not have returned.
         let mut open: HashMap<u64, Vec<usize>> = HashMap::new();
         let hits = (0..self.len()).filter(|i| self.rip[*i as usize] == function);
         for i in hits.map(|i| i as usize) {
@@ -337,7 +343,7 @@ impl Log {
             let end = end.map(|j| self.from + j as u64);
             let here = open.entry(sp).or_default();
             if i > 0 && matches!(self.flow[i - 1], Flow::Call(_)) {
-                // Called anew, what was called before was left in another way.
+                // A new call at the same stack pointer: the earlier call was left without a return.
                 for left in here.drain(..) {
                     let one: &mut (u64, Option<u64>) = &mut out[left];
                     one.1 = one.1.filter(|end| *end <= self.from + i as u64);
@@ -349,7 +355,7 @@ impl Log {
         Some(out)
     }
 
-    /// A word of the stack before an instruction, by the thread's own accesses.
+    /// A word of the stack before an instruction, as the thread's own accesses show it.
     fn word_at(&self, address: u64, before: u64) -> Option<u64> {
         let list = self.touching(address, 8);
         let a = list.iter().rfind(|a| self.from + (a.at as u64) < before)?;
@@ -364,7 +370,7 @@ impl Log {
         Some(u64::from_le_bytes(bytes?.try_into().ok()?))
     }
 
-    /// Where a step over ends, forwards; `None`: the thread's end.
+    /// Where a step over ends, forwards: at the latest at the thread's end.
     pub fn over(&self, count: u64) -> u64 {
         let i = (count - self.from) as usize;
         if count == self.to() {
@@ -400,8 +406,8 @@ impl Log {
         self.to()
     }
 
-    /// The same where a function is left in another way: behind the first return to an address that was on the stack
-    /// before.
+    /// The same for a function that is left without its own return: behind the first return to an address
+    /// that was on the stack before.
     fn out_of_left(&self, count: u64, floor: u64) -> u64 {
         let mut pushed = HashSet::new();
         for i in (count - self.from) as usize..self.len() as usize {
@@ -411,7 +417,7 @@ impl Log {
                     pushed.insert(sp.wrapping_sub(8));
                 }
                 Flow::Return if !pushed.remove(&sp) && sp >= floor => {
-                    // What lies far above is another stack.
+                    // A stack pointer far above belongs to another stack.
                     return match sp - floor < 1 << 20 {
                         true => self.from + i as u64 + 1,
                         false => self.to(),

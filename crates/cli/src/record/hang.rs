@@ -4,7 +4,7 @@ use crate::launch::Watch;
 use crate::os;
 use anyhow::{Context, Result};
 use hindsight_collector::{Control, Requests};
-use hindsight_trace::{Snapshot, Text};
+use hindsight_trace::{RingSnapshot, Text};
 use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub struct Deadline {
     limit: Option<Duration>,
     since: Instant,
     /// The threads have been asked where they stand, and since when the answer is waited for.
-    asked: OnceCell<(Receiver<Snapshot>, Instant)>,
+    asked: OnceCell<(Receiver<RingSnapshot>, Instant)>,
     /// When the processes were killed first.
     killed: Cell<Option<Instant>>,
 }

@@ -14,9 +14,9 @@ use anyhow::{Context, Result};
 use hindsight_collector::{Collector, Control};
 use hindsight_events::config::Config;
 use hindsight_events::ring::file_len;
-use hindsight_events::shelf::Count;
+use hindsight_events::shared_cache::Count;
 use hindsight_trace::meta::Ending;
-use hindsight_trace::{Header, Ring, Snapshot, Summary};
+use hindsight_trace::{Header, Ring, RingSnapshot, Summary};
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Release};
@@ -138,10 +138,7 @@ fn work(
         let beat = || {
             control.beat();
             deadline.look(pid, lives.get(), control, requests);
-            if control.is_damaged() && face.is_overdue() {
-                // Its recorder may wait for what never comes, and then nothing else ends it.
-                os::kill(pid, libc::SIGKILL);
-            }
+            face.insist(control.is_damaged(), control.header());
             if face.is_stopped() {
                 detach::serve(control);
             }
@@ -167,7 +164,9 @@ fn work(
         );
         (ended, collecting.join())
     });
-    let blocks = control.shelf().map_or(Count::default(), |s| s.count());
+    let blocks = control
+        .shared_cache()
+        .map_or(Count::default(), |s| s.count());
     let mut collected = collected.ok().flatten().context("the collector failed")?;
 
     // That of the program itself is the end of the recording; of others it is worth a message.
@@ -272,7 +271,12 @@ fn conclude(a: &args::Record, name: &str, kept: bool, summary: &Summary, place: 
 }
 
 /// Writes what the ring holds in the end.
-fn write_ring(held: &Snapshot, sink: Sink, summary: Summary, place: &mut Option<Place>) -> Summary {
+fn write_ring(
+    held: &RingSnapshot,
+    sink: Sink,
+    summary: Summary,
+    place: &mut Option<Place>,
+) -> Summary {
     let place = place.insert(sink.place);
     let out = std::io::BufWriter::new(sink.out);
     match held.write(out, sink.files, summary.clone()) {

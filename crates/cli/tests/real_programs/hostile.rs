@@ -93,3 +93,16 @@ fn overwritten_memory_neither_breaks_nor_holds_up_the_collector() {
         }
     }
 }
+
+#[test]
+fn who_the_collector_is_does_not_rest_on_what_the_program_can_write() {
+    let scene = Scene::new();
+    let program = scene.compile("misname.c", &[]);
+    for _ in 0..3 {
+        let (done, trace) = scene.record(&words(&program, &[]));
+        let says = done.messages();
+        assert_eq!(done.text(), "found\n", "{says}");
+        assert_eq!(done.status.code(), Some(0), "{says}");
+        must_be_readable(&scene, &trace, 0);
+    }
+}

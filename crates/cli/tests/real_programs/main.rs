@@ -7,6 +7,7 @@ mod cache;
 mod code;
 mod damage;
 mod deadly;
+mod endings;
 mod family;
 mod faults;
 mod groups;

@@ -199,3 +199,55 @@ fn a_program_runs_again_until_it_fails() {
     let mut c = scene.hindsight(&["record", "--retry", "2", "-o", "-", "--", "true"]);
     assert_eq!(scene.run(&mut c).status.code(), Some(125));
 }
+
+/// A key ends all further runs, whenever it comes, and however the program takes it.
+#[test]
+fn an_interrupted_retry_keeps_what_was_kept_before() {
+    let scene = Scene::new();
+    // What an earlier search has kept.
+    let mut c = scene.hindsight(&["record", "--retry", "2", "--", "sh", "-c", "exit 9"]);
+    assert_eq!(scene.run(&mut c).status.code(), Some(9));
+    let stored = || {
+        let all = fs::read_dir(scene.path("store")).unwrap();
+        let named = all.map(|e| e.unwrap().path());
+        let mut named: Vec<_> = named.filter(|p| p.extension().is_some()).collect();
+        named.sort();
+        named
+    };
+    let kept = stored();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    // One that dies of it, and one that ends as if nothing had been. The moment is any.
+    for (script, more) in [
+        ("echo run; sleep 0.02", 1),
+        ("trap 'exit 0' INT; echo run; sleep 0.02; sleep 0.02", 0),
+    ] {
+        for pause in [0, 7, 31] {
+            let before = stored();
+            let mut c = scene.hindsight(&["record", "--retry", "100000", "--", "sh", "-c", script]);
+            let running = scene.start(&mut c);
+            while running.so_far().lines().count() < 2 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            std::thread::sleep(Duration::from_millis(pause));
+            running.signal_group(libc::SIGINT);
+            let done = running.finish();
+            let says = done.messages();
+            // As a shell shows it: 130.
+            assert_eq!(
+                end(done.status),
+                (None, Some(libc::SIGINT)),
+                "{script}: {says}"
+            );
+            let now = stored();
+            assert!(before.iter().all(|p| now.contains(p)), "{script}: {says}");
+            assert!(now.len() <= before.len() + more, "{script}: {says}");
+            for new in now.iter().filter(|p| !before.contains(p)) {
+                scene.must_verify(new);
+            }
+        }
+    }
+    let one = &kept[0];
+    let info = scene.info(one);
+    assert_eq!(info["ending"]["exit"], 9, "{info}");
+    scene.must_verify(one);
+}

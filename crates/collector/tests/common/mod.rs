@@ -105,7 +105,7 @@ impl<'c> Producer<'c> {
         let head = ctl.head.load(Relaxed);
         while head + b.len() as u64 - ctl.tail.load(Acquire) > RING_BYTES as u64 {
             ctl.waiting.store(1, SeqCst);
-            self.control.header().mark(self.ring);
+            self.control.header().request_attention(self.ring);
             self.control.wake();
             std::thread::yield_now();
         }
@@ -125,7 +125,7 @@ impl<'c> Producer<'c> {
             .ctl(self.ring)
             .state
             .store(state::ENDED, Release);
-        self.control.header().mark(self.ring);
+        self.control.header().request_attention(self.ring);
         self.control.wake();
     }
 }

@@ -10,7 +10,7 @@ use crate::code::mapping::MAPPING;
 use crate::code::order;
 use crate::memory::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
 use crate::memory::{joint, limits, place, regime};
-use crate::sys::{self, PAGE, arena, result};
+use crate::sys::{self, PAGE, arena, pages, result};
 use crate::thread::Thread;
 use crate::thread::call::{Flow, errno, returned};
 use crate::thread::pass::pass;
@@ -36,6 +36,9 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         return None;
     }
     let _order = MAPPING.lock_to_change();
+    if t.quiet {
+        place::look_at_limit();
+    }
     if nr != __NR_brk {
         regions().follow_stack(a[0], a[1]);
     }
@@ -325,9 +328,13 @@ fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     if !t.quiet || flags as u32 != MREMAP_MAYMOVE || old_len == 0 {
         return pass(t, __NR_mremap, a);
     }
-    let ret = pass(t, __NR_mremap, &[old, old_len, new_len, 0, 0, 0])?;
-    if result(ret) != Err(ENOMEM as i32) {
-        return Some(ret);
+    // Addresses that are free may have the low bits of others.
+    let more = pages(new_len).saturating_sub(pages(old_len));
+    if more == 0 || !place::collides(old.saturating_add(pages(old_len)), more) {
+        let ret = pass(t, __NR_mremap, &[old, old_len, new_len, 0, 0, 0])?;
+        if result(ret) != Err(ENOMEM as i32) {
+            return Some(ret);
+        }
     }
     let Some(at) = place::choose_fresh(new_len) else {
         return pass(t, __NR_mremap, a);

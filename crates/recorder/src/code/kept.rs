@@ -1,13 +1,13 @@
 //! Translations that all program images of a recording share.
 //!
-//! What one image has translated, another takes from the shelf, if the code is the same byte by byte:
+//! What one image has translated, another takes from the shared cache, if the code is the same byte by byte:
 //! that of the block and what was looked at behind its exits. Only code that the program may not
 //! write is kept.
 
 use crate::code::epochs;
 use crate::stream::ring;
 use alloc::vec::Vec;
-use hindsight_events::shelf::{self, kind};
+use hindsight_events::shared_cache::{self, kind};
 use hindsight_translate::{Saved, Translator};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -27,7 +27,7 @@ pub fn key(translator: &Translator, pc: u64, source: &[u8], place: u64) -> u64 {
         .fold(translator.policy.mode as u64, |n, w| 2 * n + *w as u64);
     let seed = pc & 0xfff | way << 12;
     let hash = xxh3_64_with_seed(&source[..source.len().min(PREFIX)], seed);
-    shelf::key(hash, place)
+    shared_cache::key(hash, place)
 }
 
 /// Makes the kept translation of the code at `pc`, which begins with `source`, the translator's
@@ -55,10 +55,10 @@ pub fn find(
     pages: &mut Vec<u64>,
     mut take: impl FnMut(&Saved, &[u64]) -> bool,
 ) -> bool {
-    let Some(shelf) = ring::shelf() else {
+    let Some(shared) = ring::shared_cache() else {
         return false;
     };
-    shelf.find(kind::BLOCK, key).any(|found| {
+    shared.find(kind::BLOCK, key).any(|found| {
         let Some(saved) = Saved::read(found.content) else {
             return false;
         };
@@ -81,9 +81,11 @@ pub fn find(
 
 /// Keeps the translator's present block, made from the code at `pc`, which begins with `source`.
 pub fn keep(translator: &Translator, pc: u64, source: &[u8], place: u64) {
-    let Some(shelf) = ring::shelf() else { return };
+    let Some(shared) = ring::shared_cache() else {
+        return;
+    };
     let block = &translator.block;
     let mut content = Vec::new();
     block.save(pc, &source[..block.src_len as usize], &mut content);
-    shelf.put(kind::BLOCK, key(translator, pc, source, place), &content);
+    shared.put(kind::BLOCK, key(translator, pc, source, place), &content);
 }

@@ -2,13 +2,13 @@
 //!
 //! Under a hypervisor each question costs tens of microseconds, and every program asks dozens, in its
 //! dynamic linker. So answers that are the same on all cores are remembered for all program images of
-//! the recording, on the [shelf](hindsight_events::shelf).
+//! the recording, in the [shared cache](hindsight_events::shared_cache).
 
 use crate::stream::ring;
 use crate::sys::config;
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
-use hindsight_events::shelf::{key, kind};
+use hindsight_events::shared_cache::{key, kind};
 use hindsight_isa::cpuid::Baseline;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -49,14 +49,14 @@ pub fn ask(leaf: u32, sub: u32) -> CpuidResult {
 }
 
 fn remembered(leaf: u32, sub: u32) -> CpuidResult {
-    let Some(shelf) = ring::shelf() else {
+    let Some(shared) = ring::shared_cache() else {
         return __cpuid_count(leaf, sub);
     };
     let name = (leaf as u64) << 32 | sub as u64;
     let hash = xxh3_64(&name.to_le_bytes());
     // All in one page of the index.
     let key = key(hash, hash % 512);
-    for known in shelf.find(kind::PROCESSOR, key) {
+    for known in shared.find(kind::PROCESSOR, key) {
         if let ([a, b, c, d, l, s], []) = known.content.as_chunks::<4>()
             && u32::from_le_bytes(*l) == leaf
             && u32::from_le_bytes(*s) == sub
@@ -75,7 +75,7 @@ fn remembered(leaf: u32, sub: u32) -> CpuidResult {
     {
         *to = word.to_le_bytes();
     }
-    shelf.put(kind::PROCESSOR, key, &entry);
+    shared.put(kind::PROCESSOR, key, &entry);
     r
 }
 

@@ -1,6 +1,6 @@
 //! Programs that give up rights.
 //!
-//! What stands on the shelf at the end of a recording is kept for later recordings of the user, and
+//! What stands in the shared cache at the end of a recording is kept for later recordings of the user, and
 //! executed there. A program that has made itself less than the user, so that it can be let loose on
 //! what it does not trust, must not be able to put anything there that is kept: before it does that, the
 //! collector is told to keep nothing, and takes note where the program cannot reach.

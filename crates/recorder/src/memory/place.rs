@@ -61,8 +61,20 @@ fn meets(a: u64, len: u64, b: u64, other: u64) -> Option<u64> {
     (behind < other).then(|| behind + len)
 }
 
+/// The limit of the stack when it was looked at last. The program can change it, and others.
+static LIMIT: AtomicU64 = AtomicU64::new(UNKNOWN);
+const UNKNOWN: u64 = u64::MAX - 1;
+
+/// Looks how large the stack may become; once in a system call, which may ask for it often.
+pub fn look_at_limit() {
+    LIMIT.store(crate::sys::resources::get(RLIMIT_STACK).0, Relaxed);
+}
+
 fn stack_limit() -> u64 {
-    crate::sys::resources::get(RLIMIT_STACK).0.min(STACK)
+    if LIMIT.load(Relaxed) == UNKNOWN {
+        look_at_limit();
+    }
+    LIMIT.load(Relaxed).min(STACK)
 }
 
 /// Whether a program of `len` bytes at `at`, and what its heap may need, would meet the stack.
@@ -85,7 +97,7 @@ fn avoided(r: &Region) -> (u64, u64) {
     grown(r, stack_room)
 }
 
-/// What it may grow to; found by a system call.
+/// What it may grow to.
 fn stack_room() -> u64 {
     stack_limit().max(STACK_ROOM)
 }
@@ -181,9 +193,9 @@ pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
 }
 
 /// Moves the vDSO and its data, which the kernel has put anywhere, out of the way if they share the
-/// low bits of their addresses with what the stack may need or with the program. Returns where the
-/// vDSO is then.
-pub fn separate_vdso() -> Option<u64> {
+/// low bits of their addresses with what the stack may need, or with the program at `program..end` or its heap. Returns
+/// where the vDSO is then.
+pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     let regions = regions();
     let parts: Vec<Region> = regions
         .all()
@@ -201,7 +213,8 @@ pub fn separate_vdso() -> Option<u64> {
     // Its code reads its data at fixed distances: all moves or nothing.
     let data = parts.len() > 1 && regions.path(last) == b"[vdso]";
     drop(regions);
-    if !whole || !data || !collides(start, len) {
+    let free = meets(program, end - program + HEAP, start, len).is_none() && !collides(start, len);
+    if !whole || !data || free {
         return None;
     }
     let at = choose(len, PAGE)?;
@@ -294,8 +307,9 @@ fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool 
 
 /// Whether what the stack may need meets other memory.
 pub fn stack_collides() -> bool {
+    look_at_limit();
     let stack = regions().stack().map(taken);
-    let limit = crate::sys::resources::get(RLIMIT_STACK).0;
+    let limit = LIMIT.load(Relaxed);
     limit > STACK || stack.is_some_and(|(start, size)| collides(start, size))
 }
 

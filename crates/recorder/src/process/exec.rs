@@ -381,6 +381,7 @@ fn prepare(
     set_path(&mut c.execfn, plan.path.to_bytes());
     (c.ctl_fd, c.parent, c.ring) = (-1, ring::image(), ring.map_or(-1, |r| r as i32));
     c.namespace = ring::namespace();
+    c.collector = ring::collector();
     c.attached = 0;
     let mut opened = None;
     if ring::image() != 0 {
@@ -397,7 +398,7 @@ const NO_MEMORY: &str = "there is no memory for the recorder's image";
 
 /// Opens the control file of a process that had to close it.
 fn find_control() -> Result<Fd, &'static str> {
-    let (pid, fd) = ring::collector().unwrap_or_default();
+    let [pid, fd] = ring::collector();
     let link = line!("/proc/{pid}/fd/{fd}\0");
     let link = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
     // Under another /proc the path may be another process's.

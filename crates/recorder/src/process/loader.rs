@@ -101,7 +101,7 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
         if let Some((old, by)) = place::separate_stack(image.start, image.end) {
             stack.moved(&old, by);
         }
-        if let Some(vdso) = place::separate_vdso() {
+        if let Some(vdso) = place::separate_vdso(image.start, image.end) {
             stack.set_aux(AT_SYSINFO_EHDR, vdso);
         }
     }

@@ -92,7 +92,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     if signo as u32 == SIGTRAP && info.code > 0 && stepped(inbox, ctx, uc) {
         return;
     }
-    if stop::is_kick(signo, info, ring::collector().map(|c| c.0)) {
+    if stop::is_kick(signo, info, Some(ring::collector()[0])) {
         if cache::contains(pc) {
             step(inbox, ctx, uc);
         } else {

@@ -9,11 +9,11 @@ use crate::sys::fail::{self, STATUS};
 use crate::sys::lock::Lock;
 use crate::sys::{self, PROT_READ, PROT_WRITE, arena, stop};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 pub use emit::Emitter;
 use hindsight_events::config::children;
 use hindsight_events::ring::{self, Ctl, Header, STRIPES_OFFSET, Stripe, kind, state};
-use hindsight_events::shelf::{self, Shelf};
+use hindsight_events::shared_cache::{self, SharedCache};
 use hindsight_events::unborn::Unborn;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::MAP_SHARED;
@@ -39,6 +39,9 @@ static NAMESPACE: AtomicU32 = AtomicU32::new(0);
 
 /// The control file's number and length.
 static FILE: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
+
+/// What [`collector`] says. Not what stands in the control file, where the program may write anything.
+static COLLECTOR: (AtomicI32, AtomicI32) = (AtomicI32::new(0), AtomicI32::new(0));
 
 /// Process id as the collector is told it.
 fn pid() -> i32 {
@@ -114,7 +117,15 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
             &line!("the two halves of the recorder are of different versions"),
         );
     }
-    NAMESPACE.store(crate::sys::config::get().namespace, Relaxed);
+    // The first image is there before the program.
+    let config = crate::sys::config::get();
+    let [pid, fd] = match parent {
+        0 => [&h.collector_pid, &h.collector_fd].map(|n| n.load(Relaxed)),
+        _ => config.collector,
+    };
+    COLLECTOR.0.store(pid, Relaxed);
+    COLLECTOR.1.store(fd, Relaxed);
+    NAMESPACE.store(config.namespace, Relaxed);
     h.namespaces.fetch_max(namespace(), Relaxed);
     if parent == 0 {
         h.guest_pid.store(sys::getpid(), Release);
@@ -296,8 +307,8 @@ pub fn is_control(fd: i32) -> bool {
 }
 
 /// The collector's process id, and its descriptor of the control file.
-pub fn collector() -> Option<(i32, i32)> {
-    header().map(|h| (h.collector_pid.load(Relaxed), h.collector_fd.load(Relaxed)))
+pub fn collector() -> [i32; 2] {
+    [&COLLECTOR.0, &COLLECTOR.1].map(|n| n.load(Relaxed))
 }
 
 /// The counter of sequence numbers, and the locks for atomic operations; `None` when nothing is
@@ -315,17 +326,17 @@ pub fn recorder() -> Option<&'static [u8]> {
 }
 
 /// Translated code that all images of the recording share.
-pub fn shelf() -> Option<Shelf<'static>> {
+pub fn shared_cache() -> Option<SharedCache<'static>> {
     let at = ring::file_len(header()?.rings.load(Relaxed) as usize);
     if !is_recorded() {
         // Its translations are of another kind.
         return None;
     }
-    if FILE.1.load(Relaxed) < (at + shelf::LEN) as u64 {
+    if FILE.1.load(Relaxed) < (at + shared_cache::LEN) as u64 {
         return None;
     }
     // SAFETY: the file that long is mapped and stays so; this part of it is used through this only.
-    Some(unsafe { Shelf::new(BASE.load(Acquire).add(at)) })
+    Some(unsafe { SharedCache::new(BASE.load(Acquire).add(at)) })
 }
 
 /// The next number of the recording's order; 0 when nothing is recorded.
@@ -350,6 +361,19 @@ pub fn note_rule(i: usize, reached: bool) {
         if word.load(Relaxed) & bit == 0 {
             word.fetch_or(bit, Relaxed);
         }
+    }
+}
+
+/// Says of a signal that asks for an end whether it waits for the program. Signal handlers say so too.
+pub fn note_signal(signo: i32, waits: bool) {
+    let (Some(h), Some(bit)) = (header(), ring::ending(signo)) else {
+        return;
+    };
+    if h.guest_pid.load(Relaxed) == sys::getpid() {
+        match waits {
+            true => h.untaken.fetch_or(bit, Relaxed),
+            false => h.untaken.fetch_and(!bit, Relaxed),
+        };
     }
 }
 
@@ -475,7 +499,7 @@ pub fn end_process() {
 /// Says that ring `i` wants the collector's attention.
 fn attention(i: usize) {
     if let Some(h) = header() {
-        h.mark(i);
+        h.request_attention(i);
     }
 }
 

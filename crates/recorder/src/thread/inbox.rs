@@ -1,6 +1,7 @@
 //! What a thread's signal handlers and its runtime tell each other. The handler interrupts the
 //! runtime anywhere, so everything here is either atomic or owned by one side at a time.
 
+use crate::stream::ring;
 use crate::sys::context::{Context, Info};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, compiler_fence};
@@ -67,6 +68,7 @@ impl Inbox {
         unsafe { *self.info.get() = *info };
         compiler_fence(SeqCst);
         self.full.store(true, Relaxed);
+        ring::note_signal(info.signo, true);
     }
 
     /// Runtime: the signal that waits. It stays until [`Inbox::clear`].
@@ -79,6 +81,9 @@ impl Inbox {
 
     /// Runtime: room for the next signal.
     pub fn clear(&self) {
+        if let Some(info) = self.get() {
+            ring::note_signal(info.signo, false);
+        }
         compiler_fence(SeqCst);
         self.full.store(false, Relaxed);
     }

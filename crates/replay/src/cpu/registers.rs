@@ -22,7 +22,7 @@ impl Cpu {
         self.layout.to_state(&self.area)
     }
 
-    /// Goes on with these.
+    /// Continues with these registers.
     pub fn set_registers(&mut self, s: &CpuState) {
         let c = self.window.ctx_mut();
         c.gpr = s.gpr;
@@ -32,9 +32,9 @@ impl Cpu {
         self.jump(s.rip);
     }
 
-    /// Goes on with this vector and x87 state.
+    /// Continues with this vector and x87 state.
     pub fn set_vectors(&mut self, v: &VecState) {
-        // Reserved bits would make XRSTOR fault.
+        // XRSTOR would fault on reserved bits.
         let v = VecState {
             mxcsr: v.mxcsr & 0xffff,
             ..*v
@@ -50,14 +50,14 @@ impl Cpu {
         self.lookup = false;
     }
 
-    /// The current instruction is done, and the next one is `len` bytes further.
+    /// Completes the current instruction, which has `len` bytes.
     pub fn complete(&mut self, len: u64) {
         self.pos += 1;
         self.executed += 1;
         self.jump(self.rip.wrapping_add(len));
     }
 
-    /// x87 state as FNINIT leaves it.
+    /// Sets the x87 state as FNINIT does.
     pub fn x87_init(&mut self) {
         let mut v = self.vectors();
         (v.fcw, v.fsw, v.ftw) = (0x37f, 0, 0);

@@ -1,4 +1,4 @@
-//! Playing: from one event of the stream to the next.
+//! Plays from one event of the stream to the next.
 
 use super::{Machine, Stop};
 use crate::Error;
@@ -7,14 +7,14 @@ use crate::queue::Op;
 use hindsight_events::Event;
 
 impl Machine<'_> {
-    /// Plays until `position` instructions are completed, the stream ends or something is wrong.
+    /// Plays until `position` instructions are completed or the stream ends.
     pub fn run_to(&mut self, position: u64) -> Result<Stop, Error> {
         self.with_host(|m, host| m.play(position, host))
     }
 
-    /// Prepares this thread once for many short runs, until [`Machine::release`] in the same thread: a run then takes
-    /// half a microsecond instead of one and a half. Signals stay blocked meanwhile. Others that run another machine
-    /// in between must be done with it before.
+    /// Prepares this thread once for many short runs, until [`Machine::release`] in the same thread. A run
+    /// then takes half a microsecond instead of one and a half. Signals stay blocked meanwhile. Another
+    /// machine may run in this thread in between if it finishes first.
     pub fn hold(&mut self) -> Result<(), Error> {
         if self.held.is_none() {
             self.held = Some(Held::new(self.cpu.prepare()?));
@@ -41,8 +41,8 @@ impl Machine<'_> {
         run(self, &host)
     }
 
-    /// The same, but stops before `position` where getting there exactly would take a block made for it: some
-    /// instructions before, and perhaps where it is already.
+    /// Like [`Machine::run_to`], but may stop a few instructions before `position`. It does so where the
+    /// exact position would need a block of its own. It may not move at all.
     pub fn run_near(&mut self, position: u64) -> Result<Stop, Error> {
         self.with_host(|m, host| {
             m.cpu.near = true;
@@ -52,8 +52,8 @@ impl Machine<'_> {
         })
     }
 
-    /// As [`Machine::run_to`], but shows itself before each instruction, when what happens there has
-    /// not yet happened. Ends early, with [`Stop::Position`], when `look` says no.
+    /// Like [`Machine::run_to`], but calls `look` before each instruction, before the events there take
+    /// effect. Ends early, with [`Stop::Position`], if `look` returns `false`.
     pub fn each(
         &mut self,
         position: u64,
@@ -109,7 +109,7 @@ impl Machine<'_> {
                 }
                 Op::BadNumber(number) => {
                     return Err(self.cpu.difference(
-                        "a sequence number that grows and occurs once",
+                        "an order number that grows and occurs once",
                         number.to_string(),
                     ));
                 }
@@ -128,8 +128,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether another signal comes before the first instruction of a handler that begins here: that one is not executed
-    /// next.
+    /// Whether another signal comes before the first instruction of a handler that begins here. Then that
+    /// instruction is not executed next.
     fn is_sent_on(&mut self) -> Result<bool, Error> {
         if self.sent_on != Some(self.cpu.pos) {
             return Ok(false);
@@ -141,7 +141,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Goes to the end of the gap at hand, which takes effect, but not beyond `position`.
+    /// Goes to the end of the current gap and applies it, but not beyond `position`.
     pub fn leave_gap(&mut self, position: u64) -> Result<(), Error> {
         while self.gap && self.end.is_none() {
             let Some(next) = self.queue.prepare()? else {
@@ -163,8 +163,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Lets the events that are due now take effect up to the next key frame, which is compared
-    /// with the state; for the end of a part of a stream that another part follows.
+    /// Applies the events that are due now, up to the next key frame, and compares the state with the key
+    /// frame. For the end of a part of a stream that another part follows.
     pub fn finish_at_keyframe(&mut self) -> Result<(), Error> {
         loop {
             let next = self.queue.prepare()?;
@@ -182,7 +182,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Compares what memory is said to be at that key frame, as far as the source has it.
+    /// Compares the memory that is restated at that key frame, as far as the source has it.
     fn finish_restating(&mut self) -> Result<(), Error> {
         while self.before.is_some()
             && let Some(Op::Other(at)) = self.queue.prepare()?.map(|e| e.op)

@@ -1,28 +1,28 @@
-//! The marks of a window.
+//! The access marks of a window.
 
-use super::{Dirty, Mapping, Marks, PAGE, Part, Window};
+use super::{AccessKind, Dirty, Mapping, MarkPage, PAGE, Window};
 use crate::Error;
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::observe;
 
 impl Window {
-    /// Takes a word that the recording gives.
+    /// Takes a word from the recording.
     #[inline(always)]
     pub fn give_word(&mut self, addr: u64, value: u64) {
         self.set_word(addr, value);
         self.mark_word(addr, 8);
     }
 
-    /// Takes the low `len` (at most 8) bytes of a word that the recording gives.
+    /// Takes the low `len` (at most 8) bytes of a word from the recording.
     #[inline(always)]
     pub fn give_bytes(&mut self, addr: u64, len: u8, value: u64) {
         self.set_bytes(addr, len, value);
         self.mark_word(addr, len);
     }
 
-    /// Marks a word that the recording gives: it was read, and is no longer what was written.
+    /// Marks a word from the recording: it was read, and does not have the value that was written.
     ///
-    /// Like everything that runs between blocks it calls nothing (see `Cpu::spin`).
+    /// It makes no calls, as all that runs between blocks (see `Cpu::spin`).
     #[inline(always)]
     fn mark_word(&mut self, addr: u64, len: u8) {
         if self.at == 0 {
@@ -30,11 +30,11 @@ impl Window {
         }
         let cell = self.predictor.cell(addr);
         let (r, w) = (
-            self.mark_ptr(Marks::Reads, cell),
-            self.mark_ptr(Marks::Writes, cell),
+            self.mark_ptr(AccessKind::Reads, cell),
+            self.mark_ptr(AccessKind::Writes, cell),
         );
         for i in 0..len.min(8) as usize {
-            // SAFETY: behind the last marks there is slack.
+            // SAFETY: there is slack behind the last marks.
             unsafe {
                 r.add(i).write_volatile(observe::MARK);
                 w.add(i)
@@ -43,19 +43,19 @@ impl Window {
         }
     }
 
-    /// Marks what the recording says of these cells: as read.
+    /// Marks memory from the recording as read.
     pub fn given(&mut self, addr: u64, len: u64) -> Result<(), Error> {
         if self.at == 0 {
             return Ok(());
         }
         self.forget(addr, len)?;
         self.dirty.add(addr, len);
-        self.set_marks(Marks::Reads, addr, len, observe::MARK);
+        self.set_marks(AccessKind::Reads, addr, len, observe::MARK);
         Ok(())
     }
 
-    /// Marks cells that are taken from `addr`, where they hold these bytes, to somewhere else: as read, by lines. Who begins to
-    /// play before needs to have them; but for zeros, which are there in any case.
+    /// Marks cells whose content (`bytes`) moves to other addresses. Each line with content counts as read: a
+    /// replay that begins earlier needs it. Zeros need no mark, as cells are zero anyway.
     pub fn taken(&mut self, addr: u64, bytes: &[u8]) {
         if self.at == 0 {
             return;
@@ -64,13 +64,13 @@ impl Window {
         while !rest.is_empty() {
             let (line, behind) = rest.split_at(rest.len().min(64 - (at % 64) as usize));
             if line.iter().any(|b| *b != 0) {
-                self.set_marks(Marks::Reads, at, line.len() as u64, observe::MARK);
+                self.set_marks(AccessKind::Reads, at, line.len() as u64, observe::MARK);
             }
             (at, rest) = (at.wrapping_add(line.len() as u64), behind);
         }
     }
 
-    /// What these cells hold is not known to be the program's any more.
+    /// Notes that these cells may no longer hold what the program has there.
     pub fn forget(&mut self, addr: u64, len: u64) -> Result<(), Error> {
         if self.at == 0 {
             return Ok(());
@@ -81,30 +81,30 @@ impl Window {
             (first, (first + len).min(size)),
             (0, (first + len).saturating_sub(size)),
         ] {
-            for marks in [Marks::Reads, Marks::Writes] {
-                self.forget_cells(marks, start, end)?;
+            for kind in [AccessKind::Reads, AccessKind::Writes] {
+                self.forget_cells(kind, start, end)?;
             }
         }
         Ok(())
     }
 
-    fn forget_cells(&mut self, marks: Marks, start: u64, end: u64) -> Result<(), Error> {
+    fn forget_cells(&mut self, kind: AccessKind, start: u64, end: u64) -> Result<(), Error> {
         if start >= end {
             return Ok(());
         }
         if start < observe::SLACK as u64 {
-            self.fold_slack(marks)?;
+            self.fold_slack(kind)?;
         }
         let one = |cells: std::ops::Range<u64>| {
             if cells.is_empty() {
                 return;
             }
             let len = (cells.end - cells.start) as usize;
-            // SAFETY: as many marks follow one another there, which nothing else refers to.
+            // SAFETY: this many marks follow there, and nothing else refers to them.
             let all =
-                unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start), len) };
+                unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(kind, cells.start), len) };
             for line in all.chunks_mut(64) {
-                // Lest memory is made for what has none.
+                // Writing would allocate memory for lines without marks.
                 if line.iter().fold(0, |any, m| any | m) & !observe::UNKNOWN != 0 {
                     line.iter_mut().for_each(|m| *m &= observe::UNKNOWN);
                 }
@@ -114,63 +114,63 @@ impl Window {
             one(start..end);
             return Ok(());
         }
-        for part in self.parts_between(marks, start, end)? {
+        for part in self.parts_between(kind, start, end)? {
             let cells = part.cells();
             one(cells.start.max(start)..cells.end.min(end));
         }
         Ok(())
     }
 
-    /// The mapping with these marks, and where in it their first page begins.
-    fn stretch(&self, marks: Marks) -> (&Mapping, usize) {
+    /// The mapping with these marks, and the offset of their first page in it.
+    fn stretch(&self, kind: AccessKind) -> (&Mapping, usize) {
         match &self.near {
-            Some(near) if marks == Marks::Writes => (near, 0),
-            _ => (&self.map, self.far(marks)),
+            Some(near) if kind == AccessKind::Writes => (near, 0),
+            _ => (&self.map, self.far(kind)),
         }
     }
 
-    fn stretch_mut(&mut self, marks: Marks) -> (&mut Mapping, usize) {
-        let far = self.far(marks);
+    fn stretch_mut(&mut self, kind: AccessKind) -> (&mut Mapping, usize) {
+        let far = self.far(kind);
         match &mut self.near {
-            Some(near) if marks == Marks::Writes => (near, 0),
+            Some(near) if kind == AccessKind::Writes => (near, 0),
             _ => (&mut self.map, far),
         }
     }
 
-    fn far(&self, marks: Marks) -> usize {
-        ((self.at + CTX_SIZE) as i64 + marks.begin()) as usize
+    fn far(&self, kind: AccessKind) -> usize {
+        ((self.at + CTX_SIZE) as i64 + kind.begin()) as usize
     }
 
-    /// Numbers of those of some pages of marks that are in memory, counted from the first of them.
-    fn marks_present(&self, marks: Marks, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
-        let (map, at) = self.stretch(marks);
+    /// Numbers of the pages of marks that are in memory, counted from `first`.
+    fn marks_present(&self, kind: AccessKind, first: u64, pages: u64) -> Result<Vec<u32>, Error> {
+        let (map, at) = self.stretch(kind);
         map.present(at + (first * PAGE) as usize, (pages * PAGE) as usize)
     }
 
-    fn mark_ptr(&self, marks: Marks, cell: u64) -> *mut u8 {
-        let (map, at) = self.stretch(marks);
-        let at = at + marks.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
+    fn mark_ptr(&self, kind: AccessKind, cell: u64) -> *mut u8 {
+        let (map, at) = self.stretch(kind);
+        let at = at + kind.offset().rem_euclid(PAGE as i64) as usize + cell as usize;
         debug_assert!(self.at != 0 && cell <= self.predictor.size() + observe::SLACK as u64);
-        // SAFETY: a window with marks has as many of them as cells, and some slack behind.
+        // SAFETY: a window with marks has one for each cell, and slack behind them.
         unsafe { map.base().add(at) }
     }
 
-    /// Where else a cell may be marked: the first ones are, behind the marks of all, by what begins in the last cells, and
-    /// through the FS base.
-    fn elsewhere(&self, marks: Marks, cell: u64) -> Option<*mut u8> {
+    /// The second place at which a cell may be marked. The first cells have one, behind all marks. Accesses
+    /// that begin in the last cells, and those through the FS base, use it.
+    fn elsewhere(&self, kind: AccessKind, cell: u64) -> Option<*mut u8> {
         let behind = (self.predictor.size() + cell) as usize;
         // SAFETY: there is slack behind the marks.
-        (cell < observe::SLACK as u64).then(|| unsafe { self.mark_ptr(marks, 0).add(behind) })
+        (cell < observe::SLACK as u64).then(|| unsafe { self.mark_ptr(kind, 0).add(behind) })
     }
 
-    /// Replaces marks.
-    pub fn write_marks(&mut self, marks: Marks, addr: u64, new: &[u8]) {
+    /// Replaces the marks of the cells from `addr` on.
+    pub fn write_marks(&mut self, kind: AccessKind, addr: u64, new: &[u8]) {
         let first = self.predictor.cell(addr);
         let end = first + new.len() as u64;
         if first >= observe::SLACK as u64 && end <= self.predictor.size() {
-            // SAFETY: the range lies among the marks; the buffer does not.
+            // SAFETY: the range lies among the marks, and the buffer does not.
             unsafe {
-                let to = self.mark_ptr(marks, first);
+                let to = self.mark_ptr(kind, first);
                 std::ptr::copy_nonoverlapping(new.as_ptr(), to, new.len());
             }
             return;
@@ -179,88 +179,97 @@ impl Window {
             let cell = self.predictor.cell(addr.wrapping_add(i as u64));
             // SAFETY: marks are plain memory.
             unsafe {
-                *self.mark_ptr(marks, cell) = *b;
-                if let Some(other) = self.elsewhere(marks, cell) {
+                *self.mark_ptr(kind, cell) = *b;
+                if let Some(other) = self.elsewhere(kind, cell) {
                     *other = 0;
                 }
             }
         }
     }
 
-    /// Those of these ascending pages of cells.
-    pub(crate) fn parts_of(&self, marks: Marks, pages: &[u32]) -> Vec<Part> {
-        let own = marks.own_lines();
+    /// The parts of these pages of cells (ascending).
+    pub(crate) fn parts_of(&self, kind: AccessKind, pages: &[u32]) -> Vec<MarkPage> {
+        let own = kind.own_lines();
         let both = |page: u32| {
-            [(0..own, page), (own..64, page + 1)].map(|(lines, host)| Part { page, lines, host })
+            [(0..own, page), (own..64, page + 1)].map(|(lines, host)| MarkPage {
+                page,
+                lines,
+                host,
+            })
         };
         pages.iter().copied().flat_map(both).collect()
     }
 
-    /// Where there may be marks, ascending: parts of pages of cells whose marks are in one page in memory.
-    pub(crate) fn parts(&self, marks: Marks) -> Result<Vec<Part>, Error> {
-        self.parts_between(marks, 0, self.predictor.size())
+    /// The parts that may have marks, ascending.
+    pub(crate) fn parts(&self, kind: AccessKind) -> Result<Vec<MarkPage>, Error> {
+        self.parts_between(kind, 0, self.predictor.size())
     }
 
-    /// The same of the pages with these cells, and perhaps of one on each side.
-    fn parts_between(&self, marks: Marks, start: u64, end: u64) -> Result<Vec<Part>, Error> {
+    /// The same for the pages with these cells. May include one page more on each side.
+    fn parts_between(
+        &self,
+        kind: AccessKind,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<MarkPage>, Error> {
         let size = (self.predictor.size() / PAGE) as u32;
-        let own = marks.own_lines();
+        let own = kind.own_lines();
         let mut out = Vec::new();
         let (first, last) = (start / PAGE, end.div_ceil(PAGE) + 1);
-        for page in self.marks_present(marks, first, last - first)? {
+        for page in self.marks_present(kind, first, last - first)? {
             let host = first as u32 + page;
-            let part = |page, lines| Part { page, lines, host };
+            let part = |page, lines| MarkPage { page, lines, host };
             out.extend(host.checked_sub(1).map(|page| part(page, own..64)));
             out.extend((host < size).then(|| part(host, 0..own)));
         }
         Ok(out)
     }
 
+    /// The lines of marks of a part, for changes.
+    pub(crate) fn part_mut(&mut self, kind: AccessKind, part: &MarkPage) -> &mut [[u8; 64]] {
+        let (cells, len) = (part.cells(), part.lines.len());
+        assert!(cells.end <= self.predictor.size() && self.has_marks());
+        // SAFETY: the lines lie among the marks, and nothing else refers to them.
+        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(kind, cells.start).cast(), len) }
+    }
+
     /// The lines of marks of a part.
-    pub(crate) fn part_mut(&mut self, marks: Marks, part: &Part) -> &mut [[u8; 64]] {
+    pub(crate) fn part(&self, kind: AccessKind, part: &MarkPage) -> &[[u8; 64]] {
         let (cells, len) = (part.cells(), part.lines.len());
         assert!(cells.end <= self.predictor.size() && self.has_marks());
-        // SAFETY: the lines lie among the marks, which nothing else refers to.
-        unsafe { std::slice::from_raw_parts_mut(self.mark_ptr(marks, cells.start).cast(), len) }
+        // SAFETY: the lines lie among the marks, and only a running machine changes them.
+        unsafe { std::slice::from_raw_parts(self.mark_ptr(kind, cells.start).cast(), len) }
     }
 
-    /// The same to be read.
-    pub(crate) fn part(&self, marks: Marks, part: &Part) -> &[[u8; 64]] {
-        let (cells, len) = (part.cells(), part.lines.len());
-        assert!(cells.end <= self.predictor.size() && self.has_marks());
-        // SAFETY: the lines lie among the marks, which only a machine that runs changes.
-        unsafe { std::slice::from_raw_parts(self.mark_ptr(marks, cells.start).cast(), len) }
-    }
-
-    /// Moves marks to where they belong that are behind those of all cells.
-    pub(crate) fn fold_slack(&mut self, marks: Marks) -> Result<(), Error> {
+    /// Moves marks in the slack, which is behind the marks of all cells, to the cells that they belong to.
+    pub(crate) fn fold_slack(&mut self, kind: AccessKind) -> Result<(), Error> {
         let behind = self.predictor.size() / PAGE;
-        if self.marks_present(marks, behind, 1)?.is_empty() {
+        if self.marks_present(kind, behind, 1)?.is_empty() {
             return Ok(());
         }
         for cell in 0..observe::SLACK as u64 {
-            let Some(other) = self.elsewhere(marks, cell) else {
+            let Some(other) = self.elsewhere(kind, cell) else {
                 continue;
             };
             // SAFETY: marks are plain memory.
             unsafe {
                 let there = std::mem::take(&mut *other);
                 if there != 0 {
-                    *self.mark_ptr(marks, cell) |= there;
+                    *self.mark_ptr(kind, cell) |= there;
                 }
             }
         }
         Ok(())
     }
 
-    /// Copies the marks of the cells of `addr` and following ones.
-    pub fn marks(&self, marks: Marks, addr: u64, buf: &mut [u8]) {
+    /// Copies the marks of the cells from `addr` on.
+    pub fn marks(&self, kind: AccessKind, addr: u64, buf: &mut [u8]) {
         let first = self.predictor.cell(addr);
         let end = first + buf.len() as u64;
         if first >= observe::SLACK as u64 && end <= self.predictor.size() {
-            // SAFETY: the range lies among the marks; the buffer does not.
+            // SAFETY: the range lies among the marks, and the buffer does not.
             unsafe {
-                let from = self.mark_ptr(marks, first);
+                let from = self.mark_ptr(kind, first);
                 std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
             }
             return;
@@ -269,51 +278,51 @@ impl Window {
             let cell = self.predictor.cell(addr.wrapping_add(i as u64));
             // SAFETY: marks are plain memory.
             unsafe {
-                *b = *self.mark_ptr(marks, cell);
-                if let Some(other) = self.elsewhere(marks, cell) {
+                *b = *self.mark_ptr(kind, cell);
+                if let Some(other) = self.elsewhere(kind, cell) {
                     *b |= *other;
                 }
             }
         }
     }
 
-    /// Marks cells.
-    pub fn set_marks(&mut self, marks: Marks, addr: u64, len: u64, mark: u8) {
+    /// Marks the `len` cells from `addr` on with `mark`.
+    pub fn set_marks(&mut self, kind: AccessKind, addr: u64, len: u64, mark: u8) {
         let size = self.predictor.size();
         let first = self.predictor.cell(addr);
         let len = len.min(size);
         let here = len.min(size - first);
-        // SAFETY: both parts lie in the stretch.
+        // SAFETY: both parts lie among the marks.
         unsafe {
-            self.mark_ptr(marks, first).write_bytes(mark, here as usize);
-            self.mark_ptr(marks, 0)
+            self.mark_ptr(kind, first).write_bytes(mark, here as usize);
+            self.mark_ptr(kind, 0)
                 .write_bytes(mark, (len - here) as usize);
         }
     }
 
-    /// Marks what was written with a value that is not known.
+    /// Marks cells as written with an unknown value.
     pub fn unknown(&mut self, addr: u64, len: u64) {
         for i in 0..len {
             let cell = self.predictor.cell(addr.wrapping_add(i));
             // SAFETY: marks are plain memory.
             unsafe {
-                *self.mark_ptr(Marks::Reads, cell) &= observe::UNKNOWN;
-                if let Some(other) = self.elsewhere(Marks::Reads, cell) {
+                *self.mark_ptr(AccessKind::Reads, cell) &= observe::UNKNOWN;
+                if let Some(other) = self.elsewhere(AccessKind::Reads, cell) {
                     *other &= observe::UNKNOWN;
                 }
-                *self.mark_ptr(Marks::Writes, cell) = observe::UNKNOWN;
+                *self.mark_ptr(AccessKind::Writes, cell) = observe::UNKNOWN;
             }
         }
     }
 
-    /// Whether marks are made here.
+    /// Whether this window has marks.
     pub fn has_marks(&self) -> bool {
         self.at != 0
     }
 
-    /// Gives pages in memory back (see [`Part::host`]; ascending), all of whose marks are zero.
-    pub(crate) fn give_back(&mut self, marks: Marks, hosts: &[u32]) -> Result<(), Error> {
-        let (map, base) = self.stretch_mut(marks);
+    /// Releases pages of marks (ascending, see [`MarkPage::host`]) that are all zero.
+    pub(crate) fn give_back(&mut self, kind: AccessKind, hosts: &[u32]) -> Result<(), Error> {
+        let (map, base) = self.stretch_mut(kind);
         for run in hosts.chunk_by(|a, b| a + 1 == *b) {
             let at = base + run[0] as usize * PAGE as usize;
             map.discard(at, run.len() * PAGE as usize)?;
@@ -321,21 +330,21 @@ impl Window {
         Ok(())
     }
 
-    /// Takes all marks back. From now on anything may be accessed.
+    /// Removes all marks. From now on anything may be accessed.
     pub fn clear_marks(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
-        for marks in [Marks::Reads, Marks::Writes] {
-            let (map, at) = self.stretch_mut(marks);
-            map.discard(at, Marks::LEN)?;
+        for kind in [AccessKind::Reads, AccessKind::Writes] {
+            let (map, at) = self.stretch_mut(kind);
+            map.discard(at, AccessKind::LEN)?;
         }
         Ok(())
     }
 
-    /// Sets a mark that is behind those of all cells.
+    /// Sets a mark in the slack.
     #[cfg(test)]
-    pub(crate) fn set_slack(&mut self, marks: Marks, at: u64) {
+    pub(crate) fn set_slack(&mut self, kind: AccessKind, at: u64) {
         assert!(at < self.predictor.size() + observe::SLACK as u64);
-        // SAFETY: marks are plain memory, with some more behind.
-        unsafe { *self.mark_ptr(marks, 0).add(at as usize) = observe::MARK }
+        // SAFETY: marks are plain memory with slack behind them.
+        unsafe { *self.mark_ptr(kind, 0).add(at as usize) = observe::MARK }
     }
 }

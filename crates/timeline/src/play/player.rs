@@ -14,8 +14,8 @@ use crate::recording::Chunks;
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{Lines, Machine, Marks, State, Stop};
-use snapshots::Checkpoint;
+use hindsight_replay::{AccessKind, Lines, Machine, State, Stop};
+use snapshots::PlayerCheckpoint;
 use std::collections::HashMap;
 use std::sync::Arc;
 use steps::Steps;
@@ -41,7 +41,7 @@ pub struct Player {
     base: Lines,
     /// What the steps of the interval were last begun from.
     steps: Option<Steps>,
-    snapshots: Vec<Checkpoint>,
+    snapshots: Vec<PlayerCheckpoint>,
     /// The chunk from which the machine's stream was begun.
     first: usize,
     /// What the recording says of memory at this place has taken effect.
@@ -163,8 +163,10 @@ impl Player {
     /// The marks of these bytes alone.
     pub fn marks(&self, address: u64, len: usize) -> [Vec<u8>; 2] {
         let mut out = [vec![0; len], vec![0; len]];
-        self.machine.read_marks(Marks::Reads, address, &mut out[0]);
-        self.machine.read_marks(Marks::Writes, address, &mut out[1]);
+        self.machine
+            .read_marks(AccessKind::Reads, address, &mut out[0]);
+        self.machine
+            .read_marks(AccessKind::Writes, address, &mut out[1]);
         if self.machine.in_gap() {
             // Whatever was known may have changed since it began.
             out.iter_mut().flatten().for_each(|m| *m &= UNKNOWN);
@@ -360,7 +362,7 @@ impl Player {
             until,
             marks: true,
         });
-        let start = self.machine.snapshot_of_start();
+        let start = self.machine.checkpoint_of_start();
         self.keep(start, true);
         Ok(())
     }
@@ -553,7 +555,7 @@ impl Player {
     pub fn take_marks(&mut self, address: u64, len: u64) -> [Vec<u8>; 2] {
         self.spoil();
         let none = vec![0; len as usize];
-        [Marks::Reads, Marks::Writes].map(|k| {
+        [AccessKind::Reads, AccessKind::Writes].map(|k| {
             let mut old = none.clone();
             self.machine.read_marks(k, address, &mut old);
             self.machine.write_marks(k, address, &none);

@@ -1,4 +1,4 @@
-//! The little that a list of recordings shows of each.
+//! The facts about a recording that a list of recordings shows.
 
 use super::{Bytes, Completeness, Trace};
 use crate::chunk::{ChunkHeader, HEADER_LEN, Kind, MAGIC};
@@ -6,28 +6,34 @@ use crate::{Error, Header, Summary, files};
 use hindsight_guard::outside;
 use std::path::Path;
 
-/// Chunks whose headers are read: those of all recordings but very long ones.
+/// How many chunk headers are read. Only very long recordings have more.
 const CHUNKS: usize = 1 << 16;
 
-/// What descriptions may take of memory.
+/// How much memory descriptions may take, in bytes.
 const ROOM: u64 = 16 << 20;
 
-/// Where the summary is looked for, from the end of the file on.
+/// How many bytes at the end of the file are searched for the summary.
 const TAIL: u64 = 64 << 10;
 
-/// What a recording is, as far as that is quickly known.
+/// What is quickly known of a recording.
 pub struct Brief {
+    /// What was recorded, and how.
     pub header: Header,
-    /// Counts made at the end of the recording, if it was finished.
+    /// Counts from the end of the recording. `None` if it was not finished.
     pub summary: Option<Summary>,
+    /// Whether the trace has all of its recording. A very long trace is [`Completeness::Unfinished`] if its
+    /// last chunk is not a summary.
     pub completeness: Completeness,
-    /// Bytes of the files beside the trace that it refers to, or what is wrong with one of them.
+    /// Bytes of the files beside the trace to which it refers, or what is wrong with one of them.
     pub shared: Result<u64, Error>,
 }
 
 impl Trace {
-    /// Reads of a trace file what a list of many shows, in bounded time: of a very long one only its beginning and its
-    /// end.
+    /// Reads what a list shows of a trace file, in bounded time. Of a very long trace it reads only the
+    /// beginning and the end.
+    ///
+    /// # Errors
+    /// As for [`Trace::open`].
     pub fn brief(path: impl AsRef<Path>) -> Result<Brief, Error> {
         let path = path.as_ref();
         let file = outside::open(path)?;

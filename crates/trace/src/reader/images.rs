@@ -1,4 +1,4 @@
-//! Program images, and what they execute.
+//! Program images and what they execute.
 
 use super::{Image, StreamId, Trace};
 use crate::meta::command_line;
@@ -7,13 +7,12 @@ use hindsight_events::{Decoder, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of events that are unpacked of a trace to find out what its images execute. Nearly always their command lines
-/// say it, and no events are needed.
+/// How many bytes of events of a trace are unpacked to find out what its images execute. Nearly always the
+/// command lines say it, and no events are read.
 const MOST_LOOKED: u64 = 256 << 20;
 
 impl Trace {
-    /// The command line of a program image, or the file that it executes; empty if neither is
-    /// known.
+    /// The command line of a program image, or the file that it executes. Empty if neither is known.
     pub fn command(&self, image: u32) -> String {
         let i = self.images.binary_search_by_key(&image, |i| i.number);
         let origin = i.ok().and_then(|i| self.image(*self.origins.get(i)?));
@@ -29,7 +28,7 @@ impl Trace {
         }
     }
 
-    /// The first file that was mapped executable.
+    /// The first file that the image mapped executable.
     fn program(&self, image: &Image) -> Option<String> {
         let chunk = self.chunks(*image.streams.first()?).first()?;
         if self.looked.fetch_add(chunk.raw_len(), Relaxed) > MOST_LOOKED {
@@ -49,14 +48,14 @@ impl Trace {
     }
 }
 
-/// The description of an image that has its command line.
+/// The description of an image's stream that has its command line.
 fn said<'a>(image: &Image, infos: &'a BTreeMap<StreamId, StreamInfo>) -> Option<&'a StreamInfo> {
     let mut all = image.streams.iter().filter_map(|s| infos.get(s));
     all.find(|i| !i.command.is_empty())
 }
 
-/// The program images that streams belong to, and of each the one whose command line is its own: a forked process runs
-/// its parent's program.
+/// The program images that the streams belong to. The second list says for each image which image has its
+/// command line: a forked process runs its parent's program.
 pub(super) fn find(infos: &BTreeMap<StreamId, StreamInfo>) -> (Vec<Image>, Vec<u32>) {
     let mut all: BTreeMap<u32, Image> = BTreeMap::new();
     let mut pids: BTreeSet<(u32, i32)> = BTreeSet::new();
@@ -72,8 +71,8 @@ pub(super) fn find(infos: &BTreeMap<StreamId, StreamInfo>) -> (Vec<Image>, Vec<u
         });
         match info.kind {
             StreamKind::Thread => image.threads.push(*id),
-            // A child that still shares its parent's memory is a thread of the parent's image
-            // with a process id of its own.
+            // A child that still shares its parent's memory belongs to the parent's image. It is a thread
+            // there, with a process id of its own.
             StreamKind::Image => {
                 image.pid = info.pid;
                 image.by_exec = info.executed;
@@ -88,7 +87,7 @@ pub(super) fn find(infos: &BTreeMap<StreamId, StreamInfo>) -> (Vec<Image>, Vec<u
     let images: Vec<Image> = all.into_values().map(by_exec).collect();
     let mut origins: Vec<u32> = Vec::with_capacity(images.len());
     for i in &images {
-        // Parents come before their children, whatever a damaged trace says.
+        // Only images before this one are searched. So a damaged trace cannot make a cycle of parents.
         let before = &images[..origins.len()];
         let parent = before.binary_search_by_key(&i.parent, |p| p.number);
         origins.push(match parent {

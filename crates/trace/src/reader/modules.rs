@@ -1,4 +1,4 @@
-//! The content of modules, which is in the trace or in files beside it.
+//! The content of modules. It is in the trace or in files beside it.
 
 use super::Trace;
 use crate::chunk::{ChunkHeader, MAX_MODULE};
@@ -11,26 +11,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of pieces of modules that are kept, which are of a MiB each.
+/// How many bytes of unpacked pieces are cached. A piece has one MiB.
 const KEPT: usize = 64 << 20;
 
-/// A module is unpacked as a whole only if it has no more than so many bytes, and so many for each that is stored. Programs
-/// and libraries compress to a third. Of what compresses better, as files of nothing but zeros, parts can be had.
+/// A module is unpacked as a whole only up to this size plus [`PER_BYTE`] for each stored byte. Programs and
+/// libraries compress to a third. Files that compress far better, for example to nothing but zeros, are only
+/// read in parts.
 const WHOLE: u64 = 256 << 20;
 const PER_BYTE: u64 = 32;
 
-/// Where a piece is: in a file beside the trace or in the trace, and at which offset.
+/// Where a piece is: its file beside the trace, or `None` for the trace, and its offset.
 type At = (Option<ModuleHash>, u64);
 
-/// What has been read of modules.
+/// The parts of modules that were read.
 #[derive(Default)]
 pub struct Contents {
-    /// Where the files are that the trace refers to.
+    /// The folder of the files to which the trace refers.
     pub folder: PathBuf,
     opened: Mutex<HashMap<ModuleHash, Arc<Stored>>>,
-    /// Pieces that were read last.
+    /// The pieces that were read last.
     kept: Mutex<VecDeque<(At, Arc<Vec<u8>>)>>,
-    /// Of what cannot be read: what a file of this machine holds instead, which is the same, and why.
+    /// For unreadable modules: the same content from a file of this machine, if there is one.
     instead: Mutex<HashMap<ModuleHash, Option<Instead>>>,
 }
 
@@ -38,7 +39,7 @@ pub struct Contents {
 #[derive(Clone)]
 struct Instead {
     bytes: Arc<Vec<u8>>,
-    /// Its path, and why it is needed.
+    /// Path of that file, and why it is needed.
     path: Text,
     why: String,
 }
@@ -64,10 +65,10 @@ impl Trace {
         &self.modules
     }
 
-    /// Bytes in the file system of the files beside the trace that it refers to, each counted once.
+    /// Size of the files beside the trace to which it refers, in bytes. Each file is counted once.
     ///
     /// # Errors
-    /// One of them is missing or damaged.
+    /// One of the files is missing or damaged.
     pub fn shared_bytes(&self) -> Result<u64, Error> {
         let mut seen = std::collections::HashSet::new();
         let mut sum = 0;
@@ -79,11 +80,11 @@ impl Trace {
         Ok(sum)
     }
 
-    /// The content of a module: where what is recorded is damaged or missing, from the file of this machine that it was
-    /// taken from, if that still has the same content.
+    /// The content of a module. If the recorded content is damaged or missing, the file of this machine from
+    /// which it was taken serves. That file must still have the same content.
     ///
     /// # Errors
-    /// It is not to be had, or would take much more memory than the trace has of it.
+    /// The content is not to be had, or would take far more memory than its data in the trace.
     pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>, Error> {
         let info = self.modules.iter().find(|m| m.hash == hash);
         let info = info.ok_or(Error::NoModule(hash))?;
@@ -99,8 +100,11 @@ impl Trace {
         }
     }
 
-    /// Looks at all of a module: whether what is recorded has the content that its name says, or a file of this machine
-    /// has it instead.
+    /// Checks that all of a module can be read and has the content that its name says. A file of this machine
+    /// with that content also counts.
+    ///
+    /// # Errors
+    /// A part is missing or damaged, and this machine has no file with the same content.
     pub fn check_module(&self, hash: ModuleHash) -> Result<(), Error> {
         let info = self.modules.iter().find(|m| m.hash == hash);
         let info = info.ok_or(Error::NoModule(hash))?;
@@ -114,7 +118,8 @@ impl Trace {
         Ok(out)
     }
 
-    /// Shows what is recorded of a module, piece by piece, and checks that it is all and what its name says.
+    /// Passes the recorded pieces of a module to `show`. Checks that they are complete and match the module's
+    /// name.
     fn each_piece(&self, info: &ModuleInfo, show: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         let source = self.source(info)?;
         let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
@@ -140,13 +145,16 @@ impl Trace {
         Ok(())
     }
 
-    /// `len` bytes of module number `module` (in the order of [`Trace::modules`]) from `offset` on; zeros
-    /// where that is behind its end. Only the checksums of the parts that are read are looked at. What is damaged or
-    /// missing comes from the machine as in [`Trace::module_bytes`].
+    /// Reads `len` bytes from `offset` of module number `module` (in the order of [`Trace::modules`]). Bytes
+    /// behind the module's end are zero. Only the pieces that are read are checked. Damaged or missing ones
+    /// come from this machine, as in [`Trace::module_bytes`].
+    ///
+    /// # Errors
+    /// There is no such module, or its content is not to be had.
     pub fn module_part(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let unknown = Error::Damaged {
             offset: 0,
-            what: "code is said to be of a module that is not in the trace",
+            what: "code refers to a module that is not in the trace",
         };
         let info = self.modules.get(module as usize).ok_or(unknown)?;
         self.recorded_part(info, offset, len).or_else(|e| {
@@ -182,8 +190,8 @@ impl Trace {
         Ok(out)
     }
 
-    /// The modules whose content was taken from files of this machine so far, and why: each a path and what is wrong
-    /// with what was recorded.
+    /// The modules that came from files of this machine so far: each path, and what is wrong with the
+    /// recorded content.
     pub fn modules_from_machine(&self) -> Vec<(Text, String)> {
         let instead = self.contents.instead.lock();
         let instead = instead.unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +202,8 @@ impl Trace {
         all
     }
 
-    /// What a file of this machine holds instead of what cannot be read, or why it cannot be read.
+    /// The content from a file of this machine for a module that cannot be read. The error is `why` if there
+    /// is none.
     fn instead(&self, info: &ModuleInfo, why: Error) -> Result<Instead, Error> {
         let mut instead = self
             .contents
@@ -202,7 +211,7 @@ impl Trace {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let found = instead.entry(info.hash).or_insert_with(|| {
-            // The same content may have been at several places.
+            // The same content may have been mapped from several paths.
             let mut all = self.modules.iter().filter(|m| m.hash == info.hash);
             let (path, bytes) = all.find_map(|m| Some((&m.path, from_machine(m)?)))?;
             Some(Instead {
@@ -220,7 +229,9 @@ impl Trace {
                 offset: pieces.first().map_or(0, |p| p.0),
                 what: "a module is not whole",
             },
-            Source::File(_) => self.flaw(info, "it does not hold what its name says".into()),
+            Source::File(_) => {
+                self.flaw(info, "its content is not the one that its name says".into())
+            }
         }
     }
 
@@ -251,13 +262,16 @@ impl Trace {
         let new = Stored::open(&self.contents.folder, info.hash);
         let new = Arc::new(new.map_err(|what| self.flaw(info, what))?);
         if new.size() != info.size {
-            return Err(self.flaw(info, "it has another size than the recording says".into()));
+            return Err(self.flaw(
+                info,
+                "its size is not the one that the recording says".into(),
+            ));
         }
         opened.insert(info.hash, Arc::clone(&new));
         Ok(new)
     }
 
-    /// The payload of a piece; the last ones are kept.
+    /// The payload of a piece. The last ones are cached.
     fn piece(
         &self,
         info: &ModuleInfo,
@@ -295,13 +309,13 @@ impl Trace {
     }
 }
 
-/// The content of the file of this machine at a module's path, if it is the module's.
+/// The content of the file of this machine at a module's path, if the content is the module's.
 fn from_machine(info: &ModuleInfo) -> Option<Vec<u8>> {
     let path = Path::new(OsStr::from_bytes(info.path.as_bytes()));
     if info.size > MAX_MODULE {
         return None;
     }
-    // What it holds is looked at once it has been read, which has to be done anyway.
+    // The content is compared after reading: it has to be read anyway.
     let file = outside::open_same(path, info.size, &info.hash.0, |_| true)?;
     let bytes = regular::rest(&file, info.size).ok()?;
     (ModuleHash::of(&bytes) == info.hash).then_some(bytes)

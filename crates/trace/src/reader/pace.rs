@@ -1,34 +1,36 @@
 //! Whether a recording can be as long as it claims.
 //!
-//! Between two events of a thread there may be any number of instructions: a loop that only computes has none. So a few
-//! bytes can ask for a replay of years. But what a program executed took time, and the recording says how much: the time
-//! that it lasted, in its summary, or in the last events 28 of the thread if it was not finished. A processor
-//! executes no more than so many instructions in that time; a recording that claims more was not made by recording.
+//! Between two events of a thread there may be any number of instructions: a loop that only computes causes
+//! no events. So a few bytes can ask for a replay of years. But execution takes time, and the recording says
+//! how much. The summary has the time that the recording took. Without a summary, the thread's last
+//! [`Event::Time`] has it. A processor executes only so many instructions in that time. A recording that
+//! claims more was not made by recording.
 
 use super::{ChunkMeta, Trace};
 use crate::Error;
 use hindsight_events::{Decoder, Event};
 use std::time::Duration;
 
-/// Instructions of one thread in a second that no processor comes near to. That is forty in a cycle: what is counted but
-/// not executed, like `nop`, can make a few.
+/// Instructions of one thread in a second that no processor reaches: forty in each cycle. Instructions like
+/// `nop` are counted but need no execution unit, so a few of them fit one cycle.
 const FASTEST: u64 = 200_000_000_000;
 
-/// All threads together: as if so many of them had never waited for a processor. No machine comes near to that either,
-/// and the largest have hundreds of processors.
+/// For all threads together: as if this many of them had run all the time. No machine comes near to that: the
+/// largest have hundreds of processors.
 const ALL_TOGETHER: u64 = 1024;
 
-/// Time that is not counted: that of the last events, which nobody has measured.
+/// Time that is added: nobody measured the last events.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Last chunks of a thread in which the time is looked for. Each that is full says it, and others nearly always.
+/// How many of a thread's last chunks are searched for the time. A full chunk always has it, and others nearly
+/// always.
 const CHUNKS: usize = 4;
 
 impl Trace {
-    /// Whether the program can have executed as many instructions as the trace says in the time that it says.
+    /// Checks that the program can have executed its instructions in the time that the trace says.
     ///
     /// # Errors
-    /// It cannot: replay would not come to the end of what nobody has recorded.
+    /// It cannot. Replay of the trace would practically never end.
     pub fn check_pace(&self) -> Result<(), Error> {
         let mut all = 0u64;
         for (stream, chunks) in &self.streams {
@@ -37,7 +39,7 @@ impl Trace {
             };
             let instructions = last.last_pos - first.first_pos;
             all = all.saturating_add(instructions);
-            // Quickly done by whomever.
+            // Any machine executes this many quickly, so a claim of them does no harm.
             if instructions <= most(SLACK) {
                 continue;
             }
@@ -67,7 +69,7 @@ impl Trace {
         Some(Duration::from_millis(s.wall_ms))
     }
 
-    /// How long it took up to the last of these chunks that say so.
+    /// How long the recording had taken at the last of these chunks that says so.
     fn until(&self, chunks: &[ChunkMeta]) -> Option<Duration> {
         chunks.iter().rev().take(CHUNKS).find_map(|c| {
             let wire = self.load(c).ok()?;
@@ -83,7 +85,7 @@ impl Trace {
     }
 }
 
-/// Instructions of a thread in this time.
+/// Most instructions of a thread in this time.
 fn most(time: Duration) -> u64 {
     let n = time.as_nanos() * (FASTEST / 1_000_000_000) as u128;
     u64::try_from(n).unwrap_or(u64::MAX)

@@ -1,11 +1,14 @@
-//! Keeps the streams of program images from growing for ever: code and mappings that nothing held needs
-//! are taken out.
+//! Bounds the streams of program images: removes code and mappings that nothing held needs.
 //!
-//! What is still to come needs something too. Therefore this is done in *rounds*: the collector says that
-//! one begins ([`Ring::begin_round`]), empties all rings of the recorded program, sees that nobody is about
-//! to be born, and says so ([`Ring::end_round`]). Whatever comes after that was written after everything
-//! that was held of an image's stream when the round began, and so cannot need code that was
-//! superseded in that part, except by the epoch at which each thread stands.
+//! Events that are still to come need code and mappings too. So compaction works in *rounds*:
+//!
+//! 1. The collector begins a round ([`Ring::begin_round`]).
+//! 2. It empties all rings of the recorded program, and checks that no process is about to be made.
+//! 3. It ends the round ([`Ring::end_round`]).
+//!
+//! What comes after that was written after everything that the image's stream held when the round began. So
+//! it cannot need code that was superseded in that part. The exception is the code of the epoch at which each
+//! thread stands.
 
 use super::prune::{self, Fate, Said, Times};
 use super::{Held, Limit, Ring, Stream, hold};
@@ -17,30 +20,30 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// An image's stream is not looked at before it has grown by this many bytes of events.
+/// An image's stream is compacted only after it grew by at least this many bytes of events.
 const LEAST_GROWTH: u64 = 1 << 20;
 
-/// Most bytes of code of the past in an image's stream: a replay has room for a few times as much.
+/// Most bytes of past code in an image's stream. A replay has room for a few times as much.
 const MOST_PAST: u64 = 256 << 20;
 
 /// What is known of a chunk's events besides its header.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Told {
-    /// Instructions in gaps that ended in it.
+    /// Instructions in gaps that ended in the chunk.
     pub gaps: u64,
-    /// The lowest and the highest epoch that it names, of a thread's stream: at which it executes code; of
-    /// an image's: with which its code begins.
+    /// The lowest and the highest epoch that the chunk names. In a thread's stream: epochs whose code it
+    /// executes. In an image's: epochs at which its code begins.
     pub epochs: Option<(u64, u64)>,
-    /// The epoch of the parent's code that it says is under its own.
+    /// The epoch of the parent's code on which the image builds, if the chunk says it.
     pub inherited: Option<u64>,
 }
 
-/// When a round began.
+/// The state when a round began.
 #[derive(Default)]
 pub struct Start {
-    /// The last chunk that was there.
+    /// Number of the last chunk.
     serial: u64,
-    /// The highest epoch of each image's code that was there.
+    /// The highest epoch of each image's code.
     epochs: BTreeMap<u32, u64>,
 }
 
@@ -48,16 +51,16 @@ pub struct Start {
 #[derive(Default)]
 pub struct Rounds {
     begun: Option<Start>,
-    /// Where the last whole round began.
+    /// Number of the last chunk when the last finished round began.
     last: u64,
-    /// What threads did before the first was written is in chunks up to the second.
+    /// Pairs of chunk numbers: what threads did before the first was written is in chunks up to the second.
     bounds: VecDeque<(u64, u64)>,
 }
 
 /// How much an image's stream holds.
 #[derive(Clone, Copy, Default)]
 pub struct Weight {
-    /// Bytes of events when it was looked at last, and of those that came since.
+    /// Bytes of events after the last compaction, and bytes that came since.
     then: u64,
     since: u64,
     /// The highest epoch of its code.
@@ -65,14 +68,14 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// More has come.
+    /// Counts a new chunk.
     pub fn grow(&mut self, bytes: u64, told: &Told) {
         self.since += bytes;
         self.epoch = self.epoch.max(told.epochs.map_or(0, |e| e.1));
     }
 }
 
-/// What an image's stream says, with the chunk that says it.
+/// One event of an image's stream, with the number of its chunk.
 struct Item {
     chunk: usize,
     wire: std::ops::Range<usize>,
@@ -87,7 +90,7 @@ enum Kind {
 }
 
 impl Ring {
-    /// A round begins.
+    /// Begins a round.
     pub fn begin_round(&mut self) {
         let images = self.streams.values().filter(|s| !s.is_thread());
         self.rounds.begun = Some(Start {
@@ -96,9 +99,12 @@ impl Ring {
         });
     }
 
-    /// The round is over: everything that was written before it began has been seen, and is in chunks if
-    /// it was seen before the last round was over. `live`: images, and epochs of their code at which their
-    /// threads stand or which is named in what has not become a chunk.
+    /// Ends the round. Everything that was written before the round began has been seen. What was seen before
+    /// the previous round ended is in chunks. `live` lists pairs of an image and a range of epochs: those at
+    /// which its threads stand, and those named by events that are not in a chunk yet.
+    ///
+    /// # Errors
+    /// A stream that was held in a file cannot be read or compressed.
     pub fn end_round(&mut self, live: &[(u32, (u64, u64))]) -> io::Result<()> {
         let Some(start) = self.rounds.begun.take() else {
             return Ok(());
@@ -118,7 +124,7 @@ impl Ring {
             epochs.add(*highest, u64::MAX);
             self.compact(id, &epochs, &self.places(image))?;
         }
-        // Of the rounds before the oldest chunk of a thread, the last is enough.
+        // Of the rounds before the oldest chunk of a thread, only the last one matters.
         let threads = self.streams.values().filter(|s| s.is_thread());
         let oldest = threads.filter_map(|s| Some(s.chunks.front()?.serial)).min();
         let bounds = &mut self.rounds.bounds;
@@ -144,8 +150,8 @@ impl Ring {
         times
     }
 
-    /// The places in the order of chunks where an image's threads may have been in what is held of them,
-    /// and where they may be in what comes.
+    /// The chunk numbers at which mappings of an image are needed: where its threads may have been in what is
+    /// held, and where they may be in what comes.
     fn places(&self, image: u32) -> Times {
         let mut times = Times::default();
         times.add(self.rounds.last, u64::MAX);
@@ -162,7 +168,7 @@ impl Ring {
         times
     }
 
-    /// Takes out of the image stream `id` what is not needed.
+    /// Removes what is not needed from the image stream `id`.
     fn compact(&mut self, id: StreamId, epochs: &Times, places: &Times) -> io::Result<()> {
         let Some(s) = self.streams.get(&id) else {
             return Ok(());
@@ -173,7 +179,7 @@ impl Ring {
         for c in &chunks {
             let raw = chunk::unpack(&c.header, 0, c.payload()?.into_owned());
             let wire = raw.ok().and_then(|raw| columns::merge(&raw));
-            // What cannot be read stays as it is.
+            // An unreadable stream stays as it is.
             let Some(wire) = wire else { return Ok(()) };
             wires.push(wire);
         }
@@ -219,14 +225,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Sees to it that the past needs less code, if it is much.
+    /// If the past needs much code, shortens the past.
     fn relieve(&mut self, image: u32, past: u64, stored: u64) {
         let most = match self.limit {
             Limit::Bytes(n) => n,
             Limit::Time(_) => u64::MAX,
         };
         if past > MOST_PAST / 4 || stored > most / 4 {
-            // So that there are intervals that can go.
+            // New key frames end intervals, and whole intervals can be dropped.
             for (id, s) in &mut self.streams {
                 if s.is_thread() && s.info.image == image && s.ended.is_none() && !s.wished {
                     s.wished = true;
@@ -271,12 +277,12 @@ struct Rewriter {
     serial: u64,
     at: Option<Instant>,
     done: Vec<Arc<Held>>,
-    /// Bytes of events.
+    /// Bytes of all events.
     total: u64,
 }
 
 impl Rewriter {
-    /// Takes an event; false if there is no room before a chunk is made.
+    /// Takes an event. `false` if the events gathered so far must become a chunk first.
     fn push(&mut self, position: u64, wire: &[u8]) -> bool {
         let Some((_, event, _)) = Decoder::default().decode(wire) else {
             return true;
@@ -325,7 +331,7 @@ fn items(chunks: &[Arc<Held>], wires: &[Vec<u8>]) -> Vec<Item> {
     items
 }
 
-/// What becomes of each; what is neither code nor a mapping stays.
+/// The fate of each item. Items that are neither code nor mappings stay.
 fn fates(items: &[Item], epochs: &Times, places: &Times) -> Vec<Fate> {
     let (mut code, mut maps) = (Vec::new(), Vec::new());
     for item in items {

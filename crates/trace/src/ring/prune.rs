@@ -1,18 +1,18 @@
 //! Which code and mappings a ring still needs.
 //!
-//! The content of a byte of code at an epoch is what the last piece with it up to that epoch says, or the
-//! first piece if there is none. A mapping counts from its place in the image's stream until others have
-//! taken all of its place. Either way a piece of the stream counts *from* a time *to* another, and is
-//! needed if some time in between is.
+//! A byte of code at an epoch has the content of the last piece with it up to that epoch. If there is none,
+//! it has that of the first piece. A mapping is valid from its place in the image's stream until others have
+//! covered all of it. So each piece of the stream is valid *from* one time *to* another. It is needed if a
+//! time in between is needed.
 
 use std::collections::BTreeMap;
 
-/// Times at which somebody looks: code epochs, or places in the order of chunks.
+/// Times that are needed: code epochs, or chunk numbers.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Times(BTreeMap<u64, u64>);
 
 impl Times {
-    /// Adds all from `first` to `last`.
+    /// Adds all times from `first` to `last`.
     pub fn add(&mut self, mut first: u64, mut last: u64) {
         while let Some((&f, &l)) = self.0.range(..=last).next_back()
             && l >= first
@@ -23,7 +23,7 @@ impl Times {
         self.0.insert(first, last);
     }
 
-    /// Whether one of them is in `from..to`.
+    /// Whether `from..to` has a needed time.
     pub fn any(&self, from: u64, to: u64) -> bool {
         let Some(before) = to.checked_sub(1).filter(|b| *b >= from) else {
             return false;
@@ -33,12 +33,12 @@ impl Times {
     }
 }
 
-/// Addresses, and the time since when (going backwards) something else is there.
+/// Address ranges, each with the time from which something else covers it. Filled backwards.
 #[derive(Default)]
 struct Cover(BTreeMap<u64, (u64, u64)>);
 
 impl Cover {
-    /// From here on `start..end` is of `time`.
+    /// Says that from now on `start..end` belongs to `time`.
     fn set(&mut self, start: u64, end: u64, time: u64) {
         if start >= end {
             return;
@@ -61,7 +61,7 @@ impl Cover {
         }
     }
 
-    /// The times of all parts of `start..end`; `None` for those that were never set.
+    /// The times of all parts of `start..end`; `None` for parts that were never set.
     fn parts(&self, start: u64, end: u64) -> Vec<Option<u64>> {
         let mut out = Vec::new();
         let mut at = start;
@@ -83,12 +83,14 @@ impl Cover {
     }
 }
 
-/// Something that a stream says of some addresses.
+/// What a stream says about some addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Said {
+    /// The first address.
     pub addr: u64,
+    /// Their number, in bytes.
     pub len: u64,
-    /// When it counts from, if that is known exactly; otherwise the earliest and the latest possibility.
+    /// From when it is valid. If that is not known exactly: the earliest and the latest possible time.
     pub from: (u64, u64),
 }
 
@@ -98,23 +100,23 @@ impl Said {
     }
 }
 
-/// What becomes of something that was said.
+/// What happens to an entry of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Nobody needs it.
+    /// Nobody needs it; it is removed.
     Gone,
-    /// Only what is held of the past needs it.
+    /// Only the held past needs it.
     Past,
-    /// It counts now.
+    /// It is valid now.
     Now,
 }
 
-/// Fates of pieces of code, whose times are their epochs. Of two with one epoch the later counts. `needed`:
-/// the epochs at which code is looked at; the last version of everything is always needed.
+/// The fates of pieces of code; their times are epochs. Of two pieces with the same epoch the later one
+/// counts. `needed` has the epochs that are needed. The last version of everything is always needed.
 pub fn code(said: &[Said], needed: &Times) -> Vec<Fate> {
     let mut order: Vec<usize> = (0..said.len()).collect();
     order.sort_by_key(|i| said[*i].from.0);
-    // What is first at some address also counts before its epoch.
+    // The first piece at an address is also valid before its epoch.
     let mut first = vec![false; said.len()];
     let mut met = Cover::default();
     for &i in &order {
@@ -122,7 +124,7 @@ pub fn code(said: &[Said], needed: &Times) -> Vec<Fate> {
         let earlier = |e: &Option<u64>| e.is_some_and(|e| e < s.from.0);
         let parts = met.parts(s.addr, s.end());
         first[i] = !parts.iter().all(earlier);
-        // The first one's epoch stays.
+        // The epoch of the first piece stays.
         if parts.iter().all(Option::is_none) {
             met.set(s.addr, s.end(), s.from.0);
         } else if first[i] {
@@ -145,7 +147,7 @@ pub fn code(said: &[Said], needed: &Times) -> Vec<Fate> {
         for next in later.parts(s.addr, s.end()) {
             match next {
                 None => fate = Fate::Now,
-                // It has never been seen.
+                // No epoch was between the two: this version was never visible.
                 Some(next) if next <= s.from.0 => {}
                 Some(next) if fate == Fate::Gone && needed.any(since, next) => fate = Fate::Past,
                 Some(_) => {}
@@ -157,14 +159,14 @@ pub fn code(said: &[Said], needed: &Times) -> Vec<Fate> {
     fates
 }
 
-/// Fates of changes of mappings in their order; `true`: something was mapped there, `false`: nothing is
-/// any more. `needed`: the times that are looked at.
+/// The fates of changes of mappings, in their order. `true`: something was mapped; `false`: something was
+/// unmapped. `needed` has the times that are needed.
 pub fn mappings(said: &[(Said, bool)], needed: &Times) -> Vec<Fate> {
     let mut fates = vec![Fate::Gone; said.len()];
     let mut later = Cover::default();
     for (i, (s, _)) in said.iter().enumerate().rev() {
         let parts = later.parts(s.addr, s.end());
-        // Until the last part of it is taken.
+        // It is valid until its last part is covered.
         let over = parts.iter().try_fold(0, |max, p| p.map(|p| p.max(max)));
         fates[i] = match over {
             None => Fate::Now,
@@ -173,7 +175,7 @@ pub fn mappings(said: &[(Said, bool)], needed: &Times) -> Vec<Fate> {
         };
         later.set(s.addr, s.end(), s.from.1);
     }
-    // Where nothing is left of what was there before, nothing has to be taken away.
+    // An unmapping is not needed where no earlier mapping is left.
     let mut there = Cover::default();
     for (i, (s, maps)) in said.iter().enumerate() {
         let empty = there.parts(s.addr, s.end()).iter().all(Option::is_none);
@@ -188,7 +190,7 @@ pub fn mappings(said: &[(Said, bool)], needed: &Times) -> Vec<Fate> {
 }
 
 impl Cover {
-    /// From `at` on to at most `end`: how far it is the same, and whether that was set.
+    /// How far from `at` (at most to `end`) the state is the same, and whether it was set there.
     fn run(&self, at: u64, end: u64) -> (u64, bool) {
         if let Some((_, &(e, _))) = self.0.range(..=at).next_back()
             && e > at

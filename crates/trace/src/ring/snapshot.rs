@@ -1,4 +1,4 @@
-//! What a ring holds at a moment, and how that becomes a trace.
+//! What a ring holds at one moment, and how that becomes a trace.
 
 use super::{Held, Module, Ring};
 use crate::files::Files;
@@ -9,9 +9,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 impl Ring {
-    /// What is held now; it stays as it is while the ring goes on. `live` has the counts of
-    /// the streams that have not ended; `running` says that the recording goes on.
-    pub fn snapshot(&self, live: Vec<StreamSummary>, running: bool) -> Snapshot {
+    /// What is held now. The copy stays as it is while the ring continues. `live` has the counts of streams
+    /// that have not ended. `running` says that the recording continues.
+    pub fn snapshot(&self, live: Vec<StreamSummary>, running: bool) -> RingSnapshot {
         let mut circular = Circular {
             running,
             ..self.gone.clone()
@@ -37,7 +37,7 @@ impl Ring {
             };
             streams.push((info, s.chunks.iter().cloned().collect()));
         }
-        Snapshot {
+        RingSnapshot {
             header: Header {
                 ring: Some(circular),
                 ..self.header.clone()
@@ -50,8 +50,8 @@ impl Ring {
     }
 }
 
-/// What a ring held at a moment.
-pub struct Snapshot {
+/// What a ring held at one moment.
+pub struct RingSnapshot {
     header: Header,
     streams: Vec<(StreamInfo, Vec<Arc<Held>>)>,
     modules: Vec<Module>,
@@ -59,15 +59,18 @@ pub struct Snapshot {
     summaries: Vec<StreamSummary>,
 }
 
-impl Snapshot {
-    /// Instructions of all threads, dropped ones included.
+impl RingSnapshot {
+    /// Instructions of all threads, including dropped ones.
     pub fn instructions(&self) -> u64 {
         let kept: u64 = self.summaries.iter().map(|s| s.instructions).sum();
         kept + self.header.ring.as_ref().map_or(0, |r| r.instructions)
     }
 
-    /// Writes it as a trace that ends with `summary`, whose counts are filled in. `files`: what the
-    /// content of modules is shared with.
+    /// Writes it as a trace that ends with `summary`, and fills in the summary's counts. `files`: the folder
+    /// with which the content of modules is shared.
+    ///
+    /// # Errors
+    /// `out` fails, or a piece that is held in a file cannot be read.
     pub fn write<W: Write>(
         &self,
         out: W,
@@ -95,7 +98,8 @@ impl Snapshot {
             w.take(&m.info, || m.pages.to_vec(), pieces)?;
         }
         self.taken.iter().try_for_each(|t| w.taken(t))?;
-        // In the order in which they came: a trace that is cut then holds the same time of all.
+        // Chunks are written in the order in which they came. So a trace that is cut has the same time of all
+        // threads.
         chunks.sort_by_key(|c| c.serial);
         for c in chunks {
             c.write(w.totals(c.header.stream).chunks, &mut w)?;

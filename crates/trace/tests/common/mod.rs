@@ -8,7 +8,7 @@ use hindsight_trace::{
     ChunkBuilder, Header, Pushed, StreamInfo, StreamKind, Summary, Text, Writer,
 };
 
-/// A small generator of numbers, the same on every run.
+/// A small random number generator with the same numbers on every run.
 pub struct Random(u64);
 
 impl Random {
@@ -27,7 +27,7 @@ impl Random {
         self.next() % n
     }
 
-    /// Numbers of all sizes.
+    /// A number of any size.
     pub fn any(&mut self) -> u64 {
         let shift = self.below(64);
         self.next() >> shift
@@ -168,7 +168,7 @@ fn event<'a>(
     }
 }
 
-/// A trace of two streams and two modules, and the wire form of the streams.
+/// A trace with two streams and two modules, and the wire form of the streams.
 pub fn trace(r: &mut Random, events: usize) -> (Vec<u8>, [Vec<u8>; 2]) {
     let header = Header {
         name: "prog".into(),
@@ -193,7 +193,7 @@ pub fn trace(r: &mut Random, events: usize) -> (Vec<u8>, [Vec<u8>; 2]) {
     (w.finish(summary).unwrap().0, streams)
 }
 
-/// A description of a stream.
+/// The description of a stream.
 pub fn info(stream: u32, kind: StreamKind, image: u32, parent: u32, pid: i32) -> StreamInfo {
     StreamInfo {
         stream,
@@ -206,7 +206,7 @@ pub fn info(stream: u32, kind: StreamKind, image: u32, parent: u32, pid: i32) ->
     }
 }
 
-/// Writes a stream, its description first, in chunks.
+/// Writes a stream in chunks, after its description.
 pub fn write_stream(w: &mut Writer<Vec<u8>>, id: u32, wire: &[u8]) {
     let kind = if id == 0 {
         StreamKind::Image

@@ -91,6 +91,35 @@ static void moved(void) {
     show("heap", b, 40 * PAGE);
 }
 
+/* What is behind in the address space is free, but other memory has the low bits. */
+static void neighbours(void) {
+    uint64_t span = 1ull << 32;
+    /* Low bits that nobody has yet: those to which the heap has not come. */
+    uint64_t low = ((uint64_t)sbrk(0) + (900ull << 20)) & (span - 1) & -PAGE;
+    /* Far from where the kernel maps anything. */
+    uint64_t at = 0x2000 * span + low;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    char *first = mmap((char *)at, 8 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+    char *other = mmap((char *)at + span + 8 * PAGE, 8 * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (first == MAP_FAILED || other == MAP_FAILED) exit(98);
+    memset(first, 1, 8 * PAGE);
+    memset(other, 2, 8 * PAGE);
+    char *grown = mremap(first, 8 * PAGE, 16 * PAGE, MREMAP_MAYMOVE);
+    if (grown == MAP_FAILED) exit(97);
+    memset(grown + 8 * PAGE, 3, 8 * PAGE);
+    show("grown", grown, 16 * PAGE);
+    show("other", other, 8 * PAGE);
+}
+
+/* A heap of some hundred MiB, of which little is used. */
+static void heap(void) {
+    uint64_t size = 700ull << 20;
+    char *p = sbrk(size);
+    if (p == (char *)-1) return;
+    for (uint64_t at = 0; at < size; at += 50ull << 20) p[at] = at >> 20;
+    show("heap", p, PAGE);
+}
+
 /* Uninitialised stack, far below. */
 static __attribute__((noinline)) uint64_t deep(int n) {
     volatile char frame[PAGE];
@@ -504,6 +533,8 @@ int main(int argc, char **argv) {
 #define CASE(f, ...) if (!strcmp(w, #f)) f(__VA_ARGS__)
     CASE(discarded);
     CASE(moved);
+    CASE(neighbours);
+    CASE(heap);
     CASE(stack);
     CASE(twins);
     CASE(reserved);

@@ -40,7 +40,7 @@ static int copy(uint64_t at, void *bytes, size_t len, int write) {
 
 static uint64_t find(void) {
     uint64_t word;
-    for (uint64_t at = 0x680000000000; at < 0x680200000000; at += 4096)
+    for (uint64_t at = 0x680100000000; at < 0x680110000000; at += 4096)
         if (copy(at, &word, 8, 0) && !memcmp(&word, "HSCTL", 5))
             return at;
     return 0;

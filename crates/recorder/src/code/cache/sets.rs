@@ -1,4 +1,4 @@
-//! All blocks that an image of a program has executed of one file, on the shelf as one: the next image of that
+//! All blocks that an image of a program has executed of one file, in the shared cache as one: the next image of that
 //! program takes them at once, with the jumps between them, when it first comes to the file.
 //!
 //! Of the images of a program in a recording the first one only says that it was there. The second one
@@ -13,7 +13,7 @@ use crate::sys::{config, generation, guard, program};
 use crate::thread::Thread;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use hindsight_events::shelf::kind;
+use hindsight_events::shared_cache::kind;
 use hindsight_translate::{FileTranslation, FileTranslationBuilder};
 use linux_raw_sys::general::{PROT_EXEC, PROT_READ};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -43,7 +43,7 @@ pub struct File {
     /// Where the file's first byte is or would be.
     origin: u64,
     plain: bool,
-    /// Under what its set is on the shelf.
+    /// Under what its set is in the shared cache.
     name: u64,
 }
 
@@ -113,13 +113,13 @@ fn role(program: u64) -> Role {
     if c.chaos != 0 || c.select[0] != 0 || c.attached != 0 {
         return Role::Nothing;
     }
-    let Some(shelf) = ring::shelf() else {
+    let Some(shared) = ring::shared_cache() else {
         return Role::Nothing;
     };
-    if shelf.find(kind::MET, program).next().is_some() {
+    if shared.find(kind::MET, program).next().is_some() {
         return Role::Takes;
     }
-    shelf.put(kind::MET, program, &[]);
+    shared.put(kind::MET, program, &[]);
     Role::Nothing
 }
 
@@ -131,11 +131,11 @@ fn name(file: &File, ordered: bool) -> u64 {
 impl Cache {
     /// Takes the set of a file, if there is one that serves.
     pub(super) fn take_set(&mut self, t: &Thread, file: &File) -> bool {
-        let Some(shelf) = ring::shelf() else {
+        let Some(shared) = ring::shared_cache() else {
             return false;
         };
         let name = name(file, self.translator.ordered);
-        let mut found = shelf.find(kind::SET, name).peekable();
+        let mut found = shared.find(kind::SET, name).peekable();
         if found.peek().is_none() {
             self.sets.missing.push(*file);
             return false;
@@ -218,17 +218,19 @@ impl Cache {
     /// Leaves sets of those files of which there were none: the image ends.
     pub fn give_sets(&mut self) {
         let missing = core::mem::take(&mut self.sets.missing);
-        let Some(shelf) = ring::shelf() else { return };
+        let Some(shared) = ring::shared_cache() else {
+            return;
+        };
         if generation::present() != 1 || !self.code.is_unchanged() {
             return;
         }
         for file in &missing {
             let name = name(file, self.translator.ordered);
             // Another image may have been quicker.
-            let there = shelf.find(kind::SET, name).next().is_some();
+            let there = shared.find(kind::SET, name).next().is_some();
             let set = (!there).then(|| self.gather(file)).flatten();
             if let Some(set) = set.filter(|s| self.may_leave(s, file.origin, file.plain)) {
-                set.save(|parts| shelf.put_parts(kind::SET, name, parts));
+                set.save(|parts| shared.put_parts(kind::SET, name, parts));
             }
         }
     }

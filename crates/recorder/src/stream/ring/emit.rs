@@ -84,7 +84,7 @@ impl Emitter {
         c.parent.store(PARENT.load(Relaxed), Relaxed);
         c.pid.store(pid(), Relaxed);
         c.tid.store(tid, Relaxed);
-        for n in [&c.position, &c.surprises, &c.translated, &c.flushes] {
+        for n in [&c.position, &c.mispredictions, &c.translated, &c.flushes] {
             n.store(0, Relaxed);
         }
         c.exits.iter().for_each(|n| n.store(0, Relaxed));

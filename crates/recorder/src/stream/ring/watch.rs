@@ -1,6 +1,6 @@
 //! Whether the collector is still there, for those who wait for it.
 
-use super::{foreign, header};
+use super::{collector, foreign, header};
 use crate::line;
 use crate::sys;
 use crate::sys::fail::{self, STATUS};
@@ -41,7 +41,7 @@ impl Watch {
             (self.heartbeat, self.silence) = (beat, 0);
         }
         insist();
-        if self.silence > SILENCE && !foreign() && lives(h.collector_pid.load(Relaxed)) {
+        if self.silence > SILENCE && !foreign() && lives(collector()[0]) {
             self.silence = 0;
         }
         if self.silence > SILENCE {
@@ -53,8 +53,7 @@ impl Watch {
 /// Ends the process if there is no process of the collector's number. Of one in another namespace of
 /// process ids that cannot be known.
 pub fn insist() {
-    let Some(h) = header() else { return };
-    if !foreign() && !sys::process_exists(h.collector_pid.load(Relaxed)) {
+    if header().is_some() && !foreign() && !sys::process_exists(collector()[0]) {
         gone();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Player;
 use hindsight_isa::observe::{MARK, UNKNOWN};
-use hindsight_replay::Marks;
+use hindsight_replay::AccessKind;
 
 /// Marks of what was accessed before, and what they were: whatever looks at them takes them for those, and they lose what
 /// those lose. What is left then is taken for new, which only has somebody look in vain.
@@ -12,7 +12,7 @@ const _: () = assert!(MARK & UNKNOWN == UNKNOWN && 0x7f & UNKNOWN == 0x03 & UNKN
 impl Player {
     /// Whether marks of these bytes were made since they were aged: of reads, and of writes.
     pub fn is_marked_anew(&self, address: u64, len: u64) -> [bool; 2] {
-        [Marks::Reads, Marks::Writes].map(|kind| {
+        [AccessKind::Reads, AccessKind::Writes].map(|kind| {
             let mut marks = vec![0; len as usize];
             self.machine.read_marks(kind, address, &mut marks);
             marks.iter().any(|m| *m == MARK || *m == UNKNOWN)
@@ -34,7 +34,7 @@ impl Player {
     }
 
     fn change_marks(&mut self, address: u64, len: u64, new: impl Fn(u8) -> Option<u8>) {
-        for kind in [Marks::Reads, Marks::Writes] {
+        for kind in [AccessKind::Reads, AccessKind::Writes] {
             let mut marks = vec![0; len as usize];
             self.machine.read_marks(kind, address, &mut marks);
             // Where there is none, no memory is to be made for them.

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::index;
 use crate::model::error::replay;
 use crate::recording::Chunks;
-use hindsight_replay::Snapshot;
+use hindsight_replay::Checkpoint;
 
 /// Snapshots that are kept, and bytes of them.
 const SNAPSHOTS: usize = 32;
@@ -15,8 +15,8 @@ const NEAR: u64 = 1 << 17;
 const PER_BYTE: u64 = 2;
 
 /// A snapshot in the interval that is played.
-pub struct Checkpoint {
-    pub machine: Snapshot,
+pub struct PlayerCheckpoint {
+    pub machine: Checkpoint,
     pub since: Since,
     /// The chunk behind those that had been read.
     next: usize,
@@ -86,25 +86,25 @@ impl Player {
     /// Keeps the present state.
     pub fn snapshot(&mut self) -> Result<()> {
         let here = self.count();
-        let has = |s: &Checkpoint| s.position() == here && s.since.marks;
+        let has = |s: &PlayerCheckpoint| s.position() == here && s.since.marks;
         if !self.at.is_some_and(|at| at.marks) || self.snapshots.iter().any(has) {
             return Ok(());
         }
-        let machine = self.machine.snapshot(&self.base);
+        let machine = self.machine.checkpoint(&self.base);
         let machine = machine.map_err(|e| replay(self.thread, e))?;
         self.keep(machine, true);
         Ok(())
     }
 
     /// Keeps a snapshot of the present state, with marks or without.
-    pub(super) fn keep(&mut self, machine: Snapshot, marks: bool) {
+    pub(super) fn keep(&mut self, machine: Checkpoint, marks: bool) {
         let Some(at) = self.at else { return };
         let size = machine.size();
         // One may hold what a program's file is, which takes long to lay out again.
         if size > BYTES / 4 * 3 {
             return;
         }
-        self.snapshots.push(Checkpoint {
+        self.snapshots.push(PlayerCheckpoint {
             since: Since { marks, ..at },
             next: self.first + machine.taken(),
             size,
@@ -134,7 +134,7 @@ impl Player {
         if (self.snapshots.iter()).any(|s| s.position() == here && !s.settled) {
             return Ok(());
         }
-        let machine = self.machine.snapshot_memory(&self.base);
+        let machine = self.machine.checkpoint_memory(&self.base);
         self.keep(machine.map_err(|e| replay(self.thread, e))?, false);
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Player {
     }
 }
 
-impl Checkpoint {
+impl PlayerCheckpoint {
     fn position(&self) -> u64 {
         self.machine.state.position
     }

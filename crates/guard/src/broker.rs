@@ -1,4 +1,4 @@
-//! The process that has a file system, and opens files for the one that plays a recording.
+//! The broker: the process that has a file system and opens files for the process that plays a recording.
 
 use crate::outside::{self, Op};
 use crate::regular::{self, Links};
@@ -11,17 +11,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// What a process that plays a recording may ask for.
+/// The files that a process that plays a recording may ask for.
 pub struct Allowed {
     /// The recording.
     pub recording: PathBuf,
-    /// Files beside it that are written. What is to take the place of one is called as [`private::temporary`] says.
+    /// Files beside the recording that may be written. A file that is to replace one of them has the name
+    /// that [`private::temporary`] gives.
     pub side: Vec<PathBuf>,
-    /// The folder of the files that recordings share, each called by 32 hexadecimal digits.
+    /// The folder of the files that recordings share. Their names are 32 hexadecimal digits.
     pub shared: PathBuf,
     /// Folders of debug files.
     pub debug: Vec<PathBuf>,
-    /// Whether a file's content has this name.
+    /// Whether a file has the content with this name.
     pub is_called: fn(&File, &[u8; 16]) -> bool,
 }
 
@@ -40,7 +41,7 @@ impl Allowed {
         self.side.iter().any(is)
     }
 
-    /// Does what is asked for, if it is allowed.
+    /// Answers a question if it is allowed.
     fn answer(&self, question: &[u8], with: Option<File>) -> io::Result<Option<File>> {
         let refused = || Error::from_raw_os_error(libc::EACCES);
         let parse = || {
@@ -56,7 +57,7 @@ impl Allowed {
         match op {
             Op::Read => {
                 allow(self.readable(path))?;
-                // The user has named the recording. The rest has names that anybody knows.
+                // The user named the recording, so it may be a link. Anybody can foresee the other names.
                 let links = match path == self.recording {
                     true => Links::Follow,
                     false => Links::Refuse,
@@ -107,45 +108,45 @@ impl Allowed {
     }
 }
 
-/// Which side of a split this is.
+/// The two sides of a split.
 pub enum Side {
-    /// The process that plays the recording. It is to get ready, and then lock itself up ([`Inside::lock`]).
+    /// The process that plays the recording. It prepares itself and then locks itself in ([`Inside::lock`]).
     Inside(Inside),
     /// The process that opens files for it.
-    Outside(Keeper),
+    Outside(Broker),
 }
 
-/// The process that plays the recording, before it has locked itself up.
+/// The process that plays the recording, before it locks itself in.
 pub struct Inside {
     socket: OwnedFd,
 }
 
 impl Inside {
-    /// Gives up all that playing a recording does not need.
+    /// Gives up everything that playing a recording does not need.
     pub fn lock(self) -> sandbox::Walls {
         outside::ask_at(self.socket);
         sandbox::enter()
     }
 }
 
-/// Answers one process that plays a recording.
-pub struct Keeper {
+/// Answers the questions of one process that plays a recording.
+pub struct Broker {
     pid: libc::pid_t,
     socket: OwnedFd,
     allowed: Allowed,
 }
 
-/// Makes the process that plays a recording. There must be no other thread.
+/// Makes the process that plays a recording. The caller must be the only thread.
 pub fn split(allowed: Allowed) -> io::Result<Side> {
     let (mine, its) = wire::pair()?;
     let parent = std::process::id();
-    // SAFETY: this process has one thread, so the new one may do whatever this one may.
+    // SAFETY: this process has one thread, so the new process may do everything that this one may.
     match unsafe { libc::fork() } {
         -1 => Err(Error::last_os_error()),
         0 => {
             drop(mine);
-            // It has nobody to ask, nor anybody who waits for it, when this process is gone.
-            // SAFETY: plain system calls without memory.
+            // It dies with this process: without it, it can ask nobody, and nobody waits for it.
+            // SAFETY: plain system calls that access no memory.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
                 if libc::getppid() != parent as i32 {
@@ -154,7 +155,7 @@ pub fn split(allowed: Allowed) -> io::Result<Side> {
             }
             Ok(Side::Inside(Inside { socket: its }))
         }
-        pid => Ok(Side::Outside(Keeper {
+        pid => Ok(Side::Outside(Broker {
             pid,
             socket: mine,
             allowed,
@@ -164,23 +165,23 @@ pub fn split(allowed: Allowed) -> io::Result<Side> {
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum ExitStatus {
     Status(i32),
     Signal(i32),
 }
 
-impl Keeper {
+impl Broker {
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Readable when there is something to answer, or the process has ended.
+    /// The descriptor is readable when there is a question, or the process has ended.
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
-    /// Answers one question, for which it waits; the end of the process if it has ended.
-    pub fn turn(&mut self) -> Option<End> {
+    /// Waits for one question and answers it. Returns how the process ended, if it has ended.
+    pub fn turn(&mut self) -> Option<ExitStatus> {
         let mut question = vec![0; wire::MOST];
         let answered = match wire::receive(self.fd(), &mut question) {
             Ok((n @ 1.., with)) => {
@@ -203,30 +204,30 @@ impl Keeper {
         answered.err().map(|_| self.end())
     }
 
-    /// Waits for the end of the process, which has nobody to ask any more. Should it not be ending, it is ended: others are
-    /// not to wait for it.
-    fn end(&self) -> End {
+    /// Waits for the end of the process, which can ask nobody any more. Kills it if it is not ending already,
+    /// because others must not wait for it.
+    fn end(&self) -> ExitStatus {
         let mut status = 0;
-        // SAFETY: a plain system call. The process is not waited for yet, so this is its number; how it ends does not
-        // change if it is ending already.
+        // SAFETY: a plain system call. Nobody has waited for the process yet, so the id is still its own. If
+        // it is ending already, this does not change how.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         loop {
             // SAFETY: the kernel fills in the status.
             let done = unsafe { libc::waitpid(self.pid, &mut status, 0) };
             if done == self.pid && libc::WIFSIGNALED(status) {
-                return End::Signal(libc::WTERMSIG(status));
+                return ExitStatus::Signal(libc::WTERMSIG(status));
             }
             if done == self.pid && libc::WIFEXITED(status) {
-                return End::Status(libc::WEXITSTATUS(status));
+                return ExitStatus::Status(libc::WEXITSTATUS(status));
             }
             if done < 0 && Error::last_os_error().kind() != ErrorKind::Interrupted {
-                return End::Status(2);
+                return ExitStatus::Status(2);
             }
         }
     }
 
-    /// Answers until the process has ended.
-    pub fn serve(mut self) -> End {
+    /// Answers questions until the process has ended.
+    pub fn serve(mut self) -> ExitStatus {
         forward(self.pid);
         loop {
             if let Some(end) = self.turn() {
@@ -236,15 +237,15 @@ impl Keeper {
     }
 }
 
-/// The process that gets signals that are sent to this one alone.
+/// The process to which signals are passed on.
 static FORWARD: AtomicI32 = AtomicI32::new(0);
 
-/// Has signals that would end this process, and that a process has sent, go to `pid`. Those of a terminal reach that
-/// anyway.
+/// Passes signals that would end this process on to `pid`, if a process sent them. Signals of a terminal
+/// reach `pid` anyway.
 fn forward(pid: libc::pid_t) {
     FORWARD.store(pid, Relaxed);
     extern "C" fn pass(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        // SAFETY: the kernel has filled the structure in. What `errno` was is put back.
+        // SAFETY: the kernel has filled in the structure, and `errno` is restored.
         unsafe {
             let errno = *libc::__errno_location();
             if (*info).si_code <= 0 {
@@ -254,7 +255,7 @@ fn forward(pid: libc::pid_t) {
         }
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        // SAFETY: the handler does nothing but load a number and make a system call.
+        // SAFETY: the handler only loads a number and makes a system call.
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             let mut old: libc::sigaction = std::mem::zeroed();
@@ -262,7 +263,7 @@ fn forward(pid: libc::pid_t) {
             new.sa_sigaction = pass as libc::sighandler_t;
             new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
             libc::sigaction(signal, &new, &mut old);
-            // Whoever started this does not want it to take such a signal.
+            // Whoever started this process made it ignore this signal.
             if old.sa_sigaction == libc::SIG_IGN {
                 libc::sigaction(signal, &old, std::ptr::null_mut());
             }
@@ -270,9 +271,9 @@ fn forward(pid: libc::pid_t) {
     }
 }
 
-/// Ends this process as the one that it made was ended.
+/// Ends this process with a signal, as its child was ended.
 pub fn die_of(signal: i32) -> ! {
-    // SAFETY: plain system calls that concern this process only; the set is filled before it is used.
+    // SAFETY: plain system calls that affect only this process. The set is initialized before it is used.
     unsafe {
         let none = libc::rlimit {
             rlim_cur: 0,

@@ -1,7 +1,7 @@
-//! Which memory of a process other processes have too.
+//! Which memory of a process other processes share.
 //!
-//! A mapping of shared memory says which memory it is (`Event::Map::object`). A word of it gets a *key* that
-//! is the same in all processes, and at all addresses of one process.
+//! A mapping of shared memory says which memory it is (`object` of `Event::Map`). A word of such memory gets
+//! a *key*. The key is the same in all processes, and at all addresses of one process.
 
 use hindsight_events::{Decoder, Event};
 use hindsight_replay::Error;
@@ -11,21 +11,22 @@ use std::ops::Range;
 
 const MAP_SHARED: u32 = 1;
 
-/// Bits of a key that are the offset in its object.
+/// The low bits of a key are the offset in its object.
 const OFFSET_BITS: u32 = 44;
-/// Most objects that are told apart.
+/// Most objects that can be told apart.
 const MOST: usize = 1 << (64 - OFFSET_BITS);
 
 /// The shared memory of a whole recording.
 #[derive(Default)]
 pub struct Objects {
     numbers: HashMap<u64, usize>,
-    /// Only processes of the recording can have it.
+    /// For each object: only processes of the recording can have it.
     own: Vec<bool>,
 }
 
 impl Objects {
-    /// The index of the object that events call `name`; `None` if that says nothing.
+    /// The index of the object that events call `name`. `None` if the name is 0 or there are too many
+    /// objects.
     fn index(&mut self, name: u64) -> Option<usize> {
         if name == 0 {
             return None;
@@ -42,7 +43,7 @@ impl Objects {
         Some(i)
     }
 
-    /// Whether only processes of the recording can have changed the memory that `key` names.
+    /// Whether only processes of the recording can have changed the memory of `key`.
     pub fn is_own(&self, key: u64) -> bool {
         let i = (key >> OFFSET_BITS) as usize;
         self.own.get(i).is_some_and(|own| *own)
@@ -53,24 +54,24 @@ impl Objects {
 #[derive(Clone, Debug)]
 struct Mapping {
     range: Range<u64>,
-    /// Numbers of the order between which it was there.
+    /// The order numbers between which it existed.
     from: u64,
     to: u64,
-    /// What the key is greater by than the address. `None`: nobody knows which memory it is.
+    /// What must be added to an address to get the key. `None`: nobody knows which memory it is.
     delta: Option<u64>,
 }
 
-/// Where a process has shared memory, and when. What is not here is its own.
+/// Where and when a process has shared memory. All other memory is its own.
 #[derive(Default, Debug)]
 pub struct Layout {
-    /// By where they begin.
+    /// Sorted by their start addresses.
     mappings: Vec<Mapping>,
-    /// The greatest end of each one and all before it.
+    /// For each mapping, the greatest end of it and all before it.
     reach: Vec<u64>,
 }
 
 impl Layout {
-    /// Of the process that image `image` of `trace` is, as long as it ran that program.
+    /// The layout of the image `image` of `trace`.
     pub fn new(trace: &Trace, image: u32, objects: &mut Objects) -> Result<Layout, Error> {
         let mut building = Building::default();
         let streams = trace.image(image).map_or(&[][..], |i| &i.streams);
@@ -92,7 +93,7 @@ impl Layout {
         Ok(building.finish())
     }
 
-    /// The mapping that had `address` some time between two numbers of the order.
+    /// The mapping that had `address` at some time between two order numbers.
     fn find(&self, address: u64, (open, close): (u64, u64)) -> Option<&Mapping> {
         let n = self.mappings.partition_point(|m| m.range.start <= address);
         (0..n)
@@ -102,14 +103,14 @@ impl Layout {
             .find(|m| m.range.contains(&address) && open < m.to && m.from < close)
     }
 
-    /// The key of the word at `address` between two numbers of the order, if it is shared memory of which it is
-    /// known which it is.
+    /// The key of the word at `address` between two order numbers. `None` if it is not shared, or nobody
+    /// knows which memory it is.
     pub fn key(&self, address: u64, when: (u64, u64)) -> Option<u64> {
         let delta = self.find(address, when)?.delta?;
         Some(address.wrapping_add(delta))
     }
 
-    /// Whether other processes may have had what is at `address`, and it is not known who.
+    /// Whether unknown other processes may have shared the memory at `address`.
     pub fn is_unclear(&self, address: u64, when: (u64, u64)) -> bool {
         self.find(address, when).is_some_and(|m| m.delta.is_none())
     }
@@ -119,7 +120,7 @@ impl Layout {
         self.mappings.iter().any(|m| m.delta.is_some())
     }
 
-    /// Where the word with this key ever is: nowhere, or in one or more places.
+    /// The addresses at which the word with this key ever is. There may be none, or several.
     pub fn addresses(&self, key: u64) -> impl Iterator<Item = u64> {
         self.mappings.iter().filter_map(move |m| {
             let address = key.wrapping_sub(m.delta?);
@@ -128,12 +129,12 @@ impl Layout {
     }
 }
 
-/// A layout of which the events are being read.
+/// A layout whose events are being read.
 #[derive(Default)]
 struct Building {
-    /// The number of the order that was next when shared memory changed last.
+    /// The order number after the last change of shared memory.
     now: u64,
-    /// What there is now; nothing overlaps.
+    /// The mappings at present. They do not overlap.
     present: Vec<Mapping>,
     past: Vec<Mapping>,
 }
@@ -161,7 +162,7 @@ impl Building {
                 let key = index.map(|i| (i as u64) << OFFSET_BITS | offset);
                 self.present.push(Mapping {
                     range,
-                    // Of what has no number it is not known either since when it is there.
+                    // If the memory has no name, nobody knows either since when it is there.
                     from: if object == 0 { 0 } else { self.now },
                     to: u64::MAX,
                     delta: key.map(|k| k.wrapping_sub(addr)),
@@ -171,7 +172,7 @@ impl Building {
         }
     }
 
-    /// There is something else in `range` now.
+    /// Removes the mappings in `range`: something else is there now.
     fn cut(&mut self, range: Range<u64>) {
         let mut rest = Vec::new();
         let now = self.now;
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(o.index(0), None);
         let (a, b) = (o.index(7).unwrap(), o.index(8).unwrap());
         assert!(o.is_own((a as u64) << OFFSET_BITS) && !o.is_own((b as u64) << OFFSET_BITS));
-        // The same, of which somebody says that others have it.
+        // The same object, and now the event says that others have it.
         assert_eq!(o.index(6), Some(a));
         assert!(!o.is_own((a as u64) << OFFSET_BITS | 0x1000));
     }

@@ -1,4 +1,4 @@
-//! What a program left behind: files of a directory, compared without their times.
+//! What a program left behind: the files of a directory, compared without their times.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// One directory entry.
+/// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Entry {
     File { mode: u32, content: Vec<u8> },
@@ -17,14 +17,14 @@ enum Entry {
 
 /// All entries below a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Snapshot(BTreeMap<PathBuf, Entry>);
+pub struct FolderState(BTreeMap<PathBuf, Entry>);
 
-impl Snapshot {
+impl FolderState {
     /// Reads everything below `dir`.
-    pub fn take(dir: &Path) -> io::Result<Snapshot> {
-        let mut snapshot = Snapshot::default();
-        snapshot.add(dir, Path::new(""))?;
-        Ok(snapshot)
+    pub fn take(dir: &Path) -> io::Result<FolderState> {
+        let mut state = FolderState::default();
+        state.add(dir, Path::new(""))?;
+        Ok(state)
     }
 
     fn add(&mut self, root: &Path, below: &Path) -> io::Result<()> {
@@ -55,8 +55,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The first entry that is not the same in `other`.
-    pub fn difference(&self, other: &Snapshot) -> Option<PathBuf> {
+    /// The first entry that differs in `other`.
+    pub fn difference(&self, other: &FolderState) -> Option<PathBuf> {
         let names = self.0.keys().chain(other.0.keys());
         names
             .filter(|n| self.0.get(*n) != other.0.get(*n))
@@ -65,8 +65,8 @@ impl Snapshot {
     }
 }
 
-/// Whether two files hold the same bytes, read piece by piece so that this process stays small
-/// (a child's peak memory begins with its parent's).
+/// Whether two files have the same content. Reads them piece by piece, so this process stays small: a child's
+/// peak memory begins with its parent's.
 pub fn same_content(a: &Path, b: &Path) -> io::Result<bool> {
     let (mut a, mut b) = (fs::File::open(a)?, fs::File::open(b)?);
     if a.metadata()?.len() != b.metadata()?.len() {
@@ -97,8 +97,8 @@ mod tests {
         }
         let take = || {
             (
-                Snapshot::take(a.path()).unwrap(),
-                Snapshot::take(b.path()).unwrap(),
+                FolderState::take(a.path()).unwrap(),
+                FolderState::take(b.path()).unwrap(),
             )
         };
         let (x, y) = take();

@@ -1,4 +1,4 @@
-//! Replays one thread and writes down its atomic operations, and its stores to words of interest.
+//! Replays one thread, and logs its atomic operations and its stores to watched words.
 
 use hindsight_events::event::tag;
 use hindsight_events::{Decoder, Event};
@@ -15,21 +15,23 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// What one atomic operation did to the bytes of one word of eight.
+/// What one atomic operation did to the bytes of one 8-byte word.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
-    /// Its number in the order, or that of the segment in which it stands if it has none.
+    /// Its order number. An operation without one has the number of the segment in which it stands.
     pub number: u64,
-    /// The thread's next number behind it.
+    /// The thread's next order number.
     pub next: u64,
     pub stream: StreamId,
     pub pos: u64,
     pub pc: u64,
-    /// Address of the word, and which of its bytes.
+    /// Address of the word.
     pub word: u64,
+    /// A bit for each byte of the word that it accessed.
     pub mask: u8,
-    /// The word before and after; other bytes are zero.
+    /// The word before the operation. Bytes that are not in `mask` are zero.
     pub before: u64,
+    /// The word after the operation.
     pub after: u64,
 }
 
@@ -38,21 +40,21 @@ pub struct Op {
 pub struct Store {
     pub stream: StreamId,
     pub pos: u64,
-    /// Numbers between which it took place.
+    /// The order numbers between which it took place.
     pub open: u64,
     pub close: u64,
     pub word: u64,
     pub mask: u8,
-    /// `None`: anything.
+    /// The bytes after the store. `None`: they may be anything.
     pub value: Option<u64>,
 }
 
-/// Something that may have changed memory in a way that is not known here.
+/// Something that may have changed memory to unknown values.
 #[derive(Clone, Debug)]
 pub struct Unknown {
     pub open: u64,
     pub close: u64,
-    /// Where; `None`: anywhere.
+    /// The memory that it may have changed. `None`: any memory.
     pub ranges: Option<Vec<Range<u64>>>,
 }
 
@@ -68,19 +70,19 @@ impl Unknown {
     }
 }
 
-/// What was found out about one thread.
+/// The log of one thread's replay.
 #[derive(Default)]
 pub struct Log {
     pub ops: Vec<Op>,
     pub stores: Vec<Store>,
-    /// System calls that may write memory, and signals.
+    /// System calls that may have written memory, and signals.
     pub kernel: Vec<Unknown>,
-    /// Stretches that were not recorded, the one behind the end included if the thread was killed.
+    /// Stretches that were not recorded. If the thread was killed, this includes the time after its end.
     pub missing: Vec<Unknown>,
 }
 
 impl Log {
-    /// Takes what another log says.
+    /// Appends another log.
     pub fn append(&mut self, mut other: Log) {
         self.ops.append(&mut other.ops);
         self.stores.append(&mut other.stores);
@@ -89,20 +91,20 @@ impl Log {
     }
 }
 
-/// The places to watch.
+/// The table of watched words.
 pub struct Table {
     at: *mut u8,
     pub words: HashSet<u64>,
 }
 
-// SAFETY: written only in `new`.
+// SAFETY: the table is written only in `new`.
 unsafe impl Send for Table {}
 // SAFETY: as above.
 unsafe impl Sync for Table {}
 
 impl Table {
     pub fn new(words: HashSet<u64>) -> std::io::Result<Table> {
-        // SAFETY: new memory, whose pages come into being as they are touched.
+        // SAFETY: new memory, whose pages are allocated when they are accessed.
         let at = unsafe {
             libc::mmap(
                 null_mut(),
@@ -119,7 +121,7 @@ impl Table {
         let at = at.cast::<u8>();
         for w in &words {
             for index in watch_indices(*w) {
-                // SAFETY: an index of the table.
+                // SAFETY: the index lies within the table.
                 unsafe { at.add(index).write(1) }
             }
         }
@@ -129,23 +131,23 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`; no machine uses it any more.
+        // SAFETY: mapped in `new`, and no machine uses it any more.
         unsafe {
             libc::munmap(self.at.cast(), WATCH_TABLE);
         }
     }
 }
 
-/// The sequence numbers of a stream, and what the kernel did, read beside the replay.
+/// The order numbers of a stream, and the kernel's writes. They are read beside the replay.
 struct Numbers<'a> {
     trace: &'a Trace,
     chunks: std::slice::Iter<'a, ChunkMeta>,
-    /// Of the chunk at hand: positions and numbers.
+    /// Positions and order numbers of the current chunk.
     list: Vec<(u64, u64)>,
     at: usize,
-    /// The last number that has been passed.
+    /// The last order number that was passed.
     last: u64,
-    /// System calls that may have written memory, and signals: position and where.
+    /// System calls that may have written memory, and signals: their position and the memory.
     calls: Vec<(u64, Written)>,
     /// A call that has not returned yet.
     call: Option<(u64, u64, [u64; 6])>,
@@ -168,7 +170,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// The next number, without passing it.
+    /// The next position and order number, without passing it.
     fn peek(&mut self) -> Result<Option<(u64, u64)>, Error> {
         while self.at >= self.list.len() {
             let Some(c) = self.chunks.next() else {
@@ -208,11 +210,11 @@ impl<'a> Numbers<'a> {
         Ok(self.list.get(self.at).copied())
     }
 
-    /// The call at hand has returned this, or the recording does not say what.
+    /// Ends the current call. `ret` is its result, or `None` if the recording does not have it.
     fn returned(&mut self, ret: Option<u64>) {
         if let Some((pos, nr, args)) = self.call.take() {
             if nr == EXIT_GROUP {
-                // Locks of the dead: see `judge::released`.
+                // The kernel changes only locks of dead threads here: see `judge::released`.
                 return;
             }
             let written = ret.and_then(|ret| written(nr, &args, ret));
@@ -222,8 +224,8 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Passes all numbers before position `pos`, and those at it if `with`; the last one passed, and the
-    /// one that follows.
+    /// Passes all order numbers before position `pos`, and with `with` also those at `pos`. Returns the last
+    /// one passed and the one that follows.
     fn pass(&mut self, pos: u64, with: bool) -> Result<(u64, u64), Error> {
         while let Some((p, number)) = self.peek()? {
             if p > pos || p == pos && !with {
@@ -238,12 +240,12 @@ impl<'a> Numbers<'a> {
 
 const EXIT_GROUP: u64 = 231;
 
-/// Memory that something may have written; `None`: any.
+/// Memory that something may have written. `None`: any memory.
 type Written = Option<Vec<Range<u64>>>;
 
-/// The memory that a system call may have written, as far as its number, arguments and result tell.
+/// The memory that a system call may have written, by its number, arguments and result.
 fn written(nr: u64, args: &[u64; 6], ret: u64) -> Written {
-    /// What a trace does not tell here.
+    /// Stands for the program's memory, which is not known here. Remembers whether it was asked for.
     struct Nothing(Cell<bool>);
     impl hindsight_syscalls::Memory for Nothing {
         fn read(&self, _: u64, _: &mut [u8]) -> bool {
@@ -259,7 +261,7 @@ fn written(nr: u64, args: &[u64; 6], ret: u64) -> Written {
     known.then_some(out)
 }
 
-/// Numbers of sequence events in a trace's stream.
+/// Number of order events in a stream.
 pub fn count(trace: &Trace, stream: StreamId) -> Result<u64, Error> {
     let mut numbers = Numbers::new(trace, stream);
     let mut n = 0;
@@ -270,7 +272,7 @@ pub fn count(trace: &Trace, stream: StreamId) -> Result<u64, Error> {
     Ok(n)
 }
 
-/// Intervals in which the kernel or unrecorded code of a stream may have changed memory.
+/// Logs the stretches in which the kernel or unrecorded code of a stream may have changed memory.
 pub fn unknown(trace: &Trace, stream: StreamId, log: &mut Log) -> Result<(), Error> {
     let mut all = Vec::new();
     let mut numbers = Numbers::new(trace, stream);
@@ -321,17 +323,18 @@ pub fn unknown(trace: &Trace, stream: StreamId, log: &mut Log) -> Result<(), Err
     Ok(())
 }
 
-/// Whether an atomic operation on a word is of interest, between its number and the thread's next one.
-pub type Wanted<'a> = dyn Fn(u64, (u64, u64)) -> bool + Sync + 'a;
+/// Says whether atomic operations on a word matter, given the word and two order numbers: the operation's and
+/// the thread's next one.
+pub type OpFilter<'a> = dyn Fn(u64, (u64, u64)) -> bool + Sync + 'a;
 
-/// Replays `stream`. Atomic operations on words of which `wanted` says so go to the log; with a table
-/// also all plain stores to its words.
+/// Replays `stream`. Logs atomic operations on words for which `wanted` is true. With a table, also logs all
+/// plain stores to its words.
 pub fn play(
     trace: &Trace,
     stream: StreamId,
     code: Arc<Code>,
     table: Option<&Table>,
-    wanted: &Wanted,
+    wanted: &OpFilter,
     log: &mut Log,
 ) -> Result<(), Error> {
     let bits = trace.header().predictor_bits;
@@ -356,7 +359,7 @@ pub fn play(
         };
         let atomic = is_atomic(&i);
         let string = StringOp::decode(&bytes[..n]).is_some();
-        // No atomic operation's place depends on it.
+        // The address of an atomic operation does not depend on vector registers.
         let vec = match atomic {
             true => None,
             false => Some(machine.vectors()),
@@ -366,7 +369,7 @@ pub fn play(
             finder.find(&bytes[..n], (&cpu, vec), &cpu, &mut accesses);
             parts(&machine, &accesses, &mut old);
         }
-        // What a string instruction did before something interrupted it is all that it did here.
+        // If something interrupted a string instruction, its work before that is all that it did here.
         if !(string && machine.begin_string()?) && machine.run_to(pos + 1)? != Stop::Position {
             continue;
         }
@@ -415,11 +418,11 @@ pub fn play(
     Ok(())
 }
 
-/// The words that the accesses write, with what is in the window now.
+/// The words that the accesses write, with their content in the window.
 fn parts(machine: &Machine, accesses: &[Access], out: &mut Vec<(u64, u8, u64)>) {
     out.clear();
     for a in accesses.iter().filter(|a| a.write) {
-        // A string instruction may go over much; nobody shares that much.
+        // A string instruction may process much memory. Nobody shares that much.
         let end = a.address.saturating_add(a.len.min(1 << 24));
         let mut at = a.address;
         while at < end {

@@ -1,16 +1,18 @@
 //! Proves the order of atomic operations from a trace.
 //!
-//! All threads of a process are replayed and what each atomic operation read is compared with what the
-//! latest atomic operation before it, in the recorded order, left in the same bytes. Where the two
-//! differ something else must have written in between: the threads are replayed again, with all their
-//! plain stores to those places written down. A store by a segment that may have run between the two
-//! operations, of the value that was read, explains the difference. Otherwise only what no trace
-//! tells can: a system call that may write memory, a stretch that was not recorded, another process
-//! that shares the memory. If there was none of these in between, the order is wrong.
+//! 1. All threads of a process are replayed. Each atomic operation must have read what the latest operation
+//!    before it, in the recorded order, left in the same bytes.
+//! 2. Where it read something else, another write must have come in between. The threads are replayed again,
+//!    and all their plain stores to these bytes are logged.
+//! 3. A store explains the difference if it stored the value, and its segment may have run between the two
+//!    operations.
+//! 4. Otherwise something may have written that no trace has: a system call that may write memory, an
+//!    unrecorded stretch, or another process that shares the memory. Then the operation is undecided.
+//! 5. If nothing of this lies in between, the order is wrong.
 //!
-//! Each process is looked at by itself; then all of them, at the memory that they share. Where the
-//! recording does not say which memory it is that a process shares, its operations are compared only with
-//! each other; [`OrderReport::shared`] says how many that are.
+//! Each process is checked by itself. Then all processes are checked at the memory that they share. If the
+//! recording does not say which memory a process shares, the process's operations on it are only compared
+//! with each other. [`OrderReport::shared`] counts these.
 
 mod judge;
 mod layout;
@@ -21,15 +23,15 @@ use hindsight_events::ring::STRIPES;
 use hindsight_replay::Code;
 use hindsight_text::Shown;
 use hindsight_trace::{StreamId, Taken, Trace};
-use judge::{Displaced, Intervals, Mismatch, Part, bits, judge, released, stored};
+use judge::{Displaced, Intervals, Mismatch, OpBytes, bits, judge, released, stored};
 use layout::{Layout, Objects};
-use play::{Log, Store, Table, Wanted};
+use play::{Log, OpFilter, Store, Table};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// Atomic operations that are held in memory at a time, about.
+/// About how many atomic operations are held in memory at a time.
 const MOST: u64 = 4 << 20;
 
 /// Why the order could not be checked.
@@ -39,9 +41,9 @@ pub enum OrderError {
     /// A thread cannot be replayed.
     #[error("stream {stream}: {cause}")]
     Replay {
-        /// Its stream.
+        /// The thread's stream.
         stream: StreamId,
-        /// Why.
+        /// Why it cannot be replayed.
         #[source]
         cause: hindsight_replay::Error,
     },
@@ -55,53 +57,54 @@ type Result<T> = std::result::Result<T, OrderError>;
 /// What is known of the order of atomic operations.
 #[derive(Clone, Default, Debug)]
 pub struct OrderReport {
-    /// Atomic operations looked at; one on more than eight bytes counts for each eight.
+    /// Operations that were looked at. One that accesses more than eight bytes counts once for each eight.
     pub operations: u64,
-    /// Those that read what the one before them left.
+    /// Operations that read what the operation before them left.
     pub proven: u64,
-    /// The first on their bytes.
+    /// Operations that were the first on their bytes.
     pub first: u64,
-    /// Those that read what a plain store left that may have come in between.
+    /// Operations that read what a plain store left that may have come in between.
     pub stored: u64,
-    /// Those that read something else, and a system call, a signal, unrecorded code or another process may
-    /// have written it; or their places are not exact.
+    /// Operations that read something else and are not proven wrong. A system call, a signal, unrecorded code
+    /// or another process may have written the value, or the operation's place is not exact.
     pub undecided: u64,
-    /// Those of the undecided whose places are not exact: a thread was stopped amid an operation that others
-    /// waited for.
+    /// Undecided operations whose place is not exact: a thread had stopped in the middle of an operation for
+    /// which others waited.
     pub displaced: u64,
-    /// Those of all on memory that processes share, compared with those of all processes.
+    /// Operations on memory that processes share. They were compared with the operations of all processes.
     pub common: u64,
-    /// Those of all on memory that other processes may have had too, nobody knows which. Only operations of
-    /// the same process are compared with each other.
+    /// Operations on memory that unknown other processes may share. They were compared only with operations
+    /// of the same process.
     pub shared: u64,
-    /// Those that contradict the recorded order.
+    /// Operations that contradict the recorded order.
     pub wrong: u64,
-    /// The first of these.
+    /// The first of the wrong operations.
     pub violation: Option<Violation>,
-    /// What keeps the result from being complete.
+    /// Why the result is not complete, as text.
     pub warnings: Vec<String>,
 }
 
-/// An atomic operation that cannot have taken effect where the order says.
+/// An atomic operation that cannot have taken effect at its place in the order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Its thread.
+    /// The stream of its thread.
     pub stream: StreamId,
-    /// Process and thread, for people.
+    /// Process and thread, as text for people.
     pub who: String,
-    /// Instructions completed before it.
+    /// Instructions that the thread completed before it.
     pub count: u64,
     pub pc: u64,
-    /// Where in the program that is.
-    pub place: Option<String>,
-    /// Its number in the order.
+    /// Where in the program it is, as text.
+    pub location: Option<String>,
+    /// Its order number.
     pub number: u64,
-    /// The bytes in question.
+    /// The bytes that contradict the order: their address.
     pub address: u64,
     pub len: u64,
     pub found: u64,
-    /// What the operation before it left, its number, thread and count.
+    /// The value that the operation before it left.
     pub expected: u64,
+    /// That operation: its order number, its stream, and the instructions completed before it.
     pub before: (u64, StreamId, u64),
 }
 
@@ -114,7 +117,7 @@ impl fmt::Display for Violation {
             self.count,
             self.pc
         )?;
-        if let Some(p) = &self.place {
+        if let Some(p) = &self.location {
             write!(f, " ({})", Shown(p))?;
         }
         let (number, thread, count) = self.before;
@@ -127,14 +130,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks the order of all atomic operations of `trace` with as many threads as `jobs` says.
+/// Checks the order of all atomic operations of `trace`, with `jobs` threads.
 pub fn check_order(trace: &Trace, jobs: usize) -> Result<OrderReport> {
     let mut report = OrderReport::default();
     let taken = trace.taken();
     if !taken.is_empty() {
         report.warnings.push(format!(
-            "threads were stopped amid atomic operations that others waited for: from then on, the places of \
-             operations on {} of the {STRIPES} parts of pages that are ordered by themselves are not exact",
+            "threads stopped in the middle of atomic operations while others waited. From then on the order is not \
+             exact in {} of the {STRIPES} parts of pages that are ordered separately",
             taken.len()
         ));
     }
@@ -180,7 +183,7 @@ fn tag<T>(s: StreamId, r: std::result::Result<T, hindsight_replay::Error>) -> Re
     r.map_err(|cause| OrderError::Replay { stream: s, cause })
 }
 
-/// One process as far as it ran one program.
+/// A process while it ran one program.
 struct Process<'t> {
     trace: &'t Trace,
     image: u32,
@@ -190,8 +193,8 @@ struct Process<'t> {
 }
 
 impl Process<'_> {
-    /// Replays all threads.
-    fn play(&self, table: Option<&Table>, wanted: &Wanted) -> Result<Log> {
+    /// Replays all threads of the process.
+    fn play(&self, table: Option<&Table>, wanted: &OpFilter) -> Result<Log> {
         let code = Arc::new(tag(0, Code::from_trace(self.trace, self.image))?);
         let next = AtomicUsize::new(0);
         let all = Mutex::new((Log::default(), None));
@@ -222,17 +225,18 @@ impl Process<'_> {
     }
 }
 
-/// Processes whose operations are compared with each other: one by itself, or those that share memory.
+/// Processes whose operations are compared with each other: one process alone, or all that share memory.
 struct Group<'p, 't> {
     members: Vec<&'p Process<'t>>,
-    /// Only memory is looked at that these are; otherwise only other memory.
+    /// Some: looks only at memory that processes share. None: looks only at the other memory.
     common: Option<&'p Objects>,
-    /// Where operations did not take place where their numbers say.
+    /// Locks that were taken from their threads: operations under them may have taken place later than their
+    /// numbers say.
     taken: &'p [Taken],
 }
 
 impl Group<'_, '_> {
-    /// What stands for a word of a process in comparisons; `None` if this group does not look at it.
+    /// What a word of a process is called in comparisons. `None` if this group does not look at it.
     fn key(&self, p: &Process, word: u64, when: (u64, u64)) -> Option<u64> {
         let key = p.layout.key(word, when);
         match self.common {
@@ -248,7 +252,7 @@ impl Group<'_, '_> {
         }
     }
 
-    /// Whether somebody may have written who is not in the group.
+    /// Whether somebody outside the group may have written to the word.
     fn is_open(&self, key: u64, when: (u64, u64)) -> bool {
         match self.common {
             Some(objects) => !objects.is_own(key),
@@ -318,16 +322,16 @@ impl Group<'_, '_> {
         let missing = Intervals::new(&mut missing);
         for m in mismatches {
             let list = stores.get(&m.op.word).map_or(&[][..], |l| l);
-            let unexplained = |p: &&Part| !stored(&m.op, p, list);
-            // What else may have written there.
-            let undecided = |p: &Part| {
+            let unexplained = |p: &&OpBytes| !stored(&m.op, p, list);
+            // Something else may have written there.
+            let undecided = |p: &OpBytes| {
                 let (from, to) = (p.before.number, m.op.next);
                 released(&m.op, p)
                     || kernel.any(from, to)
                     || missing.any(from, to)
                     || self.is_open(m.op.word, (from, to))
             };
-            let left: Vec<&Part> = m.parts.iter().filter(unexplained).collect();
+            let left: Vec<&OpBytes> = m.parts.iter().filter(unexplained).collect();
             if left.is_empty() {
                 report.stored += 1;
             } else if displaced.has(&m.op) {
@@ -349,7 +353,7 @@ impl Group<'_, '_> {
         Ok(())
     }
 
-    fn violation(&self, m: &Mismatch, part: &Part) -> Option<Violation> {
+    fn violation(&self, m: &Mismatch, part: &OpBytes) -> Option<Violation> {
         let mut members = self.members.iter();
         let p = members.find(|p| p.threads.contains(&m.op.stream))?;
         let first = part.mask.trailing_zeros();
@@ -365,7 +369,7 @@ impl Group<'_, '_> {
             ),
             count: m.op.pos,
             pc: m.op.pc,
-            place: symbols::place(p.trace, p.image, m.op.pc).map(|p| p.to_string()),
+            location: symbols::location(p.trace, p.image, m.op.pc).map(|p| p.to_string()),
             number: m.op.number,
             address: word + first as u64,
             len: len as u64,

@@ -1,30 +1,30 @@
-//! The order of all threads and processes of a recording.
+//! Checks that order numbers are unique in a recording.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Numbers in one entry of the map.
+/// Order numbers in one entry of the map.
 const SPAN: u64 = 512;
-/// Locks, so that parts that are replayed at the same time rarely wait for each other.
+/// Number of locks. With many, parts that are replayed at the same time rarely wait for each other.
 const SHARDS: usize = 64;
 
 type Shard = HashMap<u64, Box<[u64; SPAN as usize / 64]>>;
 
-/// The sequence numbers that have occurred: each may occur once.
-pub struct Order {
+/// The order numbers that have occurred. Each may occur once.
+pub struct Sequence {
     shards: Vec<Mutex<Shard>>,
 }
 
-impl Default for Order {
+impl Default for Sequence {
     fn default() -> Self {
-        Order {
+        Sequence {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         }
     }
 }
 
-impl Order {
-    /// Takes a number; whether nobody has taken it before.
+impl Sequence {
+    /// Takes a number. `false` if it was taken before.
     pub fn take(&self, number: u64) -> bool {
         let span = number / SPAN;
         let mut shard = self.shards[span as usize % SHARDS]
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn each_number_is_taken_once() {
-        let o = Order::default();
+        let o = Sequence::default();
         let numbers = [0, 1, 63, 64, 511, 512, 1 << 40, u64::MAX];
         assert!(numbers.iter().all(|n| o.take(*n)));
         assert!(!numbers.iter().any(|n| o.take(*n)));

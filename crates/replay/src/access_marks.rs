@@ -1,18 +1,18 @@
-//! Marks of what was accessed, taken from the window page by page.
+//! Takes access marks from the window, page by page.
 
 use crate::Error;
 use crate::sweep::{Bits, sweep};
-use crate::window::{Marks, Window};
+use crate::window::{AccessKind, Window};
 
 const PAGE: usize = 4096;
 
-/// How the bytes of a line of 64 cells were accessed: a bit for each.
+/// How the bytes of a line of 64 cells were accessed, with a bit for each byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LineMarks {
     pub read: u64,
     pub written: u64,
-    /// By their last access they were read, or written, and that is what the cells hold. Both: it is not
-    /// known what they hold.
+    /// The last access of each byte: it was read, or it was written, and the cell holds the value. If both
+    /// bits are set, the value is unknown.
     pub last: [u64; 2],
 }
 
@@ -28,15 +28,15 @@ impl LineMarks {
     }
 }
 
-/// Shows a page that was accessed: its number, a bit for each of its lines that was, how each was, and
-/// what the cells hold. Of lines that were not accessed nothing is said.
+/// Shows a page that was accessed. The arguments are: its number, a bit for each accessed line, the accesses
+/// of each line, and the cells. Entries of lines that were not accessed are meaningless.
 pub type ShowPage<'a> = dyn FnMut(u32, u64, &[LineMarks; 64], &[u8; PAGE]) + 'a;
 
 impl Window {
-    /// Shows all pages that have marks, ascending, and takes the marks back. Memory in which there were some is
-    /// zeroed where it is, lest it has to be made again; what had none is given back.
+    /// Shows all pages that have marks, ascending, and removes the marks. Pages of marks that were set are
+    /// zeroed in place, which is cheaper than allocating them again. Other pages are released.
     pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
-        let kinds = [Marks::Reads, Marks::Writes];
+        let kinds = [AccessKind::Reads, AccessKind::Writes];
         let mut parts = [Vec::new(), Vec::new()];
         for (kind, parts) in kinds.into_iter().zip(&mut parts) {
             self.fold_slack(kind)?;
@@ -135,42 +135,42 @@ mod tests {
         assert_eq!(seen(&mut w), []);
         for round in 0..3 {
             w.write(5 * 4096, &[7 + round]);
-            w.set_marks(Marks::Reads, 5 * 4096, 2, MARK);
-            w.set_marks(Marks::Writes, 9 * 4096 + 65, 1, MARK);
+            w.set_marks(AccessKind::Reads, 5 * 4096, 2, MARK);
+            w.set_marks(AccessKind::Writes, 9 * 4096 + 65, 1, MARK);
             let want = [(5, 1, 3, 0, 7 + round), (9, 2, 0, 2, 0)];
             assert_eq!(seen(&mut w), want);
             assert_eq!(seen(&mut w), []);
         }
-        // What begins in the last cells ends in the first ones.
-        w.set_marks(Marks::Reads, 0, 1, MARK);
-        w.set_slack(Marks::Reads, (1 << 32) + 1);
+        // An access that begins in the last cells ends in the first ones.
+        w.set_marks(AccessKind::Reads, 0, 1, MARK);
+        w.set_slack(AccessKind::Reads, (1 << 32) + 1);
         assert_eq!(seen(&mut w), [(0, 1, 3, 0, 0)]);
         assert_eq!(seen(&mut w), []);
-        // So do those of the first cells that are marked through the FS base.
-        w.set_slack(Marks::Reads, 1 << 32);
+        // The same holds for the first cells, which are marked through the FS base.
+        w.set_slack(AccessKind::Reads, 1 << 32);
         w.set_slack(
-            Marks::Reads,
+            AccessKind::Reads,
             (1 << 32) - 1 + observe::APART.unsigned_abs() as u64,
         );
         let mut marks = [0; 46];
-        w.marks(Marks::Reads, (1 << 32) - 1, &mut marks);
+        w.marks(AccessKind::Reads, (1 << 32) - 1, &mut marks);
         assert_eq!((marks[0], marks[1], marks[44]), (0, MARK, MARK));
         assert_eq!(marks.iter().filter(|m| **m != 0).count(), 2);
         let first = (0, 1, 1 << 43 | 1, 0, 0);
         assert_eq!(seen(&mut w), [first]);
-        w.set_slack(Marks::Reads, 1 << 32);
-        w.write_marks(Marks::Reads, 0, &[0; 2]);
-        w.marks(Marks::Reads, 0, &mut marks);
+        w.set_slack(AccessKind::Reads, 1 << 32);
+        w.write_marks(AccessKind::Reads, 0, &[0; 2]);
+        w.marks(AccessKind::Reads, 0, &mut marks);
         assert_eq!(marks[0], 0);
-        w.set_slack(Marks::Reads, 1 << 32);
+        w.set_slack(AccessKind::Reads, 1 << 32);
         w.forget(0, 1).unwrap();
-        w.marks(Marks::Reads, 0, &mut marks);
+        w.marks(AccessKind::Reads, 0, &mut marks);
         assert_eq!(marks[0], MARK & UNKNOWN);
-        w.set_slack(Marks::Writes, (1 << 32) + 2);
-        w.set_marks(Marks::Writes, (1 << 32) - 1, 2, MARK);
+        w.set_slack(AccessKind::Writes, (1 << 32) + 2);
+        w.set_marks(AccessKind::Writes, (1 << 32) - 1, 2, MARK);
         assert_eq!(seen(&mut w)[0], (0, 1, 1, 0b101, 0));
         assert_eq!(seen(&mut w), []);
-        w.set_marks(Marks::Writes, 3, 1, MARK);
+        w.set_marks(AccessKind::Writes, 3, 1, MARK);
         w.clear_marks().unwrap();
         assert_eq!(seen(&mut w), []);
     }

@@ -1,49 +1,50 @@
-//! A shelf of byte strings in memory that several processes share: they put translated code on it,
-//! and what else all program images of a recording may know, and find there what others have put.
+//! The shared cache: byte strings in memory that several processes share. All program images of a recording put
+//! translated code and other common knowledge there, and find what others put.
 //!
-//! A header, then an index of [`SLOTS`] words, then the entries. An entry is written whole into room
-//! that nobody else has, then its slot is set by one atomic operation; it never changes afterwards.
-//! So a process that is killed at any moment leaves at most unused room behind. Each entry has a
-//! checksum, since the programs that run in these processes can write anywhere.
+//! It consists of a header, an index of [`SLOTS`] words, and the entries. A process first writes an entry
+//! whole, into room that nobody else has. Then it sets the entry's slot with one atomic operation. An entry
+//! never changes afterwards. So a process that is killed leaves at most unused room behind. Each entry has a
+//! checksum, because the recorded programs can write anywhere.
 
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of a shelf.
+/// Bytes of a shared cache.
 pub const LEN: usize = 128 << 20;
 
-/// Entries that it can name. Many more than there are, so that each is near its place.
+/// Number of slots in the index. There are many more slots than entries, so an entry is found near its first
+/// slot.
 const SLOTS: usize = 1 << 19;
 
 /// Slots in a page of the index.
 const PAGE: usize = 512;
 
-/// Slots looked at for one key.
+/// Slots that are searched for one key.
 const PROBES: usize = 16;
 
 const INDEX: usize = 4096;
 const ENTRIES: usize = INDEX + 8 * SLOTS;
 
-/// Bytes of an entry before its content: checksum of what follows, key, length and kind.
+/// Bytes of an entry before its content: checksum of what follows, key, length, kind.
 const HEAD: usize = 24;
 
-/// The part of a slot that says where the entry is, in words.
-const PLACE: u64 = (1 << 25) - 1;
-const _: () = assert!(LEN / 8 <= PLACE as usize);
+/// The bits of a slot that hold the entry's offset, in words.
+const ENTRY_OFFSET: u64 = (1 << 25) - 1;
+const _: () = assert!(LEN / 8 <= ENTRY_OFFSET as usize);
 
-/// The bit of a slot whose entry was put there, or has served, in this recording.
+/// The bit of a slot whose entry was made or used in this recording.
 const USED: u64 = 1 << 31;
 
-/// An entry that was found.
+/// An entry that a search found.
 pub struct Found<'m> {
     pub content: &'m [u8],
     slot: &'m AtomicU64,
 }
 
 impl Found<'_> {
-    /// Takes note that it was what was looked for.
+    /// Notes that the entry was used.
     pub fn serves(&self) {
         if self.slot.load(Relaxed) & USED == 0 {
             self.slot.fetch_or(USED, Relaxed);
@@ -51,114 +52,114 @@ impl Found<'_> {
     }
 }
 
-/// How many entries there are.
+/// Numbers of entries.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// Of those that were restored, how many have served.
+    /// Restored entries that were used.
     pub served: usize,
-    /// Put there since.
+    /// Entries that were put in the shared cache in this recording.
     pub made: usize,
 }
 
-/// What an entry is.
+/// Kinds of entries.
 pub mod kind {
     /// A translated block.
     pub const BLOCK: u32 = 1;
-    /// What the processor says of itself.
+    /// What the processor says about itself.
     pub const PROCESSOR: u32 = 2;
-    /// All blocks that an image of a program has executed of one file.
+    /// All blocks of one file that an image of a program executed.
     pub const SET: u32 = 3;
-    /// There has been an image of this program.
+    /// A note that an image of this program has run.
     pub const MET: u32 = 4;
 }
 
 /// The first page.
 #[repr(C)]
 struct Header {
-    /// Bytes of entries given out.
+    /// Bytes given out to entries.
     used: AtomicU64,
-    /// Of these, bytes that another recording has left.
+    /// Of these, bytes of entries that were restored from an earlier recording.
     restored: AtomicU64,
-    /// Pages of the index in which something is named, one bit each: who looks at all slots need not touch
-    /// the others.
+    /// One bit for each page of the index that names an entry. A scan of all slots skips the other pages.
     pages: [AtomicU64; SLOTS / PAGE / 64],
 }
 
 const _: () = assert!(size_of::<Header>() <= INDEX);
 
-/// The key of what has this `hash`, whose slot is to be at `place`: what is looked for by turns is better found
-/// if it has places near each other.
+/// The key for this `hash` whose first slot is `place`. Entries that are searched one after the other are
+/// found faster if their slots are near each other.
 pub fn key(hash: u64, place: u64) -> u64 {
     const LOW: u64 = SLOTS as u64 - 1;
     hash & !LOW | place & LOW
 }
 
-/// The shelf in a mapping.
+/// The shared cache in a mapping.
 #[derive(Clone, Copy)]
-pub struct Shelf<'m> {
+pub struct SharedCache<'m> {
     base: *mut u8,
     mapping: PhantomData<&'m [AtomicU64]>,
 }
 
-// SAFETY: the header and the index are atomics; entries are written before they are named there.
-unsafe impl Send for Shelf<'_> {}
+// SAFETY: the header and the index are atomics, and entries are written before the index names them.
+unsafe impl Send for SharedCache<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Shelf<'_> {}
+unsafe impl Sync for SharedCache<'_> {}
 
-impl<'m> Shelf<'m> {
+impl<'m> SharedCache<'m> {
     /// # Safety
-    /// `base` is the start of [`LEN`] bytes of shared memory, zeros at first, that stay mapped for
-    /// `'m`, are aligned to a page, and are written through this type only.
-    pub unsafe fn new(base: *mut u8) -> Shelf<'m> {
-        Shelf {
+    /// - `base` is the start of [`LEN`] bytes of shared memory that is zero at first.
+    /// - The memory stays mapped for `'m` and is aligned to a page.
+    /// - It is written through this type only.
+    pub unsafe fn new(base: *mut u8) -> SharedCache<'m> {
+        SharedCache {
             base,
             mapping: PhantomData,
         }
     }
 
     fn header(&self) -> &'m Header {
-        // SAFETY: by the contract of `new`; only atomics.
+        // SAFETY: the contract of `new` keeps it valid, and all fields are atomics.
         unsafe { &*self.base.cast::<Header>() }
     }
 
     fn slot(&self, i: usize) -> &'m AtomicU64 {
-        // SAFETY: within the index.
+        // SAFETY: the slot lies within the index.
         unsafe { &*self.base.add(INDEX + 8 * (i % SLOTS)).cast::<AtomicU64>() }
     }
 
-    /// Numbers of the slots in which `key` may be.
+    /// Numbers of the slots that may name `key`.
     fn numbers(key: u64) -> impl Iterator<Item = usize> {
         let first = key as usize % SLOTS;
         (first..first + PROBES).map(|i| i % SLOTS)
     }
 
-    /// Slots in which `key` may be.
+    /// Slots that may name `key`.
     fn slots(&self, key: u64) -> impl Iterator<Item = &'m AtomicU64> {
-        let shelf = *self;
-        Shelf::numbers(key).map(move |i| shelf.slot(i))
+        let cache = *self;
+        SharedCache::numbers(key).map(move |i| cache.slot(i))
     }
 
-    /// What the slots say that are not empty.
+    /// The values of all slots that are not empty.
     fn named(&self) -> impl Iterator<Item = u64> {
-        let shelf = *self;
+        let cache = *self;
         let pages = &self.header().pages;
         let has = |p: &usize| pages[p / 64].load(Acquire) & 1 << (p % 64) != 0;
         (0..SLOTS / PAGE)
             .filter(has)
             .flat_map(|p| p * PAGE..(p + 1) * PAGE)
-            .map(move |i| shelf.slot(i).load(Acquire))
+            .map(move |i| cache.slot(i).load(Acquire))
             .filter(|v| *v != 0)
     }
 
     /// The contents of kind `kind` that were put under `key`.
     pub fn find(&self, kind: u32, key: u64) -> impl Iterator<Item = Found<'m>> {
-        let shelf = *self;
+        let cache = *self;
         self.slots(key)
             .map(|slot| (slot, slot.load(Acquire)))
             .take_while(|(_, v)| *v != 0)
             .filter(move |(_, v)| v >> 32 == key >> 32)
             .filter_map(move |(slot, v)| {
-                let content = shelf.entry(place(v), kind, key)?;
+                let content = cache.entry(entry_offset(v), kind, key)?;
                 Some(Found { content, slot })
             })
     }
@@ -167,7 +168,7 @@ impl<'m> Shelf<'m> {
         if at < ENTRIES || at + HEAD > LEN {
             return None;
         }
-        // SAFETY: within the shelf; entries that are named do not change.
+        // SAFETY: within the shared cache, and entries that the index names do not change.
         let head: [u64; 3] = unsafe { self.base.add(at).cast::<[u64; 3]>().read() };
         let len = head[2] as u32 as usize;
         if head[1] != key || head[2] >> 32 != kind as u64 || len > LEN - at - HEAD {
@@ -178,12 +179,12 @@ impl<'m> Shelf<'m> {
         (xxh3_64(whole) == head[0]).then(|| &whole[HEAD - 8..])
     }
 
-    /// Puts `content` of kind `kind` on the shelf under `key`, unless there is no room.
+    /// Puts `content` of kind `kind` in the shared cache under `key`. Does nothing if there is no room.
     pub fn put(&self, kind: u32, key: u64, content: &[u8]) {
         self.put_parts(kind, key, &[content]);
     }
 
-    /// The same with content of several parts.
+    /// The same with content in several parts.
     pub fn put_parts(&self, kind: u32, key: u64, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|p| p.len()).sum();
         let total = (HEAD + len).next_multiple_of(8);
@@ -197,7 +198,7 @@ impl<'m> Shelf<'m> {
             return;
         }
         let at = at as usize;
-        // SAFETY: `total` bytes within the shelf that were given to nobody else.
+        // SAFETY: these `total` bytes lie within the shared cache and were given to nobody else.
         unsafe {
             let entry = self.base.add(at);
             entry
@@ -223,7 +224,7 @@ impl<'m> Shelf<'m> {
             let slot = self.slot(*i);
             slot.compare_exchange(0, named, Release, Relaxed).is_ok()
         };
-        let found = Shelf::numbers(key).find(set);
+        let found = SharedCache::numbers(key).find(set);
         if let Some(p) = found.map(|i| i / PAGE) {
             let (word, bit) = (&self.header().pages[p / 64], 1 << (p % 64));
             if word.load(Relaxed) & bit == 0 {
@@ -233,17 +234,19 @@ impl<'m> Shelf<'m> {
         found.is_some()
     }
 
-    /// The translated blocks, to be kept, in at most `most` bytes; `all`: also those that have not served
-    /// in this recording. Nobody has to be trusted who has the memory.
+    /// Copies the translated blocks, at most `most` bytes, to be saved for later recordings. If `all`, this
+    /// includes blocks that this recording did not use. Every entry is checked: processes that can write this
+    /// memory need not be trusted.
     pub fn stock(&self, most: usize, all: bool) -> Vec<u8> {
         let mut places: Vec<usize> = self
             .named()
             .filter(|v| all || v & USED != 0)
-            .map(place)
+            .map(entry_offset)
             .collect();
         places.sort_unstable();
         let (mut out, mut end) = (Vec::new(), 0);
-        // Whoever has named what is no entry is not to make this look at the same bytes again and again.
+        // A slot may name bytes that are not an entry. This bounds how often the same bytes are read for
+        // that.
         let mut bad = 0;
         for at in places {
             let Some(len) = self.len_at(at).filter(|_| at >= end) else {
@@ -265,12 +268,12 @@ impl<'m> Shelf<'m> {
         out
     }
 
-    /// Copies `len` bytes at `at` behind `out`.
+    /// Copies `len` bytes from offset `at` to the end of `out`.
     fn copy(&self, at: usize, len: usize, out: &mut Vec<u8>) {
         assert!(at <= LEN && len <= LEN - at);
         out.reserve(len);
-        // SAFETY: within the shelf, and there is that much room in the vector. Who changes it now spoils the checksum of
-        // the copy.
+        // SAFETY: the source lies within the shared cache, and `reserve` made room in the vector. A concurrent
+        // change makes the copy's checksum wrong.
         unsafe {
             let end = out.as_mut_ptr().add(out.len());
             core::ptr::copy_nonoverlapping(self.base.add(at).cast_const(), end, len);
@@ -278,25 +281,26 @@ impl<'m> Shelf<'m> {
         }
     }
 
-    /// Bytes of the entry at `at`, if it can be one.
+    /// Length in bytes of the entry at `at`, if there can be one.
     fn len_at(&self, at: usize) -> Option<usize> {
         if at < ENTRIES || at + HEAD > LEN {
             return None;
         }
-        // SAFETY: within the shelf.
+        // SAFETY: within the shared cache.
         let word = unsafe { self.base.add(at + 16).cast::<u64>().read_volatile() };
         let len = (HEAD + word as u32 as usize).next_multiple_of(8);
         (len <= LEN - at).then_some(len)
     }
 
-    /// Puts `len` bytes of what [`Shelf::stock`] gave, which `read` writes into its argument, on an empty
-    /// shelf. The number of entries; those that are damaged will not be found.
+    /// Restores `len` bytes that [`SharedCache::stock`] made, in an empty shared cache. `read` writes them into its
+    /// argument and says whether it could. Returns the number of entries that were named. A search does not
+    /// find damaged entries.
     pub fn restock(&self, len: usize, read: impl FnOnce(&mut [u8]) -> bool) -> usize {
         let used = &self.header().used;
         if used.load(Relaxed) != 0 || len > LEN - ENTRIES {
             return 0;
         }
-        // SAFETY: within the shelf, and nothing there has been given to anybody.
+        // SAFETY: within the shared cache, and nobody has been given any of it.
         let room = unsafe { core::slice::from_raw_parts_mut(self.base.add(ENTRIES), len) };
         if !read(room) {
             return 0;
@@ -311,13 +315,13 @@ impl<'m> Shelf<'m> {
         entries
     }
 
-    /// What translated blocks have been found and made.
+    /// How many translated blocks were used and made.
     pub fn count(&self) -> Count {
         let restored = self.header().restored.load(Relaxed);
         let mut n = Count::default();
         for v in self.named() {
             match v & USED != 0 {
-                true if (place(v) as u64) < restored.saturating_add(ENTRIES as u64) => {
+                true if (entry_offset(v) as u64) < restored.saturating_add(ENTRIES as u64) => {
                     n.served += 1
                 }
                 true => n.made += 1,
@@ -328,21 +332,21 @@ impl<'m> Shelf<'m> {
     }
 }
 
-/// Where the entry is that a slot names.
-fn place(slot: u64) -> usize {
-    (slot & PLACE) as usize * 8
+/// Offset of the entry that a slot names.
+fn entry_offset(slot: u64) -> usize {
+    (slot & ENTRY_OFFSET) as usize * 8
 }
 
 /// An entry in bytes that nobody changes.
 struct Entry {
     key: u64,
     kind: u32,
-    /// Bytes of all of it.
+    /// Length of the whole entry in bytes.
     len: usize,
 }
 
 impl Entry {
-    /// The entry at the start of `bytes`, whose checksum is not looked at.
+    /// The entry at the start of `bytes`. Does not check the checksum.
     fn parse(bytes: &[u8]) -> Option<Entry> {
         let ([_, key, last], _) = bytes.get(..HEAD)?.as_chunks::<8>() else {
             return None;
@@ -357,7 +361,7 @@ impl Entry {
         (entry.kind == kind::BLOCK && len <= bytes.len()).then_some(entry)
     }
 
-    /// The same, if it is whole.
+    /// The same, but `None` if the checksum is wrong.
     fn read(bytes: &[u8]) -> Option<Entry> {
         let entry = Entry::parse(bytes)?;
         let sum = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
@@ -381,9 +385,9 @@ mod tests {
     #[test]
     fn what_was_put_is_found() {
         let mut m = memory();
-        // SAFETY: aligned and long enough, used through the shelf only.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
-        // The same slot, and one key twice.
+        // SAFETY: aligned and long enough, and used through the cache only.
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
+        // Two keys with the same first slot, and one key twice.
         let keys = [7, 7 + SLOTS as u64, 7 + (1 << 40), 7];
         for (i, k) in keys.iter().enumerate() {
             s.put(KIND, *k, &[i as u8; 100][..i * 10]);
@@ -404,7 +408,7 @@ mod tests {
     fn damage_is_not_returned() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         s.put(KIND, 1, b"something to be kept");
         for byte in 0..HEAD + 20 {
             // SAFETY: within the first entry.
@@ -420,10 +424,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_serves_another_shelf() {
+    fn a_stock_serves_another_shared_cache() {
         let (mut a, mut b) = (memory(), memory());
         // SAFETY: as above.
-        let [s, other] = [&mut a, &mut b].map(|m| unsafe { Shelf::new(m.as_mut_ptr().cast()) });
+        let [s, other] =
+            [&mut a, &mut b].map(|m| unsafe { SharedCache::new(m.as_mut_ptr().cast()) });
         for k in 0..100u64 {
             s.put(KIND, k << 32 | k, &[k as u8; 100][..k as usize]);
         }
@@ -461,7 +466,7 @@ mod tests {
     fn a_damaged_stock_does_no_harm() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         for k in 0..20u64 {
             s.put(KIND, k, &[k as u8; 50]);
         }
@@ -470,7 +475,7 @@ mod tests {
             let (mut bad, mut m) = (stock.clone(), memory());
             bad[at] ^= 0x81;
             // SAFETY: as above.
-            let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+            let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
             s.restock(bad.len() - at % 7, |to| {
                 to.copy_from_slice(&bad[..bad.len() - at % 7]);
                 true
@@ -487,16 +492,16 @@ mod tests {
     fn names_of_what_is_no_entry_cost_little() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         s.put(KIND, 1, &[7; 1000]);
-        // All slots name the same large piece that is none, and the good one again.
+        // Half of the slots name a large stretch that is not an entry. The others name the good entry.
         s.header()
             .pages
             .iter()
             .for_each(|p| p.store(u64::MAX, Relaxed));
         s.header().restored.store(u64::MAX, Relaxed);
         let large = ENTRIES + 4096;
-        // SAFETY: within the shelf.
+        // SAFETY: within the shared cache.
         unsafe { s.base.add(large + 16).cast::<u64>().write(100 << 20) };
         for i in 0..SLOTS {
             let at = if i % 2 == 0 { large } else { ENTRIES };
@@ -511,7 +516,7 @@ mod tests {
     fn it_can_be_full() {
         let mut m = memory();
         // SAFETY: as above.
-        let s = unsafe { Shelf::new(m.as_mut_ptr().cast()) };
+        let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
         let big = vec![1; 1 << 20];
         for k in 0..200 {
             s.put(KIND, k, &big);

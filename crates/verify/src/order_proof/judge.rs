@@ -1,4 +1,4 @@
-//! Compares atomic operations on the same bytes with each other, and with what else wrote there.
+//! Compares atomic operations on the same bytes with each other, and with other writes to these bytes.
 
 use super::OrderReport;
 use super::play::{Op, Store, Unknown};
@@ -6,7 +6,7 @@ use hindsight_events::ring::stripe_of;
 use hindsight_trace::Taken;
 use std::collections::HashMap;
 
-/// What bytes of a word are known to hold, and which operations left that, by their places in the list.
+/// The known bytes of a word, and for each byte the index of the operation that left it.
 #[derive(Default)]
 struct Cell {
     mask: u8,
@@ -14,31 +14,31 @@ struct Cell {
     last: [usize; 8],
 }
 
-/// An operation that read something else than those before it left.
+/// An operation that read something other than the operations before it left.
 pub struct Mismatch {
     pub op: Op,
     pub expected: u64,
-    /// Bytes that differ, by the operation that was the last one on them: two variables may share a word.
-    pub parts: Vec<Part>,
+    /// The bytes that differ, grouped by the last operation on them. Two variables may share a word.
+    pub parts: Vec<OpBytes>,
 }
 
-/// Bytes that one operation left and another one found to be different.
+/// Bytes that one operation left and another one found changed.
 #[derive(Clone, Copy)]
-pub struct Part {
+pub struct OpBytes {
     pub before: Op,
     pub mask: u8,
 }
 
-/// The bits of the bytes that `mask` names.
+/// The bits of the bytes that `mask` selects.
 pub fn bits(mask: u8) -> u64 {
     (0..8)
         .filter(|i| mask >> i & 1 != 0)
         .fold(0, |m, i| m | 0xff << (8 * i))
 }
 
-/// Compares each operation with the one before it; returns those that do not fit.
+/// Compares each operation with the one before it. Returns the operations that do not fit.
 pub fn judge(mut ops: Vec<Op>, report: &mut OrderReport) -> Vec<Mismatch> {
-    // Operations of one thread without a number of their own share that of their segment.
+    // An operation without an order number of its own has the number of its segment.
     ops.sort_by_key(|o| (o.number, o.stream, o.pos));
     let mut cells: HashMap<u64, Cell> = HashMap::new();
     let mut out = Vec::new();
@@ -67,14 +67,14 @@ pub fn judge(mut ops: Vec<Op>, report: &mut OrderReport) -> Vec<Mismatch> {
     out
 }
 
-/// Those of `all`, one for each byte of a word, that `mask` names.
+/// The entries of `all`, which has one for each byte of a word, that `mask` selects.
 fn bytes<T>(mask: u8, all: &mut [T; 8]) -> impl Iterator<Item = (usize, &mut T)> {
     let named = move |(i, _): &(usize, &mut T)| mask >> i & 1 != 0;
     all.iter_mut().enumerate().filter(named)
 }
 
-/// The bytes that `mask` names, by who left them.
-fn parts(mask: u8, last: &[usize; 8], ops: &[Op]) -> Vec<Part> {
+/// The bytes that `mask` selects, grouped by the operation that left them.
+fn parts(mask: u8, last: &[usize; 8], ops: &[Op]) -> Vec<OpBytes> {
     let mut out: Vec<(usize, u8)> = Vec::new();
     for i in (0..8).filter(|i| mask >> i & 1 != 0) {
         match out.iter_mut().find(|p| p.0 == last[i]) {
@@ -82,17 +82,17 @@ fn parts(mask: u8, last: &[usize; 8], ops: &[Op]) -> Vec<Part> {
             None => out.push((last[i], 1 << i)),
         }
     }
-    let part = |(at, mask): (usize, u8)| Part {
+    let part = |(at, mask): (usize, u8)| OpBytes {
         before: ops[at],
         mask,
     };
     out.into_iter().map(part).collect()
 }
 
-/// The operations whose places are not exact, since a lock was taken away.
+/// Finds operations whose place is not exact because their lock was taken from its thread.
 pub struct Displaced {
-    /// For each lock that was, the number before which it was taken, and that of the operation before that
-    /// one. The latter may be the one that was stopped.
+    /// For each lock that was taken: the order number at which it was taken, and the number of the last
+    /// operation before that. This last operation may be the one that was stopped.
     locks: HashMap<usize, (u64, u64)>,
 }
 
@@ -107,7 +107,7 @@ impl Displaced {
         Displaced { locks }
     }
 
-    /// To be told all operations first.
+    /// Notes an operation. All operations must be noted before [`Displaced::has`] is called.
     pub fn see(&mut self, op: &Op) {
         if let Some((taken, last)) = self.locks.get_mut(&stripe_of(op.word))
             && op.number < *taken
@@ -117,16 +117,15 @@ impl Displaced {
         }
     }
 
-    /// Whether it may have taken place elsewhere. Instead of its address, what stands for its place in its page
-    /// is enough.
+    /// Whether the operation's place may not be exact. Only the offset of its address in the page matters.
     pub fn has(&self, op: &Op) -> bool {
         let lock = self.locks.get(&stripe_of(op.word));
         lock.is_some_and(|(_, last)| op.number >= *last)
     }
 }
 
-/// Whether an operation may have read what the kernel leaves in a robust lock whose owner has died.
-pub fn released(op: &Op, part: &Part) -> bool {
+/// Whether an operation may have read what the kernel leaves in a robust lock after its owner died.
+pub fn released(op: &Op, part: &OpBytes) -> bool {
     const OWNER_DIED: u64 = 0x4000_0000;
     [0, 32].into_iter().any(|half| {
         let differs = part.mask >> (half / 8) & 0xf != 0;
@@ -135,7 +134,7 @@ pub fn released(op: &Op, part: &Part) -> bool {
 }
 
 /// Whether plain stores explain all bytes of a part.
-pub fn stored(b: &Op, part: &Part, stores: &[Store]) -> bool {
+pub fn stored(b: &Op, part: &OpBytes, stores: &[Store]) -> bool {
     let a = &part.before;
     let possible = |s: &&Store| {
         let before_b = if s.stream == b.stream {
@@ -155,7 +154,7 @@ pub fn stored(b: &Op, part: &Part, stores: &[Store]) -> bool {
             && s.value
                 .is_none_or(|v| (v ^ b.before) >> (8 * i) & 0xff == 0)
     };
-    // Sorted by `open`: what begins after the operation cannot come before it.
+    // The stores are sorted by `open`. A store that began after the operation cannot have come before it.
     let end = stores.partition_point(|s| s.open < b.next);
     let mut left = part.mask;
     for s in stores[..end].iter().rev().filter(possible) {
@@ -171,7 +170,7 @@ pub fn stored(b: &Op, part: &Part, stores: &[Store]) -> bool {
     false
 }
 
-/// Stretches of the order, sorted, with the greatest end so far.
+/// Stretches of the order, sorted by their start. Each has the greatest end of all up to it.
 pub struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {
@@ -185,7 +184,7 @@ impl Intervals {
         Intervals(list.iter().map(with).collect())
     }
 
-    /// Whether one of them may overlap what lies between two numbers.
+    /// Whether one of the stretches may overlap the stretch between two order numbers.
     pub fn any(&self, from: u64, to: u64) -> bool {
         let n = self.0.partition_point(|(open, _)| *open < to);
         n.checked_sub(1).is_some_and(|i| self.0[i].1 > from)
@@ -223,7 +222,8 @@ mod tests {
     #[test]
     fn variables_that_share_a_word_are_told_apart() {
         const HIGH: u64 = 1 << 32;
-        // A plain store to the upper variable, then an operation on the lower one, then one on the upper one.
+        // A plain store to the upper variable, an operation on the lower one, and an operation on the upper
+        // one.
         let ops = vec![
             on(10, 0xf0, 0, HIGH),
             on(20, 0x0f, 0, 5),
@@ -247,14 +247,14 @@ mod tests {
         assert!(!stored(&found[0].op, &part, &[store(15, HIGH)]));
         assert!(!stored(&found[0].op, &part, &[store(5, 0)]));
         assert!(!stored(&found[0].op, &part, &[store(35, 0)]));
-        // One that finds both different tells who left which.
+        // For an operation that finds both changed, each byte names who left it.
         let ops = vec![
             on(10, 0xf0, 0, HIGH),
             on(20, 0x0f, 0, 5),
             on(30, 0xff, 7, 7),
         ];
         let found = judge(ops, &mut report);
-        let who = |p: &Part| (p.before.number, p.mask);
+        let who = |p: &OpBytes| (p.before.number, p.mask);
         let who: Vec<_> = found[0].parts.iter().map(who).collect();
         assert_eq!(who, [(20, 1), (10, 0x10)]);
     }
@@ -265,10 +265,11 @@ mod tests {
             lock: stripe_of(0x7000_1230) as u32,
             number: 50,
         };
-        // If it was taken away again later, the first time counts.
+        // If the lock was taken again later, the first time counts.
         let again = |number| Taken { number, ..taken };
         let mut displaced = Displaced::new(&[again(70), taken, again(55)]);
-        // In any order. Of two words, at different addresses with the same lock, and of another.
+        // The order does not matter. The words are two at different addresses with the same lock, and one
+        // with another lock.
         for (number, word) in [
             (60, 0x7000_1230),
             (30, 0x7000_1238),
@@ -286,7 +287,7 @@ mod tests {
         ] {
             assert_eq!(displaced.has(&op(number, word)), is, "{number}");
         }
-        // Nothing came before: nothing of it is displaced.
+        // No operation came before, so no earlier one is displaced.
         let displaced = Displaced::new(&[taken]);
         assert!(!displaced.has(&op(49, 0x1230)) && displaced.has(&op(50, 0x1230)));
     }

@@ -1,0 +1,79 @@
+//! `record` ends when it is told to, whatever its program does.
+
+use crate::harness::{Running, Scene, end, kill, words};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Time in which it ends. It takes less than two seconds where nothing else goes on; else it would not end at all.
+const SOON: Duration = Duration::from_secs(20);
+
+fn start(scene: &Scene, program: &Path, args: &[&str]) -> (Running, PathBuf) {
+    let trace = scene.path("trace.hst");
+    let running = scene.start(&mut scene.recording(&trace, &words(program, args)));
+    assert_eq!(running.first_line(), "ready");
+    (running, trace)
+}
+
+fn ends_soon(once: impl Fn() -> Duration) {
+    let took = once();
+    assert!(took < SOON, "{took:?}");
+}
+
+#[test]
+fn a_program_that_does_not_take_the_signal_is_killed() {
+    let scene = Scene::new();
+    let program = scene.compile("stubborn.c", &[]);
+    for signo in [libc::SIGTERM, libc::SIGINT] {
+        for args in [
+            &["ignore"][..],
+            &["block"],
+            &["ignore", "and run"],
+            &["block", "and run"],
+        ] {
+            ends_soon(|| {
+                let (running, trace) = start(&scene, &program, args);
+                let begin = Instant::now();
+                assert!(kill(running.id(), signo));
+                let done = running.finish();
+                let took = begin.elapsed();
+                let says = done.messages();
+                assert_eq!(end(done.status), (None, Some(libc::SIGKILL)), "{says}");
+                assert!(says.contains("does not take the signal"), "{says}");
+                scene.must_verify(&trace);
+                took
+            });
+        }
+    }
+}
+
+#[test]
+fn a_program_that_takes_the_signal_has_all_the_time_it_wants() {
+    let scene = Scene::new();
+    let program = scene.compile("stubborn.c", &[]);
+    for (how, signo) in [("take", libc::SIGTERM), ("wait", libc::SIGINT)] {
+        let (running, trace) = start(&scene, &program, &[how]);
+        assert!(kill(running.id(), signo));
+        let done = running.finish();
+        assert_eq!(done.text(), "ready\nin order\n", "{}", done.messages());
+        assert_eq!(end(done.status), (Some(7), None), "{}", done.messages());
+        scene.must_verify(&trace);
+    }
+}
+
+#[test]
+fn who_outlives_the_program_holds_nobody_up() {
+    let scene = Scene::new();
+    let program = scene.compile("stubborn.c", &[]);
+    ends_soon(|| {
+        let (running, trace) = start(&scene, &program, &["child"]);
+        let group = running.id();
+        let begin = Instant::now();
+        assert!(kill(group, libc::SIGTERM));
+        let done = running.finish();
+        let took = begin.elapsed();
+        kill(-group, libc::SIGKILL);
+        assert_eq!(end(done.status), (Some(0), None), "{}", done.messages());
+        scene.must_verify(&trace);
+        took
+    });
+}
