@@ -98,7 +98,7 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
     let done = from.and_then(|from| {
         dense.interest(
             Dense {
-                from: from,
+                from,
                 until: until?,
                 interval: 1024,
             },

@@ -281,7 +281,7 @@ fn a_range_of_interest_gets_its_frames_denser() {
     c.seek(from).unwrap();
     let made = t.interest(
         Dense {
-            from: from,
+            from,
             until: to,
             interval: 1500,
         },
