@@ -61,11 +61,16 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     let Some(info) = deadly(t, nr, a) else {
         return pass(t, nr, a);
     };
+    let signo = info.signo as u32;
+    if target(nr, a).is_none() && t.tid == sys::getpid() && t.signals.takes(signo) {
+        // The kernel prefers the first thread of a process, and this one is it: it gets the signal before its next
+        // instruction.
+        return pass(t, nr, a);
+    }
     sys::set_signal_mask(!0);
     if pass::waiting(t) {
         return None;
     }
-    let signo = info.signo as u32;
     let taken = match target(nr, a) {
         Some(tid) => tid != t.tid && threads::one_takes(tid, signo),
         None => threads::takes(t, signo).is_some(),
