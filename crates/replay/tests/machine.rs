@@ -457,7 +457,7 @@ fn gaps_that_make_no_sense_are_refused() {
     events.truncate(3);
     events.push(event(33, gap_end()));
     events.push(event(40, Event::RepChunk { iterations: 0 }));
-    assert!(refused(&events).contains("did not begin"));
+    assert!(refused(&events).contains("never began"));
     for extra in [
         patch(70, 0x1000, [1; 8]),
         regs(70, 0, &[(0, 1)]),

@@ -466,7 +466,7 @@ fn the_order_is_one() {
         let r = run(images(&[(CODE, &[&good, &ordered(numbers)])]), 1).unwrap();
         let d = r.difference.unwrap();
         assert_eq!((d.stream, d.difference.position), (3, position), "{d}");
-        assert!(d.difference.expected.contains("sequence"), "{d}");
+        assert!(d.difference.expected.contains("order number"), "{d}");
     }
     // The same between two parts of a stream, which are replayed at the same time.
     let mut long = long_recording();
