@@ -229,6 +229,8 @@ pub struct Face {
     asked: Cell<Option<Instant>>,
     /// The signal that the program was sent for that.
     sent: RefCell<Option<Sent>>,
+    /// Signals (bits by number) that the program has taken: what it does then is its own affair.
+    taken: Cell<u64>,
     /// It did not take that, and was killed.
     forced: Cell<bool>,
     /// The last such signal, and when it was sent; and the one that the program died of.
@@ -246,6 +248,7 @@ impl Face {
             together: Cell::new(false),
             asked: Cell::new(None),
             sent: RefCell::default(),
+            taken: Cell::new(0),
             forced: Cell::new(false),
             asked_by: Cell::new(None),
             died: Cell::new(None),
@@ -280,8 +283,10 @@ impl Face {
         let overdue = self.asked.get().is_some_and(|a| a.elapsed() > OVERDUE);
         let mut sent = self.sent.borrow_mut();
         let fate = sent.as_mut().map(|s| s.look(header));
-        if fate == Some(Fate::Taken) {
-            *sent = None;
+        if fate == Some(Fate::Taken)
+            && let Some(s) = sent.take()
+        {
+            self.taken.set(self.taken.get() | 1 << s.signal());
         }
         if !(overdue && damaged || fate == Some(Fate::Overdue)) {
             return;
@@ -306,8 +311,12 @@ impl Face {
                     self.asked.set(self.asked.get().or(Some(Instant::now())));
                     if let Some(signal) = v["signal"].as_i64() {
                         self.asked_by.set(Some((signal as i32, Instant::now())));
-                        let sent = || Sent::new(self.program.get(), signal as i32);
-                        self.sent.borrow_mut().get_or_insert_with(sent);
+                        let counts = matches!(signal as i32, libc::SIGINT | libc::SIGTERM)
+                            && self.taken.get() >> signal & 1 == 0;
+                        if counts {
+                            let sent = || Sent::new(self.program.get(), signal as i32);
+                            self.sent.borrow_mut().get_or_insert_with(sent);
+                        }
                     }
                 }
                 Heard::Message(v) => {

@@ -226,6 +226,10 @@ pub fn await_others(
         if told_to_end() {
             stop.store(true, Release);
             control.wake();
+            if stopped.is_none() {
+                // How long it stood before says nothing.
+                idle = Idle::new();
+            }
             stopped = stopped.or(Some(Instant::now()));
         }
         if stopped.is_some_and(|s: Instant| stands && s.elapsed() > STANDS || s.elapsed() > LAST) {

@@ -32,11 +32,18 @@ pub struct Sent {
     /// Looks in a row that did not find it waiting. One may come between the kernel, which does not have it any more, and
     /// the recorder, which does not have it yet.
     missed: u32,
+    /// The program ignored it already then. A handler that has taken it may have it ignored later.
+    ignored: bool,
     /// The program's processor time until then.
     before: Duration,
 }
 
 impl Sent {
+    /// Which signal it is.
+    pub fn signal(&self) -> i32 {
+        self.signal
+    }
+
     /// It has just been sent.
     pub fn new(program: i32, signal: i32) -> Sent {
         Sent {
@@ -44,6 +51,7 @@ impl Sent {
             signal,
             when: Instant::now(),
             missed: 0,
+            ignored: status(program).is_some_and(|s| has(&s, "SigIgn:", signal)),
             before: cpu(program).unwrap_or_default(),
         }
     }
@@ -68,23 +76,14 @@ impl Sent {
         if !matches!(self.signal, libc::SIGINT | libc::SIGTERM) {
             return TAKEN;
         }
-        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.program)) else {
+        let Some(status) = status(self.program) else {
             return TAKEN;
         };
-        let field = |name: &str| {
-            status
-                .lines()
-                .find_map(|l| l.strip_prefix(name))
-                .map(str::trim)
-        };
         // Whoever is stopped, or is dead already, takes nothing.
-        let able = field("State:").is_some_and(|s| !s.starts_with(['T', 't', 'Z', 'X']));
-        let has = |name: &str| {
-            let set = field(name).and_then(|s| u64::from_str_radix(s, 16).ok());
-            set.is_some_and(|s| s >> (self.signal - 1) & 1 != 0)
-        };
+        let able = field(&status, "State:").is_some_and(|s| !s.starts_with(['T', 't', 'Z', 'X']));
+        let has = |name: &str| has(&status, name, self.signal);
         let held = ending(self.signal).is_some_and(|b| header.untaken.load(Relaxed) & b != 0);
-        let ignored = has("SigIgn:");
+        let ignored = self.ignored && has("SigIgn:");
         let waits = ignored || has("ShdPnd:") || has("SigPnd:") || held;
         (waits, waits && able && (ignored || self.had_time()))
     }
@@ -94,6 +93,22 @@ impl Sent {
         let used = cpu(self.program).unwrap_or_default();
         used.saturating_sub(self.before) > WORK || os::threads_in(self.program, b'R') == 0
     }
+}
+
+/// What the kernel says of a process.
+fn status(pid: i32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/status")).ok()
+}
+
+fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    let mut lines = status.lines();
+    lines.find_map(|l| l.strip_prefix(name)).map(str::trim)
+}
+
+/// Whether a set of signals has one.
+fn has(status: &str, set: &str, signal: i32) -> bool {
+    let set = field(status, set).and_then(|s| u64::from_str_radix(s, 16).ok());
+    set.is_some_and(|s| s >> (signal - 1) & 1 != 0)
 }
 
 /// Processor time of all threads of a process.

@@ -459,6 +459,8 @@ impl Thread {
         (self.pos, self.surprises) = (0, 0);
         self.ctx.count = 0;
         self.tid = sys::gettid();
+        // The number of a ring was the parent's.
+        self.ring.store(-1, Release);
         self.place.arrive(false);
         place::abandon_free();
         map_shared(self.window, self.predictor)

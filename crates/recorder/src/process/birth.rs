@@ -228,6 +228,8 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
         message: b"",
     });
     t.publish();
+    // It runs on for a moment, and is not to be taken for one that has left.
+    t.ring.store(-1, Release);
     t.emit.end();
     threads::unregister(t);
     let taken = t.place.taken.as_ptr();

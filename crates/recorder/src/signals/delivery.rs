@@ -12,7 +12,7 @@ use crate::signals::exceptions::PAGE_FAULT;
 use crate::signals::{doom, frame, stepping};
 use crate::sys::context::{CR2, ERROR, Info, RIP, TRAPNO};
 use crate::sys::guard::Trap;
-use crate::sys::{self, SigAction, arena, fail};
+use crate::sys::{self, SigAction, fail};
 use crate::thread::inbox::Left;
 use crate::thread::pending::Pending;
 use crate::thread::signal_actions::{NONE, SIG_IGN, is_deadly};
@@ -27,17 +27,10 @@ pub use crate::signals::handler::before_enter;
 
 /// Installs the recorder's handlers and stack for them. The thread's GS base is set.
 pub fn install(t: &mut Thread) {
-    let len = 256 << 10;
-    let stack = arena::map(
-        len,
-        PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS,
-        -1,
-        0,
-    );
-    // SAFETY: fresh memory that serves nothing else.
-    let set = stack.and_then(|s| unsafe { sys::sigaltstack(s, len) });
-    if let Err(e) = set {
+    // That of the place, as all threads have it: locks know their owners by it.
+    let (stack, len) = t.place.signal_stack();
+    // SAFETY: the second stack of the thread's place.
+    if let Err(e) = unsafe { sys::sigaltstack(stack, len) } {
         fail::die(
             fail::STATUS,
             &line!("cannot make a stack for signal handlers (error {e})"),

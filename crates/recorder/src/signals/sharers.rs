@@ -23,11 +23,13 @@ const GLANCE_MS: u32 = 2;
 pub fn hold(t: &Thread) -> impl Sized {
     let order = mapping::hold_order();
     let actions = (t.signals.actions.lock(), t.limits.lock());
-    let own = (program::hold(), shown::hold());
+    let own = shown::hold();
     let held = (brk::hold(), cache::cache());
     let more = (
         select::hold(),
         maps::regions(),
+        // Behind the tables of code and mappings: those who hold them ask for it.
+        program::hold(),
         ring::hold(),
         threads::hold(),
         thread::hold(),

@@ -1,4 +1,4 @@
-//! A lock that needs no thread-local storage and no C library, and that survives its owner. Signal handlers take none.
+//! A lock that needs no thread-local storage and no C library, and that survives its owner. Signal handlers wait for none.
 //!
 //! A process that shares the program's memory may be killed by itself, at any instruction, and whoever is left goes on.
 //! So a lock says whose it is, by an address on the owner's stack in the recorder (see [`crate::thread::owners`]), and whether

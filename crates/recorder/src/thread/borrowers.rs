@@ -34,7 +34,7 @@ unsafe fn has_left(t: *const Thread) -> bool {
     let others = unsafe { (*t).place.pid.load(Acquire) } != sys::getpid();
     (borrows || others && !owners::is_mixed())
         && tid != 0
-        && (sys::has_left(tid) || ring >= 0 && !ring::carries(ring as usize, tid))
+        && (sys::has_left(tid) || borrows && ring >= 0 && !ring::carries(ring as usize, tid))
 }
 
 /// Takes a child that borrowed this memory out of the list, if it is still in it: it has executed

@@ -71,7 +71,11 @@ pub fn populate(at: u64, len: u64) {
 /// Where the `len` bytes are written that are executed at `at`; from here on they are this process's own.
 pub fn writable(at: u64, len: u64) -> *mut u8 {
     let [run, write, _] = places();
-    let (first, last) = ((at - run) / PIECE, (at - run + len.max(1) - 1) / PIECE);
+    if len == 0 {
+        // It may stand behind the last piece.
+        return (at - run + write) as *mut u8;
+    }
+    let (first, last) = ((at - run) / PIECE, (at - run + len - 1) / PIECE);
     for piece in first..=last {
         let (word, bit) = (piece as usize / 64, 1 << (piece % 64));
         if SHARED[word].load(Relaxed) & bit != 0 {
