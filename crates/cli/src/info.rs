@@ -1,6 +1,6 @@
 //! `hindsight info`.
 
-use crate::numbers::{grouped, size};
+use crate::numbers::{grouped, size, total};
 use crate::out::println;
 use crate::tree::{self, Node};
 use crate::{args, limits, os, store};
@@ -110,8 +110,8 @@ fn bits(bytes: u64, instructions: u64) -> f64 {
 fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Value {
     let h = t.header();
     let s = t.summary();
-    let instructions: u64 = streams.iter().map(|s| s.instructions).sum();
-    let stream_bytes: u64 = streams.iter().map(|s| s.stored_bytes).sum();
+    let instructions: u64 = total(streams.iter().map(|s| s.instructions));
+    let stream_bytes: u64 = total(streams.iter().map(|s| s.stored_bytes));
     let mut all = json!({
         "file": path,
         "format": hindsight_trace::chunk::VERSION,
@@ -142,9 +142,9 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "blocks_made": s.map(|s| s.blocks_made),
         "peak_rss_kib": s.map(|s| s.peak_memory_kib),
         "instructions": instructions,
-        "gap_instructions": streams.iter().map(|s| s.gaps.instructions).sum::<u64>(),
-        "gaps": streams.iter().map(|s| s.gaps.small + s.gaps.big).sum::<u64>(),
-        "unpredicted_reads": streams.iter().map(|s| s.unpredicted_reads).sum::<u64>(),
+        "gap_instructions": total(streams.iter().map(|s| s.gaps.instructions)),
+        "gaps": total(streams.iter().map(|s| s.gaps.small + s.gaps.big)),
+        "unpredicted_reads": total(streams.iter().map(|s| s.unpredicted_reads)),
         "trace_bytes": t.len(),
         "stream_bytes": stream_bytes,
         "module_bytes": s.map(|s| s.module_bytes),
@@ -235,11 +235,11 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             ),
         );
     }
-    let instructions: u64 = streams.iter().map(|s| s.instructions).sum();
-    let stored: u64 = streams.iter().map(|s| s.stored_bytes).sum();
+    let instructions: u64 = total(streams.iter().map(|s| s.instructions));
+    let stored: u64 = total(streams.iter().map(|s| s.stored_bytes));
     row("instructions", grouped(instructions));
     if s.is_some() {
-        let reads = streams.iter().map(|s| s.unpredicted_reads).sum();
+        let reads = total(streams.iter().map(|s| s.unpredicted_reads));
         row("unpredicted", format!("{} reads", grouped(reads)));
     }
     row(
@@ -268,7 +268,7 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         };
         row("regime", text);
     }
-    let lost: u64 = streams.iter().map(|s| s.lost_files).sum();
+    let lost: u64 = total(streams.iter().map(|s| s.lost_files));
     if lost > 0 {
         row(
             "lost",
@@ -280,14 +280,14 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         .filter(|s| s.gaps != Gaps::default())
         .collect();
     if !gaps.is_empty() {
-        let all: u64 = gaps.iter().map(|s| s.gaps.instructions).sum();
+        let all: u64 = total(gaps.iter().map(|s| s.gaps.instructions));
         row(
             "not recorded",
             format!(
                 "{} instructions ({:.2} %) in {} gaps",
                 grouped(all),
                 share(all, instructions),
-                grouped(gaps.iter().map(|s| s.gaps.small + s.gaps.big).sum()),
+                grouped(total(gaps.iter().map(|s| s.gaps.small + s.gaps.big))),
             ),
         );
     }

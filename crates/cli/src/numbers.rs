@@ -22,3 +22,8 @@ pub fn size(n: u64) -> String {
         _ => format!("{:.1} GiB", n as f64 / (1u64 << 30) as f64),
     }
 }
+
+/// The sum of numbers that a recording says. They may be anything, and so the sum is at most the greatest number.
+pub fn total(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}

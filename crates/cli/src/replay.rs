@@ -2,7 +2,7 @@
 
 use crate::bar::Bar;
 use crate::hex::hex;
-use crate::numbers::grouped;
+use crate::numbers::{grouped, total};
 use crate::out::println;
 use crate::{args, confine, limits, say, store};
 use anyhow::{Context, Result};
@@ -144,7 +144,7 @@ fn as_text(r: &Report, checks: Checks) -> String {
             }
         );
     }
-    let compared: u64 = r.events.iter().sum();
+    let compared: u64 = total(r.events.iter().copied());
     format!(
         "verified{}: {} instructions,{} {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second); \
          processor time: replay {:.2} s, verification {:.3} s{}",

@@ -1,6 +1,6 @@
 //! The processes of a recording as a tree.
 
-use crate::numbers::grouped;
+use crate::numbers::{grouped, total};
 use hindsight_text::line;
 use hindsight_trace::{Image, StreamEnd, StreamSummary, Trace};
 use std::collections::BTreeMap;
@@ -88,8 +88,8 @@ fn node(t: &Trace, image: &Image, counts: &BTreeMap<u32, &StreamSummary>) -> Nod
         borrowed: false,
         command: t.command(image.number),
         threads: threads.len(),
-        instructions: threads.iter().map(|s| s.instructions).sum(),
-        unpredicted_reads: threads.iter().map(|s| s.unpredicted_reads).sum(),
+        instructions: total(threads.iter().map(|s| s.instructions)),
+        unpredicted_reads: total(threads.iter().map(|s| s.unpredicted_reads)),
         ended: match last {
             Some(e) => ended(e),
             None if lost => "killed".into(),

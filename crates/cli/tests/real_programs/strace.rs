@@ -123,7 +123,5 @@ fn calls_of_all_kinds_are_shown_as_strace_does() {
 fn calls_of_common_programs_are_shown_as_strace_does() {
     compared(&argv(&["ls", "-l", "/usr"]));
     compared(&argv(&["cat", "/etc/passwd", "/nonexistent"]));
-    // None whose memory depends on chance, as that of Python does by the seeds of its hashes.
-    compared(&argv(&["grep", "-c", "root", "/etc/passwd"]));
-    compared(&argv(&["sed", "-n", "2p", "/etc/passwd"]));
+    // Not Python: how much memory it needs depends on the seeds of its hashes.
 }

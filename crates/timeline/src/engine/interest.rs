@@ -105,7 +105,8 @@ impl Engine {
                 }
             }
         }
-        let total = wanted.iter().map(|w| w.0.to - w.0.from).sum();
+        let lengths = wanted.iter().map(|w| w.0.to - w.0.from);
+        let total = lengths.fold(0, u64::saturating_add);
         let done = AtomicU64::new(0);
         for (place, interest) in &wanted {
             self.build_denser(*place, interest, &|n| {

@@ -50,7 +50,8 @@ impl Engine {
         // Those that are damaged show when they are read.
         places.retain(|p| !engine.sidecar.is_whole(*p));
         places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
-        let total: u64 = places.iter().map(|p| p.to - p.from).sum();
+        let lengths = places.iter().map(|p| p.to - p.from);
+        let total = lengths.fold(0, u64::saturating_add);
         let budget = Budget::new(places.iter().map(|p| engine.budget(*p)).sum(), total);
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
         // Several make one that is more than the share of one.

@@ -81,7 +81,8 @@ impl Timeline {
         let scans: Vec<_> = (self.0.scans()?.iter())
             .filter(|(t, _)| image.is_none_or(|i| self.0.image(**t) == i))
             .collect();
-        let total: u64 = scans.iter().map(|(_, s)| s.to - s.from).sum();
+        let lengths = scans.iter().map(|(_, s)| s.to - s.from);
+        let total = lengths.fold(0, u64::saturating_add);
         let wanted = (total as f64 * percent.clamp(0.0, 100.0) / 100.0) as u64;
         if wanted >= total {
             return Ok(self.ends_of(image)?.1);
@@ -95,7 +96,7 @@ impl Timeline {
                     s.numbers.get(closed).map_or(s.to, |x| x.1) - s.from
                 }
             };
-            scans.iter().map(one).sum()
+            scans.iter().map(one).fold(0, u64::saturating_add)
         };
         let last = scans.iter().filter_map(|(_, s)| s.numbers.last());
         let (mut lo, mut hi) = (0, last.map(|n| n.0).max().unwrap_or(0));
