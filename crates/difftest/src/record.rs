@@ -7,10 +7,10 @@ use crate::thread::{Stop, Thread};
 use hindsight_events::Event;
 use hindsight_isa::desc::raise;
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::string::{Regs, SegmentRegister, StringMemory, StringOp};
+use hindsight_isa::string::{Regs, SegmentRegister, StringOp};
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
-use hindsight_recorder::shadow::Shadow;
+use hindsight_recorder::shadow::{Both, Shadow};
 use hindsight_recorder::{guard, precheck};
 use hindsight_translate::{Block, Error, Input, Translator, completed};
 use iced_x86::{Decoder, DecoderOptions};
@@ -344,48 +344,6 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, Outcome> {
     }
 }
 
-/// Real memory and shadow memory together, as in the recorder.
-struct Both<'a> {
-    t: &'a mut Thread,
-    done: u64,
-    announced: bool,
-}
-
-impl StringMemory for Both<'_> {
-    type Stop = (guard::Fault, u64);
-
-    fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop> {
-        self.done = done;
-        self.announced = done == 0;
-        Ok(u64::MAX)
-    }
-
-    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop> {
-        guard::read(addr, buf).map_err(|f| (f, self.done))?;
-        let mut cells = vec![0; buf.len()];
-        self.t.read_cells(addr, &mut cells);
-        if cells != buf {
-            if !self.announced {
-                self.announced = true;
-                self.t.event(&Event::RepChunk {
-                    iterations: self.done,
-                });
-            }
-            self.t
-                .fill(addr, buf.len() as u64)
-                .map_err(|f| (f, self.done))?;
-            self.t.read_cells(addr, buf);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Self::Stop> {
-        guard::write(addr, buf).map_err(|f| (f, self.done))?;
-        self.t.write_cells(addr, buf);
-        Ok(())
-    }
-}
-
 fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, Outcome> {
     let base = segment_base(op, t.ctx.fs_base, t.ctx.gs_base);
     let mut regs = string_regs(t.ctx);
@@ -396,16 +354,7 @@ fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, Outcome> {
         0 => 0,
         _ => completed(&desc.bytes[..desc.ilen as usize], t.ctx, regs.rcx).unwrap_or(0),
     };
-    let result = op.execute(
-        &mut regs,
-        base,
-        from,
-        &mut Both {
-            t,
-            done: from,
-            announced: from == 0,
-        },
-    );
+    let result = op.execute(&mut regs, base, from, &mut Both::new(t, from));
     store_string_regs(t.ctx, &regs);
     match result {
         Ok(()) => Ok(true),

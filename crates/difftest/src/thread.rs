@@ -51,6 +51,10 @@ impl Shadow for Thread {
         self.ctx
     }
 
+    fn predictor(&self) -> Predictor {
+        self.predictor
+    }
+
     fn is_plain(&self) -> bool {
         false
     }
@@ -97,23 +101,5 @@ impl Shadow for Thread {
     /// Ends the case.
     fn unsupported(&mut self, _: u64) -> ! {
         std::panic::resume_unwind(Box::new(Stop::Unsupported))
-    }
-}
-
-impl Thread {
-    /// Reads the cells of `addr` and the following addresses.
-    pub fn read_cells(&self, addr: u64, buf: &mut [u8]) {
-        for (i, b) in buf.iter_mut().enumerate() {
-            // SAFETY: a cell of the window.
-            *b = unsafe { *self.cell(addr.wrapping_add(i as u64)) }
-        }
-    }
-
-    /// Stores cells.
-    pub fn write_cells(&mut self, addr: u64, bytes: &[u8]) {
-        for (i, b) in bytes.iter().enumerate() {
-            // SAFETY: a cell of the window.
-            unsafe { *self.cell(addr.wrapping_add(i as u64)) = *b }
-        }
     }
 }

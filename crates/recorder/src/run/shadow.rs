@@ -6,7 +6,8 @@
 use crate::sys::guard::{self, Fault};
 use hindsight_events::Event;
 use hindsight_events::event::LINE;
-use hindsight_isa::{Ctx, VecState};
+use hindsight_isa::string::StringMemory;
+use hindsight_isa::{Ctx, Predictor, VecState};
 
 /// A thread whose reads are predicted.
 pub trait Shadow {
@@ -18,6 +19,9 @@ pub trait Shadow {
 
     /// Address of the predictor cell of guest address `a`.
     fn cell(&self, a: u64) -> *mut u8;
+
+    /// Geometry of its predictor.
+    fn predictor(&self) -> Predictor;
 
     /// Whether it runs plain code, which leaves the predictor alone.
     fn is_plain(&self) -> bool;
@@ -100,5 +104,102 @@ pub trait Shadow {
         };
         self.count_misprediction();
         self.event(&Event::PatchBytes { addr, len, value });
+    }
+
+    /// Calls `f` with each contiguous piece of the cells of `addr..addr+len` and its offset.
+    fn cells(&self, addr: u64, len: usize, mut f: impl FnMut(*mut u8, usize, usize)) {
+        let mut at = 0;
+        while at < len {
+            let a = addr.wrapping_add(at as u64);
+            let room = (self.predictor().size() - self.predictor().cell(a)) as usize;
+            let n = room.min(len - at);
+            f(self.cell(a), at, n);
+            at += n;
+        }
+    }
+
+    /// Whether the cells of `addr` hold `bytes`.
+    fn agrees(&self, addr: u64, bytes: &[u8]) -> bool {
+        let mut same = true;
+        self.cells(addr, bytes.len(), |p, at, n| {
+            // SAFETY: `n` cells from `p` on lie in the window.
+            same &= unsafe { core::slice::from_raw_parts(p, n) } == &bytes[at..at + n];
+        });
+        same
+    }
+
+    /// Reads the cells of `addr` and the following addresses.
+    fn read_cells(&self, addr: u64, buf: &mut [u8]) {
+        let len = buf.len();
+        self.cells(addr, len, |p, at, n| {
+            // SAFETY: as above; `buf` is not part of the window.
+            unsafe { core::ptr::copy_nonoverlapping(p, buf[at..].as_mut_ptr(), n) }
+        });
+    }
+
+    /// Sets the cells of `addr` and the following addresses.
+    fn write_cells(&mut self, addr: u64, bytes: &[u8]) {
+        if self.is_plain() {
+            return;
+        }
+        self.cells(addr, bytes.len(), |p, at, n| {
+            // SAFETY: as above.
+            unsafe { core::ptr::copy_nonoverlapping(bytes[at..].as_ptr(), p, n) }
+        });
+    }
+}
+
+/// Real memory and predictor together, for a string instruction.
+pub struct Both<'a, T: Shadow> {
+    t: &'a mut T,
+    done: u64,
+    announced: bool,
+}
+
+impl<T: Shadow> Both<'_, T> {
+    /// For a string instruction of which `from` iterations are done.
+    pub fn new(t: &mut T, from: u64) -> Both<'_, T> {
+        Both {
+            t,
+            done: from,
+            announced: from == 0,
+        }
+    }
+}
+
+impl<T: Shadow> StringMemory for Both<'_, T> {
+    type Stop = (Fault, u64);
+
+    fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop> {
+        self.done = done;
+        self.announced = done == 0;
+        Ok(u64::MAX)
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop> {
+        guard::read(addr, buf).map_err(|f| (f, self.done))?;
+        if self.t.is_plain() {
+            return Ok(());
+        }
+        if !self.t.agrees(addr, buf) {
+            if !self.announced {
+                self.announced = true;
+                self.t.event(&Event::RepChunk {
+                    iterations: self.done,
+                });
+            }
+            self.t
+                .fill(addr, buf.len() as u64)
+                .map_err(|f| (f, self.done))?;
+            // What counts is what replay will see.
+            self.t.read_cells(addr, buf);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Self::Stop> {
+        guard::write(addr, buf).map_err(|f| (f, self.done))?;
+        self.t.write_cells(addr, buf);
+        Ok(())
     }
 }

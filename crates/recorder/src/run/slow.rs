@@ -2,14 +2,14 @@
 
 use crate::code::cache;
 use crate::run::dispatch::{Next, resume};
-use crate::run::shadow::Shadow;
+use crate::run::shadow::{Both, Shadow};
 use crate::run::{nondet, precheck, xstate};
 use crate::signals::{exceptions, stepping};
 use crate::sys::guard::{self, Fault};
 use crate::thread::{Thread, end, pass};
 use hindsight_events::Event;
 use hindsight_isa::string::{Kind, Regs, Repeat, SegmentRegister, StringMemory, StringOp};
-use hindsight_isa::{Ctx, VecState};
+use hindsight_isa::{Ctx, Predictor, VecState};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
 use hindsight_translate::{completed, familiar};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
@@ -139,50 +139,6 @@ fn base(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
 
 // ---- string instructions ----
 
-/// Real memory and predictor together.
-struct Both<'a> {
-    t: &'a mut Thread,
-    done: u64,
-    announced: bool,
-}
-
-impl StringMemory for Both<'_> {
-    type Stop = (Fault, u64);
-
-    fn chunk(&mut self, done: u64) -> Result<u64, Self::Stop> {
-        self.done = done;
-        self.announced = done == 0;
-        Ok(u64::MAX)
-    }
-
-    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Self::Stop> {
-        guard::read(addr, buf).map_err(|f| (f, self.done))?;
-        if self.t.is_plain() {
-            return Ok(());
-        }
-        if !self.t.agrees(addr, buf) {
-            if !self.announced {
-                self.announced = true;
-                self.t.event(&Event::RepChunk {
-                    iterations: self.done,
-                });
-            }
-            self.t
-                .fill(addr, buf.len() as u64)
-                .map_err(|f| (f, self.done))?;
-            // What counts is what replay will see.
-            self.t.read_cells(addr, buf);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Self::Stop> {
-        guard::write(addr, buf).map_err(|f| (f, self.done))?;
-        self.t.write_cells(addr, buf);
-        Ok(())
-    }
-}
-
 fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
     let (base, mut regs) = operands(t, op);
     if t.is_unrecorded() {
@@ -198,16 +154,7 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
         0 => 0,
         _ => completed(&desc.bytes[..desc.ilen as usize], t.ctx, regs.rcx).unwrap_or(0),
     };
-    let result = op.execute(
-        &mut regs,
-        base,
-        from,
-        &mut Both {
-            t,
-            done: from,
-            announced: from == 0,
-        },
-    );
+    let result = op.execute(&mut regs, base, from, &mut Both::new(t, from));
     store(t, &regs);
     let done = result.map_err(|(f, done)| {
         // So that replay stops at the same iteration.
@@ -330,6 +277,10 @@ impl Shadow for Thread {
         Thread::cell(self, a)
     }
 
+    fn predictor(&self) -> Predictor {
+        self.predictor
+    }
+
     fn is_plain(&self) -> bool {
         Thread::is_plain(self)
     }
@@ -355,46 +306,6 @@ impl Thread {
         }
         self.write_cells(addr, bytes);
         self.event(&Event::Memory { addr, bytes });
-    }
-
-    /// Calls `f` with each contiguous piece of the cells of `addr..addr+len` and its offset.
-    fn cells(&self, addr: u64, len: usize, mut f: impl FnMut(*mut u8, usize, usize)) {
-        let mut at = 0;
-        while at < len {
-            let a = addr.wrapping_add(at as u64);
-            let room = (self.predictor.size() - self.predictor.cell(a)) as usize;
-            let n = room.min(len - at);
-            f(self.cell(a), at, n);
-            at += n;
-        }
-    }
-
-    /// Whether the cells of `addr` hold `bytes`.
-    pub fn agrees(&self, addr: u64, bytes: &[u8]) -> bool {
-        let mut same = true;
-        self.cells(addr, bytes.len(), |p, at, n| {
-            // SAFETY: `n` cells from `p` on lie in the window.
-            same &= unsafe { core::slice::from_raw_parts(p, n) } == &bytes[at..at + n];
-        });
-        same
-    }
-
-    pub fn read_cells(&self, addr: u64, buf: &mut [u8]) {
-        let len = buf.len();
-        self.cells(addr, len, |p, at, n| {
-            // SAFETY: as above; `buf` is not part of the window.
-            unsafe { core::ptr::copy_nonoverlapping(p, buf[at..].as_mut_ptr(), n) }
-        });
-    }
-
-    pub fn write_cells(&mut self, addr: u64, bytes: &[u8]) {
-        if self.is_plain() {
-            return;
-        }
-        self.cells(addr, bytes.len(), |p, at, n| {
-            // SAFETY: as above.
-            unsafe { core::ptr::copy_nonoverlapping(bytes[at..].as_ptr(), p, n) }
-        });
     }
 
     /// The program's executable memory in `addr..addr+len` changed, went or can be written now.
