@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::debugfile::DebugPaths;
-use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use gimli::{AttributeValue, Dwarf, EndianArcSlice, LittleEndian, SectionId, UnitRef};
 use object::{Object, ObjectSection};
 use std::sync::Arc;
 
@@ -48,4 +48,12 @@ fn section(file: &object::File, id: SectionId) -> Result<Reader, Error> {
         None => Default::default(),
     };
     Ok(Reader::new(Arc::from(&*data), LittleEndian))
+}
+
+/// The text of an attribute; "?" if it cannot be read.
+pub(crate) fn text(unit: UnitRef<Reader>, v: AttributeValue<Reader>) -> String {
+    match unit.attr_string(v) {
+        Ok(s) => String::from_utf8_lossy(&s).into_owned(),
+        Err(_) => "?".into(),
+    }
 }

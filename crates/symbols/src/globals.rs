@@ -5,12 +5,10 @@
 
 use crate::Module;
 use crate::dwarf::Reader;
+use crate::dwarf::text;
 use crate::types::{Shape, Target, shape};
-use crate::variables::text;
 use gimli::constants::*;
-use gimli::{
-    AttributeValue, DebugInfoOffset, EntriesTreeNode, Operation, Unit, UnitOffset, UnitRef,
-};
+use gimli::{AttributeValue, DebugInfoOffset, EntriesTreeNode, Operation, UnitOffset, UnitRef};
 use object::{Object, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 
@@ -163,13 +161,4 @@ fn walk(
         }
     }
     Ok(())
-}
-
-/// Where a unit's entry is, for [`Module::target`].
-pub(crate) fn target_of(unit: &Unit<Reader>, entry: UnitOffset<usize>) -> Option<Target> {
-    let DebugInfoOffset(at) = unit.header.debug_info_offset()?;
-    Some(Target {
-        unit: at,
-        entry: entry.0,
-    })
 }

@@ -4,7 +4,7 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
-use crate::variables::text;
+use crate::dwarf::text;
 use gimli::constants::*;
 use gimli::{AttributeValue, UnitOffset, UnitRef};
 

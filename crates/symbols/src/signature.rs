@@ -4,9 +4,10 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
+use crate::dwarf::text;
 use crate::locations::{AtEntry, Frame, Known, Location, Registers, frame_base, location};
 use crate::types::{Shape, shape};
-use crate::variables::{describe, text};
+use crate::variables::describe;
 use crate::{Error, Module};
 use gimli::constants::*;
 use gimli::{

@@ -211,7 +211,7 @@ impl Module {
         }
         let name = [DW_AT_linkage_name, DW_AT_name].iter().find_map(|n| {
             let v = crate::signature::attribute(unit, e, *n, 0)?;
-            Some(crate::variables::text(unit, v))
+            Some(crate::dwarf::text(unit, v))
         })?;
         match self.named(&name)[..] {
             [] => Some(Called::Elsewhere(name)),

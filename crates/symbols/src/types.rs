@@ -4,10 +4,11 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
-use crate::globals::target_of;
-use crate::variables::text;
+use crate::dwarf::text;
 use gimli::constants::*;
-use gimli::{AttributeValue, DebuggingInformationEntry, UnitOffset, UnitRef};
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Unit, UnitOffset, UnitRef,
+};
 
 /// Types nested deeper are not looked into.
 const MAX_DEPTH: u32 = 12;
@@ -193,7 +194,7 @@ fn of_entry(
         }
         DW_TAG_array_type => {
             let of = inner(0).unwrap_or(Shape::unknown(None));
-            let count = crate::variables::elements(unit, at).unwrap_or(0);
+            let count = crate::types::elements(unit, at).unwrap_or(0);
             let all = of.size.checked_mul(count);
             (
                 Type::Array {
@@ -300,4 +301,33 @@ fn fields(
     };
     children(unit, at, &mut one)?;
     plain.then_some(out)
+}
+
+/// Number of elements of an array type, all dimensions together.
+pub(crate) fn elements(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<u64> {
+    let mut tree = unit.unit.entries_tree(Some(at)).ok()?;
+    let mut children = tree.root().ok()?.children();
+    let mut count = 1u64;
+    while let Some(child) = children.next().ok()? {
+        let e = child.entry();
+        if e.tag() != DwTag(DW_TAG_subrange_type.0) {
+            continue;
+        }
+        let n = match (e.attr_value(DW_AT_count), e.attr_value(DW_AT_upper_bound)) {
+            (Some(n), _) => n.udata_value()?,
+            (None, Some(b)) => b.udata_value()?.checked_add(1)?,
+            (None, None) => return None,
+        };
+        count = count.checked_mul(n)?;
+    }
+    Some(count)
+}
+
+/// Where a unit's entry is, for [`Module::target`].
+pub(crate) fn target_of(unit: &Unit<Reader>, entry: UnitOffset<usize>) -> Option<Target> {
+    let DebugInfoOffset(at) = unit.header.debug_info_offset()?;
+    Some(Target {
+        unit: at,
+        entry: entry.0,
+    })
 }

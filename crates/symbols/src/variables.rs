@@ -4,13 +4,15 @@
 #![allow(non_upper_case_globals)]
 
 use crate::dwarf::Reader;
+use crate::dwarf::text;
 use crate::locations::{
     AtEntry, Frame, Known, Location, Registers, frame_base, location, value_at_entry,
 };
+use crate::types::elements;
 use crate::types::{Shape, shape};
 use crate::{Error, Module};
 use gimli::constants::*;
-use gimli::{AttributeValue, DwTag, EntriesTreeNode, UnitOffset, UnitRef};
+use gimli::{AttributeValue, EntriesTreeNode, UnitOffset, UnitRef};
 
 /// Types nested deeper are given up.
 const MAX_DEPTH: u32 = 16;
@@ -181,13 +183,6 @@ fn variable(
     }))
 }
 
-pub(crate) fn text(unit: UnitRef<Reader>, v: AttributeValue<Reader>) -> String {
-    match unit.attr_string(v) {
-        Ok(s) => String::from_utf8_lossy(&s).into_owned(),
-        Err(_) => "?".into(),
-    }
-}
-
 /// Name and size of a type.
 pub(crate) fn describe(
     unit: UnitRef<Reader>,
@@ -265,24 +260,4 @@ fn qualified(word: &str, name: String) -> String {
         }
         false => format!("{word} {name}"),
     }
-}
-
-/// Number of elements of an array type, all dimensions together.
-pub(crate) fn elements(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<u64> {
-    let mut tree = unit.unit.entries_tree(Some(at)).ok()?;
-    let mut children = tree.root().ok()?.children();
-    let mut count = 1u64;
-    while let Some(child) = children.next().ok()? {
-        let e = child.entry();
-        if e.tag() != DwTag(DW_TAG_subrange_type.0) {
-            continue;
-        }
-        let n = match (e.attr_value(DW_AT_count), e.attr_value(DW_AT_upper_bound)) {
-            (Some(n), _) => n.udata_value()?,
-            (None, Some(b)) => b.udata_value()?.checked_add(1)?,
-            (None, None) => return None,
-        };
-        count = count.checked_mul(n)?;
-    }
-    Some(count)
 }
