@@ -10,6 +10,12 @@ use std::sync::Arc;
 /// Sequence numbers in the first window of a search over several threads.
 const WINDOW: u64 = 1 << 12;
 
+/// The threads among which to search.
+fn within(view: &Viewpoint, scope: Scope) -> Result<Vec<ThreadId>> {
+    let all = view.engine().scans()?.keys().copied();
+    Ok(all.filter(|t| view.within(scope, *t)).collect())
+}
+
 pub fn forward(
     view: &mut Viewpoint,
     scope: Scope,
@@ -19,9 +25,7 @@ pub fn forward(
     let home = view.thread();
     let here = view.position()?;
     let engine = Arc::clone(view.engine());
-    let threads: Vec<ThreadId> = (engine.scans()?.keys().copied())
-        .filter(|t| view.within(scope, *t))
-        .collect();
+    let threads = within(view, scope)?;
     // Where each thread stands.
     let mut at = Vec::new();
     for t in &threads {
@@ -88,9 +92,7 @@ pub fn backward(
     let here = view.position()?;
     let engine = Arc::clone(view.engine());
     let mut best: Option<(Position, Hit)> = None;
-    let threads: Vec<ThreadId> = (engine.scans()?.keys().copied())
-        .filter(|t| view.within(scope, *t))
-        .collect();
+    let threads = within(view, scope)?;
     let mut at = Vec::new();
     for t in &threads {
         at.push(match *t == home {
