@@ -2,44 +2,64 @@
 
 mod args;
 mod at;
+#[path = "../../launch/src/attach.rs"]
 mod attach;
 mod bar;
 mod breakpath;
 mod calls;
 mod confine;
 mod debugger;
+#[path = "../../launch/src/detach.rs"]
 mod detach;
+#[path = "../../launch/src/dump.rs"]
 mod dump;
 mod export;
+#[path = "../../launch/src/front/proxy.rs"]
 mod face;
 mod hex;
+#[path = "../../launch/src/recorder_binary.rs"]
 mod image;
 mod info;
 mod interrupts;
+#[path = "../../launch/src/retention.rs"]
 mod keep;
+#[path = "../../launch/src/front/watch.rs"]
 mod launch;
 mod limits;
 mod numbers;
+#[path = "../../launch/src/sys.rs"]
 mod os;
 mod out;
 mod parse;
 mod printers;
+#[path = "../../launch/src/program.rs"]
 mod program;
+#[path = "../../launch/src/record.rs"]
 mod record;
 mod replay;
+#[path = "../../launch/src/selection.rs"]
 mod select;
+#[path = "../../launch/src/destination.rs"]
 mod sink;
 mod status;
+#[path = "../../launch/src/store.rs"]
 mod store;
+#[path = "../../launch/src/receive.rs"]
 mod stream;
+#[path = "../../launch/src/explain.rs"]
 mod symbols;
+#[path = "../../launch/src/attach/takeover.rs"]
 mod takeover;
+#[path = "../../launch/src/attach/candidate.rs"]
 mod target;
+#[path = "../../launch/src/translations.rs"]
 mod translations;
 mod travel;
 mod tree;
+#[path = "../../launch/src/front/untaken.rs"]
 mod untaken;
 mod waits;
+#[path = "../../launch/src/front/group_probe.rs"]
 mod witness;
 mod words;
 

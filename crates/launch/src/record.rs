@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+#[path = "record/deadline.rs"]
 mod hang;
+#[path = "record/run.rs"]
 mod run;
 use run::once;
 

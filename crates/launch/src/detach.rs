@@ -1,6 +1,7 @@
 //! `hindsight detach`, and how the recording process leaves a recorded one (see
 //! [`hindsight_events::attach`]).
 
+#[path = "detach/kernel.rs"]
 mod kernel;
 
 use crate::target::{ARENA, FAR};
