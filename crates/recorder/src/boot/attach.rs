@@ -1,8 +1,8 @@
-//! Taking over a process that already runs: the recorder's image was mapped into it, and all its
-//! threads stand still (see [`hindsight_events::attach`]).
+//! Takes over a process that already runs. The command line has mapped the recorder's image into
+//! the process and stopped all its threads (see [`hindsight_events::attach`]).
 //!
-//! Until all is ready the program can still go on natively as if nothing had been. So whatever
-//! can fail is done by [`prepare`] in one thread, before the first one enters.
+//! The process can still go on natively, as if nothing had been, until everything is ready. So
+//! [`prepare`] does whatever can fail. It runs in one thread, before the first thread enters.
 
 use crate::code::{cache, select};
 use crate::line;
@@ -22,8 +22,8 @@ use hindsight_events::attach::{Block, Entry, status};
 use hindsight_isa::CpuState;
 use hindsight_isa::xsave::{AREA_LEN, Area, COMPONENTS};
 
-// Both entries keep the vector state that the thread comes with in an XSAVE area on the stack.
-// `hindsight_attach` gives it back in the end, since the thread may go on natively.
+// Both entries save the thread's vector state in an XSAVE area on the stack. `hindsight_attach`
+// restores it in the end, since the thread may go on natively.
 global_asm!(
     ".globl hindsight_attach, hindsight_attach_done, hindsight_attached, hindsight_parked, hindsight_parked_end",
     "hindsight_attach:",
@@ -45,7 +45,7 @@ global_asm!(
     "mov rsi, rsp",
     "call {enter}",
     "ud2",
-    // Leaves rsp at the area; changes rax, rdx and r12.
+    // Leaves rsp at the area. Changes rax, rdx and r12.
     "hindsight_keep_vectors:",
     "pop r12",
     "sub rsp, {area}",
@@ -79,20 +79,21 @@ unsafe extern "C" {
     fn hindsight_attached();
 }
 
-/// Refers to the entries above, which the command line looks for in the image.
+/// Makes the linker keep the entries above. The command line looks for them in the image.
 pub fn keep_entries() {
     core::hint::black_box(hindsight_attached as *const ());
 }
 
-/// Address of the block.
+/// Address of the [`Block`]. Set by [`prepare`].
 static BLOCK: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn prepare(block: *mut Block) {
     BLOCK.store(block as u64, Relaxed);
-    // The program could still go on without the recorder.
+    // Up to here nothing is taken over: if this fails, the program goes on without the recorder.
     fail::before_death(Some(refuse));
-    // SAFETY: the command line has mapped and filled it, and looks at it only when this thread is
-    // parked; the entries follow it.
+    // SAFETY: `block` is the address of a `Block` that the command line has mapped and filled;
+    // `threads` entries lie directly behind it. The command line does not look at them before this
+    // thread is parked.
     let (block, entries) = unsafe {
         let count = (*block).threads as usize;
         let first = block.add(1).cast::<Entry>();
@@ -125,7 +126,7 @@ extern "C" fn prepare(block: *mut Block) {
         };
         let t = host.thread(emit, dispatch::run);
         fill(t, e);
-        // SAFETY: made in an earlier turn; nothing else uses it yet.
+        // SAFETY: `host.thread` made `f` in an earlier turn of this loop. Nothing else uses it yet.
         match first.map(|f| unsafe { &*f }) {
             Some(f) => {
                 t.signals.actions = f.signals.actions.clone();
@@ -139,7 +140,7 @@ extern "C" fn prepare(block: *mut Block) {
     let Some(first) = first else {
         refuse(&line!("no thread is left"));
     };
-    // SAFETY: as above.
+    // SAFETY: `host.thread` made it in the loop above. No other reference to it is in use.
     let first = unsafe { &mut *first };
     if threads::count() > 1 {
         cache::cache().order_atomics(first);
@@ -166,10 +167,11 @@ fn fill(t: &mut Thread, e: &Entry) {
     });
 }
 
-/// Leaves it to the command line to undo what was done, and does not return.
+/// Says why to the command line, which undoes what was done. Does not return.
 fn refuse(message: &Line) -> ! {
-    // SAFETY: set by `prepare` to the block, which nothing else uses now; the routine takes the
-    // stack of `hindsight_attach` again, which is what runs.
+    // SAFETY: `prepare` has set `BLOCK` before anything could fail. It uses its own reference no
+    // more, since this function never returns. `hindsight_attach_done` goes back to the stack
+    // pointer that `hindsight_attach` saved on this very stack.
     unsafe {
         let block = &mut *(BLOCK.load(Relaxed) as *mut Block);
         let text = message.as_bytes();
@@ -180,18 +182,20 @@ fn refuse(message: &Line) -> ! {
     }
 }
 
-/// The first function of each thread that the program had. All signals are blocked.
+/// The first function that each of the program's threads runs in the recorder. All signals are
+/// blocked.
 extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
-    // SAFETY: `prepare` made the thread for this one alone; the area is on this stack.
+    // SAFETY: `prepare` made `t` for this thread alone. `hindsight_attached` passes the address of
+    // the area that it has just filled on this stack.
     let (t, vectors) = unsafe { (&mut *t, &*vectors) };
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
     t.place.arrive(false);
     if let Some(r) = t.rseq {
-        // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
+        // The kernel would enter and abort restartable sequences without the recorder's knowledge.
         rseq::tell_kernel(r, rseq::UNREGISTER);
     }
-    // SAFETY: memory that `prepare` made for it.
+    // SAFETY: the range belongs to the place that `prepare` gave this thread. Nothing else uses it.
     let before = unsafe { sys::exchange_altstack(t.place.signal_stack()) };
     if let Ok([base, flags, size]) = before {
         t.signals.alt = AltStack::of(base, flags, size);

@@ -1,4 +1,5 @@
-//! Begins to record: in a process that has executed the image, from its first instruction on.
+//! Where a recording begins: in a process that has executed the recorder's image, at its first
+//! instruction.
 
 use crate::code::{cache, select};
 use crate::line;
@@ -21,12 +22,14 @@ use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 /// Runs the program, in a process that the kernel has just begun.
 ///
 /// # Safety
-/// `sp` is what the kernel left in the stack pointer, `configured` is null or the configuration, and `own` is the
-/// stack in use, whose lowest page nothing uses.
+///
+/// - `sp` is the value that the kernel left in the stack pointer.
+/// - `configured` is null, or points to the configuration.
+/// - `own` is the stack in use. Nothing uses its lowest page, which becomes the guard page.
 pub unsafe fn begin(sp: *mut u64, configured: *mut Config, own: Range<u64>) -> ! {
     config::set(configured);
     owners::serve_locks();
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `sp` is the kernel's stack pointer.
     let mut stack = unsafe { Stack::new(sp) };
     sys::allow_fsgsbase(stack.aux(AT_HWCAP2).unwrap_or(0) & 2 != 0);
     let _ = sys::mprotect(own.start, sys::PAGE, sys::PROT_NONE);
@@ -43,7 +46,8 @@ pub unsafe fn begin(sp: *mut u64, configured: *mut Config, own: Range<u64>) -> !
     let end = stack.aux(AT_EXECFN).unwrap_or(stack.pointer()) + 1;
     maps::regions().add_initial(stack.pointer()..end, vdso);
     let path = |p: &'static [u8]| CStr::from_bytes_until_nul(p).unwrap_or(c"");
-    // The kernel would need no descriptor for the program's interpreter.
+    // The kernel loads the program's interpreter without a descriptor, the recorder needs one. So
+    // the limit is raised meanwhile.
     let raised = resources::Raised::new();
     let program = loader::load(
         config.exe_fd,
@@ -87,7 +91,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     };
     t.set_area(&initial);
     if config::get().parent != 0 {
-        // Its place is behind all that the image did which it replaces.
+        // Its first order number comes behind all that the replaced image did.
         t.sequence();
     }
     t.begin();
@@ -97,7 +101,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     dispatch::run(t)
 }
 
-/// What the program that this one replaces has set for its successors.
+/// The state that the replaced program leaves to its successor: its filters of system calls.
 fn inherited() -> alloc::vec::Vec<u8> {
     let config = config::get();
     let mut state = alloc::vec![0; config.state_len as usize];
@@ -114,7 +118,7 @@ fn inherited() -> alloc::vec::Vec<u8> {
     state
 }
 
-/// Ends the process because of an error of the recorder's own.
+/// Ends the process because of an error in the recorder itself.
 pub fn panicked(info: &core::panic::PanicInfo) -> ! {
     let l = match info.location() {
         Some(at) => line!(
@@ -129,7 +133,7 @@ pub fn panicked(info: &core::panic::PanicInfo) -> ! {
     fail::die(fail::STATUS, &l)
 }
 
-/// Ends the process where nothing can be said any more.
+/// Ends the process at once, without a message.
 pub fn abort() -> ! {
     sys::exit_group(fail::STATUS)
 }

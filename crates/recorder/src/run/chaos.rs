@@ -1,16 +1,20 @@
 //! Disturbs the timing of threads, to bring rare interleavings out (`--chaos SEED`).
 //!
-//! Most races need one thread to stop at the wrong place for longer than usual. So threads are now
-//! and then slow for a stretch of random length, in which they sleep at every other point where they
-//! meet others: at system calls, and where a read has found what another thread wrote, which is
-//! between that read and what the thread makes of it. Some jumps are left unlinked for a while,
-//! which adds points at random places of the code. What is drawn depends on the seed, the program
-//! image and the number of the thread in it alone.
+//! Most races need one thread to stop at the wrong place for longer than usual. So each thread is
+//! slow now and then, for a stretch of random length. While it is slow it sleeps at every other
+//! point where it meets others:
 //!
-//! All threads of all processes together sleep for half of the time since the recording began, and no longer
-//! ([`may_sleep`]): even where each waits for the others, a program then takes no more than twice the time. What is drawn
-//! beyond that is left out. Otherwise programs with many system calls took fifty times as long,
-//! and most of what they slept brought nothing out.
+//! - at system calls;
+//! - after a read that found what another thread wrote. The sleep is then between the read and what
+//!   the thread makes of it.
+//!
+//! Some jumps are left unlinked for a while, which adds points at random places of the code. What
+//! is drawn depends only on the seed, the program image, and the thread's number in the image.
+//!
+//! All threads of all processes together sleep for at most half of the time since the recording
+//! began ([`may_sleep`]). So a program takes at most twice the time, even where each thread waits
+//! for the others. Sleep that is drawn beyond that is left out. Without this limit programs with
+//! many system calls took fifty times as long, and most of what they slept brought nothing out.
 
 use crate::stream::ring;
 use crate::sys::{self, config, many};
@@ -19,22 +23,24 @@ use crate::thread::timing::{mix, since};
 use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::ring::Header;
 
-/// One jump in so many is left unlinked at first; it then is linked at one in so many visits.
+/// One in this many jumps is left unlinked at first. Each later visit links it with a chance of one
+/// in [`VISITS`].
 const OPEN: u64 = 8;
 const VISITS: u64 = 64;
 
-/// Microseconds that may be slept in any case: short programs are to be disturbed, too.
+/// Microseconds that may be slept in any case, so that short programs are disturbed, too.
 const GRANT: u64 = 20_000;
-/// Microseconds that can be left at once.
+/// The most microseconds that can be saved up while the program waits.
 const MOST: u64 = 200_000;
-/// Less is not worth it: sleeping itself takes about that long.
+/// Microseconds. Less is not worth it: sleeping itself takes about that long.
 const LEAST: u64 = 50;
 
 fn applies() -> bool {
     many::is_shared() && config::get().chaos != 0
 }
 
-/// The thread is where others may come first. It holds no lock.
+/// A point where another thread may come first: perhaps sleeps. Does nothing while the thread holds
+/// the lock of an atomic operation.
 pub fn point(t: &mut Thread) {
     if !applies() || t.ctx.stripe != 0 {
         return;
@@ -46,7 +52,7 @@ pub fn point(t: &mut Thread) {
         s.is_slow = s.below(4) == 0;
     }
     s.left -= 1;
-    // Microseconds, seldom many.
+    // Microseconds. Long sleeps are rare.
     let sleep = match (s.is_slow, s.below(256)) {
         (true, 0..2) => 1000 + s.below(4000),
         (true, 2..128) => 20 + s.below(500),
@@ -57,17 +63,19 @@ pub fn point(t: &mut Thread) {
     take_a_nap(sleep);
 }
 
-/// Microseconds that somebody may sleep now.
+/// How many microseconds somebody may sleep now.
 fn may_sleep(header: &Header, now: u64) -> u64 {
     let passed = now.saturating_sub(since(header, now));
     let all = GRANT + passed / 2;
-    // What was not slept while the program waited for something counts as slept, or all that it does next would be slow.
+    // Time in which the program waited for something else counts as slept, but for `MOST`.
+    // Otherwise the program would be slow in all that it does next.
     let forfeited = all.saturating_sub(MOST);
     let slept = header.chaos_slept.fetch_max(forfeited, Relaxed);
     all - slept.clamp(forfeited, all)
 }
 
-/// Sleeps that long, or as long as is left; 0: lets others come first, which takes time where there are many.
+/// Sleeps for `micros` microseconds, or for what is left if that is less. 0 lets other threads run
+/// first, which takes time where there are many.
 fn take_a_nap(micros: u64) {
     let Some(header) = ring::header() else { return };
     let begin = sys::micros();
@@ -76,19 +84,19 @@ fn take_a_nap(micros: u64) {
     if left < LEAST {
         return;
     }
-    // Others may look before this one is awake again.
+    // Added before the sleep: others may look before this thread wakes up.
     let slept = &header.chaos_slept;
     slept.fetch_add(micros, Relaxed);
     match micros {
         0 => sys::sched_yield(),
         n => sys::sleep_us(n),
     }
-    // It always takes longer than it should, except where a signal comes.
+    // A sleep takes longer than was asked for, unless a signal ends it.
     let longer = sys::micros().saturating_sub(begin).saturating_sub(micros);
     slept.fetch_add(longer, Relaxed);
 }
 
-/// Whether the jump to `pc` is to come to the runtime again.
+/// Whether the jump to `pc` stays unlinked this time, and so comes to the runtime again.
 pub fn leaves_open(t: &mut Thread, pc: u64) -> bool {
     applies() && mix(config::get().chaos ^ pc).is_multiple_of(OPEN) && t.chaos.below(VISITS) != 0
 }

@@ -1,4 +1,5 @@
-//! The main loop: enter translated code, act on its exits, observe signals between instructions.
+//! The main loop: enters translated code, handles its exits, and delivers signals between
+//! instructions.
 
 use crate::calls::{perform, vsyscall};
 use crate::code::{cache, select};
@@ -19,13 +20,13 @@ use hindsight_isa::{Desc, DescKind, desc::raise};
 
 /// What to do after an exit was handled.
 pub enum Next {
-    /// Continue in the cache at `Ctx::resume`: the instruction at hand is not finished.
+    /// Go on in the translation cache at `Ctx::resume`. The guest instruction is not finished.
     Resume,
-    /// Position and `Ctx::rip` say where the thread stands.
+    /// The thread stands between two instructions: its position and `Ctx::rip` say where.
     Boundary,
 }
 
-/// Runs the thread from `Ctx::rip` on, for ever.
+/// Runs the thread from `Ctx::rip` on. Never returns.
 pub fn run(t: &mut Thread) -> ! {
     loop {
         stepping::deliver(t);
@@ -39,7 +40,8 @@ pub fn run(t: &mut Thread) -> ! {
         }
         observe(t);
         let pc = t.ctx.rip;
-        // Between two instructions it runs no code of any generation, however long it waits here.
+        // The thread runs no code of any generation now. So no generation waits for it, however
+        // long it stays here.
         t.seen.store(u64::MAX, Release);
         regime::arrive(t, pc);
         select::arrive(t, pc);
@@ -54,14 +56,16 @@ pub fn run(t: &mut Thread) -> ! {
     }
 }
 
-/// Runs translated code from `host` until the thread stands between two instructions and the
-/// runtime has something to look at.
+/// Runs translated code from `host` on. Returns when the thread stands between two instructions and
+/// the runtime has something to look at.
 fn execute(t: &mut Thread, host: u64) {
     t.ctx.resume = host;
     t.ctx.count = t.pos;
     loop {
         delivery::before_enter(t);
-        // SAFETY: `resume` is translated code for this thread, whose window the GS base is.
+        // SAFETY: `resume` is an address that the cache gave out for this thread, or a resume
+        // address of its descriptors. The GS base points to the thread's window since the thread
+        // began.
         unsafe { hindsight_glue::enter(t.ctx) };
         if t.ctx.desc == delivery::LEFT {
             return delivery::left(t);
@@ -74,11 +78,13 @@ fn execute(t: &mut Thread, host: u64) {
             n.store(n.load(Relaxed) + 1, Relaxed);
         }
         match exit(t, &desc) {
-            // In a loop whose jumps are all linked this may be the only way out.
+            // If all jumps of a loop are linked, this may be the only exit that comes here. So the
+            // thread is asked to stop at the next instruction.
             Next::Resume if due(t) && t.is_pressed() => t.inbox.wanted.store(true, Relaxed),
             Next::Resume => {}
             Next::Boundary => {
-                // Straight on when nothing wants attention: the usual case for new code.
+                // Nothing wants attention: the usual case for new code. The thread goes straight
+                // on.
                 if pass::waiting(t) || due(t) || stop::must_leave() || t.signals.stepping.is_on() {
                     return;
                 }
@@ -95,13 +101,15 @@ fn execute(t: &mut Thread, host: u64) {
     }
 }
 
-/// Translation of the place where the thread stands; linked to the exit that led there.
+/// The translation of the place where the thread stands. Links the exit that led there to it.
+/// `None`: the main loop has to look first.
 fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
-    // The exit may be linked only to code of the generation it belongs to.
+    // The exit may be linked only to code of its own generation and kind. Both calls below can
+    // change these.
     let (entered, plain) = (t.generation, t.is_plain());
     regime::arrive(t, pc);
     select::arrive(t, pc);
-    // Without the lock, if it can be.
+    // First without the lock of the cache.
     if desc.kind() == DescKind::Syscall
         && let Some(host) = cache::known(t, pc)
     {
@@ -135,7 +143,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
         desc.kind(),
         DescKind::Mispredicted | DescKind::MispredictedValue
     ) {
-        // Another instruction is at hand by now.
+        // The thread is at another instruction by now.
         t.release_second();
     }
     match desc.kind() {
@@ -145,8 +153,9 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
         }
         DescKind::Indirect => Next::Boundary,
         DescKind::Mispredicted => {
-            // The real access has succeeded: a fault here means that the memory went away since,
-            // and the predictor's old value is as good as any other moment's.
+            // Translated code has read this memory without a fault. If it faults here, it was
+            // unmapped since. Then the cell keeps its old value: no order says which came first, so
+            // that is as good an answer as any.
             let _ = t.fill(t.ctx.ea, desc.size as u64);
             chaos::point(t);
             resume(t, desc)
@@ -187,7 +196,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
     }
 }
 
-/// Continues behind the exit.
+/// Continues in translated code behind the exit.
 pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
     t.ctx.resume = cache::base() + desc.resume as u64;
     Next::Resume
@@ -196,10 +205,10 @@ pub fn resume(t: &mut Thread, desc: &Desc) -> Next {
 fn system_call(t: &mut Thread, desc: &Desc) {
     t.ctx.rip = desc.pc;
     doom::before_call(t);
-    // The flag takes effect again after the next instruction.
+    // The trap flag takes effect again after the next instruction.
     t.signals.stepping.due = false;
     let (nr, args) = (t.ctx.gpr[0], call::args(t));
-    // A thread that only makes calls stands nowhere else without an event.
+    // A thread that makes nothing but calls stands nowhere else without an event at its position.
     observe(t);
     regime::before_call(t, nr as u32, &args);
     t.sequence();
@@ -207,7 +216,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     t.seen.store(u64::MAX, Release);
     chaos::point(t);
     if perform::perform(t) == Flow::Next {
-        // What the instruction itself leaves behind.
+        // What `syscall` itself leaves in rcx and r11.
         let next = desc.pc + desc.size as u64;
         t.ctx.gpr[1] = next;
         t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
@@ -223,7 +232,7 @@ fn raised(t: &mut Thread, desc: &Desc) {
     match desc.size {
         raise::UNSUPPORTED => slow::interrupt(t, desc.pc),
         raise::BP => {
-            // A trap: reported behind the instruction.
+            // `int3` is a trap: it is reported behind the instruction.
             t.ctx.rip = desc.pc + 1;
             exceptions::exception(t, raise::BP);
         }
@@ -239,7 +248,7 @@ fn fetch_fault(t: &mut Thread) {
     exceptions::exception(t, if canonical { raise::FETCH } else { raise::GP });
 }
 
-/// Whether a key frame or digest is due.
+/// Whether a key frame or a digest is due, or the collector asks where the thread stands.
 fn due(t: &Thread) -> bool {
     let wishes = t.emit.wishes();
     let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.quiet;
@@ -247,7 +256,7 @@ fn due(t: &Thread) -> bool {
     t.pos >= t.next_observation || keyframe || place
 }
 
-/// Writes key frames and digests when they are due.
+/// Writes key frames and digests that are due.
 fn observe(t: &mut Thread) {
     if !due(t) || t.ctx.rip == 0 {
         return;

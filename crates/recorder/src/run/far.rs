@@ -1,8 +1,12 @@
-//! Far transfers and segment registers, as far as 64-bit programs use them: transfers to the segment in which all of their
-//! code lies, and selectors that are in place already or empty. The processor does more in a transfer to 32-bit code;
-//! that ends the recording with a message.
+//! Far transfers and loads of segment registers, as far as 64-bit programs use them:
 //!
-//! Replay executes none of these instructions: what they do to the registers is recorded behind them.
+//! - transfers to the segment in which all of their code lies;
+//! - selectors that are in place already, or empty ones.
+//!
+//! Transfers to 32-bit code end the recording with a message.
+//!
+//! Replay executes none of these instructions. It takes the registers after them from the
+//! recording.
 
 use crate::line;
 use crate::run::operand;
@@ -16,17 +20,19 @@ use hindsight_isa::state::RFLAGS_MASK;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 const RSP: usize = 4;
-/// Selectors of Linux: of 64-bit code, of 32-bit code, and of data and stack.
+/// Linux's selectors: of 64-bit code, of 32-bit code, and of data and stack.
 const CODE: u64 = 0x33;
 const CODE_32: u64 = 0x23;
 const DATA: u64 = 0x2b;
-/// The privilege of programs, in the low bits of a selector; the next bit says that it is of the local table.
+/// In the low bits of a selector: the privilege of programs. The next bit says that the selector is
+/// of the local table.
 const RING: u64 = 3;
 const LOCAL: u64 = 4;
-/// Among the flags: a nested task, in which `iret` means something else.
+/// The flag of a nested task. With it, `iret` does something else.
 const NESTED: u64 = 1 << 14;
 
-/// Executes the instruction, before which the thread stands, if it is one of these.
+/// Executes the instruction `i` at which the thread stands, if it is one of these. False if it is
+/// not.
 pub fn execute(t: &mut Thread, i: &Instruction) -> bool {
     let done = match i.mnemonic() {
         Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => interrupt_return(t, i),
@@ -47,7 +53,7 @@ fn is_segment(i: &Instruction) -> bool {
     i.op0_kind() == OpKind::Register && i.op0_register().is_segment_register()
 }
 
-/// A general protection fault because of a selector.
+/// A general protection fault that names a selector.
 fn bad(selector: u64) -> Fault {
     Fault {
         trap: Trap::new(13, selector as u32 & 0xfffc),
@@ -55,7 +61,8 @@ fn bad(selector: u64) -> Fault {
     }
 }
 
-/// Whether the selector is that of the program's code; `jumps`: its privilege is not looked at.
+/// Fails unless `selector` is that of the program's code. With `jumps` its privilege is not looked
+/// at, as the processor does for jumps and calls.
 fn check_code(t: &mut Thread, i: &Instruction, selector: u64, jumps: bool) -> Result<(), Fault> {
     match selector & 0xffff {
         CODE => Ok(()),
@@ -82,7 +89,7 @@ fn canonical(address: u64) -> Result<u64, Fault> {
     }
 }
 
-/// Reads `N` words of `size` bytes.
+/// Reads `N` words of `size` bytes at `at`.
 fn words<const N: usize>(at: u64, size: usize) -> Result<[u64; N], Fault> {
     let mut all = [0; N];
     for (n, word) in all.iter_mut().enumerate() {
@@ -93,7 +100,7 @@ fn words<const N: usize>(at: u64, size: usize) -> Result<[u64; N], Fault> {
     Ok(all)
 }
 
-/// Bytes of an operand, by the instruction's prefixes.
+/// Bytes of each word of an operand, by the instruction's prefixes.
 fn size(i: &Instruction) -> usize {
     use iced_x86::Code::*;
     match i.code() {
@@ -103,7 +110,7 @@ fn size(i: &Instruction) -> usize {
     }
 }
 
-/// The instruction is done, and the thread goes on where its registers say.
+/// Records that the instruction is done. The thread goes on where its registers say.
 fn done(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     t.event(&Event::Regs {
         mask: 0,
@@ -150,7 +157,7 @@ fn far_return(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     done(t, i)
 }
 
-/// A far jump or call to where memory says.
+/// A far jump or call whose target stands in memory.
 fn transfer(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let size = size(i);
     let at = i.virtual_address(0, 0, |r, _, _| operand::value(t.ctx, r));
@@ -178,7 +185,7 @@ fn transfer(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     done(t, i)
 }
 
-/// `push fs` and `push gs`, which are empty.
+/// `push fs` and `push gs`. Both selectors are empty.
 fn push(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let size = i.stack_pointer_increment().unsigned_abs() as usize;
     let to = t.ctx.gpr[RSP].wrapping_sub(size as u64);
@@ -190,7 +197,7 @@ fn push(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Loads a segment register with what it has, or with nothing.
+/// Loads a segment register with the selector that it has, or with an empty one.
 fn load(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let register = i.op0_register();
     let selector = match i.op1_kind() {
@@ -213,7 +220,7 @@ fn load(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         Register::CS => return Err(Fault::GP),
         Register::SS => return refuse(t, i, selector),
         _ if selector != 0 => return refuse(t, i, selector),
-        // An empty one has no base.
+        // An empty selector has no base.
         Register::FS => {
             t.ctx.fs_base = 0;
             sys::set_fs_base(0);

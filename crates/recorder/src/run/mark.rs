@@ -1,5 +1,5 @@
-//! What the program tells the recorder: an instruction that does nothing where nobody records, with a
-//! request in registers.
+//! What the program tells the recorder through `hindsight.h`. The instruction does nothing where
+//! nobody records. Its request is in registers.
 
 use crate::code::select;
 use crate::run::dispatch::Next;
@@ -18,7 +18,8 @@ const RSI: usize = 6;
 const RDI: usize = 7;
 const R8: usize = 8;
 
-/// Executes the instruction of `desc`: its result, in rax, is whether the thread is recorded.
+/// Executes the instruction of `desc`. Its result, in rax, is 1 if the thread is recorded, 0 if
+/// not.
 pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     let g = &t.ctx.gpr;
     let (what, name, payload) = (g[RDI], (g[RSI], g[RDX]), (g[RCX], g[R8]));
@@ -51,7 +52,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     slow::finish(t, desc, Ok(()))
 }
 
-/// Appends the bytes at an address, as many as are allowed. False: they cannot be read.
+/// Appends `len` bytes at `addr`, `most` at most. False if they cannot be read.
 fn append(bytes: &mut Vec<u8>, (addr, len): (u64, u64), most: usize) -> bool {
     let at = bytes.len();
     bytes.resize(at + len.min(most as u64) as usize, 0);

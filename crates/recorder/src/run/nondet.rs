@@ -1,4 +1,5 @@
-//! Instructions whose result is not determined by registers and memory: executed, and recorded.
+//! Instructions whose result does not follow from registers and memory. They are executed, and
+//! their results are recorded.
 
 use crate::code::processor::{self, baseline, host_xcr0, xcr0};
 use crate::run::{operand, slow};
@@ -11,9 +12,9 @@ use iced_x86::{Instruction, Mnemonic};
 
 const FLAGS: u32 = 1 << 16;
 
-/// Size of a standard XSAVE area with all of [`xcr0`].
+/// Size in bytes of a standard XSAVE area with all components of [`xcr0`].
 fn area_size() -> u32 {
-    // The dynamic linker asks dozens of times, and each answer takes several questions.
+    // The dynamic linker asks dozens of times, and each answer takes several `cpuid` instructions.
     static KNOWN: AtomicU32 = AtomicU32::new(0);
     let known = KNOWN.load(Relaxed);
     if known != 0 {
@@ -52,7 +53,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         }
         Rdtsc | Rdtscp => {
             let (lo, hi, aux): (u32, u32, u32);
-            // SAFETY: reads counters.
+            // SAFETY: reads counters and changes only the registers that are declared.
             unsafe {
                 if i.mnemonic() == Rdtsc {
                     asm!("rdtsc", out("eax") lo, out("edx") hi, options(nomem, nostack));
@@ -70,7 +71,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         Xgetbv => {
             let v = match t.ctx.gpr[1] as u32 {
                 0 => xcr0(),
-                // Components in use: all of them is always a correct answer.
+                // Asks which components are in use. "All" is always correct.
                 1 => xcr0(),
                 _ => {
                     return Err(Fault::GP);
@@ -81,7 +82,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         }
         Rdpid => {
             let aux: u32;
-            // SAFETY: as above.
+            // SAFETY: reads a counter and changes only the registers that are declared.
             unsafe {
                 asm!("rdtscp", out("eax") _, out("edx") _, out("ecx") aux, options(nomem, nostack))
             };
@@ -91,7 +92,8 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             let r = i.op_register(0);
             let n = r.full_register().number();
             let (v, ok): (u64, u8);
-            // SAFETY: the program is only shown these instructions where they exist.
+            // SAFETY: changes only the registers that are declared. The instruction exists: `cpuid`
+            // shows it to the program only if the processor has it.
             unsafe {
                 if i.mnemonic() == Rdrand {
                     asm!("rdrand {v}", "setc {c}", v = out(reg) v, c = out(reg_byte) ok, options(nomem, nostack));
@@ -114,7 +116,8 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             let n = i.op_register(0).full_register().number();
             let selector = operand::value(t.ctx, i.op1_register()).unwrap_or(0);
             let (v, ok): (u64, u8);
-            // SAFETY: reads a descriptor's limit or rights.
+            // SAFETY: reads the limit or the rights of a descriptor. It changes only the registers
+            // that are declared.
             unsafe {
                 if i.mnemonic() == Lsl {
                     asm!("xor {v:e}, {v:e}", "lsl {v:e}, {s:e}", "setz {z}", v = out(reg) v, s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));

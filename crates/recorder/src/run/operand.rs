@@ -3,7 +3,8 @@
 use hindsight_isa::Ctx;
 use iced_x86::Register;
 
-/// Value of a register, as addressing and immediate operands see it.
+/// Value of a register, as address computations and immediate operands see it. Segment registers
+/// have the value of their base. `None` if it is no general-purpose register.
 pub fn value(ctx: &Ctx, r: Register) -> Option<u64> {
     if r == Register::None {
         return Some(0);

@@ -1,5 +1,5 @@
-//! Brings the predictor up to date before instructions whose reads depend on masks, indices or
-//! state, and proves their writes possible.
+//! Prepares instructions whose reads depend on masks, indices or processor state: brings their
+//! cells up to date before they run, and proves that their writes cannot fault.
 
 use crate::code::processor;
 use crate::run::operand::value;
@@ -8,8 +8,11 @@ use crate::sys::guard::{self, Fault};
 use hindsight_translate::vsib::Elements;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-/// Prepares `i`; `writes` is the number of bytes it writes at its memory operand (0: none).
-/// `Ok(false)`: it reads addresses that share cells, and has to be executed in parts.
+/// Prepares `i`. `writes` is the number of bytes that it writes at its memory operand, or 0.
+///
+/// - `Ok(true)`: it can run now.
+/// - `Ok(false)`: it reads addresses that share cells, so it has to be executed in parts.
+/// - `Err`: it faults.
 pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fault> {
     use Mnemonic::*;
     let Some(op) = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory) else {
@@ -33,7 +36,7 @@ pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fa
             let narrow = i.memory_base().size() == 4
                 || i.memory_index().size() == 4
                 || i.memory_displ_size() == 4;
-            // Short addresses wrap before the segment's base is added.
+            // Short addresses wrap around before the base of the segment is added.
             let segment = value(t.ctx(), i.memory_segment()).unwrap_or(0);
             let at = if narrow {
                 segment.wrapping_add(at.wrapping_sub(segment) as u32 as u64)
@@ -65,8 +68,8 @@ pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fa
     Ok(true)
 }
 
-/// Fills the lines of the active elements. Lines are tried as a whole; those that cannot be read
-/// matter only if an active element lies in them.
+/// Brings the cells of the active elements up to date, line by line. Only an active element may
+/// fault.
 fn elements(
     t: &mut impl Shadow,
     addr: u64,
@@ -82,15 +85,16 @@ fn elements(
     Ok(())
 }
 
-/// A memory operand under a mask register. Shuffles use elements that their mask does not name, so
-/// the predictor learns all of the operand that can be read; only what counts may fault.
+/// A memory operand under a mask register. Shuffles use elements that their mask does not name. So
+/// all of the operand that can be read is brought up to date, but only elements that the mask
+/// selects may fault.
 fn masked(t: &mut impl Shadow, i: &Instruction, addr: u64) -> Result<(), Fault> {
     let total = i.memory_size().size() as u64;
     if i.op_mask() == Register::None || never_suppresses(i) {
         t.fill(addr, total)?;
         return Ok(());
     }
-    // What one bit of the mask stands for.
+    // The bytes that one bit of the mask stands for.
     let size = match i.mnemonic() {
         Mnemonic::Vfmulcsh | Mnemonic::Vfcmulcsh | Mnemonic::Vfmaddcsh | Mnemonic::Vfcmaddcsh => 4,
         _ if i.op_code().can_broadcast() => i.op_code().broadcast_memory_size().size(),
@@ -130,7 +134,7 @@ fn masked(t: &mut impl Shadow, i: &Instruction, addr: u64) -> Result<(), Fault> 
     elements(t, addr, size, count, |e| k >> e & 1 != 0)
 }
 
-/// Instructions that repeat their operand over the destination.
+/// Whether the instruction repeats its operand over the destination.
 fn spreads(i: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
@@ -154,11 +158,11 @@ fn spreads(i: &Instruction) -> bool {
     )
 }
 
-/// Instructions that read their whole operand whatever the mask says: those with "NF" in their
+/// Whether the instruction reads its whole operand whatever the mask says. Those have "NF" in their
 /// exception type (Intel SDM volume 2, section 2.8).
 fn never_suppresses(i: &Instruction) -> bool {
     use Mnemonic::*;
-    // Shifts by a count in memory.
+    // A shift by a count in memory.
     let counted = i.op_count() == 3 && i.op_kind(2) == OpKind::Memory;
     let shift = matches!(
         i.mnemonic(),
@@ -239,7 +243,7 @@ fn never_suppresses(i: &Instruction) -> bool {
         )
 }
 
-/// `false`: elements share cells, so that not all can be brought up to date at once.
+/// False if elements share cells, since then not all of them can be up to date at once.
 fn gather(t: &mut impl Shadow, i: &Instruction) -> Result<bool, Fault> {
     let v = t.vec();
     let Some(elements) = Elements::of(i, &v, |r| value(t.ctx(), r)) else {
@@ -260,7 +264,7 @@ fn gather(t: &mut impl Shadow, i: &Instruction) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Everything that `xrstor` may read, for the components it is asked for.
+/// Brings everything up to date that `xrstor` may read, for the components that it is asked for.
 fn xrstor(t: &mut impl Shadow, addr: u64) -> Result<bool, Fault> {
     if !addr.is_multiple_of(64) {
         return Err(Fault::GP);

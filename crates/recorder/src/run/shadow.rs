@@ -1,7 +1,7 @@
-//! Mispredictions: reads that differ from their prediction. Brings the predictor up to date, line by line, and
-//! records what that changed.
+//! Mispredictions: reads that differ from their prediction. Brings the shadow memory up to date,
+//! line by line, and records what that changed.
 //!
-//! The differential tests have threads of their own, which do this with the same code.
+//! The differential tests implement [`Shadow`] for threads of their own, and so run the same code.
 
 use crate::sys::guard::{self, Fault};
 use hindsight_events::Event;
@@ -17,32 +17,33 @@ pub trait Shadow {
     /// Its vector registers.
     fn vec(&mut self) -> VecState;
 
-    /// Address of the predictor cell of guest address `a`.
+    /// Address of the cell of guest address `a`.
     fn cell(&self, a: u64) -> *mut u8;
 
-    /// Geometry of its predictor.
+    /// Geometry of its window.
     fn predictor(&self) -> Predictor;
 
-    /// Whether it runs plain code, which leaves the predictor alone.
+    /// Whether it runs plain code, which does not touch the window.
     fn is_plain(&self) -> bool;
 
     /// Appends an event at the present position.
     fn event(&mut self, ev: &Event);
 
-    /// A read differed from its prediction.
+    /// Counts a read that differed from its prediction.
     fn count_misprediction(&mut self);
 
-    /// The recorder does not know the instruction at `pc`.
+    /// Ends the recording: the recorder does not know the instruction at `pc`.
     fn unsupported(&mut self, pc: u64) -> !;
 
-    /// Makes the predictor agree with memory for the lines of `addr..addr+len`. Returns whether
-    /// anything differed.
+    /// Makes the cells agree with memory, for all lines that `addr..addr+len` touches. Returns
+    /// whether anything differed. Fails where memory cannot be read.
     fn fill(&mut self, addr: u64, len: u64) -> Result<bool, Fault> {
         let mut changed = false;
         let last = addr.wrapping_add(len.max(1) - 1) & !(LINE - 1);
         let mut line = addr & !(LINE - 1);
         loop {
-            // The fault is at the first byte that was asked for, not at the line's.
+            // The processor would report the first byte that was asked for, not the beginning of
+            // its line.
             changed |= self.fill_line(line).map_err(|f| match f.addr {
                 0 => f,
                 at => Fault {
@@ -57,7 +58,7 @@ pub trait Shadow {
         }
     }
 
-    /// [`Shadow::fill`] for one line.
+    /// [`Shadow::fill`] for the line that begins at `line`.
     fn fill_line(&mut self, line: u64) -> Result<bool, Fault> {
         let mut real = [0u8; LINE as usize];
         guard::load_line(line, &mut real)?;
@@ -71,7 +72,8 @@ pub trait Shadow {
             let mut b = [0; 8];
             b.copy_from_slice(&real[8 * i..8 * i + 8]);
             let now = u64::from_le_bytes(b);
-            // SAFETY: a line's cells are contiguous in the window and aligned as the line is.
+            // SAFETY: `cell` is the cell of the line's first byte, and the window's size is a
+            // multiple of 64. So the line's 64 cells are contiguous, and aligned as the line is.
             unsafe {
                 if *cell.add(i) != now {
                     *cell.add(i) = now;
@@ -87,14 +89,14 @@ pub trait Shadow {
         Ok(mask != 0)
     }
 
-    /// Sets exactly the cells of `addr..addr+len` (at most 8) to the low bytes of `value`, which was
-    /// read there and is in memory no longer.
+    /// Sets the cells of `addr..addr+len` to the low bytes of `value`, and no others. `len` is at
+    /// most 8. The instruction read `value` there, but memory does not hold it any more.
     fn fill_value(&mut self, addr: u64, len: u8, value: u64) {
         for (i, b) in value.to_le_bytes()[..len.min(8) as usize]
             .iter()
             .enumerate()
         {
-            // SAFETY: a cell of the window.
+            // SAFETY: `cell` gives an address in the window.
             unsafe { *self.cell(addr.wrapping_add(i as u64)) = *b }
         }
         let value = if len < 8 {
@@ -106,7 +108,8 @@ pub trait Shadow {
         self.event(&Event::PatchBytes { addr, len, value });
     }
 
-    /// Calls `f` with each contiguous piece of the cells of `addr..addr+len` and its offset.
+    /// Calls `f` for each contiguous piece of the cells of `addr..addr+len`, with its first cell,
+    /// its offset from `addr` and its length.
     fn cells(&self, addr: u64, len: usize, mut f: impl FnMut(*mut u8, usize, usize)) {
         let mut at = 0;
         while at < len {
@@ -122,34 +125,36 @@ pub trait Shadow {
     fn agrees(&self, addr: u64, bytes: &[u8]) -> bool {
         let mut same = true;
         self.cells(addr, bytes.len(), |p, at, n| {
-            // SAFETY: `n` cells from `p` on lie in the window.
+            // SAFETY: `cells` gives `n` cells from `p` on that lie in the window.
             same &= unsafe { core::slice::from_raw_parts(p, n) } == &bytes[at..at + n];
         });
         same
     }
 
-    /// Reads the cells of `addr` and the following addresses.
+    /// Reads the cells of `addr` and the following addresses into `buf`.
     fn read_cells(&self, addr: u64, buf: &mut [u8]) {
         let len = buf.len();
         self.cells(addr, len, |p, at, n| {
-            // SAFETY: as above; `buf` is not part of the window.
+            // SAFETY: `cells` gives `n` cells from `p` on that lie in the window. `buf` is not part
+            // of it.
             unsafe { core::ptr::copy_nonoverlapping(p, buf[at..].as_mut_ptr(), n) }
         });
     }
 
-    /// Sets the cells of `addr` and the following addresses.
+    /// Sets the cells of `addr` and the following addresses to `bytes`. Does nothing in plain code.
     fn write_cells(&mut self, addr: u64, bytes: &[u8]) {
         if self.is_plain() {
             return;
         }
         self.cells(addr, bytes.len(), |p, at, n| {
-            // SAFETY: as above.
+            // SAFETY: `cells` gives `n` cells from `p` on that lie in the window. `bytes` is not
+            // part of it.
             unsafe { core::ptr::copy_nonoverlapping(bytes[at..].as_ptr(), p, n) }
         });
     }
 }
 
-/// Real memory and predictor together, for a string instruction.
+/// Memory and its cells together, for a string instruction.
 pub struct Both<'a, T: Shadow> {
     t: &'a mut T,
     done: u64,
@@ -191,7 +196,7 @@ impl<T: Shadow> StringMemory for Both<'_, T> {
             self.t
                 .fill(addr, buf.len() as u64)
                 .map_err(|f| (f, self.done))?;
-            // What counts is what replay will see.
+            // The instruction has to use what replay will find in the cells.
             self.t.read_cells(addr, buf);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Instructions that the runtime executes, or prepares, for translated code.
+//! Instructions that the runtime executes itself, or prepares for translated code.
 
 use crate::code::cache;
 use crate::run::dispatch::{Next, resume};
@@ -23,7 +23,7 @@ pub fn decode(desc: &Desc) -> Instruction {
     Decoder::with_ip(64, &desc.bytes[..n], desc.pc, DecoderOptions::NONE).decode()
 }
 
-/// Executes the instruction of `desc`; t stands before it.
+/// Executes the instruction of `desc`. The thread stands before it.
 pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     if let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) {
         return string(t, desc, op);
@@ -46,7 +46,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     finish(t, desc, done)
 }
 
-/// The instruction is done, or has failed.
+/// Goes on after an instruction that is done, or delivers its fault.
 pub fn finish(t: &mut Thread, desc: &Desc, done: Result<(), Fault>) -> Next {
     match done {
         Ok(()) if pass::waiting(t) => {
@@ -62,7 +62,7 @@ pub fn finish(t: &mut Thread, desc: &Desc, done: Result<(), Fault>) -> Next {
     }
 }
 
-/// Brings the predictor up to date for what the instruction of `desc` reads.
+/// Brings up to date what the instruction of `desc` reads.
 pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
     let i = decode(desc);
     match precheck::run(t, &i, desc.size as u64) {
@@ -75,7 +75,7 @@ pub fn precheck(t: &mut Thread, desc: &Desc) -> Next {
     }
 }
 
-/// The instruction at `pc`, and its bytes.
+/// The instruction at `pc`, its bytes, and how many bytes could be read there.
 pub fn fetch(pc: u64) -> (Instruction, [u8; 15], usize) {
     let mut bytes = [0; 15];
     let n = (1..=15)
@@ -86,8 +86,8 @@ pub fn fetch(pc: u64) -> (Instruction, [u8; 15], usize) {
     (i, bytes, n)
 }
 
-/// Executes a software interrupt; anything else that the translator does not know ends the
-/// recording.
+/// Executes what ends a block and is not translated: software interrupts, `popf` and far transfers.
+/// Any other instruction ends the recording.
 pub fn interrupt(t: &mut Thread, pc: u64) {
     const SYSTEM_CALL: u8 = 0x80;
     let i = fetch(pc).0;
@@ -112,7 +112,7 @@ pub fn unsupported(t: &mut Thread, pc: u64) -> ! {
     end::unsupported(t, &l)
 }
 
-/// rdfsbase and its kin: they see what the program set.
+/// `rdfsbase` and its kin. They see the bases that the program has set.
 fn base(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let r = i.op_register(0);
     let wide = r.size() == 8;
@@ -149,7 +149,7 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
     if op.operands_collide(&regs, base, t.predictor) {
         return collide(t, desc, op, regs, base);
     }
-    // What translated code has done of it.
+    // Iterations that translated code has done already.
     let from = match desc.size {
         0 => 0,
         _ => completed(&desc.bytes[..desc.ilen as usize], t.ctx, regs.rcx).unwrap_or(0),
@@ -157,15 +157,15 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
     let result = op.execute(&mut regs, base, from, &mut Both::new(t, from));
     store(t, &regs);
     let done = result.map_err(|(f, done)| {
-        // So that replay stops at the same iteration.
+        // Makes replay stop at the same iteration.
         t.event(&Event::RepChunk { iterations: done });
         f
     });
     finish(t, desc, done)
 }
 
-/// Executes one iteration of a repeated instruction, before which the thread stands, and records what that
-/// did; unless it is the last one, or fails.
+/// Executes one iteration of a repeated instruction at which the thread stands, and records what it
+/// did. Does nothing and returns false if the iteration is the last one or fails.
 pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
     let count = match op.addr32 {
         true => t.ctx.gpr[1] as u32 as u64,
@@ -205,7 +205,7 @@ pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
     true
 }
 
-/// Base of the source's segment, and registers, for a string instruction.
+/// Base of the source's segment and the registers, for a string instruction.
 fn operands(t: &Thread, op: StringOp) -> (u64, Regs) {
     let base = match op.segment {
         SegmentRegister::Flat => 0,
@@ -229,7 +229,7 @@ fn store(t: &mut Thread, r: &Regs) {
     t.ctx.rflags = r.rflags & RFLAGS_MASK;
 }
 
-/// Real memory alone.
+/// Memory alone, without its cells.
 struct Real;
 
 impl StringMemory for Real {
@@ -245,11 +245,11 @@ impl StringMemory for Real {
     }
 }
 
-/// A comparison whose operands share predictor cells: its outcome is recorded.
+/// A string instruction whose operands share cells. Its outcome is recorded.
 fn collide(t: &mut Thread, desc: &Desc, op: StringOp, mut regs: Regs, base: u64) -> Next {
     let result = op.execute(&mut regs, base, 0, &mut Real);
     if result.is_err() {
-        // Nothing of it is kept: it begins anew after the signal, as after an interrupt before it.
+        // Nothing of it is kept. It begins anew after the signal, as after an interrupt before it.
         return finish(t, desc, result);
     }
     store(t, &regs);
@@ -299,7 +299,8 @@ impl Shadow for Thread {
 }
 
 impl Thread {
-    /// Records what the kernel, or the recorder in its place, has put into memory: `bytes` at `addr`.
+    /// Records what the kernel, or the recorder in its place, has put into memory: `bytes` at
+    /// `addr`.
     pub fn put(&mut self, addr: u64, bytes: &[u8]) {
         if self.is_plain() {
             return;
@@ -308,7 +309,8 @@ impl Thread {
         self.event(&Event::Memory { addr, bytes });
     }
 
-    /// The program's executable memory in `addr..addr+len` changed, went or can be written now.
+    /// The program's executable memory in `addr..addr+len` has changed, was unmapped, or has become
+    /// writable.
     pub fn invalidate_code(&mut self, addr: u64, len: u64) {
         cache::cache().invalidate(self, addr, len);
     }

@@ -1,4 +1,4 @@
-//! Instructions under the trap flag: what is done before each.
+//! What is done before each instruction while the trap flag is set.
 
 use crate::run::slow;
 use crate::thread::Thread;
@@ -7,8 +7,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use hindsight_isa::string::StringOp;
 use iced_x86::Mnemonic;
 
-/// The thread stands before an instruction. `true`: a part of that has been executed here, and nothing else is to be
-/// done before [`deliver`].
+/// Called when the thread stands before an instruction. True if one iteration of it has been
+/// executed here. Then nothing else may be done before
+/// [`deliver`](crate::signals::stepping::deliver).
 pub fn begin(t: &mut Thread) -> bool {
     if !t.signals.stepping.set {
         return false;
@@ -23,7 +24,7 @@ pub fn begin(t: &mut Thread) -> bool {
     t.inbox.beyond.store(from, Relaxed);
     let (i, bytes, n) = slow::fetch(pc);
     match i.mnemonic() {
-        // Unless it comes to `pop_flags`.
+        // `popf` sets it again if it comes to `stepping::pop_flags`.
         Mnemonic::Popf | Mnemonic::Popfq => t.signals.stepping.set = false,
         Mnemonic::Pushf | Mnemonic::Pushfq => {
             t.signals.stepping.pushes = i.stack_pointer_increment().unsigned_abs() as u64;

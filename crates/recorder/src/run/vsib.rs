@@ -1,5 +1,5 @@
-//! Gathers and scatters element by element: under a small predictor, and where elements lie so far
-//! apart that they share cells of the window.
+//! Executes gathers and scatters element by element. That is needed in a small window, and where
+//! elements lie so far apart that they share cells.
 
 use crate::run::dispatch::{Next, resume};
 use crate::run::shadow::Shadow;
@@ -34,7 +34,8 @@ pub fn execute(t: &mut Thread, desc: &Desc, i: &Instruction) -> Next {
             }
             resume(t, desc)
         }
-        // As after an interrupt between two elements: the rest is done when it begins anew.
+        // As after an interrupt between two elements. The instruction begins anew and does the
+        // rest.
         Ok(false) => {
             set(t, &v);
             frame::emit_state(t);
@@ -53,8 +54,9 @@ fn set(t: &mut Thread, v: &VecState) {
     t.set_area(&area);
 }
 
-/// Replay learns all that is recorded here before it reads any element. Where an element takes the
-/// cells of one before it, the instruction is therefore cut in two: `false`.
+/// Reads the elements of a gather. Replay learns all that is recorded here before it reads any
+/// element. So where an element takes the cells of an earlier one, the instruction is cut in two.
+/// Then returns false.
 fn gather(t: &mut Thread, elements: &Elements, v: &mut VecState) -> Result<bool, Fault> {
     let size = elements.size;
     let mut done: Vec<(usize, u64, [u8; 8])> = Vec::new();
@@ -80,7 +82,8 @@ fn gather(t: &mut Thread, elements: &Elements, v: &mut VecState) -> Result<bool,
     Ok(true)
 }
 
-/// Cells may change only if nothing faults later.
+/// Writes the elements of a scatter. Each is tried first: cells may change only if nothing faults
+/// later.
 fn scatter(t: &mut Thread, elements: &Elements, v: &mut VecState) -> Result<(), Fault> {
     for (_, at) in &elements.active {
         guard::probe_write(*at, elements.size as u64)?;

@@ -1,6 +1,6 @@
-//! Instructions that save the vector state. What they write depends on the host (its format, its
-//! optimisations, the translator's code addresses), so replay does not repeat them: where the
-//! program reads the area, it shows as surprises.
+//! Instructions that save the vector state. What they write depends on the host: its format, its
+//! optimisations, the addresses of translated code. So replay does not repeat them. Where the
+//! program reads the saved area, it gets mispredictions.
 
 use crate::code::processor;
 use crate::run::operand;
@@ -10,7 +10,7 @@ use core::arch::asm;
 use hindsight_isa::xsave::{Area, COMPONENTS};
 use iced_x86::{Instruction, Mnemonic};
 
-/// Executes a save instruction into the program's real memory.
+/// Executes a save instruction. Writes the program's memory and leaves its cells as they are.
 pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let Some(addr) = i.virtual_address(0, 0, |r, _, _| operand::value(t.ctx, r)) else {
         crate::run::slow::unsupported(t, i.ip());
@@ -19,10 +19,11 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let mut out = Area::default();
     let area: *const Area = t.area();
     use Mnemonic::*;
-    // The guest's state is loaded first: the runtime has used the low vector registers.
-    // SAFETY: `area` is a valid XSAVE area; `out` is large enough for every form; all vector
-    // registers are declared clobbered, and the runtime keeps nothing of the guest's in them that
-    // this does not load again.
+    // The guest's state is loaded first, since the runtime has used vector registers.
+    //
+    // SAFETY: `area` is a valid XSAVE area, and `out` is large enough for every form. All vector
+    // registers are declared clobbered (`clobber_abi`). Guest state that is in them is loaded from
+    // `area` again.
     unsafe {
         macro_rules! run {
             ($what:literal, $mask:expr) => {
@@ -34,7 +35,7 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         let (align, len) = match i.mnemonic() {
             Fnstenv | Fstenv => (1, 28),
             Fnsave | Fsave => (1, 108),
-            // The last 96 bytes are reserved, or the program's own.
+            // The last 96 bytes are reserved, or belong to the program.
             Fxsave | Fxsave64 => (16, 416),
             _ => (64, 0),
         };
@@ -66,7 +67,7 @@ pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Writes the parts of an XSAVE image that the instruction writes. Returns where they end.
+/// Writes the parts of an XSAVE image that the instruction writes. Returns the offset of their end.
 fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<u64, Fault> {
     let o = &out.0;
     let put = |from: usize, to: usize| guard::write(addr + from as u64, &o[from..to]);
@@ -98,7 +99,7 @@ fn write_parts(addr: u64, out: &Area, wanted: u64, compact: bool) -> Result<u64,
             l.ebx as usize
         };
         next = at + size;
-        // A component in its initial state is not written by the compact form.
+        // The compact form does not write a component that is in its initial state.
         let bv = u64::from_le_bytes(core::array::from_fn(|i| o[512 + i]));
         if !compact || bv >> c & 1 != 0 {
             put(at, at + size)?;
