@@ -6,6 +6,6 @@ pub mod joint;
 pub mod limits;
 pub mod maps;
 pub mod observe;
-pub mod place;
+pub mod placement;
 pub mod regime;
 pub mod shown;

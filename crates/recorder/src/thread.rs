@@ -21,10 +21,10 @@ pub mod timing;
 pub mod trap_flag;
 pub mod wanted;
 
-mod place;
+mod slot;
 
-use place::{FREE, map_shared};
-pub use place::{Place, SHARED, STACK, all as all_places, hold, set_first_stack};
+use slot::{FREE, map_shared};
+pub use slot::{SHARED, STACK, ThreadSlot, all as all_slots, hold, set_first_stack};
 
 use crate::stream::ring::Emitter;
 use crate::sys::lock::Lock;
@@ -90,7 +90,7 @@ pub struct Thread {
     /// Code epoch of which the stream has said that the thread runs it, for other threads to see.
     pub announced: AtomicU64,
     /// Where it lives.
-    pub place: &'static Place,
+    pub slot: &'static ThreadSlot,
     /// The window has not been touched since it was made or emptied.
     untouched: bool,
     /// Nothing is recorded of it.
@@ -156,10 +156,10 @@ impl Thread {
         wide_checks: bool,
         run: Run,
     ) -> Result<&'static mut Thread, i32> {
-        let place = Place::take(predictor)?;
-        let window = place.window;
+        let slot = ThreadSlot::take(predictor)?;
+        let window = slot.window;
         let base = window - CTX_SIZE as u64;
-        // SAFETY: a free place has CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
+        // SAFETY: a free slot has CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
         let ctx = unsafe { &mut *(base as *mut Ctx) };
         ctx.ibl.iter_mut().for_each(LookupTable::begin);
         ctx.search_ptr = hindsight_glue::searches();
@@ -175,7 +175,7 @@ impl Thread {
             wide_checks,
             layout,
             run,
-            inbox: &place.inbox,
+            inbox: &slot.inbox,
             signals: signal_state::State::new(),
             next_observation: u64::MAX,
             next_keyframe: u64::MAX,
@@ -185,7 +185,7 @@ impl Thread {
             generation: crate::sys::generation::present(),
             seen: AtomicU64::new(crate::sys::generation::present()),
             announced: AtomicU64::new(0),
-            place,
+            slot,
             untouched: true,
             is_silent: false,
             borrows: false,
@@ -440,15 +440,15 @@ impl Thread {
         }
     }
 
-    /// Gives the thread's place, zeroed, to the next thread, which waits for [`Place::taken`].
-    pub fn give_back_place(&mut self) {
+    /// Gives the thread's slot, zeroed, to the next thread, which waits for [`ThreadSlot::taken`].
+    pub fn give_back_slot(&mut self) {
         self.empty_window();
         let ctx = self.window - CTX_SIZE as u64;
         let whole = (ctx.next_multiple_of(4096), self.window);
         // SAFETY: the part of the context block before its first whole page, which nothing uses now.
         unsafe { core::ptr::write_bytes(ctx as *mut u8, 0, (whole.0 - ctx) as usize) };
         sys::madvise_dontneed(whole.0, whole.1 - whole.0);
-        FREE.lock().push(self.place);
+        FREE.lock().push(self.slot);
     }
 
     /// In a child that has a copy of the memory: begins a stream of its own. The window is empty
@@ -461,8 +461,8 @@ impl Thread {
         self.tid = sys::gettid();
         // The number of a ring was the parent's.
         self.ring.store(-1, Release);
-        self.place.arrive(false);
-        place::abandon_free();
+        self.slot.arrive(false);
+        slot::abandon_free();
         map_shared(self.window, self.predictor)
     }
 

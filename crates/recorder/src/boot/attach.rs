@@ -135,7 +135,7 @@ extern "C" fn prepare(block: *mut Block) {
             None => first = Some(t),
         }
         threads::register(t);
-        (e.stack, e.thread) = (t.place.stack_end(), t as *mut Thread as u64);
+        (e.stack, e.thread) = (t.slot.stack_end(), t as *mut Thread as u64);
     }
     let Some(first) = first else {
         refuse(&line!("no thread is left"));
@@ -190,13 +190,13 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     let (t, vectors) = unsafe { (&mut *t, &*vectors) };
     sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
     t.tid = sys::gettid();
-    t.place.arrive(false);
+    t.slot.arrive(false);
     if let Some(r) = t.rseq {
         // The kernel would enter and abort restartable sequences without the recorder's knowledge.
         rseq::tell_kernel(r, rseq::UNREGISTER);
     }
     // SAFETY: the range belongs to the place that `prepare` gave this thread. Nothing else uses it.
-    let before = unsafe { sys::exchange_altstack(t.place.signal_stack()) };
+    let before = unsafe { sys::exchange_altstack(t.slot.signal_stack()) };
     if let Ok([base, flags, size]) = before {
         t.signals.alt = AltStack::of(base, flags, size);
     }

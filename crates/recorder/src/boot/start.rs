@@ -77,7 +77,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     t.prepare_lookup();
     cache::init(host.policy());
     t.tid = sys::gettid();
-    t.place.arrive(true);
+    t.slot.arrive(true);
     threads::register(t);
     t.filters.inherit(&inherited());
     delivery::install(t);

@@ -9,7 +9,7 @@ mod brk;
 use crate::code::mapping::MAPPING;
 use crate::code::order;
 use crate::memory::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
-use crate::memory::{joint, limits, place, regime};
+use crate::memory::{joint, limits, placement, regime};
 use crate::sys::{self, PAGE, arena, pages, result};
 use crate::thread::Thread;
 use crate::thread::call::{Flow, errno, returned};
@@ -37,7 +37,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     }
     let _order = MAPPING.lock_to_change();
     if t.quiet {
-        place::look_at_limit();
+        placement::look_at_limit();
     }
     if nr != __NR_brk {
         regions().follow_stack(a[0], a[1]);
@@ -182,8 +182,8 @@ fn choose(t: &Thread, call: &[u64; 6]) -> Option<[u64; 6]> {
         return None;
     }
     let at = match flags as u32 & MAP_ANONYMOUS != 0 {
-        true => place::choose_fresh(len)?,
-        false => place::choose(len, PAGE)?,
+        true => placement::choose_fresh(len)?,
+        false => placement::choose(len, PAGE)?,
     };
     let flags = flags | MAP_FIXED_NOREPLACE as u64;
     Some([at, len, prot, flags, fd, offset])
@@ -294,7 +294,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     regions().moved(old, old_len, at, new_len, keep);
     if at == old {
         t.zero_window(at + old_len, new_len - old_len);
-    } else if t.quiet && place::collides(old, old_len) {
+    } else if t.quiet && placement::collides(old, old_len) {
         regime::over(t, "memory is moved whose low address bits others have too");
     } else if t.quiet {
         let len = old_len.min(new_len);
@@ -330,13 +330,13 @@ fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     }
     // Addresses that are free may have the low bits of others.
     let more = pages(new_len).saturating_sub(pages(old_len));
-    if more == 0 || !place::collides(old.saturating_add(pages(old_len)), more) {
+    if more == 0 || !placement::collides(old.saturating_add(pages(old_len)), more) {
         let ret = pass(t, __NR_mremap, &[old, old_len, new_len, 0, 0, 0])?;
         if result(ret) != Err(ENOMEM as i32) {
             return Some(ret);
         }
     }
-    let Some(at) = place::choose_fresh(new_len) else {
+    let Some(at) = placement::choose_fresh(new_len) else {
         return pass(t, __NR_mremap, a);
     };
     // The kernel has no way to say that nothing is to be replaced: the place is taken first.

@@ -1,6 +1,6 @@
 //! What a thread does now and then between two instructions, and where memory becomes fresh.
 
-use crate::memory::{joint, place, regime};
+use crate::memory::{joint, placement, regime};
 use crate::sys::config;
 use crate::thread::{Thread, ZERO_LIMIT};
 use hindsight_events::Event;
@@ -44,7 +44,7 @@ impl Thread {
             if len > crate::sys::quiet::MAX_MAPPING {
                 self.ends_quiet.get_or_insert("a very large mapping");
             } else if len != 0 {
-                for (addr, len) in place::apart(addr, len) {
+                for (addr, len) in placement::apart(addr, len) {
                     self.event(&Event::Zero { addr, len });
                 }
             }

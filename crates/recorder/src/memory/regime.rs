@@ -3,7 +3,7 @@
 //! runs in plain code, and what memory the kernel wrote is recorded when it returns.
 //!
 //! Replay executes both regimes alike, on its window. In the quiet one its cells are the program's
-//! memory, and no two pages may share cells (see [`crate::memory::place`]). Code of the vDSO, which reads what
+//! memory, and no two pages may share cells (see [`crate::memory::placement`]). Code of the vDSO, which reads what
 //! the kernel changes at any time, is recorded in checked code all the same.
 //!
 //! Now and then a key frame says anew what memory holds (see [`restate`]), so that replay can begin there.
@@ -19,7 +19,7 @@ pub use others::{announce, forked};
 pub use restate::restate;
 
 use crate::memory::maps::{Region, regions};
-use crate::memory::{backing, joint, place};
+use crate::memory::{backing, joint, placement};
 use crate::stream::ring;
 use crate::sys::quiet::{MAX_MAPPING, Reason};
 use crate::sys::{self, PAGE, config, guard};
@@ -66,7 +66,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     for r in &list {
         let (start, len) = (r.start, r.end - r.start);
         let holds = r.prot != 0 || r.flags & MAP_ANONYMOUS == 0;
-        if holds && place::collides(start, len) {
+        if holds && placement::collides(start, len) {
             return leave(
                 t,
                 "two mappings have the same low address bits from the beginning",
@@ -215,7 +215,7 @@ fn content(
     }
     // What cannot be accessed has no content, unless it is a file's.
     let holds = prot != 0 || flags & MAP_ANONYMOUS == 0;
-    if holds && place::collides(addr, len) {
+    if holds && placement::collides(addr, len) {
         return Err("two mappings have the same low address bits");
     }
     if flags & MAP_GROWSDOWN != 0 {
@@ -259,7 +259,7 @@ pub fn over(t: &mut Thread, why: Reason) {
 
 /// Memory that could not be accessed can be.
 pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
-    if t.quiet && place::collides(addr, len) {
+    if t.quiet && placement::collides(addr, len) {
         t.ends_quiet
             .get_or_insert("two mappings have the same low address bits");
     }
@@ -267,7 +267,7 @@ pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
 
 /// Memory that may hold something cannot be accessed for now.
 pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
-    if t.quiet && !place::hold(addr, len) {
+    if t.quiet && !placement::hold(addr, len) {
         over(t, "very many mappings are made inaccessible");
     }
 }
@@ -525,7 +525,7 @@ fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
         __NR_munmap => backing::changed(false).then_some(CHANGED),
         // A child may have, which has ended.
         __NR_wait4 | __NR_waitid => backing::changed(true).then_some(CHANGED),
-        __NR_setrlimit | __NR_prlimit64 if place::stack_collides() => {
+        __NR_setrlimit | __NR_prlimit64 if placement::stack_collides() => {
             Some("the stack may grow into the low address bits of other memory")
         }
         _ => None,
@@ -543,7 +543,7 @@ pub fn leave(t: &mut Thread, why: Reason) {
         quiet: false,
         reason: why.as_bytes(),
     });
-    place::end();
+    placement::end();
     t.begin_checked();
     if why == CHANGED {
         changed(t, 0, u64::MAX);

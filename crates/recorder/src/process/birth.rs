@@ -76,8 +76,8 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     let Some(child) = prepare(t, &r) else {
         return crate::thread::call::errno(EAGAIN);
     };
-    let stack = child.place.stack;
-    let top = child.place.stack_end();
+    let stack = child.slot.stack;
+    let top = child.slot.stack_end();
     let mask = sys::set_signal_mask(!0);
     if !child.is_silent && child.borrows {
         child.unborn = ring::expect_process();
@@ -188,7 +188,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     if t.borrows {
         owners::arrive();
     }
-    t.place.arrive(false);
+    t.slot.arrive(false);
     if t.borrows {
         actions::begin_process(t);
     }
@@ -204,8 +204,8 @@ extern "C" fn begin(t: *mut Thread) -> ! {
             .store(t.emit.ring().map_or(-1, |r| r as i32), Release);
         ring::expected_process(t.unborn.take());
     }
-    // SAFETY: the second stack of the thread's place.
-    if let Err(e) = unsafe { sys::sigaltstack(t.place.stack + STACK, STACK) } {
+    // SAFETY: the second stack of the thread's slot.
+    if let Err(e) = unsafe { sys::sigaltstack(t.slot.stack + STACK, STACK) } {
         fail::die(
             fail::STATUS,
             &line!("cannot set a thread's signal stack (error {e})"),
@@ -232,7 +232,7 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
     t.ring.store(-1, Release);
     t.emit.end();
     threads::unregister(t);
-    let taken = t.place.taken.as_ptr();
+    let taken = t.slot.taken.as_ptr();
     // SAFETY: the thread is out of the list, its signals are blocked, and nothing below uses it.
     unsafe { borrowers::discard_structure(t) };
     // SAFETY: the store lets another thread have this one's stacks; what follows uses registers only.

@@ -2,7 +2,7 @@
 
 use crate::line;
 use crate::memory::maps::regions;
-use crate::memory::{backing, place};
+use crate::memory::{backing, placement};
 use crate::process::stack::Stack;
 use crate::sys::fail::{self, Line};
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE, arena, guard, program, quiet};
@@ -97,11 +97,11 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     program::set(fd, &image.path, exe.to_bytes());
     sys::close(fd);
     if quiet::possible() {
-        place::begin(image.start);
-        if let Some((old, by)) = place::separate_stack(image.start, image.end) {
+        placement::begin(image.start);
+        if let Some((old, by)) = placement::separate_stack(image.start, image.end) {
             stack.moved(&old, by);
         }
-        if let Some(vdso) = place::separate_vdso(image.start, image.end) {
+        if let Some(vdso) = placement::separate_vdso(image.start, image.end) {
             stack.set_aux(AT_SYSINFO_EHDR, vdso);
         }
     }
@@ -368,11 +368,11 @@ fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad
             // A quiet program's addresses are not to meet those of its stack.
             let tries = if quiet::possible() { 256 } else { 1 };
             let mut all = (0..tries).map(|n| (b + slide(n)) & !(align - 1));
-            let at = all.find(|at| tries == 1 || !place::meets_stack(*at, len));
+            let at = all.find(|at| tries == 1 || !placement::meets_stack(*at, len));
             let at = at.unwrap_or(b);
             sys::mmap(at, len, 0, flags | MAP_FIXED_NOREPLACE, -1, 0)
         }
-        None => match place::choose(len, align) {
+        None => match placement::choose(len, align) {
             Some(at) => sys::mmap(at, len, 0, flags | MAP_FIXED_NOREPLACE, -1, 0),
             None => sys::mmap(0, len, 0, flags, -1, 0),
         },
@@ -427,7 +427,7 @@ fn place_string(s: &CStr) -> Option<Range<u64>> {
     let bytes = s.to_bytes_with_nul();
     let len = (bytes.len() as u64).next_multiple_of(PAGE);
     let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    let chosen = place::choose(len, PAGE).map(|at| (at, flags | MAP_FIXED_NOREPLACE));
+    let chosen = placement::choose(len, PAGE).map(|at| (at, flags | MAP_FIXED_NOREPLACE));
     let (at, how) = chosen.unwrap_or((0, flags));
     let at = sys::mmap(at, len, PROT_READ | PROT_WRITE, how, -1, 0).ok()?;
     guard::write(at, bytes).ok()?;

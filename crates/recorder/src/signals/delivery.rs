@@ -27,9 +27,9 @@ pub use crate::signals::handler::before_enter;
 
 /// Installs the recorder's handlers and stack for them. The thread's GS base is set.
 pub fn install(t: &mut Thread) {
-    // That of the place, as all threads have it: locks know their owners by it.
-    let (stack, len) = t.place.signal_stack();
-    // SAFETY: the second stack of the thread's place.
+    // That of the slot, as all threads have it: locks know their owners by it.
+    let (stack, len) = t.slot.signal_stack();
+    // SAFETY: the second stack of the thread's slot.
     if let Err(e) = unsafe { sys::sigaltstack(stack, len) } {
         fail::die(
             fail::STATUS,

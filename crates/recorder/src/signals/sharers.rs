@@ -84,11 +84,11 @@ pub fn kill(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
 /// the other threads of this one stop wherever they are, nobody changes anything in the recorder meanwhile. Whoever waits
 /// for the locks then sees that their owner is gone and has changed nothing.
 pub fn leave<R>(t: &Thread, call: impl FnOnce() -> R) -> R {
-    let place = t.place;
+    let slot = t.slot;
     let held = (threads::lends() && threads::has_siblings(t)).then(|| hold(t));
     let state = match held.is_some() {
-        true => &place.dead,
-        false => &place.left,
+        true => &slot.dead,
+        false => &slot.left,
     };
     state.store(true, Release);
     let done = call();

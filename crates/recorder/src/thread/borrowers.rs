@@ -31,7 +31,7 @@ unsafe fn has_left(t: *const Thread) -> bool {
     // SAFETY: the caller's; these are set before the thread is in the list or are atomics.
     let (borrows, tid, ring) = unsafe { ((*t).borrows, (*t).tid, (*t).ring.load(Acquire)) };
     // SAFETY: the caller's.
-    let others = unsafe { (*t).place.pid.load(Acquire) } != sys::getpid();
+    let others = unsafe { (*t).slot.pid.load(Acquire) } != sys::getpid();
     (borrows || others && !owners::is_mixed())
         && tid != 0
         && (sys::has_left(tid) || borrows && ring >= 0 && !ring::carries(ring as usize, tid))
@@ -55,24 +55,24 @@ pub fn returned(child: *mut Thread, tid: u64) {
 pub unsafe fn discard(t: *mut Thread) {
     // SAFETY: the caller's.
     unsafe {
-        let place = (*t).place;
+        let slot = (*t).slot;
         if is_at_rest(&*t) {
             discard_structure(t);
         } else {
             // What it was about to free or to move must not be freed again, and locks that it holds are known by its stack.
             (*t).emit.release();
-            let Some(next) = place.succeed() else { return };
-            (*t).place = next;
-            (*t).give_back_place();
+            let Some(next) = slot.succeed() else { return };
+            (*t).slot = next;
+            (*t).give_back_slot();
             return next.taken.store(0, Release);
         }
-        place.taken.store(0, Release);
+        slot.taken.store(0, Release);
     }
 }
 
 /// Whether a thread that does not run any more had come to its end or not begun, and was not killed somewhere.
 fn is_at_rest(t: &Thread) -> bool {
-    t.tid == 0 || t.place.left.load(Acquire) && !t.place.dead.load(Acquire)
+    t.tid == 0 || t.slot.left.load(Acquire) && !t.slot.dead.load(Acquire)
 }
 
 /// # Safety
@@ -81,5 +81,5 @@ pub unsafe fn discard_structure(t: *mut Thread) {
     // SAFETY: made by `Thread::make`, which leaked the box.
     let mut t = unsafe { Box::from_raw(t) };
     t.emit.release();
-    t.give_back_place();
+    t.give_back_slot();
 }

@@ -15,7 +15,7 @@ pub enum Left {
     Fault,
 }
 
-/// One per thread; outlives it (see [`crate::thread::Place`]).
+/// One per thread; outlives it (see [`crate::thread::ThreadSlot`]).
 pub struct Inbox {
     /// A signal waits for delivery. While set, all signals are blocked, so there is never a second.
     pub full: AtomicBool,

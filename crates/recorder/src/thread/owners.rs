@@ -1,7 +1,7 @@
 //! Who owns a lock, and whether the owner lives.
 
 use crate::sys::{self, lock};
-use crate::thread::Place;
+use crate::thread::ThreadSlot;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Some of them are in another namespace of process ids, where numbers say nothing.
@@ -17,15 +17,15 @@ pub fn arrive() {
 /// A thread, by an address on its stack in the recorder. As long as this exists, no other thread gets that stack.
 struct Owner {
     address: u64,
-    place: &'static Place,
+    slot: &'static ThreadSlot,
 }
 
 /// Has locks ask here whether their owners live.
 pub fn serve_locks() {
     lock::ask(|address, then| {
-        if let Some(place) = Place::at(address) {
-            place.watched.fetch_add(1, SeqCst);
-            then(&Owner { address, place });
+        if let Some(slot) = ThreadSlot::at(address) {
+            slot.watched.fetch_add(1, SeqCst);
+            then(&Owner { address, slot });
         }
     });
 }
@@ -36,15 +36,15 @@ impl lock::Owner for Owner {
     }
 
     fn is_gone(&self) -> bool {
-        let tid = self.place.tid.load(SeqCst);
-        self.place.dead.load(Acquire) && (tid == 0 || sys::has_left(tid))
+        let tid = self.slot.tid.load(SeqCst);
+        self.slot.dead.load(Acquire) && (tid == 0 || sys::has_left(tid))
             || tid > 0 && !is_mixed() && sys::has_left(tid)
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.place.watched.fetch_sub(1, SeqCst);
+        self.slot.watched.fetch_sub(1, SeqCst);
     }
 }
 

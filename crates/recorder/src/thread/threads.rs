@@ -3,7 +3,7 @@
 use crate::sys::config;
 use crate::sys::lock::Lock;
 use crate::thread::filter_list::Filters;
-use crate::thread::{Thread, all_places};
+use crate::thread::{Thread, all_slots};
 use alloc::vec::Vec;
 use core::ptr::null_mut;
 use core::ptr::read_volatile;
@@ -13,7 +13,7 @@ use hindsight_isa::xsave::Layout;
 
 /// All recorded threads that run in this memory.
 static THREADS: Lock<Vec<Known>> = Lock::mended(Vec::new(), |list| {
-    let known = all_places().map(|p| p.thread.load(Acquire).cast_const());
+    let known = all_slots().map(|p| p.thread.load(Acquire).cast_const());
     let known = known.filter(|t| !t.is_null()).map(Known).collect();
     // What it was cannot be relied on.
     core::mem::forget(core::mem::replace(list, known));
@@ -38,7 +38,7 @@ pub fn oldest_generation() -> u64 {
         // SAFETY: see `Known`.
         let t = unsafe { &*k.0 };
         // Who has not begun comes to the cache before it runs any, if it was not killed before.
-        let runs = t.place.tid.load(SeqCst) != 0;
+        let runs = t.slot.tid.load(SeqCst) != 0;
         runs.then(|| t.seen.load(SeqCst))
     };
     list.iter().filter_map(seen).min().unwrap_or(u64::MAX)
@@ -51,7 +51,7 @@ pub fn oldest_epoch(generation: u64) -> u64 {
     let epoch = |k: &Known| {
         // SAFETY: see `Known`.
         let (begun, seen, announced) = unsafe {
-            let begun = (*k.0).place.tid.load(SeqCst) != 0;
+            let begun = (*k.0).slot.tid.load(SeqCst) != 0;
             (
                 begun,
                 (*k.0).seen.load(SeqCst),
@@ -125,7 +125,7 @@ pub fn is_alone() -> bool {
 /// Adds a thread to the list.
 pub fn register(t: &Thread) {
     let mut list = THREADS.lock();
-    t.place
+    t.slot
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(Known(t));
@@ -146,13 +146,13 @@ pub fn others(t: &Thread) -> Vec<Other> {
     let others = list.iter().filter(|k| !core::ptr::eq(k.0, t));
     let tell = |k: &Known| {
         // SAFETY: as above; these fields do not change after the thread has begun.
-        let (tid, place, layout) = unsafe { ((*k.0).tid, (*k.0).place, (*k.0).layout) };
+        let (tid, slot, layout) = unsafe { ((*k.0).tid, (*k.0).slot, (*k.0).layout) };
         // SAFETY: as above.
         let wide = unsafe { (*k.0).wide_checks };
         Other {
             tid,
-            ctx: place.ctx(),
-            resting: &place.inbox().resting,
+            ctx: slot.ctx(),
+            resting: &slot.inbox().resting,
             wide: wide.then_some(layout),
         }
     };
@@ -168,7 +168,7 @@ pub fn unregister(t: *const Thread) {
 /// The thread is about to leave the list of threads, which is locked.
 fn forget(t: *const Thread) {
     // SAFETY: threads leave the list before their memory goes.
-    unsafe { (*t).place.thread.store(null_mut(), Release) };
+    unsafe { (*t).slot.thread.store(null_mut(), Release) };
 }
 
 /// The processes besides the program's own that run in this memory.
@@ -177,18 +177,18 @@ pub fn borrowers() -> Vec<i32> {
     // SAFETY: as above.
     let of = |k: &Known| unsafe { &*k.0 };
     let all = list.iter().map(of).filter(|t| t.borrows);
-    all.map(|t| t.place.tid.load(Acquire))
+    all.map(|t| t.slot.tid.load(Acquire))
         .filter(|t| *t > 0)
         .collect()
 }
 
 /// Whether the process of `t` has other threads.
 pub fn has_siblings(t: &Thread) -> bool {
-    let own = t.place.pid.load(Relaxed);
+    let own = t.slot.pid.load(Relaxed);
     let list = THREADS.lock();
     list.iter().any(|k| {
         // SAFETY: as above.
-        !core::ptr::eq(k.0, t) && unsafe { (*k.0).place.pid.load(Acquire) } == own
+        !core::ptr::eq(k.0, t) && unsafe { (*k.0).slot.pid.load(Acquire) } == own
     })
 }
 
@@ -197,7 +197,7 @@ pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
     list.iter().for_each(|k| forget(k.0));
     list.clear();
-    t.place
+    t.slot
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(Known(t));

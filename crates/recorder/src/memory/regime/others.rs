@@ -3,7 +3,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::{opens_for_writing, over};
-use crate::memory::{backing, place};
+use crate::memory::{backing, placement};
 use crate::stream::ring;
 use crate::sys::guard;
 use crate::thread::Thread;
@@ -27,7 +27,7 @@ pub fn forked(t: &mut Thread) {
     if t.quiet {
         (t.quiet, t.in_vdso, t.files_told) = (false, false, false);
         (t.ends_quiet, t.leaves_after) = (None, 0);
-        place::end();
+        placement::end();
     }
 }
 

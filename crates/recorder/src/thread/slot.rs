@@ -14,7 +14,7 @@ use hindsight_isa::{Ctx, Predictor};
 
 /// What a thread needs of the address space: stacks for the runtime and for signal handlers, the
 /// context block and the window, one behind the other. It outlives the thread and serves the next one.
-pub struct Place {
+pub struct ThreadSlot {
     pub(super) window: u64,
     /// Start of the stacks.
     pub stack: u64,
@@ -32,15 +32,15 @@ pub struct Place {
     pub watched: AtomicU32,
     /// The thread's structure as long as it is in the list of threads.
     pub thread: AtomicPtr<Thread>,
-    /// The place that was made before.
-    next: AtomicPtr<Place>,
+    /// The slot that was made before.
+    next: AtomicPtr<ThreadSlot>,
 }
 
-/// The place that was made last.
-static ALL: AtomicPtr<Place> = AtomicPtr::new(null_mut());
+/// The slot that was made last.
+static ALL: AtomicPtr<ThreadSlot> = AtomicPtr::new(null_mut());
 
-/// The place of the thread whose runtime is on the first stack.
-static FIRST: AtomicPtr<Place> = AtomicPtr::new(null_mut());
+/// The slot of the thread whose runtime is on the first stack.
+static FIRST: AtomicPtr<ThreadSlot> = AtomicPtr::new(null_mut());
 
 /// Where the first stack lies: the one that the image brings.
 static FIRST_STACK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -56,18 +56,16 @@ fn is_on_first_stack(address: u64) -> bool {
     (start..end).contains(&address)
 }
 
-/// All places. None ever goes.
-pub fn all() -> impl Iterator<Item = &'static Place> {
-    // SAFETY: null, or a place that was leaked.
-    let place = |p: *mut Place| unsafe { p.as_ref() };
-    core::iter::successors(place(ALL.load(Acquire)), move |p| {
-        place(p.next.load(Acquire))
-    })
+/// All slots. None ever goes.
+pub fn all() -> impl Iterator<Item = &'static ThreadSlot> {
+    // SAFETY: null, or a slot that was leaked.
+    let slot = |p: *mut ThreadSlot| unsafe { p.as_ref() };
+    core::iter::successors(slot(ALL.load(Acquire)), move |p| slot(p.next.load(Acquire)))
 }
 
-/// Places of threads that have ended, with everything but the stacks zeroed.
-pub(super) static FREE: Lock<Vec<&'static Place>> = Lock::mended(Vec::new(), |free| {
-    let idle = |p: &&Place| {
+/// Slots of threads that have ended, with everything but the stacks zeroed.
+pub(super) static FREE: Lock<Vec<&'static ThreadSlot>> = Lock::mended(Vec::new(), |free| {
+    let idle = |p: &&ThreadSlot| {
         !p.dead.load(Acquire) && p.taken.load(Acquire) == 0 && p.thread.load(Acquire).is_null()
     };
     // What it was cannot be relied on.
@@ -77,7 +75,7 @@ pub(super) static FREE: Lock<Vec<&'static Place>> = Lock::mended(Vec::new(), |fr
 /// Bytes of a thread's stack in the runtime, and of its stack for signal handlers behind it.
 pub const STACK: u64 = 128 << 10;
 
-impl Place {
+impl ThreadSlot {
     /// Where the stack begins that the thread has in the runtime.
     pub fn stack_end(&self) -> u64 {
         self.stack + STACK
@@ -88,29 +86,29 @@ impl Place {
         (self.stack_end(), STACK)
     }
 
-    /// The place of the thread that ended last, or a new one. `Err` is the errno of the failed mapping.
-    pub(super) fn take(predictor: Predictor) -> Result<&'static Place, i32> {
+    /// The slot of the thread that ended last, or a new one. `Err` is the errno of the failed mapping.
+    pub(super) fn take(predictor: Predictor) -> Result<&'static ThreadSlot, i32> {
         let mut free = FREE.lock();
         // A thread that has just ended may still be on its way out, on its stack. Whoever begins to watch it later sees
         // that its number is gone.
-        let left = |p: &&'static Place| {
+        let left = |p: &&'static ThreadSlot| {
             p.taken.load(Acquire) == 0 && {
                 p.tid.store(0, SeqCst);
                 p.watched.load(SeqCst) == 0
             }
         };
-        let place = match free.iter().rposition(left) {
+        let slot = match free.iter().rposition(left) {
             Some(i) => free.remove(i),
             None => {
                 drop(free);
-                Place::map(predictor)?
+                ThreadSlot::map(predictor)?
             }
         };
-        place.taken.store(1, Relaxed);
-        place.pid.store(0, Relaxed);
-        place.left.store(false, Relaxed);
-        place.inbox.reset();
-        Ok(place)
+        slot.taken.store(1, Relaxed);
+        slot.pid.store(0, Relaxed);
+        slot.left.store(false, Relaxed);
+        slot.inbox.reset();
+        Ok(slot)
     }
 
     /// The calling thread lives here from now on. `first`: its runtime is on the first stack.
@@ -131,8 +129,8 @@ impl Place {
         }
     }
 
-    /// The place on whose stacks an address lies.
-    pub fn at(address: u64) -> Option<&'static Place> {
+    /// The slot on whose stacks an address lies.
+    pub fn at(address: u64) -> Option<&'static ThreadSlot> {
         if is_on_first_stack(address) {
             // SAFETY: as in `all`.
             return unsafe { FIRST.load(Acquire).as_ref() };
@@ -150,23 +148,23 @@ impl Place {
         &self.inbox
     }
 
-    fn map(predictor: Predictor) -> Result<&'static Place, i32> {
+    fn map(predictor: Predictor) -> Result<&'static ThreadSlot, i32> {
         let (stack, window) = map_window(predictor)?;
-        Ok(Place::add(stack, window))
+        Ok(ThreadSlot::add(stack, window))
     }
 
-    /// In the place of this one, whose thread was killed: the same but for the stacks. What stands on those is never anybody
+    /// In the stead of this one, whose thread was killed: the same but for the stacks. What stands on those is never anybody
     /// else's.
-    pub fn succeed(&self) -> Option<&'static Place> {
+    pub fn succeed(&self) -> Option<&'static ThreadSlot> {
         self.dead.store(true, Release);
         sys::madvise_dontneed(self.stack, 2 * STACK);
         let stack =
             sys::mmap_anon_noreserve(0, 2 * STACK, sys::PROT_READ | sys::PROT_WRITE).ok()?;
-        Some(Place::add(stack, self.window))
+        Some(ThreadSlot::add(stack, self.window))
     }
 
-    fn add(stack: u64, window: u64) -> &'static Place {
-        let place = alloc::boxed::Box::leak(alloc::boxed::Box::new(Place {
+    fn add(stack: u64, window: u64) -> &'static ThreadSlot {
+        let slot = alloc::boxed::Box::leak(alloc::boxed::Box::new(ThreadSlot {
             window,
             stack,
             inbox: Inbox::new(),
@@ -181,9 +179,9 @@ impl Place {
         }));
         let mut last = ALL.load(Acquire);
         loop {
-            place.next.store(last, Relaxed);
-            match ALL.compare_exchange(last, place, AcqRel, Acquire) {
-                Ok(_) => return place,
+            slot.next.store(last, Relaxed);
+            match ALL.compare_exchange(last, slot, AcqRel, Acquire) {
+                Ok(_) => return slot,
                 Err(now) => last = now,
             }
         }
@@ -219,14 +217,14 @@ pub(super) fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
         .try_for_each(|at| sys::duplicate_shared(first, len, at))
 }
 
-/// In a child that has a copy of the memory: free places are not used. They share their first pages with the parent's.
+/// In a child that has a copy of the memory: free slots are not used. They share their first pages with the parent's.
 pub(super) fn abandon_free() {
-    for place in core::mem::take(&mut *FREE.lock()) {
-        place.dead.store(true, Release);
+    for slot in core::mem::take(&mut *FREE.lock()) {
+        slot.dead.store(true, Release);
     }
 }
 
-/// Keeps the list of free places from changing while the process is copied.
+/// Keeps the list of free slots from changing while the process is copied.
 pub fn hold() -> impl Sized {
     FREE.lock()
 }
