@@ -2,9 +2,9 @@
 
 pub mod cache;
 pub mod epochs;
-pub mod kept;
 pub mod mapping;
 pub mod order;
 pub mod processor;
 pub mod rights;
 pub mod select;
+pub mod shared_translations;

@@ -14,12 +14,12 @@ pub mod pass;
 pub mod pending;
 pub mod plan;
 pub mod rseq;
+pub mod selection;
 pub mod signal_actions;
 pub mod signal_state;
 pub mod threads;
 pub mod timing;
 pub mod trap_flag;
-pub mod wanted;
 
 mod slot;
 
@@ -129,7 +129,7 @@ pub struct Thread {
     /// Why that is to end as soon as the thread stands between two instructions.
     pub ends_quiet: Option<crate::sys::quiet::Reason>,
     /// Which of its code is wanted.
-    pub wanted: crate::thread::wanted::Wanted,
+    pub selection: crate::thread::selection::SelectionState,
     /// How its timing is disturbed.
     pub chaos: crate::thread::timing::State,
     /// Limits that the kernel does not know.
@@ -205,7 +205,7 @@ impl Thread {
             meddling: 0,
             restated: 0,
             ends_quiet: None,
-            wanted: crate::thread::wanted::Wanted::new(),
+            selection: crate::thread::selection::SelectionState::new(),
             chaos: crate::thread::timing::State::new(),
             limits: Arc::new(Lock::new(config::get().limits)),
             forbidden: crate::thread::forbidden::Forbidden::default(),

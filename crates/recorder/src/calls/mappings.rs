@@ -135,7 +135,7 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     if let Ok(at) = result(ret) {
         let len = sys::pages(len);
         let flags = match t.quiet && flags & MAP_TYPE == MAP_DROPPABLE {
-            true => kept(at, len, prot as u32),
+            true => make_undroppable(at, len, prot as u32),
             false => flags,
         };
         forget_code(t, at, len);
@@ -163,7 +163,7 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
 
 /// Replaces fresh memory that the kernel may drop at any time by memory that it keeps, and otherwise treats
 /// alike. Returns how that is mapped.
-fn kept(at: u64, len: u64, prot: u32) -> u32 {
+fn make_undroppable(at: u64, len: u64, prot: u32) -> u32 {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if sys::mmap(at, len, prot, flags | MAP_FIXED, -1, 0).is_err() {
         return MAP_DROPPABLE | MAP_ANONYMOUS;
@@ -295,7 +295,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     if at == old {
         t.zero_window(at + old_len, new_len - old_len);
     } else if t.quiet && placement::collides(old, old_len) {
-        regime::over(t, "memory is moved whose low address bits others have too");
+        regime::leave_soon(t, "memory is moved whose low address bits others have too");
     } else if t.quiet {
         let len = old_len.min(new_len);
         t.event(&Event::Move {
@@ -313,7 +313,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         .find(at)
         .is_some_and(|r| r.flags & MAP_ANONYMOUS != 0);
     if keep || several || !anonymous {
-        regime::over(
+        regime::leave_soon(
             t,
             "a mapping is copied, or several or one of a file are moved",
         );
@@ -382,7 +382,7 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         // Of memory that is locked, or otherwise special, nothing, but of what comes before.
         forget_code(t, addr, sys::pages(len));
         regime::changed(t, addr, sys::pages(len));
-        regime::over(t, "memory was discarded, who knows how much of it");
+        regime::leave_soon(t, "memory was discarded, who knows how much of it");
     }
     Some(())
 }

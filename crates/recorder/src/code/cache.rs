@@ -14,7 +14,7 @@ mod sets;
 
 pub use boundary::{boundary, fault_state};
 
-use crate::code::{epochs, kept, select};
+use crate::code::{epochs, select, shared_translations};
 use crate::line;
 use crate::memory::maps::regions;
 use crate::stream::ring;
@@ -189,9 +189,9 @@ static CACHE: Lock<Option<Cache>> = Lock::mended(None, mend::mend);
 static RANGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The process's cache. It must have been made with [`init`].
-pub struct Held(Guard<'static, Option<Cache>>);
+pub struct LockedCache(Guard<'static, Option<Cache>>);
 
-impl core::ops::Deref for Held {
+impl core::ops::Deref for LockedCache {
     type Target = Cache;
     fn deref(&self) -> &Cache {
         match self.0.as_ref() {
@@ -201,7 +201,7 @@ impl core::ops::Deref for Held {
     }
 }
 
-impl core::ops::DerefMut for Held {
+impl core::ops::DerefMut for LockedCache {
     fn deref_mut(&mut self) -> &mut Cache {
         match self.0.as_mut() {
             Some(c) => c,
@@ -211,8 +211,8 @@ impl core::ops::DerefMut for Held {
 }
 
 /// The cache, locked.
-pub fn cache() -> Held {
-    Held(CACHE.lock())
+pub fn cache() -> LockedCache {
+    LockedCache(CACHE.lock())
 }
 
 /// Makes the cache.
@@ -283,7 +283,7 @@ impl Cache {
 
     #[cold]
     fn translate(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
-        let (exec_end, writable, place, new) = {
+        let (exec_end, writable, bucket, new) = {
             let mut r = regions();
             if r.find(pc).is_none() {
                 r.refresh_stack();
@@ -299,13 +299,13 @@ impl Cache {
                 end = r.find(end).map_or(end, |n| n.end);
             }
             let path = r.path(region);
-            let place = kept::place(path, region.offset + (pc - region.start));
+            let bucket = shared_translations::bucket(path, region.offset + (pc - region.start));
             let writable = r.is_writable(pc) || r.is_writable(end - 1);
             let new = match writable {
                 true => None,
                 false => self.sets.first_look(region, path, t.is_plain()),
             };
-            (end, writable, place, new)
+            (end, writable, bucket, new)
         };
         if let Some(file) = new
             && self.take_set(t, &file)
@@ -337,7 +337,7 @@ impl Cache {
         let known = &source[..limit];
         let restored = !writable
             && !core::mem::take(&mut self.confined.anew)
-            && kept::restore(&mut self.translator, pc, known, place, &mut pages);
+            && shared_translations::restore(&mut self.translator, pc, known, bucket, &mut pages);
         if !restored {
             let mut translate = |n: usize| {
                 let input = Input {
@@ -355,7 +355,7 @@ impl Cache {
                 return Err(Fetch::NotMapped);
             }
             if within && !writable && self.translator.refused.is_empty() {
-                kept::keep(&self.translator, pc, known, place);
+                shared_translations::put(&self.translator, pc, known, bucket);
             }
         }
         let src_len = self.translator.block.src_len as usize;

@@ -88,7 +88,7 @@ impl Thread {
             self.second = Some(high);
             // Translated code gives back only one. The runtime is to see the thread again when the
             // instruction is done.
-            self.inbox.wanted.store(true, Relaxed);
+            self.inbox.leave_requested.store(true, Relaxed);
         }
         self.ctx.stripe = self.stripe(low).owner.as_ptr() as u64;
     }

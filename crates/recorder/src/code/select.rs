@@ -10,7 +10,7 @@ use crate::stream::ring;
 use crate::sys::lock::Lock;
 use crate::sys::symtab::{self, Sought};
 use crate::sys::{config, guard, program};
-use crate::thread::wanted::{FLAGS, Return, flag};
+use crate::thread::selection::{FLAGS, Return, flag};
 use crate::thread::{Thread, gap};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -79,14 +79,14 @@ pub fn init() {
 pub fn set_stopped(t: &mut Thread, stopped: bool) {
     FLAGS.fetch_or(flag::USED, Relaxed);
     if stopped {
-        crate::memory::regime::over(t, "the program stopped its recording");
+        crate::memory::regime::leave_soon(t, "the program stopped its recording");
     }
-    t.wanted.stopped = stopped;
+    t.selection.stopped = stopped;
 }
 
 /// Whether the thread is recorded, at least where its module is.
 pub fn is_on(t: &Thread) -> bool {
-    t.emit.ctl().is_some() && !t.wanted.stopped && t.wanted.on
+    t.emit.ctl().is_some() && !t.selection.stopped && t.selection.on
 }
 
 /// The thread stands between two instructions, before the one at `pc`: begins or ends a gap.
@@ -106,9 +106,9 @@ pub fn arrive(t: &mut Thread, pc: u64) {
             window(t, pc, hit, flags);
         }
     }
-    let reason = if t.wanted.stopped {
+    let reason = if t.selection.stopped {
         Some(GapReason::Stopped)
-    } else if !t.wanted.on {
+    } else if !t.selection.on {
         Some(GapReason::Window)
     } else if !recorded {
         Some(GapReason::Module)
@@ -126,7 +126,7 @@ pub fn arrive(t: &mut Thread, pc: u64) {
 /// Whether the thread is to come to the runtime each time that it comes to `pc`.
 pub fn is_watched(t: &Thread, pc: u64) -> bool {
     FLAGS.load(Relaxed) & (flag::FROM | flag::TO) != 0
-        && (t.wanted.until.as_ref().is_some_and(|u| u.pc == pc)
+        && (t.selection.until.as_ref().is_some_and(|u| u.pc == pc)
             || TABLE.lock().triggers.iter().any(|t| t.addr == pc))
 }
 
@@ -144,24 +144,24 @@ pub fn room(pc: u64, n: usize) -> usize {
 /// The thread comes to `pc`, where `hit` says which function begins.
 fn window(t: &mut Thread, pc: u64, hit: Option<(What, usize)>, flags: u32) {
     let sp = t.ctx.gpr[4];
-    if t.wanted.on {
+    if t.selection.on {
         // The call has returned; or what it called has left it in another way.
         let over = |u: &Return| sp >= u.sp && (pc == u.pc || u.stack.contains(&sp));
-        if t.wanted.until.as_ref().is_some_and(over) {
-            (t.wanted.on, t.wanted.until) = (false, None);
+        if t.selection.until.as_ref().is_some_and(over) {
+            (t.selection.on, t.selection.until) = (false, None);
         } else if let Some((What::To, rule)) = hit {
             ring::note_rule(rule, true);
-            t.wanted.on = false;
+            t.selection.on = false;
             return;
         }
     }
     if let Some((What::From, rule)) = hit
-        && !t.wanted.on
+        && !t.selection.on
     {
         ring::note_rule(rule, true);
-        t.wanted.on = true;
+        t.selection.on = true;
         if flags & flag::TO == 0 {
-            t.wanted.until = returns(t);
+            t.selection.until = returns(t);
         }
     }
 }

@@ -251,7 +251,7 @@ fn content(
 }
 
 /// Ends the regime as soon as the thread stands between two instructions.
-pub fn over(t: &mut Thread, why: Reason) {
+pub fn leave_soon(t: &mut Thread, why: Reason) {
     if t.quiet {
         t.ends_quiet.get_or_insert(why);
     }
@@ -268,7 +268,7 @@ pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
 /// Memory that may hold something cannot be accessed for now.
 pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
     if t.quiet && !placement::hold(addr, len) {
-        over(t, "very many mappings are made inaccessible");
+        leave_soon(t, "very many mappings are made inaccessible");
     }
 }
 
@@ -411,7 +411,7 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         passed(t, a[1], ret as u64);
     }
     if let Some(why) = aftermath(nr, a, ret) {
-        over(t, why);
+        leave_soon(t, why);
     }
     if class == syscalls::Class::Unknown {
         t.ends_quiet
@@ -570,7 +570,7 @@ pub fn arrive(t: &mut Thread, pc: u64) {
         if t.leaves_after != 0 {
             t.leaves_after -= 1;
             if t.leaves_after == 0 {
-                over(t, "as was asked for (--leave-quiet-after)");
+                leave_soon(t, "as was asked for (--leave-quiet-after)");
             }
         }
         others::meddled(t);

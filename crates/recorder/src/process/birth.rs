@@ -156,7 +156,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
         child.signals.shared = t.signals.shared.clone();
     }
     child.signals.stepping = t.signals.stepping.of_child();
-    child.wanted = t.wanted.of_child();
+    child.selection = t.selection.of_child();
     child.filters.copy(&t.filters);
     child.forbidden = t.forbidden;
     child.is_silent = t.is_silent;

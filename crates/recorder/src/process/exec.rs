@@ -4,7 +4,7 @@
 //! cannot load runs natively, and the stream says so.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-mod image;
+mod starter;
 
 use crate::line;
 use crate::memory::limits;
@@ -291,7 +291,7 @@ fn follow(
     }
     let made = legacy(t, &mut plan.config)
         .and_then(|state| Ok((state, prepare(&mut plan, &exe, t.emit.ring())?)));
-    let (state, (image, control)) = match made {
+    let (state, (starter, control)) = match made {
         Ok(m) => m,
         Err(why) => {
             drop(raised);
@@ -305,7 +305,14 @@ fn follow(
         plan.argv.as_ptr() as u64
     };
     let flags = AT_EMPTY_PATH as u64;
-    let call = [image.0 as u64, c"".as_ptr() as u64, argv, q.envp, flags, 0];
+    let call = [
+        starter.0 as u64,
+        c"".as_ptr() as u64,
+        argv,
+        q.envp,
+        flags,
+        0,
+    ];
     sys::set_close_on_exec(exe.0, false);
     let held = plan.config.ctl_fd;
     sys::set_close_on_exec(held, false);
@@ -390,8 +397,8 @@ fn prepare(
             None => opened.insert(find_control()?).0,
         };
     }
-    let image = image::make(c)?;
-    Ok((image, opened))
+    let starter = starter::make(c)?;
+    Ok((starter, opened))
 }
 
 const NO_MEMORY: &str = "there is no memory for the recorder's image";

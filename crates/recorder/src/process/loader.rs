@@ -45,7 +45,7 @@ enum Bad {
     Map(u64, i32),
 }
 
-struct Image {
+struct LoadedElf {
     entry: u64,
     bias: u64,
     /// Lowest address.
@@ -185,7 +185,7 @@ fn random() -> u64 {
 }
 
 /// Loads one file; position-independent ones from about `base` up, or where the kernel likes.
-fn load_file(path: &CStr, base: Option<u64>) -> Result<Image, Bad> {
+fn load_file(path: &CStr, base: Option<u64>) -> Result<LoadedElf, Bad> {
     let fd = sys::open_read(path).map_err(Bad::Open)?;
     let image = load_fd(fd, base);
     sys::close(fd);
@@ -254,9 +254,9 @@ fn headers(fd: i32) -> Result<(Elf_Ehdr, Vec<Elf_Phdr>), Bad> {
     Ok((eh, phdrs))
 }
 
-fn load_fd(fd: i32, base: Option<u64>) -> Result<Image, Bad> {
+fn load_fd(fd: i32, base: Option<u64>) -> Result<LoadedElf, Bad> {
     let (eh, phdrs) = headers(fd)?;
-    let mut im = Image {
+    let mut im = LoadedElf {
         entry: 0,
         bias: 0,
         start: u64::MAX,

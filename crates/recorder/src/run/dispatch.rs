@@ -34,7 +34,7 @@ pub fn run(t: &mut Thread) -> ! {
         if stop::is_dying() {
             cores::rest(t);
         }
-        if stop::wanted() {
+        if stop::is_requested() {
             detach::rest(t);
             continue;
         }
@@ -80,7 +80,9 @@ fn execute(t: &mut Thread, host: u64) {
         match exit(t, &desc) {
             // If all jumps of a loop are linked, this may be the only exit that comes here. So the
             // thread is asked to stop at the next instruction.
-            Next::Resume if due(t) && t.is_pressed() => t.inbox.wanted.store(true, Relaxed),
+            Next::Resume if due(t) && t.is_pressed() => {
+                t.inbox.leave_requested.store(true, Relaxed)
+            }
             Next::Resume => {}
             Next::Boundary => {
                 // Nothing wants attention: the usual case for new code. The thread goes straight

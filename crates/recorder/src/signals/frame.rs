@@ -16,13 +16,13 @@ use linux_raw_sys::general::{SA_ONSTACK, SA_RESTORER, SS_AUTODISARM};
 /// Return address, context, information.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Frame {
+struct SignalFrame {
     restorer: u64,
     uc: Context,
     info: Info,
 }
 
-const FRAME: usize = size_of::<Frame>();
+const FRAME: usize = size_of::<SignalFrame>();
 const _: () = assert!(FRAME == 440);
 
 const MAGIC1: u32 = 0x4650_5853;
@@ -78,14 +78,14 @@ pub fn go_native(t: &mut Thread, mask: u64) -> ! {
     struct Native {
         area: Area,
         behind: [u8; 64],
-        frame: Frame,
+        frame: SignalFrame,
     }
     let components = t.layout.mask;
     let size = area_size(components);
     let mut n = Box::new(Native {
         area: Area::default(),
         behind: [0; 64],
-        frame: Frame::default(),
+        frame: SignalFrame::default(),
     });
     t.save_area(&mut n.area);
     mark_area(&mut n.area.0, components, size);
@@ -148,7 +148,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
         uc.regs[EFLAGS] |= RESUME;
     }
     uc.regs[EFLAGS] |= t.signals.stepping.enter_handler();
-    let frame = Frame {
+    let frame = SignalFrame {
         restorer: a.restorer,
         uc,
         info: *info,
@@ -182,7 +182,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     cpu.gpr[0] = 0;
     cpu.gpr[2] = frame_at + 8;
     cpu.gpr[4] = frame_at;
-    cpu.gpr[6] = frame_at + core::mem::offset_of!(Frame, info) as u64;
+    cpu.gpr[6] = frame_at + core::mem::offset_of!(SignalFrame, info) as u64;
     cpu.gpr[7] = info.signo as u64;
     cpu.rip = a.handler;
     cpu.rflags &= !0x400;
@@ -211,7 +211,7 @@ pub struct Restored {
 /// Takes the registers from the frame above which the stack pointer stands. `None`: it cannot
 /// be read or the processor would not accept it.
 pub fn pop(t: &mut Thread) -> Option<Restored> {
-    let mut frame = Frame::default();
+    let mut frame = SignalFrame::default();
     // SAFETY: plain integers, valid whatever the bytes.
     let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut frame).cast::<u8>(), FRAME) };
     guard::read(t.ctx.gpr[4].wrapping_sub(8), bytes).ok()?;

@@ -170,10 +170,10 @@ fn arm(inbox: &Inbox, ctx: *mut Ctx) {
 /// that neither a waiting signal nor the wish to stop soon is overlooked.
 pub fn before_enter(t: &mut Thread) {
     if t.second.is_some() || t.signals.stepping.due {
-        t.inbox.wanted.store(true, Relaxed);
+        t.inbox.leave_requested.store(true, Relaxed);
     }
     compiler_fence(SeqCst);
-    if t.inbox.full.load(Relaxed) || t.inbox.wanted.load(Relaxed) || stop::must_leave() {
+    if t.inbox.full.load(Relaxed) || t.inbox.leave_requested.load(Relaxed) || stop::must_leave() {
         arm(t.inbox, &raw mut *t.ctx);
     }
     compiler_fence(SeqCst);
@@ -218,9 +218,9 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
     let pc = uc.regs[RIP];
     if pc == trap() + 1 {
         uc.regs[RIP] = inbox.resume.load(Relaxed);
-        let wanted = inbox.wanted.load(Relaxed);
-        inbox.wanted.store(false, Relaxed);
-        if wanted || inbox.full.load(Relaxed) || stop::must_leave() {
+        let requested = inbox.leave_requested.load(Relaxed);
+        inbox.leave_requested.store(false, Relaxed);
+        if requested || inbox.full.load(Relaxed) || stop::must_leave() {
             step(inbox, ctx, uc);
         }
         return true;

@@ -39,7 +39,7 @@ pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
                 return false;
             }
             ring::leave(sys::getpid());
-            stop::wanted()
+            stop::is_requested()
         }
         PTRACE_ATTACH | PTRACE_SEIZE => {
             let tid = a[1] as i32;

@@ -15,7 +15,7 @@ const HIGH: u64 = 900;
 const LONG: u64 = 4096;
 
 /// Keeps `fd`, under another number if need be.
-pub fn keep(fd: i32) {
+pub fn hide(fd: i32) {
     let (soft, _) = resources::get(RLIMIT_NOFILE);
     let _raised = resources::Raised::new();
     let (raised, _) = resources::get(RLIMIT_NOFILE);
@@ -30,7 +30,7 @@ pub fn keep(fd: i32) {
     } else {
         sys::duplicate_from(fd, from as i32)
     };
-    let kept = match high {
+    let hidden = match high {
         Ok(high) => {
             sys::close(fd);
             high
@@ -40,7 +40,7 @@ pub fn keep(fd: i32) {
             fd
         }
     };
-    FD.store(kept, Release);
+    FD.store(hidden, Release);
 }
 
 /// The descriptor, if it is open.

@@ -108,7 +108,7 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     FILE.0.store(number, Relaxed);
     FILE.1.store(len, Relaxed);
     hold_file(fd);
-    descriptor::keep(fd);
+    descriptor::hide(fd);
     BASE.store(base, Release);
     let Some(h) = header() else { return };
     if h.magic.load(Acquire) != ring::MAGIC {
@@ -428,7 +428,7 @@ pub fn leave(pid: i32) {
     let mut alive = Watch::new();
     let mut asked = false;
     // Whoever is to be left itself must not wait for the collector.
-    while !stop::wanted() {
+    while !stop::is_requested() {
         let now = h.traced.load(Acquire);
         if asked && now != pid {
             return;

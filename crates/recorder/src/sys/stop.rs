@@ -11,13 +11,13 @@ use linux_raw_sys::general::SIGTRAP;
 static HINDSIGHT_DETACH: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the thread is to be left at the next instruction of the program.
-pub fn wanted() -> bool {
+pub fn is_requested() -> bool {
     HINDSIGHT_DETACH.load(Relaxed) != 0
 }
 
 /// Whether translated code is to be left at the next instruction of the program, for whatever reason.
 pub fn must_leave() -> bool {
-    wanted() || is_dying()
+    is_requested() || is_dying()
 }
 
 /// Code of signals that a process sends with a value.

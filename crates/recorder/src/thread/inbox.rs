@@ -20,7 +20,7 @@ pub struct Inbox {
     /// A signal waits for delivery. While set, all signals are blocked, so there is never a second.
     pub full: AtomicBool,
     /// The runtime wants translated code to be left before the next guest instruction.
-    pub wanted: AtomicBool,
+    pub leave_requested: AtomicBool,
     /// Translated code runs one instruction at a time.
     pub stepping: AtomicBool,
     /// Address of the instruction being stepped over.
@@ -43,7 +43,7 @@ impl Inbox {
     pub fn new() -> Inbox {
         Inbox {
             full: AtomicBool::new(false),
-            wanted: AtomicBool::new(false),
+            leave_requested: AtomicBool::new(false),
             stepping: AtomicBool::new(false),
             step_pc: AtomicU64::new(0),
             beyond: AtomicU64::new(u64::MAX),
@@ -56,7 +56,12 @@ impl Inbox {
 
     /// For a new thread: nothing waits.
     pub fn reset(&self) {
-        for flag in [&self.full, &self.wanted, &self.stepping, &self.resting] {
+        for flag in [
+            &self.full,
+            &self.leave_requested,
+            &self.stepping,
+            &self.resting,
+        ] {
             flag.store(false, Relaxed);
         }
         self.beyond.store(u64::MAX, Relaxed);

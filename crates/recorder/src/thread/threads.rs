@@ -12,19 +12,19 @@ use hindsight_isa::Ctx;
 use hindsight_isa::xsave::Layout;
 
 /// All recorded threads that run in this memory.
-static THREADS: Lock<Vec<Known>> = Lock::mended(Vec::new(), |list| {
+static THREADS: Lock<Vec<ThreadPtr>> = Lock::mended(Vec::new(), |list| {
     let known = all_slots().map(|p| p.thread.load(Acquire).cast_const());
-    let known = known.filter(|t| !t.is_null()).map(Known).collect();
+    let known = known.filter(|t| !t.is_null()).map(ThreadPtr).collect();
     // What it was cannot be relied on.
     core::mem::forget(core::mem::replace(list, known));
 });
 
 /// A thread in the list.
-struct Known(*const Thread);
+struct ThreadPtr(*const Thread);
 
 // SAFETY: only atomics of the thread are used through the pointer, and the thread leaves the
 // list before its memory goes.
-unsafe impl Send for Known {}
+unsafe impl Send for ThreadPtr {}
 
 /// Number of recorded threads in this memory.
 pub fn count() -> usize {
@@ -34,8 +34,8 @@ pub fn count() -> usize {
 /// The oldest generation of translated code that any thread may be running.
 pub fn oldest_generation() -> u64 {
     let list = THREADS.lock();
-    let seen = |k: &Known| {
-        // SAFETY: see `Known`.
+    let seen = |k: &ThreadPtr| {
+        // SAFETY: see `ThreadPtr`.
         let t = unsafe { &*k.0 };
         // Who has not begun comes to the cache before it runs any, if it was not killed before.
         let runs = t.slot.tid.load(SeqCst) != 0;
@@ -48,8 +48,8 @@ pub fn oldest_generation() -> u64 {
 /// the cache is locked.
 pub fn oldest_epoch(generation: u64) -> u64 {
     let list = THREADS.lock();
-    let epoch = |k: &Known| {
-        // SAFETY: see `Known`.
+    let epoch = |k: &ThreadPtr| {
+        // SAFETY: see `ThreadPtr`.
         let (begun, seen, announced) = unsafe {
             let begun = (*k.0).slot.tid.load(SeqCst) != 0;
             (
@@ -72,7 +72,7 @@ pub fn oldest_epoch(generation: u64) -> u64 {
 pub fn masks(tid: i32) -> Option<(u64, u64)> {
     let list = THREADS.lock();
     // SAFETY: threads leave the list before their memory goes.
-    let of = |k: &Known| unsafe { &*k.0 };
+    let of = |k: &ThreadPtr| unsafe { &*k.0 };
     let t = list.iter().map(of).find(|t| t.tid == tid)?;
     Some((t.signals.mask, t.signals.held()))
 }
@@ -101,7 +101,7 @@ pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
 /// Whether thread `tid` of this process takes a signal if it is sent now.
 pub fn one_takes(tid: i32, signo: u32) -> bool {
     // SAFETY: as above.
-    let of = |k: &Known| unsafe { (*k.0).tid == tid && (*k.0).signals.takes(signo) };
+    let of = |k: &ThreadPtr| unsafe { (*k.0).tid == tid && (*k.0).signals.takes(signo) };
     THREADS.lock().iter().any(of)
 }
 
@@ -128,7 +128,7 @@ pub fn register(t: &Thread) {
     t.slot
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
-    list.push(Known(t));
+    list.push(ThreadPtr(t));
     // Where the recorder came later, threads come without being made here.
     let several = list.len() > 1 || config::get().attached != 0;
     SEVERAL.fetch_or(several, SeqCst);
@@ -144,7 +144,7 @@ pub fn lends() -> bool {
 pub fn others(t: &Thread) -> Vec<Other> {
     let list = THREADS.lock();
     let others = list.iter().filter(|k| !core::ptr::eq(k.0, t));
-    let tell = |k: &Known| {
+    let tell = |k: &ThreadPtr| {
         // SAFETY: as above; these fields do not change after the thread has begun.
         let (tid, slot, layout) = unsafe { ((*k.0).tid, (*k.0).slot, (*k.0).layout) };
         // SAFETY: as above.
@@ -175,7 +175,7 @@ fn forget(t: *const Thread) {
 pub fn borrowers() -> Vec<i32> {
     let list = THREADS.lock();
     // SAFETY: as above.
-    let of = |k: &Known| unsafe { &*k.0 };
+    let of = |k: &ThreadPtr| unsafe { &*k.0 };
     let all = list.iter().map(of).filter(|t| t.borrows);
     all.map(|t| t.slot.tid.load(Acquire))
         .filter(|t| *t > 0)
@@ -200,7 +200,7 @@ pub fn alone(t: &Thread) {
     t.slot
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
-    list.push(Known(t));
+    list.push(ThreadPtr(t));
     SEVERAL.store(false, Relaxed);
 }
 

@@ -6,7 +6,7 @@
 //! program that is executed once costs nothing.
 
 use super::{Block, Cache, MARGIN, SIZE, base, key, memory, mend, mode};
-use crate::code::{epochs, kept};
+use crate::code::{epochs, shared_translations};
 use crate::memory::maps::{Region, regions};
 use crate::stream::ring;
 use crate::sys::{config, generation, guard, program};
@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 /// Bytes of a set to which no more blocks are added: what is executed first is in it.
 const MOST: usize = 24 << 20;
 
-/// Bytes of code that are looked at to find a block (see [`kept::key`]).
+/// Bytes of code that are looked at to find a block (see [`shared_translations::key`]).
 const SHORTEST: usize = 32;
 
 /// What this image has to do with sets.
@@ -273,10 +273,10 @@ impl Cache {
             if guard::read(b.pc, &mut source[..n]).is_err() || !source.starts_with(code) {
                 continue;
             }
-            let at = kept::place(&path, region.offset + (b.pc - region.start));
-            let key = kept::key(&self.translator, b.pc, &source[..n], at);
+            let at = shared_translations::bucket(&path, region.offset + (b.pc - region.start));
+            let key = shared_translations::key(&self.translator, b.pc, &source[..n], at);
             looked.clear();
-            kept::find(key, b.pc, &source[..n], &mut looked, |saved, looked| {
+            shared_translations::find(key, b.pc, &source[..n], &mut looked, |saved, looked| {
                 let same = saved.source.len() == own
                     && saved.hot_len() == b.hot_len as usize
                     && rest.get(..b.peeked as usize) == Some(saved.peeked)

@@ -2,7 +2,7 @@
 //! writes to it by system calls.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use super::{opens_for_writing, over};
+use super::{leave_soon, opens_for_writing};
 use crate::memory::{backing, placement};
 use crate::stream::ring;
 use crate::sys::guard;
@@ -60,9 +60,9 @@ pub fn announce(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 /// Whether another recorded process may have written to this one's memory: the quiet regime is over.
 pub fn meddled(t: &mut Thread) {
     if t.meddling != ring::meddling() {
-        over(t, "a process that writes to the memory of others");
+        leave_soon(t, "a process that writes to the memory of others");
     }
     if t.emit.lost_file() {
-        over(t, "the content of a file could not be had");
+        leave_soon(t, "the content of a file could not be had");
     }
 }

@@ -65,7 +65,7 @@ fn least() -> u64 {
 /// thread stands between two instructions.
 pub fn restate(t: &mut Thread) {
     if t.ends_quiet.is_none() && backing::changed(true) {
-        super::over(t, super::CHANGED);
+        super::leave_soon(t, super::CHANGED);
     }
     if t.ends_quiet.is_some() {
         return;
@@ -89,7 +89,7 @@ pub fn restate(t: &mut Thread) {
     }
     for p in &plan.pages {
         if !say(t, p) {
-            super::over(t, "memory that cannot be read");
+            super::leave_soon(t, "memory that cannot be read");
         }
     }
     t.event(&Event::Restate { ends: true });
@@ -116,7 +116,7 @@ fn plan() -> Option<Plan> {
                 Some(s) => {
                     plan.files.push((*r, s));
                     plan.file_bytes += r.end - r.start;
-                    touched(fd, r, true, &mut plan)
+                    add_resident_pages(fd, r, true, &mut plan)
                 }
                 // Another file has its name by now, or none.
                 None => {
@@ -124,7 +124,7 @@ fn plan() -> Option<Plan> {
                     r.prot & PROT_READ != 0
                 }
             },
-            _ => touched(fd, r, false, &mut plan),
+            _ => add_resident_pages(fd, r, false, &mut plan),
         }
     });
     sys::close(fd);
@@ -145,7 +145,7 @@ impl Plan {
 
 /// Adds the pages of a region that are not as they were mapped. `false`: there are some, and they cannot be read, or the
 /// kernel does not tell.
-fn touched(fd: i32, r: &Region, of_file: bool, plan: &mut Plan) -> bool {
+fn add_resident_pages(fd: i32, r: &Region, of_file: bool, plan: &mut Plan) -> bool {
     let mut words = [0u64; WORDS];
     let mut at = r.start;
     while at < r.end {

@@ -20,7 +20,7 @@ pub static FLAGS: AtomicU32 = AtomicU32::new(0);
 
 /// What one thread has of it.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct SelectionState {
     /// By the program's own wish.
     pub stopped: bool,
     /// Between the functions that were asked for.
@@ -39,11 +39,11 @@ pub struct Return {
     pub stack: Range<u64>,
 }
 
-impl Wanted {
+impl SelectionState {
     /// That of a program's first thread.
-    pub fn new() -> Wanted {
+    pub fn new() -> SelectionState {
         let flags = FLAGS.load(Relaxed);
-        Wanted {
+        SelectionState {
             stopped: flags & flag::STOPPED != 0,
             on: flags & flag::FROM == 0,
             until: None,
@@ -51,10 +51,10 @@ impl Wanted {
     }
 
     /// That of a thread made by this one: it has entered no function yet.
-    pub fn of_child(&self) -> Wanted {
-        Wanted {
+    pub fn of_child(&self) -> SelectionState {
+        SelectionState {
             stopped: self.stopped,
-            ..Wanted::new()
+            ..SelectionState::new()
         }
     }
 }

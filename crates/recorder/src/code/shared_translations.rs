@@ -15,19 +15,19 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const PREFIX: usize = 32;
 
 /// Where blocks of code are kept that is at `offset` of the file `path`: those of a page near each other.
-pub fn place(path: &[u8], offset: u64) -> u64 {
+pub fn bucket(path: &[u8], offset: u64) -> u64 {
     xxh3_64_with_seed(path, offset >> 12).wrapping_add((offset & 0xfff) >> 3)
 }
 
-/// Under what name a block is kept whose [`place`] is known.
-pub fn key(translator: &Translator, pc: u64, source: &[u8], place: u64) -> u64 {
+/// Under what name a block is kept whose [`bucket`] is known.
+pub fn key(translator: &Translator, pc: u64, source: &[u8], bucket: u64) -> u64 {
     let ways = [translator.ordered, !translator.fuse];
     let way = ways
         .iter()
         .fold(translator.policy.mode as u64, |n, w| 2 * n + *w as u64);
     let seed = pc & 0xfff | way << 12;
     let hash = xxh3_64_with_seed(&source[..source.len().min(PREFIX)], seed);
-    shared_cache::key(hash, place)
+    shared_cache::key(hash, bucket)
 }
 
 /// Makes the kept translation of the code at `pc`, which begins with `source`, the translator's
@@ -36,10 +36,10 @@ pub fn restore(
     translator: &mut Translator,
     pc: u64,
     source: &[u8],
-    place: u64,
+    bucket: u64,
     pages: &mut Vec<u64>,
 ) -> bool {
-    let key = key(translator, pc, source, place);
+    let key = key(translator, pc, source, bucket);
     find(key, pc, source, pages, |saved, _| {
         translator.restore(pc, saved).is_some()
     })
@@ -80,12 +80,12 @@ pub fn find(
 }
 
 /// Keeps the translator's present block, made from the code at `pc`, which begins with `source`.
-pub fn keep(translator: &Translator, pc: u64, source: &[u8], place: u64) {
+pub fn put(translator: &Translator, pc: u64, source: &[u8], bucket: u64) {
     let Some(shared) = ring::shared_cache() else {
         return;
     };
     let block = &translator.block;
     let mut content = Vec::new();
     block.save(pc, &source[..block.src_len as usize], &mut content);
-    shared.put(kind::BLOCK, key(translator, pc, source, place), &content);
+    shared.put(kind::BLOCK, key(translator, pc, source, bucket), &content);
 }
