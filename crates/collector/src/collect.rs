@@ -1,5 +1,5 @@
 mod cut;
-mod places;
+mod positions;
 mod prune;
 mod reap;
 
@@ -10,7 +10,7 @@ use crate::locks::Locks;
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::{Control, futex};
-use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS, confined};
+use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS, unprivileged};
 use hindsight_trace::files::Files;
 use hindsight_trace::{Header, Ring, StreamId, Writer};
 use std::collections::{HashMap, HashSet};
@@ -171,9 +171,9 @@ impl<'c, W: Write> Collector<'c, W> {
             let stopped = stop.load(Acquire);
             let seen = header.wake.load(Acquire);
             header.sleeping.store(0, Relaxed);
-            if header.confined.load(Acquire) == confined::SAID {
-                self.out.confined = true;
-                header.confined.store(confined::NOTED, Release);
+            if header.unprivileged.load(Acquire) == unprivileged::SAID {
+                self.out.unprivileged = true;
+                header.unprivileged.store(unprivileged::NOTED, Release);
             }
             let before = Instant::now();
             let all = last || stopped || before - self.looked >= nap;

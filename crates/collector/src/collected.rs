@@ -49,7 +49,7 @@ pub struct Collected<W: Write> {
     detached: bool,
     /// A process has given up rights that the user has, and nothing that was in its memory should be
     /// trusted more than it.
-    pub confined: bool,
+    pub unprivileged: bool,
     /// Processes that the recorder could not go on with.
     pub refusals: Vec<Refusal>,
     /// Why the trace is not whole, if it could not be written.
@@ -63,7 +63,7 @@ impl<W: Write> Collected<W> {
             totals: Totals::default(),
             last: None,
             detached: false,
-            confined: false,
+            unprivileged: false,
             refusals: Vec::new(),
             error: None,
         }

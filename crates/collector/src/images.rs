@@ -20,7 +20,7 @@ pub enum Carrier {
 }
 
 #[derive(Default)]
-struct Known {
+struct ImageState {
     /// Streams that have not ended.
     open: usize,
     carrier: Carrier,
@@ -35,7 +35,7 @@ struct Known {
 /// See the module's description.
 #[derive(Default)]
 pub struct Images {
-    all: HashMap<u32, Known>,
+    all: HashMap<u32, ImageState>,
     /// Mappings so far.
     count: u64,
     /// What those that are known take.

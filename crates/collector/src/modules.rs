@@ -139,7 +139,7 @@ impl Modules {
         if found.is_some() && !is_young(modified) {
             self.handed.forget(&wanted);
         } else if let Some(file) = self.handed.take(inbox, &wanted) {
-            found = self.keep(out, path, wanted, &file)?;
+            found = self.adopt(out, path, wanted, &file)?;
         } else if found.is_none() {
             found = self.named(out, path, &wanted)?;
         }
@@ -158,7 +158,7 @@ impl Modules {
     }
 
     /// The number of the file that a process has handed over.
-    fn keep<W: Write>(
+    fn adopt<W: Write>(
         &mut self,
         out: &mut Output<W>,
         path: &[u8],

@@ -70,7 +70,7 @@ pub struct Config {
     /// For tests: the number, plus one, of a system call whose writes are not recorded. 0: none.
     pub untold: u64,
     /// 1: in the checked regime, memory that is only read shares its pages with its cells.
-    pub joint: u64,
+    pub page_sharing: u64,
     /// Smallest number of instructions between key frames. 0: only the first key frame.
     pub keyframe_interval: u64,
     /// Smallest number of instructions between digests of all registers. 0: no digests.
@@ -117,7 +117,7 @@ impl Config {
             quiet_for: 0,
             restate_every: 0,
             untold: 0,
-            joint: 0,
+            page_sharing: 0,
             keyframe_interval: 0,
             digest_interval: 0,
             select: [0; SELECT_LEN],

@@ -178,18 +178,18 @@ impl Consumer {
     }
 
     /// Asks the thread for an event where it stands.
-    pub fn want_place(&self) {
-        self.ctl().wishes.fetch_or(wish::PLACE, Release);
+    pub fn want_position(&self) {
+        self.ctl().wishes.fetch_or(wish::POSITION, Release);
     }
 
     /// Whether the thread has not yet done so.
-    pub fn wants_place(&self) -> bool {
-        self.ctl().wishes.load(Acquire) & wish::PLACE != 0
+    pub fn wants_position(&self) -> bool {
+        self.ctl().wishes.load(Acquire) & wish::POSITION != 0
     }
 
     /// Does not want that any more.
-    pub fn forget_place(&self) {
-        self.ctl().wishes.fetch_and(!wish::PLACE, Relaxed);
+    pub fn forget_position(&self) {
+        self.ctl().wishes.fetch_and(!wish::POSITION, Relaxed);
     }
 
     /// Consumes all unread bytes and returns their number. Copies them to the end of `to`, if there is a

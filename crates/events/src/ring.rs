@@ -144,8 +144,8 @@ pub struct Header {
     pub detach: AtomicI32,
     /// The same for a process that a recorded process is about to trace.
     pub traced: AtomicI32,
-    /// One of the values in [`confined`].
-    pub confined: AtomicU32,
+    /// One of the values in [`unprivileged`].
+    pub unprivileged: AtomicU32,
     /// With `--chaos`: when the recording began, in microseconds of a monotonic clock.
     pub chaos_since: AtomicU64,
     /// With `--chaos`: how long threads of all processes have slept since then, in microseconds.
@@ -257,7 +257,7 @@ pub fn ending(signo: i32) -> Option<u32> {
 }
 
 /// Whether a process is about to give up rights that the user has, or did so.
-pub mod confined {
+pub mod unprivileged {
     /// The process said so.
     pub const SAID: u32 = 1;
     /// The collector has taken note.
@@ -269,7 +269,7 @@ pub mod wish {
     /// A key frame, as soon as possible.
     pub const KEYFRAME: u32 = 1;
     /// An event at its position, as soon as possible. A thread that only computes has no events otherwise.
-    pub const PLACE: u32 = 2;
+    pub const POSITION: u32 = 2;
 }
 
 /// States of a ring.

@@ -86,11 +86,11 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() <= INDEX);
 
-/// The key for this `hash` whose first slot is `place`. Entries that are searched one after the other are
+/// The key for this `hash` whose first slot is `bucket`. Entries that are searched one after the other are
 /// found faster if their slots are near each other.
-pub fn key(hash: u64, place: u64) -> u64 {
+pub fn key(hash: u64, bucket: u64) -> u64 {
     const LOW: u64 = SLOTS as u64 - 1;
-    hash & !LOW | place & LOW
+    hash & !LOW | bucket & LOW
 }
 
 /// The shared cache in a mapping.
@@ -238,17 +238,17 @@ impl<'m> SharedCache<'m> {
     /// includes blocks that this recording did not use. Every entry is checked: processes that can write this
     /// memory need not be trusted.
     pub fn stock(&self, most: usize, all: bool) -> Vec<u8> {
-        let mut places: Vec<usize> = self
+        let mut offsets: Vec<usize> = self
             .named()
             .filter(|v| all || v & USED != 0)
             .map(entry_offset)
             .collect();
-        places.sort_unstable();
+        offsets.sort_unstable();
         let (mut out, mut end) = (Vec::new(), 0);
         // A slot may name bytes that are not an entry. This bounds how often the same bytes are read for
         // that.
         let mut bad = 0;
-        for at in places {
+        for at in offsets {
             let Some(len) = self.len_at(at).filter(|_| at >= end) else {
                 continue;
             };

@@ -20,7 +20,7 @@ pub struct Names {
 pub struct Unborn {
     ticket: u32,
     /// Its index among the names, if it has one.
-    place: Option<u8>,
+    slot: Option<u8>,
 }
 
 impl Header {
@@ -30,15 +30,15 @@ impl Header {
         let ticket = self.names.last.fetch_add(1, Relaxed).wrapping_add(1).max(1);
         let word = (ticket as u64) << 32;
         let free = |n: &AtomicU64| n.compare_exchange(0, word, AcqRel, Relaxed).is_ok();
-        let place = self.names.all.iter().position(free).map(|i| i as u8);
-        Unborn { ticket, place }
+        let slot = self.names.all.iter().position(free).map(|i| i as u8);
+        Unborn { ticket, slot }
     }
 
     /// Says that the process was made, with this id in the collector's namespace. It may have its ring
     /// already, or be gone.
     pub fn name(&self, u: Unborn, pid: i32) {
         let word = (u.ticket as u64) << 32;
-        if let Some(i) = u.place {
+        if let Some(i) = u.slot {
             let named = word | pid as u32 as u64;
             // This fails if the process has its ring already.
             let _ = self.names.all[i as usize].compare_exchange(word, named, AcqRel, Relaxed);
@@ -48,7 +48,7 @@ impl Header {
     /// Says that the process has its ring, or could not be made.
     pub fn born(&self, u: Unborn) {
         let mine = |word: u64| ((word >> 32) as u32 == u.ticket).then_some(0);
-        let counted = match u.place {
+        let counted = match u.slot {
             Some(i) => self.names.all[i as usize]
                 .fetch_update(AcqRel, Acquire, mine)
                 .is_ok(),
@@ -101,7 +101,7 @@ mod tests {
         let a = h.expect();
         h.born(a);
         let b = h.expect();
-        assert_eq!(a.place, b.place);
+        assert_eq!(a.slot, b.slot);
         h.name(a, 7);
         h.bury(|_| false);
         assert_eq!(h.unborn.load(Relaxed), 1);

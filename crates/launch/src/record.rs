@@ -317,7 +317,7 @@ fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Con
     c.quiet_for = a.leave_quiet_after;
     c.restate_every = a.restate_every;
     c.untold = a.untold.map_or(0, |nr| nr + 1);
-    c.joint = a.joint.unwrap_or_else(gains_by_common_pages).into();
+    c.page_sharing = a.joint.unwrap_or_else(gains_by_common_pages).into();
     image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;
     image::set_path(&mut c.execfn, p.execfn.as_os_str()).context("the program's path")?;
     Ok(c)

@@ -3,8 +3,8 @@
 pub mod cache;
 pub mod epochs;
 pub mod mapping;
-pub mod order;
 pub mod processor;
 pub mod rights;
 pub mod select;
+pub mod sequence;
 pub mod shared_translations;

@@ -2,10 +2,10 @@
 
 pub mod backing;
 pub mod brk;
-pub mod joint;
 pub mod limits;
 pub mod maps;
 pub mod observe;
+pub mod page_sharing;
 pub mod placement;
 pub mod regime;
 pub mod shown;

@@ -8,13 +8,13 @@ pub mod filter_list;
 pub mod forbidden;
 pub mod gap;
 pub mod inbox;
-pub mod joint_state;
 pub mod owners;
 pub mod pass;
 pub mod pending;
 pub mod plan;
 pub mod rseq;
 pub mod selection;
+pub mod shared_pages;
 pub mod signal_actions;
 pub mod signal_state;
 pub mod threads;
@@ -31,7 +31,7 @@ use crate::sys::lock::Lock;
 use crate::sys::{self, config};
 use crate::thread::gap::Gap;
 use crate::thread::inbox::Inbox;
-use crate::thread::joint_state::Joint;
+use crate::thread::shared_pages::SharedPages;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
@@ -45,7 +45,7 @@ use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Ctx, Predictor, VecState};
 
 /// Ranges longer than this are not cleared in the predictor when they are mapped; what is stale
-/// there shows as surprises.
+/// there shows as mispredictions.
 pub const ZERO_LIMIT: u64 = 1 << 30;
 
 /// Instructions between key frames per byte of the program's memory.
@@ -82,7 +82,7 @@ pub struct Thread {
     /// Code epoch that this thread's stream has announced.
     pub code_epoch: u64,
     /// Reads that differed from their prediction.
-    pub surprises: u64,
+    pub mispredictions: u64,
     /// Generation of translated code that the thread has noticed.
     pub generation: u64,
     /// The same for other threads to see; the greatest number while it runs no translated code.
@@ -99,7 +99,7 @@ pub struct Thread {
     pub borrows: bool,
     /// It is such a process, and has no ring yet.
     pub unborn: Option<Unborn>,
-    /// A second lock that its atomic operation holds (see [`crate::code::order`]).
+    /// A second lock that its atomic operation holds (see [`crate::code::sequence`]).
     pub second: Option<usize>,
     /// Its first act is to set its handlers to the default.
     pub clear_handlers: bool,
@@ -144,7 +144,7 @@ pub struct Thread {
     /// Path of a program that is executed and not recorded.
     pub leaving: Option<alloc::ffi::CString>,
     /// Pages that memory shares with its cells.
-    pub joint: Joint,
+    pub shared_pages: SharedPages,
 }
 
 impl Thread {
@@ -181,7 +181,7 @@ impl Thread {
             next_keyframe: u64::MAX,
             next_digest: u64::MAX,
             code_epoch: 0,
-            surprises: 0,
+            mispredictions: 0,
             generation: crate::sys::generation::present(),
             seen: AtomicU64::new(crate::sys::generation::present()),
             announced: AtomicU64::new(0),
@@ -213,11 +213,11 @@ impl Thread {
             rseq: None,
             plan: None,
             leaving: None,
-            joint: Joint::new(),
+            shared_pages: SharedPages::new(),
         }));
         t.ctx.runtime = t as *mut Thread as u64;
         t.ctx.sequence_ptr = hindsight_glue::sequence_address();
-        t.attach_order();
+        t.attach_sequence();
         Ok(t)
     }
 
@@ -250,7 +250,7 @@ impl Thread {
     /// Continues in another stream.
     pub fn set_emitter(&mut self, emit: Emitter) {
         self.emit = emit;
-        self.attach_order();
+        self.attach_sequence();
     }
 
     /// Appends an event at the present position.
@@ -370,13 +370,13 @@ impl Thread {
     /// Says when [`Thread::observe`] has something to do.
     pub fn schedule(&mut self) {
         let due = self.next_keyframe.min(self.next_digest);
-        self.next_observation = due.min(self.joint.next());
+        self.next_observation = due.min(self.shared_pages.next());
     }
 
     /// Key frames are due after so many instructions more: there, memory has to be restated.
     pub fn schedule_quiet(&mut self, instructions: u64) {
         self.next_keyframe = self.pos.saturating_add(instructions);
-        self.joint.pause();
+        self.shared_pages.pause();
         self.schedule();
     }
 
@@ -415,12 +415,13 @@ impl Thread {
             self.next_keyframe = u64::MAX;
         }
         self.next_digest = later(config::get().digest_interval);
-        self.joint.begin(self.pos);
+        self.shared_pages.begin(self.pos);
     }
 
     /// Makes the cells at these offsets in the window zero.
     pub fn zero_cells(&mut self, start: u64, len: u64) {
-        self.joint.drop_cells(self.window, start..start + len);
+        self.shared_pages
+            .drop_cells(self.window, start..start + len);
         let (start, end) = (self.window + start, self.window + start + len);
         // The first pages are shared with their alias and must be written; the rest can be given back.
         let shared = self.window + SHARED;
@@ -456,7 +457,7 @@ impl Thread {
     pub fn forked(&mut self, emit: Emitter) -> Result<(), i32> {
         self.emit.release();
         self.set_emitter(emit);
-        (self.pos, self.surprises) = (0, 0);
+        (self.pos, self.mispredictions) = (0, 0);
         self.ctx.count = 0;
         self.tid = sys::gettid();
         // The number of a ring was the parent's.
@@ -470,7 +471,7 @@ impl Thread {
     pub fn publish(&self) {
         if let Some(c) = self.emit.ctl() {
             c.position.store(self.pos, Relaxed);
-            c.mispredictions.store(self.surprises, Relaxed);
+            c.mispredictions.store(self.mispredictions, Relaxed);
         }
     }
 

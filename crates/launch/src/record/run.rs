@@ -218,7 +218,7 @@ fn work(
         None if hung => Ok(hang::STATUS),
         None => ended.status,
     };
-    if let Some(t) = translations.filter(|_| !collected.confined) {
+    if let Some(t) = translations.filter(|_| !collected.unprivileged) {
         t.keep(control);
     }
     // It may be deleted then.

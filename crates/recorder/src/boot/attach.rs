@@ -143,7 +143,7 @@ extern "C" fn prepare(block: *mut Block) {
     // SAFETY: `host.thread` made it in the loop above. No other reference to it is in use.
     let first = unsafe { &mut *first };
     if threads::count() > 1 {
-        cache::cache().order_atomics(first);
+        cache::cache().sequence_atomics(first);
     }
     // From here on nothing fails.
     actions::take_over(first);

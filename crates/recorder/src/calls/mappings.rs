@@ -7,9 +7,9 @@
 mod brk;
 
 use crate::code::mapping::MAPPING;
-use crate::code::order;
+use crate::code::sequence;
 use crate::memory::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
-use crate::memory::{joint, limits, placement, regime};
+use crate::memory::{limits, page_sharing, placement, regime};
 use crate::sys::{self, PAGE, arena, pages, result};
 use crate::thread::Thread;
 use crate::thread::call::{Flow, errno, returned};
@@ -56,7 +56,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         __NR_shmdt => shmdt(t, a),
         _ => return None,
     };
-    order::attend(t);
+    sequence::attend(t);
     Some(done.map(|()| Flow::Next))
 }
 
@@ -170,7 +170,7 @@ fn make_undroppable(at: u64, len: u64, prot: u32) -> u32 {
     }
     sys::madvise_wipe_on_fork(at, len);
     sys::madvise_dontdump(at, len);
-    joint::spare(at, len);
+    page_sharing::spare(at, len);
     flags
 }
 
@@ -276,7 +276,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         return Some(());
     }
     let mut ret = resize(t, a)?;
-    if ret == errno(EFAULT) && joint::whole(t, old, old_len) {
+    if ret == errno(EFAULT) && page_sharing::whole(t, old, old_len) {
         ret = resize(t, a)?;
     }
     returned(t, ret);

@@ -2,7 +2,7 @@
 //! fill with what the recorder does.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::memory::joint;
+use crate::memory::page_sharing;
 use crate::process::procfiles::{self, File};
 use crate::stream::descriptor;
 use crate::sys::{guard, program, stub};
@@ -84,7 +84,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
         (File::Descriptors, _) => None,
         (_, What::Open(flags)) if flags & O_PATH == 0 => {
             // The mappings are to be those that the program has made.
-            joint::end(t);
+            page_sharing::end(t);
             Some(Some(procfiles::open(t, file, tid, flags)))
         }
         _ => None,

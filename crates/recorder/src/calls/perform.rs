@@ -4,7 +4,7 @@
 
 use crate::calls::{channel, features, filters, mappings, paths};
 use crate::code::rights;
-use crate::memory::{joint, limits, regime};
+use crate::memory::{limits, page_sharing, regime};
 use crate::process::{birth, exec, fork};
 use crate::signals::{delivery, doom, requests, sharers, traced};
 use crate::sys;
@@ -46,7 +46,7 @@ pub fn perform(t: &mut Thread) -> Flow {
             None => interrupted(t),
         };
     }
-    joint::before(t, nr, &a);
+    page_sharing::before(t, nr, &a);
     rights::before(nr, &a);
     regime::announce(t, nr, &a);
     if traced::before(t, nr, &a) {

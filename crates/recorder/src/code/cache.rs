@@ -1,12 +1,12 @@
 //! The code cache: translated blocks, where they came from, and the jumps between them.
 //!
-//! One mapping of several segments, of which one is in use. In it hot code grows up from the start,
-//! stubs grow down from the end. When they meet, the segment is retired: a new generation begins, whose
-//! code is reached only through the runtime, where each thread notices it. A retired segment is used
+//! One mapping of several chunks, of which one is in use. In it hot code grows up from the start,
+//! stubs grow down from the end. When they meet, the chunk is retired: a new generation begins, whose
+//! code is reached only through the runtime, where each thread notices it. A retired chunk is used
 //! again when all threads have noticed.
 
 mod boundary;
-mod confined;
+mod codecheck;
 mod invalidate;
 pub mod memory;
 mod mend;
@@ -33,11 +33,11 @@ use linux_raw_sys::general::PROT_EXEC;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
-/// Bytes of a segment.
+/// Bytes of a chunk.
 const SIZE: u64 = 40 << 20;
 
-/// Segments of the cache.
-const SEGMENTS: usize = 24;
+/// Chunks of the cache.
+const CHUNKS: usize = 24;
 
 /// Most source bytes handed to the translator for one block.
 const SOURCE: usize = 512;
@@ -48,7 +48,7 @@ const PATIENCE: u32 = 50_000;
 /// Bytes of pages that are asked for at once.
 const STEP: u64 = 64 << 10;
 
-/// Blocks that a segment has room for from the beginning: only what is used of it takes memory, and nothing
+/// Blocks that a chunk has room for from the beginning: only what is used of it takes memory, and nothing
 /// is moved as long as it suffices.
 const BLOCKS: usize = 32 << 10;
 
@@ -78,7 +78,7 @@ struct Block {
     takes_flags: bool,
     /// Threads whose streams have not announced this epoch of the code must not come here.
     since: u64,
-    /// Where in [`Segment::bytes`] its source is, and behind that what the translator saw at its exits.
+    /// Where in [`CacheChunk::bytes`] its source is, and behind that what the translator saw at its exits.
     bytes: u32,
     /// Bytes of the latter.
     peeked: u8,
@@ -91,8 +91,8 @@ pub enum Fetch {
     NotExecutable,
 }
 
-/// One segment of the mapping.
-struct Segment {
+/// One chunk of the mapping.
+struct CacheChunk {
     base: u64,
     hot: u64,
     cold: u64,
@@ -105,7 +105,7 @@ struct Segment {
     generation: u64,
 }
 
-impl Segment {
+impl CacheChunk {
     /// Room for a block: where its hot and its cold part go.
     fn take(&mut self, hot_len: u64, cold_len: u64) -> (u64, u64) {
         let hot = self.hot.next_multiple_of(8);
@@ -132,8 +132,8 @@ impl Segment {
         }
     }
 
-    fn new(base: u64) -> Segment {
-        Segment {
+    fn new(base: u64) -> CacheChunk {
+        CacheChunk {
             base,
             hot: base,
             cold: base + SIZE,
@@ -146,11 +146,11 @@ impl Segment {
 }
 
 pub struct Cache {
-    segments: Vec<Segment>,
-    /// The segment in use.
+    chunks: Vec<CacheChunk>,
+    /// The chunk in use.
     current: usize,
     translator: Translator,
-    /// The block whose map the translator holds: segment and index.
+    /// The block whose map the translator holds: chunk and index.
     mapped: Option<(usize, usize)>,
     /// By [`key`].
     by_pc: Map<u64, u32>,
@@ -161,8 +161,8 @@ pub struct Cache {
     /// Room for the pages that a block depends on.
     pages: Vec<u64>,
     sets: sets::Sets,
-    confined: confined::Confined,
-    /// It was begun anew once, and what segments had before may not be freed.
+    codecheck: codecheck::CodeCheck,
+    /// It was begun anew once, and what chunks had before may not be freed.
     mended: bool,
     /// A new generation is to begin.
     outdated: bool,
@@ -180,7 +180,7 @@ pub fn base() -> u64 {
 
 /// Descriptor of an exit.
 pub fn desc(offset: u64) -> Desc {
-    // SAFETY: exit stubs store the offsets of descriptors in the cache, whose segments are not
+    // SAFETY: exit stubs store the offsets of descriptors in the cache, whose chunks are not
     // used again before the thread has noticed a new generation, which it does after this.
     unsafe { Desc::of_exit(base(), offset) }
 }
@@ -226,9 +226,9 @@ pub fn init(policy: Policy) {
     };
     RANGE[0].store(base, Relaxed);
     RANGE[1].store(base + memory::LEN, Relaxed);
-    let segment = |i: usize| Segment::new(base + i as u64 * SIZE);
+    let chunk = |i: usize| CacheChunk::new(base + i as u64 * SIZE);
     *CACHE.lock() = Some(Cache {
-        segments: (0..SEGMENTS).map(segment).collect(),
+        chunks: (0..CHUNKS).map(chunk).collect(),
         current: 0,
         translator: Translator::new(policy),
         mapped: None,
@@ -237,7 +237,7 @@ pub fn init(policy: Policy) {
         refused: 0,
         pages: Vec::new(),
         sets: sets::Sets::new(),
-        confined: confined::Confined::new(),
+        codecheck: codecheck::CodeCheck::new(),
         mended: false,
         outdated: false,
         code: epochs::Recorder::new(),
@@ -260,7 +260,7 @@ impl Cache {
         self.tell_epoch(t);
         match self.by_pc.get(&key(pc, t.is_plain())) {
             Some(i) => {
-                let s = &self.segments[self.current];
+                let s = &self.chunks[self.current];
                 Ok(base() + s.blocks[*i as usize].hot as u64)
             }
             None => self.translate(t, pc),
@@ -311,7 +311,7 @@ impl Cache {
             && self.take_set(t, &file)
             && let Some(i) = self.by_pc.get(&key(pc, t.is_plain()))
         {
-            return Ok(base() + self.segments[self.current].blocks[*i as usize].hot as u64);
+            return Ok(base() + self.chunks[self.current].blocks[*i as usize].hot as u64);
         }
         let mut source = [0; SOURCE];
         let n = SOURCE.min((exec_end - pc) as usize);
@@ -336,7 +336,7 @@ impl Cache {
         let limit = select::room(pc, n);
         let known = &source[..limit];
         let restored = !writable
-            && !core::mem::take(&mut self.confined.anew)
+            && !core::mem::take(&mut self.codecheck.anew)
             && shared_translations::restore(&mut self.translator, pc, known, bucket, &mut pages);
         if !restored {
             let mut translate = |n: usize| {
@@ -373,24 +373,24 @@ impl Cache {
             self.translator.block.hot.len() as u64,
             self.translator.block.cold.len() as u64,
         );
-        let s = &self.segments[self.current];
+        let s = &self.chunks[self.current];
         if s.hot + hot_len + cold_len + MARGIN > s.cold {
             self.flush(t);
         }
-        let s = &mut self.segments[self.current];
+        let s = &mut self.chunks[self.current];
         let before = (s.hot, s.cold);
         let (hot, cold) = s.take(hot_len, cold_len);
         self.translator.relocate(hot, cold, base());
         if let Err(refusal) = self.read(hot, cold) {
-            let s = &mut self.segments[self.current];
+            let s = &mut self.chunks[self.current];
             (s.hot, s.cold) = before;
             self.pages = pages;
             self.refuse(pc, src, writable, restored, &refusal);
             return self.translate(t, pc);
         }
-        let s = &mut self.segments[self.current];
+        let s = &mut self.chunks[self.current];
         let b = &self.translator.block;
-        // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
+        // SAFETY: both ranges lie in the chunk between its two ends, where nothing is.
         unsafe {
             let (to_hot, to_cold) = (
                 memory::writable(hot, hot_len),
@@ -444,7 +444,7 @@ impl Cache {
     }
 
     /// From now on the order of atomic operations is recorded.
-    pub fn order_atomics(&mut self, t: &mut Thread) {
+    pub fn sequence_atomics(&mut self, t: &mut Thread) {
         if !self.translator.ordered {
             self.translator.ordered = true;
             self.flush(t);
@@ -453,7 +453,7 @@ impl Cache {
 
     /// Begins a new generation: nothing is translated.
     pub fn flush(&mut self, t: &mut Thread) {
-        self.segments[self.current].generation = generation::present();
+        self.chunks[self.current].generation = generation::present();
         self.sets.end();
         generation::next();
         notice(t);
@@ -464,12 +464,12 @@ impl Cache {
         let mut spins = 0u32;
         loop {
             let oldest = threads::oldest_generation();
-            let free = |s: &Segment| s.generation < oldest;
+            let free = |s: &CacheChunk| s.generation < oldest;
             let cur = self.current;
-            let next = (0..SEGMENTS).map(|i| (cur + i) % SEGMENTS);
-            if let Some(i) = next.into_iter().find(|i| free(&self.segments[*i])) {
-                let s = &mut self.segments[i];
-                let old = core::mem::replace(s, Segment::new(s.base));
+            let next = (0..CHUNKS).map(|i| (cur + i) % CHUNKS);
+            if let Some(i) = next.into_iter().find(|i| free(&self.chunks[*i])) {
+                let s = &mut self.chunks[i];
+                let old = core::mem::replace(s, CacheChunk::new(s.base));
                 if self.mended {
                     core::mem::forget(old);
                 }
@@ -477,7 +477,7 @@ impl Cache {
                 return;
             }
             borrowers::sweep();
-            // All segments have threads in them that have not looked up for as many generations.
+            // All chunks have threads in them that have not looked up for as many generations.
             spins += 1;
             if spins > 100_000 {
                 end::internal(
@@ -500,7 +500,7 @@ impl Cache {
 
     /// Whether some flags may be needed at the beginning of the block at `pc` of this generation.
     pub fn takes_flags(&self, t: &Thread, pc: u64) -> bool {
-        let s = &self.segments[self.current];
+        let s = &self.chunks[self.current];
         let block = self.by_pc.get(&key(pc, t.is_plain()));
         block.is_none_or(|i| s.blocks[*i as usize].takes_flags)
     }
@@ -509,7 +509,7 @@ impl Cache {
     /// if all threads may go there without a look at their streams.
     pub fn link(&mut self, t: &Thread, patch: u32, pc: u64, host: u64) {
         let at = base() + patch as u64;
-        let s = &self.segments[self.current];
+        let s = &self.chunks[self.current];
         let i = self.by_pc.get(&key(pc, t.is_plain()));
         let since = i.map_or(u64::MAX, |i| s.blocks[*i as usize].since);
         if !(s.base..s.base + SIZE).contains(&at) {

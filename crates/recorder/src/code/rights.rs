@@ -8,7 +8,7 @@
 
 use crate::stream::ring;
 use crate::sys;
-use hindsight_events::ring::confined::{NOTED, SAID};
+use hindsight_events::ring::unprivileged::{NOTED, SAID};
 use linux_raw_sys::general::*;
 use linux_raw_sys::prctl::{
     PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_SECUREBITS,
@@ -61,6 +61,6 @@ pub fn before(nr: u32, a: &[u64; 6]) {
         _ => false,
     };
     if gives_up {
-        ring::tell(|h| &h.confined, SAID, NOTED);
+        ring::tell(|h| &h.unprivileged, SAID, NOTED);
     }
 }

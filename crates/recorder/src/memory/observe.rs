@@ -1,6 +1,6 @@
 //! What a thread does now and then between two instructions, and where memory becomes fresh.
 
-use crate::memory::{joint, placement, regime};
+use crate::memory::{page_sharing, placement, regime};
 use crate::sys::config;
 use crate::thread::{Thread, ZERO_LIMIT};
 use hindsight_events::Event;
@@ -21,15 +21,15 @@ impl Thread {
             self.event(&Event::Digest { cpu, vec });
             self.next_digest = self.pos + config::get().digest_interval;
         }
-        if self.emit.wishes() & wish::PLACE != 0 {
+        if self.emit.wishes() & wish::POSITION != 0 {
             // One that replay compares, so that the place is proven.
             if self.emit.position() < self.pos {
                 let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
                 self.event(&Event::Digest { cpu, vec });
             }
-            self.emit.grant(wish::PLACE);
+            self.emit.grant(wish::POSITION);
         }
-        joint::look(self);
+        page_sharing::look(self);
         self.schedule();
     }
 
@@ -50,7 +50,7 @@ impl Thread {
             }
             return;
         }
-        self.joint.forget(addr, len);
+        self.shared_pages.forget(addr, len);
         if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
             return regime::changed(self, addr, len);
         }

@@ -19,7 +19,7 @@ pub use others::{announce, forked};
 pub use restate::restate;
 
 use crate::memory::maps::{Region, regions};
-use crate::memory::{backing, joint, placement};
+use crate::memory::{backing, page_sharing, placement};
 use crate::stream::ring;
 use crate::sys::quiet::{MAX_MAPPING, Reason};
 use crate::sys::{self, PAGE, config, guard};
@@ -429,7 +429,7 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 /// A call may have written anything, and the kernel may go on doing so, even while memory is mapped anew.
 fn unknown(t: &mut Thread) {
     changed(t, 0, u64::MAX);
-    joint::never(t);
+    page_sharing::never(t);
 }
 
 /// Behind a system call of a thread that is checked: says which memory the kernel may have written, and what

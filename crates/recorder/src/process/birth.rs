@@ -4,7 +4,7 @@
 
 use crate::code::cache;
 use crate::line;
-use crate::memory::joint;
+use crate::memory::page_sharing;
 use crate::signals::actions;
 use crate::stream::ring::{self, Emitter};
 use crate::sys::lock::Lock;
@@ -68,11 +68,11 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     };
     many::matters();
     if !t.is_silent {
-        cache::cache().order_atomics(t);
+        cache::cache().sequence_atomics(t);
     }
     t.sequence_always();
     borrowers::sweep();
-    joint::end(t);
+    page_sharing::end(t);
     let Some(child) = prepare(t, &r) else {
         return crate::thread::call::errno(EAGAIN);
     };

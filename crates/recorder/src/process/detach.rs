@@ -3,7 +3,7 @@
 //! The command line traces all threads meanwhile: it takes those that wait in a system call out of
 //! it, and sends those in translated code a signal of its own ([`is_kick`]).
 
-use crate::memory::{brk, joint, limits};
+use crate::memory::{brk, limits, page_sharing};
 use crate::signals::actions;
 use crate::stream::{descriptor, ring};
 use crate::sys::{self, stop};
@@ -43,7 +43,7 @@ pub fn rest(t: &mut Thread) {
     if pass::waiting(t) {
         return;
     }
-    joint::end(t);
+    page_sharing::end(t);
     let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
     t.event(&Event::Digest { cpu, vec });
     t.sequence();

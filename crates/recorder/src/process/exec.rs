@@ -463,7 +463,7 @@ fn native(t: &mut Thread, mut q: Request, why: Option<&str>) -> Option<u64> {
 fn reborn(t: &mut Thread) {
     t.emit.release();
     t.set_emitter(Emitter::thread().unwrap_or_else(Emitter::silent));
-    (t.pos, t.ctx.count, t.surprises) = (0, 0, 0);
+    (t.pos, t.ctx.count, t.mispredictions) = (0, 0, 0);
     t.sequence_always();
     t.begin();
     let (nr, args) = (t.ctx.gpr[0], args(t));

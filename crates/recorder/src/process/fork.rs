@@ -1,6 +1,6 @@
 //! Child processes that are copies of this one, and the ends of processes.
 
-use crate::code::{cache, order};
+use crate::code::{cache, sequence};
 use crate::line;
 use crate::memory::{maps, regime};
 use crate::process::exec;
@@ -75,7 +75,7 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
         r.args[0] = r.block.as_ptr() as u64;
     }
     many::matters();
-    order::attend(t);
+    sequence::attend(t);
     t.sequence_always();
     let _ = sys::set_signal_mask(!0);
     if pass::waiting(t) {

@@ -176,7 +176,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             slow::precheck(t, desc)
         }
         DescKind::Sequence => {
-            t.order_atomic(desc.size);
+            t.sequence_atomic(desc.size);
             resume(t, desc)
         }
         DescKind::Syscall => {
@@ -254,8 +254,8 @@ fn fetch_fault(t: &mut Thread) {
 fn due(t: &Thread) -> bool {
     let wishes = t.emit.wishes();
     let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.quiet;
-    let place = wishes & wish::PLACE != 0 && !t.is_unrecorded();
-    t.pos >= t.next_observation || keyframe || place
+    let position = wishes & wish::POSITION != 0 && !t.is_unrecorded();
+    t.pos >= t.next_observation || keyframe || position
 }
 
 /// Writes key frames and digests that are due.

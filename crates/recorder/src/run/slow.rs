@@ -290,7 +290,7 @@ impl Shadow for Thread {
     }
 
     fn count_misprediction(&mut self) {
-        self.surprises += 1;
+        self.mispredictions += 1;
     }
 
     fn unsupported(&mut self, pc: u64) -> ! {

@@ -1,6 +1,6 @@
 //! The program dies of a signal.
 
-use crate::memory::joint;
+use crate::memory::page_sharing;
 use crate::signals::{actions, cores, frame, sharers, traced};
 use crate::sys;
 use crate::sys::context::Info;
@@ -15,7 +15,7 @@ use linux_raw_sys::general::*;
 pub fn die(t: &mut Thread, info: &Info) -> ! {
     let signo = info.signo as u32;
     // Core dumps have no memory that is a file's.
-    joint::end(t);
+    page_sharing::end(t);
     let with_others = cores::begin(t, signo);
     t.event(&Event::Signal {
         signo: signo as u8,

@@ -90,13 +90,13 @@ impl Cache {
     /// begins there if `exact` says what [`boundary`] knows: counter and position.
     fn entry(&mut self, pc: u64, exact: Option<(u64, u64)>) -> Option<Boundary> {
         let at = (pc.wrapping_sub(base()) / SIZE) as usize;
-        let segment = self.segments.get(at)?;
+        let chunk = self.chunks.get(at)?;
         let offset = pc.wrapping_sub(base());
-        let i = segment
+        let i = chunk
             .blocks
             .partition_point(|b| b.hot as u64 <= offset)
             .checked_sub(1)?;
-        let b = &segment.blocks[i];
+        let b = &chunk.blocks[i];
         let within = offset - b.hot as u64;
         if within >= b.hot_len as u64 {
             return None;
@@ -127,17 +127,17 @@ impl Cache {
 
     /// The code that was translated at `pc`, in the block that has been mapped last.
     fn mapped_code(&self, pc: u64) -> Option<&[u8]> {
-        let (segment, i) = self.mapped?;
-        let s = &self.segments[segment];
+        let (chunk, i) = self.mapped?;
+        let s = &self.chunks[chunk];
         let b = &s.blocks[i];
         let code = s.bytes.get(b.bytes as usize..)?.get(..b.src_len as usize)?;
         code.get(pc.wrapping_sub(b.pc) as usize..)
     }
 
-    /// Translates block `i` of a segment again, with a map.
-    fn map(&mut self, segment: usize, i: usize) -> Option<()> {
+    /// Translates block `i` of a chunk again, with a map.
+    fn map(&mut self, chunk: usize, i: usize) -> Option<()> {
         self.mapped = None;
-        let s = &self.segments[segment];
+        let s = &self.chunks[chunk];
         let b = &s.blocks[i];
         let from = b.bytes as usize;
         let (code, rest) = s.bytes.get(from..)?.split_at_checked(b.src_len as usize)?;
@@ -160,7 +160,7 @@ impl Cache {
         if self.translator.block.hot.len() != b.hot_len as usize {
             return None;
         }
-        self.mapped = Some((segment, i));
+        self.mapped = Some((chunk, i));
         Some(())
     }
 }

@@ -14,7 +14,7 @@ impl Cache {
     pub(super) fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
         self.translator.refused.retain(|at| !range.contains(at));
         let pages = range.start >> 12..=(range.end - 1) >> 12;
-        let blocks = &self.segments[self.current].blocks;
+        let blocks = &self.chunks[self.current].blocks;
         let overlaps = |i: &u32| {
             let b = &blocks[*i as usize];
             b.pc < range.end && b.pc + b.src_len as u64 > range.start
@@ -36,7 +36,7 @@ impl Cache {
         let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
             return;
         };
-        let s = &self.segments[self.current];
+        let s = &self.chunks[self.current];
         let b = &s.blocks[i as usize];
         let source = &s.bytes[b.bytes as usize..][..b.src_len as usize];
         let mut now = [0; SOURCE];
@@ -85,9 +85,9 @@ impl Cache {
 
     /// Makes a block unreachable: its entry becomes a jump to a stub that asks for a new one.
     fn kill(&mut self, t: &mut Thread, index: u32) {
-        let seg = &mut self.segments[self.current];
+        let chunk = &mut self.chunks[self.current];
         // Killing another one may have begun a new generation.
-        let Some(b) = seg.blocks.get_mut(index as usize).filter(|b| b.live) else {
+        let Some(b) = chunk.blocks.get_mut(index as usize).filter(|b| b.live) else {
             return;
         };
         b.live = false;
@@ -99,8 +99,8 @@ impl Cache {
         }
         t.ctx.ibl[table::CHECKED].forget(pc);
         t.ctx.ibl[table::PLAIN].forget(pc);
-        let seg = &mut self.segments[self.current];
-        if seg.cold < seg.hot + MARGIN / 2 {
+        let chunk = &mut self.chunks[self.current];
+        if chunk.cold < chunk.hot + MARGIN / 2 {
             return self.flush(t);
         }
         // An ordinary exit, so that it becomes a jump to the block that takes this one's place.
@@ -109,19 +109,19 @@ impl Cache {
         let desc = desc.encode();
         // mov dword gs:[DESC], offset; jmp gs:[EXIT_PTR]; descriptor
         let mut stub = [0u8; 20 + Desc::SHORT];
-        seg.cold -= stub.len() as u64;
+        chunk.cold -= stub.len() as u64;
         stub[..4].copy_from_slice(&[0x65, 0xc7, 0x04, 0x25]);
         stub[4..8].copy_from_slice(&d::DESC.to_le_bytes());
-        stub[8..12].copy_from_slice(&((seg.cold + 20 - base()) as u32).to_le_bytes());
+        stub[8..12].copy_from_slice(&((chunk.cold + 20 - base()) as u32).to_le_bytes());
         stub[12..16].copy_from_slice(&[0x65, 0xff, 0x24, 0x25]);
         stub[16..20].copy_from_slice(&d::EXIT_PTR.to_le_bytes());
         stub[20..].copy_from_slice(&desc[..Desc::SHORT]);
-        let rel = (seg.cold.wrapping_sub(hot + 5) as u32).to_le_bytes();
+        let rel = (chunk.cold.wrapping_sub(hot + 5) as u32).to_le_bytes();
         // SAFETY: the stub lies in free cache memory. A block begins with one instruction of 7 bytes
         // or more, so no thread stands inside the five that change; blocks are aligned, so that
         // other threads see all of them or none.
         unsafe {
-            let to = memory::writable(seg.cold, stub.len() as u64);
+            let to = memory::writable(chunk.cold, stub.len() as u64);
             core::ptr::copy_nonoverlapping(stub.as_ptr(), to, stub.len());
             let word: *mut u64 = memory::writable(hot, 8).cast();
             let mut bytes = word.read_volatile().to_le_bytes();

@@ -17,7 +17,7 @@ use linux_raw_sys::general::*;
 const PIECE: u64 = 16 << 10;
 
 /// Bytes of the whole.
-pub const LEN: u64 = super::SIZE * super::SEGMENTS as u64;
+pub const LEN: u64 = super::SIZE * super::CHUNKS as u64;
 
 const PIECES: usize = (LEN / PIECE) as usize;
 

@@ -1,6 +1,6 @@
 //! Begins the cache anew when whoever was changing it was killed (see [`crate::sys::lock`]).
 
-use super::{Cache, EPOCH, confined, sets};
+use super::{Cache, EPOCH, codecheck, sets};
 use crate::code::epochs;
 use alloc::vec::Vec;
 use core::mem::{forget, replace, take};
@@ -20,7 +20,7 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     forget(take(&mut c.by_page));
     forget(take(&mut c.pages));
     forget(replace(&mut c.sets, sets::Sets::new()));
-    forget(replace(&mut c.confined, confined::Confined::new()));
+    forget(replace(&mut c.codecheck, codecheck::CodeCheck::new()));
     // What the stream holds of the code is not known any more: it is told again, as of a new epoch.
     let epoch = c.code.epoch.max(EPOCH.load(SeqCst)) + 1;
     forget(replace(&mut c.code, epochs::Recorder::new()));

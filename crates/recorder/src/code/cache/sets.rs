@@ -69,7 +69,7 @@ impl Sets {
     }
 
     /// From here on the image neither takes nor leaves any: its code is not only what files have, or is
-    /// not all in one segment, or the image is not the one that was executed.
+    /// not all in one chunk, or the image is not the one that was executed.
     pub fn end(&mut self) {
         *self = Sets::new();
         self.role = Role::Nothing;
@@ -169,14 +169,14 @@ impl Cache {
                 return None;
             }
         }
-        let s = &mut self.segments[self.current];
+        let s = &mut self.chunks[self.current];
         let (hot_len, cold_len) = set.sizes();
         if s.hot + (hot_len + cold_len) as u64 + MARGIN > s.cold {
             return None;
         }
         s.prepare();
         let (hot, cold) = s.take(hot_len as u64, cold_len as u64);
-        // SAFETY: both ranges lie in the segment between its two ends, where nothing is.
+        // SAFETY: both ranges lie in the chunk between its two ends, where nothing is.
         let [to_hot, to_cold] = [(hot, hot_len), (cold, cold_len)].map(|(at, len)| unsafe {
             core::slice::from_raw_parts_mut(memory::writable(at, len as u64), len)
         });
@@ -245,7 +245,7 @@ impl Cache {
             all.path(now).into()
         };
         (self.mapped, self.translator.policy.mode) = (None, mode(file.plain));
-        let s = &self.segments[self.current];
+        let s = &self.chunks[self.current];
         let mut set = FileTranslationBuilder::new(origin);
         // Where each block is in the set: number, and offset of its hot part.
         let mut places = alloc::vec![NONE; s.blocks.len()];

@@ -27,7 +27,7 @@ const PATIENCE: u32 = 1000;
 /// other threads, of which the caller knows, or of processes that share memory.
 pub fn attend(t: &mut Thread) {
     if many::is_shared() && many::has_shared_memory() && !t.is_silent {
-        cache::cache().order_atomics(t);
+        cache::cache().sequence_atomics(t);
     }
 }
 
@@ -46,7 +46,7 @@ impl Thread {
     }
 
     /// Gives translated code what the order of atomic operations needs (see `hindsight_glue`).
-    pub fn attach_order(&mut self) {
+    pub fn attach_sequence(&mut self) {
         let recorded = self.emit.ring().zip(ring::order());
         self.ctx.pen = self.emit.pen() as u64;
         // A lock that says 0 is free.
@@ -56,20 +56,20 @@ impl Thread {
     }
 
     fn stripe(&self, i: usize) -> &'static Stripe {
-        // SAFETY: `attach_order` set it to the first of STRIPES locks that are never unmapped.
+        // SAFETY: `attach_sequence` set it to the first of STRIPES locks that are never unmapped.
         unsafe { &*(self.ctx.stripes as *const Stripe).add(i % STRIPES) }
     }
 
     /// Completes what translated code could not: takes the lock of the atomic operation on `size` bytes
     /// at `ctx.ea`, draws its number, records it.
-    pub fn order_atomic(&mut self, size: u8) {
+    pub fn sequence_atomic(&mut self, size: u8) {
         let number = if self.ctx.stripe != 0 {
             self.ctx.value
         } else {
             // Nobody is to wait for room with a lock in hand.
             self.emit.reserve();
             self.lock_granules(size);
-            // SAFETY: set by `attach_order`; a counter that is never unmapped.
+            // SAFETY: set by `attach_sequence`; a counter that is never unmapped.
             unsafe { &*(self.ctx.sequence as *const AtomicU64) }.fetch_add(1, AcqRel)
         };
         self.event(&Event::Seq { number });

@@ -25,7 +25,7 @@ impl<W: Write> Collector<'_, W> {
         for lane in &self.lanes {
             let open = lane.open.as_ref();
             if open.is_some_and(|o| o.info.kind == StreamKind::Thread && o.end.is_none()) {
-                lane.consumer.want_place();
+                lane.consumer.want_position();
             }
         }
         let begun = Instant::now();
@@ -35,7 +35,7 @@ impl<W: Write> Collector<'_, W> {
             let silent: Vec<(i32, i32)> = (self.lanes.iter())
                 .filter_map(|l| Some((l.open.as_ref()?, &l.consumer)))
                 .filter(|(open, consumer)| {
-                    !open.calls && open.end.is_none() && consumer.wants_place()
+                    !open.calls && open.end.is_none() && consumer.wants_position()
                 })
                 .map(|(open, _)| (open.info.pid, open.info.tid))
                 .collect();
@@ -50,7 +50,7 @@ impl<W: Write> Collector<'_, W> {
             std::thread::sleep(NAP);
         }
         for lane in &self.lanes {
-            lane.consumer.forget_place();
+            lane.consumer.forget_position();
         }
         self.look(true, stop);
     }

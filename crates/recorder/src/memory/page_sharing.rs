@@ -16,7 +16,7 @@ use crate::line;
 use crate::memory::maps::{Region, regions};
 use crate::sys::lock::Lock;
 use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE, fail, resources};
-use crate::thread::joint_state::{MAX_ENDS, NEVER, Seen, common, fresh_cells, take};
+use crate::thread::shared_pages::{MAX_ENDS, NEVER, PageHistory, common, fresh_cells, take};
 use crate::thread::{SHARED, Thread, threads};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ const MAX_INTERVAL: u64 = 2 << 30;
 const PAGES: u64 = 2048;
 /// Number of looks at which a page must have held the same: one that is written after all costs two copies.
 const LOOKS: u8 = 3;
-/// Least number of pages that are joined at a time. Each block is a mapping of its own, and one that fits
+/// Least number of pages that are shared at a time. Each block is a mapping of its own, and one that fits
 /// the caches twice gains nothing.
 const LEAST: u64 = 128;
 /// Most pages of which it is noted what they held.
@@ -43,18 +43,18 @@ const MAX_REGION: u64 = 1 << 30;
 /// Pages that are looked at in one piece.
 const PIECE: u64 = 512;
 
-/// Memory that is never joined, since it has properties that the recorder has given it.
+/// Memory that is never shared, since it has properties that the recorder has given it.
 static SPARED: Lock<Vec<Range<u64>>> = Lock::new(Vec::new());
 
-/// The thread stands between two instructions: joins what has not changed for a while, if it is time to.
+/// The thread stands between two instructions: shares what has not changed for a while, if it is time to.
 pub fn look(t: &mut Thread) {
-    if t.pos < t.joint.next {
+    if t.pos < t.shared_pages.next {
         return;
     }
-    if may_join(t) {
+    if may_share(t) {
         pass(t);
     }
-    let j = &mut t.joint;
+    let j = &mut t.shared_pages;
     if NEVER.load(Relaxed) {
         j.next = u64::MAX;
     }
@@ -64,7 +64,7 @@ pub fn look(t: &mut Thread) {
     }
 }
 
-fn may_join(t: &Thread) -> bool {
+fn may_share(t: &Thread) -> bool {
     let (most, _) = resources::get(RLIMIT_FSIZE);
     threads::is_alone()
         && !NEVER.load(Relaxed)
@@ -74,7 +74,7 @@ fn may_join(t: &Thread) -> bool {
         && most == u64::MAX
 }
 
-/// Memory that may be joined.
+/// Memory that may be shared.
 fn candidates() -> Vec<Range<u64>> {
     let fits = |r: &&Region| {
         r.prot == PROT_READ | PROT_WRITE
@@ -90,7 +90,7 @@ fn candidates() -> Vec<Range<u64>> {
     list
 }
 
-/// Memory that is not to be joined, whatever becomes of it.
+/// Memory that is not to be shared, whatever becomes of it.
 pub fn spare(addr: u64, len: u64) {
     SPARED.lock().push(addr..addr + len);
 }
@@ -98,18 +98,18 @@ pub fn spare(addr: u64, len: u64) {
 /// Looks at the next [`PAGES`].
 fn pass(t: &mut Thread) {
     let list = candidates();
-    let from = list.partition_point(|r| r.end <= t.joint.cursor);
+    let from = list.partition_point(|r| r.end <= t.shared_pages.cursor);
     let mut budget = PAGES;
     // All of them once around.
     for i in 0..list.len() {
         let region = &list[(from + i) % list.len()];
         let mut at = region.start;
-        if i == 0 && region.contains(&t.joint.cursor) {
-            at = t.joint.cursor;
+        if i == 0 && region.contains(&t.shared_pages.cursor) {
+            at = t.shared_pages.cursor;
         }
         while at < region.end {
             if budget == 0 {
-                t.joint.cursor = at;
+                t.shared_pages.cursor = at;
                 return;
             }
             let end = region.end.min(at + PIECE * PAGE);
@@ -119,7 +119,7 @@ fn pass(t: &mut Thread) {
             at = end;
         }
     }
-    t.joint.cursor = 0;
+    t.shared_pages.cursor = 0;
 }
 
 /// Looks at the pages of a range that has cells; returns how many those were.
@@ -148,8 +148,8 @@ fn piece(t: &mut Thread, range: Range<u64>) -> u64 {
             run.end = page + PAGE;
             continue;
         }
-        if run.end - run.start >= LEAST * PAGE && t.joint.memory.len() < MAX_BLOCKS {
-            join(t, &run);
+        if run.end - run.start >= LEAST * PAGE && t.shared_pages.memory.len() < MAX_BLOCKS {
+            share(t, &run);
         }
         run = range.end..range.end;
     }
@@ -158,7 +158,7 @@ fn piece(t: &mut Thread, range: Range<u64>) -> u64 {
 
 /// Whether a page holds what it did when it was looked at before, and its cells hold the same.
 fn has_settled(t: &mut Thread, page: u64) -> bool {
-    if t.joint.is_joined(page) {
+    if t.shared_pages.is_shared(page) {
         return false;
     }
     let cells = t.cell(page) as u64;
@@ -169,18 +169,20 @@ fn has_settled(t: &mut Thread, page: u64) -> bool {
         (slice(page), slice(cells))
     };
     let now = digest(memory);
-    let looks = match t.joint.seen.get(&page) {
-        Some(Seen::Held(before, looks)) if *before == now => looks.saturating_add(1),
+    let looks = match t.shared_pages.history.get(&page) {
+        Some(PageHistory::Hash(before, looks)) if *before == now => looks.saturating_add(1),
         Some(_) => 1,
-        None if t.joint.seen.len() >= MAX_NOTED => return false,
+        None if t.shared_pages.history.len() >= MAX_NOTED => return false,
         None => 1,
     };
-    t.joint.seen.insert(page, Seen::Held(now, looks));
+    t.shared_pages
+        .history
+        .insert(page, PageHistory::Hash(now, looks));
     looks >= LOOKS && memory == cells
 }
 
 /// Maps memory and its cells, which hold the same, to the same pages. Where that is not possible, it is not tried again.
-fn join(t: &mut Thread, run: &Range<u64>) {
+fn share(t: &mut Thread, run: &Range<u64>) {
     let len = run.end - run.start;
     let cells = t.cell(run.start) as u64;
     // SAFETY: as in `has_settled`.
@@ -195,16 +197,16 @@ fn join(t: &mut Thread, run: &Range<u64>) {
     let written = sys::pwrite(fd, memory, 0);
     let done = written && map(run.start);
     if done {
-        take(&mut t.joint.memory, run);
-        t.joint.memory.push(run.clone());
+        take(&mut t.shared_pages.memory, run);
+        t.shared_pages.memory.push(run.clone());
         for page in run.clone().step_by(PAGE as usize) {
-            t.joint.seen.insert(page, Seen::Joined);
+            t.shared_pages.history.insert(page, PageHistory::Shared);
         }
         if map(cells) {
             sys::madvise_dontdump(cells, len);
             let offset = cells - t.window;
-            take(&mut t.joint.cells, &(offset..offset + len));
-            t.joint.cells.push(offset..offset + len);
+            take(&mut t.shared_pages.cells, &(offset..offset + len));
+            t.shared_pages.cells.push(offset..offset + len);
             sys::madvise_populate_read(run.start, len);
             sys::madvise_populate_read(cells, len);
         } else {
@@ -246,11 +248,11 @@ fn fresh_memory(addr: u64, len: u64) {
 /// Makes the blocks of the program's memory anonymous again of which any part is in `addr..addr+len`.
 fn separate(t: &mut Thread, addr: u64, len: u64) {
     let range = addr..addr.saturating_add(len);
-    let memory = core::mem::take(&mut t.joint.memory);
+    let memory = core::mem::take(&mut t.shared_pages.memory);
     let (meant, others) = memory
         .into_iter()
         .partition(|r| common(r, &range).is_some());
-    t.joint.memory = others;
+    t.shared_pages.memory = others;
     let meant: Vec<Range<u64>> = meant;
     for r in meant {
         let now: Vec<Region> = regions()
@@ -261,7 +263,7 @@ fn separate(t: &mut Thread, addr: u64, len: u64) {
         for m in now {
             if let Some(part) = common(&r, &(m.start..m.end)) {
                 make_anonymous(&part, m.prot);
-                t.joint.seams.push(part);
+                t.shared_pages.seams.push(part);
             }
         }
     }
@@ -315,13 +317,13 @@ fn unreadable() -> ! {
 
 /// Makes all of the program's memory anonymous again: others come who use it, or somebody may look.
 pub fn end(t: &mut Thread) {
-    if t.joint.memory.is_empty() {
+    if t.shared_pages.memory.is_empty() {
         return;
     }
     separate(t, 0, u64::MAX);
-    t.joint.ends += 1;
-    if t.joint.ends > MAX_ENDS {
-        t.joint.next = u64::MAX;
+    t.shared_pages.ends += 1;
+    if t.shared_pages.ends > MAX_ENDS {
+        t.shared_pages.next = u64::MAX;
     }
 }
 
@@ -329,7 +331,7 @@ pub fn end(t: &mut Thread) {
 pub fn never(t: &mut Thread) {
     end(t);
     NEVER.store(true, Relaxed);
-    t.joint.next = u64::MAX;
+    t.shared_pages.next = u64::MAX;
 }
 
 /// Before a system call that is not one of the commonest: prepares for one that needs anonymous memory, or gives memory
@@ -392,10 +394,10 @@ pub fn whole(t: &mut Thread, addr: u64, len: u64) -> bool {
         _ => return false,
     };
     // With other threads about, nothing can be copied that they may write.
-    if len == 0 || !t.joint.touches(addr, len) || !threads::is_alone() {
+    if len == 0 || !t.shared_pages.touches(addr, len) || !threads::is_alone() {
         return false;
     }
     make_anonymous(&(addr..addr + len), prot);
-    take(&mut t.joint.seams, &(addr..addr + len));
+    take(&mut t.shared_pages.seams, &(addr..addr + len));
     true
 }

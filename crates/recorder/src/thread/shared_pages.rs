@@ -12,31 +12,31 @@ use linux_raw_sys::general::*;
 /// long as the one before.
 pub const INTERVAL: u64 = 32 << 20;
 
-/// How many times all is made anonymous again before nothing is joined any more.
+/// How many times all is made anonymous again before nothing is shared any more.
 pub const MAX_ENDS: u32 = 3;
 
-/// This process joins nothing any more. Its children know that too.
+/// This process shares nothing any more. Its children know that too.
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// What is known of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum PageHistory {
     /// It held this when it was looked at last, and at so many looks.
-    Held(u32, u8),
-    /// It has been joined with its cells. If it has been written since then, it is not worth doing it again.
-    Joined,
+    Hash(u32, u8),
+    /// It has been shared with its cells. If it has been written since then, it is not worth doing it again.
+    Shared,
 }
 
 /// What a thread shares between its memory and its cells.
 #[derive(Debug)]
-pub struct Joint {
+pub struct SharedPages {
     /// The program's memory that is mapped to a file. Parts may have been unmapped or replaced since.
     pub memory: Vec<Range<u64>>,
     /// Cells that are mapped to a file, as offsets in the window.
     pub cells: Vec<Range<u64>>,
     /// What was memory here, where mappings may meet that the kernel does not make one.
     pub seams: Vec<Range<u64>>,
-    pub seen: BTreeMap<u64, Seen>,
+    pub history: BTreeMap<u64, PageHistory>,
     /// Position from which on memory is looked at.
     pub next: u64,
     pub interval: u64,
@@ -45,14 +45,14 @@ pub struct Joint {
     pub ends: u32,
 }
 
-impl Joint {
-    /// Nothing is shared, and memory not looked at before [`Joint::begin`].
-    pub const fn new() -> Joint {
-        Joint {
+impl SharedPages {
+    /// Nothing is shared, and memory not looked at before [`SharedPages::begin`].
+    pub const fn new() -> SharedPages {
+        SharedPages {
             memory: Vec::new(),
             cells: Vec::new(),
             seams: Vec::new(),
-            seen: BTreeMap::new(),
+            history: BTreeMap::new(),
             next: u64::MAX,
             interval: INTERVAL,
             cursor: 0,
@@ -65,16 +65,16 @@ impl Joint {
         self.next
     }
 
-    /// Reads are not compared with the window until [`Joint::begin`].
+    /// Reads are not compared with the window until [`SharedPages::begin`].
     pub fn pause(&mut self) {
         self.next = u64::MAX;
     }
 
     /// The window is empty at position `pos`, from which on reads are compared with it.
     pub fn begin(&mut self, pos: u64) {
-        self.seen.clear();
+        self.history.clear();
         self.interval = INTERVAL;
-        let never = config::get().joint == 0 || NEVER.load(Relaxed);
+        let never = config::get().page_sharing == 0 || NEVER.load(Relaxed);
         self.next = match self.ends > MAX_ENDS || never {
             true => u64::MAX,
             false => pos.saturating_add(INTERVAL),
@@ -86,9 +86,9 @@ impl Joint {
         let range = addr..addr.saturating_add(len);
         take(&mut self.memory, &range);
         take(&mut self.seams, &range);
-        let pages: Vec<u64> = self.seen.range(range).map(|p| *p.0).collect();
+        let pages: Vec<u64> = self.history.range(range).map(|p| *p.0).collect();
         for p in pages {
-            self.seen.remove(&p);
+            self.history.remove(&p);
         }
     }
 
@@ -103,8 +103,8 @@ impl Joint {
         }
     }
 
-    pub fn is_joined(&self, page: u64) -> bool {
-        self.seen.get(&page) == Some(&Seen::Joined)
+    pub fn is_shared(&self, page: u64) -> bool {
+        self.history.get(&page) == Some(&PageHistory::Shared)
     }
 
     /// Whether any of this memory is, or was, mapped to a file.

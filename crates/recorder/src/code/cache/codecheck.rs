@@ -8,15 +8,15 @@ use hindsight_confine::{Checker, Code, Kind, Marks, Refusal, Rules};
 use hindsight_translate::{FileTranslation, FileTranslationBuilder, Input, Mode};
 
 /// What reading it takes.
-pub struct Confined {
+pub struct CodeCheck {
     checker: Checker,
     /// The block that is made next is not to be what somebody has left.
     pub anew: bool,
 }
 
-impl Confined {
-    pub fn new() -> Confined {
-        Confined {
+impl CodeCheck {
+    pub fn new() -> CodeCheck {
+        CodeCheck {
             checker: Checker::new(),
             anew: false,
         }
@@ -43,7 +43,7 @@ impl Cache {
             hot_at: (hot - base()) as u32,
             cold_at: (cold - base()) as u32,
         };
-        self.confined.checker.check(&rules, &code)
+        self.codecheck.checker.check(&rules, &code)
     }
 
     /// Whether the blocks of a set of code whose origin is at `origin` may run: read once, when it is made. Each image that takes
@@ -80,7 +80,7 @@ impl Cache {
             cold_at: cold_at as u32,
         };
         let rules = self.rules(plain);
-        let checker = &mut self.confined.checker;
+        let checker = &mut self.codecheck.checker;
         checker.check(&rules, &code).is_ok() && set.members().all(|m| checker.is_entry(m.hot))
     }
 
@@ -94,7 +94,7 @@ impl Cache {
         restored: bool,
         refusal: &Refusal,
     ) {
-        self.confined.anew = true;
+        self.codecheck.anew = true;
         if restored {
             return;
         }
